@@ -1,0 +1,34 @@
+"""The few exceptions that cross module borders, told apart by who must act and by exit code.
+
+A task's failure is data, never one of these.  Messages are one line: what, where, what to do.
+"""
+
+
+class SessionrunError(Exception):
+    """Base of all expected errors.  ``exit_code`` is what the command line ends with."""
+
+    exit_code = 3
+
+
+class InputError(SessionrunError):
+    """Bad input, bad usage or an unusable configuration; nothing was created."""
+
+    exit_code = 2
+
+
+class AgentNotFound(InputError):
+    """The agent CLI that a task asks for cannot be started on this machine."""
+
+
+class SessionNotFound(InputError):
+    """No session, or more than one, matches the id that was given."""
+
+
+class SessionGone(SessionrunError):
+    """The session has not ended, but its processes are gone."""
+
+    exit_code = 4
+
+
+class StoreError(SessionrunError):
+    """The session directory cannot be written or read (disk full, permission, damage)."""

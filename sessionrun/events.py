@@ -1,0 +1,314 @@
+"""What happened (events) and what is to be done (orders), as frozen records.
+
+Events are appended to the journal and applied to the scheduler's state; orders are carried out by the
+supervisor.  An event never changes its meaning: a new meaning gets a new name, and `JOURNAL_VERSION` counts
+up.  This module must not know how records are stored or what they do to the state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from functools import cache
+from typing import Any, Final, Literal, TypeAlias
+
+from sessionrun.model import JobKey, Outcome, TaskSpec, parse_job_key, task_from_record
+
+JOURNAL_VERSION: Final = 1
+
+Verdict = Literal["passed", "failed", "timed_out", "cancelled", "lost", "interrupted", "void"]
+VERDICTS: Final[tuple[Verdict, ...]] = (
+    "passed",
+    "failed",
+    "timed_out",
+    "cancelled",
+    "lost",
+    "interrupted",
+    "void",
+)
+"""How one job ended.  `void`: it was claimed, but provably never ran."""
+
+StopReason = Literal["timed_out", "cancelled"]
+RequestKind = Literal["cancel"]
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a job's agent says it consumed; None = not said.  Cost in US dollars."""
+
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cost_usd: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SupervisorStarted:
+    """A supervisor took over; its identity.  `started` is the kernel's start time of `pid`."""
+
+    epoch: int
+    pid: int
+    started: int
+    boot_id: str
+    pid_ns: str
+    version: str
+    journal_version: int = JOURNAL_VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class TaskAdded:
+    """A feed brought one more task."""
+
+    task: TaskSpec
+
+
+@dataclass(frozen=True, slots=True)
+class FeedClosed:
+    """No more tasks will come."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobClaimed:
+    """The supervisor decided to start this job; its tokens are taken."""
+
+    key: JobKey
+
+
+@dataclass(frozen=True, slots=True)
+class JobStarted:
+    """The process of a job exists.  `ledger` is the offset behind its spawn record."""
+
+    key: JobKey
+    pid: int
+    started: int
+    ledger: int
+
+
+@dataclass(frozen=True, slots=True)
+class JobFinished:
+    """A job's process ended and was judged; a replay never judges again.
+
+    `wait_status` is the raw status of wait(2); `cpu_s` user and system time in seconds; `max_rss_kb` the
+    largest resident set in KiB; `conversation` is the agent's own id of its conversation.
+    """
+
+    key: JobKey
+    verdict: Verdict
+    reason_class: str | None = None
+    reason: str | None = None
+    wait_status: int | None = None
+    exit_code: int | None = None
+    signal: int | None = None
+    ledger: int | None = None
+    cpu_s: float | None = None
+    max_rss_kb: int | None = None
+    conversation: str | None = None
+    model: str | None = None
+    usage: Usage | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JobLost:
+    """A job whose end nobody saw (`lost`, `interrupted`), or that provably never ran (`void`)."""
+
+    key: JobKey
+    verdict: Verdict
+    reason: str
+    counts: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class TimerFired:
+    """A running job's time is up."""
+
+    key: JobKey
+    timer: Literal["timeout"]
+
+
+@dataclass(frozen=True, slots=True)
+class TaskEnded:
+    """A task reached its one recorded outcome (or gave its attempt up for another, see `TaskRetried`)."""
+
+    task: str
+    outcome: Outcome
+    reason_class: str | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TaskRetried:
+    """An attempt ended without success and the task goes back into the queue, not before `not_before`.
+
+    `not_before` is monotonic time in seconds.
+    """
+
+    task: str
+    outcome: Outcome
+    reason_class: str | None
+    reason: str | None
+    not_before: float
+
+
+@dataclass(frozen=True, slots=True)
+class HoldPlaced:
+    """No job that uses `resource` starts until the hold is lifted, by itself at monotonic `until`."""
+
+    resource: str
+    reason: str
+    until: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HoldLifted:
+    """The hold on `resource` ended."""
+
+    resource: str
+
+
+@dataclass(frozen=True, slots=True)
+class RequestReceived:
+    """A client asked for something; empty `tasks` means the whole session."""
+
+    request_id: str
+    kind: RequestKind
+    tasks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SessionEnded:
+    """Every task has its outcome and the feed is closed."""
+
+    status: Literal["completed", "cancelled"]
+    outcome: Literal["succeeded", "failed"]
+
+
+Event: TypeAlias = (
+    SupervisorStarted
+    | TaskAdded
+    | FeedClosed
+    | JobClaimed
+    | JobStarted
+    | JobFinished
+    | JobLost
+    | TimerFired
+    | TaskEnded
+    | TaskRetried
+    | HoldPlaced
+    | HoldLifted
+    | RequestReceived
+    | SessionEnded
+)
+
+_EVENTS: Final[dict[str, type[Any]]] = {
+    cls.__name__: cls
+    for cls in (
+        SupervisorStarted,
+        TaskAdded,
+        FeedClosed,
+        JobClaimed,
+        JobStarted,
+        JobFinished,
+        JobLost,
+        TimerFired,
+        TaskEnded,
+        TaskRetried,
+        HoldPlaced,
+        HoldLifted,
+        RequestReceived,
+        SessionEnded,
+    )
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One journal entry: an event with its place and time.
+
+    `seq` counts up by one; `at` is wall time (seconds since the epoch, for people); `mono` is the monotonic
+    clock of the boot (seconds, for deadlines).
+    """
+
+    seq: int
+    at: float
+    mono: float
+    event: Event
+
+
+@dataclass(frozen=True, slots=True)
+class StartJob:
+    """Claim and start this job."""
+
+    key: JobKey
+
+
+@dataclass(frozen=True, slots=True)
+class CancelJob:
+    """Stop this job's process tree."""
+
+    key: JobKey
+    reason: StopReason
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """Append this event to the journal and apply it: a decision that needs no process."""
+
+    event: Event
+
+
+@dataclass(frozen=True, slots=True)
+class WakeAt:
+    """Nothing to do until this monotonic time, unless an event comes first."""
+
+    mono: float
+
+
+@dataclass(frozen=True, slots=True)
+class EndSession:
+    """Append this last event, publish, and leave."""
+
+    event: SessionEnded
+
+
+Order: TypeAlias = StartJob | CancelJob | Record | WakeAt | EndSession
+
+
+def to_record(entry: Entry) -> dict[str, Any]:
+    """The JSON object of a journal entry; absent values are left out."""
+    event = entry.event
+    record: dict[str, Any] = {
+        "seq": entry.seq,
+        "at": entry.at,
+        "mono": entry.mono,
+        "ev": type(event).__name__,
+    }
+    for name in _names_of(type(event)):
+        value = getattr(event, name)
+        if value is not None:
+            record[name] = value.text() if name == "key" else value
+    return record
+
+
+def from_record(record: Mapping[str, Any]) -> Entry:
+    """Read what `to_record` wrote.
+
+    Raises:
+        ValueError: an event of a later version, or no event at all.
+    """
+    cls = _EVENTS.get(record.get("ev", ""))
+    if cls is None:
+        raise ValueError(f"unknown event {record.get('ev')!r}")
+    values = {name: record[name] for name in _names_of(cls) if name in record}
+    if "key" in values:
+        values["key"] = parse_job_key(values["key"])
+    if "usage" in values:
+        values["usage"] = Usage(**values["usage"])
+    if cls is TaskAdded:
+        values["task"] = task_from_record(values["task"])
+    if cls is RequestReceived and "tasks" in values:
+        values["tasks"] = tuple(values["tasks"])
+    return Entry(record["seq"], record["at"], record["mono"], cls(**values))
+
+
+@cache
+def _names_of(cls: type[Any]) -> tuple[str, ...]:
+    return tuple(f.name for f in fields(cls))

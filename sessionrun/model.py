@@ -1,0 +1,335 @@
+"""Frozen records that every part shares: what a session is, before anything runs.
+
+A dialect makes a `SessionSpec`; nothing behind it knows which input it came from.  The records are plain
+data: `spec_from_record(orjson.loads(orjson.dumps(spec)))` gives an equal spec.  This module must not know
+files, clocks or processes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from functools import cache
+from typing import Any, Final, Literal, NamedTuple, TypeVar
+
+from sessionrun.errors import InputError
+
+SCHEMA_VERSION: Final = 1
+
+Phase = Literal["prepare", "setup", "work", "check", "land", "release"]
+PHASES: Final[tuple[Phase, ...]] = ("prepare", "setup", "work", "check", "land", "release")
+
+Outcome = Literal["succeeded", "failed", "timed_out", "cancelled", "skipped", "lost", "interrupted"]
+OUTCOMES: Final[tuple[Outcome, ...]] = (
+    "succeeded",
+    "failed",
+    "timed_out",
+    "cancelled",
+    "skipped",
+    "lost",
+    "interrupted",
+)
+
+OutputFormat = Literal["text", "claude", "codex", "qwen", "gemini", "opencode", "aider"]
+WorkspaceKind = Literal["none", "worktree", "slot", "mirror"]
+
+SLOT: Final = "slot"
+"""The resource that `max_parallel` limits."""
+
+WORKTREE_PREFIX: Final = "worktree:"
+"""Resources of this prefix, like `SLOT`, are held for a whole task; all others for one job."""
+
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+
+
+class JobKey(NamedTuple):
+    """Names one process of a session, once and for ever."""
+
+    task: str
+    attempt: int
+    round: int
+    phase: Phase
+    start: int
+
+    def text(self) -> str:
+        """The key as the ledger and `SESSIONRUN_JOB` spell it; ids hold no slash."""
+        return f"{self.task}/{self.attempt}/{self.round}/{self.phase}/{self.start}"
+
+
+def parse_job_key(text: str) -> JobKey:
+    """Read what `JobKey.text` wrote.
+
+    Raises:
+        ValueError: the text is no job key.
+    """
+    task, attempt, round_, phase, start = text.split("/")
+    if phase not in PHASES:
+        raise ValueError(f"unknown phase {phase!r}")
+    return JobKey(task, int(attempt), int(round_), phase, int(start))
+
+
+@dataclass(frozen=True, slots=True)
+class AgentSpec:
+    """How to start one agent CLI and how to read what it prints.
+
+    `argv[0]` is the program.  The literal elements ``{model_args}`` and ``{approve_args}`` are replaced by
+    those lists (or dropped); where they do not stand, the lists are appended.  Inside elements the tokens
+    ``{prompt_file}`` and, in `model_args`, ``{model}`` are replaced, in one pass, as text.
+    """
+
+    name: str
+    argv: tuple[str, ...]
+    stdin: Literal["prompt", "none"] = "prompt"
+    prompt_kind: Literal["text", "script"] = "text"
+    model_args: tuple[str, ...] = ()
+    approve_args: tuple[str, ...] = ()
+    output: OutputFormat = "text"
+    edits: bool = True
+    env: Mapping[str, str] = field(default_factory=dict)
+    ready: tuple[str, ...] = ()
+    stop_grace_s: float = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Workspace:
+    """Where a task's processes run: the caller's directory, or a place of its own."""
+
+    kind: WorkspaceKind = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """Shell commands that must all exit 0 before a task's work counts."""
+
+    commands: tuple[str, ...]
+    timeout_s: float | None = None
+    uses: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Land:
+    """Into which branch the work goes, one at a time per `uses` token."""
+
+    target: str
+    uses: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Session-wide stops.  After `max_failures` failed tasks nothing new starts and the rest is skipped."""
+
+    max_failures: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSpec:
+    """One task as it was asked for."""
+
+    id: str
+    prompts: tuple[str, ...]
+    title: str | None = None
+    agent: str = "shell"
+    model: str | None = None
+    cwd: str | None = None
+    workspace: Workspace = Workspace()
+    setup: tuple[str, ...] = ()
+    links: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
+    uses: Mapping[str, int] = field(default_factory=dict)
+    check: Check | None = None
+    land: Land | None = None
+    rounds: int = 1
+    timeout_s: float | None = None
+    idle_timeout_s: float | None = None
+    retries: int = 0
+    env: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class SessionSpec:
+    """One session as it was asked for.  Written once, to ``spec.json``."""
+
+    session_id: str
+    created_at: str
+    dialect: str
+    source: str
+    cwd: str
+    agent: str
+    agents: Mapping[str, AgentSpec]
+    tasks: tuple[TaskSpec, ...]
+    name: str | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+    resources: Mapping[str, int] = field(default_factory=dict)
+    limits: Limits = Limits()
+    open_feed: bool = False
+    approve: bool = True
+    envelope: bool = False
+    base_branch: str | None = None
+    schema_version: int = SCHEMA_VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One process, as plain data; all that an executor sees.
+
+    `stdin`, `stdout` and `stderr` are absolute paths; `stdin` None means the null device.  `env` is added to
+    the environment of the executor.
+    """
+
+    key: JobKey
+    argv: tuple[str, ...]
+    cwd: str
+    stdout: str
+    stderr: str
+    stdin: str | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
+    stop_grace_s: float = 3.0
+
+
+def is_task_span(resource: str) -> bool:
+    """Whether a token of this name is held from a task's first job to its end, not just for one job."""
+    return resource == SLOT or resource.startswith(WORKTREE_PREFIX)
+
+
+def describe_id_problem(task_id: str) -> str | None:
+    """Say what is wrong with a task id, or None when it is good.
+
+    The rule makes an id safe as part of a file name and of a git ref (git-check-ref-format(1)).
+    """
+    if not _ID.fullmatch(task_id):
+        return "must be 1 to 128 letters, digits, '.', '_' or '-', and begin with a letter or digit"
+    if ".." in task_id or task_id.endswith((".", ".lock")):
+        return "must not hold '..' nor end in '.' or '.lock'"
+    return None
+
+
+def title_of(task: TaskSpec) -> str:
+    """A one-line title: the task's own, else the beginning of its prompt (50 characters)."""
+    if task.title is not None:
+        return task.title
+    first = " ".join((task.prompts[0] if task.prompts else "").split())
+    return first if len(first) <= 50 else first[:50] + "..."
+
+
+def validate_tasks(tasks: Iterable[TaskSpec]) -> None:
+    """Check what only shows between tasks: ids, duplicates, unknown needs, cycles.
+
+    Raises:
+        InputError: with the first problem found.
+    """
+    by_id: dict[str, TaskSpec] = {}
+    folded: dict[str, str] = {}
+    for task in tasks:
+        problem = describe_id_problem(task.id)
+        if problem:
+            raise InputError(f"task id {task.id!r} {problem}")
+        twin = folded.setdefault(task.id.casefold(), task.id)
+        if task.id in by_id or twin != task.id:
+            raise InputError(f"task id {task.id!r} is used twice (ids differ in more than case)")
+        by_id[task.id] = task
+    for task in by_id.values():
+        for need in task.needs:
+            if need not in by_id:
+                raise InputError(f"task {task.id!r} needs {need!r}, which is no task of this session")
+    cycle = find_cycle({task.id: task.needs for task in by_id.values() if task.needs})
+    if cycle:
+        raise InputError(f"tasks need each other in a circle: {' -> '.join(cycle)}")
+
+
+def validate_uses(spec: SessionSpec) -> None:
+    """Check that every token a task uses exists in the amount it asks for.
+
+    Raises:
+        InputError: an unknown resource, or more of one than there is (the task could never start).
+    """
+    for task in spec.tasks:
+        claims = [task.uses]
+        claims += [task.check.uses] if task.check else []
+        claims += [task.land.uses] if task.land else []
+        for name, amount in (pair for uses in claims for pair in uses.items()):
+            capacity = spec.resources.get(name)
+            if capacity is None:
+                raise InputError(f'task {task.id!r} uses {name!r}: add it to "resources" with its capacity')
+            if amount > capacity:
+                raise InputError(f"task {task.id!r} uses {amount} of {name!r}, but there are {capacity}")
+
+
+def find_cycle(needs: Mapping[str, tuple[str, ...]]) -> list[str] | None:
+    """Find one circle in a graph of needs, as the path round it (first = last), else None."""
+    done: set[str] = set()
+    for root in needs:
+        if root in done:
+            continue
+        path: list[str] = [root]
+        on_path = {root}
+        branches = [iter(needs[root])]
+        while branches:
+            need = next(branches[-1], None)
+            if need is None:
+                branches.pop()
+                done.add(path[-1])
+                on_path.discard(path.pop())
+            elif need in on_path:
+                return [*path[path.index(need) :], need]
+            elif need in needs and need not in done:
+                path.append(need)
+                on_path.add(need)
+                branches.append(iter(needs[need]))
+    return None
+
+
+def task_from_record(record: Mapping[str, Any]) -> TaskSpec:
+    """Rebuild a task from what spec.json or a TaskAdded record holds."""
+    values = dict(record)
+    for name in ("prompts", "setup", "links", "needs"):
+        if name in values:
+            values[name] = tuple(values[name])
+    if "workspace" in values:
+        values["workspace"] = _from_record(Workspace, values["workspace"])
+    if values.get("check"):
+        check = dict(values["check"], commands=tuple(values["check"]["commands"]))
+        values["check"] = _from_record(Check, check)
+    if values.get("land"):
+        values["land"] = _from_record(Land, values["land"])
+    return _from_record(TaskSpec, values)
+
+
+def spec_from_record(record: Mapping[str, Any]) -> SessionSpec:
+    """Rebuild a session spec from the object in spec.json.
+
+    Raises:
+        InputError: the file was written by a newer version.
+    """
+    version = record.get("schema_version")
+    if version != SCHEMA_VERSION:
+        raise InputError(f"spec.json has schema_version {version}; this sessionrun reads {SCHEMA_VERSION}")
+    values = dict(record)
+    values["agents"] = {name: agent_from_record(agent) for name, agent in record["agents"].items()}
+    values["tasks"] = tuple(task_from_record(task) for task in record["tasks"])
+    values["limits"] = _from_record(Limits, record.get("limits", {}))
+    return _from_record(SessionSpec, values)
+
+
+def agent_from_record(record: Mapping[str, Any]) -> AgentSpec:
+    """Rebuild an agent from its record."""
+    values = dict(record)
+    for name in ("argv", "model_args", "approve_args", "ready"):
+        if name in values:
+            values[name] = tuple(values[name])
+    return _from_record(AgentSpec, values)
+
+
+_Record = TypeVar("_Record")
+
+
+@cache
+def _names_of(cls: type[Any]) -> frozenset[str]:
+    return frozenset(f.name for f in fields(cls))
+
+
+def _from_record(cls: type[_Record], values: Mapping[str, Any]) -> _Record:
+    """Build a record, leaving out keys that a later version of the same schema added."""
+    known = _names_of(cls)
+    return cls(**{name: value for name, value in values.items() if name in known})

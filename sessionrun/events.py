@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from functools import cache
 from typing import Any, Final, Literal, TypeAlias
 
 from sessionrun.model import JobKey, Outcome, TaskSpec, parse_job_key, task_from_record
@@ -121,7 +120,7 @@ class TimerFired:
     """A running job's time is up."""
 
     key: JobKey
-    timer: Literal["timeout"]
+    timer: Literal["timeout", "check_timeout"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,11 +149,15 @@ class TaskRetried:
 
 @dataclass(frozen=True, slots=True)
 class HoldPlaced:
-    """No job that uses `resource` starts until the hold is lifted, by itself at monotonic `until`."""
+    """No job that uses `resource` starts until the hold is lifted, by itself at monotonic `until`.
+
+    With `until_exit` the end of any job lifts it too.
+    """
 
     resource: str
     reason: str
     until: float | None = None
+    until_exit: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +220,8 @@ _EVENTS: Final[dict[str, type[Any]]] = {
         SessionEnded,
     )
 }
+
+_NAMES: Final = {cls: tuple(f.name for f in fields(cls)) for cls in _EVENTS.values()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,7 +286,7 @@ def to_record(entry: Entry) -> dict[str, Any]:
         "mono": entry.mono,
         "ev": type(event).__name__,
     }
-    for name in _names_of(type(event)):
+    for name in _NAMES[type(event)]:
         value = getattr(event, name)
         if value is not None:
             record[name] = value.text() if name == "key" else value
@@ -297,7 +302,7 @@ def from_record(record: Mapping[str, Any]) -> Entry:
     cls = _EVENTS.get(record.get("ev", ""))
     if cls is None:
         raise ValueError(f"unknown event {record.get('ev')!r}")
-    values = {name: record[name] for name in _names_of(cls) if name in record}
+    values = {name: record[name] for name in _NAMES[cls] if name in record}
     if "key" in values:
         values["key"] = parse_job_key(values["key"])
     if "usage" in values:
@@ -307,8 +312,3 @@ def from_record(record: Mapping[str, Any]) -> Entry:
     if cls is RequestReceived and "tasks" in values:
         values["tasks"] = tuple(values["tasks"])
     return Entry(record["seq"], record["at"], record["mono"], cls(**values))
-
-
-@cache
-def _names_of(cls: type[Any]) -> tuple[str, ...]:
-    return tuple(f.name for f in fields(cls))

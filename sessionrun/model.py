@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
-from functools import cache
 from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 from sessionrun.errors import InputError
@@ -324,12 +323,13 @@ def agent_from_record(record: Mapping[str, Any]) -> AgentSpec:
 _Record = TypeVar("_Record")
 
 
-@cache
-def _names_of(cls: type[Any]) -> frozenset[str]:
-    return frozenset(f.name for f in fields(cls))
+_NAMES: Final[dict[type[Any], frozenset[str]]] = {
+    cls: frozenset(f.name for f in fields(cls))
+    for cls in (AgentSpec, Workspace, Check, Land, Limits, TaskSpec, SessionSpec)
+}
 
 
 def _from_record(cls: type[_Record], values: Mapping[str, Any]) -> _Record:
     """Build a record, leaving out keys that a later version of the same schema added."""
-    known = _names_of(cls)
+    known = _NAMES[cls]
     return cls(**{name: value for name, value in values.items() if name in known})

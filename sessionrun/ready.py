@@ -1,0 +1,76 @@
+"""Which tasks could start next, found without looking at all of them.
+
+`ReadyQueue` is an index over the scheduler's state, not a part of it: entries may be stale or doubled, and
+whoever pops one checks it.  A task that lacks a token is parked under that token's name and comes back when
+one is given back, so that 10,000 waiting tasks cost nothing while they wait.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from heapq import heappop, heappush
+
+CONTINUING = 0
+"""Rank of a task that has begun: it goes before those that have not."""
+
+NEW = 1
+
+
+class ReadyQueue:
+    """Heaps of task ids: ready now, parked under a token, waiting for a time; and what is to be told."""
+
+    __slots__ = ("_delayed", "_parked", "_ready", "_timers", "decided", "stops")
+
+    def __init__(self) -> None:
+        self._ready: list[tuple[int, int, str]] = []
+        self._parked: dict[str, list[tuple[int, int, str]]] = {}
+        self._delayed: list[tuple[float, int, str]] = []
+        self._timers: list[tuple[float, int, str]] = []
+        self.stops: deque[str] = deque()
+        self.decided: deque[str] = deque()
+
+    def push(self, rank: int, num: int, task: str) -> None:
+        """A task may have a job to start; `num`, its place in the plan, orders equals."""
+        heappush(self._ready, (rank, num, task))
+
+    def pop(self) -> tuple[int, int, str] | None:
+        """Take the first entry, or None."""
+        return heappop(self._ready) if self._ready else None
+
+    def park(self, resource: str, entry: tuple[int, int, str]) -> None:
+        """Set an entry aside until `resource` is given back."""
+        heappush(self._parked.setdefault(resource, []), entry)
+
+    def unpark(self, resource: str, count: int | None = None) -> None:
+        """Make the first `count` (None = all) entries parked under `resource` ready again."""
+        parked = self._parked.get(resource)
+        while parked and count != 0:
+            heappush(self._ready, heappop(parked))
+            count = None if count is None else count - 1
+
+    def delay(self, until: float, num: int, task: str) -> None:
+        """A task that may start again at monotonic time `until`."""
+        heappush(self._delayed, (until, num, task))
+
+    def undelay(self, now: float) -> None:
+        """Make ready whose time has come."""
+        while self._delayed and self._delayed[0][0] <= now:
+            _, num, task = heappop(self._delayed)
+            self.push(NEW, num, task)
+
+    def set_timer(self, deadline: float, num: int, task: str) -> None:
+        """A running job of this task is to end by `deadline` (monotonic)."""
+        heappush(self._timers, (deadline, num, task))
+
+    def first_timer(self) -> tuple[float, str] | None:
+        """The earliest deadline and its task; it may be stale."""
+        return (self._timers[0][0], self._timers[0][2]) if self._timers else None
+
+    def drop_timer(self) -> None:
+        """Forget the earliest deadline."""
+        heappop(self._timers)
+
+    def next_time(self) -> float | None:
+        """The earliest monotonic time at which something here becomes due."""
+        times = [heap[0][0] for heap in (self._delayed, self._timers) if heap]
+        return min(times) if times else None

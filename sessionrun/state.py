@@ -1,0 +1,141 @@
+"""What a session's journal says, as records: the scheduler's state.
+
+The records are changed by `fold` alone and read by `scheduler` and `status`.  Two states that were folded
+from the same entries are equal; the ready queue inside is an index and takes no part in that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final, Literal, TypeAlias
+
+from sessionrun.events import HoldPlaced, SessionEnded, Usage
+from sessionrun.model import PHASES, SLOT, JobKey, Outcome, Phase, SessionSpec, TaskSpec, is_task_span
+from sessionrun.ready import ReadyQueue
+
+Stopping: TypeAlias = Literal["timeout", "check_timeout", "cancelled"]
+
+FAILURES: Final[tuple[Outcome, ...]] = ("failed", "timed_out", "lost", "interrupted")
+"""Outcomes that count as a failure of the task itself."""
+
+
+@dataclass(slots=True)
+class RunningJob:
+    """The job a task has claimed; `stopping` says why it is being stopped, if it is."""
+
+    key: JobKey
+    pid: int | None = None
+    started: int | None = None
+    deadline: float | None = None
+    timer: Stopping = "timeout"
+    stopping: Stopping | None = None
+
+
+@dataclass(slots=True)
+class TaskState:
+    """One task.  `start` counts job keys of a phase, `tries` those that used up one of its chances."""
+
+    spec: TaskSpec
+    num: int
+    unmet: int = 0
+    attempt: int = 1
+    round: int = 1
+    start: int = 1
+    tries: int = 0
+    phase: Phase | None = None
+    job: RunningJob | None = None
+    prepared: bool = False
+    decided: Outcome | None = None
+    outcome: Outcome | None = None
+    reason_class: str | None = None
+    reason: str | None = None
+    not_before: float = 0.0
+    deadline: float | None = None
+    started_at: float | None = None
+    started_mono: float | None = None
+    ended_at: float | None = None
+    duration_s: float | None = None
+    exit_code: int | None = None
+    signal: int | None = None
+    conversation: str | None = None
+    model: str | None = None
+    usage: Usage | None = None
+    check_passed: bool | None = None
+
+    @property
+    def active(self) -> bool:
+        """Whether the task holds its task-span tokens."""
+        return self.phase is not None and self.outcome is None
+
+    def has_phase(self, phase: Phase) -> bool:
+        """Whether this task goes through `phase` at all."""
+        spec = self.spec
+        return {
+            "prepare": spec.workspace.kind != "none",
+            "setup": bool(spec.setup),
+            "work": True,
+            "check": spec.check is not None,
+            "land": spec.land is not None,
+            "release": self.prepared,
+        }[phase]
+
+    def next_phase(self) -> Phase:
+        """The phase of this task's next job."""
+        if self.phase is not None:
+            return self.phase
+        return next(phase for phase in PHASES if self.has_phase(phase))
+
+    def next_key(self) -> JobKey:
+        """The key of this task's next job."""
+        return JobKey(self.spec.id, self.attempt, self.round, self.next_phase(), self.start)
+
+
+@dataclass(slots=True)
+class State:
+    """One session; `queue` is an index, not a part of it."""
+
+    spec: SessionSpec
+    tasks: dict[str, TaskState] = field(default_factory=dict)
+    dependents: dict[str, list[str]] = field(default_factory=dict)
+    free: dict[str, int] = field(default_factory=dict)
+    holds: dict[str, HoldPlaced] = field(default_factory=dict)
+    requests: set[str] = field(default_factory=set)
+    feed_open: bool = False
+    seq: int = 0
+    epoch: int = 0
+    boot_id: str = ""
+    started_at: float | None = None
+    ended_at: float | None = None
+    ended: SessionEnded | None = None
+    cancelled: bool = False
+    halted: bool = False
+    outcomes: dict[Outcome, int] = field(default_factory=dict)
+    queue: ReadyQueue = field(default_factory=ReadyQueue, compare=False)
+
+    @property
+    def completed(self) -> int:
+        """How many tasks have their outcome."""
+        return sum(self.outcomes.values())
+
+    @property
+    def failures(self) -> int:
+        """How many tasks failed by themselves (not skipped, not cancelled)."""
+        return sum(self.outcomes.get(outcome, 0) for outcome in FAILURES)
+
+
+def task_tokens(state: State, task: TaskState) -> Iterator[tuple[str, int]]:
+    """The tokens held from a task's first job to its end, of those that are limited."""
+    if SLOT in state.free:
+        yield SLOT, 1
+    yield from ((name, n) for name, n in task.spec.uses.items() if is_task_span(name))
+
+
+def job_tokens(task: TaskState, phase: Phase) -> Iterator[tuple[str, int]]:
+    """The tokens held for one job of `phase`."""
+    if phase == "work":
+        yield from ((name, n) for name, n in task.spec.uses.items() if not is_task_span(name))
+    elif phase == "check" and task.spec.check:
+        yield from task.spec.check.uses.items()
+    elif phase == "land" and task.spec.land:
+        yield from task.spec.land.uses.items()

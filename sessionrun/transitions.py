@@ -1,0 +1,116 @@
+"""Where a task goes when one of its jobs ends: one literal, total table.
+
+Every rule about the order of phases is a cell of this table (it is printed in sessionrun-files(5)); a phase
+that a task does not have counts as `passed`.  RELEASE is owed by every task whose PREPARE was claimed, so an
+outcome here leads through it; the table need not say so.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal, TypeAlias
+
+from sessionrun.events import Verdict
+from sessionrun.model import Outcome, Phase
+
+Target: TypeAlias = Phase | Outcome | Literal["again", "keep"]
+"""The next phase, the outcome, `again` (the same phase, next start) or `keep` (the outcome decided before)."""
+
+TRANSITIONS: Final[dict[tuple[Phase, Verdict, bool], Target]] = {
+    # phase, verdict, rounds left
+    ("prepare", "passed", True): "setup",
+    ("prepare", "passed", False): "setup",
+    ("prepare", "failed", True): "failed",
+    ("prepare", "failed", False): "failed",
+    ("prepare", "timed_out", True): "timed_out",
+    ("prepare", "timed_out", False): "timed_out",
+    ("prepare", "cancelled", True): "cancelled",
+    ("prepare", "cancelled", False): "cancelled",
+    ("prepare", "lost", True): "again",
+    ("prepare", "lost", False): "again",
+    ("prepare", "interrupted", True): "again",
+    ("prepare", "interrupted", False): "again",
+    ("prepare", "void", True): "again",
+    ("prepare", "void", False): "again",
+    ("setup", "passed", True): "work",
+    ("setup", "passed", False): "work",
+    ("setup", "failed", True): "failed",
+    ("setup", "failed", False): "failed",
+    ("setup", "timed_out", True): "timed_out",
+    ("setup", "timed_out", False): "timed_out",
+    ("setup", "cancelled", True): "cancelled",
+    ("setup", "cancelled", False): "cancelled",
+    ("setup", "lost", True): "lost",
+    ("setup", "lost", False): "lost",
+    ("setup", "interrupted", True): "interrupted",
+    ("setup", "interrupted", False): "interrupted",
+    ("setup", "void", True): "again",
+    ("setup", "void", False): "again",
+    ("work", "passed", True): "check",
+    ("work", "passed", False): "check",
+    ("work", "failed", True): "failed",
+    ("work", "failed", False): "failed",
+    ("work", "timed_out", True): "timed_out",
+    ("work", "timed_out", False): "timed_out",
+    ("work", "cancelled", True): "cancelled",
+    ("work", "cancelled", False): "cancelled",
+    ("work", "lost", True): "lost",
+    ("work", "lost", False): "lost",
+    ("work", "interrupted", True): "interrupted",
+    ("work", "interrupted", False): "interrupted",
+    ("work", "void", True): "again",
+    ("work", "void", False): "again",
+    ("check", "passed", True): "land",
+    ("check", "passed", False): "land",
+    ("check", "failed", True): "work",
+    ("check", "failed", False): "failed",
+    ("check", "timed_out", True): "timed_out",
+    ("check", "timed_out", False): "timed_out",
+    ("check", "cancelled", True): "cancelled",
+    ("check", "cancelled", False): "cancelled",
+    ("check", "lost", True): "again",
+    ("check", "lost", False): "again",
+    ("check", "interrupted", True): "again",
+    ("check", "interrupted", False): "again",
+    ("check", "void", True): "again",
+    ("check", "void", False): "again",
+    ("land", "passed", True): "succeeded",
+    ("land", "passed", False): "succeeded",
+    ("land", "failed", True): "failed",
+    ("land", "failed", False): "failed",
+    ("land", "timed_out", True): "timed_out",
+    ("land", "timed_out", False): "timed_out",
+    ("land", "cancelled", True): "cancelled",
+    ("land", "cancelled", False): "cancelled",
+    ("land", "lost", True): "again",
+    ("land", "lost", False): "again",
+    ("land", "interrupted", True): "again",
+    ("land", "interrupted", False): "again",
+    ("land", "void", True): "again",
+    ("land", "void", False): "again",
+    ("release", "passed", True): "keep",
+    ("release", "passed", False): "keep",
+    ("release", "failed", True): "keep",
+    ("release", "failed", False): "keep",
+    ("release", "timed_out", True): "keep",
+    ("release", "timed_out", False): "keep",
+    ("release", "cancelled", True): "keep",
+    ("release", "cancelled", False): "keep",
+    ("release", "lost", True): "again",
+    ("release", "lost", False): "again",
+    ("release", "interrupted", True): "again",
+    ("release", "interrupted", False): "again",
+    ("release", "void", True): "again",
+    ("release", "void", False): "again",
+}
+
+MAX_STARTS: Final = 3
+"""How often one phase is started anew before `again` gives up."""
+
+WHEN_AGAIN_ENDS: Final[dict[Phase, Target]] = {
+    "prepare": "failed",
+    "setup": "failed",
+    "work": "failed",
+    "check": "lost",
+    "land": "lost",
+    "release": "keep",
+}

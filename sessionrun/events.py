@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 from sessionrun.model import JobKey, Outcome, TaskSpec, parse_job_key, task_from_record
 
@@ -38,6 +38,23 @@ class Usage:
     input_tokens: int | None = None
     output_tokens: int | None = None
     cost_usd: float | None = None
+
+    def plus(self, more: Usage) -> Usage:
+        """The sum; what only one side says counts alone."""
+        return Usage(
+            _add(self.input_tokens, more.input_tokens),
+            _add(self.output_tokens, more.output_tokens),
+            _add(self.cost_usd, more.cost_usd),
+        )
+
+
+_Number = TypeVar("_Number", int, float)
+
+
+def _add(a: _Number | None, b: _Number | None) -> _Number | None:
+    if a is None or b is None:
+        return b if a is None else a
+    return a + b
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +103,8 @@ class JobStarted:
 class JobFinished:
     """A job's process ended and was judged; a replay never judges again.
 
-    `wait_status` is the raw status of wait(2); `cpu_s` user and system time in seconds; `max_rss_kb` the
-    largest resident set in KiB; `conversation` is the agent's own id of its conversation.
+    `wait_status` is the raw status of wait(2); `cpu_s` user and system time in seconds; `conversation` is the
+    agent's own id of its conversation.
     """
 
     key: JobKey
@@ -99,7 +116,6 @@ class JobFinished:
     signal: int | None = None
     ledger: int | None = None
     cpu_s: float | None = None
-    max_rss_kb: int | None = None
     conversation: str | None = None
     model: str | None = None
     usage: Usage | None = None

@@ -6,7 +6,7 @@ state.  Where a rule about phases is needed it is looked up in `transitions`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -26,13 +26,25 @@ from sessionrun.events import (
     TaskEnded,
     TaskRetried,
     TimerFired,
-    Usage,
     Verdict,
 )
-from sessionrun.model import PHASES, Outcome, Phase, SessionSpec
+from sessionrun.model import Outcome, Phase, SessionSpec
 from sessionrun.ready import CONTINUING, NEW
-from sessionrun.state import RunningJob, State, Stopping, TaskState, job_tokens, task_tokens
-from sessionrun.transitions import MAX_STARTS, TRANSITIONS, WHEN_AGAIN_ENDS, Target
+from sessionrun.state import FAILURES, RunningJob, State, TaskState, find_job, give, job_tokens, take, task_tokens
+from sessionrun.transitions import (
+    AS_OUTCOME,
+    AS_PHASE,
+    MAX_STARTS,
+    TRANSITIONS,
+    WHEN_AGAIN_ENDS,
+    Stopping,
+    Target,
+    describe_stop,
+    judge_stopped,
+)
+
+REFUSED_RETRY_S: Final = 1.0
+"""When a start was refused while no job runs whose end could help: seconds until the next try."""
 
 
 def begin(spec: SessionSpec) -> State:
@@ -47,24 +59,28 @@ def begin(spec: SessionSpec) -> State:
 
 def apply(state: State, entry: Entry) -> None:
     """Fold one journal entry into the state."""
-    state.seq = entry.seq
+    state.seq, state.wall_offset = entry.seq, entry.at - entry.mono
     _APPLY[type(entry.event)](state, entry, entry.event)
 
 
 def _on_supervisor_started(state: State, entry: Entry, event: SupervisorStarted) -> None:
     if state.boot_id and state.boot_id != event.boot_id:
-        _rebase_clock(state, entry.mono)
+        _rebase_clock(state, entry)
     state.epoch, state.boot_id = event.epoch, event.boot_id
     if state.started_at is None:
         state.started_at = entry.at
 
 
 def _on_task_added(state: State, entry: Entry, event: TaskAdded) -> None:
+    if event.task.id in state.tasks:
+        return  # a feed may bring again what it brought before a crash
     task = TaskState(event.task, len(state.tasks) + 1)
-    state.tasks[event.task.id] = task
     _enlist(state, task)
-    if state.cancelled and task.decided is None:
-        _decide_outcome(state, task, "cancelled", "cancelled", "cancelled: the session was cancelled")
+    state.tasks[event.task.id] = task
+    if task.decided is None and state.cancelled:
+        _cancel(state, task)
+    elif task.decided is None and state.halted:
+        _give_up(state, task)
 
 
 def _on_feed_closed(state: State, entry: Entry, event: FeedClosed) -> None:
@@ -75,59 +91,57 @@ def _on_job_claimed(state: State, entry: Entry, event: JobClaimed) -> None:
     task = state.tasks[event.key.task]
     if task.phase is None:
         task.phase = event.key.phase
-        _take(state, task_tokens(state, task))
-    _take(state, job_tokens(task, event.key.phase))
+        take(state, task_tokens(state, task))
+    take(state, job_tokens(task, event.key.phase))
     task.prepared |= event.key.phase == "prepare"
     task.job = RunningJob(event.key)
+    state.running_jobs += 1
 
 
 def _on_job_started(state: State, entry: Entry, event: JobStarted) -> None:
-    task = state.tasks[event.key.task]
-    if task.job is None or task.job.key != event.key:
+    task, job = find_job(state, event.key)
+    if job is None:
         return
-    task.job.pid, task.job.started = event.pid, event.started
+    job.pid, job.started = event.pid, event.started
     if task.started_at is None:
         task.started_at, task.started_mono = entry.at, entry.mono
     if event.key.phase == "work" and task.deadline is None and task.spec.timeout_s is not None:
         task.deadline = entry.mono + task.spec.timeout_s
-    _set_deadline(task, event.key.phase, entry.mono)
-    if task.job.deadline is not None:
-        state.queue.set_timer(task.job.deadline, task.num, task.spec.id)
+    _set_deadline(task, job, entry.mono)
+    if job.deadline is not None:
+        state.queue.set_timer(job.deadline, task.num, task.spec.id)
 
 
 def _on_timer_fired(state: State, entry: Entry, event: TimerFired) -> None:
-    _stop(state, state.tasks[event.key.task], event.timer)
+    task, job = find_job(state, event.key)
+    if job is not None:
+        _stop(state, task, job, event.timer)
 
 
 def _on_job_finished(state: State, entry: Entry, event: JobFinished) -> None:
-    task = state.tasks[event.key.task]
-    if task.job is None or task.job.key != event.key:
+    task, job = find_job(state, event.key)
+    if job is None:
         return
     if event.key.phase == "work":
         task.exit_code, task.signal = event.exit_code, event.signal
         task.conversation = event.conversation or task.conversation
         task.model = event.model or task.model
-        task.usage = _add_usage(task.usage, event.usage)
+        task.usage = task.usage.plus(event.usage) if task.usage and event.usage else event.usage or task.usage
     if event.key.phase == "check":
-        task.check_passed = event.verdict == "passed" and task.job.stopping is None
-    for name, hold in state.holds.items():
-        if hold.until_exit:  # a process ended: what was refused may succeed now
-            state.holds[name] = replace(hold, until=entry.mono)
-    _job_over(state, task, *_explain_stop(task, event))
+        task.check_passed = event.verdict == "passed" and job.stopping is None
+    _job_over(state, task, job, event.verdict, event.reason_class, event.reason)
+    _ease_holds(state, entry.mono, ended=True)
 
 
 def _on_job_lost(state: State, entry: Entry, event: JobLost) -> None:
-    task = state.tasks[event.key.task]
-    if task.job is None or task.job.key != event.key:
+    task, job = find_job(state, event.key)
+    if job is None:
         return
-    if task.job.stopping and event.verdict == "void":
-        _job_over(state, task, "cancelled", "cancelled", "cancelled: before it started")
-        return
-    if event.verdict == "void":
-        task.tries -= not event.counts
-        _job_over(state, task, "void", "start_failed", f"start_failed: {event.reason}")
-    else:
-        _job_over(state, task, event.verdict, event.verdict, f"{event.verdict}: {event.reason}")
+    void = event.verdict == "void"
+    task.tries -= void and not event.counts
+    reason_class = "start_failed" if void else event.verdict
+    _job_over(state, task, job, event.verdict, reason_class, f"{reason_class}: {event.reason}")
+    _ease_holds(state, entry.mono, ended=not void)
 
 
 def _on_task_ended(state: State, entry: Entry, event: TaskEnded) -> None:
@@ -140,15 +154,15 @@ def _on_task_ended(state: State, entry: Entry, event: TaskEnded) -> None:
         task.ended_at, task.duration_s = entry.at, max(0.0, entry.mono - task.started_mono)
     _tell_dependents(state, task)
     limit = state.spec.limits.max_failures
-    if limit is not None and state.failures >= limit and not state.halted:
-        _halt(state, f"max_failures: {state.failures} tasks failed")
+    if limit is not None and event.outcome in FAILURES and state.failures >= limit and not state.halted:
+        _halt(state)
 
 
 def _on_task_retried(state: State, entry: Entry, event: TaskRetried) -> None:
     task = state.tasks[event.task]
     _close_attempt(state, task)
     task.attempt, task.round = task.attempt + 1, 1
-    task.reason_class, task.reason = event.reason_class, event.reason
+    task.last_outcome, task.reason_class, task.reason = event.outcome, event.reason_class, event.reason
     task.check_passed, task.deadline = None, None
     task.not_before = event.not_before
     state.queue.delay(event.not_before, task.num, task.spec.id)
@@ -156,6 +170,7 @@ def _on_task_retried(state: State, entry: Entry, event: TaskRetried) -> None:
 
 def _on_hold_placed(state: State, entry: Entry, event: HoldPlaced) -> None:
     state.holds[event.resource] = event
+    _ease_holds(state, entry.mono, ended=False)
 
 
 def _on_hold_lifted(state: State, entry: Entry, event: HoldLifted) -> None:
@@ -171,7 +186,7 @@ def _on_request_received(state: State, entry: Entry, event: RequestReceived) -> 
         state.cancelled, state.feed_open = True, False
     for task_id in event.tasks or tuple(state.tasks):
         task = state.tasks.get(task_id)
-        if task is not None and task.outcome is None and task.decided is None:
+        if task is not None and task.outcome is None:
             _cancel(state, task)
 
 
@@ -232,48 +247,51 @@ def _skip_for(state: State, task: TaskState, needed: TaskState) -> None:
     _decide_outcome(state, task, "skipped", "need", f"need: {needed.spec.id!r} {was}")
 
 
-def _halt(state: State, reason: str) -> None:
-    state.halted = True
+def _halt(state: State) -> None:
+    state.halted, state.feed_open = True, False
     for task in state.tasks.values():
         if not task.active and task.outcome is None and task.decided is None:
-            _decide_outcome(state, task, "skipped", "max_failures", reason)
+            _give_up(state, task)
+
+
+def _give_up(state: State, task: TaskState) -> None:
+    """Nothing new starts any more: what an earlier attempt came to stays, all else is skipped."""
+    if task.last_outcome is not None:
+        _decide_outcome(state, task, task.last_outcome, task.reason_class, task.reason)
+    else:
+        reason = f"max_failures: stopped after {state.failures} failed"
+        _decide_outcome(state, task, "skipped", "max_failures", reason)
 
 
 def _cancel(state: State, task: TaskState) -> None:
-    if task.job is None:
+    """Once an attempt is decided its outcome stays (RELEASE runs on), but there is no other attempt."""
+    task.cancelled = True
+    if task.job is not None and task.decided is None:
+        _stop(state, task, task.job, "cancelled")
+    elif task.decided is None:
         _decide_outcome(state, task, "cancelled", "cancelled", "cancelled: on request")
-    elif task.phase != "release":
-        _stop(state, task, "cancelled")
 
 
-def _stop(state: State, task: TaskState, reason: Stopping) -> None:
-    if task.job is not None and task.job.stopping is None:
-        task.job.stopping = reason
+def _stop(state: State, task: TaskState, job: RunningJob, reason: Stopping) -> None:
+    if job.stopping is None:
+        job.stopping = reason
         state.queue.stops.append(task.spec.id)
 
 
-def _explain_stop(task: TaskState, event: JobFinished) -> tuple[Verdict, str | None, str | None]:
-    """A job that was being stopped ended for that reason, whatever its exit code says."""
-    stopping = task.job.stopping if task.job else None
-    if stopping == "cancelled":
-        return "cancelled", "cancelled", "cancelled: on request"
-    if stopping == "timeout":
-        return "timed_out", "timeout", f"timeout: not done after {task.spec.timeout_s:g} s"
-    if stopping == "check_timeout" and task.spec.check:
-        return "failed", "check_timeout", f"check_timeout: not done after {task.spec.check.timeout_s:g} s"
-    return event.verdict, event.reason_class, event.reason
-
-
 def _job_over(
-    state: State, task: TaskState, verdict: Verdict, reason_class: str | None, reason: str | None
+    state: State, task: TaskState, job: RunningJob, verdict: Verdict, reason_class: str | None, reason: str | None
 ) -> None:
-    phase = task.next_phase()
     task.job = None
-    _give(state, job_tokens(task, phase))
+    state.running_jobs -= 1
+    phase = job.key.phase
+    give(state, job_tokens(task, phase))
+    stopped = judge_stopped(phase, job.stopping, verdict)
+    if stopped is not None and job.stopping is not None:
+        verdict, (reason_class, reason) = stopped, describe_stop(task.spec, job.stopping)
     target = TRANSITIONS[phase, verdict, task.round < task.spec.rounds]
     if target == "again":
         task.tries += 1
-        if task.tries < MAX_STARTS:
+        if task.tries < MAX_STARTS and job.stopping is None:
             task.start += 1
             state.queue.push(CONTINUING, task.num, task.spec.id)
             return
@@ -282,20 +300,20 @@ def _job_over(
 
 
 def _go_to(state: State, task: TaskState, target: Target, reason_class: str | None, reason: str | None) -> None:
-    while target in PHASES and not task.has_phase(_as_phase(target)):
-        target = TRANSITIONS[_as_phase(target), "passed", task.round < task.spec.rounds]
-    if target == "keep":
+    """Enter the phase that the table names, passing those the task does not have, or decide the outcome."""
+    phase = AS_PHASE.get(target)
+    while phase is not None and not task.has_phase(phase):
+        target = TRANSITIONS[phase, "passed", task.round < task.spec.rounds]
+        phase = AS_PHASE.get(target)
+    if phase is not None:
+        task.round += task.phase == "check" and phase == "work"
+        _enter(state, task, phase)
+    elif target == "succeeded":
+        _decide_outcome(state, task, "succeeded", None, None)
+    elif target == "keep":
         state.queue.decided.append(task.spec.id)
-    elif target in PHASES:
-        task.round += task.phase == "check" and target == "work"
-        _enter(state, task, _as_phase(target))
-    elif target != "again":
-        passed = target == "succeeded"
-        _decide_outcome(state, task, target, None if passed else reason_class, None if passed else reason)  # type: ignore[arg-type]
-
-
-def _as_phase(target: Target) -> Phase:
-    return target  # type: ignore[return-value]
+    else:
+        _decide_outcome(state, task, AS_OUTCOME[target], reason_class, reason)
 
 
 def _enter(state: State, task: TaskState, phase: Phase) -> None:
@@ -316,59 +334,43 @@ def _decide_outcome(
 
 def _close_attempt(state: State, task: TaskState) -> None:
     if task.active:
-        _give(state, task_tokens(state, task))
+        give(state, task_tokens(state, task))
     task.phase, task.start, task.tries = None, 1, 0
     task.prepared, task.decided = False, None
 
 
-def _set_deadline(task: TaskState, phase: Phase, now: float) -> None:
+def _set_deadline(task: TaskState, job: RunningJob, now: float) -> None:
     """The attempt's deadline holds for WORK and CHECK; a check may have an earlier one of its own."""
-    assert task.job is not None
-    if phase in ("work", "check"):
-        task.job.deadline, task.job.timer = task.deadline, "timeout"
+    if job.key.phase in ("work", "check"):
+        job.deadline, job.timer = task.deadline, "timeout"
     check = task.spec.check
-    if phase == "check" and check and check.timeout_s is not None:
+    if job.key.phase == "check" and check and check.timeout_s is not None:
         own = now + check.timeout_s
-        if task.job.deadline is None or own < task.job.deadline:
-            task.job.deadline, task.job.timer = own, "check_timeout"
+        if job.deadline is None or own < job.deadline:
+            job.deadline, job.timer = own, "check_timeout"
 
 
-def _rebase_clock(state: State, now: float) -> None:
+def _ease_holds(state: State, now: float, *, ended: bool) -> None:
+    """The end of a job may free what a start was refused for; when none runs, only time can."""
+    for name, hold in state.holds.items():
+        if hold.until_exit and ended:
+            state.holds[name] = replace(hold, until=now)
+        elif hold.until_exit and hold.until is None and not state.running_jobs:
+            state.holds[name] = replace(hold, until=now + REFUSED_RETRY_S)
+
+
+def _rebase_clock(state: State, entry: Entry) -> None:
     """After a reboot the monotonic clock counts anew: deadlines of before mean nothing."""
+    now = entry.mono
     for task in state.tasks.values():
+        if task.outcome is not None:
+            continue
         task.deadline = None
-        if task.not_before and task.outcome is None:
+        if task.started_at is not None:
+            task.started_mono = now - (entry.at - task.started_at)
+        if task.not_before:
             task.not_before = now
             state.queue.delay(now, task.num, task.spec.id)
     for name, hold in state.holds.items():
         if hold.until is not None:
             state.holds[name] = replace(hold, until=now)
-
-
-def _take(state: State, tokens: Iterator[tuple[str, int]]) -> None:
-    for name, amount in tokens:
-        state.free[name] -= amount
-
-
-def _give(state: State, tokens: Iterator[tuple[str, int]]) -> None:
-    for name, amount in tokens:
-        state.free[name] += amount
-        state.queue.unpark(name, amount)
-
-
-def _add_usage(before: Usage | None, more: Usage | None) -> Usage | None:
-    if before is None or more is None:
-        return more or before
-    return Usage(
-        _add(before.input_tokens, more.input_tokens),
-        _add(before.output_tokens, more.output_tokens),
-        None if before.cost_usd is None and more.cost_usd is None else _sum(before.cost_usd, more.cost_usd),
-    )
-
-
-def _add(a: int | None, b: int | None) -> int | None:
-    return None if a is None and b is None else (a or 0) + (b or 0)
-
-
-def _sum(a: float | None, b: float | None) -> float:
-    return (a or 0.0) + (b or 0.0)

@@ -1,19 +1,25 @@
 """Which tasks could start next, found without looking at all of them.
 
 `ReadyQueue` is an index over the scheduler's state, not a part of it: entries may be stale or doubled, and
-whoever pops one checks it.  A task that lacks a token is parked under that token's name and comes back when
-one is given back, so that 10,000 waiting tasks cost nothing while they wait.
+whoever pops one checks it.  A task that lacks a token is parked under that token's name, so that 10,000
+waiting tasks cost nothing while they wait.  A token given back offers itself to the first task parked under
+it; whoever takes up that offer passes on what is left (`unpark` again), also when its entry proved stale: an
+offer that ended with a stale entry would leave the tasks behind it waiting for ever.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from heapq import heappop, heappush
+from typing import Final, TypeAlias
 
-CONTINUING = 0
+CONTINUING: Final = 0
 """Rank of a task that has begun: it goes before those that have not."""
 
-NEW = 1
+NEW: Final = 1
+
+Ready: TypeAlias = tuple[int, int, str, str]
+"""Rank, place in the plan, task id, and the resource that was offered to it (empty: none)."""
 
 
 class ReadyQueue:
@@ -22,7 +28,7 @@ class ReadyQueue:
     __slots__ = ("_delayed", "_parked", "_ready", "_timers", "decided", "stops")
 
     def __init__(self) -> None:
-        self._ready: list[tuple[int, int, str]] = []
+        self._ready: list[Ready] = []
         self._parked: dict[str, list[tuple[int, int, str]]] = {}
         self._delayed: list[tuple[float, int, str]] = []
         self._timers: list[tuple[float, int, str]] = []
@@ -31,22 +37,21 @@ class ReadyQueue:
 
     def push(self, rank: int, num: int, task: str) -> None:
         """A task may have a job to start; `num`, its place in the plan, orders equals."""
-        heappush(self._ready, (rank, num, task))
+        heappush(self._ready, (rank, num, task, ""))
 
-    def pop(self) -> tuple[int, int, str] | None:
+    def pop(self) -> Ready | None:
         """Take the first entry, or None."""
         return heappop(self._ready) if self._ready else None
 
-    def park(self, resource: str, entry: tuple[int, int, str]) -> None:
-        """Set an entry aside until `resource` is given back."""
-        heappush(self._parked.setdefault(resource, []), entry)
+    def park(self, resource: str, rank: int, num: int, task: str) -> None:
+        """Set a task aside until `resource` is offered to it."""
+        heappush(self._parked.setdefault(resource, []), (rank, num, task))
 
-    def unpark(self, resource: str, count: int | None = None) -> None:
-        """Make the first `count` (None = all) entries parked under `resource` ready again."""
+    def unpark(self, resource: str) -> None:
+        """Offer `resource` to the first task parked under it: that one becomes ready."""
         parked = self._parked.get(resource)
-        while parked and count != 0:
-            heappush(self._ready, heappop(parked))
-            count = None if count is None else count - 1
+        if parked:
+            heappush(self._ready, (*heappop(parked), resource))
 
     def delay(self, until: float, num: int, task: str) -> None:
         """A task that may start again at monotonic time `until`."""

@@ -34,7 +34,7 @@ from sessionrun.events import (
     WakeAt,
 )
 from sessionrun.model import SLOT, Outcome
-from sessionrun.state import State, TaskState, job_tokens, task_tokens
+from sessionrun.state import FAILURES, State, TaskState, job_tokens, task_tokens
 
 START_BATCH: Final = 64
 """Most jobs started by one call of `decide`, so that ends are seen between large batches."""
@@ -95,19 +95,23 @@ def _stop_jobs(state: State) -> Iterator[Order]:
 
 def _end_tasks(state: State, now: float) -> Iterator[Order]:
     told: set[str] = set()
+    limited = state.spec.limits.max_failures is not None
     while state.queue.decided:
         task = state.tasks[state.queue.decided.popleft()]
         stale = task.decided is None or task.outcome is not None or task.job is not None
         if stale or task.spec.id in told or (task.prepared and task.phase != "release"):
             continue
         told.add(task.spec.id)
-        yield Record(_ending(state, task, now))
+        ending = _ending(state, task, now)
+        yield Record(ending)
+        if limited and isinstance(ending, TaskEnded) and ending.outcome in FAILURES:
+            return  # it may be the last one allowed: what comes after it is decided anew
 
 
 def _ending(state: State, task: TaskState, now: float) -> TaskEnded | TaskRetried:
     assert task.decided is not None
     retry = task.decided in RETRIED and task.attempt <= task.spec.retries
-    if retry and not state.cancelled and not state.halted:
+    if retry and not task.cancelled and not state.halted:
         not_before = now + backoff_s(task.spec.id, task.attempt)
         return TaskRetried(task.spec.id, task.decided, task.reason_class, task.reason, not_before)
     return TaskEnded(task.spec.id, task.decided, task.reason_class, task.reason)
@@ -125,24 +129,23 @@ def _start_jobs(state: State, now: float) -> Iterator[Order]:
 
     Nothing is applied while this runs, so `taken` counts what this batch has already promised.
     """
+    if SLOT in state.holds:
+        return  # every job waits for this one, so all may stay where they are
     taken: dict[str, int] = {}
-    tried: set[str] = set()
-    started = 0
-    while started < START_BATCH and (entry := state.queue.pop()) is not None:
-        task = state.tasks[entry[2]]
-        if not _startable(task, now):
-            continue
-        blocker = _blocker(state, task, taken)
-        if blocker is None and entry[2] not in tried:
-            for name, amount in _tokens(state, task):
-                taken[name] = taken.get(name, 0) + amount
-            started += 1
-            yield StartJob(task.next_key())
-        elif blocker is not None:
-            state.queue.park(blocker, entry)
-            if entry[2] not in tried:
-                _let_others_try(state, task, blocker, taken)
-        tried.add(entry[2])
+    started: set[str] = set()
+    while len(started) < START_BATCH and (entry := state.queue.pop()) is not None:
+        rank, num, task_id, offered = entry
+        task = state.tasks[task_id]
+        lacking = None
+        if task_id not in started and _startable(task, now):
+            lacking = _take_or_lack(state, task, taken)
+            if lacking is None:
+                started.add(task_id)
+                yield StartJob(task.next_key())
+            else:
+                state.queue.park(lacking, rank, num, task_id)
+        if offered and offered != lacking and state.free[offered] > taken.get(offered, 0):
+            state.queue.unpark(offered)
 
 
 def _startable(task: TaskState, now: float) -> bool:
@@ -158,21 +161,15 @@ def _tokens(state: State, task: TaskState) -> Iterator[tuple[str, int]]:
     yield from job_tokens(task, task.next_phase())
 
 
-def _blocker(state: State, task: TaskState, taken: dict[str, int]) -> str | None:
-    """The resource for want of which this task cannot start, if any."""
-    if SLOT in state.holds:
-        return SLOT
-    for name, amount in _tokens(state, task):
+def _take_or_lack(state: State, task: TaskState, taken: dict[str, int]) -> str | None:
+    """Count the tokens of this task's next job as `taken`, or name the first that cannot be had."""
+    tokens = list(_tokens(state, task))
+    for name, amount in tokens:
         if name in state.holds or state.free[name] - taken.get(name, 0) < amount:
             return name
+    for name, amount in tokens:
+        taken[name] = taken.get(name, 0) + amount
     return None
-
-
-def _let_others_try(state: State, task: TaskState, blocker: str, taken: dict[str, int]) -> None:
-    """What this task would have used too is left to the next one that waits for it."""
-    for name, _ in _tokens(state, task):
-        if name != blocker and state.free[name] > taken.get(name, 0):
-            state.queue.unpark(name, 1)
 
 
 def _session_ended(state: State) -> SessionEnded:

@@ -1,20 +1,20 @@
 """What a session's journal says, as records: the scheduler's state.
 
-The records are changed by `fold` alone and read by `scheduler` and `status`.  Two states that were folded
+The records are changed by `fold` alone (`take` and `give` are its accounts of tokens) and read by `scheduler`
+and `status`.  Two states that were folded
 from the same entries are equal; the ready queue inside is an index and takes no part in that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Literal, TypeAlias
+from typing import Final
 
 from sessionrun.events import HoldPlaced, SessionEnded, Usage
-from sessionrun.model import PHASES, SLOT, JobKey, Outcome, Phase, SessionSpec, TaskSpec, is_task_span
+from sessionrun.model import SLOT, JobKey, Outcome, Phase, SessionSpec, TaskSpec, is_task_span
 from sessionrun.ready import ReadyQueue
-
-Stopping: TypeAlias = Literal["timeout", "check_timeout", "cancelled"]
+from sessionrun.transitions import Stopping
 
 FAILURES: Final[tuple[Outcome, ...]] = ("failed", "timed_out", "lost", "interrupted")
 """Outcomes that count as a failure of the task itself."""
@@ -34,7 +34,11 @@ class RunningJob:
 
 @dataclass(slots=True)
 class TaskState:
-    """One task.  `start` counts job keys of a phase, `tries` those that used up one of its chances."""
+    """One task.  `start` counts job keys of a phase, `tries` those that used up one of its chances.
+
+    `decided` is the outcome before it is recorded (RELEASE comes between); `last_outcome` that of the attempt
+    before this one; `cancelled` says that no further attempt is wanted.
+    """
 
     spec: TaskSpec
     num: int
@@ -46,8 +50,10 @@ class TaskState:
     phase: Phase | None = None
     job: RunningJob | None = None
     prepared: bool = False
+    cancelled: bool = False
     decided: Outcome | None = None
     outcome: Outcome | None = None
+    last_outcome: Outcome | None = None
     reason_class: str | None = None
     reason: str | None = None
     not_before: float = 0.0
@@ -71,20 +77,23 @@ class TaskState:
     def has_phase(self, phase: Phase) -> bool:
         """Whether this task goes through `phase` at all."""
         spec = self.spec
-        return {
-            "prepare": spec.workspace.kind != "none",
-            "setup": bool(spec.setup),
-            "work": True,
-            "check": spec.check is not None,
-            "land": spec.land is not None,
-            "release": self.prepared,
-        }[phase]
+        if phase == "prepare":
+            return spec.workspace.kind != "none"
+        if phase == "setup":
+            return bool(spec.setup)
+        if phase == "check":
+            return spec.check is not None
+        if phase == "land":
+            return spec.land is not None
+        return phase == "work" or self.prepared
 
     def next_phase(self) -> Phase:
         """The phase of this task's next job."""
         if self.phase is not None:
             return self.phase
-        return next(phase for phase in PHASES if self.has_phase(phase))
+        if self.has_phase("prepare"):
+            return "prepare"
+        return "setup" if self.spec.setup else "work"
 
     def next_key(self) -> JobKey:
         """The key of this task's next job."""
@@ -93,7 +102,10 @@ class TaskState:
 
 @dataclass(slots=True)
 class State:
-    """One session; `queue` is an index, not a part of it."""
+    """One session; `queue` is an index, not a part of it.
+
+    `wall_offset` is wall time less monotonic time (seconds) as of the last entry, to show deadlines to people.
+    """
 
     spec: SessionSpec
     tasks: dict[str, TaskState] = field(default_factory=dict)
@@ -111,6 +123,8 @@ class State:
     cancelled: bool = False
     halted: bool = False
     outcomes: dict[Outcome, int] = field(default_factory=dict)
+    running_jobs: int = 0
+    wall_offset: float = 0.0
     queue: ReadyQueue = field(default_factory=ReadyQueue, compare=False)
 
     @property
@@ -124,18 +138,47 @@ class State:
         return sum(self.outcomes.get(outcome, 0) for outcome in FAILURES)
 
 
+def find_job(state: State, key: JobKey) -> tuple[TaskState, RunningJob | None]:
+    """The task of `key`, and its running job when it is that one: a second report of an end means nothing."""
+    task = state.tasks[key.task]
+    return task, task.job if task.job is not None and task.job.key == key else None
+
+
 def task_tokens(state: State, task: TaskState) -> Iterator[tuple[str, int]]:
     """The tokens held from a task's first job to its end, of those that are limited."""
-    if SLOT in state.free:
+    uses = task.spec.uses
+    if SLOT in state.free and SLOT not in uses:
         yield SLOT, 1
-    yield from ((name, n) for name, n in task.spec.uses.items() if is_task_span(name))
+    for name, amount in uses.items():
+        if is_task_span(name):
+            yield name, amount
 
 
 def job_tokens(task: TaskState, phase: Phase) -> Iterator[tuple[str, int]]:
-    """The tokens held for one job of `phase`."""
+    """The tokens held for one job of `phase`.
+
+    Never one that a task holds for its whole span: who holds some of it must not wait for more of it.
+    """
+    uses: Mapping[str, int] = {}
     if phase == "work":
-        yield from ((name, n) for name, n in task.spec.uses.items() if not is_task_span(name))
+        uses = task.spec.uses
     elif phase == "check" and task.spec.check:
-        yield from task.spec.check.uses.items()
+        uses = task.spec.check.uses
     elif phase == "land" and task.spec.land:
-        yield from task.spec.land.uses.items()
+        uses = task.spec.land.uses
+    for name, amount in uses.items():
+        if not is_task_span(name):
+            yield name, amount
+
+
+def take(state: State, tokens: Iterable[tuple[str, int]]) -> None:
+    """Count tokens as held."""
+    for name, amount in tokens:
+        state.free[name] -= amount
+
+
+def give(state: State, tokens: Iterable[tuple[str, int]]) -> None:
+    """Count tokens as free again and offer them to who waits for them."""
+    for name, amount in tokens:
+        state.free[name] += amount
+        state.queue.unpark(name)

@@ -10,10 +10,13 @@ from __future__ import annotations
 from typing import Final, Literal, TypeAlias
 
 from sessionrun.events import Verdict
-from sessionrun.model import Outcome, Phase
+from sessionrun.model import OUTCOMES, PHASES, Outcome, Phase, TaskSpec
 
 Target: TypeAlias = Phase | Outcome | Literal["again", "keep"]
 """The next phase, the outcome, `again` (the same phase, next start) or `keep` (the outcome decided before)."""
+
+Stopping: TypeAlias = Literal["timeout", "check_timeout", "cancelled"]
+"""Why a job is being stopped: the attempt's deadline, the check's own, or a request."""
 
 TRANSITIONS: Final[dict[tuple[Phase, Verdict, bool], Target]] = {
     # phase, verdict, rounds left
@@ -114,3 +117,30 @@ WHEN_AGAIN_ENDS: Final[dict[Phase, Target]] = {
     "land": "lost",
     "release": "keep",
 }
+
+AS_PHASE: Final[dict[Target, Phase]] = {phase: phase for phase in PHASES}
+AS_OUTCOME: Final[dict[Target, Outcome]] = {outcome: outcome for outcome in OUTCOMES}
+
+
+def judge_stopped(phase: Phase, stopping: Stopping | None, verdict: Verdict) -> Verdict | None:
+    """The verdict on a job that was being stopped when it ended; None: its own one holds.
+
+    It ended for that reason, whatever its exit code says, but for two cases: what LAND did is done, and a job
+    that ran out of time and whose end nobody saw stays `lost`, because `timed_out` may be tried again.
+    """
+    unseen = verdict in ("lost", "interrupted")
+    if stopping is None or (phase == "land" and (unseen or verdict == "passed")):
+        return None
+    if stopping == "cancelled":
+        return "cancelled"
+    if unseen:
+        return None
+    return "failed" if stopping == "check_timeout" else "timed_out"
+
+
+def describe_stop(spec: TaskSpec, stopping: Stopping) -> tuple[str, str]:
+    """Reason class and reason of a job that was stopped."""
+    if stopping == "cancelled":
+        return "cancelled", "cancelled: on request"
+    limit = spec.check.timeout_s if stopping == "check_timeout" and spec.check else spec.timeout_s
+    return stopping, f"{stopping}: not done after {limit:g} s"

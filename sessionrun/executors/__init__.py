@@ -26,7 +26,6 @@ class Exit:
     wait_status: int | None
     ledger: int | None = None
     cpu_s: float | None = None
-    max_rss_kb: int | None = None
     errno: int | None = None
     detail: str | None = None
 

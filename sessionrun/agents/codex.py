@@ -1,0 +1,96 @@
+"""Codex: how to start it and how to read the JSON lines of ``codex exec --json`` (0.169).
+
+Facts that are easy to get wrong: an item of type ``error`` may be a mere warning, and so may an ``error``
+event (a reconnect); only ``turn.completed`` and ``turn.failed`` decide.  A run that was stopped writes
+neither.  This module must not know how processes are run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from sessionrun.agents.reading import (
+    AgentResult,
+    class_of_message,
+    conversation_at,
+    count_at,
+    dig,
+    error_line,
+    one_line,
+    parse_event,
+    text_at,
+    tool_line,
+    unfinished,
+    whole_line,
+)
+from sessionrun.events import Usage
+from sessionrun.model import AgentSpec
+
+AGENT: Final = AgentSpec(
+    name="codex",
+    argv=("codex", "exec", "--json", "--skip-git-repo-check", "{model_args}", "{approve_args}", "-"),
+    model_args=("--model={model}",),
+    approve_args=("--dangerously-bypass-approvals-and-sandbox",),
+    output="codex",
+)
+
+
+def read(events: Iterable[dict[str, Any]]) -> AgentResult:
+    """The last turn's end and the last message."""
+    text = conversation = end = None
+    for event in events:
+        kind = event.get("type")
+        if kind == "thread.started":
+            conversation = conversation_at(event, "thread_id")
+        elif kind == "turn.started":
+            end = None
+        elif kind in ("turn.completed", "turn.failed"):
+            end = event
+        elif kind == "item.completed" and dig(event, "item", "type") == "agent_message":
+            text = text_at(event, "item", "text")
+    if end is None:
+        return unfinished(text=text, conversation=conversation)
+    if end["type"] == "turn.completed":
+        return AgentResult(ok=True, text=text, conversation=conversation, usage=_usage_of(end))
+    message = _message_of(text_at(end, "error", "message"))
+    return AgentResult(
+        ok=False,
+        text=text,
+        reason_class=class_of_message(message),
+        reason=one_line(message),
+        conversation=conversation,
+    )
+
+
+def render(event: dict[str, Any]) -> str:
+    """Messages, started commands, other finished items by name, and errors."""
+    kind = event.get("type")
+    item = dig(event, "item")
+    item_kind = text_at(item, "type")
+    if kind == "item.started" and item_kind == "command_execution":
+        return tool_line(item_kind, item)
+    if kind == "turn.failed":
+        return error_line(_message_of(text_at(event, "error", "message")))
+    if kind != "item.completed" or item_kind in ("command_execution", "reasoning", None):
+        return ""
+    if item_kind == "agent_message":
+        return whole_line(text_at(item, "text"))
+    if item_kind == "error":
+        return f"[warning] {one_line(text_at(item, 'message') or '?')}\n"
+    return tool_line(item_kind, None)
+
+
+def _message_of(message: str | None) -> str:
+    """The server's words, where the message is the server's JSON answer."""
+    if not message:
+        return "the turn failed without a message"
+    answer = parse_event(message.encode("utf-8", "replace"))
+    return text_at(answer, "error", "message") or message
+
+
+def _usage_of(end: dict[str, Any]) -> Usage | None:
+    usage = dig(end, "usage")
+    if not isinstance(usage, dict):
+        return None
+    return Usage(input_tokens=count_at(usage, "input_tokens"), output_tokens=count_at(usage, "output_tokens"))

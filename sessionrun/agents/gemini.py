@@ -1,0 +1,110 @@
+"""Gemini CLI: how to start it and how to read its ``stream-json`` output (0.61).
+
+Facts that are easy to get wrong: the exit code of an API error is the HTTP status modulo 256, so a code over
+128 is no signal; after TERM it ends with exit code 0.  This module must not know how processes are run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from sessionrun.agents.reading import (
+    MAX_LINE_BYTES,
+    AgentResult,
+    class_of_message,
+    conversation_at,
+    count_at,
+    dig,
+    error_line,
+    model_at,
+    one_line,
+    text_at,
+    tool_line,
+    unfinished,
+    whole_line,
+)
+from sessionrun.events import Usage
+from sessionrun.model import AgentSpec
+
+AGENT: Final = AgentSpec(
+    name="gemini",
+    argv=("gemini", "--output-format", "stream-json", "--skip-trust", "{model_args}", "{approve_args}"),
+    model_args=("--model={model}",),
+    approve_args=("--yolo",),
+    output="gemini",
+)
+
+
+def read(events: Iterable[dict[str, Any]]) -> AgentResult:
+    """The ``result`` event and the last unbroken piece of the assistant's text."""
+    model = conversation = result = None
+    answer: list[str] = []
+    size = 0
+    broken_off = False
+    for event in events:
+        kind = event.get("type")
+        if kind == "init":
+            model, conversation = model_at(event, "model"), conversation_at(event, "session_id")
+        elif kind == "tool_use":
+            broken_off = True
+        elif kind == "result":
+            result = event
+        elif kind == "message" and event.get("role") == "assistant":
+            piece = text_at(event, "content") or ""
+            if broken_off or event.get("delta") is not True:
+                answer, size, broken_off = [], 0, False
+            if size + len(piece) <= MAX_LINE_BYTES:
+                answer.append(piece)
+                size += len(piece)
+    text = "".join(answer) or None
+    if result is None:
+        return unfinished(text=text, conversation=conversation, model=model)
+    problem = _problem_of(result)
+    return AgentResult(
+        ok=problem is None,
+        text=text,
+        reason_class=problem[0] if problem else None,
+        reason=problem[1] if problem else None,
+        conversation=conversation,
+        model=_model_of(result, model),
+        usage=_usage_of(result),
+    )
+
+
+def render(event: dict[str, Any]) -> str:
+    """Assistant text as it comes (in pieces of a line), tool calls and errors."""
+    kind = event.get("type")
+    if kind == "message" and event.get("role") == "assistant":
+        text = text_at(event, "content")
+        return text or "" if event.get("delta") is True else whole_line(text)
+    if kind == "tool_use":
+        return "\n" + tool_line(text_at(event, "tool_name"), dig(event, "parameters"))
+    if kind == "error":
+        return "\n" + error_line(text_at(event, "message"))
+    if kind == "result":
+        problem = _problem_of(event)
+        return "\n" + (error_line(problem[1]) if problem else "")
+    return ""
+
+
+def _problem_of(result: dict[str, Any]) -> tuple[str, str] | None:
+    if result.get("status") == "success":
+        return None
+    message = text_at(result, "error", "message") or "an error without a message"
+    return class_of_message(message), one_line(message)
+
+
+def _model_of(result: dict[str, Any], asked: str | None) -> str | None:
+    """The model that answered; "auto" is none, and may have meant several."""
+    used = dig(result, "stats", "models")
+    if asked != "auto" or not isinstance(used, dict) or len(used) != 1:
+        return None if asked == "auto" else asked
+    return model_at({"model": next(iter(used))}, "model")
+
+
+def _usage_of(result: dict[str, Any]) -> Usage | None:
+    stats = dig(result, "stats")
+    if not isinstance(stats, dict):
+        return None
+    return Usage(input_tokens=count_at(stats, "input_tokens"), output_tokens=count_at(stats, "output_tokens"))

@@ -1,0 +1,178 @@
+"""Reading what an agent CLI printed, whatever it printed: lines, fields of any type, words for failures.
+
+Everything here takes hostile input and never raises because of it: a field of the wrong type counts as
+absent.  This module must not know any agent's format, nor what becomes of a result.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, BinaryIO, Final
+
+import orjson
+
+from sessionrun.events import Usage
+
+MAX_LINE_BYTES: Final = 16 * 1024 * 1024
+MAX_REASON: Final = 240
+
+WITHOUT_RESULT: Final = frozenset({"bad_output", "incomplete_output"})
+"""Reason classes that only say that the agent's own result is missing."""
+
+_SKIP_BYTES: Final = 64 * 1024
+_MAX_COUNT: Final = 2**53
+
+_HTTP_STATUS: Final = re.compile(r"(?:\bstatus:?|\bAPI Error:|\"code\"\s*:)\s*([1-5]\d\d)\b")
+_CONVERSATION: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
+_NO_STATUS_CLASS: Final = "agent_error"
+_STATUS_CLASS: Final = {401: "auth", 403: "auth", 429: "rate_limited", 503: "overloaded", 529: "overloaded"}
+
+
+@dataclass(frozen=True, slots=True)
+class AgentResult:
+    """What an agent's own output says about its run; None = not said.
+
+    `text` is the final answer; `reason` is one line without its class; `conversation` is the agent's id of
+    the conversation; `turns` counts requests to the model.
+    """
+
+    ok: bool
+    text: str | None = None
+    reason_class: str | None = None
+    reason: str | None = None
+    conversation: str | None = None
+    model: str | None = None
+    usage: Usage | None = None
+    turns: int | None = None
+
+
+def unfinished(
+    *,
+    text: str | None = None,
+    conversation: str | None = None,
+    model: str | None = None,
+    usage: Usage | None = None,
+) -> AgentResult:
+    """A run whose output ends before it says how the run ended, with what it said until then."""
+    return AgentResult(
+        ok=False,
+        text=text,
+        reason_class="incomplete_output",
+        reason="the output ends before its result",
+        conversation=conversation,
+        model=model,
+        usage=usage,
+    )
+
+
+def read_lines(stream: BinaryIO) -> Iterator[bytes]:
+    """The lines of a stream, one in memory at a time; a line over `MAX_LINE_BYTES` comes as an empty one.
+
+    Raises:
+        OSError: the stream cannot be read.
+    """
+    while line := stream.readline(MAX_LINE_BYTES + 1):
+        fits = len(line) <= MAX_LINE_BYTES
+        yield line if fits else b""
+        while not fits and line and not line.endswith(b"\n"):
+            line = stream.readline(_SKIP_BYTES)
+
+
+def parse_event(line: bytes) -> dict[str, Any] | None:
+    """The JSON object in one line, or None when it holds anything else."""
+    try:
+        event = orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return None
+    return event if isinstance(event, dict) else None
+
+
+def dig(value: object, *path: str) -> object:
+    """The value under nested keys; None where a key or an object is missing."""
+    for name in path:
+        value = value.get(name) if isinstance(value, dict) else None
+    return value
+
+
+def text_at(value: object, *path: str) -> str | None:
+    """The string under nested keys, else None."""
+    found = dig(value, *path)
+    return found if isinstance(found, str) else None
+
+
+def count_at(value: object, *path: str) -> int | None:
+    """The whole number from 0 under nested keys, else None (a boolean is no number)."""
+    found = dig(value, *path)
+    return found if type(found) is int and 0 <= found < _MAX_COUNT else None
+
+
+def cost_at(value: object, *path: str) -> float | None:
+    """The amount of money from 0 under nested keys, else None."""
+    found = dig(value, *path)
+    if type(found) not in (int, float) or not isinstance(found, (int, float)):
+        return None
+    return float(found) if 0 <= found < _MAX_COUNT else None
+
+
+def conversation_at(value: object, *path: str) -> str | None:
+    """A conversation id that is safe as one argument: it never looks like an option."""
+    found = text_at(value, *path)
+    return found if found is not None and _CONVERSATION.fullmatch(found) else None
+
+
+def model_at(value: object, *path: str) -> str | None:
+    """A model name, one short printable line, else None."""
+    found = text_at(value, *path)
+    return found if found and len(found) <= 200 and found.isprintable() else None
+
+
+def sum_counts(*counts: int | None) -> int | None:
+    """The sum of the counts that were said, None when none was."""
+    said = [count for count in counts if count is not None]
+    return sum(said) if said else None
+
+
+def list_at(value: object, *path: str) -> list[Any]:
+    """The list under nested keys, else an empty one."""
+    found = dig(value, *path)
+    return found if isinstance(found, list) else []
+
+
+def class_of_status(status: int | None) -> str:
+    """The reason class of an HTTP status from a model's server; without one it is `agent_error`."""
+    return _NO_STATUS_CLASS if status is None else _STATUS_CLASS.get(status, "api_error")
+
+
+def class_of_message(message: str) -> str:
+    """The reason class of an error message: by the HTTP status, where it plainly names one."""
+    found = _HTTP_STATUS.search(message[:4096])
+    return class_of_status(int(found.group(1)) if found else None)
+
+
+def one_line(text: str) -> str:
+    """The text as one line of at most `MAX_REASON` characters."""
+    line = " ".join(text[: 8 * MAX_REASON].split())
+    return line if len(line) <= MAX_REASON else line[: MAX_REASON - 3] + "..."
+
+
+def tool_line(name: str | None, arguments: object) -> str:
+    """What a follower sees of a tool call: the shell command, else the tool and the file it names."""
+    command = text_at(arguments, "command")
+    if command is not None:
+        return f"$ {one_line(command)}\n"
+    target = text_at(arguments, "file_path") or text_at(arguments, "filePath") or text_at(arguments, "path")
+    return one_line(f"[tool] {name or '?'} {target or ''}") + "\n"
+
+
+def error_line(message: str | None) -> str:
+    """What a follower sees of an error."""
+    return f"[error] {one_line(message or 'unknown')}\n"
+
+
+def whole_line(text: str | None) -> str:
+    """A text that ends in a newline; nothing stays nothing."""
+    if not text:
+        return ""
+    return text if text.endswith("\n") else text + "\n"

@@ -1,0 +1,135 @@
+"""The command line: one group of verbs, loaded when used, and the one place where errors become exit codes."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Final
+
+import click
+
+from sessionrun import __version__
+from sessionrun.cli.argv import rewrite_argv
+from sessionrun.errors import SessionrunError
+
+_VERBS: Final = {
+    "run": "Start a session from a file or standard input (the default verb).",
+    "status": "Show where a session and its tasks stand.",
+    "results": "Print what the tasks of a session answered.",
+    "list": "List sessions.",
+    "overview": "Count sessions and tasks over all sessions.",
+    "wait": "Block until tasks have ended.",
+    "logs": "Print or follow the output of tasks.",
+    "cancel": "Stop a session or some of its tasks.",
+    "agents": "List the agent CLIs that are installed.",
+}
+
+EXIT_BUG: Final = 3
+EXIT_INTERRUPTED: Final = 130
+
+_EPILOG: Final = """\b
+Examples:
+  sessionrun tasks.json                 start a session, print its id at once
+  echo '{"prompts": ["..."]}' | sessionrun
+  sessionrun --status ID                the same as: sessionrun status ID
+  sessionrun --sync tasks.json          start, follow, print the results
+
+\b
+Exit codes: 0 ok; 1 a task failed (--sync, wait); 2 bad input, unknown session,
+agent not found; 3 internal error; 4 the session's processes are gone; 124 wait
+timed out; 130 interrupted.  Manual: man sessionrun."""
+
+
+class VerbGroup(click.Group):
+    """Imports a verb's module when the verb is used, so that a poll starts fast."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """All verbs, in the order of the manual."""
+        return list(_VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Load a verb."""
+        if cmd_name not in _VERBS:
+            return None
+        command = import_module(f"sessionrun.cli.{cmd_name}").command
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The list of verbs, without loading any."""
+        with formatter.section("Verbs"):
+            formatter.write_dl(list(_VERBS.items()))
+
+
+@click.group(
+    cls=VerbGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog=_EPILOG,
+    options_metavar="",
+    subcommand_metavar="[VERB] [OPTIONS] [ARGUMENTS]",
+)
+@click.version_option(__version__, "-v", "--version", message="sessionrun %(version)s")
+def group() -> None:
+    """Run many AI coding-agent CLIs at once, in detached background sessions.
+
+    Hand over prompts and get a session id at once; poll it with `status` and `results`, or block with
+    `--sync` or `wait`.
+    """
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; return the exit code."""
+    words = rewrite_argv(sys.argv[1:] if argv is None else argv)
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    as_json = "--json" in words
+    try:
+        code = group.main(args=words, prog_name="sessionrun", standalone_mode=False)
+        if sys.stdout is not None:
+            sys.stdout.flush()
+        return code if isinstance(code, int) else 0
+    except BrokenPipeError:
+        return _leave_quietly()
+    except (KeyboardInterrupt, click.Abort):
+        return EXIT_INTERRUPTED
+    except click.ClickException as error:
+        return _tell(_usage_message(error), error.exit_code, as_json=as_json)
+    except SessionrunError as error:
+        return _tell(str(error), error.exit_code, as_json=as_json)
+    except OSError as error:
+        return _tell(_describe(error), EXIT_BUG, as_json=as_json)
+
+
+def _tell(message: str, code: int, *, as_json: bool) -> int:
+    from sessionrun.cli.render import escape, print_json
+
+    line = " ".join(message.split())
+    try:
+        click.echo(f"sessionrun: error: {escape(line)}", err=True)
+        if as_json:
+            print_json({"error": {"code": code, "message": line}})
+    except OSError:
+        pass  # nobody can hear it; the exit code remains
+    return code
+
+
+def _usage_message(error: click.ClickException) -> str:
+    message = error.format_message()
+    if isinstance(error, click.UsageError) and error.ctx is not None:
+        return f"{message} (see: {error.ctx.command_path} --help)"
+    return message
+
+
+def _describe(error: OSError) -> str:
+    where = f"{error.filename}: " if error.filename else ""
+    return f"{where}{error.strerror or error}"
+
+
+def _leave_quietly() -> int:
+    """The reader of our output left, which is its right."""
+    devnull = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(devnull, sys.stdout.fileno())
+    return 0

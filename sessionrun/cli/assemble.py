@@ -1,0 +1,96 @@
+"""Settles a plan into a session spec: which agent runs each task, and that each of them can start at all."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from time import time
+
+from sessionrun import agents
+from sessionrun.config import Config
+from sessionrun.dialects import Plan
+from sessionrun.errors import AgentNotFound, InputError
+from sessionrun.jobs import check_supported
+from sessionrun.model import SLOT, AgentSpec, SessionSpec, TaskSpec, validate_tasks, validate_uses
+from sessionrun.status import format_time
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The session's default agent and why it was chosen, for people."""
+
+    name: str
+    why: str
+
+
+def assemble_spec(
+    plan: Plan, config: Config, choice: Choice, *, dialect: str, source: str, approve: bool, envelope: bool
+) -> SessionSpec:
+    """Make the spec of a new session.
+
+    Raises:
+        InputError: something in the plan cannot run; nothing was created.
+    """
+    tasks = tuple(task if task.agent else replace(task, agent=choice.name) for task in plan.tasks)
+    used = {task.agent for task in tasks}
+    resources = dict(plan.resources)
+    if plan.max_parallel is not None:
+        resources[SLOT] = plan.max_parallel
+    spec = SessionSpec(
+        session_id=str(uuid.uuid4()),
+        created_at=format_time(time()) or "",
+        name=plan.name,
+        labels=plan.labels,
+        dialect=dialect,
+        source=source,
+        cwd=str(Path.cwd()),
+        agent=choice.name,
+        agents={name: _settle_agent(name, config.agents, approve=approve) for name in sorted(used)},
+        tasks=tasks,
+        resources=resources,
+        limits=plan.limits,
+        approve=approve,
+        envelope=envelope,
+    )
+    validate_tasks(tasks)
+    validate_uses(spec)
+    check_supported(spec)
+    _check_directories(tasks)
+    return spec
+
+
+def choose_agent(plan: Plan, config: Config) -> Choice:
+    """The default agent: the one asked for, else the first that is installed.
+
+    Raises:
+        AgentNotFound: none is asked for where one is needed, and none is installed.
+    """
+    if plan.agent:
+        return Choice(plan.agent, "asked for")
+    if all(task.agent for task in plan.tasks):
+        return Choice(plan.tasks[0].agent, "named by the tasks")
+    path = os.environ.get("PATH")
+    for name in agents.FIRST_FOUND:
+        if agents.find_program(config.agents[name], path):
+            return Choice(name, "first found")
+    looked_for = ", ".join(agents.FIRST_FOUND)
+    raise AgentNotFound(f"no agent CLI found on PATH (looked for {looked_for}); name one with --agent")
+
+
+def _settle_agent(name: str, known: Mapping[str, AgentSpec], *, approve: bool) -> AgentSpec:
+    """The agent with its program as an absolute path, looked up once."""
+    agent = known.get(name)
+    if agent is None:
+        raise InputError(f"unknown agent {name!r}; there are: {', '.join(sorted(known))}")
+    program = agents.check_startable(agent, approve=approve, euid=os.geteuid(), environ=os.environ)
+    return replace(agent, argv=(program, *agent.argv[1:]))
+
+
+def _check_directories(tasks: tuple[TaskSpec, ...]) -> None:
+    for cwd in {task.cwd for task in tasks if task.cwd}:
+        if not os.path.isdir(cwd):
+            task = next(task for task in tasks if task.cwd == cwd)
+            raise InputError(f"task {task.id!r}: cwd {cwd} is no directory")

@@ -1,0 +1,83 @@
+"""`list`: the sessions of the results directory, or all of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from sessionrun.cli.options import json_option, resolve_results_dir, results_dir_option
+from sessionrun.cli.render import local_time, print_json, print_table
+from sessionrun.cli.view import load_summary_view
+from sessionrun.store import SessionDir, iterate_sessions
+
+STATES: Final = ("running", "recovering", "completed", "cancelled", "interrupted")
+SHORT_ID: Final = 8
+
+
+@click.command("list")
+@click.option("--state", type=click.Choice(STATES), help="Only sessions of this status.")
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Only the newest N.")
+@click.option("--all", "everywhere", is_flag=True, help="Sessions of all results directories that you used.")
+@json_option
+@results_dir_option
+def command(
+    state: str | None, limit: int | None, everywhere: bool, as_json: bool, results_dir: Path | None
+) -> None:
+    """List sessions, the newest first."""
+    views = load_all(results_dir, everywhere=everywhere)
+    views = [view for view in views if state is None or view["status"] == state][:limit]
+    if as_json:
+        print_json(views)
+    elif not views:
+        click.echo("No sessions.")
+    else:
+        print_table(("ID", "STATUS", "TASKS", "FAILED", "AGENT", "STARTED", "NAME"), _rows(views))
+
+
+def load_all(results_dir: Path | None, *, everywhere: bool) -> list[dict[str, Any]]:
+    """The summaries of all sessions, the newest first; directories that hold no session are passed over."""
+    from sessionrun import index
+
+    found: dict[Path, SessionDir] = {}
+    for session in index.sessions() if everywhere else iterate_sessions(resolve_results_dir(results_dir)):
+        found[session.path] = session
+    views = [view for session in found.values() if (view := _load(session)) is not None]
+    return sorted(views, key=lambda view: str(view["started_at"]), reverse=True)
+
+
+def _load(session: SessionDir) -> dict[str, Any] | None:
+    from sessionrun.errors import SessionrunError
+
+    try:
+        return load_summary_view(session)
+    except FileNotFoundError:
+        return None  # removed, or not finished, while we looked
+    except (SessionrunError, OSError, KeyError, ValueError) as error:
+        click.echo(f"sessionrun: warning: {session.path}: cannot be read: {error}", err=True)
+        return None
+
+
+def _rows(views: list[dict[str, Any]]) -> list[tuple[object, ...]]:
+    length = _unique_length([view["session_id"] for view in views])
+    return [
+        (
+            view["session_id"][:length],
+            view["status"],
+            f"{view['completed']}/{view['total']}",
+            view["failed"] or "",
+            view["agent"],
+            local_time(view["started_at"]),
+            view["name"] or "",
+        )
+        for view in views
+    ]
+
+
+def _unique_length(ids: list[str]) -> int:
+    """How much of an id tells all of these apart, so that what is listed can be typed."""
+    length = SHORT_ID
+    while length < 36 and len({one[:length] for one in ids}) < len(ids):
+        length += 1
+    return length

@@ -1,0 +1,136 @@
+"""`logs`: the output of tasks as it is, or as it comes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from sessionrun.cli.follow import POLL_LAST_S
+from sessionrun.cli.options import choose_tasks, json_option, open_session, results_dir_option, session_argument
+from sessionrun.cli.outputs import find_tail, iterate_chunks
+from sessionrun.cli.render import escape, print_json
+from sessionrun.cli.view import load_view
+from sessionrun.errors import SessionGone
+from sessionrun.store import SessionDir
+
+MAX_LINE: Final = 1024 * 1024
+"""A line longer than this is passed on in pieces."""
+
+
+@click.command("logs")
+@session_argument
+@click.argument("tasks", nargs=-1, metavar="[TASK]...")
+@click.option("-f", "--follow", is_flag=True, help="Go on until the tasks have ended.")
+@click.option("-n", "--lines", type=click.IntRange(min=0), metavar="N", help="Begin N lines before the end.")
+@json_option
+@results_dir_option
+def command(
+    session_id: str,
+    tasks: tuple[str, ...],
+    follow: bool,
+    lines: int | None,
+    as_json: bool,
+    results_dir: Path | None,
+) -> None:
+    """Print the output of session ID's tasks, each line with its task when there are several.
+
+    With --json, one object per line: `task`, `stream` (stdout or stderr) and `text`.
+    """
+    session = open_session(results_dir, session_id)
+    view = load_view(session)
+    chosen = choose_tasks(view, tasks)
+    emit = _emit_json if as_json else _emit_tagged if len(chosen) > 1 else _emit_plain
+    readers = [reader for task in chosen for reader in _readers(session, task, lines, emit)]
+    while True:
+        view = load_view(session)  # before reading: what is written until then is read below
+        moved = sum(reader.read_on() for reader in readers)
+        running = any(task["status"] != "completed" for task in choose_tasks(view, tasks))
+        if not follow or not running:
+            break
+        if view["status"] == "interrupted":
+            raise SessionGone(f"the processes of session {view['session_id']} are gone before it ended")
+        if not moved:
+            time.sleep(POLL_LAST_S)
+    for reader in readers:
+        reader.finish()
+
+
+Emit = Callable[[str, str, str], None]
+
+
+class _Reader:
+    """Reads one output file as it grows and gives out whole lines."""
+
+    def __init__(self, path: Path, task: str, stream: str, emit: Emit, show: Callable[[bytes], str]) -> None:
+        self._path, self._task, self._stream = path, task, stream
+        self._emit, self._show = emit, show
+        self._offset, self._rest = 0, b""
+
+    def skip_to_tail(self, lines: int) -> None:
+        """Begin `lines` lines before the end."""
+        self._offset = find_tail(self._path, lines)
+
+    def read_on(self) -> bool:
+        """Give out what is new; whether there was any."""
+        before = self._offset
+        for chunk in iterate_chunks(self._path, self._offset):
+            self._offset += len(chunk)
+            *whole, self._rest = (self._rest + chunk).split(b"\n")
+            for line in whole:
+                self._give(line + b"\n")
+            if len(self._rest) > MAX_LINE:
+                self.finish()
+        return self._offset != before
+
+    def finish(self) -> None:
+        """Give out a last line that has no LF."""
+        if self._rest:
+            self._give(self._rest)
+            self._rest = b""
+
+    def _give(self, line: bytes) -> None:
+        text = self._show(line)
+        if text:
+            self._emit(self._task, self._stream, text)
+
+
+def _readers(session: SessionDir, task: dict[str, Any], lines: int | None, emit: Emit) -> list[_Reader]:
+    """Readers of a task's output, its stream rendered for people, and of its standard error."""
+    show: Callable[[bytes], str] = _decode
+    output = session.path / task["output"]
+    if task["raw"]:
+        from sessionrun import agents
+
+        spec = session.load_spec()
+        output = session.path / task["raw"]
+        format_ = spec.agents[task["agent"]].output
+        show = lambda line: agents.render_events(format_, line)  # noqa: E731
+    readers = [
+        _Reader(output, task["id"], "stdout", emit, show),
+        _Reader(session.path / task["stderr"], task["id"], "stderr", emit, _decode),
+    ]
+    if lines is not None:
+        for reader in readers:
+            reader.skip_to_tail(lines)
+    return readers
+
+
+def _decode(line: bytes) -> str:
+    return line.decode("utf-8", "backslashreplace")
+
+
+def _emit_plain(task: str, stream: str, text: str) -> None:
+    click.echo(escape(text), nl=False)
+
+
+def _emit_tagged(task: str, stream: str, text: str) -> None:
+    for line in text.splitlines():
+        click.echo(f"[{task}] {escape(line)}")
+
+
+def _emit_json(task: str, stream: str, text: str) -> None:
+    print_json({"task": task, "stream": stream, "text": text})

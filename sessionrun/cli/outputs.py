@@ -1,0 +1,55 @@
+"""Reading output files of any size in pieces, from the front or from the end."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+CHUNK_BYTES: Final = 256 * 1024
+
+
+def iterate_chunks(path: Path, offset: int = 0) -> Iterator[bytes]:
+    """The file's bytes from `offset` on; nothing when it does not exist."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return
+    try:
+        while chunk := os.pread(fd, CHUNK_BYTES, offset):
+            yield chunk
+            offset += len(chunk)
+    finally:
+        os.close(fd)
+
+
+def iterate_tail(path: Path, lines: int) -> Iterator[bytes]:
+    """The file's last `lines` lines."""
+    return iterate_chunks(path, find_tail(path, lines))
+
+
+def find_tail(path: Path, lines: int) -> int:
+    """The offset at which the last `lines` lines begin, read from the end (a last line may lack its LF)."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return 0
+    try:
+        end = os.fstat(fd).st_size
+        if lines == 0:
+            return end
+        missing = lines
+        position = end
+        while position > 0:
+            size = min(CHUNK_BYTES, position)
+            position -= size
+            chunk = os.pread(fd, size, position)
+            found = len(chunk) - 1 if position + size == end and chunk.endswith(b"\n") else len(chunk)
+            while (found := chunk.rfind(b"\n", 0, found)) >= 0:
+                missing -= 1
+                if not missing:
+                    return position + found + 1
+        return 0
+    finally:
+        os.close(fd)

@@ -1,0 +1,37 @@
+"""`overview`: counts over all sessions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from sessionrun.cli.list import STATES, load_all
+from sessionrun.cli.options import json_option, results_dir_option
+from sessionrun.cli.render import print_json
+
+
+@click.command("overview")
+@click.option("--all", "everywhere", is_flag=True, help="Sessions of all results directories that you used.")
+@json_option
+@results_dir_option
+def command(everywhere: bool, as_json: bool, results_dir: Path | None) -> None:
+    """Count the sessions and their tasks."""
+    views = load_all(results_dir, everywhere=everywhere)
+    by_status = {state: sum(view["status"] == state for view in views) for state in STATES}
+    keys = ("total", "completed", "running", "successful", "failed", "skipped")
+    tasks = {key: sum(view[key] for view in views) for key in keys}
+    if as_json:
+        print_json({"sessions": {"total": len(views), **by_status}, "tasks": tasks})
+        return
+    click.echo(f"Sessions: {len(views)}")
+    for state, count in by_status.items():
+        if count:
+            click.echo(f"  {state}: {count}")
+    click.echo(f"Tasks: {tasks['completed']}/{tasks['total']} completed")
+    click.echo(f"  running: {tasks['running']}")
+    click.echo(f"  successful: {tasks['successful']}")
+    click.echo(f"  failed: {tasks['failed']}")
+    click.echo(f"  skipped: {tasks['skipped']}")
+    if tasks["completed"]:
+        click.echo(f"Success rate: {100 * tasks['successful'] / tasks['completed']:.0f}%")

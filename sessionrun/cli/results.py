@@ -1,0 +1,110 @@
+"""`results`: what the tasks of a session answered."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from sessionrun.cli.options import choose_tasks, json_option, open_session, results_dir_option, session_argument
+from sessionrun.cli.outputs import iterate_chunks, iterate_tail
+from sessionrun.cli.render import DOUBLE_LINE, SINGLE_LINE, WAITING, escape, task_word, write_bytes
+from sessionrun.cli.view import load_view
+from sessionrun.store import SessionDir
+
+STDERR_TAIL: Final = 20
+"""Lines of standard error that are shown of a task that failed."""
+
+
+@click.command("results")
+@session_argument
+@click.argument("tasks", nargs=-1, metavar="[TASK]...")
+@click.option("--tail", type=click.IntRange(min=0), metavar="N", help="Only the last N lines of each task.")
+@json_option
+@results_dir_option
+def command(
+    session_id: str, tasks: tuple[str, ...], tail: int | None, as_json: bool, results_dir: Path | None
+) -> None:
+    """Print the answers of session ID's tasks: the newest session if no ID is given.
+
+    Where standard output is no terminal, outputs are printed byte for byte.
+    """
+    session = open_session(results_dir, session_id)
+    view = load_view(session)
+    chosen = choose_tasks(view, tasks)
+    if as_json:
+        print_results_json(session, view, chosen, tail=tail)
+    else:
+        print_results(session, view, chosen, tail=tail)
+
+
+def print_results(
+    session: SessionDir, view: dict[str, Any], tasks: list[dict[str, Any]], *, tail: int | None
+) -> None:
+    """Print the results block, output by output, without holding any of them whole."""
+    click.echo(f"Session: {view['session_id']}\n{DOUBLE_LINE}")
+    for task in tasks:
+        failed = task["status"] == "completed" and task["outcome"] != "succeeded"
+        word = f" {task_word(task)}" if failed else ""
+        click.echo(f"\nTask {task['num']} (ID: {escape(task['id'])}):{word}\n{SINGLE_LINE}")
+        if task["status"] == "completed":
+            _print_file(session.path / task["output"], tail)
+        else:
+            click.echo(WAITING if task["status"] == "running" else "[Task not started yet]")
+        errors = session.path / task["stderr"]
+        if failed and errors.exists() and errors.stat().st_size:
+            click.echo("[standard error]")
+            _print_file(errors, STDERR_TAIL if tail is None else tail)
+
+
+def print_results_json(
+    session: SessionDir, view: dict[str, Any], tasks: list[dict[str, Any]], *, tail: int | None
+) -> None:
+    """Print one JSON object whose `tasks` are status.json's with the text of `output`, streamed."""
+    import orjson
+
+    head = {key: view[key] for key in ("session_id", "status", "outcome", "results_dir")}
+    write_bytes(orjson.dumps(head)[:-1] + b',"tasks":[')
+    for place, task in enumerate(tasks):
+        record = {**task, "output_file": task["output"], "stderr_file": task["stderr"]}
+        del record["output"], record["stderr"]
+        write_bytes((b"," if place else b"") + orjson.dumps(record)[:-1])
+        for key in ("output", "stderr"):
+            write_bytes(b',"%b":"' % key.encode())
+            for text in _decode(_iterate(session.path / task[key], tail)):
+                write_bytes(orjson.dumps(text)[1:-1])
+            write_bytes(b'"')
+        write_bytes(b"}")
+    write_bytes(b"]}\n")
+
+
+def _print_file(path: Path, tail: int | None) -> None:
+    last = b"\n"
+    terminal = sys.stdout.isatty()
+    if terminal:
+        for text in _decode(_iterate(path, tail)):
+            click.echo(escape(text), nl=False)
+            last = text[-1:].encode() or last
+    else:
+        for chunk in _iterate(path, tail):
+            write_bytes(chunk)
+            last = chunk[-1:]
+    if last != b"\n":
+        click.echo()
+
+
+def _iterate(path: Path, tail: int | None) -> Iterator[bytes]:
+    return iterate_chunks(path) if tail is None else iterate_tail(path, tail)
+
+
+def _decode(chunks: Iterator[bytes]) -> Iterator[str]:
+    """Decode piece by piece; bytes that are no UTF-8 become visible escapes."""
+    import codecs
+
+    decoder = codecs.getincrementaldecoder("utf-8")("backslashreplace")
+    for chunk in chunks:
+        yield decoder.decode(chunk)
+    yield decoder.decode(b"", final=True)

@@ -1,0 +1,169 @@
+"""`run`: read the input, settle it into a spec, create the session, detach, say its id."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from sessionrun.cli.options import json_option, resolve_results_dir, results_dir_option
+from sessionrun.errors import InputError
+from sessionrun.model import SLOT, SessionSpec
+from sessionrun.store import SessionDir
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """What the command line of `run` says about how to run, not what."""
+
+    results_dir: Path | None
+    as_json: bool
+    quiet: bool
+    verbose: bool
+    sync: bool
+
+
+@click.command(
+    "run", epilog="FILE's formats: man 5 sessionrun-input.  Files of a session: man 5 sessionrun-files."
+)
+@click.argument("file", required=False, metavar="[FILE]")
+@click.option("--sync", is_flag=True, help="Wait for the end, show progress, print the results.")
+@click.option("--agent", metavar="NAME", help="Agent for tasks that name none.  [default: first found]")
+@click.option("--model", metavar="NAME", help="Model, as the agent CLI spells it.")
+@click.option("--max-parallel", type=click.IntRange(min=0), metavar="N", help="Most tasks at once; 0 = unlimited.")
+@click.option("--workers", "--max-concurrent", "max_parallel", type=click.IntRange(min=0), hidden=True)
+@click.option(
+    "--timeout", type=click.FloatRange(min=0), metavar="S", help="Seconds for each attempt of a task; 0 = none."
+)
+@click.option(
+    "--yolo/--no-yolo",
+    "approve",
+    default=None,
+    help="Let agents use all their tools without asking.  [default: --yolo]",
+)
+@click.option("--name", "--run-name", "name", metavar="TEXT", help="A name for the session.")
+@click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="Label the session; repeatable.")
+@click.option("--envelope", is_flag=True, help="Wrap prompts: transaction id before, answer marker after.")
+@click.option("--from", "dialect", metavar="DIALECT", help="Input format, if it is not to be guessed.")
+@click.option("--dry-run", is_flag=True, help="Show what would run; create nothing.")
+@click.option("--verbose", is_flag=True, help="Say more on standard error: argv, directories, ids.")
+@click.option("-q", "--quiet", is_flag=True, help="Print the session id alone.")
+@json_option
+@results_dir_option
+def command(
+    file: str | None,
+    sync: bool,
+    agent: str | None,
+    model: str | None,
+    max_parallel: int | None,
+    timeout: float | None,
+    approve: bool | None,
+    name: str | None,
+    labels: tuple[str, ...],
+    envelope: bool,
+    dialect: str | None,
+    dry_run: bool,
+    verbose: bool,
+    quiet: bool,
+    as_json: bool,
+    results_dir: Path | None,
+) -> int:
+    """Start a session of the tasks in FILE, or on standard input.
+
+    Prints the session id and returns at once; the tasks run in the background.
+    """
+    from sessionrun.cli.planning import Asked, plan_session
+
+    asked = Asked(agent, model, max_parallel, timeout, name, labels, approve, envelope, dialect)
+    planned = plan_session(file, asked)
+    how = _Run(results_dir, as_json, quiet, verbose, sync)
+    for warning in planned.warnings:
+        click.echo(f"sessionrun: warning: {warning}", err=True)
+    if dry_run:
+        from sessionrun.cli.preview import print_preview
+
+        print_preview(planned, as_json=as_json)
+        return 0
+    if not quiet:
+        click.echo(f"agent: {planned.choice.name} ({planned.choice.why})", err=True)
+    return _start(planned.spec, how)
+
+
+def _start(spec: SessionSpec, how: _Run) -> int:
+    from sessionrun import index
+    from sessionrun.detach import start_detached
+
+    session = SessionDir(resolve_results_dir(how.results_dir) / f"session-{spec.session_id}")
+    absolute = SessionDir(session.path.absolute())
+    absolute.create(spec)
+    if how.verbose:
+        _say_more(spec)
+    start_detached(absolute)
+    index.remember(absolute.path)
+    if how.sync:
+        from sessionrun.cli.follow import follow_run
+
+        return follow_run(absolute, as_json=how.as_json, quiet=how.quiet)
+    _tell_start(spec, session, how)
+    return 0
+
+
+def _tell_start(spec: SessionSpec, session: SessionDir, how: _Run) -> None:
+    from sessionrun.cli.render import print_json, sign
+
+    if how.quiet:
+        click.echo(spec.session_id)
+    elif how.as_json:
+        print_json(started_record(spec, session))
+    else:
+        click.echo(f"{sign('rocket')} Started session: {spec.session_id}")
+        click.echo(f"{sign('folder')} Results directory: {session.path}")
+        click.echo("\nUse these commands to monitor progress:")
+        click.echo(f"  sessionrun --status {spec.session_id}")
+        click.echo(f"  sessionrun --results {spec.session_id}")
+
+
+def started_record(spec: SessionSpec, session: SessionDir) -> dict[str, Any]:
+    """What `run --json` prints."""
+    return {
+        "session_id": spec.session_id,
+        "results_dir": str(session.path.absolute()),
+        "agent": spec.agent,
+        "dialect": spec.dialect,
+        "name": spec.name,
+        "labels": dict(spec.labels),
+        "total": len(spec.tasks),
+        "max_parallel": spec.resources.get(SLOT),
+    }
+
+
+def _say_more(spec: SessionSpec) -> None:
+    from sessionrun.cli.preview import task_argv
+    from sessionrun.cli.render import escape
+
+    for task in spec.tasks:
+        argv = " ".join(task_argv(spec, task))
+        click.echo(escape(f"task {task.id}: {argv} (in {task.cwd or spec.cwd})"), err=True)
+
+
+def read_input(file: str | None, limit: int) -> tuple[str, bytes]:
+    """The input's name and bytes, at most one byte over `limit`.
+
+    Raises:
+        InputError: no such file, or nothing to read.
+    """
+    if file is None or file == "-":
+        if sys.stdin is None or (file is None and sys.stdin.isatty()):
+            raise InputError("no input: give a FILE, or pipe prompts to standard input")
+        return "stdin", sys.stdin.buffer.read(limit + 1)
+    try:
+        if not os.path.isfile(file) and not os.path.exists(file):
+            raise InputError(f"{file}: no such file")
+        with open(file, "rb") as stream:
+            return file, stream.read(limit + 1)
+    except OSError as error:
+        raise InputError(f"{file}: {error.strerror}") from error

@@ -1,0 +1,46 @@
+"""`status`: where a session and its tasks stand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from sessionrun.cli.options import choose_tasks, json_option, open_session, results_dir_option, session_argument
+from sessionrun.cli.render import escape, local_time, print_json, task_sign, task_word
+from sessionrun.cli.view import load_view
+
+
+@click.command("status")
+@session_argument
+@click.argument("tasks", nargs=-1, metavar="[TASK]...")
+@json_option
+@results_dir_option
+def command(session_id: str, tasks: tuple[str, ...], as_json: bool, results_dir: Path | None) -> None:
+    """Show where session ID stands: the newest if no ID is given.
+
+    ID is a session's id, an unambiguous beginning of it, or `last`; TASK a task's id or number.
+    """
+    view = load_view(open_session(results_dir, session_id))
+    chosen = choose_tasks(view, tasks)
+    if as_json:
+        print_json({**view, "tasks": chosen})
+    else:
+        click.echo(format_status(view, chosen))
+
+
+def format_status(view: dict[str, Any], tasks: list[dict[str, Any]]) -> str:
+    """The status block."""
+    lines = [
+        f"Session: {view['session_id']}",
+        f"Status: {view['status']}",
+        f"Started: {local_time(view['started_at'])}",
+        f"Tasks: {view['completed']}/{view['total']}",
+        "",
+        "Tasks:",
+    ]
+    lines += [
+        f"  {task_sign(task)} Task {task['num']} (ID: {escape(task['id'])}): {task_word(task)}" for task in tasks
+    ]
+    return "\n".join(lines)

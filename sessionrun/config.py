@@ -1,0 +1,286 @@
+"""Configuration: `sessionrun.toml`, the user's own file, and environment variables, named one by one.
+
+Owns where these lie, which keys they may have and which wins.  A key that nobody knows is an error here: a
+setting that silently does nothing would be worse than a refusal.  Must not know the built-in agents (they
+are passed in), dialects or sessions.  Verbs that only read use `load_results_dir`, which parses nothing
+when there is no file.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, get_args
+
+from sessionrun.errors import InputError
+
+if TYPE_CHECKING:
+    from sessionrun.dialects.convert import Misfit
+    from sessionrun.dialects.fields import Field
+    from sessionrun.model import AgentSpec
+
+PROJECT_FILE: Final = "sessionrun.toml"
+RESULTS_DIR_VARIABLE: Final = "SESSIONRUN_RESULTS_DIR"
+VARIABLES: Final = (
+    "SESSIONRUN_AGENT",
+    "SESSIONRUN_MODEL",
+    "SESSIONRUN_MAX_PARALLEL",
+    "SESSIONRUN_TIMEOUT",
+    RESULTS_DIR_VARIABLE,
+    "SESSIONRUN_YOLO",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """What files and environment say; None means "not said".
+
+    `max_parallel` and `timeout_s` (seconds) 0 mean "no limit".  `results_dir` is absolute.  `agents` holds
+    the built-in agents, as the files changed them, and the user's own.  `sources` are the files and
+    variables that said anything, strongest first.
+    """
+
+    agents: Mapping[str, AgentSpec]
+    agent: str | None = None
+    model: str | None = None
+    max_parallel: int | None = None
+    timeout_s: float | None = None
+    results_dir: Path | None = None
+    approve: bool | None = None
+    sources: tuple[str, ...] = ()
+
+
+def load_config(cwd: Path, environ: Mapping[str, str], builtin: Mapping[str, AgentSpec]) -> Config:
+    """Read all configuration: environment over `sessionrun.toml` over the user's file.
+
+    A model goes with the agent it is written beside: a stronger level that names another agent and no model
+    drops it.
+
+    Raises:
+        InputError: a file that cannot be read or parsed, an unknown key, a value that does not fit.
+    """
+    agents = dict(builtin)
+    merged: dict[str, Any] = {}
+    sources: list[str] = []
+    for file in _files(cwd, environ):
+        values = _read_settings(file, _parse_file(file))
+        for name, table in values.pop("agents", {}).items():
+            agents[name] = _agent(file, name, table, agents.get(name))
+        merged = _lay_over(merged, values)
+        sources.insert(0, str(file))
+    variables = _read_variables(cwd, environ)
+    merged = _lay_over(merged, dict(variables.values()))
+    return Config(agents=agents, sources=(*variables, *sources), **merged)
+
+
+def _lay_over(weak: Mapping[str, Any], strong: Mapping[str, Any]) -> dict[str, Any]:
+    merged = {**weak, **strong}
+    if weak.get("agent") not in (None, merged.get("agent")) and "model" not in strong:
+        merged.pop("model", None)
+    return merged
+
+
+def load_results_dir(cwd: Path, environ: Mapping[str, str]) -> Path | None:
+    """Find just the configured results directory, absolute; None when nobody says.
+
+    Raises:
+        InputError: a file that cannot be read or parsed, or a value that does not fit.
+    """
+    chosen = environ.get(RESULTS_DIR_VARIABLE)
+    if chosen:
+        return cwd / chosen
+    for file in reversed(_files(cwd, environ)):
+        settings = _parse_file(file)
+        if "results_dir" in settings:
+            return _read_settings(file, {"results_dir": settings["results_dir"]})["results_dir"]  # type: ignore[no-any-return]
+    return None
+
+
+def agent_from_table(name: str, table: Mapping[str, Any], base: AgentSpec | None) -> AgentSpec:
+    """Make an agent from its `[agents.NAME]` table, over `base` where there is one.
+
+    Raises:
+        Misfit: an unknown key, a value that does not fit, no `argv`, or no way for the prompt to get in.
+    """
+    from sessionrun.dialects.convert import Misfit
+    from sessionrun.model import AgentSpec, describe_id_problem
+
+    problem = describe_id_problem(name)
+    if problem:
+        raise Misfit(f"an agent's name {problem}")
+    values = _read_known(table, _agent_fields())
+    if base is None and "argv" not in values:
+        raise Misfit("needs argv = [PROGRAM, ...], for it is no built-in agent")
+    if base and "env" in values:
+        values["env"] = {**base.env, **values["env"]}
+    agent = replace(base, **values) if base else AgentSpec(name=name, **values)
+    if agent.stdin == "none" and not any("{prompt_file}" in element for element in agent.argv):
+        raise Misfit('never gets the prompt: set stdin = "prompt" or put {prompt_file} into argv')
+    return agent
+
+
+def user_config_file(environ: Mapping[str, str]) -> Path | None:
+    """Where the user's own file would be; None without a home directory.
+
+    On Linux this is platformdirs' answer (XDG Base Directory specification) without its import, which would
+    cost a poll more than all its other work.
+    """
+    if not sys.platform.startswith("linux"):
+        import platformdirs
+
+        return platformdirs.user_config_path("sessionrun") / "config.toml"
+    base, home = environ.get("XDG_CONFIG_HOME", ""), environ.get("HOME", "")
+    if not base.strip():
+        if not home:
+            return None
+        base = os.path.join(home, ".config")
+    return Path(base, "sessionrun", "config.toml")
+
+
+def find_project_file(cwd: Path) -> Path | None:
+    """`sessionrun.toml` in the current directory, else at the top of the repository around it."""
+    here = cwd / PROJECT_FILE
+    if here.is_file():
+        return here
+    top = next((place for place in (cwd, *cwd.parents) if (place / ".git").exists()), None)
+    return top / PROJECT_FILE if top and (top / PROJECT_FILE).is_file() else None
+
+
+def _files(cwd: Path, environ: Mapping[str, str]) -> list[Path]:
+    """The files there are, weakest first."""
+    user = user_config_file(environ)
+    found = [user] if user and user.is_file() else []
+    project = find_project_file(cwd)
+    return [*found, project] if project else found
+
+
+def _parse_file(file: Path) -> dict[str, Any]:
+    toml: Any = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
+    try:
+        return dict(toml.loads(file.read_bytes().decode("utf-8")))
+    except OSError as error:
+        raise InputError(f"{file}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise InputError(f"{file}: is not UTF-8") from None
+    except RecursionError:
+        raise InputError(f"{file}: is nested too deeply") from None
+    except ValueError as error:
+        raise InputError(f"{file}: not valid TOML: {' '.join(str(error).split())}") from None
+
+
+def _read_settings(file: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
+    from sessionrun.dialects.convert import Misfit
+
+    try:
+        values = _read_known(settings, _setting_fields())
+    except Misfit as misfit:
+        raise _error(file, misfit) from None
+    if "results_dir" in values:
+        values["results_dir"] = file.parent / Path(values["results_dir"]).expanduser()
+    return values
+
+
+def _agent(file: Path, name: str, table: Any, base: AgentSpec | None) -> AgentSpec:
+    from sessionrun.dialects.convert import Misfit, as_record
+
+    try:
+        return agent_from_table(name, as_record(table), base)
+    except Misfit as misfit:
+        raise _error(file, misfit.within("agents", name)) from None
+
+
+def _error(file: Path, misfit: Misfit) -> InputError:
+    from sessionrun.dialects.fields import render_path
+    from sessionrun.dialects.limits import plain
+
+    return InputError(f"{plain(str(file))}: {render_path(misfit.path)}: {misfit.problem}")
+
+
+def _read_known(record: Mapping[str, Any], table: Mapping[str, Field]) -> dict[str, Any]:
+    from sessionrun.dialects.convert import Misfit
+    from sessionrun.dialects.fields import read_fields, suggest
+
+    unknown: list[tuple[str | int, ...]] = []
+    values = read_fields(record, table, unknown)
+    if unknown:
+        key = str(unknown[0][-1])
+        raise Misfit(f"unknown key{suggest(key, table)}", *unknown[0])
+    return values
+
+
+def _setting_fields() -> Mapping[str, Field]:
+    from sessionrun.dialects.convert import as_duration, as_flag, as_limit, as_line, as_record
+    from sessionrun.dialects.fields import Field
+
+    return {
+        "agent": Field("agent", as_line),
+        "model": Field("model", as_line),
+        "max_parallel": Field("max_parallel", as_limit),
+        "timeout": Field("timeout_s", as_duration),
+        "timeout_s": Field("timeout_s", as_duration),
+        "results_dir": Field("results_dir", as_line),
+        "approve": Field("approve", as_flag),
+        "agents": Field("agents", as_record),
+    }
+
+
+def _agent_fields() -> Mapping[str, Field]:
+    from sessionrun.dialects.convert import (
+        as_argv,
+        as_choice,
+        as_command_line,
+        as_duration,
+        as_environment,
+        as_flag,
+    )
+    from sessionrun.dialects.fields import Field
+    from sessionrun.model import OutputFormat
+
+    return {
+        "argv": Field("argv", as_command_line),
+        "stdin": Field("stdin", as_choice(("prompt", "none"))),
+        "prompt_kind": Field("prompt_kind", as_choice(("text", "script"))),
+        "model_args": Field("model_args", as_argv),
+        "approve_args": Field("approve_args", as_argv),
+        "output": Field("output", as_choice(get_args(OutputFormat))),
+        "edits": Field("edits", as_flag),
+        "env": Field("env", as_environment),
+        "ready": Field("ready", as_argv),
+        "stop_grace_s": Field("stop_grace_s", as_duration),
+    }
+
+
+def _variables() -> Mapping[str, tuple[str, Callable[[str], Any]]]:
+    from sessionrun.dialects.convert import as_duration, as_flag_word, as_limit_word, as_line
+
+    return {
+        "SESSIONRUN_AGENT": ("agent", as_line),
+        "SESSIONRUN_MODEL": ("model", as_line),
+        "SESSIONRUN_MAX_PARALLEL": ("max_parallel", as_limit_word),
+        "SESSIONRUN_TIMEOUT": ("timeout_s", as_duration),
+        RESULTS_DIR_VARIABLE: ("results_dir", as_line),
+        "SESSIONRUN_YOLO": ("approve", as_flag_word),
+    }
+
+
+def _read_variables(cwd: Path, environ: Mapping[str, str]) -> dict[str, tuple[str, Any]]:
+    """The settings that variables make, by variable; an empty variable says nothing."""
+    if not any(environ.get(variable) for variable in VARIABLES):
+        return {}
+    from sessionrun.dialects.convert import Misfit
+
+    found: dict[str, tuple[str, Any]] = {}
+    for variable, (name, convert) in _variables().items():
+        text = environ.get(variable)
+        if text:
+            try:
+                found[variable] = (name, convert(text))
+            except Misfit as misfit:
+                raise InputError(f"{variable}: {misfit.problem}") from None
+    if RESULTS_DIR_VARIABLE in found:
+        found[RESULTS_DIR_VARIABLE] = ("results_dir", cwd / found[RESULTS_DIR_VARIABLE][1])
+    return found

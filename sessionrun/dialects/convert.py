@@ -1,0 +1,323 @@
+"""What people may write as one value, and what it becomes.
+
+A converter takes a plain value (what JSON can say, never null) and returns the model's value or raises
+`Misfit`.  Shared by dialects and configuration; must not know field names, files or formats.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, Final, TypeVar, get_args
+
+from sessionrun.dialects.limits import quote
+from sessionrun.model import Workspace, WorkspaceKind, describe_id_problem
+
+T = TypeVar("T")
+Path = tuple[str | int, ...]
+
+MAX_DURATION_S: Final = 10**8
+"""About three years; clocks and timers of some systems fail on much more."""
+
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
+_DURATION: Final = re.compile(
+    r"(?:(?P<d>\d+)d)?(?:(?P<h>\d+)h)?(?:(?P<m>\d+)m)?(?:(?P<s>\d+(?:\.\d+)?)s?)?", re.ASCII
+)
+_FLAG_WORDS: Final = {
+    **dict.fromkeys(("1", "true", "yes", "on"), True),
+    **dict.fromkeys(("0", "false", "no", "off"), False),
+}
+_SECONDS: Final = (("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
+
+
+class Misfit(ValueError):
+    """A value does not fit its field; `path` leads from the field's record to the value."""
+
+    def __init__(self, problem: str, *path: str | int) -> None:
+        super().__init__(problem)
+        self.problem = problem
+        self.path: Path = path
+
+    def within(self, *outer: str | int) -> Misfit:
+        """The same, seen from further out."""
+        return Misfit(self.problem, *outer, *self.path)
+
+
+def describe(value: Any) -> str:
+    """Name a plain value in a message."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, str):
+        return f"the text {quote(value)}"
+    if isinstance(value, (int, float)):
+        return f"the number {_shown(value)}"
+    if isinstance(value, (list, tuple)):
+        return "a list"
+    return "an object" if isinstance(value, Mapping) else f"a {type(value).__name__}"
+
+
+def _shown(number: float) -> str:
+    try:
+        text = str(number)
+    except ValueError:  # more digits than the interpreter converts
+        return "of very many digits"
+    return text if len(text) <= 40 else text[:40] + "..."
+
+
+def as_line(value: Any) -> str:
+    """Text on one line without control characters: a title, a name, a directory, a model."""
+    if not isinstance(value, str):
+        raise Misfit(f"must be text, not {describe(value)}")
+    if not value.strip():
+        raise Misfit("must not be empty")
+    if _CONTROL.search(value):
+        raise Misfit("must be one line without control characters")
+    return value
+
+
+def as_prompt(value: Any) -> str:
+    """A prompt: any text but white space alone."""
+    if not isinstance(value, str):
+        raise Misfit(f"must be text, not {describe(value)}")
+    if not value or value.isspace():
+        raise Misfit("must not be empty")
+    return value
+
+
+def as_sole_prompt(value: Any) -> tuple[str, ...]:
+    """One prompt, as the tuple that the model holds."""
+    return (as_prompt(value),)
+
+
+def as_prompts(value: Any) -> tuple[str, ...]:
+    """A prompt, or a list of prompts that are given one after the other."""
+    return _one_or_more(value, as_prompt)
+
+
+def as_id(value: Any) -> str | None:
+    """A task id; a whole number is taken as its digits; "" and 0 ask for a generated one (None)."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        value = str(value) if value else ""
+    if not isinstance(value, str):
+        raise Misfit(f"must be text, not {describe(value)}")
+    problem = describe_id_problem(value) if value else None
+    if problem:
+        raise Misfit(f"{quote(value)} {problem}")
+    return value or None
+
+
+def as_need(value: Any) -> str:
+    """The id of another task."""
+    task_id = as_id(value)
+    if task_id is None:
+        raise Misfit("must be the id of a task")
+    return task_id
+
+
+def as_needs(value: Any) -> tuple[str, ...]:
+    """One id or a list of ids, each counted once."""
+    return tuple(dict.fromkeys(_none_or_more(value, as_need)))
+
+
+def as_command(value: Any) -> str:
+    """A shell command: text without NUL."""
+    command = as_prompt(value)
+    if "\0" in command:
+        raise Misfit("must not hold a NUL character")
+    return command
+
+
+def as_commands(value: Any) -> tuple[str, ...]:
+    """One shell command or a list of them; an empty list is none."""
+    return _none_or_more(value, as_command)
+
+
+def as_links(value: Any) -> tuple[str, ...]:
+    """One path or a list of paths; an empty list is none."""
+    return _none_or_more(value, as_line)
+
+
+def as_whole(minimum: int) -> Callable[[Any], int]:
+    """Make a converter for whole numbers that are not below `minimum`."""
+
+    def convert(value: Any) -> int:
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise Misfit(f"must be a whole number, not {describe(value)}")
+        if value < minimum:
+            raise Misfit(f"must be {minimum} or more, not {_shown(value)}")
+        return value
+
+    return convert
+
+
+def as_limit(value: Any) -> int:
+    """A number of tasks at a time; 0 means unlimited."""
+    number = as_whole(-(2**53))(value)
+    if number < 0:
+        raise Misfit(f"must be 0 (unlimited) or more, not {_shown(number)}")
+    return number
+
+
+def as_duration(value: Any) -> float:
+    """Seconds, from a number or from text such as "90s", "15m", "1h30m", "2d"; 0 means no limit."""
+    seconds: float | None = None
+    if isinstance(value, str):
+        seconds = _parse_duration(value)
+    elif isinstance(value, (int, float)) and not isinstance(value, bool):
+        seconds = value
+    if seconds is None:
+        raise Misfit(f'must be seconds or text such as "90s", "15m", "2h", not {describe(value)}')
+    if not 0 <= seconds <= MAX_DURATION_S:
+        raise Misfit(f"must lie between 0 (no limit) and {MAX_DURATION_S} seconds, not {describe(value)}")
+    return float(seconds)
+
+
+@lru_cache(maxsize=64)
+def _parse_duration(text: str) -> float | None:
+    match = _DURATION.fullmatch(text.strip()) if len(text) <= 40 else None
+    if match is None or not any(match.groups()):
+        return None
+    return sum(float(match[unit] or 0) * factor for unit, factor in _SECONDS)
+
+
+def as_amounts(value: Any) -> dict[str, int]:
+    """Token names with amounts: a map, a list of names (one each), or one name."""
+    if isinstance(value, Mapping):
+        return {_token(name): _at(name, as_whole(1), amount) for name, amount in value.items()}
+    amounts: dict[str, int] = {}
+    for name in _none_or_more(value, _token):
+        amounts[name] = amounts.get(name, 0) + 1
+    return amounts
+
+
+def as_capacities(value: Any) -> dict[str, int]:
+    """Token names with how many of each there are."""
+    return {_token(name): _at(name, as_whole(1), capacity) for name, capacity in as_record(value).items()}
+
+
+def _token(value: Any) -> str:
+    name = as_line(value)
+    if name == "slot":
+        raise Misfit('"slot" is what max_parallel counts, and every task holds one; use max_parallel')
+    return name
+
+
+def as_environment(value: Any) -> dict[str, str]:
+    """Environment variables: a map of text to text that the system can hold."""
+    for name, text in as_record(value).items():
+        if not name or "=" in name or "\0" in name:
+            raise Misfit("is no name for an environment variable", name)
+        if not isinstance(text, str):
+            raise Misfit(f"must be text, not {describe(text)}; quote it", name)
+        if "\0" in text:
+            raise Misfit("must not hold a NUL character", name)
+    return dict(value)
+
+
+def as_labels(value: Any) -> dict[str, str]:
+    """Labels: a map of text to text; a key is not empty and holds no "="."""
+    for name, text in as_record(value).items():
+        if not name or "=" in name or _CONTROL.search(name):
+            raise Misfit('is no label: a key is one line of text without "="', name)
+        if not isinstance(text, str):
+            raise Misfit(f"must be text, not {describe(text)}; quote it", name)
+        if _CONTROL.search(text):
+            raise Misfit("must be one line without control characters", name)
+    return dict(value)
+
+
+def as_workspace(value: Any) -> Workspace:
+    """A kind of workspace, or an object that holds one as ``kind``."""
+    kinds = get_args(WorkspaceKind)
+    kind = _nested("kind", as_record(value).get("kind"), as_line) if isinstance(value, Mapping) else as_line(value)
+    if kind not in kinds:
+        raise Misfit(f"must be one of {', '.join(kinds)}, not {quote(kind)}")
+    return Workspace(kind)  # type: ignore[arg-type]
+
+
+def as_flag(value: Any) -> bool:
+    """true or false."""
+    if not isinstance(value, bool):
+        raise Misfit(f"must be true or false, not {describe(value)}")
+    return value
+
+
+def as_choice(choices: Sequence[str]) -> Callable[[Any], str]:
+    """Make a converter for one of a few words."""
+
+    def convert(value: Any) -> str:
+        if value not in choices:
+            raise Misfit(f"must be one of {', '.join(choices)}, not {describe(value)}")
+        return str(value)
+
+    return convert
+
+
+def as_argv(value: Any) -> tuple[str, ...]:
+    """Arguments of a program: a list of text; none is a shell's business."""
+    if not isinstance(value, list):
+        raise Misfit(f"must be a list of text, not {describe(value)}")
+    for index, element in enumerate(value):
+        if not isinstance(element, str):
+            raise Misfit(f"must be text, not {describe(element)}", index)
+        if "\0" in element:
+            raise Misfit("must not hold a NUL character", index)
+    return tuple(value)
+
+
+def as_command_line(value: Any) -> tuple[str, ...]:
+    """Arguments that begin with a program."""
+    argv = as_argv(value)
+    if not argv or not argv[0].strip():
+        raise Misfit("must begin with a program")
+    return argv
+
+
+def as_flag_word(text: str) -> bool:
+    """A flag in an environment variable."""
+    if text.lower() not in _FLAG_WORDS:
+        raise Misfit(f"must be 1 or 0, not {quote(text)}")
+    return _FLAG_WORDS[text.lower()]
+
+
+def as_limit_word(text: str) -> int:
+    """A number of tasks in an environment variable; 0 means unlimited."""
+    if not re.fullmatch(r"[0-9]{1,9}", text):
+        raise Misfit(f"must be a whole number, 0 (unlimited) or more, not {quote(text)}")
+    return int(text)
+
+
+def as_record(value: Any) -> Mapping[str, Any]:
+    """An object, whatever it holds."""
+    if not isinstance(value, Mapping):
+        raise Misfit(f"must be an object, not {describe(value)}")
+    return value
+
+
+def _at(step: str | int, convert: Callable[[Any], T], value: Any) -> T:
+    try:
+        return convert(value)
+    except Misfit as misfit:
+        raise misfit.within(step) from None
+
+
+def _nested(key: str, value: Any, convert: Callable[[Any], T]) -> T:
+    if value is None:
+        raise Misfit(f'needs "{key}"')
+    return _at(key, convert, value)
+
+
+def _none_or_more(value: Any, convert: Callable[[Any], T]) -> tuple[T, ...]:
+    if isinstance(value, (list, tuple)):
+        return tuple(_at(i, convert, one) for i, one in enumerate(value))
+    if isinstance(value, Mapping):
+        raise Misfit("must be text or a list of text, not an object")
+    return (convert(value),)
+
+
+def _one_or_more(value: Any, convert: Callable[[Any], T]) -> tuple[T, ...]:
+    values = _none_or_more(value, convert)
+    if not values:
+        raise Misfit("must not be an empty list")
+    return values

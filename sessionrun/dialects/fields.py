@@ -1,0 +1,170 @@
+"""Which fields a record may have, how each is spelled, and which converter reads it: literal tables.
+
+Shared by dialects and configuration; must not know files or formats.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, Final, NamedTuple
+
+from sessionrun.dialects.convert import (
+    Misfit,
+    Path,
+    as_amounts,
+    as_commands,
+    as_duration,
+    as_environment,
+    as_id,
+    as_labels,
+    as_line,
+    as_links,
+    as_needs,
+    as_prompts,
+    as_record,
+    as_sole_prompt,
+    as_whole,
+    as_workspace,
+)
+from sessionrun.dialects.limits import quote
+from sessionrun.model import Check, Land, Limits
+
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
+
+
+class Field(NamedTuple):
+    """`name` is the model's name for it; several spellings may share one."""
+
+    name: str
+    convert: Callable[[Any], Any]
+
+
+def render_path(path: Path) -> str:
+    """Spell a path as people do: ``prompts[2].env["a b"]``."""
+    text = ""
+    for step in path:
+        if isinstance(step, int):
+            text += f"[{step}]"
+        elif _NAME.fullmatch(step) and len(step) <= 60:
+            text += f".{step}" if text else step
+        else:
+            text += f"[{quote(step)}]"
+    return text
+
+
+def suggest(word: str, known: Collection[str]) -> str:
+    """A "did you mean" for a word that is close to a known one, else ""."""
+    from difflib import get_close_matches
+
+    close = get_close_matches(word[:80], known, n=1, cutoff=0.75)
+    return f' (did you mean "{close[0]}"?)' if close else ""
+
+
+def read_fields(record: Mapping[str, Any], table: Mapping[str, Field], unknown: list[Path]) -> dict[str, Any]:
+    """Convert the fields of one object; null counts as not written.
+
+    Paths of keys that the table does not know, also one level down, are added to `unknown`.
+
+    Raises:
+        Misfit: the first value that does not fit, or two spellings of one field.
+    """
+    values: dict[str, Any] = {}
+    for key, value in record.items():
+        field = table.get(key)
+        if field is None:
+            unknown.append((key,))
+        elif value is not None:
+            if field.name in values:
+                raise Misfit(f"{_twin(key, record, table)} and {key} mean the same; keep one")
+            try:
+                values[field.name] = field.convert(value)
+            except Misfit as misfit:
+                raise misfit.within(key) from None
+            if type(value) is dict and key in NESTED:
+                unknown += [(key, inner) for inner in value if inner not in NESTED[key]]
+    return values
+
+
+def _twin(key: str, record: Mapping[str, Any], table: Mapping[str, Field]) -> str:
+    return next(k for k in record if k in table and k != key and table[k].name == table[key].name)
+
+
+def as_check(value: Any) -> Check | None:
+    """Shell commands, or an object with ``commands``; no commands are no check (None)."""
+    if not isinstance(value, Mapping):
+        commands = as_commands(value)
+        return Check(commands) if commands else None
+    fields = read_fields(value, _CHECK, [])
+    if not fields.get("commands"):
+        raise Misfit('needs "commands": text or a list of text')
+    return Check(fields["commands"], fields.get("timeout_s") or None, fields.get("uses", {}))
+
+
+def as_land(value: Any) -> Land:
+    """A branch, or an object with ``target``."""
+    if not isinstance(value, Mapping):
+        return Land(as_line(value))
+    fields = read_fields(value, _LAND, [])
+    if "target" not in fields:
+        raise Misfit('needs "target": the branch to land on')
+    return Land(**fields)
+
+
+def as_limits(value: Any) -> Limits:
+    """Session-wide stops."""
+    return Limits(**read_fields(as_record(value), _LIMITS, []))
+
+
+_TIMEOUT: Final = Field("timeout_s", as_duration)
+
+_CHECK: Final[Mapping[str, Field]] = {
+    "commands": Field("commands", as_commands),
+    "timeout": _TIMEOUT,
+    "timeout_s": _TIMEOUT,
+    "uses": Field("uses", as_amounts),
+}
+_LAND: Final[Mapping[str, Field]] = {
+    "target": Field("target", as_line),
+    "uses": Field("uses", as_amounts),
+}
+_LIMITS: Final[Mapping[str, Field]] = {"max_failures": Field("max_failures", as_whole(1))}
+
+NESTED: Final[Mapping[str, Collection[str]]] = {
+    "check": _CHECK,
+    "land": _LAND,
+    "limits": _LIMITS,
+    "workspace": ("kind",),
+}
+"""Fields that may be objects of their own, with the keys these know."""
+
+DEFAULT_FIELDS: Final[Mapping[str, Field]] = {
+    "title": Field("title", as_line),
+    "agent": Field("agent", as_line),
+    "model": Field("model", as_line),
+    "cwd": Field("cwd", as_line),
+    "workspace": Field("workspace", as_workspace),
+    "setup": Field("setup", as_commands),
+    "links": Field("links", as_links),
+    "uses": Field("uses", as_amounts),
+    "check": Field("check", as_check),
+    "land": Field("land", as_land),
+    "rounds": Field("rounds", as_whole(1)),
+    "timeout": _TIMEOUT,
+    "timeout_s": _TIMEOUT,
+    "idle_timeout": Field("idle_timeout_s", as_duration),
+    "idle_timeout_s": Field("idle_timeout_s", as_duration),
+    "retries": Field("retries", as_whole(0)),
+    "env": Field("env", as_environment),
+    "labels": Field("labels", as_labels),
+}
+"""What one task, and `defaults` for all, may say."""
+
+TASK_FIELDS: Final[Mapping[str, Field]] = {
+    **DEFAULT_FIELDS,
+    "id": Field("id", as_id),
+    "prompt": Field("prompts", as_sole_prompt),
+    "prompts": Field("prompts", as_prompts),
+    "needs": Field("needs", as_needs),
+    "depends_on": Field("needs", as_needs),
+}

@@ -1,0 +1,71 @@
+"""Who wins when a task, the command line, the input and the configuration say different things.
+
+Must not know any input format.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, TypeVar
+
+from sessionrun.dialects.plan import Options
+
+T = TypeVar("T")
+Level = tuple[str | None, str | None]
+"""The agent and the model that one level names."""
+
+NO_LIMIT: Final = ("timeout_s", "idle_timeout_s")
+"""Durations of a task for which 0 means none."""
+
+MERGED: Final = ("env", "labels", "uses")
+"""Maps of a task that add to those of the defaults; every other field replaces."""
+
+
+def settle_agent(levels: Sequence[Level]) -> tuple[str, str | None]:
+    """Settle agent and model, strongest level first; no agent is "".
+
+    The first agent counts.  A model that stands beside an agent belongs to that agent: it is passed over
+    when another one was chosen.
+    """
+    agent = next((agent for agent, _ in levels if agent), "")
+    model = next((model for beside, model in levels if model and beside in (None, agent)), None)
+    return agent, model
+
+
+def list_levels(options: Options, defaults: Mapping[str, Any], top: Mapping[str, Any]) -> tuple[Level, ...]:
+    """The levels above a task: flags, the input's defaults, its top level, environment and files."""
+    fallback = options.fallback
+    return (
+        (options.agent, options.model),
+        (defaults.get("agent"), defaults.get("model")),
+        (top.get("agent"), top.get("model")),
+        (fallback.agent, fallback.model),
+    )
+
+
+def settle_defaults(options: Options, defaults: Mapping[str, Any], levels: Sequence[Level]) -> dict[str, Any]:
+    """The fields of a task that says nothing but its prompt."""
+    values = dict(defaults)
+    values["agent"], values["model"] = settle_agent(levels)
+    values["timeout_s"] = first(options.timeout_s, values.get("timeout_s"), options.fallback.timeout_s)
+    for name in NO_LIMIT:
+        values[name] = values.get(name) or None
+    return values
+
+
+def settle_task(own: Mapping[str, Any], base: Mapping[str, Any], levels: Sequence[Level]) -> dict[str, Any]:
+    """The fields of a task that says `own`, over those of `settle_defaults`."""
+    values = {**base, **own}
+    if "agent" in own or "model" in own:
+        values["agent"], values["model"] = settle_agent([(own.get("agent"), own.get("model")), *levels])
+    for name in MERGED:
+        if name in own and name in base:
+            values[name] = {**base[name], **own[name]}
+    for name in NO_LIMIT:
+        values[name] = values[name] or None
+    return values
+
+
+def first(*values: T | None) -> T | None:
+    """The first value that was said."""
+    return next((value for value in values if value is not None), None)

@@ -1,0 +1,122 @@
+"""From bytes to plain values: which of JSON, JSON Lines and YAML it is, and where it breaks a rule.
+
+Must not know what the values mean.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final, Literal
+
+from sessionrun.dialects.limits import MAX_INPUT_BYTES, Breach, plain
+from sessionrun.dialects.plan import Source
+from sessionrun.dialects.strict_json import ExtraText, parse_json
+from sessionrun.dialects.strict_yaml import parse_yaml
+from sessionrun.errors import InputError
+
+Format = Literal["JSON", "JSON Lines", "YAML"]
+
+_SUFFIXES: Final[dict[str, Format]] = {
+    ".json": "JSON",
+    ".jsonl": "JSON Lines",
+    ".ndjson": "JSON Lines",
+    ".yaml": "YAML",
+    ".yml": "YAML",
+}
+
+_BOM: Final = b"\xef\xbb\xbf"
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """Plain values as they stand in the input; nobody may change `value`.
+
+    For JSON Lines, `value` is the list of values, and `lines` holds the line number of each.
+    """
+
+    value: Any
+    format: Format
+    lines: tuple[int, ...] = ()
+
+
+@lru_cache(maxsize=1)
+def parse_document(source: Source) -> Document:
+    """Parse the input; the last one is remembered, so that sniffing and loading parse once.
+
+    Raises:
+        InputError: too large, not UTF-8, empty, or not well-formed; with line and column.
+    """
+    name = plain(source.name)
+    text = _decode(source.text, name)
+    try:
+        return _parse(text, _format_of(source.name, text))
+    except Breach as breach:
+        raise InputError(f"{name}: {breach}") from None
+
+
+def _decode(raw: bytes, name: str) -> str:
+    if len(raw) > MAX_INPUT_BYTES:
+        limit = MAX_INPUT_BYTES >> 20
+        raise InputError(f"{name}: {len(raw) / 2**20:.1f} MiB of input, more than {limit} MiB; split it")
+    raw = raw.removeprefix(_BOM)
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        byte = raw[error.start]
+        raise InputError(f"{name}: line {line}: byte 0x{byte:02x} is not UTF-8; save it as UTF-8") from None
+    if not text.strip():
+        raise InputError(f'{name}: empty input; write {{"prompts": ["..."]}}')
+    return text
+
+
+def _format_of(name: str, text: str) -> Format | None:
+    """What the file's name says, else what the text begins like; None: one JSON value, or one a line."""
+    dot = name.rfind(".")
+    named = _SUFFIXES.get(name[dot:].lower()) if dot >= 0 else None
+    if named == "JSON":
+        return None
+    if named:
+        return named
+    start = text.lstrip()
+    if start[0] in "{[" or (start[0] == '"' and _is_json(start.partition("\n")[0])):
+        return None
+    return "YAML"
+
+
+def _parse(text: str, form: Format | None) -> Document:
+    if form == "YAML":
+        return Document(parse_yaml(text), "YAML")
+    if form == "JSON Lines":
+        return _parse_lines(text)
+    try:
+        return Document(parse_json(text), "JSON")
+    except ExtraText:
+        if not _is_json(text.lstrip().partition("\n")[0]):
+            raise
+    return _parse_lines(text)
+
+
+def _is_json(line: str) -> bool:
+    try:
+        parse_json(line)
+    except Breach:
+        return False
+    return True
+
+
+def _parse_lines(text: str) -> Document:
+    values: list[Any] = []
+    lines: list[int] = []
+    # Not splitlines(): it also breaks at U+2028, which JSON text may hold.
+    for number, line in enumerate(text.split("\n"), 1):
+        if not line or line.isspace():
+            continue
+        try:
+            values.append(parse_json(line))
+        except Breach as breach:
+            hint = " (JSON Lines: one prompt a line)" if "not valid" in breach.problem else ""
+            raise Breach(number, breach.column, breach.problem + hint) from None
+        lines.append(number)
+    return Document(values, "JSON Lines", tuple(lines))

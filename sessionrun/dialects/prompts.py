@@ -1,0 +1,255 @@
+"""The prompts dialect: a list of prompts, from bare strings up to the native plan format.
+
+Owns what the top level and the list look like.  Must not know agents, sessions or the file system;
+``sessionrun-input(5)`` is its contract.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Final
+
+from sessionrun.dialects.convert import (
+    Misfit,
+    Path,
+    as_capacities,
+    as_labels,
+    as_limit,
+    as_line,
+    as_prompt,
+    as_record,
+    describe,
+)
+from sessionrun.dialects.fields import DEFAULT_FIELDS, TASK_FIELDS, Field, as_limits, suggest
+from sessionrun.dialects.levels import Level, first, list_levels, settle_agent, settle_defaults, settle_task
+from sessionrun.dialects.limits import plain, quote
+from sessionrun.dialects.parse import Document, parse_document
+from sessionrun.dialects.plan import Options, Plan, Source
+from sessionrun.dialects.reading import Reading, Spot
+from sessionrun.errors import InputError
+from sessionrun.model import SCHEMA_VERSION, Limits, TaskSpec, find_cycle
+
+NAME: Final = "prompts"
+EXPECTS: Final = 'an object with "prompts", or a list of prompts'
+
+_LIST_KEYS: Final = ("prompts", "tasks")
+_PROMPT_KEYS: Final = ("prompt", "prompts")
+_LOOKED_AT: Final = 50
+"""So many keys of a record are compared with a missing one: comparing is slow."""
+
+
+def _as_schema_version(value: Any) -> int:
+    if value != SCHEMA_VERSION or isinstance(value, bool):
+        raise Misfit(f"must be {SCHEMA_VERSION}, not {describe(value)}")
+    return SCHEMA_VERSION
+
+
+def _as_list(value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise Misfit(f"must be a list of prompts, not {describe(value)}")
+    if not value:
+        raise Misfit("must not be an empty list; write at least one prompt")
+    return value
+
+
+_TOP_FIELDS: Final[Mapping[str, Field]] = {
+    "schema_version": Field("schema_version", _as_schema_version),
+    "prompts": Field("tasks", _as_list),
+    "tasks": Field("tasks", _as_list),
+    "defaults": Field("defaults", as_record),
+    "name": Field("name", as_line),
+    "agent": Field("agent", as_line),
+    "model": Field("model", as_line),
+    "max_parallel": Field("max_parallel", as_limit),
+    "resources": Field("resources", as_capacities),
+    "limits": Field("limits", as_limits),
+    "labels": Field("labels", as_labels),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Outline:
+    """The list of tasks, the spot of each, and the top level around it."""
+
+    top: Mapping[str, Any]
+    tasks: Sequence[Any]
+    path: Path
+    lines: tuple[int, ...]
+
+    def spot(self, index: int) -> Spot:
+        return Spot((), self.lines[index]) if self.lines else Spot((*self.path, index))
+
+
+@dataclass(frozen=True, slots=True)
+class _Ground:
+    """What every task stands on: settled defaults, the levels behind them, where relative paths begin."""
+
+    base: Mapping[str, Any]
+    levels: Sequence[Level]
+    directory: str
+
+
+def matches(source: Source) -> str | None:
+    """Why the input looks like prompts, in a few words; None when it does not.
+
+    A near miss matches too: `load` then says what to write instead.
+
+    Raises:
+        InputError: it cannot be parsed at all.
+    """
+    document = parse_document(source)
+    value = document.value
+    if isinstance(value, dict):
+        key = _find_key(value, (*_LIST_KEYS, "prompt"))
+        return None if key is None else f"{document.format} object with {quote(key)}"
+    if not isinstance(value, list):
+        return None
+    if value and isinstance(value[0], dict) and _find_key(value[0], _PROMPT_KEYS) is None:
+        return None
+    return "JSON Lines, a prompt each" if document.lines else f"{document.format} list of prompts"
+
+
+def load(source: Source, options: Options) -> Plan:
+    """Read a plan.
+
+    Raises:
+        InputError: one line that says what is wrong, where, and what to do.
+    """
+    document = parse_document(source)
+    # The process that loads a plan goes on to fork; the parsed text need not come along.
+    parse_document.cache_clear()
+    reading = Reading(plain(source.name))
+    outline = _read_outline(reading, document)
+    top = outline.top
+    defaults = _read_defaults(reading, top.get("defaults", {}), source.directory)
+    levels = list_levels(options, defaults, top)
+    ground = _Ground(settle_defaults(options, defaults, levels), levels, source.directory)
+    tasks = tuple(_read_tasks(reading, outline, ground))
+    _check_needs(reading, outline, tasks)
+    parallel = first(options.max_parallel, top.get("max_parallel"), options.fallback.max_parallel)
+    if parallel is not None and parallel < 0:
+        raise InputError(f"max-parallel must be 0 (unlimited) or more, not {parallel}")
+    return Plan(
+        tasks=tasks,
+        name=first(options.name, top.get("name")),
+        labels={**top.get("labels", {}), **options.labels},
+        resources=top.get("resources", {}),
+        max_parallel=parallel or None,
+        limits=top.get("limits", Limits()),
+        agent=settle_agent(levels)[0] or None,
+        warnings=tuple(reading.warnings()),
+    )
+
+
+def _read_outline(reading: Reading, document: Document) -> _Outline:
+    value = document.value
+    if isinstance(value, dict) and ("prompt" not in value or any(key in value for key in _LIST_KEYS)):
+        top = reading.read(Spot(), value, _TOP_FIELDS)
+        if "tasks" not in top:
+                near = _find_key(value, _LIST_KEYS)
+            if near in _LIST_KEYS:
+                raise reading.error(Spot(), Misfit("must be a list of prompts, not null", near))
+            raise reading.error(Spot(), Misfit(f'the object has no "prompts"{_meant(near)}'))
+        key = next(key for key in _LIST_KEYS if value.get(key) is not None)
+        return _Outline(top, top["tasks"], (key,), ())
+    # One object a line is a list; so is a single such line.
+    tasks = [value] if isinstance(value, dict) else value
+    if not isinstance(tasks, list) or not tasks:
+        found = describe(value) if value else "an empty list"
+        raise reading.error(Spot(), Misfit(f"expected {EXPECTS}, not {found}"))
+    return _Outline({}, tasks, (), document.lines)
+
+
+def _read_defaults(reading: Reading, record: Mapping[str, Any], directory: str) -> dict[str, Any]:
+    spot = Spot(("defaults",))
+    for key in record:
+        if key in TASK_FIELDS and key not in DEFAULT_FIELDS:
+            raise reading.error(spot, Misfit("belongs to one task, not to all", key))
+    values = reading.read(spot, record, DEFAULT_FIELDS)
+    if "cwd" in values:
+        values["cwd"] = _resolve(directory, values["cwd"])
+    return values
+
+
+def _read_tasks(reading: Reading, outline: _Outline, ground: _Ground) -> Iterator[TaskSpec]:
+    fresh = _fresh_ids(len(outline.tasks))
+    seen: dict[str, int] = {}
+    for index, entry in enumerate(outline.tasks):
+        if type(entry) is not dict:
+            prompt = _read_prompt(reading, outline, index)
+            yield TaskSpec(id=next(fresh), prompts=(prompt,), **ground.base)
+            continue
+        values = _read_task(reading, outline.spot(index), entry, ground)
+        task_id = values["id"] = values.get("id") or next(fresh)
+        twin = seen.setdefault(task_id.casefold(), index)
+        if twin != index:
+            place = outline.spot(twin).text()
+            problem = f"{quote(task_id)} is used twice, first by {place}; ids must differ in more than case"
+            raise reading.error(outline.spot(index), Misfit(problem, "id"))
+        yield TaskSpec(**values)
+
+
+def _read_prompt(reading: Reading, outline: _Outline, index: int) -> str:
+    entry = outline.tasks[index]
+    if isinstance(entry, str):
+        try:
+            return as_prompt(entry)
+        except Misfit as misfit:
+            raise reading.error(outline.spot(index), misfit) from None
+    raise reading.error(outline.spot(index), Misfit(f"must be text or an object, not {describe(entry)}"))
+
+
+def _read_task(reading: Reading, spot: Spot, entry: Mapping[str, Any], ground: _Ground) -> dict[str, Any]:
+    own = reading.read(spot, entry, TASK_FIELDS)
+    if "prompts" not in own:
+        hint = _meant(_find_key(entry, ("prompt",)))
+        if not hint and len(entry) == 1 and not any(key in TASK_FIELDS for key in entry):
+            hint = '; a text with ": " in it must be quoted'
+        raise reading.error(spot, Misfit(f'has no "prompt"{hint}'))
+    if "cwd" in own:
+        own["cwd"] = _resolve(ground.directory, own["cwd"])
+    return settle_task(own, ground.base, ground.levels)
+
+
+def _check_needs(reading: Reading, outline: _Outline, tasks: Sequence[TaskSpec]) -> None:
+    needs = {task.id: task.needs for task in tasks if task.needs}
+    if not needs:
+        return
+    ids = {task.id for task in tasks}
+    for index, task in enumerate(tasks):
+        for need in task.needs:
+            if need not in ids:
+                problem = f"{quote(need)} is no task of this input{suggest(need, ids)}"
+                raise reading.error(outline.spot(index), Misfit(problem, "needs"))
+    cycle = find_cycle(needs)
+    if cycle:
+        circle = " -> ".join(cycle if len(cycle) <= 12 else [*cycle[:6], "...", *cycle[-5:]])
+        raise reading.error(Spot(), Misfit(f"tasks need each other in a circle: {circle}"))
+
+
+def _resolve(directory: str, path: str) -> str:
+    return os.path.normpath(os.path.join(directory, os.path.expanduser(path)))
+
+
+def _fresh_ids(count: int) -> Iterator[str]:
+    """Random UUIDs (version 4, RFC 9562) out of one read: `uuid.uuid4` costs four times as much each."""
+    digits = os.urandom(16 * count).hex()
+    for i in range(0, len(digits), 32):
+        variant = "89ab"[int(digits[i + 16], 16) & 3]
+        yield (
+            f"{digits[i : i + 8]}-{digits[i + 8 : i + 12]}-4{digits[i + 13 : i + 16]}"
+            f"-{variant}{digits[i + 17 : i + 20]}-{digits[i + 20 : i + 32]}"
+        )
+
+
+def _find_key(record: Mapping[str, Any], wanted: Sequence[str]) -> str | None:
+    """One of the wanted keys, else a key that is close to one."""
+    exact = next((key for key in wanted if key in record), None)
+    return exact or next((key for key in islice(record, _LOOKED_AT) if suggest(key, wanted)), None)
+
+
+def _meant(key: str | None) -> str:
+    return f"; is {quote(key)} meant?" if key else ""

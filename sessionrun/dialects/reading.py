@@ -1,0 +1,74 @@
+"""One input while it is read: where a value stands, how a problem with it is told, which keys nobody knew.
+
+Must not know any dialect or file format.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+from sessionrun.dialects.convert import Misfit, Path
+from sessionrun.dialects.fields import NESTED, Field, read_fields, render_path, suggest
+from sessionrun.errors import InputError
+
+_MAX_WARNINGS: Final = 20
+
+
+class Spot(NamedTuple):
+    """A value's place: the path to it, inside the given line where the input goes line by line."""
+
+    path: Path = ()
+    line: int | None = None
+
+    def under(self, path: Path) -> Spot:
+        return Spot(self.path + path, self.line)
+
+    def text(self) -> str:
+        line = f"line {self.line}" if self.line is not None else ""
+        return ": ".join(filter(None, (line, render_path(self.path))))
+
+
+class Reading:
+    """Reads records of one input, named `name` in messages, and collects unknown keys on the way."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._unknown: dict[Path, list[Spot]] = {}
+        self._hints: dict[Path, str] = {}
+
+    def read(self, spot: Spot, record: Mapping[str, Any], table: Mapping[str, Field]) -> dict[str, Any]:
+        """Convert the fields of one record by a literal table.
+
+        Raises:
+            InputError: the first value that does not fit.
+        """
+        unknown: list[Path] = []
+        try:
+            values = read_fields(record, table, unknown)
+        except Misfit as misfit:
+            raise self.error(spot, misfit) from None
+        for path in unknown:
+            if path not in self._unknown and len(self._hints) < _MAX_WARNINGS:
+                self._hints[path] = _hint(path, table)
+            self._unknown.setdefault(path, []).append(spot.under(path))
+        return values
+
+    def error(self, spot: Spot, misfit: Misfit) -> InputError:
+        """The error that tells a misfit and its place in one line."""
+        place = spot.under(misfit.path).text()
+        return InputError(": ".join(filter(None, (self._name, place, misfit.problem))))
+
+    def warnings(self) -> Iterator[str]:
+        """One line for each unknown key, however many records have it, and not too many lines."""
+        for path, hint in self._hints.items():
+            spots = self._unknown[path]
+            more = f" and {len(spots) - 1} more like it" if len(spots) > 1 else ""
+            yield f"{self._name}: unknown key {spots[0].text()}{more}, ignored{hint}"
+        if len(self._unknown) > len(self._hints):
+            yield f"{self._name}: {len(self._unknown) - len(self._hints)} more unknown keys, ignored"
+
+
+def _hint(path: Path, table: Mapping[str, Field]) -> str:
+    known = NESTED.get(str(path[0]), ()) if len(path) > 1 else table
+    return suggest(str(path[-1]), known)

@@ -1,0 +1,154 @@
+"""YAML as a more pleasant JSON: the same values, the same rules, no surprises.
+
+Values are built from the parser's events, never by tag.  Plain scalars read as in JSON: ``no`` and ``on``,
+dates, ``0x1f`` and ``010`` are text; only null, true, false and JSON's numbers are not.  Aliases are refused:
+they are how a small text unfolds into a huge one.  Must not know what the values mean.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from sessionrun.dialects.limits import (
+    HALF_CHARACTER,
+    MAX_DEPTH,
+    MAX_INTEGER,
+    NOT_FINITE,
+    TOO_DEEP,
+    TOO_LARGE,
+    TWICE,
+    Breach,
+    has_half_character,
+    quote,
+)
+
+if TYPE_CHECKING:
+    from yaml.events import Event, MappingStartEvent, ScalarEvent, SequenceStartEvent
+
+_INTEGER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)")
+_NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?")
+_NOT_FINITE: Final = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
+
+_CONSTANTS: Final[dict[str, bool | None]] = {
+    **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+}
+
+_TAG: Final = "tag:yaml.org,2002:"
+_TEXT_TAGS: Final = ("!", _TAG + "str")
+_COLLECTION_TAGS: Final = (None, "!", _TAG + "map", _TAG + "seq")
+
+
+def parse_yaml(text: str) -> Any:
+    """Read one YAML document; an empty one is None.
+
+    Raises:
+        Breach: no YAML, more than one document, an alias, a tag of its own, or a broken rule of `limits`.
+    """
+    import yaml
+
+    loader: Any = getattr(yaml, "CLoader", yaml.Loader)
+    try:
+        return _document(yaml.parse(text, Loader=loader))
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        place = (mark.line + 1, mark.column + 1) if mark else (1, 1)
+        raise Breach(*place, f"not valid YAML: {_one_line(error.problem or error.context)}") from None
+    except yaml.YAMLError as error:
+        offset = max(0, getattr(error, "position", None) or 0)
+        line, column = text.count("\n", 0, offset) + 1, offset - text.rfind("\n", 0, offset)
+        raise Breach(line, column, f"not valid YAML: {_one_line(getattr(error, 'reason', None))}") from None
+
+
+def _one_line(problem: str | None) -> str:
+    line = " ".join((problem or "cannot be read").split())
+    return line if line.isprintable() and len(line) <= 160 else quote(line)
+
+
+def _document(events: Iterator[Event]) -> Any:
+    import yaml
+
+    value, documents = None, 0
+    for event in events:
+        if isinstance(event, yaml.DocumentStartEvent):
+            documents += 1
+            if documents > 1:
+                raise _breach(event, "a second document begins; put all prompts into one")
+            value = _node(events, next(events), 0)
+    return value
+
+
+def _node(events: Iterator[Event], event: Event, depth: int) -> Any:
+    import yaml
+
+    if isinstance(event, yaml.ScalarEvent):
+        return _scalar(event)
+    if isinstance(event, yaml.AliasEvent):
+        raise _breach(event, 'aliases ("*name") are not read; write the value out, or use "defaults"')
+    if depth == MAX_DEPTH:
+        raise _breach(event, TOO_DEEP)
+    if isinstance(event, yaml.MappingStartEvent):
+        _check_tag(event)
+        return _mapping(events, depth + 1)
+    assert isinstance(event, yaml.SequenceStartEvent)
+    _check_tag(event)
+    values = []
+    while not isinstance(event := next(events), yaml.SequenceEndEvent):
+        values.append(_node(events, event, depth + 1))
+    return values
+
+
+def _mapping(events: Iterator[Event], depth: int) -> dict[str, Any]:
+    import yaml
+
+    record: dict[str, Any] = {}
+    while not isinstance(event := next(events), yaml.MappingEndEvent):
+        if not isinstance(event, yaml.ScalarEvent):
+            raise _breach(event, "a key must be plain text")
+        key = event.value
+        if has_half_character(key):
+            raise _breach(event, HALF_CHARACTER)
+        if key in record:
+            raise _breach(event, TWICE.format(quote(key)))
+        record[key] = _node(events, next(events), depth)
+    return record
+
+
+def _scalar(event: ScalarEvent) -> Any:
+    text = event.value
+    if event.tag is not None and event.tag not in _TEXT_TAGS:
+        raise _breach(event, f"tag {quote(event.tag)} is not read; remove it")
+    if event.tag is None and event.implicit[0]:
+        if text in _CONSTANTS:
+            return _CONSTANTS[text]
+        if _NUMBER.fullmatch(text) or _NOT_FINITE.fullmatch(text):
+            return _number(event, text)
+    if has_half_character(text):
+        raise _breach(event, HALF_CHARACTER)
+    return text
+
+
+def _number(event: ScalarEvent, text: str) -> int | float:
+    shown = text if len(text) <= 40 else text[:40] + "..."
+    if _INTEGER.fullmatch(text):
+        # The length first: converting very long numbers takes quadratic time.
+        if len(text) > len(str(-MAX_INTEGER)) or abs(int(text)) > MAX_INTEGER:
+            raise _breach(event, TOO_LARGE.format(shown))
+        return int(text)
+    number = float("nan") if _NOT_FINITE.fullmatch(text) else float(text)
+    if not abs(number) < float("inf"):
+        raise _breach(event, NOT_FINITE.format(shown))
+    return number
+
+
+def _check_tag(event: MappingStartEvent | SequenceStartEvent) -> None:
+    if event.tag not in _COLLECTION_TAGS:
+        raise _breach(event, f"tag {quote(event.tag)} is not read; remove it")
+
+
+def _breach(event: Event, problem: str) -> Breach:
+    mark = event.start_mark
+    return Breach(mark.line + 1, mark.column + 1, problem) if mark else Breach(1, 1, problem)

@@ -1,0 +1,121 @@
+"""An executor without processes: every job's fate is scripted, and time jumps to the next event.
+
+What tests and dry experiments use: a day of work takes milliseconds and comes out the same each time.  It
+knows jobs and its own clock only; nothing of it may read the real one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from itertools import count
+from typing import Final, Literal, TypeAlias
+
+from sessionrun.events import HoldPlaced, JobLost, JobStarted
+from sessionrun.executors import Exit, Notice
+from sessionrun.model import SLOT, Job, JobKey
+
+SIGTERM: Final = 15
+REFUSED_RETRY_S: Final = 1.0
+
+FateKind: TypeAlias = Literal["exits", "lost", "interrupted", "void", "refused", "unstartable"]
+
+
+@dataclass(frozen=True, slots=True)
+class Fate:
+    """What becomes of one job; times in seconds.
+
+    `exits`: after `duration_s`, with the raw `wait_status` of wait(2).  `lost`, `interrupted`: it runs as long,
+    then nobody knows.  `void`: claimed, but it never runs.  `refused`: the system has no room for it (a hold).
+    `unstartable`: its program cannot be executed, for `errno`.  A stopped job ends `grace_s` later, by
+    `stop_signal`, unless it ends by itself before.
+    """
+
+    kind: FateKind = "exits"
+    duration_s: float = 0.0
+    wait_status: int = 0
+    errno: int = 2
+    grace_s: float = 0.0
+    stop_signal: int = SIGTERM
+
+
+class SimulatedExecutor:
+    """Plays the fates that `script` gives to jobs; see `Executor` for the methods it shares."""
+
+    def __init__(self, script: Callable[[Job], Fate], *, start_at: float = 0.0) -> None:
+        self._script = script
+        self._now = start_at
+        self._numbers = count(1)
+        self._ends: list[tuple[float, int, JobKey, Notice]] = []
+        self._running: dict[JobKey, tuple[int, Fate]] = {}
+
+    def clock(self) -> float:
+        """Simulated monotonic time in seconds."""
+        return self._now
+
+    @property
+    def idle(self) -> bool:
+        """Whether no job runs: then only time can pass."""
+        return not self._running
+
+    def start(self, jobs: Sequence[Job]) -> list[Notice]:
+        """See `Executor.start`.  After a refusal the rest of `jobs` never runs either."""
+        notices: list[Notice] = []
+        for place, job in enumerate(jobs):
+            fate = self._script(job)
+            if fate.kind == "refused":
+                reason = "no room for another process"
+                notices.append(HoldPlaced(SLOT, reason, until=self._now + REFUSED_RETRY_S, until_exit=True))
+                notices += [JobLost(rest.key, "void", reason, counts=False) for rest in jobs[place:]]
+                break
+            notices.append(self._begin(job.key, fate))
+        return notices
+
+    def _begin(self, key: JobKey, fate: Fate) -> Notice:
+        number = next(self._numbers)
+        if fate.kind == "void":
+            return JobLost(key, "void", "it never ran")
+        if fate.kind == "unstartable":
+            return Exit(key, None, number, errno=fate.errno, detail="no such program")
+        end: Notice = Exit(key, fate.wait_status, number)
+        if fate.kind in ("lost", "interrupted"):
+            end = JobLost(key, "lost" if fate.kind == "lost" else "interrupted", "nobody saw its end")
+        self._running[key] = (number, fate)
+        heappush(self._ends, (self._now + fate.duration_s, number, key, end))
+        return JobStarted(key, pid=number, started=number, ledger=number)
+
+    def stop(self, key: JobKey) -> None:
+        """See `Executor.stop`."""
+        if key in self._running:
+            number, fate = self._running[key]
+            end = Exit(key, fate.stop_signal, number)
+            heappush(self._ends, (self._now + fate.grace_s, next(self._numbers), key, end))
+
+    def wait(self, timeout_s: float | None, wake_fd: int | None = None) -> list[Notice]:
+        """Jump to the next end, or by `timeout_s`; all that ends at that moment is told.
+
+        Raises:
+            RuntimeError: nothing runs and no time was given, so a real executor would wait for ever.
+        """
+        self._drop_stale()
+        until = None if timeout_s is None else self._now + max(0.0, timeout_s)
+        if self._ends and (until is None or self._ends[0][0] <= until):
+            until = self._ends[0][0]
+        if until is None:
+            raise RuntimeError("waits for ever: no job runs and no time is set")
+        self._now = max(self._now, until)
+        notices: list[Notice] = []
+        while self._ends and self._ends[0][0] <= self._now:
+            _, _, key, end = heappop(self._ends)
+            if self._running.pop(key, None) is not None:
+                notices.append(end)
+        return notices
+
+    def _drop_stale(self) -> None:
+        """A stopped job has two ends; the later one does not happen."""
+        while self._ends and self._ends[0][2] not in self._running:
+            heappop(self._ends)
+
+    def close(self) -> None:
+        """See `Executor.close`; nothing is open here."""

@@ -1,0 +1,62 @@
+"""The user's index: where sessions were started, so that an id is found from any directory.
+
+One line per session, appended under the user's state directory; a line whose session is gone means nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sessionrun.store import SessionDir
+
+
+def index_path() -> Path:
+    """The index file (platformdirs' user state directory)."""
+    from platformdirs import user_state_path
+
+    return user_state_path("sessionrun") / "sessions"
+
+
+def remember(session: Path) -> None:
+    """Note a new session's directory; an index that cannot be written is no reason to fail."""
+    path = index_path()
+    line = os.fsencode(session) + b"\n"
+    if b"\n" in line[:-1]:
+        return
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    except OSError:
+        return
+    try:
+        os.write(fd, line)
+    except OSError:
+        pass
+    finally:
+        os.close(fd)
+
+
+def sessions() -> list[SessionDir]:
+    """The sessions of the index that still exist, oldest first."""
+    from sessionrun.store import SessionDir
+
+    try:
+        lines = index_path().read_bytes().splitlines()
+    except OSError:
+        return []
+    paths = [Path(os.fsdecode(line)) for line in dict.fromkeys(lines)]
+    return [SessionDir(path) for path in paths if path.is_absolute() and (path / "spec.json").exists()]
+
+
+def newest() -> SessionDir | None:
+    """The session that was started last, if any is left."""
+    known = sessions()
+    return known[-1] if known else None
+
+
+def find(prefix: str) -> list[SessionDir]:
+    """The sessions whose id begins with `prefix`."""
+    return [session for session in sessions() if session.session_id.startswith(prefix)]

@@ -1,0 +1,222 @@
+"""Turns a job key into a process to start, and the end of that process into a verdict.
+
+Here a task's words meet its agent: argv, prompt file, environment, output files.  What to start when is the
+scheduler's business, starting it the executor's.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from sessionrun import agents
+from sessionrun.errors import InputError
+from sessionrun.events import JobFinished
+from sessionrun.executors import Exit
+from sessionrun.model import AgentSpec, Job, JobKey, SessionSpec, TaskSpec
+from sessionrun.outcome import judge_exit
+from sessionrun.store import SessionDir, replace_file
+
+SHELL: Final = "/bin/sh"
+FEEDBACK_BYTES: Final = 16 * 1024
+"""How much of a failed check's output the next round is told."""
+
+_PHASE_CLASSES: Final = {"setup": "setup_failed", "check": "check_failed"}
+
+
+class JobMaker:
+    """Makes and judges the jobs of one session."""
+
+    def __init__(self, session: SessionDir, spec: SessionSpec) -> None:
+        self._session = session
+        self._spec = spec
+
+    def build(self, task: TaskSpec, key: JobKey) -> Job:
+        """The process for a key; writes its prompt and makes its folder.
+
+        Raises:
+            OSError: the session directory cannot be written.
+        """
+        return self._build_work(task, key) if key.phase == "work" else self._build_shell(task, key)
+
+    def judge(self, task: TaskSpec, ended: Exit) -> JobFinished:
+        """The verdict on an ended job; renders a structured stream into the task's answer file."""
+        key = ended.key
+        result = self._read_result(task, key) if key.phase == "work" and ended.errno is None else None
+        verdict = judge_exit(
+            key, wait_status=ended.wait_status, errno=ended.errno, detail=ended.detail, result=result
+        )
+        if key.phase in _PHASE_CLASSES and verdict.verdict == "failed":
+            verdict = _name_phase(verdict, _PHASE_CLASSES[key.phase])
+        return replace(verdict, ledger=ended.ledger, cpu_s=ended.cpu_s)
+
+    def _build_work(self, task: TaskSpec, key: JobKey) -> Job:
+        agent = self._spec.agents[task.agent]
+        self._put_away_older_outputs(task, key)
+        prompt_path = self._prompt_path(key)
+        feedback = self._feedback_path(key)
+        prompt = self._prompt(task, agent, feedback)
+        _write_private(prompt_path, prompt)
+        stream = agents.has_stream(agent)
+        env = {name: value for name, value in agent.env.items() if name not in os.environ}
+        return Job(
+            key=key,
+            argv=agents.build_argv(
+                agent, model=task.model, approve=self._spec.approve, prompt_file=str(prompt_path)
+            ),
+            cwd=self._cwd(task),
+            stdin=str(prompt_path) if agent.stdin == "prompt" else None,
+            stdout=str(self._session.raw_path(task.id) if stream else self._session.output_path(task.id)),
+            stderr=str(self._session.error_path(task.id)),
+            env={**env, **self._env(task, key), **({"SESSIONRUN_FEEDBACK": str(feedback)} if feedback else {})},
+            stop_grace_s=agent.stop_grace_s,
+        )
+
+    def _build_shell(self, task: TaskSpec, key: JobKey) -> Job:
+        commands = task.setup if key.phase == "setup" else task.check.commands if task.check else ()
+        folder = self._session.job_path(key)
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        return Job(
+            key=key,
+            argv=(SHELL, "-ec", "\n".join(commands)),
+            cwd=self._cwd(task),
+            stdout=str(folder / "stdout"),
+            stderr=str(folder / "stderr"),
+            env=self._env(task, key),
+        )
+
+    def _cwd(self, task: TaskSpec) -> str:
+        return os.path.join(self._spec.cwd, task.cwd) if task.cwd else self._spec.cwd
+
+    def _env(self, task: TaskSpec, key: JobKey) -> Mapping[str, str]:
+        return {
+            **task.env,
+            "SESSIONRUN_SESSION": self._spec.session_id,
+            "SESSIONRUN_TASK": task.id,
+            "SESSIONRUN_ATTEMPT": str(key.attempt),
+            "SESSIONRUN_ROUND": str(key.round),
+        }
+
+    def _prompt_path(self, key: JobKey) -> Path:
+        if (key.attempt, key.round, key.start) == (1, 1, 1):
+            return self._session.prompt_path(key.task)
+        folder = self._session.job_path(key)
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        return folder / "prompt"
+
+    def _feedback_path(self, key: JobKey) -> Path | None:
+        """The output of the check that sent the task into this round."""
+        if key.round == 1:
+            return None
+        check = key._replace(round=key.round - 1, phase="check")
+        starts = (self._session.job_path(check._replace(start=start)) for start in (3, 2, 1))
+        return next((folder / "stdout" for folder in starts if folder.is_dir()), None)
+
+    def _prompt(self, task: TaskSpec, agent: AgentSpec, feedback: Path | None) -> bytes:
+        text = "\n\n".join(task.prompts)
+        if agent.prompt_kind == "script":
+            return text.encode()
+        if self._spec.envelope:
+            text = f"Transaction ID: {task.id}\n\n{text}\n\nBegin your answer with this marker: [ID: {task.id}]"
+        if feedback is None:
+            return text.encode()
+        head = f"{text}\n\nYour last attempt did not pass its check. The end of the check's output:\n\n"
+        return head.encode() + b"".join(_tail(path) for path in (feedback, feedback.with_name("stderr")))
+
+    def _put_away_older_outputs(self, task: TaskSpec, key: JobKey) -> None:
+        """Keep what an earlier WORK job of the task wrote; the top level holds the last one's files."""
+        older = _key_before(key)
+        if older is None:
+            return
+        names = {"stdout": self._session.output_path(task.id), "stderr": self._session.error_path(task.id)}
+        names["raw"] = self._session.raw_path(task.id)
+        if not any(path.exists() for path in names.values()):
+            return
+        folder = self._free_folder(older)
+        for name, path in names.items():
+            if path.exists():
+                os.rename(path, folder / name)
+
+    def _free_folder(self, key: JobKey) -> Path:
+        folder = self._session.job_path(key)
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        return folder
+
+    def _read_result(self, task: TaskSpec, key: JobKey) -> agents.AgentResult | None:
+        agent = self._spec.agents[task.agent]
+        if agent.output == "text":
+            return None
+        answer, errors = self._session.output_path(task.id), self._session.error_path(task.id)
+        raw = self._session.raw_path(task.id)
+        if not agents.has_stream(agent):
+            return agents.read_result(agent.output, answer, errors)
+        result = agents.read_result(agent.output, raw, errors)
+        if result.text is not None:
+            replace_file(answer, result.text.encode("utf-8", "replace"), durable=False)
+        else:
+            _render(agent, raw, answer)
+        return result
+
+
+def check_supported(spec: SessionSpec) -> None:
+    """Refuse what the model knows but this version cannot do yet.
+
+    Raises:
+        InputError: names the task and the field.
+    """
+    for task in spec.tasks:
+        for name, asked in _unsupported(task):
+            if asked:
+                raise InputError(f"task {task.id!r}: {name} is not supported in this version; leave it out")
+
+
+def _unsupported(task: TaskSpec) -> Iterator[tuple[str, bool]]:
+    yield f'workspace "{task.workspace.kind}"', task.workspace.kind != "none"
+    yield "links", bool(task.links)
+    yield "land", task.land is not None
+    yield "idle_timeout", task.idle_timeout_s is not None
+
+
+def _key_before(key: JobKey) -> JobKey | None:
+    """The WORK key whose outputs may lie at the top level when `key` starts."""
+    if key.start > 1:
+        return key._replace(start=key.start - 1)
+    if key.round > 1:
+        return key._replace(round=key.round - 1)
+    if key.attempt > 1:
+        return key._replace(attempt=key.attempt - 1)
+    return None
+
+
+def _name_phase(verdict: JobFinished, reason_class: str) -> JobFinished:
+    """A failed setup or check is named as such, whatever made it fail."""
+    what = (verdict.reason or "").partition(": ")[2]
+    return replace(verdict, reason_class=reason_class, reason=f"{reason_class}: {what}")
+
+
+def _write_private(path: Path, content: bytes) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    with os.fdopen(fd, "wb") as stream:
+        stream.write(content)
+
+
+def _tail(path: Path) -> bytes:
+    try:
+        with path.open("rb") as stream:
+            stream.seek(max(0, os.fstat(stream.fileno()).st_size - FEEDBACK_BYTES))
+            return stream.read(FEEDBACK_BYTES)
+    except OSError:
+        return b""
+
+
+def _render(agent: AgentSpec, raw: Path, answer: Path) -> None:
+    """A stream without a final answer: show what it did say."""
+    try:
+        with raw.open("rb") as lines, answer.open("wb") as stream:
+            for line in lines:
+                stream.write(agents.render_events(agent.output, line).encode("utf-8", "replace"))
+    except FileNotFoundError:
+        return

@@ -1,0 +1,198 @@
+"""From the state to what readers show: status.json, the summary, and the truth about a session that died.
+
+Pure: `project` folds nothing and reads nothing, `summarise` gets the evidence about living processes handed
+in.  The key names here are the contract of sessionrun-files(5); nobody else spells them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from datetime import datetime, timezone
+from typing import Any, Final
+
+from sessionrun.events import Usage
+from sessionrun.model import SCHEMA_VERSION, SLOT, Phase, title_of
+from sessionrun.state import State, TaskState, job_tokens, task_tokens
+
+PHASE_WORDS: Final[Mapping[Phase, str]] = {
+    "prepare": "preparing",
+    "setup": "initializing",
+    "work": "running",
+    "check": "checking",
+    "land": "landing",
+    "release": "releasing",
+}
+"""The `phase` of an active task as status.json spells it; a task that waits is `queued`."""
+
+SUMMARY_KEYS: Final = (
+    "schema_version",
+    "session_id",
+    "name",
+    "labels",
+    "dialect",
+    "agent",
+    "status",
+    "outcome",
+    "started_at",
+    "ended_at",
+    "total",
+    "completed",
+    "running",
+    "successful",
+    "failed",
+    "skipped",
+    "max_parallel",
+    "seq",
+)
+"""What the summary repeats of status.json."""
+
+
+def project(state: State) -> dict[str, Any]:
+    """The object of status.json."""
+    spec = state.spec
+    tasks = [_project_task(state, task) for task in state.tasks.values()]
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "session_id": spec.session_id,
+        "name": spec.name,
+        "labels": dict(spec.labels),
+        "dialect": spec.dialect,
+        "agent": spec.agent,
+        "status": state.ended.status if state.ended else "running",
+        "outcome": state.ended.outcome if state.ended else None,
+        "started_at": format_time(state.started_at) or spec.created_at,
+        "ended_at": format_time(state.ended_at),
+        "total": len(tasks),
+        **_count(tasks),
+        "max_parallel": spec.resources.get(SLOT),
+        "base_branch": spec.base_branch,
+        "seq": state.seq,
+        "epoch": state.epoch,
+        "tasks": tasks,
+    }
+
+
+def project_summary(status: Mapping[str, Any]) -> dict[str, Any]:
+    """The object of the summary file, out of status.json's."""
+    return {key: status[key] for key in SUMMARY_KEYS}
+
+
+def summarise(
+    status: dict[str, Any], *, alive: bool, living: Collection[str] = (), lost: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """What a reader shows, given whether anybody still runs the session.
+
+    Args:
+        status: the object of status.json, up to date with the logs if nobody runs the session.
+        alive: a lock of the session is held.
+        living: ids of tasks whose process still runs.
+        lost: ids of tasks whose process is gone without a recorded end, with the reason.
+    """
+    if alive or status["ended_at"] is not None:
+        return status
+    lost = lost or {}
+    tasks = [_without_supervisor(task, living, lost) for task in status["tasks"]]
+    return {**status, "status": "interrupted", **_count(tasks), "tasks": tasks}
+
+
+def format_time(at: float | None) -> str | None:
+    """Seconds since the epoch as ISO 8601 in UTC, to the millisecond."""
+    if at is None:
+        return None
+    return datetime.fromtimestamp(at, timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _without_supervisor(task: dict[str, Any], living: Collection[str], lost: Mapping[str, str]) -> dict[str, Any]:
+    """A task of a session that nobody runs: running only if its own process does."""
+    if task["status"] != "running" or task["id"] in living:
+        return task
+    if task["id"] in lost:
+        reason = f"lost: {lost[task['id']]}"
+        return {
+            **task,
+            "status": "completed",
+            "phase": None,
+            "outcome": "lost",
+            "reason_class": "lost",
+            "reason": reason,
+        }
+    return {**task, "status": "pending", "phase": "queued", "pid": None}
+
+
+def _count(tasks: list[dict[str, Any]]) -> dict[str, int]:
+    """The counters: `failed` is every completed task that neither succeeded nor was skipped."""
+    completed = [task for task in tasks if task["status"] == "completed"]
+    successful = sum(task["outcome"] == "succeeded" for task in completed)
+    skipped = sum(task["outcome"] == "skipped" for task in completed)
+    return {
+        "completed": len(completed),
+        "running": sum(task["status"] == "running" for task in tasks),
+        "successful": successful,
+        "failed": len(completed) - successful - skipped,
+        "skipped": skipped,
+    }
+
+
+def _project_task(state: State, task: TaskState) -> dict[str, Any]:
+    spec, agent = task.spec, state.spec.agents.get(task.spec.agent)
+    status = "completed" if task.outcome else "running" if task.active else "pending"
+    return {
+        "num": task.num,
+        "id": spec.id,
+        "title": title_of(spec),
+        "labels": spec.labels,
+        "status": status,
+        "phase": _phase_word(task),
+        "outcome": task.outcome,
+        "reason_class": task.reason_class,
+        "reason": task.reason,
+        "held_until": format_time(_held_until(state, task)),
+        "attempt": task.attempt,
+        "round": task.round,
+        "agent": spec.agent,
+        "model": task.model or spec.model,
+        "exit_code": task.exit_code,
+        "signal": task.signal,
+        "started_at": format_time(task.started_at),
+        "ended_at": format_time(task.ended_at),
+        "duration_s": None if task.duration_s is None else round(task.duration_s, 3),
+        "pid": task.job.pid if task.job else None,
+        "branch": None,
+        "worktree": None,
+        "base_commit": None,
+        "commit": None,
+        "diff_stat": None,
+        "output": f"task-{spec.id}.txt",
+        "stderr": f"task-{spec.id}.err",
+        "raw": f"task-{spec.id}.raw" if agent and agent.output not in ("text", "aider") else None,
+        "needs": spec.needs,
+        "conversation": task.conversation,
+        "usage": None if task.usage is None else _project_usage(task.usage),
+        "check": None if spec.check is None else {"passed": task.check_passed, "rounds": spec.rounds},
+    }
+
+
+def _project_usage(usage: Usage) -> dict[str, Any]:
+    return {
+        "input_tokens": usage.input_tokens,
+        "output_tokens": usage.output_tokens,
+        "cost_usd": usage.cost_usd,
+    }
+
+
+def _phase_word(task: TaskState) -> str | None:
+    if task.outcome:
+        return None
+    return PHASE_WORDS[task.next_phase()] if task.active else "queued"
+
+
+def _held_until(state: State, task: TaskState) -> float | None:
+    """Wall time until which a task that could run is held back, by a hold or by its retry backoff."""
+    if task.outcome or task.job or task.unmet:
+        return None
+    until = [task.not_before] if task.not_before else []
+    names = {SLOT, *(name for name, _ in task_tokens(state, task))}
+    names |= {name for name, _ in job_tokens(task, task.next_phase())}
+    until += [state.holds[name].until or 0.0 for name in names if name in state.holds]
+    latest = max(until, default=0.0)
+    return latest + state.wall_offset if latest else None

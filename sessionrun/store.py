@@ -1,0 +1,346 @@
+"""The session directory: every file name, and how each file is created, replaced, found and locked.
+
+The directory is the database.  Writers hold a lock for life; readers write nothing and take no lock but for
+the instant of a probe.  What the contents mean is not known here: records go in and come out as plain data.
+
+    results/session-<id>/
+        spec.json  journal  ledger  lock  status.json  summary  requests/  wake
+        task-<id>.txt .err .raw  jobs/<id>/a<attempt>-r<round>-<phase>/  prompts/<id>  supervisor.log
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+
+from sessionrun.errors import SessionNotFound, StoreError
+from sessionrun.events import Entry, from_record
+from sessionrun.journal import LogContents, read_log
+from sessionrun.model import JobKey, SessionSpec, spec_from_record
+
+PREFIX: Final = "session-"
+LOCK_NAMES: Final = ("lock", "keeper.lock", "root.lock")
+
+
+class SessionDir:
+    """One session's directory, by its path."""
+
+    __slots__ = ("path", "session_id")
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.session_id = path.name.removeprefix(PREFIX)
+
+    @property
+    def spec_path(self) -> Path:
+        """The immutable spec."""
+        return self.path / "spec.json"
+
+    @property
+    def journal_path(self) -> Path:
+        """The log of decisions and outcomes."""
+        return self.path / "journal"
+
+    @property
+    def ledger_path(self) -> Path:
+        """The log of processes."""
+        return self.path / "ledger"
+
+    @property
+    def status_path(self) -> Path:
+        """The fold of the logs that readers show."""
+        return self.path / "status.json"
+
+    @property
+    def summary_path(self) -> Path:
+        """The small part of it that `list` and `overview` read."""
+        return self.path / "summary"
+
+    @property
+    def wake_path(self) -> Path:
+        """The FIFO that tells a supervisor of a request."""
+        return self.path / "wake"
+
+    @property
+    def log_path(self) -> Path:
+        """What the detached processes say of themselves."""
+        return self.path / "supervisor.log"
+
+    def output_path(self, task: str) -> Path:
+        """Final answer or standard output of the task's last WORK job."""
+        return self.path / f"task-{task}.txt"
+
+    def error_path(self, task: str) -> Path:
+        """Standard error of the same."""
+        return self.path / f"task-{task}.err"
+
+    def raw_path(self, task: str) -> Path:
+        """The agent's own structured stream of the same, where it has one."""
+        return self.path / f"task-{task}.raw"
+
+    def prompt_path(self, task: str) -> Path:
+        """The prompt as the task's first WORK job gets it."""
+        return self.path / "prompts" / task
+
+    def job_path(self, key: JobKey) -> Path:
+        """The folder for extra files of one job."""
+        start = "" if key.start == 1 else f"-s{key.start}"
+        return self.path / "jobs" / key.task / f"a{key.attempt}-r{key.round}-{key.phase}{start}"
+
+    def create(self, spec: SessionSpec) -> None:
+        """Make the directory with its spec, durably; nothing runs yet.
+
+        Raises:
+            StoreError: it cannot be written; what was made is removed again.
+        """
+        try:
+            _make_results_dir(self.path.parent)
+            os.mkdir(self.path, 0o700)
+        except OSError as error:
+            raise StoreError(f"cannot create {self.path}: {error.strerror}") from error
+        try:
+            os.mkdir(self.path / "prompts", 0o700)
+            os.mkdir(self.path / "requests", 0o700)
+            os.mkfifo(self.wake_path, 0o600)
+            replace_file(self.spec_path, orjson.dumps(spec), durable=True)
+        except OSError as error:
+            self.discard()
+            raise StoreError(f"cannot write {self.path}: {error.strerror}") from error
+
+    def discard(self) -> None:
+        """Remove a directory in which nothing has run."""
+        import shutil
+
+        shutil.rmtree(self.path, ignore_errors=True)
+
+    def load_spec(self) -> SessionSpec:
+        """Read the spec.
+
+        Raises:
+            StoreError: missing or damaged.
+        """
+        return spec_from_record(self._load(self.spec_path))
+
+    def load_status(self) -> dict[str, Any] | None:
+        """Read status.json; None when it is not there (it may be rebuilt from the logs)."""
+        try:
+            return dict(self._load(self.status_path))
+        except FileNotFoundError:
+            return None
+
+    def load_summary(self) -> dict[str, Any] | None:
+        """Read the summary; None when it is not there."""
+        try:
+            return dict(self._load(self.summary_path))
+        except FileNotFoundError:
+            return None
+
+    def load_journal(self) -> tuple[list[Entry], LogContents]:
+        """Read the journal's entries.
+
+        Raises:
+            StoreError: an entry that this version does not know.
+        """
+        contents = read_log(self.journal_path)
+        try:
+            return [from_record(orjson.loads(payload)) for payload in contents.payloads], contents
+        except (ValueError, KeyError, TypeError) as error:
+            raise StoreError(f"{self.journal_path}: {error}; was it written by a newer version?") from error
+
+    def replace_status(self, status: dict[str, Any], summary: dict[str, Any], *, durable: bool) -> None:
+        """Replace status.json and the summary, each atomically."""
+        replace_file(self.status_path, orjson.dumps(status, option=orjson.OPT_APPEND_NEWLINE), durable=durable)
+        replace_file(self.summary_path, orjson.dumps(summary, option=orjson.OPT_APPEND_NEWLINE), durable=False)
+
+    def hold_lock(self, name: str = "lock", *, timeout_s: float = 2.0) -> int:
+        """Take a lock for life; the descriptor keeps it.  A probing reader may hold it for an instant.
+
+        Raises:
+            StoreError: another process holds it.
+        """
+        fd = os.open(self.path / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        deadline = time.monotonic() + timeout_s
+        while True:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return fd
+            except OSError as error:
+                if error.errno not in (errno.EWOULDBLOCK, errno.EACCES) or time.monotonic() > deadline:
+                    os.close(fd)
+                    raise StoreError(f"another process runs session {self.session_id}") from error
+            time.sleep(0.005)
+
+    def is_alive(self) -> bool:
+        """Whether a process of this session's chain lives: one of its locks is held."""
+        return any(_is_held(self.path / name) for name in LOCK_NAMES)
+
+    def send_request(self, record: dict[str, Any]) -> tuple[str, bool]:
+        """Leave a request and ring; return its id and whether anybody listens.
+
+        Raises:
+            StoreError: the request cannot be written.
+        """
+        request_id = str(uuid.uuid4())
+        path = self.path / "requests" / f"{request_id}.json"
+        try:
+            replace_file(path, orjson.dumps({"request_id": request_id, **record}), durable=True)
+        except OSError as error:
+            raise StoreError(f"cannot write {path}: {error.strerror}") from error
+        return request_id, self._ring()
+
+    def has_request(self, request_id: str) -> bool:
+        """Whether the request still waits to be taken."""
+        return (self.path / "requests" / f"{request_id}.json").exists()
+
+    def load_requests(self) -> list[dict[str, Any]]:
+        """The requests that wait, oldest first; what cannot be read as one is left alone."""
+        found = []
+        for path in sorted((self.path / "requests").glob("*.json"), key=_age):
+            try:
+                record = self._load(path)
+            except (OSError, StoreError):
+                continue
+            if isinstance(record, dict) and record.get("request_id") == path.stem:
+                found.append(record)
+        return found
+
+    def drop_request(self, request_id: str) -> None:
+        """Acknowledge a request: its journal record is durable."""
+        (self.path / "requests" / f"{request_id}.json").unlink(missing_ok=True)
+
+    def _ring(self) -> bool:
+        try:
+            fd = os.open(self.wake_path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except OSError:  # ENXIO: nobody listens
+            return False
+        try:
+            os.write(fd, b".")
+        except BlockingIOError:
+            pass  # so full of bells that it will wake anyway
+        finally:
+            os.close(fd)
+        return True
+
+    def _load(self, path: Path) -> Any:
+        try:
+            return orjson.loads(read_regular(path))
+        except orjson.JSONDecodeError as error:
+            raise StoreError(f"{path} is damaged: {error}") from error
+
+
+def read_regular(path: Path) -> bytes:
+    """Read a file of ours whole; a planted link, FIFO or directory is refused, not followed."""
+    import stat
+
+    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(fd, "rb") as stream:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise StoreError(f"{path} is not a regular file")
+        return stream.read()
+
+
+def replace_file(path: Path, content: bytes, *, durable: bool) -> None:
+    """Write a file beside its place and rename it there: a reader sees the old or the new, never a part."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
+    fd = os.open(beside, flags, 0o600)
+    try:
+        view = memoryview(content)
+        while view:
+            view = view[os.write(fd, view) :]
+        if durable:
+            os.fsync(fd)
+    except OSError:
+        os.unlink(beside)
+        raise
+    finally:
+        os.close(fd)
+    os.replace(beside, path)
+    if durable:
+        sync_directory(path.parent)
+
+
+def sync_directory(path: Path) -> None:
+    """Make the names in a directory durable."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def iterate_sessions(results_dir: Path) -> Iterator[SessionDir]:
+    """Every session directory in a results directory, in no order."""
+    try:
+        with os.scandir(results_dir) as entries:
+            for entry in entries:
+                if entry.name.startswith(PREFIX) and entry.is_dir(follow_symlinks=False):
+                    yield SessionDir(Path(entry.path))
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise StoreError(f"cannot read {results_dir}: {error.strerror}") from error
+
+
+def find_session(results_dir: Path, wanted: str) -> SessionDir:
+    """Find a session by id, unambiguous prefix or ``last``: first here, then in the user's index.
+
+    Raises:
+        SessionNotFound: none, or several.
+    """
+    from sessionrun import index
+
+    if wanted == "last":
+        newest = max(iterate_sessions(results_dir), key=lambda session: _age(session.spec_path), default=None)
+        newest = newest or index.newest()
+        if newest is None:
+            raise SessionNotFound(f"there is no session in {results_dir} or in your index yet")
+        return newest
+    name = wanted.removeprefix(PREFIX)
+    here = [session for session in iterate_sessions(results_dir) if session.session_id.startswith(name)]
+    matches = here or index.find(name)
+    exact = [session for session in matches if session.session_id == name]
+    matches = exact or matches
+    if not name or not matches:
+        raise SessionNotFound(f"no session {wanted!r} in {results_dir}; `sessionrun list --all` shows them")
+    if len(matches) > 1:
+        ids = ", ".join(sorted(session.session_id for session in matches)[:3])
+        raise SessionNotFound(f"{wanted!r} matches {len(matches)} sessions ({ids} ...): give more of the id")
+    return matches[0]
+
+
+def _make_results_dir(path: Path) -> None:
+    """Create the results directory; a new one hides itself from git."""
+    path.mkdir(parents=True, exist_ok=True)
+    ignore = path / ".gitignore"
+    if not ignore.exists():
+        ignore.write_text("*\n")
+
+
+def _is_held(path: Path) -> bool:
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(fd)
+    return False
+
+
+def _age(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0

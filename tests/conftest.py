@@ -1,0 +1,152 @@
+"""What all tests share: a place of their own, the real command, and waiting without sleeping blindly."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+EVENTUALLY_S = 20.0
+"""How long `eventually` waits for anything; a test that needs more is `slow`."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Switches for the tiers that the test command leaves out."""
+    parser.addoption("--slow", action="store_true", help="also run tests that take more than a few seconds")
+    parser.addoption("--agents", action="store_true", help="also run tests that need the real agent CLIs")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Skip, with a reason that is printed, what was not asked for."""
+    for item in items:
+        for tier in ("slow", "agents"):
+            if tier in item.keywords and not config.getoption(f"--{tier}"):
+                item.add_marker(pytest.mark.skip(reason=f"{tier} tier: run pytest with --{tier}"))
+
+
+@pytest.fixture(autouse=True)
+def own_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home, state and working directory of the test's own: the default results directory is in there too."""
+    home = tmp_path / "home"
+    work = tmp_path / "work"
+    home.mkdir()
+    work.mkdir()
+    for name in [name for name in os.environ if name.startswith("SESSIONRUN_")]:
+        monkeypatch.delenv(name)
+    for name, value in {
+        "HOME": str(home),
+        "XDG_STATE_HOME": str(home / "state"),
+        "XDG_CONFIG_HOME": str(home / "config"),
+        "LC_ALL": "C.UTF-8",
+        "TZ": "UTC",
+        "NO_COLOR": "1",
+    }.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(work)
+    return work
+
+
+def eventually(condition: Callable[[], Any], *, timeout_s: float = EVENTUALLY_S) -> Any:
+    """Call until the answer is true, and return it; fail when it never becomes so."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        answer = condition()
+        if answer:
+            return answer
+        assert time.monotonic() < deadline, f"not within {timeout_s} s: {condition}"
+        time.sleep(0.01)
+
+
+@dataclass
+class Command:
+    """The real `sessionrun` command, and the sessions started with it."""
+
+    cwd: Path
+    results: Path
+    sessions: list[str] = field(default_factory=list)
+
+    @property
+    def argv(self) -> list[str]:
+        """How to start it: the code under test, with the interpreter of the tests."""
+        return [sys.executable, "-m", "sessionrun"]
+
+    def __call__(
+        self, *words: str, stdin: str | bytes | None = None, env: Mapping[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        """Run it to its end; both outputs as text."""
+        content = stdin.encode() if isinstance(stdin, str) else stdin
+        source: dict[str, Any] = {"stdin": subprocess.DEVNULL} if content is None else {"input": content}
+        done = subprocess.run(
+            [*self.argv, *words],
+            cwd=self.cwd,
+            env={**os.environ, **(env or {})},
+            capture_output=True,
+            timeout=60,
+            **source,
+        )
+        return subprocess.CompletedProcess(
+            done.args,
+            done.returncode,
+            done.stdout.decode("utf-8", "surrogateescape"),
+            done.stderr.decode("utf-8", "surrogateescape"),
+        )
+
+    def start(self, plan: object, *words: str) -> str:
+        """Start a session of a plan on the shell agent; return its id."""
+        file = self.cwd / f"plan-{len(self.sessions)}.json"
+        file.write_text(json.dumps(plan))
+        done = self("-q", "--agent", "shell", *words, str(file))
+        assert done.returncode == 0, done.stderr
+        self.sessions.append(done.stdout.strip())
+        return self.sessions[-1]
+
+    def status(self, session_id: str) -> dict[str, Any]:
+        """What `status --json` says."""
+        done = self("status", session_id, "--json")
+        assert done.returncode == 0, done.stderr
+        status = json.loads(done.stdout)
+        assert isinstance(status, dict)
+        return status
+
+    def directory(self, session_id: str) -> Path:
+        """The session's directory."""
+        return self.results / f"session-{session_id}"
+
+
+@pytest.fixture
+def sessionrun(own_place: Path) -> Iterator[Command]:
+    """The command in the test's own directory; whatever it started is ended with the test."""
+    command = Command(own_place, own_place / "results")
+    yield command
+    kill_sessions(command.results)
+
+
+def kill_sessions(results: Path) -> None:
+    """End every process that carries the marker of a session in `results`, and its supervisor."""
+    import psutil
+
+    ids = {path.name.removeprefix("session-") for path in results.glob("session-*")}
+    victims = []
+    for process in psutil.process_iter():
+        try:
+            marker = process.environ().get("SESSIONRUN_JOB", "")
+            words = process.cmdline()
+        except (psutil.Error, OSError):
+            continue
+        ours = any(str(results / f"session-{one}") in words for one in ids)
+        if marker.split("/")[0] in ids or ours:
+            victims.append(process)
+    for process in victims:
+        try:
+            process.kill()
+        except psutil.Error:
+            pass
+    psutil.wait_procs(victims, timeout=5)

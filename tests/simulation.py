@@ -1,0 +1,137 @@
+"""Drives the scheduler as the supervisor does, on simulated time, and keeps what it recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from sessionrun.events import (
+    CancelJob,
+    EndSession,
+    Entry,
+    Event,
+    JobClaimed,
+    JobFinished,
+    Record,
+    StartJob,
+    WakeAt,
+)
+from sessionrun.executors import Exit
+from sessionrun.executors.simulated import SimulatedExecutor
+from sessionrun.fold import apply, begin
+from sessionrun.model import Job, SessionSpec, TaskSpec
+from sessionrun.scheduler import decide
+from sessionrun.state import State
+
+EPOCH_S = 1_700_000_000.0
+Planned = tuple[float, Event]
+
+
+class StalledError(AssertionError):
+    """Nothing runs, nothing is due, and tasks remain."""
+
+
+def make_session(
+    tasks: Iterable[TaskSpec],
+    *,
+    resources: dict[str, int] | None = None,
+    max_failures: int | None = None,
+    open_feed: bool = False,
+) -> SessionSpec:
+    """A session of these tasks with nothing else in it."""
+    from sessionrun.model import Limits
+
+    return SessionSpec(
+        session_id="s",
+        created_at="2026-01-01T00:00:00Z",
+        dialect="prompts",
+        source="-",
+        cwd="/",
+        agent="shell",
+        agents={},
+        tasks=tuple(tasks),
+        resources=resources or {},
+        limits=Limits(max_failures),
+        open_feed=open_feed,
+    )
+
+
+def judge(ended: Exit) -> JobFinished:
+    """The simplest verdict: exit code 0 is success."""
+    if ended.wait_status is None:
+        reason = f"start_failed: {ended.detail}"
+        return JobFinished(ended.key, "failed", "start_failed", reason, ledger=ended.ledger)
+    code, signal = ended.wait_status >> 8, ended.wait_status & 0x7F or None
+    verdict, reason_class = ("passed", None) if ended.wait_status == 0 else ("failed", "exit")
+    return JobFinished(
+        ended.key,
+        "passed" if verdict == "passed" else "failed",
+        reason_class,
+        reason_class and f"exit: {code}",
+        ended.wait_status,
+        exit_code=None if signal else code,
+        signal=signal,
+        ledger=ended.ledger,
+    )
+
+
+class Drive:
+    """One session on an executor; `planned` events (requests, holds, late tasks) come at their times."""
+
+    def __init__(
+        self,
+        spec: SessionSpec,
+        executor: SimulatedExecutor,
+        planned: Iterable[Planned] = (),
+        watch: Callable[[State, Entry], None] | None = None,
+        state: State | None = None,
+    ) -> None:
+        self.state = begin(spec) if state is None else state
+        self.executor = executor
+        self.entries: list[Entry] = []
+        self._planned = sorted(planned, key=lambda plan: plan[0])
+        self._watch = watch
+
+    def run(self) -> Drive:
+        """Go on until the session has ended."""
+        wake = self._settle()
+        while self.state.ended is None:
+            times = [time for time in (wake, self._planned[0][0] if self._planned else None) if time is not None]
+            if self.executor.idle and not times:
+                raise StalledError(
+                    f"open: {[task.spec.id for task in self.state.tasks.values() if not task.outcome]}"
+                )
+            timeout_s = max(0.0, min(times) - self.executor.clock()) if times else None
+            for notice in self.executor.wait(timeout_s):
+                self.record(judge(notice) if isinstance(notice, Exit) else notice)
+            self._happen()
+            wake = self._settle()
+        return self
+
+    def record(self, event: Event) -> None:
+        """Append an entry and apply it."""
+        now = self.executor.clock()
+        entry = Entry(self.state.seq + 1, EPOCH_S + now, now, event)
+        self.entries.append(entry)
+        apply(self.state, entry)
+        if self._watch is not None:
+            self._watch(self.state, entry)
+
+    def _happen(self) -> None:
+        while self._planned and self._planned[0][0] <= self.executor.clock() and self.state.ended is None:
+            self.record(self._planned.pop(0)[1])
+
+    def _settle(self) -> float | None:
+        while orders := decide(self.state, self.executor.clock()):
+            keys = [order.key for order in orders if isinstance(order, StartJob)]
+            for order in orders:
+                if isinstance(order, WakeAt):
+                    return order.mono
+                if isinstance(order, StartJob):
+                    self.record(JobClaimed(order.key))
+                elif isinstance(order, CancelJob):
+                    self.executor.stop(order.key)
+                elif isinstance(order, (Record, EndSession)):
+                    self.record(order.event)
+            for notice in self.executor.start([Job(key, ("true",), "/", "", "") for key in keys]) if keys else ():
+                self.record(judge(notice) if isinstance(notice, Exit) else notice)
+        return None

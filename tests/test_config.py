@@ -1,0 +1,317 @@
+"""Configuration: which file, which key, who wins, and what is refused."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import platformdirs
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sessionrun.config import VARIABLES, Config, load_config, load_results_dir, user_config_file
+from sessionrun.errors import InputError
+from sessionrun.model import AgentSpec
+
+BUILTIN: Mapping[str, AgentSpec] = {
+    "claude": AgentSpec(name="claude", argv=("claude", "-p"), output="claude", env={"A": "1"}, stop_grace_s=3.0),
+    "shell": AgentSpec(name="shell", argv=("sh", "{prompt_file}"), stdin="none", prompt_kind="script"),
+}
+
+
+@dataclass(frozen=True)
+class Places:
+    """A home directory, and a repository with a directory deep inside it."""
+
+    home: Path
+    top: Path
+    deep: Path
+
+    def environ(self, **variables: str) -> dict[str, str]:
+        return {"HOME": str(self.home), "XDG_CONFIG_HOME": str(self.home / ".config"), **variables}
+
+    def user(self, text: str) -> Path:
+        return self._write(self.home / ".config" / "sessionrun" / "config.toml", text)
+
+    def project(self, text: str) -> Path:
+        return self._write(self.top / "sessionrun.toml", text)
+
+    def here(self, text: str) -> Path:
+        return self._write(self.deep / "sessionrun.toml", text)
+
+    def load(self, **variables: str) -> Config:
+        return load_config(self.deep, self.environ(**variables), BUILTIN)
+
+    def refusal(self, **variables: str) -> str:
+        with pytest.raises(InputError) as caught:
+            self.load(**variables)
+        return str(caught.value)
+
+    def _write(self, file: Path, text: str) -> Path:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+        return file
+
+
+@pytest.fixture
+def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Places:
+    made = Places(tmp_path / "home", tmp_path / "repo", tmp_path / "repo" / "a" / "b")
+    made.home.mkdir()
+    made.deep.mkdir(parents=True)
+    (made.top / ".git").mkdir()
+    for name, value in made.environ().items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("platformdirs.user_config_path", lambda name: made.home / ".config" / name)
+    return made
+
+
+def test_nothing_said(places: Places) -> None:
+    config = places.load()
+    assert config == Config(agents=BUILTIN)
+    assert load_results_dir(places.deep, places.environ()) is None
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="elsewhere platformdirs itself is asked")
+@pytest.mark.parametrize("variables", [{}, {"XDG_CONFIG_HOME": "/etc/xdg"}, {"XDG_CONFIG_HOME": " "}])
+def test_the_users_file_is_where_platformdirs_says(
+    variables: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert user_config_file(os.environ) == platformdirs.user_config_path("sessionrun") / "config.toml"
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="elsewhere platformdirs itself is asked")
+def test_no_home_no_file() -> None:
+    assert user_config_file({}) is None
+
+
+def test_every_setting(places: Places) -> None:
+    file = places.project(
+        """
+        agent = "claude"
+        model = "opus"
+        max_parallel = 0
+        timeout = "15m"
+        results_dir = "runs"
+        approve = false
+        """
+    )
+    assert places.load() == Config(
+        agents=BUILTIN,
+        agent="claude",
+        model="opus",
+        max_parallel=0,
+        timeout_s=900.0,
+        results_dir=places.top / "runs",
+        approve=False,
+        sources=(str(file),),
+    )
+
+
+def test_current_directory_before_the_repositorys_top(places: Places) -> None:
+    places.project('agent = "top"\nmodel = "m"')
+    here = places.here('agent = "here"')
+    config = places.load()
+    assert (config.agent, config.model, config.sources) == ("here", None, (str(here),))
+
+
+def test_outside_a_repository_no_parent_is_searched(places: Places) -> None:
+    places.project("max_parallel = 3")
+    (places.top / ".git").rmdir()
+    assert places.load().max_parallel is None
+
+
+def test_a_worktrees_git_file_marks_the_top_too(places: Places) -> None:
+    (places.top / ".git").rmdir()
+    (places.top / ".git").write_text("gitdir: elsewhere\n")
+    places.project("max_parallel = 3")
+    assert places.load().max_parallel == 3
+
+
+def test_variables_over_project_over_user_key_by_key(places: Places) -> None:
+    user = places.user('max_parallel = 1\ntimeout = 1\nresults_dir = "u"\napprove = true')
+    project = places.project("max_parallel = 2\ntimeout = 2")
+    config = places.load(SESSIONRUN_MAX_PARALLEL="3", SESSIONRUN_YOLO="0")
+    assert (config.max_parallel, config.timeout_s, config.approve) == (3, 2.0, False)
+    assert config.results_dir == user.parent / "u"
+    assert config.sources == ("SESSIONRUN_MAX_PARALLEL", "SESSIONRUN_YOLO", str(project), str(user))
+
+
+def test_every_variable(places: Places) -> None:
+    config = places.load(
+        SESSIONRUN_AGENT="codex",
+        SESSIONRUN_MODEL="m",
+        SESSIONRUN_MAX_PARALLEL="0",
+        SESSIONRUN_TIMEOUT="2h",
+        SESSIONRUN_RESULTS_DIR="runs",
+        SESSIONRUN_YOLO="Yes",
+    )
+    assert config == Config(
+        agents=BUILTIN,
+        agent="codex",
+        model="m",
+        max_parallel=0,
+        timeout_s=7200.0,
+        results_dir=places.deep / "runs",
+        approve=True,
+        sources=VARIABLES,
+    )
+
+
+def test_empty_variables_say_nothing(places: Places) -> None:
+    assert places.load(**dict.fromkeys(VARIABLES, "")) == Config(agents=BUILTIN)
+
+
+def test_a_model_goes_with_the_agent_beside_it(places: Places) -> None:
+    places.user('agent = "claude"\nmodel = "opus"')
+    assert places.load().model == "opus"
+    assert places.load(SESSIONRUN_AGENT="claude").model == "opus"
+    assert places.load(SESSIONRUN_AGENT="codex").model is None
+    assert places.load(SESSIONRUN_MODEL="haiku").model == "haiku"
+
+
+def test_agents_own_changed_and_laid_over_each_other(places: Places) -> None:
+    places.user(
+        """
+        [agents.claude]
+        env = {B = "2"}
+        model_args = ["--model", "{model}"]
+        [agents.mine]
+        argv = ["mine", "{model_args}", "--quiet"]
+        stop_grace_s = 10
+        edits = false
+        """
+    )
+    places.project(
+        '[agents.mine]\noutput = "codex"\nready = ["mine", "--check"]\n[agents.claude]\nstdin = "prompt"'
+    )
+    agents = places.load().agents
+    assert list(agents) == ["claude", "shell", "mine"]
+    claude = agents["claude"]
+    assert (claude.argv, claude.output, claude.env) == (("claude", "-p"), "claude", {"A": "1", "B": "2"})
+    assert claude.model_args == ("--model", "{model}")
+    assert agents["shell"] is BUILTIN["shell"]
+    assert agents["mine"] == AgentSpec(
+        name="mine",
+        argv=("mine", "{model_args}", "--quiet"),
+        output="codex",
+        edits=False,
+        ready=("mine", "--check"),
+        stop_grace_s=10.0,
+    )
+
+
+def test_results_dir_alone(places: Places) -> None:
+    places.user('results_dir = "~/runs"\ntypo = 1')
+    assert load_results_dir(places.deep, places.environ()) == places.home / "runs"
+    project = places.project('results_dir = "/runs"\nno_matter = 1')
+    assert load_results_dir(places.deep, places.environ()) == Path("/runs")
+    project.write_text("max_parallel = 3")
+    assert load_results_dir(places.deep, places.environ()) == places.home / "runs"
+    variables = places.environ(SESSIONRUN_RESULTS_DIR="x")
+    assert load_results_dir(places.deep, variables) == places.deep / "x"
+    project.write_text("results_dir = 3")
+    with pytest.raises(InputError, match="results_dir: must be text, not the number 3"):
+        load_results_dir(places.deep, places.environ())
+
+
+REFUSED = [
+    ("agent = ", "not valid TOML: Invalid value (at end of document)"),
+    ('agnet = "x"', 'agnet: unknown key (did you mean "agent"?)'),
+    ("agent = 3", "agent: must be text, not the number 3"),
+    ("max_parallel = -1", "max_parallel: must be 0 (unlimited) or more, not -1"),
+    ("max_parallel = true", "max_parallel: must be a whole number, not true"),
+    ("timeout = nan", "timeout: must lie between 0 (no limit) and 100000000 seconds, not the number nan"),
+    ("timeout = 1\ntimeout_s = 1", "timeout and timeout_s mean the same; keep one"),
+    ("approve = 1", "approve: must be true or false, not the number 1"),
+    ("approve = 2024-01-01", "approve: must be true or false, not a date"),
+    ("agents = 1", "agents: must be an object, not the number 1"),
+    ("[agents]\nx = 1", "agents.x: must be an object, not the number 1"),
+    ('[agents."a b"]', "agents[\"a b\"]: an agent's name must be 1 to 128 letters, digits, '.', '_' or '-', and begin with a letter or digit"),
+    ("[agents.x]", "agents.x: needs argv = [PROGRAM, ...], for it is no built-in agent"),
+    ("[agents.x]\nargv = []", "agents.x.argv: must begin with a program"),
+    ("[agents.x]\nargv = 'x'", 'agents.x.argv: must be a list of text, not the text "x"'),
+    ("[agents.x]\nargv = ['x', 1]", "agents.x.argv[1]: must be text, not the number 1"),
+    ("[agents.x]\nargv = ['x']\nstdin = 'file'", 'agents.x.stdin: must be one of prompt, none, not the text "file"'),
+    ("[agents.x]\nargv = ['x']\nstdin = 'none'", 'agents.x: never gets the prompt: set stdin = "prompt" or put {prompt_file} into argv'),
+    ("[agents.claude]\nmodel_arg = ['x']", 'agents.claude.model_arg: unknown key (did you mean "model_args"?)'),
+    ("[agents.claude]\nenv = {A = 1}", "agents.claude.env.A: must be text, not the number 1; quote it"),
+    ("[agents.claude]\nargv = ['a\\u0000b']", None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "problem"), REFUSED)
+def test_refused(places: Places, text: str, problem: str | None) -> None:
+    file = places.project(text)
+    message = places.refusal()
+    assert message.isprintable()
+    if problem:
+        assert message == f"{file}: {problem}"
+
+
+@pytest.mark.parametrize(
+    ("variable", "text", "problem"),
+    [
+        ("SESSIONRUN_MAX_PARALLEL", "-1", 'must be a whole number, 0 (unlimited) or more, not "-1"'),
+        ("SESSIONRUN_TIMEOUT", "soon", 'must be seconds or text such as "90s", "15m", "2h", not the text "soon"'),
+        ("SESSIONRUN_YOLO", "maybe", 'must be 1 or 0, not "maybe"'),
+        ("SESSIONRUN_AGENT", "a\nb", "must be one line without control characters"),
+    ],
+)
+def test_refused_variable(places: Places, variable: str, text: str, problem: str) -> None:
+    assert places.refusal(**{variable: text}) == f"{variable}: {problem}"
+
+
+def test_not_utf8(places: Places) -> None:
+    file = places.project("")
+    file.write_bytes(b'agent = "\xff"')
+    assert places.refusal() == f"{file}: is not UTF-8"
+
+
+def test_nested_without_end(places: Places) -> None:
+    places.project("agent = " + "[" * 100_000)
+    assert "\n" not in places.refusal()
+
+
+def test_a_poll_imports_nothing_for_it(places: Places) -> None:
+    code = (
+        "import os, sys; from pathlib import Path; before = set(sys.modules)\n"
+        "from sessionrun.config import load_results_dir\n"
+        "assert load_results_dir(Path.cwd(), os.environ) is None\n"
+        "heavy = {'tomllib', 'tomli', 'platformdirs', 'json', 'yaml', 'difflib', 'sessionrun.dialects'}\n"
+        "print(sorted(heavy & (set(sys.modules) - before)))"
+    )
+    environ = {**os.environ, **places.environ()}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=places.deep, env=environ, capture_output=True, text=True
+    )
+    expected = "[]" if sys.platform.startswith("linux") else "['platformdirs']"
+    assert (done.stdout.strip(), done.stderr) == (expected, "")
+
+
+TOML_KEYS = st.sampled_from(["agent", "model", "max_parallel", "timeout", "results_dir", "approve", "agents", "argv", "env", "x"])
+TOML_VALUES = st.sampled_from(
+    ["1", "-1", "true", '"x"', "[]", '["x"]', "{}", "{a=1}", "nan", "1e9", "12:00:00", "["]
+)
+
+
+@settings(max_examples=60)
+@given(st.lists(st.tuples(TOML_KEYS, TOML_VALUES), max_size=4), st.booleans())
+def test_any_file_gives_a_config_or_one_line(
+    tmp_path_factory: pytest.TempPathFactory, lines: list[tuple[str, Any]], table: bool
+) -> None:
+    place = tmp_path_factory.mktemp("any")
+    text = ("[agents.shell]\n" if table else "") + "\n".join(f"{key} = {value}" for key, value in lines)
+    (place / "sessionrun.toml").write_text(text)
+    try:
+        load_config(place, {"XDG_CONFIG_HOME": str(place)}, BUILTIN)
+    except InputError as error:
+        assert str(error).isprintable()

@@ -1,0 +1,229 @@
+"""Whatever the graph and whatever befalls its jobs, the scheduler's promises hold after every entry."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from zlib import crc32
+
+import orjson
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from simulation import Drive, Planned, make_session
+
+from sessionrun.events import (
+    Entry,
+    FeedClosed,
+    HoldLifted,
+    HoldPlaced,
+    JobClaimed,
+    JobFinished,
+    JobLost,
+    RequestReceived,
+    SessionEnded,
+    SupervisorStarted,
+    TaskAdded,
+    TaskEnded,
+    TaskRetried,
+    Verdict,
+    from_record,
+    to_record,
+)
+from sessionrun.executors.simulated import Fate, SimulatedExecutor
+from sessionrun.fold import apply, begin
+from sessionrun.model import SLOT, Check, Job, JobKey, Land, SessionSpec, TaskSpec, Workspace
+from sessionrun.state import State, job_tokens, task_tokens
+from sessionrun.transitions import MAX_STARTS
+
+PROFILE = settings(
+    max_examples=400,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+CAPACITIES = st.fixed_dictionaries(
+    {"gpu": st.integers(1, 3), "merge:r": st.just(1), "worktree:w": st.integers(1, 2)},
+    optional={SLOT: st.integers(1, 3)},
+)
+SECONDS = st.integers(0, 12).map(lambda half: half / 2)
+FATES = st.one_of(
+    st.builds(Fate, st.just("exits"), SECONDS, st.just(0), grace_s=SECONDS),
+    st.builds(Fate, st.just("exits"), SECONDS, st.sampled_from([0, 256, 9]), grace_s=SECONDS),
+    st.builds(Fate, st.sampled_from(["lost", "interrupted", "void", "refused", "unstartable"]), SECONDS),
+)
+
+
+@dataclass
+class World:
+    """One generated session and all that will happen to it."""
+
+    spec: SessionSpec
+    fates: list[Fate]
+    planned: list[Planned]
+
+    def fate_of(self, job: Job) -> Fate:
+        """Always the same for the same key; nothing is refused for ever."""
+        fate = self.fates[crc32(job.key.text().encode()) % len(self.fates)]
+        return Fate() if fate.kind == "refused" and job.key.start > 4 else fate
+
+
+@st.composite
+def uses_of(draw: st.DrawFn, resources: dict[str, int], names: tuple[str, ...]) -> dict[str, int]:
+    """Some tokens, never more of one than there is."""
+    chosen = draw(st.lists(st.sampled_from(names), unique=True, max_size=2)) if names else []
+    return {name: draw(st.integers(1, resources[name])) for name in chosen}
+
+
+@st.composite
+def tasks_of(draw: st.DrawFn, number: int, resources: dict[str, int]) -> TaskSpec:
+    """A task that needs some of those with smaller numbers."""
+    needs = draw(st.lists(st.integers(0, number - 1), max_size=3)) if number else []
+    check_uses = draw(uses_of(resources, ("gpu",)))
+    checks = st.builds(Check, st.just(("true",)), st.none() | SECONDS, st.just(check_uses))
+    return TaskSpec(
+        f"t{number}",
+        ("x",),
+        workspace=Workspace(draw(st.sampled_from(["none", "worktree"]))),
+        setup=draw(st.sampled_from([(), ("true",)])),
+        needs=tuple(f"t{need}" for need in needs),
+        uses=draw(uses_of(resources, tuple(name for name in resources if name != "merge:r"))),
+        check=draw(st.none() | checks),
+        land=draw(st.sampled_from([None, Land("main", {"merge:r": 1})])),
+        rounds=draw(st.integers(1, 3)),
+        timeout_s=draw(st.none() | SECONDS),
+        retries=draw(st.integers(0, 2)),
+    )
+
+
+@st.composite
+def holds(draw: st.DrawFn) -> list[Planned]:
+    """A hold, and its end unless it ends by itself."""
+    name = draw(st.sampled_from(["gpu", "merge:r", SLOT]))
+    at, more = draw(SECONDS), draw(SECONDS)
+    kind = draw(st.sampled_from(["until", "until_exit", "manual"]))
+    if kind == "manual":
+        return [(at, HoldPlaced(name, "stop")), (at + more, HoldLifted(name))]
+    until = at + more if kind == "until" else None
+    return [(at, HoldPlaced(name, "stop", until, until_exit=kind == "until_exit"))]
+
+
+@st.composite
+def worlds(draw: st.DrawFn) -> World:
+    """A session of up to eight tasks, the last of them perhaps brought late by a feed."""
+    resources = draw(CAPACITIES)
+    tasks = [draw(tasks_of(number, resources)) for number in range(draw(st.integers(0, 8)))]
+    late = draw(st.integers(0, min(3, len(tasks)))) if draw(st.booleans()) else None
+    early = tasks[: len(tasks) - (late or 0)]
+    planned: list[Planned] = []
+    for task in tasks[len(early) :]:
+        planned.append((draw(SECONDS), TaskAdded(task)))
+    if late is not None:
+        planned.append((13.0, FeedClosed()))
+    for place, named in enumerate(
+        draw(st.lists(st.lists(st.sampled_from(tasks or [TaskSpec("none", ())]), max_size=2), max_size=2))
+    ):
+        planned.append((draw(SECONDS), RequestReceived(f"r{place}", "cancel", tuple(task.id for task in named))))
+    for hold in draw(st.lists(holds(), max_size=2)):
+        planned += hold
+    spec = make_session(
+        draw(st.permutations(early)),
+        resources=resources,
+        max_failures=draw(st.sampled_from([None, None, None, 1, 2])),
+        open_feed=late is not None,
+    )
+    return World(spec, draw(st.lists(FATES, min_size=1, max_size=6)), planned)
+
+
+class Watch:
+    """Checks the promises after every entry; a second state lives on what the journal would give back."""
+
+    def __init__(self, spec: SessionSpec) -> None:
+        self.replayed = begin(spec)
+        self.claimed: set[JobKey] = set()
+        self.running: dict[str, JobKey] = {}
+        self.owed: dict[str, int] = {}
+        self.ended: dict[str, str] = {}
+
+    def __call__(self, state: State, entry: Entry) -> None:
+        event = entry.event
+        if isinstance(event, JobClaimed):
+            self._on_claim(state, event.key)
+        elif isinstance(event, (JobFinished, JobLost)):
+            self._on_job_over(event)
+        elif isinstance(event, (TaskEnded, TaskRetried)):
+            assert event.task not in self.running
+            assert event.task not in self.owed, "RELEASE did not run"
+            if isinstance(event, TaskEnded):
+                assert event.task not in self.ended, "ended twice"
+                self.ended[event.task] = event.outcome
+        elif isinstance(event, SessionEnded):
+            assert set(self.ended) == set(state.tasks)
+            assert state.free == state.spec.resources, "a token did not come back"
+        self._check_tokens(state)
+        apply(self.replayed, from_record(orjson.loads(orjson.dumps(to_record(entry)))))
+        assert self.replayed == state
+
+    def _on_claim(self, state: State, key: JobKey) -> None:
+        task = state.tasks[key.task]
+        assert key not in self.claimed, "a key was claimed twice"
+        assert key.task not in self.running, "two jobs of one task"
+        assert key.task not in self.ended, "a job after the end"
+        assert all(self.ended.get(need) == "succeeded" for need in task.spec.needs), "started before its needs"
+        tokens = {SLOT, *dict(job_tokens(task, key.phase))}
+        assert not tokens & set(state.holds), "started under a hold"
+        self.claimed.add(key)
+        self.running[key.task] = key
+        if key.phase == "prepare":
+            self.owed[key.task] = MAX_STARTS
+
+    def _on_job_over(self, event: JobFinished | JobLost) -> None:
+        task = event.key.task
+        assert self.running.pop(task) == event.key
+        if event.key.phase == "release":
+            counts = event.counts if isinstance(event, JobLost) else MAX_STARTS
+            self.owed[task] -= counts
+            if self.owed[task] <= 0:
+                del self.owed[task]
+
+    def _check_tokens(self, state: State) -> None:
+        held: Counter[str] = Counter()
+        for task in state.tasks.values():
+            held.update(dict(task_tokens(state, task)) if task.active else {})
+            held.update(dict(job_tokens(task, task.job.key.phase)) if task.job else {})
+        assert {name: state.spec.resources[name] - held[name] for name in state.free} == state.free
+        assert all(amount >= 0 for amount in state.free.values()), "more was taken than there is"
+        assert state.running_jobs == len(self.running)
+
+
+@PROFILE
+@given(worlds())
+def test_promises_hold_after_every_entry(world: World) -> None:
+    watch = Watch(world.spec)
+    drive = Drive(world.spec, SimulatedExecutor(world.fate_of), world.planned, watch).run()
+    assert drive.state.ended is not None
+    assert Counter(watch.ended.values()) == Counter(drive.state.outcomes)
+
+
+@PROFILE
+@given(
+    worlds(), st.floats(0, 1, exclude_max=True), st.sampled_from(["b1", "b2"]), st.sampled_from(["lost", "void"])
+)
+def test_a_session_cut_anywhere_goes_on_to_one_outcome_per_task(
+    world: World, where: float, boot_id: str, verdict: Verdict
+) -> None:
+    whole = Drive(world.spec, SimulatedExecutor(world.fate_of), world.planned).run()
+    kept = whole.entries[: int(where * len(whole.entries))]
+    state, watch = begin(world.spec), Watch(world.spec)
+    for entry in kept:
+        apply(state, entry)
+        watch(state, entry)
+    start_at = kept[-1].mono if kept and boot_id == "b1" else 3.0
+    happened = [entry.event for entry in kept]
+    planned = [plan for plan in world.planned if plan[1] not in happened]
+    rest = Drive(world.spec, SimulatedExecutor(world.fate_of, start_at=start_at), planned, watch, state)
+    rest.record(SupervisorStarted(1, 1, 1, boot_id, "n", "0"))
+    for key in list(watch.running.values()):
+        rest.record(JobLost(key, verdict, "the machine went down", counts=verdict != "void"))
+    rest.run()
+    assert set(watch.ended) >= {task.id for task in world.spec.tasks}

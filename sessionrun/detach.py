@@ -17,7 +17,7 @@ import orjson
 from sessionrun.errors import StoreError
 from sessionrun.events import to_record
 from sessionrun.processes import JOB_MARKER
-from sessionrun.store import SessionDir
+from sessionrun.store import SessionDir, sync_directory
 
 READY_TIMEOUT_S: Final = 30.0
 PARENT_VARIABLE: Final = "SESSIONRUN_PARENT"
@@ -91,6 +91,7 @@ def _begin_journal(session: SessionDir) -> None:
     journal.append([orjson.dumps(to_record(first_entry(SystemClock(), 1, 1)))])
     journal.sync()
     journal.close()
+    sync_directory(session.path)
 
 
 def _execute(session: SessionDir, lock_fd: int) -> NoReturn:

@@ -141,6 +141,9 @@ class JobMaker:
                 os.rename(path, folder / name)
 
     def _free_folder(self, key: JobKey) -> Path:
+        """The folder of the WORK job that wrote last: of `key`, or of a later round of its attempt."""
+        while any((self._session.job_path(key) / name).exists() for name in ("stdout", "stderr", "raw")):
+            key = key._replace(round=key.round + 1)
         folder = self._session.job_path(key)
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         return folder

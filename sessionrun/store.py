@@ -111,6 +111,7 @@ class SessionDir:
             os.mkdir(self.path / "requests", 0o700)
             os.mkfifo(self.wake_path, 0o600)
             replace_file(self.spec_path, orjson.dumps(spec), durable=True)
+            sync_directory(self.path.parent)
         except OSError as error:
             self.discard()
             raise StoreError(f"cannot write {self.path}: {error.strerror}") from error

@@ -157,6 +157,8 @@ class Supervisor:
             tasks = tuple(str(task) for task in request.get("tasks") or ())
             if request.get("kind") == "cancel":
                 self._record(RequestReceived(request["request_id"], "cancel", tasks))
+            else:
+                _log(f"request {request['request_id']} is of a kind that this version does not know")
         if requests and self._flush(sync=True):
             for request in requests:
                 self._session.drop_request(request["request_id"])
@@ -227,6 +229,8 @@ class Supervisor:
             self._dirty = False
         except OSError as error:
             _log(f"cannot write {self._session.status_path}: {error.strerror}")
+            self._next_publish = now + RETRY_DISK_S
+            return
         cost = self._clock.mono() - now
         self._next_publish = now + max(PUBLISH_FIRST_S, PUBLISH_COST_FACTOR * cost)
 

@@ -1,0 +1,255 @@
+"""The loop with a real session directory and a simulated executor: what is written and what it adds up to."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from sessionrun.errors import StoreError
+from sessionrun.events import HoldPlaced, JobFinished, SessionEnded, TaskEnded
+from sessionrun.executors import Notice
+from sessionrun.executors.simulated import Fate, SimulatedExecutor
+from sessionrun.fold import apply, begin
+from sessionrun.jobs import JobMaker
+from sessionrun.journal import AppendLog
+from sessionrun.model import SLOT, AgentSpec, Check, Job, SessionSpec, TaskSpec
+from sessionrun.state import State
+from sessionrun.status import project
+from sessionrun.store import SessionDir
+from sessionrun.supervisor import Supervisor
+
+SHELL = AgentSpec("shell", ("/bin/sh", "{prompt_file}"), stdin="none", prompt_kind="script")
+
+
+class SimulatedClock:
+    """The executor's time, with a wall clock that began at some round second."""
+
+    def __init__(self, executor: SimulatedExecutor) -> None:
+        self.mono = executor.clock
+
+    def wall(self) -> float:
+        return 1_800_000_000.0 + self.mono()
+
+
+class Observed(SimulatedExecutor):
+    """Also tells the test whenever the supervisor waits."""
+
+    def __init__(self, script: Callable[[Job], Fate], on_wait: Callable[[], None]) -> None:
+        super().__init__(script)
+        self.started: list[Job] = []
+        self._on_wait = on_wait
+
+    def start(self, jobs: Sequence[Job]) -> list[Notice]:
+        self.started += jobs
+        return super().start(jobs)
+
+    def wait(self, timeout_s: float | None, wake_fd: int | None = None) -> list[Notice]:
+        self._on_wait()
+        return super().wait(timeout_s, wake_fd)
+
+
+class FullDisk(AppendLog):
+    """A journal on a disk that is full for the first few writes that come after the session began."""
+
+    def __init__(self, path: Path, refusals: int) -> None:
+        super().__init__(path)
+        self.refusals = refusals
+
+    def append(self, payloads: object) -> int:
+        if self.refusals:
+            self.refusals -= 1
+            raise StoreError("cannot write journal: no space left on device")
+        return super().append(payloads)  # type: ignore[arg-type]
+
+
+def make_session(root: Path, *tasks: TaskSpec, slots: int | None = None) -> tuple[SessionDir, SessionSpec]:
+    spec = SessionSpec(
+        session_id="0b0e0f3c-0000-4000-8000-000000000001",
+        created_at="2026-01-01T00:00:00.000Z",
+        dialect="prompts",
+        source="test",
+        cwd=str(root),
+        agent="shell",
+        agents={"shell": SHELL},
+        tasks=tasks,
+        resources={} if slots is None else {SLOT: slots},
+    )
+    session = SessionDir(root / "results" / f"session-{spec.session_id}")
+    session.create(spec)
+    return session, spec
+
+
+def run(
+    session: SessionDir,
+    spec: SessionSpec,
+    script: Callable[[Job], Fate],
+    *,
+    on_wait: Callable[[], None] = lambda: None,
+    refusals: int = 0,
+) -> tuple[State, Observed]:
+    executor = Observed(script, on_wait)
+    state = begin(spec)
+    journal = FullDisk(session.journal_path, refusals)
+    Supervisor(session, state, journal, executor, JobMaker(session, spec), SimulatedClock(executor)).run()
+    journal.close()
+    return state, executor
+
+
+def replay(session: SessionDir) -> State:
+    state = begin(session.load_spec())
+    entries, contents = session.load_journal()
+    assert contents.damage_at is None
+    for entry in entries:
+        apply(state, entry)
+    return state
+
+
+def test_the_journal_folds_to_the_state_and_to_status_json(own_place: Path) -> None:
+    """A graph with a failure in it: what is on disk afterwards says the same three times."""
+    session, spec = make_session(
+        own_place,
+        TaskSpec("a", ("true",)),
+        TaskSpec("b", ("false",), needs=("a",)),
+        TaskSpec("c", ("true",), needs=("b",)),
+        TaskSpec("d", ("true",)),
+        slots=2,
+    )
+    fates = {"a": Fate(duration_s=3), "b": Fate(duration_s=2, wait_status=7 << 8), "d": Fate(duration_s=1)}
+    state, executor = run(session, spec, lambda job: fates[job.key.task])
+    assert [job.key.task for job in executor.started] == ["a", "d", "b"]
+    replayed = replay(session)
+    assert replayed == state
+    status = session.load_status()
+    assert status is not None and status == json.loads(json.dumps(project(replayed)))
+    outcomes = {task["id"]: (task["outcome"], task["reason_class"]) for task in status["tasks"]}
+    assert outcomes == {
+        "a": ("succeeded", None),
+        "b": ("failed", "exit_code"),
+        "c": ("skipped", "need"),
+        "d": ("succeeded", None),
+    }
+    assert (status["status"], status["outcome"]) == ("completed", "failed")
+    assert (status["successful"], status["failed"], status["skipped"]) == (2, 1, 1)
+    summary = session.load_summary()
+    assert summary is not None and all(summary[key] == status[key] for key in summary)
+
+
+def test_what_is_shown_is_always_in_the_journal(own_place: Path) -> None:
+    """Whenever status.json was written, the journal on disk already tells all of it."""
+    session, spec = make_session(own_place, *(TaskSpec(f"t{n}", ("true",)) for n in range(20)), slots=3)
+
+    def compare() -> None:
+        status = session.load_status()
+        if status is not None:
+            told = {e.event.task for e in session.load_journal()[0] if isinstance(e.event, TaskEnded)}
+            assert {task["id"] for task in status["tasks"] if task["outcome"]} <= told
+
+    run(session, spec, lambda job: Fate(duration_s=0.2), on_wait=compare)
+
+
+def test_a_request_is_journaled_before_it_is_acknowledged(own_place: Path) -> None:
+    """A cancel that was left while nobody listened is taken up first, once, and its file goes last."""
+    session, spec = make_session(own_place, TaskSpec("a", ("true",)), TaskSpec("b", ("true",)), slots=1)
+    request, heard = session.send_request({"kind": "cancel", "tasks": ["b"]})
+    assert not heard
+    state, _ = run(session, spec, lambda job: Fate(duration_s=1))
+    assert not session.has_request(request)
+    assert {name: task.outcome for name, task in state.tasks.items()} == {"a": "succeeded", "b": "cancelled"}
+    assert [e.event for e in session.load_journal()[0] if type(e.event).__name__ == "RequestReceived"] != []
+
+
+def test_a_full_disk_delays_and_loses_nothing(own_place: Path) -> None:
+    """While the journal cannot be written nothing starts; then everything runs once and is all recorded."""
+    session, spec = make_session(own_place, *(TaskSpec(f"t{n}", ("true",)) for n in range(5)))
+    state, executor = run(session, spec, lambda job: Fate(duration_s=1), refusals=4)
+    assert len({job.key for job in executor.started}) == len(executor.started) == 5
+    assert all(task.outcome == "succeeded" for task in state.tasks.values())
+    assert replay(session) == state
+    assert any(isinstance(entry.event, HoldPlaced) for entry in session.load_journal()[0])
+
+
+def test_a_prompt_that_cannot_be_written_is_a_hold(own_place: Path) -> None:
+    """The session directory loses its prompts folder and gets it back: the task runs after all."""
+    session, spec = make_session(own_place, TaskSpec("a", ("true",)))
+    (session.path / "prompts").rmdir()
+    waits: list[int] = []
+
+    def repair() -> None:
+        waits.append(1)
+        if len(waits) == 3:
+            (session.path / "prompts").mkdir()
+
+    state, executor = run(session, spec, lambda job: Fate(duration_s=1), on_wait=repair)
+    assert state.tasks["a"].outcome == "succeeded"
+    assert len(executor.started) == 1
+
+
+def test_rounds_keep_the_outputs_of_earlier_ones(own_place: Path) -> None:
+    """A failed check sends the task back to work; older outputs are put away, the prompt stays a script."""
+    session, spec = make_session(
+        own_place, TaskSpec("a", ("echo work",), check=Check(("test -f ready",)), rounds=2)
+    )
+    jobs: list[Job] = []
+
+    def script(job: Job) -> Fate:
+        jobs.append(job)
+        Path(job.stdout).write_text(f"{job.key.phase} {job.key.round}\n")
+        return Fate(wait_status=1 << 8 if (job.key.phase, job.key.round) == ("check", 1) else 0)
+
+    state, _ = run(session, spec, script)
+    assert [(job.key.phase, job.key.round) for job in jobs] == [
+        ("work", 1),
+        ("check", 1),
+        ("work", 2),
+        ("check", 2),
+    ]
+    assert state.tasks["a"].outcome == "succeeded" and state.tasks["a"].check_passed is True
+    assert session.output_path("a").read_text() == "work 2\n"
+    older = session.path / "jobs" / "a" / "a1-r1-work"
+    assert (older / "stdout").read_text() == "work 1\n"
+    second = jobs[2]
+    assert Path(second.argv[1]).read_text() == "echo work"
+    assert Path(second.env["SESSIONRUN_FEEDBACK"]).read_text() == "check 1\n"
+
+
+def test_retries_count_attempts_and_keep_each_ones_output(own_place: Path) -> None:
+    """A task that fails twice and has two retries succeeds in its third attempt."""
+    session, spec = make_session(own_place, TaskSpec("a", ("true",), retries=2))
+
+    def script(job: Job) -> Fate:
+        Path(job.stdout).write_text(f"attempt {job.key.attempt}\n")
+        return Fate(wait_status=0 if job.key.attempt == 3 else 1 << 8)
+
+    state, executor = run(session, spec, script)
+    assert state.tasks["a"].outcome == "succeeded"
+    assert [job.key.attempt for job in executor.started] == [1, 2, 3]
+    for attempt in (1, 2):
+        kept = session.path / "jobs" / "a" / f"a{attempt}-r1-work" / "stdout"
+        assert kept.read_text() == f"attempt {attempt}\n"
+    assert session.output_path("a").read_text() == "attempt 3\n"
+
+
+def test_a_later_attempt_overwrites_no_round_of_an_earlier_one(own_place: Path) -> None:
+    """Two rounds in the first attempt, then a retry: three outputs, each in its place."""
+    session, spec = make_session(own_place, TaskSpec("a", ("true",), check=Check(("false",)), rounds=2, retries=1))
+
+    def script(job: Job) -> Fate:
+        Path(job.stdout).write_text(f"{job.key.attempt}.{job.key.round}\n")
+        return Fate(wait_status=1 << 8 if job.key.phase == "check" and job.key.attempt == 1 else 0)
+
+    run(session, spec, script)
+    folder = session.path / "jobs" / "a"
+    assert (folder / "a1-r1-work" / "stdout").read_text() == "1.1\n"
+    assert (folder / "a1-r2-work" / "stdout").read_text() == "1.2\n"
+    assert session.output_path("a").read_text() == "2.1\n"
+
+
+def test_every_session_ends_with_one_last_entry(own_place: Path) -> None:
+    """SessionEnded comes once and last, also for the smallest session."""
+    session, spec = make_session(own_place, TaskSpec("a", ("true",)))
+    run(session, spec, lambda job: Fate())
+    events = [entry.event for entry in session.load_journal()[0]]
+    assert sum(isinstance(event, SessionEnded) for event in events) == 1
+    assert isinstance(events[-1], SessionEnded)
+    assert [type(event).__name__ for event in events if isinstance(event, JobFinished)] == ["JobFinished"]

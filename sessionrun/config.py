@@ -197,7 +197,8 @@ def _error(file: Path, misfit: Misfit) -> InputError:
     from sessionrun.dialects.fields import render_path
     from sessionrun.dialects.limits import plain
 
-    return InputError(f"{plain(str(file))}: {render_path(misfit.path)}: {misfit.problem}")
+    place = render_path(misfit.path)
+    return InputError(": ".join(filter(None, (plain(str(file)), place, misfit.problem))))
 
 
 def _read_known(record: Mapping[str, Any], table: Mapping[str, Field]) -> dict[str, Any]:

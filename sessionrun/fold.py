@@ -311,6 +311,7 @@ def _go_to(state: State, task: TaskState, target: Target, reason_class: str | No
     elif target == "succeeded":
         _decide_outcome(state, task, "succeeded", None, None)
     elif target == "keep":
+        task.prepared = False
         state.queue.decided.append(task.spec.id)
     else:
         _decide_outcome(state, task, AS_OUTCOME[target], reason_class, reason)
@@ -326,7 +327,7 @@ def _decide_outcome(
 ) -> None:
     """The outcome is known; RELEASE comes first where PREPARE was claimed."""
     task.decided, task.reason_class, task.reason = outcome, reason_class, reason
-    if task.prepared and task.phase != "release":
+    if task.prepared:
         _enter(state, task, "release")
     else:
         state.queue.decided.append(task.spec.id)

@@ -98,8 +98,7 @@ def _end_tasks(state: State, now: float) -> Iterator[Order]:
     limited = state.spec.limits.max_failures is not None
     while state.queue.decided:
         task = state.tasks[state.queue.decided.popleft()]
-        stale = task.decided is None or task.outcome is not None or task.job is not None
-        if stale or task.spec.id in told or (task.prepared and task.phase != "release"):
+        if task.decided is None or task.outcome is not None or task.prepared or task.spec.id in told:
             continue
         told.add(task.spec.id)
         ending = _ending(state, task, now)
@@ -152,7 +151,7 @@ def _startable(task: TaskState, now: float) -> bool:
     """Whether an entry of the ready queue still means something."""
     if task.outcome is not None or task.job is not None or task.unmet or task.not_before > now:
         return False
-    return task.decided is None or (task.phase == "release" and task.prepared)
+    return task.decided is None or task.prepared
 
 
 def _tokens(state: State, task: TaskState) -> Iterator[tuple[str, int]]:

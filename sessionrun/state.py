@@ -36,8 +36,8 @@ class RunningJob:
 class TaskState:
     """One task.  `start` counts job keys of a phase, `tries` those that used up one of its chances.
 
-    `decided` is the outcome before it is recorded (RELEASE comes between); `last_outcome` that of the attempt
-    before this one; `cancelled` says that no further attempt is wanted.
+    `prepared` says that PREPARE was claimed and RELEASE is still owed; `decided` is the outcome before it is
+    recorded; `last_outcome` that of the attempt before this one; `cancelled` that no further attempt is wanted.
     """
 
     spec: TaskSpec

@@ -13,12 +13,13 @@ from sessionrun.events import (
     JobFinished,
     Record,
     StartJob,
+    SupervisorStarted,
     WakeAt,
 )
 from sessionrun.executors import Exit
 from sessionrun.executors.simulated import SimulatedExecutor
 from sessionrun.fold import apply, begin
-from sessionrun.model import Job, SessionSpec, TaskSpec
+from sessionrun.model import Job, Limits, SessionSpec, TaskSpec
 from sessionrun.scheduler import decide
 from sessionrun.state import State
 
@@ -38,8 +39,6 @@ def make_session(
     open_feed: bool = False,
 ) -> SessionSpec:
     """A session of these tasks with nothing else in it."""
-    from sessionrun.model import Limits
-
     return SessionSpec(
         session_id="s",
         created_at="2026-01-01T00:00:00Z",
@@ -60,13 +59,14 @@ def judge(ended: Exit) -> JobFinished:
     if ended.wait_status is None:
         reason = f"start_failed: {ended.detail}"
         return JobFinished(ended.key, "failed", "start_failed", reason, ledger=ended.ledger)
+    if ended.wait_status == 0:
+        return JobFinished(ended.key, "passed", wait_status=0, exit_code=0, ledger=ended.ledger)
     code, signal = ended.wait_status >> 8, ended.wait_status & 0x7F or None
-    verdict, reason_class = ("passed", None) if ended.wait_status == 0 else ("failed", "exit")
     return JobFinished(
         ended.key,
-        "passed" if verdict == "passed" else "failed",
-        reason_class,
-        reason_class and f"exit: {code}",
+        "failed",
+        "exit",
+        f"exit: {code}",
         ended.wait_status,
         exit_code=None if signal else code,
         signal=signal,
@@ -75,7 +75,10 @@ def judge(ended: Exit) -> JobFinished:
 
 
 class Drive:
-    """One session on an executor; `planned` events (requests, holds, late tasks) come at their times."""
+    """One session on an executor; `planned` events (requests, holds, late tasks) come at their times.
+
+    `entries` holds what was recorded, unless not to `keep` it is asked for.
+    """
 
     def __init__(
         self,
@@ -84,15 +87,20 @@ class Drive:
         planned: Iterable[Planned] = (),
         watch: Callable[[State, Entry], None] | None = None,
         state: State | None = None,
+        *,
+        keep: bool = True,
     ) -> None:
         self.state = begin(spec) if state is None else state
         self.executor = executor
         self.entries: list[Entry] = []
+        self._keep = keep
         self._planned = sorted(planned, key=lambda plan: plan[0])
         self._watch = watch
 
     def run(self) -> Drive:
         """Go on until the session has ended."""
+        if not self.state.seq:
+            self.record(SupervisorStarted(1, 1, 1, "b1", "n", "0"))
         wake = self._settle()
         while self.state.ended is None:
             times = [time for time in (wake, self._planned[0][0] if self._planned else None) if time is not None]
@@ -111,7 +119,8 @@ class Drive:
         """Append an entry and apply it."""
         now = self.executor.clock()
         entry = Entry(self.state.seq + 1, EPOCH_S + now, now, event)
-        self.entries.append(entry)
+        if self._keep:
+            self.entries.append(entry)
         apply(self.state, entry)
         if self._watch is not None:
             self._watch(self.state, entry)

@@ -264,7 +264,7 @@ def _read_stream(read: _Read, stream: BinaryIO) -> AgentResult:
                 yield event
 
     result = read(events())
-    if parsed or result.ok:
+    if parsed:
         return result
     if lines:
         return AgentResult(ok=False, reason_class="bad_output", reason="no line of the output is an event")

@@ -95,7 +95,7 @@ def _problem_of(result: dict[str, Any], said_error: str | None) -> tuple[str, st
         return _class_of(result, message, said_error), one_line(message)
     if result.get("is_error") is not False or text_at(result, "result") is None:
         return "bad_output", "the result event lacks is_error or result"
-    if result.get("num_turns") == 0:
+    if count_at(result, "num_turns") == 0:
         return "agent_error", one_line(f"it answered without asking its model: {_message_of(result)}")
     denials = list_at(result, "permission_denials")
     if denials:

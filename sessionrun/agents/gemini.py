@@ -54,7 +54,7 @@ def read(events: Iterable[dict[str, Any]]) -> AgentResult:
             piece = text_at(event, "content") or ""
             if broken_off or event.get("delta") is not True:
                 answer, size, broken_off = [], 0, False
-            if size + len(piece) <= MAX_LINE_BYTES:
+            if piece and size + len(piece) <= MAX_LINE_BYTES:
                 answer.append(piece)
                 size += len(piece)
     text = "".join(answer) or None

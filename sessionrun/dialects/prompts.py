@@ -149,7 +149,7 @@ def _read_outline(reading: Reading, document: Document) -> _Outline:
     if isinstance(value, dict) and ("prompt" not in value or any(key in value for key in _LIST_KEYS)):
         top = reading.read(Spot(), value, _TOP_FIELDS)
         if "tasks" not in top:
-                near = _find_key(value, _LIST_KEYS)
+            near = _find_key(value, _LIST_KEYS)
             if near in _LIST_KEYS:
                 raise reading.error(Spot(), Misfit("must be a list of prompts, not null", near))
             raise reading.error(Spot(), Misfit(f'the object has no "prompts"{_meant(near)}'))

@@ -12,13 +12,14 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
+from zlib import crc32
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from simulation import Drive, make_session
 
 from sessionrun.executors.simulated import Fate, SimulatedExecutor
-from sessionrun.model import SLOT, SessionSpec, TaskSpec
+from sessionrun.model import SLOT, Check, Job, SessionSpec, TaskSpec, Workspace
 
 SMALL, LARGE = 100, 10_000
 REPETITIONS = 5
@@ -56,7 +57,11 @@ def make_random(size: int) -> list[TaskSpec]:
             f"t{number}",
             ("x",),
             needs=tuple(
-                {f"t{chance.randrange(max(0, number - 100), number)}" for _ in range(chance.randrange(4)) if number}
+                {
+                    f"t{chance.randrange(max(0, number - 100), number)}"
+                    for _ in range(chance.randrange(4))
+                    if number
+                }
             ),
         )
         for number in range(size)
@@ -65,8 +70,6 @@ def make_random(size: int) -> list[TaskSpec]:
 
 def make_checked(size: int) -> list[TaskSpec]:
     """Two tokens and four jobs each."""
-    from sessionrun.model import Check, Workspace
-
     return [
         TaskSpec(
             f"t{number}",
@@ -88,11 +91,16 @@ GRAPHS: list[tuple[str, Callable[[int], list[TaskSpec]]]] = [
 ]
 
 
+def fate_of(job: Job) -> Fate:
+    """Durations that differ, and are the same in each run."""
+    return FATES[crc32(job.key.task.encode()) % len(FATES)]
+
+
 def measure(spec: SessionSpec, runs: int) -> float:
     """Seconds per task, over `runs` sessions."""
     begun = time.perf_counter()
     for _ in range(runs):
-        drive = Drive(spec, SimulatedExecutor(lambda job: FATES[hash(job.key.task) % len(FATES)])).run()
+        drive = Drive(spec, SimulatedExecutor(fate_of), keep=False).run()
         assert drive.state.completed == len(spec.tasks)
     return (time.perf_counter() - begun) / (runs * len(spec.tasks))
 
@@ -117,7 +125,10 @@ def main() -> None:
             small_s, large_s, ratio = compare(make, slots)
             verdict = "met" if ratio <= GOAL else "missed"
             limit = slots or "unlimited"
-            print(f"{name:18} {limit:>9} {small_s * 1e6:8.1f} {large_s * 1e6:8.1f}  {ratio:.2f}x {verdict}", flush=True)
+            print(
+                f"{name:18} {limit:>9} {small_s * 1e6:8.1f} {large_s * 1e6:8.1f}  {ratio:.2f}x {verdict}",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

@@ -1,0 +1,30 @@
+"""Runs the benchmarks and prints one table: ``python -m tests.bench.run [NAME]...`` at the top of the repository."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from . import bench_dispatch, bench_launch, bench_list, bench_status
+from .measure import Row, print_table
+
+BENCHMARKS: Final[Mapping[str, Callable[[], list[Row]]]] = {
+    "launch": bench_launch.measure,
+    "status": bench_status.measure,
+    "dispatch": bench_dispatch.measure,
+    "list": bench_list.measure,
+}
+
+
+def main(names: Sequence[str]) -> None:
+    """Run the named benchmarks, all when none is named."""
+    rows: list[Row] = []
+    for name in names or BENCHMARKS:
+        print(f"{name} ...", file=sys.stderr, flush=True)
+        rows += BENCHMARKS[name]()
+    print_table(rows)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

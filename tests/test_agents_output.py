@@ -1,0 +1,316 @@
+"""Reading what the agents printed: recorded runs, and streams made by hand where a rule has an edge."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from agent_samples import FORMATS, RECORDED, SAMPLES, STREAMS, read_bytes, read_sample, read_stream, sample_path
+
+from sessionrun import agents
+from sessionrun.agents import AgentResult
+from sessionrun.agents.reading import MAX_LINE_BYTES
+from sessionrun.events import Usage
+from sessionrun.model import OutputFormat
+
+USAGE: dict[tuple[OutputFormat, str], Usage] = {
+    ("claude", "ok"): Usage(11, 7, 0.000138),
+    ("claude", "tools"): Usage(29705, 36, 0.089655),
+    ("codex", "ok"): Usage(11, 7),
+    ("codex", "tools"): Usage(15040, 24),
+    ("qwen", "ok"): Usage(22, 14),
+    ("gemini", "ok"): Usage(11, 7),
+    ("gemini", "tools"): Usage(19498, 36),
+    ("opencode", "ok"): Usage(11, 7, 0.0),
+    ("opencode", "tools"): Usage(7277, 36, 0.0),
+    ("aider", "ok"): Usage(604, 4),
+    ("aider", "reflections"): Usage(4212, 76),
+}
+
+RESULT = {"type": "result", "subtype": "success", "is_error": False, "result": "hi", "num_turns": 1}
+COMPLETED = {"type": "turn.completed", "usage": {"input_tokens": 1, "output_tokens": 1}}
+
+
+@pytest.fixture(scope="module")
+def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("output")
+
+
+# ---- recorded output
+
+
+def test_every_sample_is_asserted() -> None:
+    found = {
+        (path.parent.name, path.stem) for path in SAMPLES.rglob("*") if path.is_file() and path.suffix != ".err"
+    }
+    assert found == set(RECORDED)
+
+
+@pytest.mark.parametrize(("output", "case"), RECORDED)
+def test_recorded_sample(output: OutputFormat, case: str) -> None:
+    reason_class, text, words = RECORDED[output, case]
+    result = read_sample(output, case)
+    assert (result.ok, result.reason_class, result.text) == (reason_class is None, reason_class, text)
+    if reason_class is None:
+        assert result.reason is None
+    else:
+        assert words in (result.reason or "")
+        assert "\n" not in (result.reason or "")
+    if (output, case) in USAGE:
+        assert result.usage == USAGE[output, case]
+
+
+@pytest.mark.parametrize("output", STREAMS)
+def test_conversation_and_model(output: OutputFormat) -> None:
+    ok = read_sample(output, "ok")
+    assert ok.conversation is not None
+    models = {"claude": "claude-sonnet-4-5", "qwen": "stub-model", "gemini": "gemini-2.5-flash"}
+    assert ok.model == models.get(output)
+    if output != "opencode":  # it prints nothing before its first step
+        assert read_sample(output, "stopped").conversation is not None, "a stopped run can be continued"
+
+
+def test_later_system_events_do_not_hide_the_model() -> None:
+    assert read_sample("claude", "auth").model == "claude-sonnet-4-5"
+
+
+def test_codex_passes_on_the_servers_words() -> None:
+    assert read_sample("codex", "api_error").reason == "test failure 400"
+
+
+def test_turns_count_requests_to_the_model() -> None:
+    assert read_sample("claude", "tools").turns == 3
+    assert read_sample("qwen", "tools").turns == 3
+    assert read_sample("opencode", "tools").turns == 3
+    assert read_sample("aider", "reflections").turns == 4
+
+
+@pytest.mark.parametrize("output", STREAMS)
+@pytest.mark.parametrize("case", ["ok", "tools"])
+def test_a_stream_cut_short_is_no_success(scratch: Path, output: OutputFormat, case: str) -> None:
+    whole = sample_path(output, case).read_bytes()
+    assert read_bytes(scratch, output, whole).ok
+    assert read_bytes(scratch, output, whole.rstrip()).ok, "the last newline may be missing"
+    cuts = set(range(0, len(whole) - 1, 97)) | {len(whole) - 2}
+    for position in cuts:
+        result = read_bytes(scratch, output, whole[:position])
+        assert not result.ok, f"cut at {position} of {len(whole)}"
+        assert result.reason_class == "incomplete_output" or (position < 700 and result.reason_class)
+
+
+def test_gemini_auto_names_the_model_that_answered(scratch: Path) -> None:
+    init = {"type": "init", "model": "auto", "session_id": "s"}
+    result = {"type": "result", "status": "success", "stats": {"models": {"gemini-9": {}}}}
+    assert read_stream(scratch, "gemini", init, result).model == "gemini-9"
+    assert read_sample("gemini", "no_model").model is None, "two models took part"
+
+
+# ---- judged by hand
+
+
+@pytest.mark.parametrize(
+    ("change", "reason_class"),
+    [
+        ({}, None),
+        ({"is_error": True}, "agent_error"),
+        ({"is_error": 0}, "bad_output"),
+        ({"is_error": "false"}, "bad_output"),
+        ({"is_error": None}, "bad_output"),
+        ({"result": None}, "bad_output"),
+        ({"result": ["hi"]}, "bad_output"),
+        ({"subtype": "error_during_execution"}, "agent_error"),
+        ({"subtype": "error_max_turns", "is_error": True}, "max_turns"),
+        ({"subtype": None}, "agent_error"),
+        ({"is_error": True, "api_error_status": 403}, "auth"),
+        ({"is_error": True, "api_error_status": 500}, "api_error"),
+        ({"is_error": True, "api_error_status": True, "result": "API Error: 503 x"}, "overloaded"),
+        ({"permission_denials": [{"tool_name": "Bash"}, 7, {"tool_name": 3}]}, "denied"),
+        ({"permission_denials": "none"}, None),
+        ({"num_turns": 0}, "agent_error"),
+        ({"num_turns": False}, None),
+    ],
+)
+@pytest.mark.parametrize("output", ["claude", "qwen"])
+def test_result_event(
+    scratch: Path, output: OutputFormat, change: dict[str, Any], reason_class: str | None
+) -> None:
+    result = read_stream(scratch, output, {**RESULT, **change})
+    assert (result.ok, result.reason_class) == (reason_class is None, reason_class)
+
+
+def test_the_last_result_counts(scratch: Path) -> None:
+    bad = {**RESULT, "is_error": True}
+    assert not read_stream(scratch, "claude", RESULT, bad).ok
+    assert read_stream(scratch, "claude", bad, RESULT).ok
+
+
+def test_claude_input_tokens_count_the_cache_and_qwens_already_do(scratch: Path) -> None:
+    usage = {"input_tokens": 1, "cache_read_input_tokens": 20, "output_tokens": 5}
+    qwen = read_stream(scratch, "qwen", {**RESULT, "usage": usage})
+    assert qwen.usage == Usage(1, 5)
+    usage["cache_creation_input_tokens"] = 300
+    claude = read_stream(scratch, "claude", {**RESULT, "usage": usage, "total_cost_usd": 2})
+    assert claude.usage == Usage(321, 5, 2.0)
+
+
+@pytest.mark.parametrize("wrong", [True, -1, 1.5, "7", None, [], 2**60, 1e300, -0.5])
+def test_numbers_of_the_wrong_kind_count_as_absent(scratch: Path, wrong: object) -> None:
+    change = {"usage": {"input_tokens": wrong, "output_tokens": wrong}, "num_turns": wrong}
+    result = read_stream(scratch, "claude", {**RESULT, **change})
+    assert result.ok
+    assert result.usage == Usage()
+    assert result.turns is None
+
+
+@pytest.mark.parametrize("cost", [True, -1, "1", float("inf"), float("nan"), 1e300])
+def test_costs_of_the_wrong_kind_count_as_absent(scratch: Path, cost: object) -> None:
+    line = b'{"type":"turn.completed"}\n'
+    assert read_bytes(scratch, "codex", line).usage is None
+    result = read_stream(scratch, "claude", {**RESULT, "usage": {}, "total_cost_usd": cost})
+    assert result.usage == Usage()
+
+
+@pytest.mark.parametrize("wrong", ["-rf", "--model=x", "a b", "", "x" * 200, "a\nb", 7, None, "../x"])
+def test_a_conversation_id_is_never_an_option_nor_a_path(scratch: Path, wrong: object) -> None:
+    started = {"type": "thread.started", "thread_id": wrong}
+    assert read_stream(scratch, "codex", started, COMPLETED).conversation is None
+
+
+def test_codex_is_judged_by_its_last_turn_alone(scratch: Path) -> None:
+    started, failed = {"type": "turn.started"}, {"type": "turn.failed"}
+    warning = {"type": "item.completed", "item": {"type": "error", "message": "API Error: 500"}}
+    retry = {"type": "error", "message": "Reconnecting... unexpected status 503"}
+    assert read_stream(scratch, "codex", started, warning, retry, COMPLETED).ok
+    assert read_stream(scratch, "codex", started, COMPLETED, started).reason_class == "incomplete_output"
+    assert read_stream(scratch, "codex", COMPLETED, failed).reason_class == "agent_error"
+    assert not read_stream(scratch, "codex", started, retry).ok
+
+
+def test_gemini_answers_with_its_last_unbroken_text(scratch: Path) -> None:
+    def say(text: str, **more: object) -> dict[str, object]:
+        return {"type": "message", "role": "assistant", "content": text, **more}
+
+    done = {"type": "result", "status": "success"}
+    stream = [say("I look", delta=True), {"type": "tool_use"}, say("it ", delta=True), say("is", delta=True)]
+    assert read_stream(scratch, "gemini", *stream, done).text == "it is"
+    assert read_stream(scratch, "gemini", say("a"), say("b"), {"type": "tool_use"}, done).text == "b"
+    assert not read_stream(scratch, "gemini", say("a"), {"type": "result", "status": True}).ok
+
+
+@pytest.mark.parametrize("reason", ["length", "content-filter", "unknown", "error", "tool-calls"])
+def test_opencode_must_stop_by_itself(scratch: Path, reason: str) -> None:
+    finish = {"type": "step_finish", "part": {"reason": reason}}
+    stopped = {"type": "step_finish", "part": {"reason": "stop"}}
+    error = {"type": "error", "error": {"name": "APIError", "data": {"statusCode": 429}}}
+    assert read_stream(scratch, "opencode", finish).reason_class == "incomplete_output"
+    assert read_stream(scratch, "opencode", finish, stopped).ok
+    assert not read_stream(scratch, "opencode", stopped, {"type": "step_start"}).ok
+    assert read_stream(scratch, "opencode", error, stopped).reason_class == "rate_limited"
+
+
+def test_aider_after_a_retry_is_a_success(scratch: Path) -> None:
+    error = b"litellm.RateLimitError: no\nRetrying in 0.2 seconds...\n"
+    tokens = b"Tokens: 12k sent, 1.5k cache hit, 1.9k received. Cost: $0.02 message, $0.05 session.\n"
+    result = read_bytes(scratch, "aider", error + b"answer\n" + tokens)
+    assert result.ok
+    assert result.usage == Usage(12000, 1900, 0.05)
+    assert read_bytes(scratch, "aider", tokens + error).reason_class == "rate_limited"
+    assert read_bytes(scratch, "aider", b"Aider v0.86.2\nhello\n").reason_class == "incomplete_output"
+    for place in (b"Cost:", b"message,", b"$0.05", b"session."):
+        wrapped = tokens.replace(place, b"\n" + place)
+        assert read_bytes(scratch, "aider", wrapped * 2).usage == Usage(24000, 3800, 0.05)
+
+
+def test_aider_token_limit_is_context_full(scratch: Path) -> None:
+    said = b"Tokens: 12k sent, 0 received.\n\nModel openai/m has hit a token limit!\n"
+    assert read_bytes(scratch, "aider", said).reason_class == "context_full"
+
+
+def test_text_is_the_answer_itself(tmp_path: Path) -> None:
+    assert agents.read_result("text", tmp_path / "none", tmp_path / "none") == AgentResult(ok=True)
+
+
+@pytest.mark.parametrize("output", [name for name in FORMATS if name != "text"])
+def test_output_that_is_no_file_is_no_success(tmp_path: Path, output: OutputFormat) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    for path in (tmp_path / "missing", tmp_path, tmp_path / "fifo"):
+        result = agents.read_result(output, path, path)
+        assert (result.ok, result.reason_class) == (False, "bad_output")
+
+
+@pytest.mark.parametrize("output", STREAMS)
+def test_other_output_is_bad_and_no_output_is_incomplete(scratch: Path, output: OutputFormat) -> None:
+    for stdout in (b"Hello, I am done.\n", b"[1]\n", b"null", b"\xff\xfe{}", b"\0" * 100, b'"result"\n\n'):
+        assert read_bytes(scratch, output, stdout).reason_class == "bad_output"
+    silent = read_bytes(scratch, output, b"", b"\x1b[31mError: no such model\x1b[0m\nWarning: bye\n")
+    assert silent.reason_class == "incomplete_output"
+    assert silent.reason == "no output; standard error: Error: no such model"
+
+
+@pytest.mark.parametrize("output", STREAMS)
+def test_noise_between_events_is_passed_over(scratch: Path, output: OutputFormat) -> None:
+    whole = sample_path(output, "ok").read_bytes()
+    noise = b"(node:1) Warning: old\n\n{]\n" + b"[" * 5000 + b"\n"
+    assert read_bytes(scratch, output, noise + whole.replace(b"\n", b"\r\n") + noise).ok
+
+
+def test_a_giant_line_is_skipped(scratch: Path) -> None:
+    giant = orjson.dumps({**RESULT, "result": "x" * (MAX_LINE_BYTES + 10)}) + b"\n"
+    fits = orjson.dumps({**RESULT, "result": "y" * (MAX_LINE_BYTES - 200)}) + b"\n"
+    small = orjson.dumps(RESULT) + b"\n"
+    assert read_bytes(scratch, "claude", giant).reason_class == "bad_output"
+    assert read_bytes(scratch, "claude", giant[:-1]).reason_class == "bad_output"
+    assert read_bytes(scratch, "claude", giant + small).text == "hi"
+    assert read_bytes(scratch, "claude", small + giant).text == "hi"
+    assert read_bytes(scratch, "claude", fits).ok
+    tail = b"x" * (MAX_LINE_BYTES + 1) + small
+    assert not read_bytes(scratch, "claude", tail).ok, "the end of a long line is no line of its own"
+
+
+# ---- following
+
+
+@pytest.mark.parametrize(
+    ("output", "case", "seen"),
+    [
+        ("claude", "ok", "pong from the model\n"),
+        ("claude", "tools", "[tool] Write /repo/note.txt\n$ echo hello > made.txt; ls\nall done\n"),
+        ("claude", "no_key", "Not logged in · Please run /login\n[error] Not logged in · Please run /login\n"),
+        (
+            "codex",
+            "tools",
+            "[warning] Model metadata for `stub-model` not found. Defaulting to fallback metadata; this can "
+            "degrade performance and cause issues.\n"
+            "$ /bin/bash -lc \"printf %s 'some text' > note.txt\"\n"
+            "$ /bin/bash -lc 'echo hello > made.txt; ls'\nall done\n",
+        ),
+        ("qwen", "tools", "[tool] write_file /repo/note.txt\n$ echo hello > made.txt; ls\nall done\n"),
+        ("gemini", "ok", "pong from the model\n"),
+        (
+            "gemini",
+            "tools",
+            "\n[tool] write_file /repo/note.txt\n\n$ echo hello > made.txt; ls\nall done\n",
+        ),
+        ("opencode", "tools", "[tool] write /repo/note.txt\n$ echo hello > made.txt; ls\nall done\n"),
+        ("opencode", "auth", "[error] test failure 401\n"),
+    ],
+)
+def test_following(output: OutputFormat, case: str, seen: str) -> None:
+    lines = sample_path(output, case).read_bytes().splitlines(keepends=True)
+    assert "".join(agents.render_events(output, line) for line in lines) == seen
+
+
+@pytest.mark.parametrize(("output", "words"), [("codex", "401"), ("gemini", "UNAUTHENTICATED"), ("qwen", "401")])
+def test_following_shows_the_error(output: OutputFormat, words: str) -> None:
+    lines = sample_path(output, "auth").read_bytes().splitlines(keepends=True)
+    last = agents.render_events(output, lines[-1])
+    assert "[error]" in last
+    assert words in last
+
+
+@pytest.mark.parametrize("output", FORMATS)
+def test_what_is_no_event_is_shown_as_it_is(output: OutputFormat) -> None:
+    assert agents.render_events(output, b"plain \xff words\n") == "plain � words\n"

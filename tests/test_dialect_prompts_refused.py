@@ -1,0 +1,146 @@
+"""What the prompts dialect warns of and refuses, each with its words, and any bytes at all."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+from dialect_plans import DATA, load, one, refusal
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sessionrun.dialects import MAX_INPUT_BYTES, Options
+from sessionrun.dialects.fields import TASK_FIELDS
+from sessionrun.errors import InputError
+
+# --- warnings -----------------------------------------------------------------------------------------------
+
+
+def test_unknown_keys_are_told_once_with_a_guess() -> None:
+    prompts = [{"prompt": "p", "timout": 3, "check": {"commands": "true", "when": 1}}] * 3
+    plan = load(json.dumps({"prompts": prompts, "max_paralel": 1, "colour of it": 1}), "p.json")
+    assert plan.warnings == (
+        'p.json: unknown key max_paralel, ignored (did you mean "max_parallel"?)',
+        'p.json: unknown key ["colour of it"], ignored',
+        'p.json: unknown key prompts[0].timout and 2 more like it, ignored (did you mean "timeout"?)',
+        "p.json: unknown key prompts[0].check.when and 2 more like it, ignored",
+    )
+
+
+def test_unknown_keys_line_by_line() -> None:
+    plan = load('"a"\n\n{"prompt": "b", "x": 1}', "p.jsonl")
+    assert plan.warnings == ("p.jsonl: unknown key line 3: x, ignored",)
+
+
+def test_unknown_keys_without_end_are_not_told_without_end() -> None:
+    text = json.dumps({"prompts": ["p"], **{f"k{n}": 1 for n in range(5000)}})
+    assert load(text).warnings[20:] == ("stdin: 4980 more unknown keys, ignored",)
+
+
+# --- what is refused ----------------------------------------------------------------------------------------
+
+OUT_OF_RANGE = "is out of range: whole numbers lie within 2^53 of 0; quote it if it is text"
+DEEP = "[" * 65 + "]" * 65
+
+REFUSED: list[tuple[str, str | bytes, str]] = [
+    *(tuple(row) for row in json.loads((DATA / "refused.json").read_text())),
+    ("stdin", b'["a",\n"\xff"]', "stdin: line 2: byte 0xff is not UTF-8; save it as UTF-8"),
+    ("stdin", '["a"]'.encode("utf-16-le"), "stdin: line 1, column 2: not valid JSON: expecting value"),
+    ("stdin", b"\xff\xfe[\0]\0", "stdin: line 1: byte 0xff is not UTF-8; save it as UTF-8"),
+    ("stdin", DEEP, "stdin: line 1, column 65: nesting deeper than 64 levels"),
+    ("stdin", "[" * 100_000, "stdin: line 1, column 65: nesting deeper than 64 levels"),
+    ("p.yaml", f"x: {DEEP[1:-1]}", "p.yaml: line 1, column 67: nesting deeper than 64 levels"),
+    ("p.yaml", "- " * 70 + "a", "p.yaml: line 1, column 129: nesting deeper than 64 levels"),
+    ("stdin", '["a", ' + "9" * 5000 + "]", f"stdin: line 1, column 7: {'9' * 40}... {OUT_OF_RANGE}"),
+]
+"""Name of the input, the input, the message."""
+
+
+@pytest.mark.parametrize(("name", "text", "message"), REFUSED)
+def test_refused(name: str, text: str | bytes, message: str) -> None:
+    assert refusal(text, name) == message
+
+
+def test_refused_by_the_yaml_parser() -> None:
+    assert re.fullmatch(r"p\.yml: line \d, column \d+: not valid YAML: .*", refusal("prompts: [a", "p.yml"))
+    assert re.fullmatch(r"p\.yml: line \d, column \d+: not valid YAML: .*", refusal("prompts: [a\0]", "p.yml"))
+
+
+@pytest.mark.parametrize(("name", "text", "message"), [case for case in REFUSED if case[0] == "p.yaml"])
+def test_refused_without_libyaml(
+    name: str, text: str | bytes, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr("yaml.CLoader", raising=False)
+    assert refusal(text, name) == message
+
+
+BAD_FIELDS: list[tuple[dict[str, Any], str]] = json.loads((DATA / "refused-fields.json").read_text())
+"""What one prompt object says beside its prompt, the message behind its place."""
+
+
+@pytest.mark.parametrize(("said", "message"), BAD_FIELDS)
+def test_refused_field(said: dict[str, Any], message: str) -> None:
+    assert refusal(one(**said), "p.json") == f"p.json: prompts[0].{message}"
+
+
+def test_refused_for_its_size() -> None:
+    text = b'["' + b"a" * MAX_INPUT_BYTES + b'"]'
+    assert refusal(text) == "stdin: 64.0 MiB of input, more than 64 MiB; split it"
+
+
+def test_names_of_files_are_shown_on_one_line() -> None:
+    assert refusal("[]", "a\nb.json").startswith('"a\\nb.json": expected')
+
+
+def test_negative_flag() -> None:
+    message = refusal('["p"]', options=Options(max_parallel=-1))
+    assert message == "max-parallel must be 0 (unlimited) or more, not -1"
+
+
+# --- anything at all ----------------------------------------------------------------------------------------
+
+NAMES = st.sampled_from(["stdin", "p.json", "p.jsonl", "p.yaml", "p.md"])
+KEYS = st.sampled_from([*TASK_FIELDS, "tasks", "defaults", "resources", "limits", "commands", "kind", "promt"])
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8) | st.sampled_from(["a", "5m"]),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(KEYS | st.text(max_size=4), inner, max_size=6),
+    max_leaves=12,
+)
+
+
+def check_plan_or_refusal(text: bytes, name: str) -> None:
+    try:
+        plan = load(text, name)
+    except InputError as error:
+        message = str(error)
+        assert message.isprintable()
+        assert len(message) < 500
+    else:
+        assert plan.tasks
+        assert all(warning.isprintable() for warning in plan.warnings)
+
+
+@settings(deadline=None)
+@given(st.binary(max_size=200), NAMES)
+def test_any_bytes(text: bytes, name: str) -> None:
+    check_plan_or_refusal(text, name)
+
+
+@settings(deadline=None)
+@given(st.text(alphabet="{}[]\"'\\,:&*!|>-# \nabp019.eudNn~\t?%@", max_size=60), NAMES)
+def test_any_punctuation(text: str, name: str) -> None:
+    check_plan_or_refusal(text.encode(), name)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(VALUES, max_size=3), st.dictionaries(KEYS, VALUES, max_size=5), NAMES)
+def test_any_values(tasks: list[Any], top: dict[str, Any], name: str) -> None:
+    check_plan_or_refusal(json.dumps({**top, "prompts": tasks}).encode(), name)
+
+
+@settings(deadline=None)
+@given(st.dictionaries(KEYS, VALUES, max_size=5), NAMES)
+def test_any_fields_of_a_task(said: dict[str, Any], name: str) -> None:
+    check_plan_or_refusal(json.dumps([{"prompt": "p", **said}]).encode(), name)

@@ -1,0 +1,141 @@
+"""The verdict on an ended process: wait status and the agent's own words put together."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import unicodedata
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sessionrun.agents import AgentResult
+from sessionrun.events import Entry, JobFinished, Usage, to_record
+from sessionrun.model import JobKey
+from sessionrun.outcome import MAX_REASON, format_reason, judge_exit
+
+KEY = JobKey("t", 1, 1, "work", 1)
+
+FINE = AgentResult(ok=True, text="hi", conversation="c-1", model="m", usage=Usage(1, 2, 0.5), turns=3)
+REFUSED = AgentResult(ok=False, reason_class="auth", reason="401 go away", conversation="c-1")
+SILENT = AgentResult(ok=False, reason_class="incomplete_output", reason="no output; standard error: no key")
+GARBAGE = AgentResult(ok=False, reason_class="bad_output", reason="no line of the output is an event")
+NAMELESS = AgentResult(ok=False)
+
+
+def judge(
+    wait_status: int | None = None,
+    result: AgentResult | None = None,
+    *,
+    number: int | None = None,
+    detail: str | None = None,
+) -> JobFinished:
+    return judge_exit(KEY, wait_status=wait_status, errno=number, detail=detail, result=result)
+
+
+@pytest.mark.parametrize(
+    ("code", "result", "reason_class", "reason"),
+    [
+        (0, None, None, None),
+        (0, FINE, None, None),
+        (0, REFUSED, "auth", "auth: 401 go away"),
+        (0, SILENT, "incomplete_output", "incomplete_output: no output; standard error: no key"),
+        (0, GARBAGE, "bad_output", "bad_output: no line of the output is an event"),
+        (0, NAMELESS, "agent_error", "agent_error: the agent reports a failure"),
+        (1, None, "exit_code", "exit_code: exit code 1"),
+        (7, FINE, "exit_code", "exit_code: exit code 7"),
+        (1, REFUSED, "auth", "auth: 401 go away (exit code 1)"),
+        (144, REFUSED, "auth", "auth: 401 go away (exit code 144)"),
+        (1, SILENT, "exit_code", "exit_code: exit code 1; no output; standard error: no key"),
+        (2, GARBAGE, "exit_code", "exit_code: exit code 2; no line of the output is an event"),
+        (1, NAMELESS, "agent_error", "agent_error: the agent reports a failure (exit code 1)"),
+        (137, None, "exit_code", "exit_code: exit code 137"),
+    ],
+)
+def test_exit_code_and_agent(
+    code: int, result: AgentResult | None, reason_class: str | None, reason: str | None
+) -> None:
+    finished = judge(code << 8, result)
+    assert finished.verdict == ("passed" if reason_class is None else "failed")
+    assert (finished.reason_class, finished.reason) == (reason_class, reason)
+    assert (finished.exit_code, finished.signal, finished.wait_status) == (code, None, code << 8)
+
+
+@pytest.mark.parametrize("result", [None, FINE, REFUSED, SILENT])
+def test_a_signal_wins_over_what_was_printed(result: AgentResult | None) -> None:
+    finished = judge(signal.SIGKILL, result)
+    assert (finished.verdict, finished.reason_class) == ("failed", "signal")
+    assert finished.reason == "signal: killed by SIGKILL (9)"
+    assert (finished.exit_code, finished.signal, finished.wait_status) == (None, 9, 9)
+
+
+def test_core_dump_and_unnamed_signal() -> None:
+    assert judge(signal.SIGSEGV | 0x80).reason == "signal: killed by SIGSEGV (11), core dumped"
+    unnamed = next(number for number in range(32, 64) if number not in set(signal.Signals))
+    assert judge(unnamed).reason == f"signal: killed by signal ({unnamed})"
+
+
+@pytest.mark.parametrize(
+    ("script", "exit_code", "number"), [("exit 3", 3, None), ("kill -TERM $$", None, 15), ("exit 143", 143, None)]
+)
+def test_real_wait_statuses(script: str, exit_code: int | None, number: int | None) -> None:
+    pid = os.posix_spawn("/bin/sh", ["sh", "-c", script], {})
+    finished = judge(os.waitpid(pid, 0)[1])
+    assert (finished.exit_code, finished.signal, finished.verdict) == (exit_code, number, "failed")
+
+
+@pytest.mark.parametrize(
+    ("number", "detail", "reason"),
+    [
+        (errno.ENOENT, "/bin/x", "start_failed: /bin/x: No such file or directory (ENOENT)"),
+        (errno.E2BIG, None, "start_failed: Argument list too long (E2BIG)"),
+        (None, "no place to run", "start_failed: no place to run"),
+        (None, None, "start_failed: no process was made"),
+    ],
+)
+def test_no_process(number: int | None, detail: str | None, reason: str) -> None:
+    finished = judge(None, None, number=number, detail=detail)
+    assert (finished.verdict, finished.reason_class, finished.reason) == ("failed", "start_failed", reason)
+    assert (finished.exit_code, finished.signal, finished.wait_status) == (None, None, None)
+
+
+def test_what_the_agent_said_is_kept_whatever_the_verdict() -> None:
+    for status in (0, 256, signal.SIGTERM):
+        finished = judge(status, FINE)
+        assert (finished.key, finished.conversation, finished.model) == (KEY, "c-1", "m")
+        assert finished.usage == Usage(1, 2, 0.5)
+
+
+def test_the_exit_code_survives_a_long_reason() -> None:
+    talker = AgentResult(ok=False, reason_class="api_error", reason="x" * 5000)
+    assert (judge(256, talker).reason or "").endswith("x (exit code 1)")
+
+
+def test_a_reason_is_one_clean_line() -> None:
+    hostile = "a\x1b[31mb\r\nc\td\x00e\x9bf\u2028g\u202eh\ud800i"
+    assert format_reason("auth", hostile) == "auth: a [31mb c d e f g h i"
+    assert len(format_reason("auth", "word " * 1000)) == MAX_REASON
+
+
+results = st.none() | st.builds(
+    AgentResult,
+    ok=st.booleans(),
+    reason_class=st.none() | st.sampled_from(["auth", "denied", "bad_output", "incomplete_output"]),
+    reason=st.none() | st.text(st.characters(), max_size=400),
+)
+
+
+@given(st.integers(0, 0xFFFF), results)
+def test_every_status_gets_a_verdict(status: int, result: AgentResult | None) -> None:
+    finished = judge(status, result)
+    assert (finished.verdict == "passed") is (status == 0 and (result is None or result.ok))
+    assert (finished.reason is None) is (finished.reason_class is None) is (finished.verdict == "passed")
+    assert finished.wait_status == status
+    orjson.dumps(to_record(Entry(1, 0.0, 0.0, finished)))
+    if finished.reason is not None:
+        assert finished.reason.startswith(f"{finished.reason_class}: ")
+        assert len(finished.reason) <= MAX_REASON
+        assert not [char for char in finished.reason if unicodedata.category(char) in ("Cc", "Cs", "Zl", "Zp")]

@@ -1,0 +1,858 @@
+"""Scripted histories: what happens, line by line, and what the scheduler orders then.
+
+A line is ``input -> order; order``; no arrow means that nothing is ordered.  Inputs:
+
+    begin                         nothing yet, only the first decision
+    started|passed|failed|lost|interrupted KEY     what became of a job
+    void KEY / refused KEY        it never ran, by a fault / for want of room (counts for nothing)
+    cancel [ID ...]               a request, for the whole session when it names nobody
+    hold NAME [until S] [until_exit] / lift NAME
+    add ID / close                a task from `late`; the feed ends
+    reboot                        a new supervisor on another boot
+    at S                          time passes
+
+Orders are carried out at once (``start KEY`` claims the job) until the scheduler only waits; a time it wants
+to be woken at is written ``wake S``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import pytest
+from simulation import EPOCH_S, make_session
+
+from sessionrun.events import (
+    CancelJob,
+    EndSession,
+    Entry,
+    Event,
+    FeedClosed,
+    HoldLifted,
+    HoldPlaced,
+    JobClaimed,
+    JobFinished,
+    JobLost,
+    JobStarted,
+    Order,
+    Record,
+    RequestReceived,
+    StartJob,
+    SupervisorStarted,
+    TaskAdded,
+    TaskEnded,
+    TaskRetried,
+    TimerFired,
+    WakeAt,
+)
+from sessionrun.fold import apply, begin
+from sessionrun.model import Check, Land, TaskSpec, Workspace, parse_job_key
+from sessionrun.scheduler import decide
+from sessionrun.state import State
+
+TREE = Workspace("worktree")
+CHECK = Check(("true",))
+
+
+@dataclass
+class History:
+    """Tasks, what happens to them, and how they end (`ends`: outcome, or outcome and reason)."""
+
+    tasks: tuple[TaskSpec, ...]
+    lines: str
+    ends: Mapping[str, str]
+    resources: dict[str, int] = field(default_factory=dict)
+    max_failures: int | None = None
+    late: tuple[TaskSpec, ...] | None = None
+
+
+def task(name: str, /, **fields: object) -> TaskSpec:
+    """A task whose prompt does not matter."""
+    return TaskSpec(name, ("x",), **fields)  # type: ignore[arg-type]
+
+
+HISTORIES: dict[str, History] = {
+    "phases in order": History(
+        (task("a", workspace=TREE, setup=("s",), check=CHECK, land=Land("main")),),
+        """
+        begin -> start a/1/1/prepare/1
+        passed a/1/1/prepare/1 -> start a/1/1/setup/1
+        passed a/1/1/setup/1 -> start a/1/1/work/1
+        passed a/1/1/work/1 -> start a/1/1/check/1
+        passed a/1/1/check/1 -> start a/1/1/land/1
+        passed a/1/1/land/1 -> start a/1/1/release/1
+        passed a/1/1/release/1 -> end a succeeded; session completed succeeded
+        """,
+        {"a": "succeeded"},
+    ),
+    "absent phases are skipped": History(
+        (task("a"), task("b", setup=("s",)), task("c", land=Land("main")), task("d", check=CHECK)),
+        """
+        begin -> start a/1/1/work/1; start b/1/1/setup/1; start c/1/1/work/1; start d/1/1/work/1
+        passed a/1/1/work/1 -> end a succeeded
+        passed b/1/1/setup/1 -> start b/1/1/work/1
+        passed c/1/1/work/1 -> start c/1/1/land/1
+        passed d/1/1/work/1 -> start d/1/1/check/1
+        passed b/1/1/work/1 -> end b succeeded
+        passed c/1/1/land/1 -> end c succeeded
+        passed d/1/1/check/1 -> end d succeeded; session completed succeeded
+        """,
+        {"a": "succeeded", "b": "succeeded", "c": "succeeded", "d": "succeeded"},
+    ),
+    "an empty session ends at once": History((), "begin -> session completed succeeded", {}),
+    "a check that fails gives the next round": History(
+        (task("a", check=CHECK, rounds=2),),
+        """
+        begin -> start a/1/1/work/1
+        passed a/1/1/work/1 -> start a/1/1/check/1
+        failed a/1/1/check/1 -> start a/1/2/work/1
+        passed a/1/2/work/1 -> start a/1/2/check/1
+        passed a/1/2/check/1 -> end a succeeded; session completed succeeded
+        """,
+        {"a": "succeeded"},
+    ),
+    "rounds run out": History(
+        (task("a", check=CHECK, rounds=2, workspace=TREE),),
+        """
+        begin -> start a/1/1/prepare/1
+        passed a/1/1/prepare/1 -> start a/1/1/work/1
+        passed a/1/1/work/1 -> start a/1/1/check/1
+        failed a/1/1/check/1 -> start a/1/2/work/1
+        passed a/1/2/work/1 -> start a/1/2/check/1
+        failed a/1/2/check/1 -> start a/1/2/release/1
+        passed a/1/2/release/1 -> end a failed exit: 1; session completed failed
+        """,
+        {"a": "failed exit: 1"},
+    ),
+    "work that fails is not checked": History(
+        (task("a", check=CHECK, rounds=3),),
+        """
+        begin -> start a/1/1/work/1
+        failed a/1/1/work/1 -> end a failed exit: 1; session completed failed
+        """,
+        {"a": "failed exit: 1"},
+    ),
+    "release is owed even when prepare failed": History(
+        (task("a", workspace=TREE),),
+        """
+        begin -> start a/1/1/prepare/1
+        failed a/1/1/prepare/1 -> start a/1/1/release/1
+        passed a/1/1/release/1 -> end a failed exit: 1; session completed failed
+        """,
+        {"a": "failed exit: 1"},
+    ),
+    "release is owed after lost work, and its own failure changes nothing": History(
+        (task("a", workspace=TREE),),
+        """
+        begin -> start a/1/1/prepare/1
+        passed a/1/1/prepare/1 -> start a/1/1/work/1
+        lost a/1/1/work/1 -> start a/1/1/release/1
+        failed a/1/1/release/1 -> end a lost lost: gone; session completed failed
+        """,
+        {"a": "lost lost: gone"},
+    ),
+    "release is owed after a setup that failed, and after a landing that failed": History(
+        (task("a", workspace=TREE, setup=("s",)), task("b", workspace=TREE, land=Land("main"))),
+        """
+        begin -> start a/1/1/prepare/1; start b/1/1/prepare/1
+        passed a/1/1/prepare/1 -> start a/1/1/setup/1
+        failed a/1/1/setup/1 -> start a/1/1/release/1
+        passed a/1/1/release/1 -> end a failed exit: 1
+        passed b/1/1/prepare/1 -> start b/1/1/work/1
+        passed b/1/1/work/1 -> start b/1/1/land/1
+        failed b/1/1/land/1 -> start b/1/1/release/1
+        passed b/1/1/release/1 -> end b failed exit: 1; session completed failed
+        """,
+        {"a": "failed exit: 1", "b": "failed exit: 1"},
+    ),
+    "void work starts anew, three voids fail": History(
+        (task("a"),),
+        """
+        begin -> start a/1/1/work/1
+        void a/1/1/work/1 -> start a/1/1/work/2
+        void a/1/1/work/2 -> start a/1/1/work/3
+        void a/1/1/work/3 -> end a failed start_failed: gone; session completed failed
+        """,
+        {"a": "failed start_failed: gone"},
+    ),
+    "a start that was refused counts for nothing": History(
+        (task("a"),),
+        """
+        begin -> start a/1/1/work/1
+        refused a/1/1/work/1 -> start a/1/1/work/2
+        refused a/1/1/work/2 -> start a/1/1/work/3
+        refused a/1/1/work/3 -> start a/1/1/work/4
+        void a/1/1/work/4 -> start a/1/1/work/5
+        void a/1/1/work/5 -> start a/1/1/work/6
+        void a/1/1/work/6 -> end a failed start_failed: gone; session completed failed
+        """,
+        {"a": "failed start_failed: gone"},
+    ),
+    "lost or interrupted work does not run again": History(
+        (task("a", retries=3, check=CHECK), task("b", retries=3), task("c", retries=3, setup=("s",))),
+        """
+        begin -> start a/1/1/work/1; start b/1/1/work/1; start c/1/1/setup/1
+        lost a/1/1/work/1 -> end a lost lost: gone
+        interrupted b/1/1/work/1 -> end b interrupted interrupted: gone
+        lost c/1/1/setup/1 -> end c lost lost: gone; session completed failed
+        """,
+        {"a": "lost lost: gone", "b": "interrupted interrupted: gone", "c": "lost lost: gone"},
+    ),
+    "a lost check runs again up to three times": History(
+        (task("a", check=CHECK),),
+        """
+        begin -> start a/1/1/work/1
+        passed a/1/1/work/1 -> start a/1/1/check/1
+        lost a/1/1/check/1 -> start a/1/1/check/2
+        interrupted a/1/1/check/2 -> start a/1/1/check/3
+        lost a/1/1/check/3 -> end a lost lost: gone; session completed failed
+        """,
+        {"a": "lost lost: gone"},
+    ),
+    "each phase, and each round, has starts of its own": History(
+        (task("a", check=CHECK, land=Land("main"), rounds=2),),
+        """
+        begin -> start a/1/1/work/1
+        void a/1/1/work/1 -> start a/1/1/work/2
+        void a/1/1/work/2 -> start a/1/1/work/3
+        passed a/1/1/work/3 -> start a/1/1/check/1
+        lost a/1/1/check/1 -> start a/1/1/check/2
+        lost a/1/1/check/2 -> start a/1/1/check/3
+        failed a/1/1/check/3 -> start a/1/2/work/1
+        passed a/1/2/work/1 -> start a/1/2/check/1
+        lost a/1/2/check/1 -> start a/1/2/check/2
+        passed a/1/2/check/2 -> start a/1/2/land/1
+        lost a/1/2/land/1 -> start a/1/2/land/2
+        lost a/1/2/land/2 -> start a/1/2/land/3
+        lost a/1/2/land/3 -> end a lost lost: gone; session completed failed
+        """,
+        {"a": "lost lost: gone"},
+    ),
+    "a lost prepare or release runs again up to three times": History(
+        (task("a", workspace=TREE), task("b", workspace=TREE)),
+        """
+        begin -> start a/1/1/prepare/1; start b/1/1/prepare/1
+        lost a/1/1/prepare/1 -> start a/1/1/prepare/2
+        lost a/1/1/prepare/2 -> start a/1/1/prepare/3
+        lost a/1/1/prepare/3 -> start a/1/1/release/1
+        passed a/1/1/release/1 -> end a failed lost: gone
+        passed b/1/1/prepare/1 -> start b/1/1/work/1
+        passed b/1/1/work/1 -> start b/1/1/release/1
+        lost b/1/1/release/1 -> start b/1/1/release/2
+        interrupted b/1/1/release/2 -> start b/1/1/release/3
+        lost b/1/1/release/3 -> end b succeeded; session completed failed
+        """,
+        {"a": "failed lost: gone", "b": "succeeded"},
+    ),
+    "a second report of an end means nothing": History(
+        (task("a"), task("b")),
+        """
+        begin -> start a/1/1/work/1; start b/1/1/work/1
+        passed a/1/1/work/1 -> end a succeeded
+        failed a/1/1/work/1
+        lost a/1/1/work/1
+        started a/1/1/work/1
+        passed b/1/1/work/1 -> end b succeeded; session completed succeeded
+        """,
+        {"a": "succeeded", "b": "succeeded"},
+    ),
+    "the deadline spans work and check": History(
+        (task("a", check=CHECK, timeout_s=10.0, rounds=9),),
+        """
+        begin -> start a/1/1/work/1
+        at 2
+        started a/1/1/work/1 -> wake 12
+        at 8 -> wake 12
+        passed a/1/1/work/1 -> start a/1/1/check/1
+        started a/1/1/check/1 -> wake 12
+        at 12 -> fire a/1/1/check/1 timeout; stop a/1/1/check/1 timed_out
+        failed a/1/1/check/1 -> end a timed_out timeout: not done after 10 s; session completed failed
+        """,
+        {"a": "timed_out timeout: not done after 10 s"},
+    ),
+    "a deadline is an outcome even when the process says 0": History(
+        (task("a", timeout_s=10.0, workspace=TREE),),
+        """
+        begin -> start a/1/1/prepare/1
+        started a/1/1/prepare/1
+        at 50
+        passed a/1/1/prepare/1 -> start a/1/1/work/1
+        started a/1/1/work/1 -> wake 60
+        at 61 -> fire a/1/1/work/1 timeout; stop a/1/1/work/1 timed_out
+        passed a/1/1/work/1 -> start a/1/1/release/1
+        started a/1/1/release/1
+        at 99
+        passed a/1/1/release/1 -> end a timed_out timeout: not done after 10 s; session completed failed
+        """,
+        {"a": "timed_out timeout: not done after 10 s"},
+    ),
+    "a check's own time is up: a failed check, so another round": History(
+        (task("a", check=Check(("c",), timeout_s=3.0), timeout_s=100.0, rounds=2),),
+        """
+        begin -> start a/1/1/work/1
+        started a/1/1/work/1 -> wake 100
+        passed a/1/1/work/1 -> start a/1/1/check/1
+        started a/1/1/check/1 -> wake 3
+        at 3 -> fire a/1/1/check/1 check_timeout; stop a/1/1/check/1 timed_out
+        failed a/1/1/check/1 -> start a/1/2/work/1
+        started a/1/2/work/1 -> wake 100
+        passed a/1/2/work/1 -> start a/1/2/check/1
+        started a/1/2/check/1 -> wake 6
+        at 6 -> fire a/1/2/check/1 check_timeout; stop a/1/2/check/1 timed_out
+        passed a/1/2/check/1 -> end a failed check_timeout: not done after 3 s; session completed failed
+        """,
+        {"a": "failed check_timeout: not done after 3 s"},
+    ),
+    "work whose time was up and whose end nobody saw is lost, and not retried": History(
+        (task("a", timeout_s=5.0, retries=2),),
+        """
+        begin -> start a/1/1/work/1
+        started a/1/1/work/1 -> wake 5
+        at 5 -> fire a/1/1/work/1 timeout; stop a/1/1/work/1 timed_out
+        lost a/1/1/work/1 -> end a lost lost: gone; session completed failed
+        """,
+        {"a": "lost lost: gone"},
+    ),
+    "cancel of the session": History(
+        (task("a", workspace=TREE), task("b", needs=("a",)), task("c")),
+        """
+        begin -> start a/1/1/prepare/1; start c/1/1/work/1
+        passed a/1/1/prepare/1 -> start a/1/1/work/1
+        passed c/1/1/work/1 -> end c succeeded
+        cancel -> stop a/1/1/work/1 cancelled; end b cancelled cancelled: on request
+        cancel
+        failed a/1/1/work/1 -> start a/1/1/release/1
+        passed a/1/1/release/1 -> end a cancelled cancelled: on request; session cancelled failed
+        """,
+        {"a": "cancelled cancelled: on request", "b": "cancelled cancelled: on request", "c": "succeeded"},
+    ),
+    "cancel of one task, of a pending one, of one that nobody knows": History(
+        (task("a"), task("b"), task("c"), task("d", needs=("c",)), task("e")),
+        """
+        begin -> start a/1/1/work/1; start b/1/1/work/1
+        cancel nobody
+        cancel a -> stop a/1/1/work/1 cancelled
+        cancel c -> end c cancelled cancelled: on request; end d skipped need: 'c' was cancelled
+        passed a/1/1/work/1 -> end a cancelled cancelled: on request; start e/1/1/work/1
+        cancel a
+        passed b/1/1/work/1 -> end b succeeded
+        passed e/1/1/work/1 -> end e succeeded; session completed failed
+        """,
+        {
+            "a": "cancelled cancelled: on request",
+            "b": "succeeded",
+            "c": "cancelled cancelled: on request",
+            "d": "skipped need: 'c' was cancelled",
+            "e": "succeeded",
+        },
+        {"slot": 2},
+    ),
+    "cancel of an active task between two jobs": History(
+        (task("a", workspace=TREE, uses={"gpu": 1}), task("b", uses={"gpu": 1})),
+        """
+        begin -> start a/1/1/prepare/1; start b/1/1/work/1
+        passed a/1/1/prepare/1
+        cancel a -> start a/1/1/release/1
+        passed a/1/1/release/1 -> end a cancelled cancelled: on request
+        passed b/1/1/work/1 -> end b succeeded; session completed failed
+        """,
+        {"a": "cancelled cancelled: on request", "b": "succeeded"},
+        {"gpu": 1},
+    ),
+    "cancel in release: what is decided stays, release runs on, and no retry follows": History(
+        (task("a", workspace=TREE, retries=5), task("b", workspace=TREE)),
+        """
+        begin -> start a/1/1/prepare/1; start b/1/1/prepare/1
+        passed a/1/1/prepare/1 -> start a/1/1/work/1
+        failed a/1/1/work/1 -> start a/1/1/release/1
+        cancel a
+        passed a/1/1/release/1 -> end a failed exit: 1
+        passed b/1/1/prepare/1 -> start b/1/1/work/1
+        passed b/1/1/work/1 -> start b/1/1/release/1
+        cancel
+        lost b/1/1/release/1 -> start b/1/1/release/2
+        passed b/1/1/release/2 -> end b succeeded; session cancelled failed
+        """,
+        {"a": "failed exit: 1", "b": "succeeded"},
+    ),
+    "cancel of a job whose end nobody saw: it does not start again": History(
+        (task("a", check=CHECK), task("b", workspace=TREE), task("c")),
+        """
+        begin -> start a/1/1/work/1; start b/1/1/prepare/1; start c/1/1/work/1
+        passed a/1/1/work/1 -> start a/1/1/check/1
+        cancel a b c -> stop a/1/1/check/1 cancelled; stop b/1/1/prepare/1 cancelled; stop c/1/1/work/1 cancelled
+        lost a/1/1/check/1 -> end a cancelled cancelled: on request
+        interrupted b/1/1/prepare/1 -> start b/1/1/release/1
+        void c/1/1/work/1 -> end c cancelled cancelled: on request
+        passed b/1/1/release/1 -> end b cancelled cancelled: on request; session completed failed
+        """,
+        dict.fromkeys("abc", "cancelled cancelled: on request"),
+    ),
+    "what a landing did is done, cancelled or not": History(
+        (task("a", land=Land("main")), task("b", land=Land("main")), task("c", land=Land("main"))),
+        """
+        begin -> start a/1/1/work/1; start b/1/1/work/1; start c/1/1/work/1
+        passed a/1/1/work/1 -> start a/1/1/land/1
+        passed b/1/1/work/1 -> start b/1/1/land/1
+        passed c/1/1/work/1 -> start c/1/1/land/1
+        cancel -> stop a/1/1/land/1 cancelled; stop b/1/1/land/1 cancelled; stop c/1/1/land/1 cancelled
+        passed a/1/1/land/1 -> end a succeeded
+        failed b/1/1/land/1 -> end b cancelled cancelled: on request
+        lost c/1/1/land/1 -> end c lost lost: gone; session cancelled failed
+        """,
+        {"a": "succeeded", "b": "cancelled cancelled: on request", "c": "lost lost: gone"},
+    ),
+    "a retry backs off without its slot": History(
+        (task("a", retries=1), task("b")),
+        """
+        begin -> start a/1/1/work/1
+        failed a/1/1/work/1 -> retry a failed; start b/1/1/work/1; wake 0.98
+        at 2
+        passed b/1/1/work/1 -> end b succeeded; start a/2/1/work/1
+        passed a/2/1/work/1 -> end a succeeded; session completed succeeded
+        """,
+        {"a": "succeeded", "b": "succeeded"},
+        {"slot": 1},
+    ),
+    "a retry waits for its time, then runs all phases anew, then gives up": History(
+        (task("a", retries=1, workspace=TREE, check=CHECK, rounds=2, timeout_s=7.0),),
+        """
+        begin -> start a/1/1/prepare/1
+        passed a/1/1/prepare/1 -> start a/1/1/work/1
+        started a/1/1/work/1 -> wake 7
+        passed a/1/1/work/1 -> start a/1/1/check/1
+        failed a/1/1/check/1 -> start a/1/2/work/1
+        at 1
+        started a/1/2/work/1 -> wake 7
+        at 7 -> fire a/1/2/work/1 timeout; stop a/1/2/work/1 timed_out
+        failed a/1/2/work/1 -> start a/1/2/release/1
+        passed a/1/2/release/1 -> retry a timed_out; wake 7.98
+        at 7.5 -> wake 7.98
+        at 8 -> start a/2/1/prepare/1
+        passed a/2/1/prepare/1 -> start a/2/1/work/1
+        started a/2/1/work/1 -> wake 15
+        failed a/2/1/work/1 -> start a/2/1/release/1
+        passed a/2/1/release/1 -> end a failed exit: 1; session completed failed
+        """,
+        {"a": "failed exit: 1"},
+    ),
+    "cancel during backoff": History(
+        (task("a", retries=1),),
+        """
+        begin -> start a/1/1/work/1
+        failed a/1/1/work/1 -> retry a failed; wake 0.98
+        cancel a -> end a cancelled cancelled: on request; session completed failed
+        """,
+        {"a": "cancelled cancelled: on request"},
+    ),
+    "dependents of what did not succeed are skipped, and theirs too": History(
+        (task("d", needs=("c",)), task("c", needs=("a", "b", "a")), task("a"), task("b"), task("e", needs=("b",))),
+        """
+        begin -> start a/1/1/work/1; start b/1/1/work/1
+        failed a/1/1/work/1 -> end a failed exit: 1; end c skipped need: 'a' did not succeed; \
+end d skipped need: 'c' was skipped
+        passed b/1/1/work/1 -> end b succeeded; start e/1/1/work/1
+        passed e/1/1/work/1 -> end e succeeded; session completed failed
+        """,
+        {
+            "d": "skipped need: 'c' was skipped",
+            "c": "skipped need: 'a' did not succeed",
+            "a": "failed exit: 1",
+            "b": "succeeded",
+            "e": "succeeded",
+        },
+    ),
+    "a task starts when the last of its needs succeeded": History(
+        (task("a"), task("b"), task("c", needs=("a", "b", "a"))),
+        """
+        begin -> start a/1/1/work/1; start b/1/1/work/1
+        passed b/1/1/work/1 -> end b succeeded
+        passed a/1/1/work/1 -> end a succeeded; start c/1/1/work/1
+        passed c/1/1/work/1 -> end c succeeded; session completed succeeded
+        """,
+        {"a": "succeeded", "b": "succeeded", "c": "succeeded"},
+    ),
+    "max_failures: nothing new starts, what runs goes on, what failed before stays failed": History(
+        (
+            task("a", retries=1),
+            task("b"),
+            task("c", workspace=TREE),
+            task("d", needs=("c",)),
+            task("e", needs=("b",)),
+        ),
+        """
+        begin -> start a/1/1/work/1; start b/1/1/work/1; start c/1/1/prepare/1
+        failed a/1/1/work/1 -> retry a failed; wake 0.98
+        failed b/1/1/work/1 -> end b failed exit: 1; end e skipped need: 'b' did not succeed; \
+end a failed exit: 1; end d skipped max_failures: stopped after 1 failed
+        passed c/1/1/prepare/1 -> start c/1/1/work/1
+        passed c/1/1/work/1 -> start c/1/1/release/1
+        passed c/1/1/release/1 -> end c succeeded; session completed failed
+        """,
+        {
+            "a": "failed exit: 1",
+            "b": "failed exit: 1",
+            "c": "succeeded",
+            "d": "skipped max_failures: stopped after 1 failed",
+            "e": "skipped need: 'b' did not succeed",
+        },
+        max_failures=1,
+    ),
+    "max_failures closes the feed: who comes later is skipped": History(
+        (task("a"), task("b")),
+        """
+        begin -> start a/1/1/work/1; start b/1/1/work/1
+        failed a/1/1/work/1 -> end a failed exit: 1
+        add z -> end z skipped max_failures: stopped after 1 failed
+        passed b/1/1/work/1 -> end b succeeded; session completed failed
+        """,
+        {"a": "failed exit: 1", "b": "succeeded", "z": "skipped max_failures: stopped after 1 failed"},
+        max_failures=1,
+        late=(task("z"),),
+    ),
+    "a hold until a time": History(
+        (task("a", uses={"gpu": 1}), task("b")),
+        """
+        hold gpu until 9 -> start b/1/1/work/1; wake 9
+        passed b/1/1/work/1 -> end b succeeded; wake 9
+        at 9 -> lift gpu; start a/1/1/work/1
+        passed a/1/1/work/1 -> end a succeeded; session completed succeeded
+        """,
+        {"a": "succeeded", "b": "succeeded"},
+        {"gpu": 1},
+    ),
+    "a hold that is lifted by hand": History(
+        (task("a", uses={"gpu": 1}), task("b", uses={"gpu": 1})),
+        """
+        begin -> start a/1/1/work/1; start b/1/1/work/1
+        hold gpu
+        void a/1/1/work/1
+        lost b/1/1/work/1 -> end b lost lost: gone
+        at 99
+        lift gpu -> start a/1/1/work/2
+        passed a/1/1/work/2 -> end a succeeded; session completed failed
+        """,
+        {"a": "succeeded", "b": "lost lost: gone"},
+        {"gpu": 2},
+    ),
+    "a hold of the slot stops every start until a job ends": History(
+        (task("a", workspace=TREE), task("b"), task("c")),
+        """
+        begin -> start a/1/1/prepare/1; start b/1/1/work/1; start c/1/1/work/1
+        hold slot until 5 until_exit -> wake 5
+        refused c/1/1/work/1 -> wake 5
+        passed a/1/1/prepare/1 -> lift slot; start a/1/1/work/1; start c/1/1/work/2
+        hold slot until 5 until_exit -> wake 5
+        refused c/1/1/work/2 -> wake 5
+        lost b/1/1/work/1 -> lift slot; end b lost lost: gone; start c/1/1/work/3
+        passed a/1/1/work/1 -> start a/1/1/release/1
+        passed a/1/1/release/1 -> end a succeeded
+        passed c/1/1/work/3 -> end c succeeded; session completed failed
+        """,
+        {"a": "succeeded", "b": "lost lost: gone", "c": "succeeded"},
+    ),
+    "a hold until an exit, when nothing runs, ends by time": History(
+        (task("a"),),
+        """
+        begin -> start a/1/1/work/1
+        hold slot until_exit
+        refused a/1/1/work/1 -> wake 1
+        at 1 -> lift slot; start a/1/1/work/2
+        passed a/1/1/work/2 -> end a succeeded; session completed succeeded
+        """,
+        {"a": "succeeded"},
+    ),
+    "an open feed: late tasks may need what has ended": History(
+        (task("a"), task("b")),
+        """
+        begin -> start a/1/1/work/1; start b/1/1/work/1
+        passed a/1/1/work/1 -> end a succeeded
+        failed b/1/1/work/1 -> end b failed exit: 1
+        add x -> start x/1/1/work/1
+        add x
+        add y -> end y skipped need: 'b' did not succeed
+        add z -> end z skipped need: no task 'nobody' in this session
+        add self -> end self skipped need: no task 'self' in this session
+        close
+        passed x/1/1/work/1 -> end x succeeded; session completed failed
+        """,
+        {
+            "a": "succeeded",
+            "b": "failed exit: 1",
+            "x": "succeeded",
+            "y": "skipped need: 'b' did not succeed",
+            "z": "skipped need: no task 'nobody' in this session",
+            "self": "skipped need: no task 'self' in this session",
+        },
+        late=(
+            task("x", needs=("a",)),
+            task("y", needs=("a", "b")),
+            task("z", needs=("nobody",)),
+            task("self", needs=("self",)),
+        ),
+    ),
+    "an open feed that brings nothing": History((), "begin\nclose -> session completed succeeded", {}, late=()),
+    "cancel closes an open feed, and who comes yet is cancelled": History(
+        (task("a"),),
+        """
+        begin -> start a/1/1/work/1
+        cancel -> stop a/1/1/work/1 cancelled
+        add x -> end x cancelled cancelled: on request
+        failed a/1/1/work/1 -> end a cancelled cancelled: on request; session cancelled failed
+        """,
+        {"a": "cancelled cancelled: on request", "x": "cancelled cancelled: on request"},
+        late=(task("x"),),
+    ),
+    "slot and worktree span the task, other tokens one job": History(
+        (
+            task("a", workspace=TREE, check=CHECK, uses={"gpu": 1, "worktree:w": 1}),
+            task("b", uses={"gpu": 1}),
+            task("c", uses={"worktree:w": 1}),
+        ),
+        """
+        begin -> start a/1/1/prepare/1; start b/1/1/work/1
+        passed a/1/1/prepare/1
+        passed b/1/1/work/1 -> end b succeeded; start a/1/1/work/1
+        passed a/1/1/work/1 -> start a/1/1/check/1
+        passed a/1/1/check/1 -> start a/1/1/release/1
+        passed a/1/1/release/1 -> end a succeeded; start c/1/1/work/1
+        passed c/1/1/work/1 -> end c succeeded; session completed succeeded
+        """,
+        {"a": "succeeded", "b": "succeeded", "c": "succeeded"},
+        {"slot": 2, "gpu": 1, "worktree:w": 1},
+    ),
+    "check and landing have tokens of their own; a slot among them is not asked for twice": History(
+        tuple(
+            task(name, check=Check(("c",), uses={"gpu": 1, "slot": 1}), land=Land("m", {"merge:r": 1}))
+            for name in "ab"
+        ),
+        """
+        begin -> start a/1/1/work/1; start b/1/1/work/1
+        passed a/1/1/work/1 -> start a/1/1/check/1
+        passed b/1/1/work/1
+        passed a/1/1/check/1 -> start a/1/1/land/1; start b/1/1/check/1
+        passed b/1/1/check/1
+        passed a/1/1/land/1 -> end a succeeded; start b/1/1/land/1
+        passed b/1/1/land/1 -> end b succeeded; session completed succeeded
+        """,
+        {"a": "succeeded", "b": "succeeded"},
+        {"slot": 2, "gpu": 1, "merge:r": 1},
+    ),
+    "who waits for one token does not stop who needs another": History(
+        (
+            task("a", uses={"gpu": 1}),
+            task("b", uses={"gpu": 1}),
+            task("c", uses={"net": 1}),
+            task("d", uses={"net": 1}),
+            task("e"),
+        ),
+        """
+        begin -> start a/1/1/work/1; start c/1/1/work/1; start e/1/1/work/1
+        passed c/1/1/work/1 -> end c succeeded; start d/1/1/work/1
+        passed e/1/1/work/1 -> end e succeeded
+        passed a/1/1/work/1 -> end a succeeded; start b/1/1/work/1
+        passed b/1/1/work/1 -> end b succeeded
+        passed d/1/1/work/1 -> end d succeeded; session completed succeeded
+        """,
+        dict.fromkeys("abcde", "succeeded"),
+        {"gpu": 1, "net": 1},
+    ),
+    "more than one of a token": History(
+        (
+            task("a", uses={"gpu": 2}),
+            task("b", uses={"gpu": 3}),
+            task("c", uses={"gpu": 1}),
+            task("d", uses={"gpu": 1}),
+        ),
+        """
+        begin -> start a/1/1/work/1; start c/1/1/work/1
+        passed c/1/1/work/1 -> end c succeeded
+        passed a/1/1/work/1 -> end a succeeded; start b/1/1/work/1
+        passed b/1/1/work/1 -> end b succeeded; start d/1/1/work/1
+        passed d/1/1/work/1 -> end d succeeded; session completed succeeded
+        """,
+        dict.fromkeys("abcd", "succeeded"),
+        {"gpu": 3},
+    ),
+    "a large token given back lets several start": History(
+        (task("a", uses={"gpu": 3}), *(task(name, uses={"gpu": 1}) for name in "bcde")),
+        """
+        begin -> start a/1/1/work/1
+        passed a/1/1/work/1 -> end a succeeded; start b/1/1/work/1; start c/1/1/work/1; start d/1/1/work/1
+        passed d/1/1/work/1 -> end d succeeded; start e/1/1/work/1
+        passed b/1/1/work/1 -> end b succeeded
+        passed c/1/1/work/1 -> end c succeeded
+        passed e/1/1/work/1 -> end e succeeded; session completed succeeded
+        """,
+        dict.fromkeys("abcde", "succeeded"),
+        {"gpu": 3},
+    ),
+    "a task may take several slots": History(
+        (task("a"), task("b", uses={"slot": 2}), task("c")),
+        """
+        begin -> start a/1/1/work/1; start c/1/1/work/1
+        passed a/1/1/work/1 -> end a succeeded
+        passed c/1/1/work/1 -> end c succeeded; start b/1/1/work/1
+        passed b/1/1/work/1 -> end b succeeded; session completed succeeded
+        """,
+        {"a": "succeeded", "b": "succeeded", "c": "succeeded"},
+        {"slot": 2},
+    ),
+    "who was cancelled while it waited does not keep the token from the next": History(
+        (task("a"), task("b"), task("c")),
+        """
+        begin -> start a/1/1/work/1
+        cancel b -> end b cancelled cancelled: on request
+        passed a/1/1/work/1 -> end a succeeded; start c/1/1/work/1
+        passed c/1/1/work/1 -> end c succeeded; session completed failed
+        """,
+        {"a": "succeeded", "b": "cancelled cancelled: on request", "c": "succeeded"},
+        {"slot": 1},
+    ),
+    "who has begun goes before who has not": History(
+        (task("a", uses={"gpu": 1}), task("b", workspace=TREE, uses={"gpu": 1}), task("c", uses={"gpu": 1})),
+        """
+        begin -> start a/1/1/work/1; start b/1/1/prepare/1
+        passed b/1/1/prepare/1
+        passed a/1/1/work/1 -> end a succeeded; start b/1/1/work/1
+        passed b/1/1/work/1 -> start b/1/1/release/1; start c/1/1/work/1
+        passed b/1/1/release/1 -> end b succeeded
+        passed c/1/1/work/1 -> end c succeeded; session completed succeeded
+        """,
+        {"a": "succeeded", "b": "succeeded", "c": "succeeded"},
+        {"gpu": 1},
+    ),
+    "a reboot: the clock begins anew, backoffs and holds are over, deadlines forgotten": History(
+        (task("a", retries=1), task("b", uses={"gpu": 1}), task("c", timeout_s=50.0, check=CHECK)),
+        """
+        hold gpu until 2000 -> start a/1/1/work/1; start c/1/1/work/1; wake 2000
+        started c/1/1/work/1 -> wake 50
+        failed a/1/1/work/1 -> retry a failed; wake 0.98
+        passed c/1/1/work/1 -> start c/1/1/check/1
+        reboot -> lift gpu; start a/2/1/work/1; start b/1/1/work/1
+        interrupted c/1/1/check/1 -> start c/1/1/check/2
+        passed a/2/1/work/1 -> end a succeeded
+        passed b/1/1/work/1 -> end b succeeded
+        passed c/1/1/check/2 -> end c succeeded; session completed succeeded
+        """,
+        {"a": "succeeded", "b": "succeeded", "c": "succeeded"},
+        {"gpu": 1},
+    ),
+}
+
+
+class Play:
+    """Plays the lines of one history."""
+
+    def __init__(self, history: History) -> None:
+        spec = make_session(
+            history.tasks,
+            resources=history.resources,
+            max_failures=history.max_failures,
+            open_feed=history.late is not None,
+        )
+        self.late = {late.id: late for late in history.late or ()}
+        self.state = begin(spec)
+        self.entries: list[Entry] = []
+        self.now = 0.0
+        self.boot_id = "first"
+        self.record(SupervisorStarted(1, 1, 1, self.boot_id, "n", "0"))
+
+    def record(self, event: Event) -> None:
+        entry = Entry(self.state.seq + 1, EPOCH_S + self.now, self.now, event)
+        self.entries.append(entry)
+        apply(self.state, entry)
+
+    def say(self, line: str) -> list[str]:
+        """Let happen what stands left of the arrow and tell all that is ordered then."""
+        verb, *words = line.split()
+        if verb == "at":
+            self.now = float(words[0])
+        elif verb == "reboot":
+            self.now = 0.5
+            self.record(SupervisorStarted(2, 1, 1, "second", "n", "0"))
+        elif verb != "begin":
+            self.record(self.read_event(verb, words))
+        said: list[str] = []
+        while orders := decide(self.state, self.now):
+            said += [self.carry_out(order) for order in orders]
+            if isinstance(orders[-1], WakeAt):
+                break
+        return said
+
+    def read_event(self, verb: str, words: list[str]) -> Event:
+        name = words[0] if words else ""
+        if verb == "started":
+            return JobStarted(parse_job_key(name), pid=7, started=1, ledger=1)
+        if verb == "passed":
+            return JobFinished(parse_job_key(name), "passed", wait_status=0, exit_code=0)
+        if verb == "failed":
+            return JobFinished(parse_job_key(name), "failed", "exit", "exit: 1", wait_status=256, exit_code=1)
+        if verb in ("void", "refused"):
+            return JobLost(parse_job_key(name), "void", "gone", counts=verb == "void")
+        if verb in ("lost", "interrupted"):
+            return JobLost(parse_job_key(name), "lost" if verb == "lost" else "interrupted", "gone")
+        if verb == "cancel":
+            return RequestReceived(f"r{len(self.entries)}", "cancel", tuple(words))
+        if verb == "hold":
+            until = float(words[words.index("until") + 1]) if "until" in words else None
+            return HoldPlaced(name, "stop", until, until_exit="until_exit" in words)
+        if verb == "lift":
+            return HoldLifted(name)
+        if verb == "add":
+            return TaskAdded(self.late[name])
+        assert verb == "close", verb
+        return FeedClosed()
+
+    def carry_out(self, order: Order) -> str:
+        if isinstance(order, StartJob):
+            self.record(JobClaimed(order.key))
+            return f"start {order.key.text()}"
+        if isinstance(order, (Record, EndSession)):
+            self.record(order.event)
+            return describe(order.event)
+        if isinstance(order, CancelJob):
+            return f"stop {order.key.text()} {order.reason}"
+        return f"wake {round(order.mono, 2):g}"
+
+
+def describe(event: Event) -> str:
+    """A recorded decision, as the histories spell it."""
+    if isinstance(event, TaskEnded):
+        return " ".join(filter(None, ("end", event.task, event.outcome, event.reason)))
+    if isinstance(event, TaskRetried):
+        return f"retry {event.task} {event.outcome}"
+    if isinstance(event, TimerFired):
+        return f"fire {event.key.text()} {event.timer}"
+    if isinstance(event, HoldLifted):
+        return f"lift {event.resource}"
+    return f"session {event.status} {event.outcome}"  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("name", HISTORIES)
+def test_history(name: str) -> None:
+    history = HISTORIES[name]
+    play = Play(history)
+    for number, line in enumerate(filter(None, map(str.strip, history.lines.splitlines())), 1):
+        happens, _, expected = line.partition("->")
+        orders = play.say(happens)
+        # who only waits need not say so: a `wake` may be left out
+        wanted = [order.strip() for order in expected.split(";") if order.strip()]
+        if not any(order.startswith("wake") for order in wanted):
+            orders = [order for order in orders if not order.startswith("wake")]
+        assert orders == wanted, f"line {number}: {line}"
+    ends = {id_: " ".join(filter(None, (one.outcome, one.reason))) for id_, one in play.state.tasks.items()}
+    assert ends == history.ends
+    assert play.state.ended is not None
+    assert play.state.free == history.resources
+    assert decide(play.state, play.now) == []
+    assert fold(play.state, play.entries) == play.state
+
+
+def fold(state: State, entries: list[Entry]) -> State:
+    """The state that a new supervisor would find."""
+    replayed = begin(state.spec)
+    for entry in entries:
+        apply(replayed, entry)
+    return replayed

@@ -1,0 +1,108 @@
+"""The table of phases is total and says what it should."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import get_args
+
+import pytest
+
+from sessionrun.events import VERDICTS, Verdict
+from sessionrun.model import OUTCOMES, PHASES, Phase
+from sessionrun.transitions import (
+    AS_OUTCOME,
+    AS_PHASE,
+    TRANSITIONS,
+    WHEN_AGAIN_ENDS,
+    Stopping,
+    judge_stopped,
+)
+
+
+def test_the_table_is_total() -> None:
+    assert set(TRANSITIONS) == set(product(PHASES, VERDICTS, (True, False)))
+    assert set(WHEN_AGAIN_ENDS) == set(PHASES)
+
+
+def test_every_target_means_something() -> None:
+    assert set(TRANSITIONS.values()) <= {*PHASES, *OUTCOMES, "again", "keep"}
+    assert set(WHEN_AGAIN_ENDS.values()) <= {*OUTCOMES, "keep"}
+    assert set(AS_PHASE) == set(PHASES)
+    assert set(AS_OUTCOME) == set(OUTCOMES)
+
+
+def reachable(start: Phase) -> set[Phase]:
+    """The phases that can follow `start`; RELEASE follows every outcome."""
+    found: set[Phase] = set()
+    fresh = {start}
+    while fresh:
+        targets = {target for (phase, _, _), target in TRANSITIONS.items() if phase in fresh}
+        named = {AS_PHASE[target] for target in targets if target in PHASES}
+        if targets & set(OUTCOMES):
+            named.add("release")
+        found |= fresh
+        fresh = named - found
+    return found
+
+
+def test_every_phase_is_reached_from_the_first() -> None:
+    assert reachable("prepare") == set(PHASES)
+
+
+def test_nothing_but_its_end_follows_release() -> None:
+    assert reachable("release") == {"release"}
+
+
+def test_only_a_failed_check_with_rounds_left_goes_back() -> None:
+    order = {phase: place for place, phase in enumerate(PHASES)}
+    back = [
+        cell
+        for cell, target in TRANSITIONS.items()
+        if target in PHASES and order[AS_PHASE[target]] <= order[cell[0]]
+    ]
+    assert back == [("check", "failed", True)]
+
+
+def test_only_a_failed_check_looks_at_the_rounds() -> None:
+    differs = [cell[:2] for cell in TRANSITIONS if TRANSITIONS[cell] != TRANSITIONS[cell[0], cell[1], True]]
+    assert differs == [("check", "failed")]
+
+
+@pytest.mark.parametrize("phase", ["setup", "work"])
+@pytest.mark.parametrize("verdict", ["lost", "interrupted"])
+def test_what_may_have_changed_something_never_runs_again(phase: str, verdict: str) -> None:
+    assert {target for cell, target in TRANSITIONS.items() if cell[:2] == (phase, verdict)} == {verdict}
+
+
+def test_a_passed_job_leads_to_success_and_a_success_only_from_there() -> None:
+    assert {cell[1] for cell, target in TRANSITIONS.items() if target == "succeeded"} == {"passed"}
+
+
+STOPPED: dict[tuple[Phase, Stopping, Verdict], Verdict | None] = {
+    # phase, stopping, the job's own verdict -> the verdict that counts (None: its own)
+    ("work", "cancelled", "passed"): "cancelled",
+    ("work", "cancelled", "failed"): "cancelled",
+    ("work", "cancelled", "void"): "cancelled",
+    ("work", "cancelled", "lost"): "cancelled",
+    ("work", "timeout", "passed"): "timed_out",
+    ("work", "timeout", "failed"): "timed_out",
+    ("work", "timeout", "lost"): None,
+    ("check", "timeout", "failed"): "timed_out",
+    ("check", "check_timeout", "passed"): "failed",
+    ("check", "check_timeout", "interrupted"): None,
+    ("land", "cancelled", "passed"): None,
+    ("land", "cancelled", "lost"): None,
+    ("land", "cancelled", "failed"): "cancelled",
+    ("prepare", "cancelled", "passed"): "cancelled",
+}
+
+
+@pytest.mark.parametrize(("phase", "stopping", "verdict"), STOPPED)
+def test_a_stopped_job_ended_for_that_reason(phase: Phase, stopping: Stopping, verdict: Verdict) -> None:
+    assert judge_stopped(phase, stopping, verdict) == STOPPED[phase, stopping, verdict]
+
+
+@pytest.mark.parametrize("stopping", [None, *get_args(Stopping)])
+def test_a_stop_never_turns_into_success(stopping: Stopping | None) -> None:
+    verdicts = {judge_stopped(phase, stopping, verdict) for phase in PHASES for verdict in VERDICTS}
+    assert not verdicts & {"passed", "lost", "interrupted", "void"}

@@ -124,8 +124,8 @@ def run_agent(name: str, server: ModelServer, prompt: str, folder: Path) -> Run:
             pytest.fail(f"{name} did not end within {RUN_S} s: {stderr.read_text()[-500:]}")
     result = agents.read_result(agent.output, stdout, stderr)
     status = code << 8 if code >= 0 else -code
-    key = JobKey("t", 1, 1, "work", 1)
-    finished = judge_exit(key, wait_status=status, errno=None, detail=None, result=result)
+    job = JobKey("t", 1, 1, "work", 1)
+    finished = judge_exit(job, wait_status=status, errno=None, detail=None, result=result)
     lines = stdout.read_bytes().splitlines(keepends=True)
     followed = "".join(agents.render_events(agent.output, line) for line in lines)
     return Run(stdout.read_bytes(), result, finished, followed)
@@ -150,7 +150,7 @@ def test_an_answer(name: str, server: ModelServer, tmp_path: Path) -> None:
 
 def test_a_large_prompt_arrives_unchanged(name: str, server: ModelServer, tmp_path: Path) -> None:
     line = "Umlauts äöü, 'quotes', \"quotes\", $HOME, `x`, \\n, {braces}, %s, tabs\tand more\n"
-    prompt = "-x looks like an option\n" + line * 3500 + "answer[[seen]]"
+    prompt = "-x looks like an option\n" + line * 4000 + "answer[[seen]]"
     run = run_agent(name, server, prompt, tmp_path)
     assert run.finished.verdict == "passed", run.finished.reason
     assert len(prompt.encode()) > 300_000

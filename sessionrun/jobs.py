@@ -61,7 +61,6 @@ class JobMaker:
         prompt = self._prompt(task, agent, feedback)
         _write_private(prompt_path, prompt)
         stream = agents.has_stream(agent)
-        env = {name: value for name, value in agent.env.items() if name not in os.environ}
         return Job(
             key=key,
             argv=agents.build_argv(
@@ -71,7 +70,7 @@ class JobMaker:
             stdin=str(prompt_path) if agent.stdin == "prompt" else None,
             stdout=str(self._session.raw_path(task.id) if stream else self._session.output_path(task.id)),
             stderr=str(self._session.error_path(task.id)),
-            env={**env, **self._env(task, key), **({"SESSIONRUN_FEEDBACK": str(feedback)} if feedback else {})},
+            env={**agent.env, **self._env(task, key), **({"SESSIONRUN_FEEDBACK": str(feedback)} if feedback else {})},
             stop_grace_s=agent.stop_grace_s,
         )
 

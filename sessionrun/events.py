@@ -58,6 +58,24 @@ def _add(a: _Number | None, b: _Number | None) -> _Number | None:
 
 
 @dataclass(frozen=True, slots=True)
+class Place:
+    """A task's workspace in git, as far as PREPARE and RELEASE tell; None = there is no such thing.
+
+    `worktree` is its path while it exists; `commit` holds the work, on `branch` or, where that could not be,
+    on `rescue`; `diff_stat` counts files, insertions and deletions against `base_commit`; `kept` is why the
+    worktree was not removed.
+    """
+
+    branch: str | None = None
+    worktree: str | None = None
+    base_commit: str | None = None
+    commit: str | None = None
+    diff_stat: Mapping[str, int] | None = None
+    rescue: str | None = None
+    kept: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class SupervisorStarted:
     """A supervisor took over; its identity.  `started` is the kernel's start time of `pid`."""
 
@@ -119,6 +137,7 @@ class JobFinished:
     conversation: str | None = None
     model: str | None = None
     usage: Usage | None = None
+    place: Place | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,6 +342,8 @@ def from_record(record: Mapping[str, Any]) -> Entry:
         values["key"] = parse_job_key(values["key"])
     if "usage" in values:
         values["usage"] = Usage(**values["usage"])
+    if "place" in values:
+        values["place"] = Place(**values["place"])
     if cls is TaskAdded:
         values["task"] = task_from_record(values["task"])
     if cls is RequestReceived and "tasks" in values:

@@ -127,6 +127,8 @@ def _on_job_finished(state: State, entry: Entry, event: JobFinished) -> None:
         task.conversation = event.conversation or task.conversation
         task.model = event.model or task.model
         task.usage = task.usage.plus(event.usage) if task.usage and event.usage else event.usage or task.usage
+    if event.place is not None:
+        task.place = event.place
     if event.key.phase == "check":
         task.check_passed = event.verdict == "passed" and job.stopping is None
     _job_over(state, task, job, event.verdict, event.reason_class, event.reason)

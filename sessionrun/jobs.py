@@ -12,13 +12,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+import orjson
+
 from sessionrun import agents
 from sessionrun.errors import InputError
-from sessionrun.events import JobFinished
+from sessionrun.events import JobFinished, Place
 from sessionrun.executors import Exit
-from sessionrun.model import AgentSpec, Job, JobKey, SessionSpec, TaskSpec
-from sessionrun.outcome import judge_exit
+from sessionrun.model import AgentSpec, Job, JobKey, SessionSpec, TaskSpec, title_of
+from sessionrun.outcome import format_reason, judge_exit
+from sessionrun.state import TaskState
 from sessionrun.store import SessionDir, replace_file
+from sessionrun.workspaces import REQUEST, Request, command_line, load_answer, load_request
 
 SHELL: Final = "/bin/sh"
 FEEDBACK_BYTES: Final = 16 * 1024
@@ -34,13 +38,17 @@ class JobMaker:
         self._session = session
         self._spec = spec
 
-    def build(self, task: TaskSpec, key: JobKey) -> Job:
+    def build(self, state: TaskState, key: JobKey) -> Job:
         """The process for a key; writes its prompt and makes its folder.
 
         Raises:
             OSError: the session directory cannot be written.
         """
-        return self._build_work(task, key) if key.phase == "work" else self._build_shell(task, key)
+        if key.phase == "work":
+            return self._build_work(state.spec, key, state.place)
+        if key.phase in ("prepare", "release"):
+            return self._build_workspace(state, key)
+        return self._build_shell(state.spec, key, state.place)
 
     def judge(self, task: TaskSpec, ended: Exit) -> JobFinished:
         """The verdict on an ended job; renders a structured stream into the task's answer file."""
@@ -49,16 +57,18 @@ class JobMaker:
         verdict = judge_exit(
             key, wait_status=ended.wait_status, errno=ended.errno, detail=ended.detail, result=result
         )
-        if key.phase in _PHASE_CLASSES and verdict.verdict == "failed":
+        if key.phase in ("prepare", "release"):
+            verdict = self._judge_workspace(verdict)
+        elif key.phase in _PHASE_CLASSES and verdict.verdict == "failed":
             verdict = _name_phase(verdict, _PHASE_CLASSES[key.phase])
         return replace(verdict, ledger=ended.ledger, cpu_s=ended.cpu_s)
 
-    def _build_work(self, task: TaskSpec, key: JobKey) -> Job:
+    def _build_work(self, task: TaskSpec, key: JobKey, place: Place | None) -> Job:
         agent = self._spec.agents[task.agent]
         self._put_away_older_outputs(task, key)
         prompt_path = self._prompt_path(key)
         feedback = self._feedback_path(key)
-        prompt = self._prompt(task, agent, feedback)
+        prompt = self._prompt(task, agent, feedback, place)
         _write_private(prompt_path, prompt)
         stream = agents.has_stream(agent)
         return Job(
@@ -66,37 +76,93 @@ class JobMaker:
             argv=agents.build_argv(
                 agent, model=task.model, approve=self._spec.approve, prompt_file=str(prompt_path)
             ),
-            cwd=self._cwd(task),
+            cwd=self._cwd(task, place),
             stdin=str(prompt_path) if agent.stdin == "prompt" else None,
             stdout=str(self._session.raw_path(task.id) if stream else self._session.output_path(task.id)),
             stderr=str(self._session.error_path(task.id)),
-            env={**agent.env, **self._env(task, key), **({"SESSIONRUN_FEEDBACK": str(feedback)} if feedback else {})},
+            env={
+                **agent.env,
+                **self._env(task, key, place),
+                **({"SESSIONRUN_FEEDBACK": str(feedback)} if feedback else {}),
+            },
             stop_grace_s=agent.stop_grace_s,
         )
 
-    def _build_shell(self, task: TaskSpec, key: JobKey) -> Job:
+    def _build_shell(self, task: TaskSpec, key: JobKey, place: Place | None) -> Job:
         commands = task.setup if key.phase == "setup" else task.check.commands if task.check else ()
         folder = self._session.job_path(key)
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         return Job(
             key=key,
             argv=(SHELL, "-ec", "\n".join(commands)),
-            cwd=self._cwd(task),
+            cwd=self._cwd(task, place),
             stdout=str(folder / "stdout"),
             stderr=str(folder / "stderr"),
-            env=self._env(task, key),
+            env=self._env(task, key, place),
         )
 
-    def _cwd(self, task: TaskSpec) -> str:
-        return os.path.join(self._spec.cwd, task.cwd) if task.cwd else self._spec.cwd
+    def _build_workspace(self, state: TaskState, key: JobKey) -> Job:
+        """PREPARE or RELEASE: our own code in a process of its own."""
+        assert self._spec.repository is not None
+        folder = self._session.job_path(key)
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        request = Request(
+            repository=self._spec.repository,
+            session_id=self._spec.session_id,
+            task=key.task,
+            title=title_of(state.spec),
+            links=state.spec.links,
+            place=state.place if key.phase == "release" else None,
+            keep=self._spec.repository.keep,
+            succeeded=state.decided == "succeeded",
+            patch=str(self._session.patch_path(key)) if key.phase == "release" else None,
+        )
+        replace_file(folder / REQUEST, orjson.dumps(request), durable=False)
+        return Job(
+            key=key,
+            argv=command_line(key.phase, folder),
+            cwd=self._spec.repository.top,
+            stdout=str(folder / "stdout"),
+            stderr=str(folder / "stderr"),
+        )
 
-    def _env(self, task: TaskSpec, key: JobKey) -> Mapping[str, str]:
+    def _judge_workspace(self, verdict: JobFinished) -> JobFinished:
+        """What PREPARE made, or what RELEASE did with it; a RELEASE that failed leaves the worktree."""
+        folder = self._session.job_path(verdict.key)
+        if verdict.verdict == "passed":
+            return replace(verdict, place=load_answer(folder))
+        said = _tail(folder / "stderr").decode("utf-8", "replace").strip().split("\n")[-1]
+        why = format_reason("workspace_failed", said or (verdict.reason or ""))
+        place = load_request(folder).place
+        place = replace(place, kept=why) if place is not None else None
+        return replace(verdict, reason_class="workspace_failed", reason=why, place=place)
+
+    def _cwd(self, task: TaskSpec, place: Place | None) -> str:
+        """The task's directory; inside its worktree the same one that was meant in the user's checkout."""
+        cwd = os.path.join(self._spec.cwd, task.cwd) if task.cwd else self._spec.cwd
+        if place is None or place.worktree is None or self._spec.repository is None:
+            return cwd
+        inside = os.path.relpath(os.path.realpath(cwd), os.path.realpath(self._spec.repository.top))
+        return cwd if inside.startswith("..") else os.path.normpath(os.path.join(place.worktree, inside))
+
+    def _env(self, task: TaskSpec, key: JobKey, place: Place | None) -> Mapping[str, str]:
         return {
             **task.env,
+            **self._place_env(place),
             "SESSIONRUN_SESSION": self._spec.session_id,
             "SESSIONRUN_TASK": task.id,
             "SESSIONRUN_ATTEMPT": str(key.attempt),
             "SESSIONRUN_ROUND": str(key.round),
+        }
+
+    def _place_env(self, place: Place | None) -> Mapping[str, str]:
+        if place is None or self._spec.repository is None:
+            return {}
+        return {
+            "SESSIONRUN_BRANCH": place.branch or "",
+            "SESSIONRUN_WORKTREE": place.worktree or "",
+            "SESSIONRUN_BASE_COMMIT": place.base_commit or "",
+            "SESSIONRUN_REPOSITORY": self._spec.repository.top,
         }
 
     def _prompt_path(self, key: JobKey) -> Path:
@@ -114,12 +180,14 @@ class JobMaker:
         starts = (self._session.job_path(check._replace(start=start)) for start in (3, 2, 1))
         return next((folder / "stdout" for folder in starts if folder.is_dir()), None)
 
-    def _prompt(self, task: TaskSpec, agent: AgentSpec, feedback: Path | None) -> bytes:
+    def _prompt(self, task: TaskSpec, agent: AgentSpec, feedback: Path | None, place: Place | None) -> bytes:
         text = "\n\n".join(task.prompts)
         if agent.prompt_kind == "script":
             return text.encode()
         if self._spec.envelope:
-            text = f"Transaction ID: {task.id}\n\n{text}\n\nBegin your answer with this marker: [ID: {task.id}]"
+            branch = f"Working branch: {place.branch}\nCommit your work to it.\n" if place else ""
+            marker = f"Begin your answer with this marker: [ID: {task.id}]"
+            text = f"Transaction ID: {task.id}\n{branch}\n{text}\n\n{marker}"
         if feedback is None:
             return text.encode()
         head = f"{text}\n\nYour last attempt did not pass its check. The end of the check's output:\n\n"
@@ -176,8 +244,8 @@ def check_supported(spec: SessionSpec) -> None:
 
 
 def _unsupported(task: TaskSpec) -> Iterator[tuple[str, bool]]:
-    yield f'workspace "{task.workspace.kind}"', task.workspace.kind != "none"
-    yield "links", bool(task.links)
+    yield f'workspace "{task.workspace.kind}"', task.workspace.kind not in ("none", "worktree")
+    yield 'links without workspace "worktree"', bool(task.links) and task.workspace.kind != "worktree"
     yield "land", task.land is not None
     yield "idle_timeout", task.idle_timeout_s is not None
 

@@ -32,6 +32,7 @@ OUTCOMES: Final[tuple[Outcome, ...]] = (
 
 OutputFormat = Literal["text", "claude", "codex", "qwen", "gemini", "opencode", "aider"]
 WorkspaceKind = Literal["none", "worktree", "slot", "mirror"]
+KeepPolicy = Literal["always", "on-failure", "never"]
 
 SLOT: Final = "slot"
 """The resource that `max_parallel` limits."""
@@ -95,6 +96,22 @@ class Workspace:
     """Where a task's processes run: the caller's directory, or a place of its own."""
 
     kind: WorkspaceKind = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Repository:
+    """The git repository that worktrees are made from; all paths absolute.
+
+    `top` is the user's checkout, `common_dir` what its worktrees share; branches are called after
+    `base_branch` and begin at `base_commit`; `worktree_dir` holds the worktrees.
+    """
+
+    top: str
+    common_dir: str
+    base_branch: str
+    base_commit: str
+    worktree_dir: str
+    keep: KeepPolicy = "never"
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +182,7 @@ class SessionSpec:
     open_feed: bool = False
     approve: bool = True
     envelope: bool = False
-    base_branch: str | None = None
+    repository: Repository | None = None
     schema_version: int = SCHEMA_VERSION
 
 
@@ -307,6 +324,8 @@ def spec_from_record(record: Mapping[str, Any]) -> SessionSpec:
     values = dict(record)
     values["agents"] = {name: agent_from_record(agent) for name, agent in record["agents"].items()}
     values["tasks"] = tuple(task_from_record(task) for task in record["tasks"])
+    if values.get("repository"):
+        values["repository"] = _from_record(Repository, values["repository"])
     values["limits"] = _from_record(Limits, record.get("limits", {}))
     return _from_record(SessionSpec, values)
 
@@ -325,7 +344,7 @@ _Record = TypeVar("_Record")
 
 _NAMES: Final[dict[type[Any], frozenset[str]]] = {
     cls: frozenset(f.name for f in fields(cls))
-    for cls in (AgentSpec, Workspace, Check, Land, Limits, TaskSpec, SessionSpec)
+    for cls in (AgentSpec, Workspace, Repository, Check, Land, Limits, TaskSpec, SessionSpec)
 }
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from sessionrun.events import HoldPlaced, SessionEnded, Usage
+from sessionrun.events import HoldPlaced, Place, SessionEnded, Usage
 from sessionrun.model import SLOT, JobKey, Outcome, Phase, SessionSpec, TaskSpec, is_task_span
 from sessionrun.ready import ReadyQueue
 from sessionrun.transitions import Stopping
@@ -68,6 +68,7 @@ class TaskState:
     model: str | None = None
     usage: Usage | None = None
     check_passed: bool | None = None
+    place: Place | None = None
 
     @property
     def active(self) -> bool:

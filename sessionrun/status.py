@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from datetime import datetime, timezone
 from typing import Any, Final
 
-from sessionrun.events import Usage
+from sessionrun.events import Place, Usage
 from sessionrun.model import SCHEMA_VERSION, SLOT, Phase, title_of
 from sessionrun.state import State, TaskState, job_tokens, task_tokens
 
@@ -65,7 +65,7 @@ def project(state: State) -> dict[str, Any]:
         "total": len(tasks),
         **_count(tasks),
         "max_parallel": spec.resources.get(SLOT),
-        "base_branch": spec.base_branch,
+        "base_branch": spec.repository and spec.repository.base_branch,
         "seq": state.seq,
         "epoch": state.epoch,
         "tasks": tasks,
@@ -135,6 +135,7 @@ def _count(tasks: list[dict[str, Any]]) -> dict[str, int]:
 
 def _project_task(state: State, task: TaskState) -> dict[str, Any]:
     spec, agent = task.spec, state.spec.agents.get(task.spec.agent)
+    place = task.place or Place()
     status = "completed" if task.outcome else "running" if task.active else "pending"
     return {
         "num": task.num,
@@ -157,11 +158,13 @@ def _project_task(state: State, task: TaskState) -> dict[str, Any]:
         "ended_at": format_time(task.ended_at),
         "duration_s": None if task.duration_s is None else round(task.duration_s, 3),
         "pid": task.job.pid if task.job else None,
-        "branch": None,
-        "worktree": None,
-        "base_commit": None,
-        "commit": None,
-        "diff_stat": None,
+        "branch": place.branch,
+        "rescue_branch": place.rescue,
+        "worktree": place.worktree,
+        "worktree_kept": place.kept,
+        "base_commit": place.base_commit,
+        "commit": place.commit,
+        "diff_stat": place.diff_stat,
         "output": f"task-{spec.id}.txt",
         "stderr": f"task-{spec.id}.err",
         "raw": f"task-{spec.id}.raw" if agent and agent.output not in ("text", "aider") else None,

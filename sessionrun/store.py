@@ -95,6 +95,10 @@ class SessionDir:
         start = "" if key.start == 1 else f"-s{key.start}"
         return self.path / "jobs" / key.task / f"a{key.attempt}-r{key.round}-{key.phase}{start}"
 
+    def patch_path(self, key: JobKey) -> Path:
+        """What an attempt changed, against the base commit."""
+        return self.path / "jobs" / key.task / f"a{key.attempt}-diff.patch"
+
     def create(self, spec: SessionSpec) -> None:
         """Make the directory with its spec, durably; nothing runs yet.
 

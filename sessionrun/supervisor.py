@@ -43,7 +43,7 @@ from sessionrun.fold import apply
 from sessionrun.journal import AppendLog
 from sessionrun.model import SLOT, Job, JobKey, TaskSpec
 from sessionrun.scheduler import decide
-from sessionrun.state import State
+from sessionrun.state import State, TaskState
 from sessionrun.status import project, project_summary
 from sessionrun.store import SessionDir
 
@@ -57,7 +57,7 @@ RETRY_DISK_S: Final = 1.0
 class Jobs(Protocol):
     """Builds and judges jobs; see `jobs.JobMaker`."""
 
-    def build(self, task: TaskSpec, key: JobKey) -> Job:
+    def build(self, task: TaskState, key: JobKey) -> Job:
         """The process for a key."""
 
     def judge(self, task: TaskSpec, ended: Exit) -> JobFinished:
@@ -201,7 +201,7 @@ class Supervisor:
         jobs: list[Job] = []
         for number, key in enumerate(keys):
             try:
-                jobs.append(self._jobs.build(self._state.tasks[key.task].spec, key))
+                jobs.append(self._jobs.build(self._state.tasks[key.task], key))
             except OSError as error:
                 self._hold(keys[number:], f"cannot write the files of {key.task}: {error.strerror}")
                 break

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 from sessionrun.dialects.plan import Options
+from sessionrun.model import Workspace
 
 T = TypeVar("T")
 Level = tuple[str | None, str | None]
@@ -46,6 +47,8 @@ def list_levels(options: Options, defaults: Mapping[str, Any], top: Mapping[str,
 def settle_defaults(options: Options, defaults: Mapping[str, Any], levels: Sequence[Level]) -> dict[str, Any]:
     """The fields of a task that says nothing but its prompt."""
     values = dict(defaults)
+    if options.workspace is not None:
+        values["workspace"] = Workspace(options.workspace)
     values["agent"], values["model"] = settle_agent(levels)
     values["timeout_s"] = first(options.timeout_s, values.get("timeout_s"), options.fallback.timeout_s)
     for name in NO_LIMIT:

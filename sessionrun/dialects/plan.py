@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from sessionrun.model import Limits, TaskSpec
+from sessionrun.model import Limits, TaskSpec, WorkspaceKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +54,7 @@ class Options:
     labels: Mapping[str, str] = field(default_factory=dict)
     approve: bool = True
     envelope: bool = False
+    workspace: WorkspaceKind | None = None
     fallback: Fallback = Fallback()
 
 

@@ -1,0 +1,132 @@
+"""Runs git and tells what it said.  No policy: what to run, and what a failure means, others decide.
+
+Our git is on its own: no hooks, no prompts, no pager, no signing, the C locale, its own identity, and none of
+the ``GIT_*`` variables by which a caller's git would redirect it (a hook's environment names another index).
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from sessionrun.errors import SessionrunError
+
+MINIMUM: Final = (2, 31)
+"""Oldest git whose worktree and plumbing commands do what is needed here."""
+
+_SETTINGS: Final = (
+    "core.hooksPath=/dev/null",
+    "core.fsmonitor=false",
+    "commit.gpgSign=false",
+    "gc.auto=0",
+    "maintenance.auto=false",
+    "advice.detachedHead=false",
+)
+_IDENTITY: Final = {
+    "GIT_AUTHOR_NAME": "sessionrun",
+    "GIT_AUTHOR_EMAIL": "sessionrun@localhost",
+    "GIT_COMMITTER_NAME": "sessionrun",
+    "GIT_COMMITTER_EMAIL": "sessionrun@localhost",
+}
+_QUIET: Final = {"LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0", "GIT_PAGER": "cat"}
+_KEPT: Final = frozenset(("GIT_SSL_CAINFO", "GIT_SSL_CAPATH", "GIT_EXEC_PATH", "GIT_CONFIG_NOSYSTEM"))
+"""`GIT_*` variables that say where things are installed, not which repository is meant."""
+
+
+class GitError(SessionrunError):
+    """A git command failed; the message has its last words."""
+
+    def __init__(self, argv: Sequence[str], code: int, stderr: str) -> None:
+        said = [line for line in stderr.splitlines() if line.strip()]
+        super().__init__(f"git {argv[0]}: {said[-1] if said else f'exit code {code}'}")
+        self.stderr = stderr
+        self.code = code
+
+
+@dataclass(frozen=True, slots=True)
+class Git:
+    """Git in one directory; `index` names another index file than the worktree's own."""
+
+    directory: Path
+    index: Path | None = None
+
+    def __call__(self, *argv: str, stdin: bytes | None = None, codes: Sequence[int] = (0,)) -> bytes:
+        """Run git and return its standard output.
+
+        Raises:
+            GitError: its exit code is none of `codes`.
+        """
+        done = self.attempt(*argv, stdin=stdin)
+        if done.returncode not in codes:
+            raise GitError(argv, done.returncode, done.stderr.decode("utf-8", "replace"))
+        return done.stdout
+
+    def line(self, *argv: str) -> str:
+        """The one line that git prints; paths come back as the file system spells them."""
+        return os.fsdecode(self(*argv).rstrip(b"\n"))
+
+    def to_file(self, fd: int, *argv: str) -> None:
+        """Run git with its standard output into a file, of any size.
+
+        Raises:
+            GitError: it failed.
+        """
+        done = self._run(argv, stdin=None, stdout=fd)
+        if done.returncode != 0:
+            raise GitError(argv, done.returncode, done.stderr.decode("utf-8", "replace"))
+
+    def attempt(self, *argv: str, stdin: bytes | None = None) -> subprocess.CompletedProcess[bytes]:
+        """Run git, whatever its exit code.
+
+        Raises:
+            GitError: there is no git, or the directory is gone.
+        """
+        return self._run(argv, stdin=stdin, stdout=subprocess.PIPE)
+
+    def names(self, *argv: str) -> list[str]:
+        """The NUL-separated names that git prints (with ``-z``)."""
+        return [os.fsdecode(name) for name in self(*argv).split(b"\0") if name]
+
+    def commit_of(self, name: str) -> str | None:
+        """The commit that a name stands for, or None."""
+        done = self.attempt("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
+        return done.stdout.decode().strip() if done.returncode == 0 else None
+
+    def _run(self, argv: Sequence[str], *, stdin: bytes | None, stdout: int) -> subprocess.CompletedProcess[bytes]:
+        settings = [word for setting in _SETTINGS for word in ("-c", setting)]
+        environ = git_environ(os.environ)
+        if self.index is not None:
+            environ["GIT_INDEX_FILE"] = str(self.index)
+        source: dict[str, Any] = {"stdin": subprocess.DEVNULL} if stdin is None else {"input": stdin}
+        try:
+            return subprocess.run(
+                ["git", *settings, *argv],
+                cwd=self.directory,
+                env=environ,
+                stdout=stdout,
+                stderr=subprocess.PIPE,
+                check=False,
+                **source,
+            )
+        except OSError as error:
+            raise GitError(argv, 127, f"cannot run git in {self.directory}: {error.strerror}") from error
+
+
+def git_environ(environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment of our own git commands."""
+    kept = {name: value for name, value in environ.items() if not name.startswith("GIT_") or name in _KEPT}
+    return {**kept, **_QUIET, **_IDENTITY}
+
+
+def version(directory: Path) -> tuple[int, ...]:
+    """Git's version.
+
+    Raises:
+        GitError: there is no git.
+    """
+    words = Git(directory).line("version").split()
+    return tuple(int(part) for part in words[2].split(".")[:2] if part.isdigit())

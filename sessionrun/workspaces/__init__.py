@@ -1,0 +1,102 @@
+"""Workspaces: where a task's processes run, and how its work gets out of there.
+
+PREPARE and RELEASE are processes of their own (``python -c COMMAND ...``), so that they run where the executor
+runs jobs and a slow disk never holds up the supervisor.  They read ``request.json`` in their job's folder and
+leave ``answer.json`` there.  Both are idempotent: what is found done is not done again.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+
+from sessionrun.errors import SessionrunError
+from sessionrun.events import Place
+from sessionrun.model import KeepPolicy, Repository
+from sessionrun.store import replace_file
+
+COMMAND: Final = "import sys; sys.path[0] = sys.argv.pop(1); from sessionrun.workspaces import main; main()"
+"""Given to ``python -c`` with the directory that holds this package, `prepare` or `release`, and a folder."""
+
+REQUEST: Final = "request.json"
+ANSWER: Final = "answer.json"
+CLAIM: Final = "claim.json"
+"""Written before a branch or a worktree is made, so that `clean` can find what a crash left behind."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a PREPARE or RELEASE job is to do; `patch` is where the diff goes, `place` what PREPARE made."""
+
+    repository: Repository
+    session_id: str
+    task: str
+    title: str
+    links: tuple[str, ...] = ()
+    place: Place | None = None
+    keep: KeepPolicy = "never"
+    succeeded: bool = False
+    patch: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The branch and the worktree that a PREPARE job is about to make."""
+
+    branch: str
+    worktree: str
+    base_commit: str
+    links: list[str] = field(default_factory=list)
+
+
+def main() -> None:
+    """Do what ``argv[1]`` says with the request in the folder ``argv[2]``; a failure is one line and exit 1."""
+    from sessionrun.workspaces import release, worktree
+
+    folder = Path(sys.argv[2])
+    actions = {"prepare": worktree.prepare, "release": release.release}
+    try:
+        place = actions[sys.argv[1]](load_request(folder), folder)
+        replace_file(folder / ANSWER, orjson.dumps(place), durable=True)
+    except (SessionrunError, OSError) as error:
+        print(error, file=sys.stderr)
+        sys.exit(1)
+
+
+def load_request(folder: Path) -> Request:
+    """Read a request."""
+    record = orjson.loads((folder / REQUEST).read_bytes())
+    record["repository"] = Repository(**record["repository"])
+    record["links"] = tuple(record["links"])
+    record["place"] = Place(**record["place"]) if record["place"] else None
+    return Request(**record)
+
+
+def load_answer(folder: Path) -> Place | None:
+    """What a finished job answered; None when it did not."""
+    record = _load(folder / ANSWER)
+    return None if record is None else Place(**record)
+
+
+def load_claim(folder: Path) -> Claim | None:
+    """What a PREPARE job was about to make; None when it did not come so far."""
+    record = _load(folder / CLAIM)
+    return None if record is None else Claim(**record)
+
+
+def command_line(action: str, folder: Path) -> tuple[str, ...]:
+    """The argument list of a workspace job."""
+    package_root = str(Path(__file__).resolve().parent.parent.parent)
+    return (sys.executable, "-c", COMMAND, package_root, action, os.fspath(folder))
+
+
+def _load(path: Path) -> dict[str, Any] | None:
+    try:
+        return dict(orjson.loads(path.read_bytes()))
+    except FileNotFoundError:
+        return None

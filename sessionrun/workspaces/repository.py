@@ -1,0 +1,96 @@
+"""The repository a session works on: found and checked once, when the session is launched."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from sessionrun.errors import InputError
+from sessionrun.git import MINIMUM, Git, GitError, version
+from sessionrun.model import KeepPolicy, Repository
+
+
+def find_repository(
+    cwd: Path, *, base: str | None, worktree_dir: Path | None, keep: KeepPolicy
+) -> tuple[Repository, str | None]:
+    """The repository around `cwd`, and a remark for people if there is one.
+
+    Args:
+        cwd: where the command was started.
+        base: branch, tag or commit to begin at; None = what is checked out.
+        worktree_dir: where worktrees go; None = beside the repository.
+        keep: which worktrees stay after their task.
+
+    Raises:
+        InputError: there is none, or no worktree can be made from it.
+    """
+    git = Git(cwd)
+    _check_version(cwd)
+    top, common = _locate(git)
+    commit = git.commit_of(base or "HEAD")
+    if commit is None:
+        problem = (
+            f"--base {base}: no such commit" if base else "its branch has no commit yet: commit something first"
+        )
+        raise InputError(f"{top}: {problem}")
+    folder, remark = _choose_folder(top, common, worktree_dir)
+    name = _name_base(git, base) or commit[:12]
+    return Repository(str(top), str(common), name, commit, str(folder), keep), remark
+
+
+def _check_version(cwd: Path) -> None:
+    try:
+        found = version(cwd)
+    except GitError as error:
+        raise InputError(f"worktrees need git: {error}") from error
+    if found < MINIMUM:
+        wanted, here = (".".join(map(str, numbers)) for numbers in (MINIMUM, found))
+        raise InputError(f"worktrees need git {wanted} or newer; this is {here}")
+
+
+def _locate(git: Git) -> tuple[Path, Path]:
+    """Top of the checkout and common git directory, absolute."""
+    words = ("--path-format=absolute", "--is-bare-repository", "--git-common-dir")
+    said = git.attempt("rev-parse", *words)
+    if said.returncode != 0:
+        reason = said.stderr.decode("utf-8", "replace")
+        if "dubious ownership" in reason:
+            hint = f"git config --global --add safe.directory {git.directory}"
+            raise InputError(
+                f"{git.directory} belongs to another user, so git refuses it; if you trust it: {hint}"
+            )
+        raise InputError(f"{git.directory} is in no git repository; worktrees need one (git init)")
+    bare, common = said.stdout.decode("utf-8", "surrogateescape").splitlines()[:2]
+    top = git.attempt("rev-parse", "--path-format=absolute", "--show-toplevel")
+    if bare == "true" or top.returncode != 0:
+        raise InputError(f"{git.directory} is a bare repository or inside .git; start in a checkout of it")
+    return Path(os.fsdecode(top.stdout.rstrip(b"\n"))), Path(common)
+
+
+def _name_base(git: Git, base: str | None) -> str | None:
+    """What task branches are called after: the branch or tag; None when there is only a commit."""
+    full = git.attempt("rev-parse", "--symbolic-full-name", "--end-of-options", base or "HEAD").stdout
+    name = full.decode("utf-8", "surrogateescape").strip().split("\n")[-1]
+    for prefix in ("refs/heads/", "refs/tags/"):
+        if name.startswith(prefix):
+            return name.removeprefix(prefix)
+    if name.startswith("refs/remotes/"):
+        return name.removeprefix("refs/remotes/").partition("/")[2] or None
+    return None
+
+
+def _choose_folder(top: Path, common: Path, wanted: Path | None) -> tuple[Path, str | None]:
+    """Outside the repository: beside it if that can be written, else in the user's cache."""
+    if wanted is not None:
+        folder = wanted.absolute()
+        if folder.resolve().is_relative_to(top.resolve()):
+            raise InputError(f"--worktree-dir {wanted} lies inside the repository; choose a place outside")
+        return folder, None
+    home = common.parent if common.name == ".git" else top
+    beside = home.parent / f"{home.name}-worktrees"
+    if os.access(beside if beside.exists() else home.parent, os.W_OK):
+        return beside, None
+    from platformdirs import user_cache_path
+
+    folder = user_cache_path("sessionrun") / "worktrees" / home.name
+    return folder, f"worktrees go to {folder}: {home.parent} cannot be written"

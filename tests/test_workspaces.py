@@ -1,0 +1,384 @@
+"""PREPARE and RELEASE on real repositories: every byte of work that is not ignored survives them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from sessionrun.errors import InputError, SessionrunError
+from sessionrun.events import Place
+from sessionrun.git import Git
+from sessionrun.model import KeepPolicy, Repository
+from sessionrun.workspaces import Request
+from sessionrun.workspaces.release import release
+from sessionrun.workspaces.repository import find_repository
+from sessionrun.workspaces.worktree import prepare
+
+Work = Callable[[Path], object]
+
+
+class Project:
+    """A repository with a few files, and what is done to a worktree of it."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.top = root / "repo"
+        self.top.mkdir()
+        self.run("init", "-q", "-b", "main")
+        self.run("config", "user.name", "Ann")
+        self.run("config", "user.email", "ann@example.org")
+        for name, text in {"a.txt": "a\n", "sub/b.txt": "b\n", ".gitignore": "*.log\nnode_modules\n"}.items():
+            (self.top / name).parent.mkdir(exist_ok=True)
+            (self.top / name).write_text(text)
+        self.run("add", "-A")
+        self.run("commit", "-q", "-m", "first")
+        self._jobs = 0
+
+    def run(self, *argv: str, cwd: Path | None = None) -> str:
+        done = subprocess.run(["git", *argv], cwd=cwd or self.top, capture_output=True, text=True, check=True)
+        return done.stdout.strip()
+
+    def repository(self, keep: KeepPolicy = "never") -> Repository:
+        return find_repository(self.top, base=None, worktree_dir=None, keep=keep)[0]
+
+    def folder(self) -> Path:
+        self._jobs += 1
+        folder = self.root / f"job-{self._jobs}"
+        folder.mkdir()
+        return folder
+
+    def prepare(self, task: str = "t", **changes: object) -> tuple[Request, Place]:
+        request = Request(self.repository(), "s1", task, "do it", patch=str(self.root / "p" / f"{task}.patch"))
+        request = replace(request, **changes)  # type: ignore[arg-type]
+        return request, prepare(request, self.folder())
+
+    def cycle(self, work: Work, task: str = "t", **changes: object) -> tuple[Place, Path]:
+        """PREPARE, some work in the worktree, RELEASE; the place after it and where the worktree was."""
+        request, place = self.prepare(task, **changes)
+        assert place.worktree is not None
+        path = Path(place.worktree)
+        work(path)
+        return release(replace(request, place=place), self.folder()), path
+
+    def show(self, commit: str, name: str) -> bytes:
+        return Git(self.top)("cat-file", "blob", f"{commit}:{name}")
+
+    def files(self, commit: str) -> set[str]:
+        return set(Git(self.top).names("ls-tree", "-r", "-z", "--name-only", commit))
+
+
+@pytest.fixture
+def project(own_place: Path) -> Project:
+    return Project(own_place)
+
+
+def test_uncommitted_work_is_parked_on_the_task_branch(project: Project) -> None:
+    def work(path: Path) -> None:
+        (path / "a.txt").write_text("changed\n")
+        (path / "new dir").mkdir()
+        (path / "new dir" / "ünï.bin").write_bytes(bytes(range(256)))
+        (path / "sub/b.txt").unlink()
+        (path / "x.log").write_text("ignored")
+
+    place, path = project.cycle(work)
+    assert not path.exists() and place.worktree is None and place.kept is None
+    assert place.branch == "main-task-t" and place.commit is not None
+    assert project.run("rev-parse", "main-task-t") == place.commit
+    assert project.files(place.commit) == {"a.txt", ".gitignore", "new dir/ünï.bin"}
+    assert project.show(place.commit, "new dir/ünï.bin") == bytes(range(256))
+    assert place.diff_stat == {"files": 3, "insertions": 1, "deletions": 2}
+    assert project.run("status", "--porcelain") == "" and project.run("rev-parse", "HEAD") == place.base_commit
+
+
+def test_committed_and_uncommitted_work_together(project: Project) -> None:
+    def work(path: Path) -> None:
+        (path / "one").write_text("1")
+        project.run("add", "one", cwd=path)
+        project.run("commit", "-q", "-m", "mine", cwd=path)
+        (path / "two").write_text("2")
+
+    place, path = project.cycle(work)
+    assert not path.exists() and place.commit is not None
+    assert {"one", "two"} <= project.files(place.commit)
+    assert project.run("log", "--format=%s", "-2", place.commit).splitlines()[1] == "mine"
+
+
+def test_the_patch_applies_to_the_base(project: Project) -> None:
+    def work(path: Path) -> None:
+        (path / "bin").write_bytes(os.urandom(5000))
+        (path / "a.txt").rename(path / "c.txt")
+        os.chmod(path / "sub/b.txt", 0o755)
+
+    place, _ = project.cycle(work)
+    clone = project.root / "clone"
+    project.run("clone", "-q", str(project.top), str(clone))
+    project.run("apply", "--index", str(project.root / "p" / "t.patch"), cwd=clone)
+    assert project.run("write-tree", cwd=clone) == project.run("rev-parse", f"{place.commit}^{{tree}}")
+
+
+def test_nothing_done_leaves_an_empty_branch_and_no_worktree(project: Project) -> None:
+    place, path = project.cycle(lambda path: None)
+    assert not path.exists() and place.commit == place.base_commit
+    assert place.diff_stat == {"files": 0, "insertions": 0, "deletions": 0}
+
+
+def _nested(path: Path) -> None:
+    subprocess.run(["git", "init", "-q", "inner"], cwd=path, check=True)
+    (path / "inner" / "f").write_text("inner work")
+
+
+def _unfinished_merge(path: Path) -> None:
+    run = ["git", "-c", "user.name=x", "-c", "user.email=x@y"]
+    subprocess.run([*run, "switch", "-q", "-c", "side"], cwd=path, check=True)
+    (path / "a.txt").write_text("side\n")
+    subprocess.run([*run, "commit", "-qam", "side"], cwd=path, check=True)
+    subprocess.run([*run, "switch", "-q", "main-task-t"], cwd=path, check=True)
+    (path / "a.txt").write_text("ours\n")
+    subprocess.run([*run, "commit", "-qam", "ours"], cwd=path, check=True)
+    merge = subprocess.run([*run, "merge", "side"], cwd=path, capture_output=True)
+    assert merge.returncode != 0
+
+
+def _huge(path: Path) -> None:
+    with (path / "big").open("wb") as stream:
+        stream.truncate(200 * 1024 * 1024)
+
+
+def _switched(path: Path) -> None:
+    subprocess.run(["git", "switch", "-q", "-c", "elsewhere"], cwd=path, check=True)
+
+
+def _detached(path: Path) -> None:
+    subprocess.run(["git", "switch", "-q", "--detach"], cwd=path, check=True)
+
+
+@pytest.mark.parametrize(
+    ("work", "why"),
+    [
+        (_nested, "inner/ is a repository of its own"),
+        (_unfinished_merge, "a merge was left unfinished"),
+        (_huge, "big is larger than 100 MiB"),
+        (_switched, "HEAD is on elsewhere"),
+        (_detached, "HEAD is on no branch"),
+    ],
+)
+def test_what_no_commit_can_hold_keeps_the_worktree(project: Project, work: Work, why: str) -> None:
+    def all_work(path: Path) -> None:
+        work(path)
+        (path / "plain").write_text("plain work")
+
+    place, path = project.cycle(all_work)
+    assert path.is_dir() and place.worktree == str(path)
+    assert place.kept is not None and why in place.kept
+    assert place.rescue == "main-task-t-rescue" and place.commit is not None
+    assert project.show(place.commit, "plain") == b"plain work"
+    assert project.run("rev-parse", place.rescue) == place.commit
+    assert (path / "plain").read_text() == "plain work"
+
+
+def test_hidden_changes_are_found(project: Project) -> None:
+    """An agent that tells git to look away does not lose its work."""
+
+    def work(path: Path) -> None:
+        project.run("update-index", "--assume-unchanged", "a.txt", cwd=path)
+        project.run("update-index", "--skip-worktree", "sub/b.txt", cwd=path)
+        (path / "a.txt").write_text("hidden a\n")
+        (path / "sub/b.txt").write_text("hidden b\n")
+
+    place, path = project.cycle(work)
+    assert not path.exists() and place.commit is not None
+    assert project.show(place.commit, "a.txt") == b"hidden a\n"
+    assert project.show(place.commit, "sub/b.txt") == b"hidden b\n"
+
+
+def test_locks_hooks_and_signing_do_not_stand_in_the_way(project: Project) -> None:
+    hook = project.top / ".git/hooks/pre-commit"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text("#!/bin/sh\nexit 1\n")
+    hook.chmod(0o755)
+    (project.top / ".git/hooks/post-checkout").write_text("#!/bin/sh\ntouch ../ran\nexit 1\n")
+    (project.top / ".git/hooks/post-checkout").chmod(0o755)
+    project.run("config", "commit.gpgSign", "true")
+
+    def work(path: Path) -> None:
+        (path / "new").write_text("n")
+        index = Path(project.run("rev-parse", "--git-path", "index.lock", cwd=path))
+        (path / index).touch()
+
+    place, path = project.cycle(work)
+    assert not path.exists() and place.commit is not None and "new" in project.files(place.commit)
+    assert not (project.root / "ran").exists()
+
+
+def test_an_agent_that_moves_its_branch_loses_nothing(project: Project) -> None:
+    def work(path: Path) -> None:
+        (path / "new").write_text("n")
+        project.run("update-ref", "refs/heads/main-task-t", project.run("rev-parse", "HEAD"))
+        project.run("commit", "--allow-empty", "-q", "-m", "on main")
+
+    place, _ = project.cycle(work)
+    assert place.commit is not None and "new" in project.files(place.commit)
+    assert place.commit in project.run("for-each-ref", "--format=%(objectname)").splitlines()
+
+
+def test_a_worktree_without_its_git_link_is_kept(project: Project) -> None:
+    request, place = project.prepare()
+    path = Path(place.worktree or "")
+    (path / ".git").unlink()
+    (path / "new").write_text("n")
+    with pytest.raises(SessionrunError, match="no worktree of"):
+        release(replace(request, place=place), project.folder())
+    assert (path / "new").exists()
+
+
+def test_the_same_names_again_get_suffixes(project: Project) -> None:
+    places = [project.cycle(lambda path: None)[0] for _ in range(3)]
+    assert [place.branch for place in places] == ["main-task-t", "main-task-t-2", "main-task-t-3"]
+
+
+def test_prepare_and_release_can_be_repeated(project: Project) -> None:
+    """Killed after its work and before its answer, a job is run again in a new folder or its own."""
+    request = Request(project.repository(), "s1", "t", "do it", patch=str(project.root / "p" / "t.patch"))
+    folder = project.folder()
+    first = prepare(request, folder)
+    again = prepare(request, folder)
+    assert again == first
+    (Path(first.worktree or "") / "new").write_text("n")
+    released = release(replace(request, place=first), project.folder())
+    repeated = release(replace(request, place=first), project.folder())
+    assert repeated == released
+
+
+@pytest.mark.parametrize(
+    ("keep", "succeeded", "stays"),
+    [("always", True, True), ("on-failure", False, True), ("on-failure", True, False), ("never", False, False)],
+)
+def test_keep_policies(project: Project, keep: KeepPolicy, succeeded: bool, stays: bool) -> None:
+    place, path = project.cycle(
+        lambda path: (path / "new").write_text("n"),
+        repository=project.repository(keep),
+        keep=keep,
+        succeeded=succeeded,
+    )
+    assert path.exists() is stays and (place.worktree is not None) is stays
+    if stays:
+        assert project.run("status", "--porcelain", cwd=path) == ""
+
+
+def test_included_files_and_links_come_along_and_are_no_work(project: Project) -> None:
+    (project.top / ".worktreeinclude").write_text("*.log\n!skip.log\nuntracked-but-not-ignored\n")
+    (project.top / "env.log").write_text("secret")
+    (project.top / "skip.log").write_text("no")
+    (project.top / "untracked-but-not-ignored").write_text("no")
+    (project.top / "node_modules").mkdir()
+    (project.top / "node_modules" / "m").write_text("module")
+
+    def work(path: Path) -> None:
+        assert (path / "env.log").read_text() == "secret"
+        assert not (path / "skip.log").exists() and not (path / "untracked-but-not-ignored").exists()
+        assert (path / "node_modules" / "m").read_text() == "module"
+
+    place, path = project.cycle(work, links=("node_modules",))
+    assert place.commit == place.base_commit and not path.exists()
+    assert (project.top / "node_modules" / "m").exists()
+
+
+def test_a_missing_link_fails_and_leaves_nothing(project: Project) -> None:
+    with pytest.raises(SessionrunError, match="there is no nowhere"):
+        project.prepare(links=("nowhere",))
+    assert project.run("branch", "--list", "--format=%(refname:short)") == "main"
+    assert project.run("worktree", "list", "--porcelain").count("worktree ") == 1
+
+
+def test_read_only_directories_are_removed(project: Project) -> None:
+    def work(path: Path) -> None:
+        (path / "ro").mkdir()
+        (path / "ro" / "f").write_text("x")
+        os.chmod(path / "ro", 0o555)
+
+    place, path = project.cycle(work)
+    assert not path.exists() and place.commit is not None and "ro/f" in project.files(place.commit)
+    assert not list(path.parent.glob(".trash*"))
+
+
+def test_submodule_work_keeps_the_worktree(project: Project) -> None:
+    library = project.root / "library"
+    subprocess.run(["git", "clone", "-q", str(project.top), str(library)], check=True)
+    allow = ("-c", "protocol.file.allow=always")
+    project.run(*allow, "submodule", "add", "-q", str(library), "lib")
+    project.run("commit", "-q", "-m", "lib")
+
+    def work(path: Path) -> None:
+        project.run(*allow, "submodule", "update", "-q", "--init", cwd=path)
+        (path / "lib" / "a.txt").write_text("changed in the submodule\n")
+
+    place, path = project.cycle(work)
+    assert place.kept is not None and "submodule lib" in place.kept
+    assert (path / "lib" / "a.txt").read_text() == "changed in the submodule\n"
+
+
+@pytest.mark.parametrize("name", ["plain", "with space", "ünïcode", "-dash", "quote'\"$x"])
+def test_odd_paths(own_place: Path, name: str) -> None:
+    (own_place / name).mkdir()
+    project = Project(own_place / name)
+    place, path = project.cycle(lambda path: (path / "new").write_text("n"))
+    assert place.commit is not None and "new" in project.files(place.commit) and not path.exists()
+
+
+def test_inside_a_linked_worktree(project: Project) -> None:
+    other = project.root / "other"
+    project.run("worktree", "add", "-q", "-b", "topic", str(other))
+    repository, _ = find_repository(other, base=None, worktree_dir=None, keep="never")
+    assert repository.base_branch == "topic"
+    request = Request(repository, "s1", "t", "x", patch=str(project.root / "p.patch"))
+    place = prepare(request, project.folder())
+    assert place.branch == "topic-task-t"
+    release(replace(request, place=place), project.folder())
+    assert other.is_dir()
+
+
+def test_detached_head_is_named_by_its_commit(project: Project) -> None:
+    project.run("switch", "-q", "--detach")
+    commit = project.run("rev-parse", "HEAD")
+    assert project.prepare()[1].branch == f"{commit[:12]}-task-t"
+
+
+def test_base_may_be_a_tag_or_another_branch(project: Project) -> None:
+    project.run("tag", "v1")
+    (project.top / "later").write_text("later")
+    project.run("add", "later")
+    project.run("commit", "-q", "-m", "later")
+    repository, _ = find_repository(project.top, base="v1", worktree_dir=None, keep="never")
+    assert (repository.base_branch, repository.base_commit) == ("v1", project.run("rev-parse", "v1"))
+
+
+def test_bad_places_are_refused_in_one_line(own_place: Path) -> None:
+    def refusal(path: Path, **words: object) -> str:
+        with pytest.raises(InputError) as caught:
+            find_repository(path, base=words.get("base"), worktree_dir=words.get("dir"), keep="never")  # type: ignore[arg-type]
+        assert "\n" not in str(caught.value)
+        return str(caught.value)
+
+    (own_place / "none").mkdir()
+    assert "no git repository" in refusal(own_place / "none")
+    subprocess.run(["git", "init", "-q", "unborn"], cwd=own_place, check=True)
+    assert "no commit yet" in refusal(own_place / "unborn")
+    subprocess.run(["git", "init", "-q", "--bare", "bare"], cwd=own_place, check=True)
+    assert "bare repository" in refusal(own_place / "bare")
+    (own_place / "p").mkdir()
+    project = Project(own_place / "p")
+    assert "no such commit" in refusal(project.top, base="nosuch")
+    assert "inside the repository" in refusal(project.top, dir=project.top / "wt")
+
+
+def test_callers_git_variables_do_not_redirect_us(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GIT_DIR", "/nonexistent")
+    monkeypatch.setenv("GIT_INDEX_FILE", str(project.root / "foreign-index"))
+    monkeypatch.setenv("GIT_WORK_TREE", "/")
+    repository, _ = find_repository(project.top, base=None, worktree_dir=None, keep="never")
+    assert repository.top == str(project.top)

@@ -46,7 +46,7 @@ def command(session_id: str, tasks: tuple[str, ...], stat: bool, as_json: bool, 
 
 def patch_path(session: SessionDir, task: dict[str, Any]) -> Path:
     """The patch of the task's last attempt."""
-    return session.path / "jobs" / task["id"] / f"a{task['attempt']}-diff.patch"
+    return session.path / "jobs" / str(task["id"]) / f"a{task['attempt']}-diff.patch"
 
 
 def _record(session: SessionDir, task: dict[str, Any]) -> dict[str, Any]:

@@ -30,7 +30,17 @@ from sessionrun.events import (
 )
 from sessionrun.model import Outcome, Phase, SessionSpec
 from sessionrun.ready import CONTINUING, NEW
-from sessionrun.state import FAILURES, RunningJob, State, TaskState, find_job, give, job_tokens, take, task_tokens
+from sessionrun.state import (
+    START_BATCH,
+    RunningJob,
+    State,
+    TaskState,
+    find_job,
+    give,
+    job_tokens,
+    take,
+    task_tokens,
+)
 from sessionrun.transitions import (
     AS_OUTCOME,
     AS_PHASE,
@@ -103,11 +113,12 @@ def _on_job_started(state: State, entry: Entry, event: JobStarted) -> None:
     if job is None:
         return
     job.pid, job.started = event.pid, event.started
+    state.start_batch = min(2 * state.start_batch, START_BATCH)
     if task.started_at is None:
         task.started_at, task.started_mono = entry.at, entry.mono
     if event.key.phase == "work" and task.deadline is None and task.spec.timeout_s is not None:
         task.deadline = entry.mono + task.spec.timeout_s
-    _set_deadline(task, job, entry.mono)
+    job.deadline, job.timer = task.deadline_of(event.key.phase, entry.mono)
     if job.deadline is not None:
         state.queue.set_timer(job.deadline, task.num, task.spec.id)
 
@@ -155,8 +166,7 @@ def _on_task_ended(state: State, entry: Entry, event: TaskEnded) -> None:
     if task.started_at is not None and task.started_mono is not None:
         task.ended_at, task.duration_s = entry.at, max(0.0, entry.mono - task.started_mono)
     _tell_dependents(state, task)
-    limit = state.spec.limits.max_failures
-    if limit is not None and event.outcome in FAILURES and state.failures >= limit and not state.halted:
+    if state.exhausted and not state.halted:
         _halt(state)
 
 
@@ -172,6 +182,8 @@ def _on_task_retried(state: State, entry: Entry, event: TaskRetried) -> None:
 
 def _on_hold_placed(state: State, entry: Entry, event: HoldPlaced) -> None:
     state.holds[event.resource] = event
+    if event.until_exit:
+        state.start_batch = 1
     _ease_holds(state, entry.mono, ended=False)
 
 
@@ -340,17 +352,6 @@ def _close_attempt(state: State, task: TaskState) -> None:
         give(state, task_tokens(state, task))
     task.phase, task.start, task.tries = None, 1, 0
     task.prepared, task.decided = False, None
-
-
-def _set_deadline(task: TaskState, job: RunningJob, now: float) -> None:
-    """The attempt's deadline holds for WORK and CHECK; a check may have an earlier one of its own."""
-    if job.key.phase in ("work", "check"):
-        job.deadline, job.timer = task.deadline, "timeout"
-    check = task.spec.check
-    if job.key.phase == "check" and check and check.timeout_s is not None:
-        own = now + check.timeout_s
-        if job.deadline is None or own < job.deadline:
-            job.deadline, job.timer = own, "check_timeout"
 
 
 def _ease_holds(state: State, now: float, *, ended: bool) -> None:

@@ -261,10 +261,10 @@ def validate_uses(spec: SessionSpec) -> None:
         InputError: an unknown resource, or more of one than there is (the task could never start).
     """
     for task in spec.tasks:
-        claims = [task.uses]
-        claims += [task.check.uses] if task.check else []
-        claims += [task.land.uses] if task.land else []
-        for name, amount in (pair for uses in claims for pair in uses.items()):
+        jobs = [part.uses for part in (task.check, task.land) if part]
+        for name in (name for uses in jobs for name in uses if is_task_span(name)):
+            raise InputError(f'task {task.id!r}: {name!r} is held for a whole task; move it to the task\'s "uses"')
+        for name, amount in (pair for uses in (task.uses, *jobs) for pair in uses.items()):
             capacity = spec.resources.get(name)
             if capacity is None:
                 raise InputError(f'task {task.id!r} uses {name!r}: add it to "resources" with its capacity')

@@ -18,8 +18,8 @@ CONTINUING: Final = 0
 
 NEW: Final = 1
 
-Ready: TypeAlias = tuple[int, int, str, str]
-"""Rank, place in the plan, task id, and the resource that was offered to it (empty: none)."""
+Ready: TypeAlias = tuple[int, str, str]
+"""Place in the plan, task id, and the resource that was offered to it (empty: none)."""
 
 
 class ReadyQueue:
@@ -28,7 +28,7 @@ class ReadyQueue:
     __slots__ = ("_delayed", "_parked", "_ready", "_timers", "decided", "stops")
 
     def __init__(self) -> None:
-        self._ready: list[Ready] = []
+        self._ready: tuple[list[Ready], list[Ready]] = ([], [])
         self._parked: dict[str, list[tuple[int, int, str]]] = {}
         self._delayed: list[tuple[float, int, str]] = []
         self._timers: list[tuple[float, int, str]] = []
@@ -37,11 +37,14 @@ class ReadyQueue:
 
     def push(self, rank: int, num: int, task: str) -> None:
         """A task may have a job to start; `num`, its place in the plan, orders equals."""
-        heappush(self._ready, (rank, num, task, ""))
+        heappush(self._ready[rank], (num, task, ""))
 
-    def pop(self) -> Ready | None:
-        """Take the first entry, or None."""
-        return heappop(self._ready) if self._ready else None
+    def pop(self, ranks: int) -> tuple[int, int, str, str] | None:
+        """Take the first entry of the first `ranks` ranks: rank, place, task, offered resource; or None."""
+        for rank in range(ranks):
+            if self._ready[rank]:
+                return rank, *heappop(self._ready[rank])
+        return None
 
     def park(self, resource: str, rank: int, num: int, task: str) -> None:
         """Set a task aside until `resource` is offered to it."""
@@ -51,7 +54,8 @@ class ReadyQueue:
         """Offer `resource` to the first task parked under it: that one becomes ready."""
         parked = self._parked.get(resource)
         if parked:
-            heappush(self._ready, (*heappop(parked), resource))
+            rank, num, task = heappop(parked)
+            heappush(self._ready[rank], (num, task, resource))
 
     def delay(self, until: float, num: int, task: str) -> None:
         """A task that may start again at monotonic time `until`."""

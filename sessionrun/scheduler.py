@@ -34,10 +34,8 @@ from sessionrun.events import (
     WakeAt,
 )
 from sessionrun.model import SLOT, Outcome
+from sessionrun.ready import NEW
 from sessionrun.state import FAILURES, State, TaskState, job_tokens, task_tokens
-
-START_BATCH: Final = 64
-"""Most jobs started by one call of `decide`, so that ends are seen between large batches."""
 
 RETRIED: Final[frozenset[Outcome]] = frozenset(("failed", "timed_out"))
 """Outcomes that `retries` may try again; never those where the work may still have been done."""
@@ -132,7 +130,12 @@ def _start_jobs(state: State, now: float) -> Iterator[Order]:
         return  # every job waits for this one, so all may stay where they are
     taken: dict[str, int] = {}
     started: set[str] = set()
-    while len(started) < START_BATCH and (entry := state.queue.pop()) is not None:
+    while len(started) < state.start_batch:
+        # without a free slot who has not begun need not even be looked at
+        full = SLOT in state.free and state.free[SLOT] <= taken.get(SLOT, 0)
+        entry = state.queue.pop(NEW if full else NEW + 1)
+        if entry is None:
+            return
         rank, num, task_id, offered = entry
         task = state.tasks[task_id]
         lacking = None
@@ -149,7 +152,7 @@ def _start_jobs(state: State, now: float) -> Iterator[Order]:
 
 def _startable(task: TaskState, now: float) -> bool:
     """Whether an entry of the ready queue still means something."""
-    if task.outcome is not None or task.job is not None or task.unmet or task.not_before > now:
+    if task.outcome is not None or task.job is not None or task.not_before > now:
         return False
     return task.decided is None or task.prepared
 

@@ -19,6 +19,9 @@ from sessionrun.transitions import Stopping
 FAILURES: Final[tuple[Outcome, ...]] = ("failed", "timed_out", "lost", "interrupted")
 """Outcomes that count as a failure of the task itself."""
 
+START_BATCH: Final = 64
+"""Most jobs started by one decision, so that ends are seen between large batches."""
+
 
 @dataclass(slots=True)
 class RunningJob:
@@ -96,6 +99,19 @@ class TaskState:
             return "prepare"
         return "setup" if self.spec.setup else "work"
 
+    def deadline_of(self, phase: Phase, now: float) -> tuple[float | None, Stopping]:
+        """When a job of `phase` that begins `now` is to end (monotonic), and which limit that is.
+
+        The attempt's deadline holds for WORK and CHECK; a check may have an earlier one of its own.
+        """
+        deadline = self.deadline if phase in ("work", "check") else None
+        check = self.spec.check if phase == "check" else None
+        if check is not None and check.timeout_s is not None:
+            own = now + check.timeout_s
+            if deadline is None or own < deadline:
+                return own, "check_timeout"
+        return deadline, "timeout"
+
     def next_key(self) -> JobKey:
         """The key of this task's next job."""
         return JobKey(self.spec.id, self.attempt, self.round, self.next_phase(), self.start)
@@ -105,6 +121,7 @@ class TaskState:
 class State:
     """One session; `queue` is an index, not a part of it.
 
+    `start_batch` is how many jobs the next decision may start: one after a refusal, more with each success.
     `wall_offset` is wall time less monotonic time (seconds) as of the last entry, to show deadlines to people.
     """
 
@@ -125,6 +142,7 @@ class State:
     halted: bool = False
     outcomes: dict[Outcome, int] = field(default_factory=dict)
     running_jobs: int = 0
+    start_batch: int = START_BATCH
     wall_offset: float = 0.0
     queue: ReadyQueue = field(default_factory=ReadyQueue, compare=False)
 
@@ -137,6 +155,12 @@ class State:
     def failures(self) -> int:
         """How many tasks failed by themselves (not skipped, not cancelled)."""
         return sum(self.outcomes.get(outcome, 0) for outcome in FAILURES)
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether as many tasks failed as may."""
+        limit = self.spec.limits.max_failures
+        return limit is not None and self.failures >= max(1, limit)
 
 
 def find_job(state: State, key: JobKey) -> tuple[TaskState, RunningJob | None]:

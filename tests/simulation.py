@@ -104,7 +104,7 @@ class Drive:
         wake = self._settle()
         while self.state.ended is None:
             times = [time for time in (wake, self._planned[0][0] if self._planned else None) if time is not None]
-            if self.executor.idle and not times:
+            if not self.executor.running and not times:
                 raise StalledError(
                     f"open: {[task.spec.id for task in self.state.tasks.values() if not task.outcome]}"
                 )

@@ -1,6 +1,6 @@
 """Scripted histories: what happens, line by line, and what the scheduler orders then.
 
-A line is ``input -> order; order``; no arrow means that nothing is ordered.  Inputs:
+A line is ``input & input -> order; order``; no arrow means that nothing is ordered.  Inputs:
 
     begin                         nothing yet, only the first decision
     started|passed|failed|lost|interrupted KEY     what became of a job
@@ -12,7 +12,7 @@ A line is ``input -> order; order``; no arrow means that nothing is ordered.  In
     at S                          time passes
 
 Orders are carried out at once (``start KEY`` claims the job) until the scheduler only waits; a time it wants
-to be woken at is written ``wake S``.
+to be woken at is written ``wake S`` where it matters.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import pytest
-from simulation import EPOCH_S, make_session
+from simulation import EPOCH_S, Drive, make_session
 
 from sessionrun.events import (
     CancelJob,
@@ -46,9 +46,11 @@ from sessionrun.events import (
     TimerFired,
     WakeAt,
 )
+from sessionrun.executors import Exit
+from sessionrun.executors.simulated import Fate, SimulatedExecutor
 from sessionrun.fold import apply, begin
-from sessionrun.model import Check, Land, TaskSpec, Workspace, parse_job_key
-from sessionrun.scheduler import decide
+from sessionrun.model import Check, Job, JobKey, Land, TaskSpec, Workspace, parse_job_key
+from sessionrun.scheduler import backoff_s, decide
 from sessionrun.state import State
 
 TREE = Workspace("worktree")
@@ -246,13 +248,15 @@ HISTORIES: dict[str, History] = {
         {"a": "failed lost: gone", "b": "succeeded"},
     ),
     "a second report of an end means nothing": History(
-        (task("a"), task("b")),
+        (task("a", check=CHECK), task("b")),
         """
         begin -> start a/1/1/work/1; start b/1/1/work/1
-        passed a/1/1/work/1 -> end a succeeded
+        passed a/1/1/work/1 -> start a/1/1/check/1
         failed a/1/1/work/1
         lost a/1/1/work/1
         started a/1/1/work/1
+        passed a/1/1/check/1 -> end a succeeded
+        failed a/1/1/check/1
         passed b/1/1/work/1 -> end b succeeded; session completed succeeded
         """,
         {"a": "succeeded", "b": "succeeded"},
@@ -499,6 +503,16 @@ end a failed exit: 1; end d skipped max_failures: stopped after 1 failed
         },
         max_failures=1,
     ),
+    "max_failures: of two that fail at the same moment the second is not tried again": History(
+        (task("a", retries=1), task("b")),
+        """
+        begin -> start a/1/1/work/1; start b/1/1/work/1
+        failed b/1/1/work/1 & failed a/1/1/work/1 -> end b failed exit: 1; end a failed exit: 1; \
+session completed failed
+        """,
+        {"a": "failed exit: 1", "b": "failed exit: 1"},
+        max_failures=1,
+    ),
     "max_failures closes the feed: who comes later is skipped": History(
         (task("a"), task("b")),
         """
@@ -700,7 +714,18 @@ end a failed exit: 1; end d skipped max_failures: stopped after 1 failed
         {"slot": 2},
     ),
     "who was cancelled while it waited does not keep the token from the next": History(
-        (task("a"), task("b"), task("c")),
+        tuple(task(name, uses={"gpu": 1}) for name in "abc"),
+        """
+        begin -> start a/1/1/work/1
+        cancel b -> end b cancelled cancelled: on request
+        passed a/1/1/work/1 -> end a succeeded; start c/1/1/work/1
+        passed c/1/1/work/1 -> end c succeeded; session completed failed
+        """,
+        {"a": "succeeded", "b": "cancelled cancelled: on request", "c": "succeeded"},
+        {"gpu": 1},
+    ),
+    "the same for a slot": History(
+        tuple(task(name) for name in "abc"),
         """
         begin -> start a/1/1/work/1
         cancel b -> end b cancelled cancelled: on request
@@ -764,16 +789,17 @@ class Play:
         self.entries.append(entry)
         apply(self.state, entry)
 
-    def say(self, line: str) -> list[str]:
+    def say(self, inputs: str) -> list[str]:
         """Let happen what stands left of the arrow and tell all that is ordered then."""
-        verb, *words = line.split()
-        if verb == "at":
-            self.now = float(words[0])
-        elif verb == "reboot":
-            self.now = 0.5
-            self.record(SupervisorStarted(2, 1, 1, "second", "n", "0"))
-        elif verb != "begin":
-            self.record(self.read_event(verb, words))
+        for happens in inputs.split("&"):
+            verb, *words = happens.split()
+            if verb == "at":
+                self.now = float(words[0])
+            elif verb == "reboot":
+                self.now = 0.5
+                self.record(SupervisorStarted(2, 1, 1, "second", "n", "0"))
+            elif verb != "begin":
+                self.record(self.read_event(verb, words))
         said: list[str] = []
         while orders := decide(self.state, self.now):
             said += [self.carry_out(order) for order in orders]
@@ -835,9 +861,8 @@ def test_history(name: str) -> None:
     history = HISTORIES[name]
     play = Play(history)
     for number, line in enumerate(filter(None, map(str.strip, history.lines.splitlines())), 1):
-        happens, _, expected = line.partition("->")
-        orders = play.say(happens)
-        # who only waits need not say so: a `wake` may be left out
+        inputs, _, expected = line.partition("->")
+        orders = play.say(inputs)
         wanted = [order.strip() for order in expected.split(";") if order.strip()]
         if not any(order.startswith("wake") for order in wanted):
             orders = [order for order in orders if not order.startswith("wake")]
@@ -856,3 +881,42 @@ def fold(state: State, entries: list[Entry]) -> State:
     for entry in entries:
         apply(replayed, entry)
     return replayed
+
+
+def test_a_machine_that_is_full_is_not_asked_for_more_than_a_few_jobs_at_a_time() -> None:
+    executor = SimulatedExecutor(lambda job: Fate("refused") if executor.running >= 5 else Fate(duration_s=1.0))
+    drive = Drive(make_session(task(f"t{number}") for number in range(300)), executor).run()
+    assert drive.state.outcomes == {"succeeded": 300}
+    claims = sum(isinstance(entry.event, JobClaimed) for entry in drive.entries)
+    assert claims < 3 * 300
+    assert drive.state.start_batch > 1, "with success it asks for more again"
+
+
+def test_simulated_jobs_end_in_order_and_stop_after_their_grace() -> None:
+    fates = {
+        "a": Fate(duration_s=9.0, grace_s=2.0),
+        "b": Fate(duration_s=3.0, grace_s=5.0),
+        "c": Fate("lost", 1.0),
+    }
+    executor = SimulatedExecutor(lambda job: fates[job.key.task], start_at=100.0)
+    keys = {name: JobKey(name, 1, 1, "work", 1) for name in fates}
+    begun = executor.start([Job(key, ("x",), "/", "", "") for key in keys.values()])
+    assert [type(notice) for notice in begun] == [JobStarted] * 3
+    assert executor.wait(0.5, None) == []
+    executor.stop(keys["a"])
+    executor.stop(keys["b"])
+    assert executor.wait(None, None) == [JobLost(keys["c"], "lost", "nobody saw its end")]
+    assert [told.wait_status for told in executor.wait(60.0, None) if isinstance(told, Exit)] == [15]
+    assert [told.wait_status for told in executor.wait(None, None) if isinstance(told, Exit)] == [0]
+    assert executor.clock() == 103.0
+    with pytest.raises(RuntimeError, match="for ever"):
+        executor.wait(None, None)
+
+
+def test_backoff_doubles_up_to_a_minute_and_is_the_same_at_each_replay() -> None:
+    waits = [backoff_s("a", attempt) for attempt in range(1, 20)]
+    for attempt, wait_s in enumerate(waits):
+        full_s = min(60.0, 2.0**attempt)
+        assert full_s / 2 <= wait_s <= full_s
+    assert waits == [backoff_s("a", attempt) for attempt in range(1, 20)]
+    assert backoff_s("a", 1) != backoff_s("b", 1)

@@ -36,7 +36,7 @@ from sessionrun.state import State, job_tokens, task_tokens
 from sessionrun.transitions import MAX_STARTS
 
 PROFILE = settings(
-    max_examples=400,
+    max_examples=500,
     deadline=None,
     derandomize=True,
     database=None,
@@ -71,7 +71,7 @@ class World:
 @st.composite
 def uses_of(draw: st.DrawFn, resources: dict[str, int], names: tuple[str, ...]) -> dict[str, int]:
     """Some tokens, never more of one than there is."""
-    chosen = draw(st.lists(st.sampled_from(names), unique=True, max_size=2)) if names else []
+    chosen = draw(st.lists(st.sampled_from(names), unique=True, max_size=2))
     return {name: draw(st.integers(1, resources[name])) for name in chosen}
 
 
@@ -142,6 +142,9 @@ class Watch:
         self.running: dict[str, JobKey] = {}
         self.owed: dict[str, int] = {}
         self.ended: dict[str, str] = {}
+        self.begun: set[tuple[str, int]] = set()
+        self.unwanted: set[str] = set()
+        self.unsure: set[str] = set()
 
     def __call__(self, state: State, entry: Entry) -> None:
         event = entry.event
@@ -155,6 +158,8 @@ class Watch:
             if isinstance(event, TaskEnded):
                 assert event.task not in self.ended, "ended twice"
                 self.ended[event.task] = event.outcome
+        elif isinstance(event, RequestReceived):
+            self.unwanted |= set(event.tasks or state.tasks) & set(state.tasks)
         elif isinstance(event, SessionEnded):
             assert set(self.ended) == set(state.tasks)
             assert state.free == state.spec.resources, "a token did not come back"
@@ -170,6 +175,11 @@ class Watch:
         assert all(self.ended.get(need) == "succeeded" for need in task.spec.needs), "started before its needs"
         tokens = {SLOT, *dict(job_tokens(task, key.phase))}
         assert not tokens & set(state.holds), "started under a hold"
+        assert key.task not in self.unsure or key.phase == "release", "what may have run ran again"
+        if (key.task, key.attempt) not in self.begun:
+            assert not state.halted, "a new attempt after the session was stopped"
+            assert key.task not in self.unwanted, "a new attempt after a cancel"
+        self.begun.add((key.task, key.attempt))
         self.claimed.add(key)
         self.running[key.task] = key
         if key.phase == "prepare":
@@ -178,6 +188,8 @@ class Watch:
     def _on_job_over(self, event: JobFinished | JobLost) -> None:
         task = event.key.task
         assert self.running.pop(task) == event.key
+        if event.key.phase in ("setup", "work") and isinstance(event, JobLost) and event.verdict != "void":
+            self.unsure.add(task)
         if event.key.phase == "release":
             counts = event.counts if isinstance(event, JobLost) else MAX_STARTS
             self.owed[task] -= counts

@@ -104,6 +104,7 @@ class LocalExecutor:
                 reason = notices[-1].reason
                 notices += [_never_ran(rest, reason) for rest in jobs[number:]]
                 break
+        os.chdir("/")  # so that no job's directory is kept busy
         return notices
 
     def stop(self, key: JobKey) -> None:
@@ -178,8 +179,8 @@ class LocalExecutor:
         number = (error.errno if isinstance(error, OSError) else None) or errno.EINVAL
         if number in _REFUSALS:
             return _refuse(os.strerror(number))
-        self._ledger.append([failure_record(job.key, number)])
-        return Exit(job.key, None, self._ledger.end, errno=number, detail=_find_fault(job) or os.strerror(number))
+        end = self._note(failure_record(job.key, number))
+        return Exit(job.key, None, end, errno=number, detail=_find_fault(job) or os.strerror(number))
 
     # --- ending ---
 

@@ -47,17 +47,17 @@ class SimulatedExecutor:
         self._script = script
         self._now = start_at
         self._numbers = count(1)
-        self._ends: list[tuple[float, int, JobKey, Notice]] = []
-        self._running: dict[JobKey, tuple[int, Fate]] = {}
+        self._ends: list[tuple[float, int, JobKey, int | None]] = []
+        self._running: dict[JobKey, Fate] = {}
 
     def clock(self) -> float:
         """Simulated monotonic time in seconds."""
         return self._now
 
     @property
-    def idle(self) -> bool:
-        """Whether no job runs: then only time can pass."""
-        return not self._running
+    def running(self) -> int:
+        """How many jobs run."""
+        return len(self._running)
 
     def start(self, jobs: Sequence[Job]) -> list[Notice]:
         """See `Executor.start`.  After a refusal the rest of `jobs` never runs either."""
@@ -78,19 +78,15 @@ class SimulatedExecutor:
             return JobLost(key, "void", "it never ran")
         if fate.kind == "unstartable":
             return Exit(key, None, number, errno=fate.errno, detail="no such program")
-        end: Notice = Exit(key, fate.wait_status, number)
-        if fate.kind in ("lost", "interrupted"):
-            end = JobLost(key, "lost" if fate.kind == "lost" else "interrupted", "nobody saw its end")
-        self._running[key] = (number, fate)
-        heappush(self._ends, (self._now + fate.duration_s, number, key, end))
+        self._running[key] = fate
+        heappush(self._ends, (self._now + fate.duration_s, number, key, None))
         return JobStarted(key, pid=number, started=number, ledger=number)
 
     def stop(self, key: JobKey) -> None:
         """See `Executor.stop`."""
-        if key in self._running:
-            number, fate = self._running[key]
-            end = Exit(key, fate.stop_signal, number)
-            heappush(self._ends, (self._now + fate.grace_s, next(self._numbers), key, end))
+        fate = self._running.get(key)
+        if fate is not None:
+            heappush(self._ends, (self._now + fate.grace_s, next(self._numbers), key, fate.stop_signal))
 
     def wait(self, timeout_s: float | None, wake_fd: int | None = None) -> list[Notice]:
         """Jump to the next end, or by `timeout_s`; all that ends at that moment is told.
@@ -107,9 +103,10 @@ class SimulatedExecutor:
         self._now = max(self._now, until)
         notices: list[Notice] = []
         while self._ends and self._ends[0][0] <= self._now:
-            _, _, key, end = heappop(self._ends)
-            if self._running.pop(key, None) is not None:
-                notices.append(end)
+            _, number, key, stop_signal = heappop(self._ends)
+            fate = self._running.pop(key, None)
+            if fate is not None:
+                notices.append(_tell_end(key, fate, number, stop_signal))
         return notices
 
     def _drop_stale(self) -> None:
@@ -119,3 +116,11 @@ class SimulatedExecutor:
 
     def close(self) -> None:
         """See `Executor.close`; nothing is open here."""
+
+
+def _tell_end(key: JobKey, fate: Fate, number: int, stop_signal: int | None) -> Notice:
+    if stop_signal is not None:
+        return Exit(key, stop_signal, number)
+    if fate.kind == "lost" or fate.kind == "interrupted":
+        return JobLost(key, fate.kind, "nobody saw its end")
+    return Exit(key, fate.wait_status, number)

@@ -30,5 +30,9 @@ class SessionGone(SessionrunError):
     exit_code = 4
 
 
+class NoSpace(SessionrunError):
+    """The disk is nearly full; what asked for room waits, and nothing has failed."""
+
+
 class StoreError(SessionrunError):
     """The session directory cannot be written or read (disk full, permission, damage)."""

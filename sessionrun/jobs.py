@@ -23,6 +23,7 @@ from sessionrun.outcome import format_reason, judge_exit
 from sessionrun.state import TaskState
 from sessionrun.store import SessionDir, replace_file
 from sessionrun.workspaces import REQUEST, Request, command_line, load_answer, load_request
+from sessionrun.workspaces.space import check_space
 
 SHELL: Final = "/bin/sh"
 FEEDBACK_BYTES: Final = 16 * 1024
@@ -43,6 +44,7 @@ class JobMaker:
 
         Raises:
             OSError: the session directory cannot be written.
+            NoSpace: a worktree is wanted and the disk is nearly full.
         """
         if key.phase == "work":
             return self._build_work(state.spec, key, state.place)
@@ -104,6 +106,8 @@ class JobMaker:
     def _build_workspace(self, state: TaskState, key: JobKey) -> Job:
         """PREPARE or RELEASE: our own code in a process of its own."""
         assert self._spec.repository is not None
+        if key.phase == "prepare":
+            check_space(Path(self._spec.repository.worktree_dir))
         folder = self._session.job_path(key)
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         request = Request(

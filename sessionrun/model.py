@@ -204,6 +204,10 @@ class Job:
     stop_grace_s: float = 3.0
 
 
+WORKTREE_SPACE: Final = "disk:worktrees"
+"""Not a token: PREPARE waits while there is a hold of this name, because the disk is nearly full."""
+
+
 def is_task_span(resource: str) -> bool:
     """Whether a token of this name is held from a task's first job to its end, not just for one job."""
     return resource == SLOT or resource.startswith(WORKTREE_PREFIX)

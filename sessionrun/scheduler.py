@@ -33,7 +33,7 @@ from sessionrun.events import (
     TimerFired,
     WakeAt,
 )
-from sessionrun.model import SLOT, Outcome
+from sessionrun.model import SLOT, WORKTREE_SPACE, Outcome
 from sessionrun.ready import NEW
 from sessionrun.state import FAILURES, State, TaskState, job_tokens, task_tokens
 
@@ -146,7 +146,7 @@ def _start_jobs(state: State, now: float) -> Iterator[Order]:
                 yield StartJob(task.next_key())
             else:
                 state.queue.park(lacking, rank, num, task_id)
-        if offered and offered != lacking and state.free[offered] > taken.get(offered, 0):
+        if offered and offered != lacking and state.free.get(offered, 1) > taken.get(offered, 0):
             state.queue.unpark(offered)
 
 
@@ -165,6 +165,8 @@ def _tokens(state: State, task: TaskState) -> Iterator[tuple[str, int]]:
 
 def _take_or_lack(state: State, task: TaskState, taken: dict[str, int]) -> str | None:
     """Count the tokens of this task's next job as `taken`, or name the first that cannot be had."""
+    if WORKTREE_SPACE in state.holds and task.next_phase() == "prepare":
+        return WORKTREE_SPACE
     tokens = list(_tokens(state, task))
     for name, amount in tokens:
         if name in state.holds or state.free[name] - taken.get(name, 0) < amount:

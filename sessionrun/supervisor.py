@@ -20,7 +20,7 @@ from typing import Final, Protocol
 import orjson
 
 from sessionrun import __version__, processes
-from sessionrun.errors import StoreError
+from sessionrun.errors import NoSpace, StoreError
 from sessionrun.events import (
     CancelJob,
     EndSession,
@@ -41,7 +41,7 @@ from sessionrun.events import (
 from sessionrun.executors import Executor, Exit, Notice
 from sessionrun.fold import apply
 from sessionrun.journal import AppendLog
-from sessionrun.model import SLOT, Job, JobKey, TaskSpec
+from sessionrun.model import SLOT, WORKTREE_SPACE, Job, JobKey, TaskSpec
 from sessionrun.scheduler import decide
 from sessionrun.state import State, TaskState
 from sessionrun.status import project, project_summary
@@ -52,6 +52,7 @@ PUBLISH_COST_FACTOR: Final = 20.0
 """status.json is rewritten no sooner than this many times its last cost: a twentieth of the time at most."""
 
 RETRY_DISK_S: Final = 1.0
+RETRY_SPACE_S: Final = 5.0
 
 
 class Jobs(Protocol):
@@ -202,14 +203,16 @@ class Supervisor:
         for number, key in enumerate(keys):
             try:
                 jobs.append(self._jobs.build(self._state.tasks[key.task], key))
+            except NoSpace as error:
+                self._hold([key], str(error), WORKTREE_SPACE, RETRY_SPACE_S)
             except OSError as error:
                 self._hold(keys[number:], f"cannot write the files of {key.task}: {error.strerror}")
                 break
         if jobs:
             self._hear(self._executor.start(jobs))
 
-    def _hold(self, keys: list[JobKey], reason: str) -> None:
-        self._record(HoldPlaced(SLOT, reason, until=self._clock.mono() + RETRY_DISK_S))
+    def _hold(self, keys: list[JobKey], reason: str, resource: str = SLOT, seconds: float = RETRY_DISK_S) -> None:
+        self._record(HoldPlaced(resource, reason, until=self._clock.mono() + seconds))
         for key in keys:
             self._record(JobLost(key, "void", reason, counts=False))
 

@@ -7,7 +7,6 @@ all it holds is in the branch it began from.
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
@@ -165,11 +164,3 @@ def _checked_out(main: Git, but: str | None) -> Collection[str]:
         elif word == "branch" and path != but:
             branches.add(rest.removeprefix("refs/heads/"))
     return branches
-
-
-def disk_free_bytes(path: Path) -> int:
-    """Bytes that an ordinary user may still write on the file system that holds, or will hold, `path`."""
-    while not path.exists() and path != path.parent:
-        path = path.parent
-    found = os.statvfs(path)
-    return found.f_bavail * found.f_frsize

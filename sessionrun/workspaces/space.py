@@ -1,0 +1,29 @@
+"""Room on the disk: no new worktree on a disk that is nearly full."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+from sessionrun.errors import NoSpace
+
+FLOOR_BYTES: Final = 256 * 1024 * 1024
+FLOOR_SHARE: Final = 0.01
+"""New worktrees wait below either of these, so that running tasks can still write their outcome."""
+
+
+def check_space(folder: Path) -> None:
+    """Make sure that a worktree may be made in `folder`, which need not exist yet.
+
+    Raises:
+        NoSpace: with how much there is and how much is wanted.
+    """
+    while not folder.exists() and folder != folder.parent:
+        folder = folder.parent
+    found = os.statvfs(folder)
+    free = found.f_bavail * found.f_frsize
+    floor = max(FLOOR_BYTES, int(found.f_blocks * found.f_frsize * FLOOR_SHARE))
+    if free < floor:
+        mib = 1024 * 1024
+        raise NoSpace(f"{free // mib} MiB are free in {folder}; new worktrees wait for {floor // mib} MiB")

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Final, Literal, TypeAlias, TypeVar
+from typing import Any, Final, Literal, TypeAlias
 
-from sessionrun.model import JobKey, Outcome, TaskSpec, parse_job_key, task_from_record
+from sessionrun.model import JobKey, Outcome, TaskSpec, Usage, parse_job_key, task_from_record
 
 JOURNAL_VERSION: Final = 1
 
@@ -29,32 +29,6 @@ VERDICTS: Final[tuple[Verdict, ...]] = (
 
 StopReason = Literal["timed_out", "cancelled"]
 RequestKind = Literal["cancel"]
-
-
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """What a job's agent says it consumed; None = not said.  Cost in US dollars."""
-
-    input_tokens: int | None = None
-    output_tokens: int | None = None
-    cost_usd: float | None = None
-
-    def plus(self, more: Usage) -> Usage:
-        """The sum; what only one side says counts alone."""
-        return Usage(
-            _add(self.input_tokens, more.input_tokens),
-            _add(self.output_tokens, more.output_tokens),
-            _add(self.cost_usd, more.cost_usd),
-        )
-
-
-_Number = TypeVar("_Number", int, float)
-
-
-def _add(a: _Number | None, b: _Number | None) -> _Number | None:
-    if a is None or b is None:
-        return b if a is None else a
-    return a + b
 
 
 @dataclass(frozen=True, slots=True)

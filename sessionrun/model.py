@@ -187,6 +187,32 @@ class Job:
     stop_grace_s: float = 3.0
 
 
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a job's agent says it consumed; None = not said.  Cost in US dollars."""
+
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cost_usd: float | None = None
+
+    def plus(self, more: Usage) -> Usage:
+        """The sum; what only one side says counts alone."""
+        return Usage(
+            _add(self.input_tokens, more.input_tokens),
+            _add(self.output_tokens, more.output_tokens),
+            _add(self.cost_usd, more.cost_usd),
+        )
+
+
+_Number = TypeVar("_Number", int, float)
+
+
+def _add(a: _Number | None, b: _Number | None) -> _Number | None:
+    if a is None or b is None:
+        return b if a is None else a
+    return a + b
+
+
 def is_task_span(resource: str) -> bool:
     """Whether a token of this name is held from a task's first job to its end, not just for one job."""
     return resource == SLOT or resource.startswith(WORKTREE_PREFIX)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 from sessionrun.model import SCHEMA_VERSION, SLOT, Phase, title_of
 
 if TYPE_CHECKING:
-    from sessionrun.events import Usage
+    from sessionrun.model import Usage
     from sessionrun.state import State, TaskState
 
 PHASE_WORDS: Final[Mapping[Phase, str]] = {

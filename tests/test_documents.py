@@ -175,7 +175,7 @@ def test_every_key_of_status_json_is_in_the_contract(sessionrun: Command) -> Non
     task_part = part("sessionrun-files.5", "Keys of a task", level="SS")
     assert set(status) == session_keys - (set(STATES) - {"running", "completed"})  # these two are keys as well
     assert set(checked) == task_part.tag_words() - set(model.OUTCOMES)
-    for nested in (*checked["check"], *(field.name for field in fields(events.Usage))):
+    for nested in (*checked["check"], *(field.name for field in fields(model.Usage))):
         assert is_bold(task_part, nested)
     assert failed["reason_class"] in part("sessionrun-files.5", "REASON CLASSES").tag_words()
     for name in (path.name for path in sessionrun.directory(session).iterdir()):

@@ -7,6 +7,7 @@ with the environment of the launch but without the marker of the job that it may
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -17,12 +18,10 @@ from sessionrun.journal import AppendLog
 from sessionrun.store import SessionDir
 from sessionrun.supervisor import Supervisor, SystemClock
 
-COMMAND = "import sys; sys.path[0] = sys.argv.pop(1); from sessionrun.detached import main; main()"
-"""Given to ``python -c`` with the directory that holds this package: the same code as the launcher's."""
-
 
 def main() -> None:
     """Run the session in ``argv[1]``, whose lock is held by the descriptor ``argv[2]``."""
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())  # a caller may have blocked SIGCHLD
     session = SessionDir(Path(sys.argv[1]))
     os.set_inheritable(int(sys.argv[2]), False)
     spec = session.load_spec()

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Final, Literal, TypeAlias, TypeVar
+from typing import Any, Final, Literal, TypeAlias
 
-from sessionrun.model import JobKey, Outcome, TaskSpec, parse_job_key, task_from_record
+from sessionrun.model import JobKey, Outcome, Place, TaskSpec, Usage, parse_job_key, task_from_record
 
 JOURNAL_VERSION: Final = 1
 
@@ -29,50 +29,6 @@ VERDICTS: Final[tuple[Verdict, ...]] = (
 
 StopReason = Literal["timed_out", "cancelled"]
 RequestKind = Literal["cancel"]
-
-
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """What a job's agent says it consumed; None = not said.  Cost in US dollars."""
-
-    input_tokens: int | None = None
-    output_tokens: int | None = None
-    cost_usd: float | None = None
-
-    def plus(self, more: Usage) -> Usage:
-        """The sum; what only one side says counts alone."""
-        return Usage(
-            _add(self.input_tokens, more.input_tokens),
-            _add(self.output_tokens, more.output_tokens),
-            _add(self.cost_usd, more.cost_usd),
-        )
-
-
-_Number = TypeVar("_Number", int, float)
-
-
-def _add(a: _Number | None, b: _Number | None) -> _Number | None:
-    if a is None or b is None:
-        return b if a is None else a
-    return a + b
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """A task's workspace in git, as far as PREPARE and RELEASE tell; None = there is no such thing.
-
-    `worktree` is its path while it exists; `commit` holds the work, on `branch` or, where that could not be,
-    on `rescue`; `diff_stat` counts files, insertions and deletions against `base_commit`; `kept` is why the
-    worktree was not removed.
-    """
-
-    branch: str | None = None
-    worktree: str | None = None
-    base_commit: str | None = None
-    commit: str | None = None
-    diff_stat: Mapping[str, int] | None = None
-    rescue: str | None = None
-    kept: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

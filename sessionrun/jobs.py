@@ -7,18 +7,17 @@ scheduler's business, starting it the executor's.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 import orjson
 
 from sessionrun import agents
-from sessionrun.errors import InputError
-from sessionrun.events import JobFinished, Place
+from sessionrun.events import JobFinished
 from sessionrun.executors import Exit
-from sessionrun.model import AgentSpec, Job, JobKey, SessionSpec, TaskSpec, title_of
+from sessionrun.model import AgentSpec, Job, JobKey, Place, SessionSpec, TaskSpec, title_of
 from sessionrun.outcome import format_reason, judge_exit
 from sessionrun.state import TaskState
 from sessionrun.store import SessionDir, replace_file
@@ -71,8 +70,9 @@ class JobMaker:
         prompt_path = self._prompt_path(key)
         feedback = self._feedback_path(key)
         prompt = self._prompt(task, agent, feedback, place)
-        _write_private(prompt_path, prompt)
-        stream = agents.has_stream(agent)
+        with _open_private(prompt_path) as stream:
+            stream.write(prompt)
+        structured = agents.has_stream(agent)
         return Job(
             key=key,
             argv=agents.build_argv(
@@ -80,7 +80,7 @@ class JobMaker:
             ),
             cwd=self._cwd(task, place),
             stdin=str(prompt_path) if agent.stdin == "prompt" else None,
-            stdout=str(self._session.raw_path(task.id) if stream else self._session.output_path(task.id)),
+            stdout=str(self._session.raw_path(task.id) if structured else self._session.output_path(task.id)),
             stderr=str(self._session.error_path(task.id)),
             env={
                 **agent.env,
@@ -92,8 +92,7 @@ class JobMaker:
 
     def _build_shell(self, task: TaskSpec, key: JobKey, place: Place | None) -> Job:
         commands = task.setup if key.phase == "setup" else task.check.commands if task.check else ()
-        folder = self._session.job_path(key)
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        folder = self._session.make_job_path(key)
         return Job(
             key=key,
             argv=(SHELL, "-ec", "\n".join(commands)),
@@ -108,8 +107,7 @@ class JobMaker:
         assert self._spec.repository is not None
         if key.phase == "prepare":
             check_space(Path(self._spec.repository.worktree_dir))
-        folder = self._session.job_path(key)
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        folder = self._session.make_job_path(key)
         request = Request(
             repository=self._spec.repository,
             session_id=self._spec.session_id,
@@ -172,9 +170,7 @@ class JobMaker:
     def _prompt_path(self, key: JobKey) -> Path:
         if (key.attempt, key.round, key.start) == (1, 1, 1):
             return self._session.prompt_path(key.task)
-        folder = self._session.job_path(key)
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        return folder / "prompt"
+        return self._session.make_job_path(key) / "prompt"
 
     def _feedback_path(self, key: JobKey) -> Path | None:
         """The output of the check that sent the task into this round."""
@@ -215,9 +211,7 @@ class JobMaker:
         """The folder of the WORK job that wrote last: of `key`, or of a later round of its attempt."""
         while any((self._session.job_path(key) / name).exists() for name in ("stdout", "stderr", "raw")):
             key = key._replace(round=key.round + 1)
-        folder = self._session.job_path(key)
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        return folder
+        return self._session.make_job_path(key)
 
     def _read_result(self, task: TaskSpec, key: JobKey) -> agents.AgentResult | None:
         agent = self._spec.agents[task.agent]
@@ -233,25 +227,6 @@ class JobMaker:
         else:
             _render(agent, raw, answer)
         return result
-
-
-def check_supported(spec: SessionSpec) -> None:
-    """Refuse what the model knows but this version cannot do yet.
-
-    Raises:
-        InputError: names the task and the field.
-    """
-    for task in spec.tasks:
-        for name, asked in _unsupported(task):
-            if asked:
-                raise InputError(f"task {task.id!r}: {name} is not supported in this version; leave it out")
-
-
-def _unsupported(task: TaskSpec) -> Iterator[tuple[str, bool]]:
-    yield f'workspace "{task.workspace.kind}"', task.workspace.kind not in ("none", "worktree")
-    yield 'links without workspace "worktree"', bool(task.links) and task.workspace.kind != "worktree"
-    yield "land", task.land is not None
-    yield "idle_timeout", task.idle_timeout_s is not None
 
 
 def _key_before(key: JobKey) -> JobKey | None:
@@ -271,10 +246,10 @@ def _name_phase(verdict: JobFinished, reason_class: str) -> JobFinished:
     return replace(verdict, reason_class=reason_class, reason=f"{reason_class}: {what}")
 
 
-def _write_private(path: Path, content: bytes) -> None:
+def _open_private(path: Path) -> BinaryIO:
+    """A new or emptied file of ours; a link that an agent planted in its place is not followed."""
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    with os.fdopen(fd, "wb") as stream:
-        stream.write(content)
+    return os.fdopen(fd, "wb")
 
 
 def _tail(path: Path) -> bytes:
@@ -289,7 +264,7 @@ def _tail(path: Path) -> bytes:
 def _render(agent: AgentSpec, raw: Path, answer: Path) -> None:
     """A stream without a final answer: show what it did say."""
     try:
-        with raw.open("rb") as lines, answer.open("wb") as stream:
+        with raw.open("rb") as lines, _open_private(answer) as stream:
             for line in lines:
                 stream.write(agents.render_events(agent.output, line).encode("utf-8", "replace"))
     except FileNotFoundError:

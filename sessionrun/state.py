@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from sessionrun.events import HoldPlaced, Place, SessionEnded, Usage
-from sessionrun.model import SLOT, JobKey, Outcome, Phase, SessionSpec, TaskSpec, is_task_span
+from sessionrun.events import HoldPlaced, SessionEnded
+from sessionrun.model import SLOT, JobKey, Outcome, Phase, Place, SessionSpec, TaskSpec, Usage, is_task_span
 from sessionrun.ready import ReadyQueue
 from sessionrun.transitions import Stopping
 

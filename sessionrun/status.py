@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from datetime import datetime, timezone
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
-from sessionrun.events import Place, Usage
-from sessionrun.model import SCHEMA_VERSION, SLOT, Phase, title_of
-from sessionrun.state import State, TaskState, job_tokens, task_tokens
+from sessionrun.model import SCHEMA_VERSION, SLOT, Phase, Place, title_of
+
+if TYPE_CHECKING:
+    from sessionrun.model import Usage
+    from sessionrun.state import State, TaskState
 
 PHASE_WORDS: Final[Mapping[Phase, str]] = {
     "prepare": "preparing",
@@ -23,6 +25,9 @@ PHASE_WORDS: Final[Mapping[Phase, str]] = {
     "release": "releasing",
 }
 """The `phase` of an active task as status.json spells it; a task that waits is `queued`."""
+
+Gone: TypeAlias = tuple[Literal["lost", "interrupted"], str]
+"""What became of a task whose end nobody saw, and why that is known."""
 
 SUMMARY_KEYS: Final = (
     "schema_version",
@@ -78,7 +83,7 @@ def project_summary(status: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def summarise(
-    status: dict[str, Any], *, alive: bool, living: Collection[str] = (), lost: Mapping[str, str] | None = None
+    status: dict[str, Any], *, alive: bool, living: Collection[str] = (), gone: Mapping[str, Gone] | None = None
 ) -> dict[str, Any]:
     """What a reader shows, given whether anybody still runs the session.
 
@@ -86,12 +91,12 @@ def summarise(
         status: the object of status.json, up to date with the logs if nobody runs the session.
         alive: a lock of the session is held.
         living: ids of tasks whose process still runs.
-        lost: ids of tasks whose process is gone without a recorded end, with the reason.
+        gone: ids of tasks whose process is gone without a recorded end, with the outcome of that.
     """
     if alive or status["ended_at"] is not None:
         return status
-    lost = lost or {}
-    tasks = [_without_supervisor(task, living, lost) for task in status["tasks"]]
+    gone = gone or {}
+    tasks = [_without_supervisor(task, living, gone) for task in status["tasks"]]
     return {**status, "status": "interrupted", **_count(tasks), "tasks": tasks}
 
 
@@ -102,19 +107,20 @@ def format_time(at: float | None) -> str | None:
     return datetime.fromtimestamp(at, timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _without_supervisor(task: dict[str, Any], living: Collection[str], lost: Mapping[str, str]) -> dict[str, Any]:
+def _without_supervisor(task: dict[str, Any], living: Collection[str], gone: Mapping[str, Gone]) -> dict[str, Any]:
     """A task of a session that nobody runs: running only if its own process does."""
     if task["status"] != "running" or task["id"] in living:
         return task
-    if task["id"] in lost:
-        reason = f"lost: {lost[task['id']]}"
+    if task["id"] in gone:
+        outcome, why = gone[task["id"]]
         return {
             **task,
             "status": "completed",
             "phase": None,
-            "outcome": "lost",
-            "reason_class": "lost",
-            "reason": reason,
+            "pid": None,
+            "outcome": outcome,
+            "reason_class": outcome,
+            "reason": f"{outcome}: {why}",
         }
     return {**task, "status": "pending", "phase": "queued", "pid": None}
 
@@ -193,6 +199,8 @@ def _held_until(state: State, task: TaskState) -> float | None:
     """Wall time until which a task that could run is held back, by a hold or by its retry backoff."""
     if task.outcome or task.job or task.unmet:
         return None
+    from sessionrun.state import job_tokens, task_tokens
+
     until = [task.not_before] if task.not_before else []
     names = {SLOT, *(name for name, _ in task_tokens(state, task))}
     names |= {name for name, _ in job_tokens(task, task.next_phase())}

@@ -13,21 +13,26 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import stat
 import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
 from sessionrun.errors import SessionNotFound, StoreError
-from sessionrun.events import Entry, from_record
-from sessionrun.journal import LogContents, read_log
-from sessionrun.model import JobKey, SessionSpec, spec_from_record
+
+if TYPE_CHECKING:  # a poll reads status.json alone; the records would cost it more than all its other work
+    from sessionrun.events import Entry
+    from sessionrun.journal import LogContents
+    from sessionrun.model import JobKey, SessionSpec
 
 PREFIX: Final = "session-"
 LOCK_NAMES: Final = ("lock", "keeper.lock", "root.lock")
+STATUS_VERSION: Final = 1
+"""The `schema_version` of status.json and the summary that is read here: `model.SCHEMA_VERSION`."""
 
 
 class SessionDir:
@@ -99,8 +104,17 @@ class SessionDir:
         """What an attempt changed, against the base commit."""
         return self.path / "jobs" / key.task / f"a{key.attempt}-diff.patch"
 
-    def create(self, spec: SessionSpec) -> None:
+    def make_job_path(self, key: JobKey) -> Path:
+        """That folder, made if need be; private by its mode, whatever the umask is."""
+        folder = self.job_path(key)
+        for path in (folder.parent.parent, folder.parent, folder):
+            path.mkdir(exist_ok=True, mode=0o700)
+        return folder
+
+    def create(self, spec: SessionSpec) -> int:
         """Make the directory with its spec, durably; nothing runs yet.
+
+        Returns the descriptor of `lock`, held: whoever finds the spec finds somebody who lives for it.
 
         Raises:
             StoreError: it cannot be written; what was made is removed again.
@@ -110,7 +124,9 @@ class SessionDir:
             os.mkdir(self.path, 0o700)
         except OSError as error:
             raise StoreError(f"cannot create {self.path}: {error.strerror}") from error
+        lock_fd = -1
         try:
+            lock_fd = self.hold_lock()
             os.mkdir(self.path / "prompts", 0o700)
             os.mkdir(self.path / "requests", 0o700)
             os.mkfifo(self.wake_path, 0o600)
@@ -118,7 +134,10 @@ class SessionDir:
             sync_directory(self.path.parent)
         except OSError as error:
             self.discard()
+            if lock_fd >= 0:
+                os.close(lock_fd)
             raise StoreError(f"cannot write {self.path}: {error.strerror}") from error
+        return lock_fd
 
     def discard(self) -> None:
         """Remove a directory in which nothing has run."""
@@ -132,21 +151,29 @@ class SessionDir:
         Raises:
             StoreError: missing or damaged.
         """
-        return spec_from_record(self._load(self.spec_path))
+        from sessionrun.model import spec_from_record
+
+        try:
+            return spec_from_record(self._load(self.spec_path))
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise StoreError(f"{self.spec_path} is damaged: {error!r}") from error
 
     def load_status(self) -> dict[str, Any] | None:
-        """Read status.json; None when it is not there (it may be rebuilt from the logs)."""
+        """Read status.json; None when it is not there or damaged (it may be rebuilt from the logs)."""
+        return self._load_cache(self.status_path)
+
+    def read_status(self) -> bytes | None:
+        """The bytes of status.json, complete and of this version; None when there is no such."""
         try:
-            return dict(self._load(self.status_path))
+            content = read_regular(self.status_path)
         except FileNotFoundError:
             return None
+        whole = content.startswith(b'{"schema_version":%d,' % STATUS_VERSION) and content.endswith(b"}\n")
+        return content if whole else None
 
     def load_summary(self) -> dict[str, Any] | None:
-        """Read the summary; None when it is not there."""
-        try:
-            return dict(self._load(self.summary_path))
-        except FileNotFoundError:
-            return None
+        """Read the summary; None when it is not there or damaged."""
+        return self._load_cache(self.summary_path)
 
     def load_journal(self) -> tuple[list[Entry], LogContents]:
         """Read the journal's entries.
@@ -154,6 +181,9 @@ class SessionDir:
         Raises:
             StoreError: an entry that this version does not know.
         """
+        from sessionrun.events import from_record
+        from sessionrun.journal import read_log
+
         contents = read_log(self.journal_path)
         try:
             return [from_record(orjson.loads(payload)) for payload in contents.payloads], contents
@@ -230,9 +260,19 @@ class SessionDir:
             os.write(fd, b".")
         except BlockingIOError:
             pass  # so full of bells that it will wake anyway
+        except BrokenPipeError:  # it left in this very moment
+            return False
         finally:
             os.close(fd)
         return True
+
+    def _load_cache(self, path: Path) -> dict[str, Any] | None:
+        try:
+            content = orjson.loads(read_regular(path))
+        except (FileNotFoundError, orjson.JSONDecodeError):
+            return None
+        known = isinstance(content, dict) and content.get("schema_version") == STATUS_VERSION
+        return content if known else None
 
     def _load(self, path: Path) -> Any:
         try:
@@ -243,13 +283,17 @@ class SessionDir:
 
 def read_regular(path: Path) -> bytes:
     """Read a file of ours whole; a planted link, FIFO or directory is refused, not followed."""
-    import stat
-
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    with os.fdopen(fd, "rb") as stream:
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
+    try:
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode):
             raise StoreError(f"{path} is not a regular file")
-        return stream.read()
+        content = os.read(fd, found.st_size)
+        while len(content) < found.st_size and (more := os.read(fd, found.st_size - len(content))):
+            content += more
+        return content
+    finally:
+        os.close(fd)
 
 
 def replace_file(path: Path, content: bytes, *, durable: bool) -> None:
@@ -304,8 +348,8 @@ def find_session(results_dir: Path, wanted: str) -> SessionDir:
     from sessionrun import index
 
     if wanted == "last":
-        newest = max(iterate_sessions(results_dir), key=lambda session: _age(session.spec_path), default=None)
-        newest = newest or index.newest()
+        here = [session for session in iterate_sessions(results_dir) if session.spec_path.exists()]
+        newest = max(here, key=lambda session: _age(session.spec_path), default=None) or index.newest()
         if newest is None:
             raise SessionNotFound(f"there is no session in {results_dir} or in your index yet")
         return newest
@@ -313,7 +357,7 @@ def find_session(results_dir: Path, wanted: str) -> SessionDir:
     here = [session for session in iterate_sessions(results_dir) if session.session_id.startswith(name)]
     matches = here or index.find(name)
     exact = [session for session in matches if session.session_id == name]
-    matches = exact or matches
+    matches = [session for session in exact or matches if session.spec_path.exists()]
     if not name or not matches:
         raise SessionNotFound(f"no session {wanted!r} in {results_dir}; `sessionrun list --all` shows them")
     if len(matches) > 1:

@@ -19,7 +19,6 @@ from typing import Final, Protocol
 
 import orjson
 
-from sessionrun import __version__, processes
 from sessionrun.errors import NoSpace, StoreError
 from sessionrun.events import (
     CancelJob,
@@ -34,7 +33,6 @@ from sessionrun.events import (
     Record,
     RequestReceived,
     StartJob,
-    SupervisorStarted,
     WakeAt,
     to_record,
 )
@@ -95,6 +93,7 @@ class Supervisor:
         self._jobs = jobs
         self._clock = clock
         self._unwritten: list[bytes] = []
+        self._taken: set[str] = set()
         self._next_publish = 0.0
         self._dirty = True
         self._wake_at: float | None = None
@@ -153,16 +152,23 @@ class Supervisor:
             return JobFinished(ended.key, "failed", "infra", reason, ended.wait_status, ledger=ended.ledger)
 
     def _take_requests(self) -> None:
-        requests = self._session.load_requests()
-        for request in requests:
-            tasks = tuple(str(task) for task in request.get("tasks") or ())
-            if request.get("kind") == "cancel":
-                self._record(RequestReceived(request["request_id"], "cancel", tasks))
+        for request in self._session.load_requests():
+            request_id, tasks = request["request_id"], request.get("tasks") or []
+            if request_id in self._taken:
+                continue
+            self._taken.add(request_id)
+            if request.get("kind") == "cancel" and isinstance(tasks, list):
+                self._record(RequestReceived(request_id, "cancel", tuple(str(task) for task in tasks)))
             else:
-                _log(f"request {request['request_id']} is of a kind that this version does not know")
-        if requests and self._flush(sync=True):
-            for request in requests:
-                self._session.drop_request(request["request_id"])
+                _log(f"request {request_id} is of a kind that this version does not know")
+        if self._taken and self._flush(sync=True):
+            self._acknowledge()
+
+    def _acknowledge(self) -> None:
+        """What was taken is durable now; until then its file stays, for whoever comes after us."""
+        for request_id in self._taken:
+            self._session.drop_request(request_id)
+        self._taken.clear()
 
     def _drain_wake(self) -> bool:
         try:
@@ -225,7 +231,9 @@ class Supervisor:
         if not self._dirty or (now < self._next_publish and not (ended or waiting)):
             return
         if not self._flush(sync=True):
+            self._next_publish = now + RETRY_DISK_S
             return
+        self._acknowledge()
         status = project(self._state)
         try:
             self._session.replace_status(status, project_summary(status), durable=ended)
@@ -245,19 +253,8 @@ class Supervisor:
         return max(0.0, min(times) - self._clock.mono()) if times else None
 
 
-def first_entry(clock: Clock, epoch: int, seq: int) -> Entry:
-    """The entry with which a supervisor begins: who it is."""
-    pid = os.getpid()
-    event = SupervisorStarted(
-        epoch,
-        pid,
-        processes.start_time(pid) or 0,
-        processes.boot_id(),
-        processes.pid_namespace(),
-        __version__,
-    )
-    return Entry(seq, clock.wall(), clock.mono(), event)
-
-
 def _log(line: str) -> None:
-    print(line, flush=True)
+    try:
+        os.write(1, f"{line}\n".encode("utf-8", "replace"))
+    except OSError:
+        pass  # the disk that is full may be the log's

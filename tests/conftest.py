@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Skip, with a reason that is printed, what was not asked for."""
     for item in items:
         for tier in ("slow", "agents"):
-            if tier in item.keywords and not config.getoption(f"--{tier}"):
+            if item.get_closest_marker(tier) and not config.getoption(f"--{tier}"):
                 item.add_marker(pytest.mark.skip(reason=f"{tier} tier: run pytest with --{tier}"))
 
 
@@ -99,6 +100,16 @@ class Command:
             done.stderr.decode("utf-8", "surrogateescape"),
         )
 
+    def popen(self, *words: str, **options: Any) -> subprocess.Popen[bytes]:
+        """Run it beside the test."""
+        return subprocess.Popen([*self.argv, *words], cwd=self.cwd, **options)
+
+    def load(self, *words: str) -> Any:
+        """Run it to success with `--json`; the value that it printed."""
+        done = self(*words, "--json")
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
     def start(self, plan: object, *words: str) -> str:
         """Start a session of a plan on the shell agent; return its id."""
         file = self.cwd / f"plan-{len(self.sessions)}.json"
@@ -115,6 +126,28 @@ class Command:
         status = json.loads(done.stdout)
         assert isinstance(status, dict)
         return status
+
+    def until(self, session_id: str, condition: Callable[[dict[str, Any]], Any]) -> dict[str, Any]:
+        """Wait until the session's status is so; return it."""
+        seen: list[dict[str, Any]] = []
+
+        def check() -> Any:
+            seen[:] = [self.status(session_id)]
+            return condition(seen[0])
+
+        eventually(check)
+        return seen[0]
+
+    def wait(self, session_id: str) -> dict[str, Any]:
+        """Wait for the end; return the status."""
+        self("wait", session_id, "--timeout", "60")
+        return self.status(session_id)
+
+    def supervisor(self, session_id: str) -> int:
+        """The pid of the process that runs the session, as its journal names it."""
+        lines = (self.directory(session_id) / "journal").read_bytes().splitlines()
+        records = [json.loads(line[9:]) for line in lines]
+        return next(int(record["pid"]) for record in reversed(records) if "boot_id" in record)
 
     def directory(self, session_id: str) -> Path:
         """The session's directory."""
@@ -149,4 +182,15 @@ def kill_sessions(results: Path) -> None:
             process.kill()
         except psutil.Error:
             pass
-    psutil.wait_procs(victims, timeout=5)
+    for process in victims:
+        eventually(partial(is_gone, process))
+
+
+def is_gone(process: Any) -> bool:
+    """Whether a process (psutil's) has ended; that nobody reaped it yet does not matter."""
+    import psutil
+
+    try:
+        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True

@@ -13,8 +13,7 @@ from agent_samples import FORMATS, RECORDED, SAMPLES, STREAMS, read_bytes, read_
 from sessionrun import agents
 from sessionrun.agents import AgentResult
 from sessionrun.agents.reading import MAX_LINE_BYTES
-from sessionrun.events import Usage
-from sessionrun.model import OutputFormat
+from sessionrun.model import OutputFormat, Usage
 
 USAGE: dict[tuple[OutputFormat, str], Usage] = {
     ("claude", "ok"): Usage(11, 7, 0.000138),

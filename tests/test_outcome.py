@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sessionrun.agents import AgentResult
-from sessionrun.events import Entry, JobFinished, Usage, to_record
-from sessionrun.model import JobKey
+from sessionrun.events import Entry, JobFinished, to_record
+from sessionrun.model import JobKey, Usage
 from sessionrun.outcome import MAX_REASON, format_reason, judge_exit
 
 KEY = JobKey("t", 1, 1, "work", 1)

@@ -6,8 +6,18 @@ import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from sessionrun.detach import _first_record
 from sessionrun.errors import StoreError
-from sessionrun.events import HoldPlaced, JobFinished, SessionEnded, TaskEnded
+from sessionrun.events import (
+    JOURNAL_VERSION,
+    HoldPlaced,
+    JobFinished,
+    SessionEnded,
+    SupervisorStarted,
+    TaskEnded,
+    from_record,
+    to_record,
+)
 from sessionrun.executors import Notice
 from sessionrun.executors.simulated import Fate, SimulatedExecutor
 from sessionrun.fold import apply, begin
@@ -243,6 +253,15 @@ def test_a_later_attempt_overwrites_no_round_of_an_earlier_one(own_place: Path) 
     assert (folder / "a1-r1-work" / "stdout").read_text() == "1.1\n"
     assert (folder / "a1-r2-work" / "stdout").read_text() == "1.2\n"
     assert session.output_path("a").read_text() == "2.1\n"
+
+
+def test_the_launchers_first_record_is_the_event_it_stands_for() -> None:
+    """`detach` spells it by hand to start faster; it must be what `events` would write."""
+    record = _first_record()
+    entry = from_record(record)
+    assert isinstance(entry.event, SupervisorStarted)
+    assert entry.event.journal_version == JOURNAL_VERSION
+    assert to_record(entry) == record
 
 
 def test_every_session_ends_with_one_last_entry(own_place: Path) -> None:

@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 
 from sessionrun.errors import InputError, SessionrunError
-from sessionrun.events import Place
 from sessionrun.git import Git
-from sessionrun.model import KeepPolicy, Repository
+from sessionrun.model import KeepPolicy, Place, Repository
 from sessionrun.workspaces import Request
 from sessionrun.workspaces.release import release
 from sessionrun.workspaces.repository import find_repository

@@ -14,8 +14,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from sessionrun.agents.reading import AgentResult, one_line, unfinished
-from sessionrun.events import Usage
-from sessionrun.model import AgentSpec
+from sessionrun.model import AgentSpec, Usage
 
 AGENT: Final = AgentSpec(
     name="aider",

@@ -24,8 +24,7 @@ from sessionrun.agents.reading import (
     unfinished,
     whole_line,
 )
-from sessionrun.events import Usage
-from sessionrun.model import AgentSpec
+from sessionrun.model import AgentSpec, Usage
 
 AGENT: Final = AgentSpec(
     name="gemini",

@@ -13,7 +13,7 @@ from typing import Any, BinaryIO, Final
 
 import orjson
 
-from sessionrun.events import Usage
+from sessionrun.model import Usage
 
 MAX_LINE_BYTES: Final = 16 * 1024 * 1024
 MAX_REASON: Final = 240

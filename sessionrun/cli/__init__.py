@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Sequence
@@ -11,7 +12,7 @@ from typing import Final
 import click
 
 from sessionrun import __version__
-from sessionrun.cli.argv import rewrite_argv
+from sessionrun.cli.argv import asks_for_json, rewrite_argv
 from sessionrun.errors import SessionrunError
 
 _VERBS: Final = {
@@ -37,9 +38,9 @@ Examples:
   sessionrun --sync tasks.json          start, follow, print the results
 
 \b
-Exit codes: 0 ok; 1 a task failed (--sync, wait); 2 bad input, unknown session,
-agent not found; 3 internal error; 4 the session's processes are gone; 124 wait
-timed out; 130 interrupted.  Manual: man sessionrun."""
+Exit codes: 0 ok; 1 a task failed (--sync, wait); 2 bad input, unknown
+session, agent not found; 3 internal error; 4 the session's processes are
+gone; 124 wait timed out; 130 interrupted.  Manual: man sessionrun."""
 
 
 class VerbGroup(click.Group):
@@ -65,7 +66,7 @@ class VerbGroup(click.Group):
 
 @click.group(
     cls=VerbGroup,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80},
     epilog=_EPILOG,
     options_metavar="",
     subcommand_metavar="[VERB] [OPTIONS] [ARGUMENTS]",
@@ -81,17 +82,15 @@ def group() -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
+    gc.freeze()  # what was imported lives to the end: without this its destruction alone takes 4 ms of a poll
     words = rewrite_argv(sys.argv[1:] if argv is None else argv)
-    for stream in (sys.stdout, sys.stderr):
-        if stream is not None:
-            stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
-    as_json = "--json" in words
+    as_json = asks_for_json(words)
+    _open_standard_streams()
     try:
         code = group.main(args=words, prog_name="sessionrun", standalone_mode=False)
-        if sys.stdout is not None:
-            sys.stdout.flush()
+        sys.stdout.flush()
         return code if isinstance(code, int) else 0
-    except BrokenPipeError:
+    except (BrokenPipeError, SystemExit):  # Click makes a SystemExit of a broken pipe, and of nothing else
         return _leave_quietly()
     except (KeyboardInterrupt, click.Abort):
         return EXIT_INTERRUPTED
@@ -101,6 +100,28 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _tell(str(error), error.exit_code, as_json=as_json)
     except OSError as error:
         return _tell(_describe(error), EXIT_BUG, as_json=as_json)
+    except Exception as error:
+        import traceback
+
+        traceback.print_exc()
+        return _tell(f"this is a bug in sessionrun: {error!r}", EXIT_BUG, as_json=as_json)
+
+
+def _open_standard_streams() -> None:
+    """Callers may close 0, 1 or 2: whatever we open next would take their place.  Nobody reads us then."""
+    for fd in (0, 1, 2):
+        try:
+            os.fstat(fd)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number: this one
+    if sys.stdin is None:
+        sys.stdin = open(0, closefd=False)
+    if sys.stdout is None:
+        sys.stdout = open(1, "w", closefd=False)
+    if sys.stderr is None:
+        sys.stderr = open(2, "w", closefd=False)
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
 
 
 def _tell(message: str, code: int, *, as_json: bool) -> int:
@@ -111,25 +132,25 @@ def _tell(message: str, code: int, *, as_json: bool) -> int:
         click.echo(f"sessionrun: error: {escape(line)}", err=True)
         if as_json:
             print_json({"error": {"code": code, "message": line}})
+        sys.stdout.flush()
     except OSError:
-        pass  # nobody can hear it; the exit code remains
+        _leave_quietly()  # nobody can hear it; the exit code remains
     return code
 
 
 def _usage_message(error: click.ClickException) -> str:
-    message = error.format_message()
+    message = error.format_message().rstrip(".")
     if isinstance(error, click.UsageError) and error.ctx is not None:
         return f"{message} (see: {error.ctx.command_path} --help)"
     return message
 
 
 def _describe(error: OSError) -> str:
-    where = f"{error.filename}: " if error.filename else ""
-    return f"{where}{error.strerror or error}"
+    where = os.fsdecode(error.filename) if error.filename else "reading or writing"
+    return f"{where}: {error.strerror or error}"
 
 
 def _leave_quietly() -> int:
-    """The reader of our output left, which is its right."""
-    devnull = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(devnull, sys.stdout.fileno())
+    """The reader of our output left, which is its right; what is still buffered goes nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     return 0

@@ -14,10 +14,15 @@ from sessionrun.cli.render import print_json, print_table
 from sessionrun.model import AgentSpec
 
 VERSION_TIMEOUT_S: Final = 15.0
+MAX_VERSION: Final = 30
+"""Characters of the first line that a program prints about its version."""
 
 
 @click.command("agents")
 @json_option
+@click.option(
+    "--results-dir", hidden=True, expose_value=False, help="Accepted like everywhere; means nothing here."
+)
 def command(as_json: bool) -> None:
     """List the agents that are known here, built in or from your configuration."""
     records = list_agents()
@@ -77,4 +82,4 @@ def _answer(process: subprocess.Popen[bytes] | None) -> str | None:
         process.wait()
         return None
     lines = output.decode("utf-8", "replace").split("\n")
-    return next((line.strip()[:60] for line in lines if line.strip()), None)
+    return next((line.strip()[:MAX_VERSION] for line in lines if line.strip()), None)

@@ -6,7 +6,7 @@ line without a verb runs a file.  A verb wins over a file of that name: write ``
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 VERBS: Final = ("run", "status", "results", "list", "overview", "wait", "logs", "cancel", "agents")
@@ -16,6 +16,28 @@ FLAG_VERBS: Final = {
     "--list": "list",
     "--overview": "overview",
 }
+VALUE_OPTIONS: Final = frozenset(
+    (
+        "--agent",
+        "--from",
+        "--label",
+        "--limit",
+        "--lines",
+        "--max-concurrent",
+        "--max-parallel",
+        "--model",
+        "--name",
+        "--results-dir",
+        "--run-name",
+        "--state",
+        "--tail",
+        "--timeout",
+        "--workers",
+        "-n",
+    )
+)
+"""Options of any verb whose value is the next word, whatever that looks like (a test compares with Click)."""
+
 _OWN: Final = ("--help", "-h", "--version", "-v")
 
 
@@ -30,10 +52,26 @@ def rewrite_argv(argv: Sequence[str]) -> list[str]:
     words = list(argv)
     if words and (words[0] in VERBS or words[0] in _OWN):
         return words
-    for place, word in enumerate(words):
-        if word == "--":
-            break
-        flag, equals, value = word.partition("=")
+    for place in iterate_options(words):
+        flag, equals, value = words[place].partition("=")
         if flag in FLAG_VERBS:
             return [FLAG_VERBS[flag], *words[:place], *([value] if equals else []), *words[place + 1 :]]
     return ["run", *words]
+
+
+def iterate_options(words: Sequence[str]) -> Iterator[int]:
+    """The places of the words that are options: not values of options, and nothing behind ``--``."""
+    is_value = False
+    for place, word in enumerate(words):
+        if is_value:
+            is_value = False
+        elif word == "--":
+            return
+        elif word.startswith("-") and word != "-":
+            is_value = word in VALUE_OPTIONS
+            yield place
+
+
+def asks_for_json(words: Sequence[str]) -> bool:
+    """Whether ``--json`` is among the options, for errors that come before or while Click parses them."""
+    return any(words[place] == "--json" for place in iterate_options(words))

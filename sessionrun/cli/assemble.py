@@ -5,21 +5,20 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from time import time
+from typing import NamedTuple
 
 from sessionrun import agents
 from sessionrun.config import Config
 from sessionrun.dialects import Plan
 from sessionrun.errors import AgentNotFound, InputError
-from sessionrun.jobs import check_supported
 from sessionrun.model import SLOT, AgentSpec, SessionSpec, TaskSpec, validate_tasks, validate_uses
 from sessionrun.status import format_time
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(NamedTuple):
     """The session's default agent and why it was chosen, for people."""
 
     name: str
@@ -45,8 +44,8 @@ def assemble_spec(
         name=plan.name,
         labels=plan.labels,
         dialect=dialect,
-        source=source,
-        cwd=str(Path.cwd()),
+        source=source.encode("utf-8", "backslashreplace").decode(),
+        cwd=_current_directory(),
         agent=choice.name,
         agents={name: _settle_agent(name, config.agents, approve=approve) for name in sorted(used)},
         tasks=tasks,
@@ -57,7 +56,7 @@ def assemble_spec(
     )
     validate_tasks(tasks)
     validate_uses(spec)
-    check_supported(spec)
+    _check_supported(tasks)
     _check_directories(tasks)
     return spec
 
@@ -87,6 +86,34 @@ def _settle_agent(name: str, known: Mapping[str, AgentSpec], *, approve: bool) -
         raise InputError(f"unknown agent {name!r}; there are: {', '.join(sorted(known))}")
     program = agents.check_startable(agent, approve=approve, euid=os.geteuid(), environ=os.environ)
     return replace(agent, argv=(program, *agent.argv[1:]))
+
+
+def _current_directory() -> str:
+    """Where the tasks run that name no place; spec.json can hold it only as UTF-8."""
+    cwd = str(Path.cwd())
+    try:
+        cwd.encode()
+    except UnicodeEncodeError:
+        raise InputError(f"the name of the current directory is no UTF-8: {cwd!r}") from None
+    return cwd
+
+
+def _check_supported(tasks: tuple[TaskSpec, ...]) -> None:
+    """Refuse what the model knows but this version cannot do yet."""
+    for task in tasks:
+        name = _unsupported(task)
+        if name:
+            raise InputError(f"task {task.id!r}: {name} is not supported in this version; leave it out")
+
+
+def _unsupported(task: TaskSpec) -> str | None:
+    if task.workspace.kind != "none":
+        return f'workspace "{task.workspace.kind}"'
+    if task.links:
+        return "links"
+    if task.land:
+        return "land"
+    return None if task.idle_timeout_s is None else "idle_timeout"
 
 
 def _check_directories(tasks: tuple[TaskSpec, ...]) -> None:

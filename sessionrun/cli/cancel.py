@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import click
 
-from sessionrun.cli.follow import wait_until
-from sessionrun.cli.options import choose_tasks, json_option, open_session, results_dir_option
+from sessionrun.cli.follow import request_cancel
+from sessionrun.cli.options import Seconds, choose_tasks, json_option, open_session, results_dir_option
 from sessionrun.cli.render import print_json
 from sessionrun.cli.view import load_view
 from sessionrun.errors import SessionGone
@@ -22,7 +22,7 @@ EXIT_TIMEOUT: Final = 124
 @click.argument("tasks", nargs=-1, metavar="[TASK]...")
 @click.option(
     "--timeout",
-    type=click.FloatRange(min=0),
+    type=Seconds(),
     default=DEFAULT_TIMEOUT_S,
     metavar="S",
     help="Seconds to wait for the end; 0 = only ask.  [default: 60]",
@@ -44,8 +44,7 @@ def command(
     seen: dict[str, Any] | None = before
     if not _ended(before, tasks):
         names = [task["id"] for task in chosen] if tasks else []
-        session.send_request({"kind": "cancel", "tasks": names})
-        seen = wait_until(lambda: load_view(session), lambda view: _ended(view, tasks), timeout_s=timeout)
+        seen = request_cancel(session, names, lambda view: _ended(view, tasks), timeout_s=timeout)
     view = load_view(session)
     chosen = choose_tasks(view, tasks)
     if as_json:

@@ -59,6 +59,26 @@ def wait_until(
         interval = min(interval * POLL_GROWTH, POLL_LAST_S)
 
 
+def request_cancel(
+    session: SessionDir,
+    tasks: list[str],
+    is_done: Callable[[View], bool],
+    *,
+    timeout_s: float | None = None,
+    progress: Progress | None = None,
+) -> View | None:
+    """Ask the supervisor to stop these tasks, all when none is named, and look until `is_done`.
+
+    Raises:
+        SessionGone: see `wait_until`; the request stays for whoever resumes the session.
+    """
+    request_id, _ = session.send_request({"kind": "cancel", "tasks": tasks})
+    view = wait_until(lambda: load_view(session), is_done, timeout_s=timeout_s, progress=progress)
+    if view is not None and has_ended(view):
+        session.drop_request(request_id)  # it came too late to be taken, and must not hit a later run
+    return view
+
+
 def has_ended(view: View) -> bool:
     """Whether the session is over."""
     return view["ended_at"] is not None
@@ -75,15 +95,15 @@ def follow_run(session: SessionDir, *, as_json: bool, quiet: bool) -> int:
 
     if not quiet:
         click.echo(f"session: {session.session_id}", err=True)
-    progress = None if quiet else make_progress(sys.stderr)
+    progress = None
     interrupted = False
     try:
+        progress = None if quiet else make_progress(sys.stderr)
         wait_until(lambda: load_summary_view(session), has_ended, progress=progress)
     except KeyboardInterrupt:
         interrupted = True
         click.echo("\ncancelling ...", err=True)
-        session.send_request({"kind": "cancel"})
-        wait_until(lambda: load_summary_view(session), has_ended, progress=progress)
+        request_cancel(session, [], has_ended, progress=progress)
     finally:
         if progress is not None:
             progress.close()

@@ -7,18 +7,22 @@ from typing import Any, Final
 
 import click
 
-from sessionrun.cli.options import json_option, resolve_results_dir, results_dir_option
-from sessionrun.cli.render import local_time, print_json, print_table
+from sessionrun.cli.options import Count, json_option, resolve_results_dir, results_dir_option
+from sessionrun.cli.render import WIDTH, clip, escape_line, print_json, print_table, short_time, warn
 from sessionrun.cli.view import load_summary_view
+from sessionrun.errors import SessionrunError
 from sessionrun.store import SessionDir, iterate_sessions
 
 STATES: Final = ("running", "recovering", "completed", "cancelled", "interrupted")
 SHORT_ID: Final = 8
+AGENT_WIDTH: Final = 10
+OTHER_COLUMNS: Final = 63
+"""Columns of a row without its id and its name, at most, for up to 9,999 tasks."""
 
 
 @click.command("list")
 @click.option("--state", type=click.Choice(STATES), help="Only sessions of this status.")
-@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Only the newest N.")
+@click.option("--limit", type=Count(1), metavar="N", help="Only the newest N.")
 @click.option("--all", "everywhere", is_flag=True, help="Sessions of all results directories that you used.")
 @json_option
 @results_dir_option
@@ -40,36 +44,33 @@ def load_all(results_dir: Path | None, *, everywhere: bool) -> list[dict[str, An
     """The summaries of all sessions, the newest first; directories that hold no session are passed over."""
     from sessionrun import index
 
-    found: dict[Path, SessionDir] = {}
-    for session in index.sessions() if everywhere else iterate_sessions(resolve_results_dir(results_dir)):
-        found[session.path] = session
-    views = [view for session in found.values() if (view := _load(session)) is not None]
+    found = index.sessions() if everywhere else iterate_sessions(resolve_results_dir(results_dir).absolute())
+    views = [view for session in found if (view := _load(session)) is not None]
     return sorted(views, key=lambda view: str(view["started_at"]), reverse=True)
 
 
 def _load(session: SessionDir) -> dict[str, Any] | None:
-    from sessionrun.errors import SessionrunError
-
     try:
         return load_summary_view(session)
     except FileNotFoundError:
         return None  # removed, or not finished, while we looked
-    except (SessionrunError, OSError, KeyError, ValueError) as error:
-        click.echo(f"sessionrun: warning: {session.path}: cannot be read: {error}", err=True)
+    except (SessionrunError, OSError, KeyError, TypeError, ValueError) as error:
+        warn(f"{session.path}: cannot be read: {error}")
         return None
 
 
 def _rows(views: list[dict[str, Any]]) -> list[tuple[object, ...]]:
     length = _unique_length([view["session_id"] for view in views])
+    name_width = max(8, WIDTH - length - OTHER_COLUMNS)
     return [
         (
             view["session_id"][:length],
             view["status"],
             f"{view['completed']}/{view['total']}",
             view["failed"] or "",
-            view["agent"],
-            local_time(view["started_at"]),
-            view["name"] or "",
+            clip(escape_line(view["agent"]), AGENT_WIDTH),
+            short_time(view["started_at"]),
+            clip(escape_line(view["name"] or ""), name_width),
         )
         for view in views
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -10,9 +11,16 @@ from typing import Any, Final
 import click
 
 from sessionrun.cli.follow import POLL_LAST_S
-from sessionrun.cli.options import choose_tasks, json_option, open_session, results_dir_option, session_argument
+from sessionrun.cli.options import (
+    Count,
+    choose_tasks,
+    json_option,
+    open_session,
+    results_dir_option,
+    session_argument,
+)
 from sessionrun.cli.outputs import find_tail, iterate_chunks
-from sessionrun.cli.render import escape, print_json
+from sessionrun.cli.render import escape
 from sessionrun.cli.view import load_view
 from sessionrun.errors import SessionGone
 from sessionrun.store import SessionDir
@@ -25,7 +33,7 @@ MAX_LINE: Final = 1024 * 1024
 @session_argument
 @click.argument("tasks", nargs=-1, metavar="[TASK]...")
 @click.option("-f", "--follow", is_flag=True, help="Go on until the tasks have ended.")
-@click.option("-n", "--lines", type=click.IntRange(min=0), metavar="N", help="Begin N lines before the end.")
+@click.option("-n", "--lines", type=Count(), metavar="N", help="Begin N lines before the end.")
 @json_option
 @results_dir_option
 def command(
@@ -43,31 +51,34 @@ def command(
     session = open_session(results_dir, session_id)
     view = load_view(session)
     chosen = choose_tasks(view, tasks)
-    emit = _emit_json if as_json else _emit_tagged if len(chosen) > 1 else _emit_plain
-    readers = [reader for task in chosen for reader in _readers(session, task, lines, emit)]
+    form = _format_json if as_json else _format_tagged if len(chosen) > 1 else _format_plain
+    readers = [reader for task in chosen for reader in _readers(session, task, lines, form)]
     while True:
         view = load_view(session)  # before reading: what is written until then is read below
         moved = sum(reader.read_on() for reader in readers)
         running = any(task["status"] != "completed" for task in choose_tasks(view, tasks))
-        if not follow or not running:
+        if not follow or not running or view["status"] == "interrupted":
             break
-        if view["status"] == "interrupted":
-            raise SessionGone(f"the processes of session {view['session_id']} are gone before it ended")
+        sys.stdout.flush()
         if not moved:
             time.sleep(POLL_LAST_S)
     for reader in readers:
         reader.finish()
+    sys.stdout.flush()
+    if follow and running:
+        raise SessionGone(f"the processes of session {view['session_id']} are gone before it ended")
 
 
-Emit = Callable[[str, str, str], None]
+Format = Callable[[str, str, str], bytes]
+"""From a task, a stream's name and a line (bytes that are no UTF-8 as surrogates) to what is printed."""
 
 
 class _Reader:
     """Reads one output file as it grows and gives out whole lines."""
 
-    def __init__(self, path: Path, task: str, stream: str, emit: Emit, show: Callable[[bytes], str]) -> None:
+    def __init__(self, path: Path, task: str, stream: str, form: Format, show: Callable[[bytes], str]) -> None:
         self._path, self._task, self._stream = path, task, stream
-        self._emit, self._show = emit, show
+        self._format, self._show = form, show
         self._offset, self._rest = 0, b""
 
     def skip_to_tail(self, lines: int) -> None:
@@ -77,6 +88,9 @@ class _Reader:
     def read_on(self) -> bool:
         """Give out what is new; whether there was any."""
         before = self._offset
+        if find_tail(self._path, 0) < before:  # another attempt began the file anew
+            self.finish()
+            self._offset = 0
         for chunk in iterate_chunks(self._path, self._offset):
             self._offset += len(chunk)
             *whole, self._rest = (self._rest + chunk).split(b"\n")
@@ -95,10 +109,10 @@ class _Reader:
     def _give(self, line: bytes) -> None:
         text = self._show(line)
         if text:
-            self._emit(self._task, self._stream, text)
+            sys.stdout.buffer.write(self._format(self._task, self._stream, text))
 
 
-def _readers(session: SessionDir, task: dict[str, Any], lines: int | None, emit: Emit) -> list[_Reader]:
+def _readers(session: SessionDir, task: dict[str, Any], lines: int | None, form: Format) -> list[_Reader]:
     """Readers of a task's output, its stream rendered for people, and of its standard error."""
     show: Callable[[bytes], str] = _decode
     output = session.path / task["output"]
@@ -110,8 +124,8 @@ def _readers(session: SessionDir, task: dict[str, Any], lines: int | None, emit:
         format_ = spec.agents[task["agent"]].output
         show = lambda line: agents.render_events(format_, line)  # noqa: E731
     readers = [
-        _Reader(output, task["id"], "stdout", emit, show),
-        _Reader(session.path / task["stderr"], task["id"], "stderr", emit, _decode),
+        _Reader(output, task["id"], "stdout", form, show),
+        _Reader(session.path / task["stderr"], task["id"], "stderr", form, _decode),
     ]
     if lines is not None:
         for reader in readers:
@@ -120,17 +134,34 @@ def _readers(session: SessionDir, task: dict[str, Any], lines: int | None, emit:
 
 
 def _decode(line: bytes) -> str:
-    return line.decode("utf-8", "backslashreplace")
+    return line.decode("utf-8", "surrogateescape")
 
 
-def _emit_plain(task: str, stream: str, text: str) -> None:
-    click.echo(escape(text), nl=False)
+def _format_plain(task: str, stream: str, text: str) -> bytes:
+    return _encode(text)
 
 
-def _emit_tagged(task: str, stream: str, text: str) -> None:
-    for line in text.splitlines():
-        click.echo(f"[{task}] {escape(line)}")
+def _format_tagged(task: str, stream: str, text: str) -> bytes:
+    lines = text.removesuffix("\n").split("\n")
+    return b"".join(b"[%b] %b\n" % (task.encode(), _encode(line)) for line in lines)
 
 
-def _emit_json(task: str, stream: str, text: str) -> None:
-    print_json({"task": task, "stream": stream, "text": text})
+def _format_json(task: str, stream: str, text: str) -> bytes:
+    import orjson
+
+    plain = _to_bytes(text).decode("utf-8", "backslashreplace")
+    return orjson.dumps({"task": task, "stream": stream, "text": plain}, option=orjson.OPT_APPEND_NEWLINE)
+
+
+def _encode(text: str) -> bytes:
+    """The bytes as the task wrote them, but on a terminal harmless."""
+    if sys.stdout.isatty():
+        return escape(text).encode(sys.stdout.encoding, "backslashreplace")
+    return _to_bytes(text)
+
+
+def _to_bytes(text: str) -> bytes:
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:  # half a pair, out of an agent's JSON
+        return text.encode("utf-8", "backslashreplace")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -17,6 +18,38 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 DEFAULT_RESULTS_DIR = "results"
 
 
+class Count(click.ParamType[int]):
+    """A whole number, not below `least`."""
+
+    name = "number"
+
+    def __init__(self, least: int = 0) -> None:
+        self.least = least
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """See `click.ParamType.convert`."""
+        text = str(value)
+        if not (text.isascii() and text.isdigit()) or not self.least <= int(text[:19]) < 10**18:
+            self.fail(f"{value!r} is no whole number of {self.least} or more", param, ctx)
+        return int(text)
+
+
+class Seconds(click.ParamType[float]):
+    """A time in seconds: finite, not below 0."""
+
+    name = "seconds"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """See `click.ParamType.convert`."""
+        try:
+            seconds = float(value)
+        except ValueError:
+            seconds = -1.0
+        if not (math.isfinite(seconds) and seconds >= 0):
+            self.fail(f"{value!r} is no number of seconds", param, ctx)
+        return seconds
+
+
 def json_option(command: _Command) -> _Command:
     """`--json`: one JSON value on standard output."""
     return click.option("--json", "as_json", is_flag=True, help="Print JSON; errors too.")(command)
@@ -27,6 +60,7 @@ def results_dir_option(command: _Command) -> _Command:
     return click.option(
         "--results-dir",
         type=click.Path(file_okay=False, path_type=Path),
+        metavar="DIR",
         help="Where sessions are kept.  [default: ./results]",
     )(command)
 

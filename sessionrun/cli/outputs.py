@@ -1,8 +1,13 @@
-"""Reading output files of any size in pieces, from the front or from the end."""
+"""Reading output files of any size in pieces, from the front or from the end.
+
+A task may do anything to its own output: a link, FIFO or directory in the file's place counts as no output.
+"""
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -12,9 +17,8 @@ CHUNK_BYTES: Final = 256 * 1024
 
 def iterate_chunks(path: Path, offset: int = 0) -> Iterator[bytes]:
     """The file's bytes from `offset` on; nothing when it does not exist."""
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except FileNotFoundError:
+    fd = _open(path)
+    if fd is None:
         return
     try:
         while chunk := os.pread(fd, CHUNK_BYTES, offset):
@@ -31,9 +35,8 @@ def iterate_tail(path: Path, lines: int) -> Iterator[bytes]:
 
 def find_tail(path: Path, lines: int) -> int:
     """The offset at which the last `lines` lines begin, read from the end (a last line may lack its LF)."""
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except FileNotFoundError:
+    fd = _open(path)
+    if fd is None:
         return 0
     try:
         end = os.fstat(fd).st_size
@@ -53,3 +56,16 @@ def find_tail(path: Path, lines: int) -> int:
         return 0
     finally:
         os.close(fd)
+
+
+def _open(path: Path) -> int | None:
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ELOOP, errno.EMLINK, errno.ENXIO):
+            return None
+        raise
+    if stat.S_ISREG(os.fstat(fd).st_mode):
+        return fd
+    os.close(fd)
+    return None

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from sessionrun import agents
 from sessionrun.cli.assemble import Choice, assemble_spec, choose_agent
@@ -15,8 +15,7 @@ from sessionrun.errors import InputError
 from sessionrun.model import SessionSpec
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(NamedTuple):
     """What the command line of `run` says about the tasks; None means "not said"."""
 
     agent: str | None
@@ -30,8 +29,7 @@ class Asked:
     dialect: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Planned:
+class Planned(NamedTuple):
     """A spec that can be started, and what to tell people about how it came to be."""
 
     spec: SessionSpec

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Any
 
 import click
 
 from sessionrun import agents
 from sessionrun.cli.planning import Planned
-from sessionrun.cli.render import escape, print_json
+from sessionrun.cli.render import escape_line, print_json
 from sessionrun.model import SLOT, SessionSpec, TaskSpec, title_of
 
 
@@ -20,11 +21,12 @@ def print_preview(planned: Planned, *, as_json: bool) -> None:
         return
     click.echo(f"Dialect: {record['dialect']} ({record['dialect_reason']})")
     click.echo(f"Agent: {record['agent']} ({record['agent_reason']})")
-    click.echo(f"Tasks: {record['total']}, at most {record['max_parallel'] or 'all'} at once")
+    parallel = record["max_parallel"]
+    click.echo(f"Tasks: {record['total']}, {f'at most {parallel}' if parallel else 'all'} at once")
     for task in record["tasks"]:
-        click.echo(escape(f"\n  Task {task['num']} (ID: {task['id']}): {task['title']}"))
-        click.echo(escape(f"    argv: {' '.join(task['argv'])}"))
-        click.echo(escape(f"    cwd: {task['cwd']}"))
+        click.echo(f"\n  Task {task['num']} (ID: {task['id']}): {escape_line(task['title'])}")
+        click.echo(f"    argv: {escape_line(shlex.join(task['argv']))}")
+        click.echo(f"    cwd: {escape_line(task['cwd'])}")
         if task["needs"]:
             click.echo(f"    needs: {', '.join(task['needs'])}")
 

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
+import unicodedata
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import cache
 from typing import IO, Any, Final
 
 import click
 
 _UNSAFE: Final = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u0600-\u0605\u061c\u06dd\u070f\u08e2\u180e\u200b-\u200f"
+    "\r(?!\n)|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\xad\u0600-\u0605\u061c\u06dd\u070f\u08e2\u180e\u200b-\u200f"
     "\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb\U000e0001-\U000e007f]"
 )
-"""C0 but LF and TAB, DEL, C1, line separators, bidirectional and other format characters, surrogates."""
+"""C0 but LF, TAB and CR LF, DEL, C1, line separators, bidirectional and other format characters, surrogates."""
 
 _SIGNS: Final[Mapping[str, tuple[str, str]]] = {
     "rocket": ("\U0001f680", "*"),
@@ -27,17 +30,33 @@ _SIGNS: Final[Mapping[str, tuple[str, str]]] = {
 WAITING: Final = "[Task still running...]"
 DOUBLE_LINE: Final = "=" * 50
 SINGLE_LINE: Final = "-" * 30
+WIDTH: Final = 80
+"""Columns that our own lines keep to; ids, paths and outputs are as long as they are."""
 
 
 def escape(text: str) -> str:
     """Make foreign text safe for a terminal: control and format characters become visible escapes."""
+    if text.isascii() and text.isprintable():
+        return text
     return _UNSAFE.sub(_visible, text)
 
 
+def escape_line(text: str) -> str:
+    """The same, and on one line: for names, ids and reasons."""
+    return escape(" ".join(text.split()))
+
+
 def sign(name: str, stream: IO[str] | None = None) -> str:
-    """A sign, or its ASCII stand-in where the stream's encoding has none."""
+    """A sign, or its ASCII stand-in where the stream's encoding has none, or the locale is plain C."""
+    return _choose_sign(name, getattr(stream or sys.stdout, "encoding", None) or "ascii")
+
+
+@cache
+def _choose_sign(name: str, encoding: str) -> str:
     fancy, plain = _SIGNS[name]
-    encoding = getattr(stream or sys.stdout, "encoding", None) or "ascii"
+    named = (os.environ.get(variable) for variable in ("LC_ALL", "LC_CTYPE", "LANG"))
+    if next(filter(None, named), None) in ("C", "POSIX"):  # Python itself writes UTF-8 there
+        return plain
     try:
         fancy.encode(encoding)
     except (UnicodeEncodeError, LookupError):
@@ -49,10 +68,15 @@ def print_json(value: Any) -> None:
     """Print one JSON value and a newline on standard output."""
     import orjson
 
-    write_bytes(orjson.dumps(value, option=orjson.OPT_APPEND_NEWLINE | orjson.OPT_NON_STR_KEYS))
+    try:
+        write_bytes(orjson.dumps(value, option=orjson.OPT_APPEND_NEWLINE))
+    except orjson.JSONEncodeError:  # a path that is no UTF-8
+        import json
+
+        write_bytes(json.dumps(value).encode() + b"\n")
 
 
-def write_bytes(content: bytes) -> None:
+def write_bytes(content: bytes | memoryview) -> None:
     """Write bytes to standard output, behind what was printed as text."""
     sys.stdout.flush()
     sys.stdout.buffer.write(content)
@@ -67,7 +91,7 @@ def task_sign(task: Mapping[str, Any]) -> str:
 
 
 def task_word(task: Mapping[str, Any]) -> str:
-    """How a task stands, for people: `completed`, `running`, `pending`, or how it failed, with the reason."""
+    """How a task stands, for people: `completed`, `running`, `pending`, or how it failed."""
     if task["status"] == "running" and task["phase"] not in ("running", None):
         return str(task["phase"])
     if task["status"] != "completed":
@@ -75,41 +99,86 @@ def task_word(task: Mapping[str, Any]) -> str:
         return f"{task['status']} (held until {local_time(held)})" if held else str(task["status"])
     if task["outcome"] == "succeeded":
         return "completed"
-    word = str(task["outcome"]).replace("_", " ")
-    return f"{word} ({escape(task['reason'])})" if task["reason"] else word
+    return str(task["outcome"]).replace("_", " ")
+
+
+def reason_lines(task: Mapping[str, Any], indent: str) -> list[str]:
+    """Why a task did not succeed, as lines of their own; none when there is nothing to say."""
+    reason = task["reason"] if task["status"] == "completed" and task["outcome"] != "succeeded" else None
+    if not reason:
+        return []
+    line = indent + escape_line(reason)
+    if len(line) <= WIDTH:
+        return [line]
+    import textwrap
+
+    return textwrap.wrap(escape_line(reason), WIDTH, initial_indent=indent, subsequent_indent=indent)
 
 
 def local_time(at: str | None) -> str:
     """An ISO time as the C library's date line, in local time."""
     if at is None:
         return "-"
-    moment = datetime.fromisoformat(at.replace("Z", "+00:00")).astimezone()
+    moment = _local(at)
     days = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
     months = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
     clock = f"{moment.hour:02}:{moment.minute:02}:{moment.second:02}"
     return f"{days[moment.weekday()]} {months[moment.month - 1]} {moment.day:2} {clock} {moment.year}"
 
 
+def short_time(at: str | None) -> str:
+    """An ISO time as ``2025-07-23 15:30:45``, in local time."""
+    return "-" if at is None else f"{_local(at):%Y-%m-%d %H:%M:%S}"
+
+
 def duration(seconds: float | None) -> str:
     """Seconds for people: ``4.2s``, ``3m12s``, ``2h05m``."""
     if seconds is None:
         return "-"
-    if seconds < 60:
+    if seconds < 59.95:
         return f"{seconds:.1f}s"
-    whole = int(seconds)
+    whole = round(seconds)
     return f"{whole // 60}m{whole % 60:02}s" if whole < 3600 else f"{whole // 3600}h{whole % 3600 // 60:02}m"
+
+
+def clip(text: str, width: int) -> str:
+    """The beginning of a line that fits `width` columns, with dots where it was cut."""
+    if _columns(text) <= width:
+        return text
+    while text and _columns(text) > width - 3:
+        text = text[:-1]
+    return text + "..."
+
+
+def warn(message: str) -> None:
+    """Say something on standard error that is no reason to stop."""
+    click.echo(f"sessionrun: warning: {escape_line(message)}", err=True)
 
 
 def print_table(headers: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     """A plain table on standard output."""
     from tabulate import tabulate
 
-    cells = [[escape(str(cell)) for cell in row] for row in rows]
-    click.echo(tabulate(cells, headers=list(headers), tablefmt="plain", disable_numparse=True))
+    cells = [[escape_line(str(cell)) for cell in row] for row in rows]
+    table = tabulate([list(headers), *cells], tablefmt="plain", disable_numparse=True)  # no padded headers
+    click.echo("\n".join(line.rstrip() for line in table.split("\n")))
+
+
+def _local(at: str) -> datetime:
+    return datetime.fromisoformat(at.replace("Z", "+00:00")).astimezone()
+
+
+def _columns(text: str) -> int:
+    """How many columns a terminal needs; wide East Asian characters take two."""
+    if text.isascii():
+        return len(text)
+    return sum(2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in text)
 
 
 def _visible(match: re.Match[str]) -> str:
     code = ord(match[0])
+    if 0xDC80 <= code <= 0xDCFF:  # a byte that is no UTF-8, as `surrogateescape` keeps it
+        code -= 0xDC00
     if code < 0x100:
         return f"\\x{code:02x}"
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

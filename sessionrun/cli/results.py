@@ -9,9 +9,16 @@ from typing import Any, Final
 
 import click
 
-from sessionrun.cli.options import choose_tasks, json_option, open_session, results_dir_option, session_argument
-from sessionrun.cli.outputs import iterate_chunks, iterate_tail
-from sessionrun.cli.render import DOUBLE_LINE, SINGLE_LINE, WAITING, escape, task_word, write_bytes
+from sessionrun.cli.options import (
+    Count,
+    choose_tasks,
+    json_option,
+    open_session,
+    results_dir_option,
+    session_argument,
+)
+from sessionrun.cli.outputs import find_tail, iterate_chunks, iterate_tail
+from sessionrun.cli.render import DOUBLE_LINE, SINGLE_LINE, WAITING, escape, reason_lines, task_word, write_bytes
 from sessionrun.cli.view import load_view
 from sessionrun.store import SessionDir
 
@@ -22,7 +29,7 @@ STDERR_TAIL: Final = 20
 @click.command("results")
 @session_argument
 @click.argument("tasks", nargs=-1, metavar="[TASK]...")
-@click.option("--tail", type=click.IntRange(min=0), metavar="N", help="Only the last N lines of each task.")
+@click.option("--tail", type=Count(), metavar="N", help="Only the last N lines of each task.")
 @json_option
 @results_dir_option
 def command(
@@ -49,13 +56,14 @@ def print_results(
     for task in tasks:
         failed = task["status"] == "completed" and task["outcome"] != "succeeded"
         word = f" {task_word(task)}" if failed else ""
-        click.echo(f"\nTask {task['num']} (ID: {escape(task['id'])}):{word}\n{SINGLE_LINE}")
+        click.echo(f"\nTask {task['num']} (ID: {escape(task['id'])}):{word}")
+        click.echo("\n".join([*reason_lines(task, ""), SINGLE_LINE]))
         if task["status"] == "completed":
             _print_file(session.path / task["output"], tail)
         else:
             click.echo(WAITING if task["status"] == "running" else "[Task not started yet]")
         errors = session.path / task["stderr"]
-        if failed and errors.exists() and errors.stat().st_size:
+        if failed and find_tail(errors, 0):
             click.echo("[standard error]")
             _print_file(errors, STDERR_TAIL if tail is None else tail)
 

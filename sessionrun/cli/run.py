@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import os
+import shlex
 import sys
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
-from sessionrun.cli.options import json_option, resolve_results_dir, results_dir_option
+from sessionrun.cli.options import Count, Seconds, json_option, resolve_results_dir, results_dir_option
 from sessionrun.errors import InputError
 from sessionrun.model import SLOT, SessionSpec
 from sessionrun.store import SessionDir
 
 
-@dataclass(frozen=True, slots=True)
-class _Run:
+class _Run(NamedTuple):
     """What the command line of `run` says about how to run, not what."""
 
     results_dir: Path | None
@@ -34,18 +32,17 @@ class _Run:
 @click.option("--sync", is_flag=True, help="Wait for the end, show progress, print the results.")
 @click.option("--agent", metavar="NAME", help="Agent for tasks that name none.  [default: first found]")
 @click.option("--model", metavar="NAME", help="Model, as the agent CLI spells it.")
-@click.option("--max-parallel", type=click.IntRange(min=0), metavar="N", help="Most tasks at once; 0 = unlimited.")
-@click.option("--workers", "--max-concurrent", "max_parallel", type=click.IntRange(min=0), hidden=True)
-@click.option(
-    "--timeout", type=click.FloatRange(min=0), metavar="S", help="Seconds for each attempt of a task; 0 = none."
-)
+@click.option("--max-parallel", type=Count(), metavar="N", help="Most tasks at once; 0 = unlimited.")
+@click.option("--workers", "--max-concurrent", "max_parallel", type=Count(), hidden=True)
+@click.option("--timeout", type=Seconds(), metavar="S", help="Seconds for each attempt of a task; 0 = none.")
 @click.option(
     "--yolo/--no-yolo",
     "approve",
     default=None,
     help="Let agents use all their tools without asking.  [default: --yolo]",
 )
-@click.option("--name", "--run-name", "name", metavar="TEXT", help="A name for the session.")
+@click.option("--name", metavar="TEXT", help="A name for the session.")
+@click.option("--run-name", "name", hidden=True)
 @click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="Label the session; repeatable.")
 @click.option("--envelope", is_flag=True, help="Wrap prompts: transaction id before, answer marker after.")
 @click.option("--from", "dialect", metavar="DIALECT", help="Input format, if it is not to be guessed.")
@@ -77,19 +74,20 @@ def command(
     Prints the session id and returns at once; the tasks run in the background.
     """
     from sessionrun.cli.planning import Asked, plan_session
+    from sessionrun.cli.render import escape_line, warn
 
     asked = Asked(agent, model, max_parallel, timeout, name, labels, approve, envelope, dialect)
     planned = plan_session(file, asked)
     how = _Run(results_dir, as_json, quiet, verbose, sync)
     for warning in planned.warnings:
-        click.echo(f"sessionrun: warning: {warning}", err=True)
+        warn(warning)
     if dry_run:
         from sessionrun.cli.preview import print_preview
 
         print_preview(planned, as_json=as_json)
         return 0
     if not quiet:
-        click.echo(f"agent: {planned.choice.name} ({planned.choice.why})", err=True)
+        click.echo(f"agent: {escape_line(planned.choice.name)} ({planned.choice.why})", err=True)
     return _start(planned.spec, how)
 
 
@@ -99,10 +97,14 @@ def _start(spec: SessionSpec, how: _Run) -> int:
 
     session = SessionDir(resolve_results_dir(how.results_dir) / f"session-{spec.session_id}")
     absolute = SessionDir(session.path.absolute())
-    absolute.create(spec)
     if how.verbose:
         _say_more(spec)
-    start_detached(absolute)
+    lock_fd = absolute.create(spec)
+    try:
+        start_detached(absolute, lock_fd)
+    except KeyboardInterrupt:  # nobody was told its id yet, so it must not run on
+        absolute.send_request({"kind": "cancel"})
+        raise
     index.remember(absolute.path)
     if how.sync:
         from sessionrun.cli.follow import follow_run
@@ -143,11 +145,11 @@ def started_record(spec: SessionSpec, session: SessionDir) -> dict[str, Any]:
 
 def _say_more(spec: SessionSpec) -> None:
     from sessionrun.cli.preview import task_argv
-    from sessionrun.cli.render import escape
+    from sessionrun.cli.render import escape_line
 
     for task in spec.tasks:
-        argv = " ".join(task_argv(spec, task))
-        click.echo(escape(f"task {task.id}: {argv} (in {task.cwd or spec.cwd})"), err=True)
+        argv = shlex.join(task_argv(spec, task))
+        click.echo(escape_line(f"task {task.id}: {argv} (in {task.cwd or spec.cwd})"), err=True)
 
 
 def read_input(file: str | None, limit: int) -> tuple[str, bytes]:
@@ -156,14 +158,15 @@ def read_input(file: str | None, limit: int) -> tuple[str, bytes]:
     Raises:
         InputError: no such file, or nothing to read.
     """
-    if file is None or file == "-":
-        if sys.stdin is None or (file is None and sys.stdin.isatty()):
-            raise InputError("no input: give a FILE, or pipe prompts to standard input")
-        return "stdin", sys.stdin.buffer.read(limit + 1)
+    if file is None and sys.stdin.isatty():
+        raise InputError("no input: give a FILE, or pipe prompts to standard input (see: sessionrun --help)")
     try:
-        if not os.path.isfile(file) and not os.path.exists(file):
-            raise InputError(f"{file}: no such file")
+        if file is None or file == "-":
+            return "stdin", sys.stdin.buffer.read(limit + 1)
         with open(file, "rb") as stream:
             return file, stream.read(limit + 1)
+    except FileNotFoundError:
+        what = "file" if "." in str(file) or "/" in str(file) else "file or verb"
+        raise InputError(f"{file}: no such {what}") from None
     except OSError as error:
-        raise InputError(f"{file}: {error.strerror}") from error
+        raise InputError(f"{file or 'stdin'}: {error.strerror}") from error

@@ -8,8 +8,8 @@ from typing import Any
 import click
 
 from sessionrun.cli.options import choose_tasks, json_option, open_session, results_dir_option, session_argument
-from sessionrun.cli.render import escape, local_time, print_json, task_sign, task_word
-from sessionrun.cli.view import load_view
+from sessionrun.cli.render import escape, local_time, print_json, reason_lines, task_sign, task_word, write_bytes
+from sessionrun.cli.view import load_view, read_view
 
 
 @click.command("status")
@@ -22,7 +22,13 @@ def command(session_id: str, tasks: tuple[str, ...], as_json: bool, results_dir:
 
     ID is a session's id, an unambiguous beginning of it, or `last`; TASK a task's id or number.
     """
-    view = load_view(open_session(results_dir, session_id))
+    session = open_session(results_dir, session_id)
+    unparsed = read_view(session) if as_json and not tasks else None
+    if unparsed is not None:
+        for part in unparsed:
+            write_bytes(part)
+        return
+    view = load_view(session)
     chosen = choose_tasks(view, tasks)
     if as_json:
         print_json({**view, "tasks": chosen})
@@ -40,7 +46,7 @@ def format_status(view: dict[str, Any], tasks: list[dict[str, Any]]) -> str:
         "",
         "Tasks:",
     ]
-    lines += [
-        f"  {task_sign(task)} Task {task['num']} (ID: {escape(task['id'])}): {task_word(task)}" for task in tasks
-    ]
+    for task in tasks:
+        lines.append(f"  {task_sign(task)} Task {task['num']} (ID: {escape(task['id'])}): {task_word(task)}")
+        lines += reason_lines(task, " " * 5)
     return "\n".join(lines)

@@ -6,9 +6,13 @@ ended and never as dead.
 
 from __future__ import annotations
 
-from typing import Any
+import json
+from typing import TYPE_CHECKING, Any
 
 from sessionrun.store import SessionDir
+
+if TYPE_CHECKING:
+    from sessionrun.status import Gone
 
 
 def load_view(session: SessionDir) -> dict[str, Any]:
@@ -26,14 +30,32 @@ def load_view(session: SessionDir) -> dict[str, Any]:
     return {**status, "results_dir": str(session.path.absolute())}
 
 
-def load_summary_view(session: SessionDir) -> dict[str, Any]:
-    """The same for the summary, without reading the task table of a session that ended or runs."""
+def read_view(session: SessionDir) -> tuple[memoryview, bytes] | None:
+    """`load_view` as JSON in two parts, unparsed, where status.json needs no correction; else None.
+
+    The tasks of a large session take far longer to parse than all else that a poll does.
+    """
     alive = session.is_alive()
     summary = session.load_summary()
     if summary is None or not (alive or summary["ended_at"]):
-        from sessionrun.status import project_summary
+        return None
+    content = session.read_status()
+    if content is None:
+        return None
+    results_dir = json.dumps(str(session.path.absolute()))
+    return memoryview(content)[:-2], f',"results_dir":{results_dir}}}\n'.encode()
 
-        summary = project_summary(load_view(session))
+
+def load_summary_view(session: SessionDir) -> dict[str, Any]:
+    """The same for the summary, without reading the task table of a session that ended or runs."""
+    summary = session.load_summary()
+    if summary is None or not summary["ended_at"]:  # an end is final, whoever lives
+        alive = session.is_alive()
+        summary = session.load_summary()
+        if summary is None or not (alive or summary["ended_at"]):
+            from sessionrun.status import project_summary
+
+            summary = project_summary(load_view(session))
     return {**summary, "results_dir": str(session.path.absolute())}
 
 
@@ -43,8 +65,13 @@ def _rebuild(session: SessionDir) -> dict[str, Any]:
     from sessionrun.status import project
 
     state = begin(session.load_spec())
-    for entry in session.load_journal()[0]:
+    entries, contents = session.load_journal()
+    for entry in entries:
         apply(state, entry)
+    if contents.damage_at is not None:
+        from sessionrun.cli.render import warn
+
+        warn(f"{session.journal_path} is damaged at byte {contents.damage_at}: what came later is not shown")
     return project(state)
 
 
@@ -53,22 +80,30 @@ def _without_supervisor(session: SessionDir, status: dict[str, Any]) -> dict[str
     from sessionrun import processes
     from sessionrun.journal import read_log
     from sessionrun.ledger import fold_ledger
+    from sessionrun.model import parse_job_key
     from sessionrun.status import summarise
 
     ledger = fold_ledger(read_log(session.ledger_path).payloads)
-    same_machine = ledger.boot_id == processes.boot_id() and ledger.pid_ns == processes.pid_namespace()
+    same_boot = ledger.boot_id == processes.boot_id()
+    same_machine = same_boot and ledger.pid_ns == processes.pid_namespace()
     living: set[str] = set()
-    lost: dict[str, str] = {}
-    for key, job in ledger.jobs.items():
-        task = key.split("/")[0]
-        lost.pop(task, None)
-        living.discard(task)
+    gone: dict[str, Gone] = {}
+    for text, job in ledger.jobs.items():
+        key = parse_job_key(text)
+        gone.pop(key.task, None)
+        living.discard(key.task)
         if not job.tried or job.errno is not None:
             continue
-        if job.wait_status is not None:
-            lost[task] = f"nobody was left to judge its end (wait status {job.wait_status})"
-        elif same_machine and job.pid and processes.is_alive(processes.Identity(job.pid, job.started or 0)):
-            living.add(task)
-        else:
-            lost[task] = "its process is gone and nobody saw it end"
-    return summarise(status, alive=False, living=living, lost=lost)
+        if same_machine and job.pid and processes.is_alive(processes.Identity(job.pid, job.started or 0)):
+            living.add(key.task)
+        elif key.phase in ("setup", "work"):  # the other phases are simply run again
+            gone[key.task] = _explain(job.wait_status, same_boot=same_boot)
+    return summarise(status, alive=False, living=living, gone=gone)
+
+
+def _explain(wait_status: int | None, *, same_boot: bool) -> Gone:
+    if wait_status is not None:
+        return "lost", f"nobody was left to judge its end (wait status {wait_status})"
+    if not same_boot:
+        return "interrupted", "the machine was restarted while it ran"
+    return "lost", "its process is gone and nobody saw it end"

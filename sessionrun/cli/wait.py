@@ -8,7 +8,14 @@ from typing import Any, Final
 import click
 
 from sessionrun.cli.follow import has_ended, wait_until
-from sessionrun.cli.options import choose_tasks, json_option, open_session, results_dir_option, session_argument
+from sessionrun.cli.options import (
+    Seconds,
+    choose_tasks,
+    json_option,
+    open_session,
+    results_dir_option,
+    session_argument,
+)
 from sessionrun.cli.render import print_json
 from sessionrun.cli.view import load_summary_view, load_view
 
@@ -20,7 +27,7 @@ EXIT_TIMEOUT: Final = 124
 @session_argument
 @click.argument("tasks", nargs=-1, metavar="[TASK]...")
 @click.option("--all/--any", "need_all", default=True, help="Until all of them have ended (default), or any.")
-@click.option("--timeout", type=click.FloatRange(min=0), metavar="S", help="Seconds to wait at most.")
+@click.option("--timeout", type=Seconds(), metavar="S", help="Seconds to wait at most.")
 @json_option
 @results_dir_option
 def command(

@@ -22,9 +22,11 @@ class Spot(NamedTuple):
     line: int | None = None
 
     def under(self, path: Path) -> Spot:
+        """The place of what lies below, by its path from here."""
         return Spot(self.path + path, self.line)
 
     def text(self) -> str:
+        """The place for people."""
         line = f"line {self.line}" if self.line is not None else ""
         return ": ".join(filter(None, (line, render_path(self.path))))
 

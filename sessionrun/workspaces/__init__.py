@@ -16,8 +16,7 @@ from typing import Any, Final
 import orjson
 
 from sessionrun.errors import SessionrunError
-from sessionrun.events import Place
-from sessionrun.model import KeepPolicy, Repository
+from sessionrun.model import KeepPolicy, Place, Repository
 from sessionrun.store import replace_file
 
 COMMAND: Final = "import sys; sys.path[0] = sys.argv.pop(1); from sessionrun.workspaces import main; main()"

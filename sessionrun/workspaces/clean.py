@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Literal
 
 from sessionrun.errors import SessionrunError
-from sessionrun.events import Place
 from sessionrun.git import Git
-from sessionrun.model import Repository
+from sessionrun.model import Place, Repository
 from sessionrun.workspaces import Claim, Request, load_claim
 from sessionrun.workspaces.park import RESCUE_SUFFIX
 from sessionrun.workspaces.release import release

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from sessionrun.errors import SessionrunError
-from sessionrun.events import Place
 from sessionrun.git import Git
+from sessionrun.model import Place
 from sessionrun.workspaces import Request
 from sessionrun.workspaces.park import Parked, park, settle_index, write_patch
 from sessionrun.workspaces.worktree import register_lock, remove_worktree

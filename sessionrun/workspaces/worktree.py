@@ -18,9 +18,8 @@ from typing import Final
 import orjson
 
 from sessionrun.errors import SessionrunError
-from sessionrun.events import Place
 from sessionrun.git import Git, GitError
-from sessionrun.model import Repository
+from sessionrun.model import Place, Repository
 from sessionrun.store import replace_file
 from sessionrun.workspaces import CLAIM, Claim, Request, load_claim
 

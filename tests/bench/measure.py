@@ -158,7 +158,5 @@ def end_session(session: SessionDir) -> None:
 
 def _kill(session: SessionDir) -> None:
     for entry in session.load_journal()[0]:
-        if isinstance(entry.event, SupervisorStarted):
-            send_signal(Identity(entry.event.pid, entry.event.started), signal.SIGKILL)
-        elif isinstance(entry.event, JobStarted):
+        if isinstance(entry.event, (SupervisorStarted, JobStarted)):
             send_signal(Identity(entry.event.pid, entry.event.started), signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Runs the benchmarks and prints one table: ``python -m tests.bench.run [NAME]...`` at the top of the repository."""
+"""Runs the benchmarks, prints one table: ``python -m tests.bench.run [NAME]...`` at the top of the repository."""
 
 from __future__ import annotations
 

@@ -1,0 +1,34 @@
+# Targets for developers; users need none of them.  All tools live in .venv.
+
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.dev
+
+.PHONY: check test slow agents bench format
+
+check: $(READY)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy --strict
+	$(BIN)/pytest
+
+test: $(READY)
+	$(BIN)/pytest
+
+slow: $(READY)
+	$(BIN)/pytest --slow
+
+agents: $(READY)
+	$(BIN)/pytest --agents -m agents -rs
+
+bench: $(READY)
+	$(BIN)/python -m tests.bench.run
+
+format: $(READY)
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+$(READY): pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/pip install -q -e '.[dev]'
+	touch $@

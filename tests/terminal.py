@@ -1,0 +1,89 @@
+"""A command on a terminal of its own, for tests: a pty with a controlling process, as a person has it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import select
+import signal
+import struct
+import termios
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+
+COLUMNS = 80
+PATIENCE_S = 20.0
+
+
+class Terminal:
+    """Runs a command with a new terminal as its standard input, output and error."""
+
+    def __init__(self, argv: Sequence[str], cwd: Path, env: Mapping[str, str] | None = None) -> None:
+        self.pid, self._fd = pty.fork()
+        if self.pid == 0:
+            try:
+                os.chdir(cwd)
+                os.execve(argv[0], list(argv), {**os.environ, **(env or {})})
+            finally:
+                os._exit(127)
+        fcntl.ioctl(self._fd, termios.TIOCSWINSZ, struct.pack("HHHH", 50, COLUMNS, 0, 0))
+        self.output = b""
+        self._status: int | None = None
+
+    def __enter__(self) -> Terminal:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+        if self._status is None:
+            os.kill(self.pid, signal.SIGKILL)
+            os.waitpid(self.pid, 0)
+
+    def read_until(self, wanted: bytes) -> bytes:
+        """Read until `wanted` was printed; return all output so far."""
+        deadline = time.monotonic() + PATIENCE_S
+        while wanted not in self.output:
+            assert time.monotonic() < deadline, f"no {wanted!r} in {self.output!r}"
+            if not self._read(0.2):
+                assert wanted in self.output, f"it ended without {wanted!r}: {self.output!r}"
+        return self.output
+
+    def type(self, keys: bytes) -> None:
+        """Press keys."""
+        os.write(self._fd, keys)
+
+    def finish(self) -> int:
+        """Read to the end; return the exit code (negative: the signal)."""
+        deadline = time.monotonic() + PATIENCE_S
+        while self._read(0.2):
+            assert time.monotonic() < deadline, f"it does not end: {self.output!r}"
+        _, status = os.waitpid(self.pid, 0)
+        self._status = status
+        return os.waitstatus_to_exitcode(status)
+
+    def close(self) -> None:
+        """Close the terminal's window: its processes get SIGHUP."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def reaped(self, status: int) -> None:
+        """The test itself waited for the process."""
+        self._status = status
+
+    def _read(self, timeout_s: float) -> bool:
+        """Read what there is; False when nobody is left to write."""
+        readable, _, _ = select.select([self._fd], [], [], timeout_s)
+        if not readable:
+            return True
+        try:
+            chunk = os.read(self._fd, 65536)
+        except OSError:  # Linux says EIO when the last writer is gone
+            return False
+        self.output += chunk
+        return bool(chunk)

@@ -1,0 +1,106 @@
+"""The rewriting of the command line: every spelling of the older tools, and what must be left alone."""
+
+from __future__ import annotations
+
+import click
+import pytest
+
+from sessionrun.cli import _VERBS, group
+from sessionrun.cli.argv import FLAG_VERBS, VALUE_OPTIONS, VERBS, asks_for_json, rewrite_argv
+
+TABLE = (
+    # verbs stay as they are
+    ("status abc", "status abc"),
+    ("run --status x", "run --status x"),
+    ("list --json", "list --json"),
+    ("cancel abc a b", "cancel abc a b"),
+    # our own flags stay
+    ("-h", "-h"),
+    ("--help", "--help"),
+    ("-v", "-v"),
+    ("--version", "--version"),
+    ("--help --status", "--help --status"),
+    # the seed's flags are verbs, wherever they stand
+    ("--status abc", "status abc"),
+    ("--status=abc", "status abc"),
+    ("--status", "status"),
+    ("--status=", "status "),
+    ("--results abc", "results abc"),
+    ("--results=abc --tail 3", "results abc --tail 3"),
+    ("--list", "list"),
+    ("--overview", "overview"),
+    ("--json --status abc", "status --json abc"),
+    ("--json --status=abc", "status --json abc"),
+    ("--results-dir r --list --all", "list --results-dir r --all"),
+    ("--results-dir=r --list", "list --results-dir=r"),
+    ("--status --help", "status --help"),
+    ("--status abc --results def", "status abc --results def"),
+    ("--status=a=b", "status a=b"),
+    # all else runs
+    ("", "run"),
+    ("tasks.json", "run tasks.json"),
+    ("--json", "run --json"),
+    ("-q tasks.json", "run -q tasks.json"),
+    ("--verbose --sync f.json", "run --verbose --sync f.json"),
+    ("--sync -", "run --sync -"),
+    ("--worktree --max-parallel=3 --verbose f.json", "run --worktree --max-parallel=3 --verbose f.json"),
+    ("--dry-run f.json -h", "run --dry-run f.json -h"),
+    ("nosuchverb", "run nosuchverb"),
+    ("Status abc", "run Status abc"),
+    # a verb wins over a file of its name
+    ("./status", "run ./status"),
+    ("-- status", "run -- status"),
+    ("-- --status", "run -- --status"),
+    ("f.json -- --list", "run f.json -- --list"),
+    # values that look like flags
+    ("--name --list f.json", "run --name --list f.json"),
+    ("--label --status --list", "list --label --status"),
+    ("--name=--list f.json", "run --name=--list f.json"),
+    ("--timeout 3 --status abc", "status --timeout 3 abc"),
+    ("--statusx", "run --statusx"),
+    ("--name", "run --name"),
+)
+
+
+@pytest.mark.parametrize(("given", "expected"), TABLE, ids=[given or "(nothing)" for given, _ in TABLE])
+def test_the_words_with_a_verb_in_front(given: str, expected: str) -> None:
+    assert rewrite_argv(given.split()) == expected.split(" ")
+
+
+def test_the_argument_list_itself_is_not_changed() -> None:
+    words = ["--json", "--status=x"]
+    rewrite_argv(words)
+    assert words == ["--json", "--status=x"]
+
+
+def test_words_with_spaces_and_odd_bytes_pass() -> None:
+    assert rewrite_argv(["a file.json", "", "\udcff"]) == ["run", "a file.json", "", "\udcff"]
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("run --json f.json", True),
+        ("status --json", True),
+        ("run --name --json f.json", False),
+        ("run -- --json", False),
+        ("logs -n --json", False),
+        ("run f.json --jsonx", False),
+    ],
+)
+def test_whether_json_is_asked_for_is_known_before_parsing(words: str, *, expected: bool) -> None:
+    assert asks_for_json(words.split()) is expected
+
+
+def test_the_verbs_are_those_of_the_group() -> None:
+    assert tuple(_VERBS) == VERBS
+    assert set(FLAG_VERBS.values()) <= set(VERBS)
+
+
+def test_the_options_with_values_are_those_of_the_verbs() -> None:
+    """The pure function may not ask Click, so a test does."""
+    context = click.Context(group)
+    commands = [group.get_command(context, verb) for verb in VERBS]
+    parameters = [one for command in commands if command for one in command.params]
+    options = [one for one in parameters if isinstance(one, click.Option) and not one.is_flag]
+    assert {name for option in options for name in option.opts} == VALUE_OPTIONS

@@ -1,0 +1,423 @@
+"""The verbs as a caller uses them: what they print, which errors they give, how they end."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Command, eventually
+from terminal import Terminal
+
+STATUS_KEYS_LINE = (
+    "schema_version session_id name labels dialect agent status outcome started_at ended_at total "
+    "completed running successful failed skipped max_parallel base_branch seq epoch results_dir tasks"
+)
+STATUS_KEYS = set(STATUS_KEYS_LINE.split())
+TASK_KEYS_LINE = (
+    "num id title labels status phase outcome reason_class reason held_until attempt round agent model "
+    "exit_code signal started_at ended_at duration_s pid branch worktree base_commit commit diff_stat "
+    "output stderr raw needs conversation usage check"
+)
+TASK_KEYS = set(TASK_KEYS_LINE.split())
+RUN_KEYS_LINE = "session_id results_dir agent dialect name labels total max_parallel"
+RUN_KEYS = set(RUN_KEYS_LINE.split())
+MIXED = {"prompts": [{"id": "good", "prompt": "echo fine"}, {"id": "bad", "prompt": "exit 7"}]}
+READERS = ("status", "results", "list", "overview", "wait", "logs", "cancel")
+
+
+def shell(*prompts: str, **fields: Any) -> str:
+    """A plan as JSON, with short ids."""
+    tasks = [{"id": f"t{num}", "prompt": prompt} for num, prompt in enumerate(prompts, 1)]
+    return json.dumps({"prompts": tasks, **fields})
+
+
+def error_of(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+    """The error object of a failed `--json` run, which also said one line to people."""
+    assert done.stderr.startswith("sessionrun: error: ")
+    assert done.stderr.count("\n") == 1, done.stderr
+    record = json.loads(done.stdout)
+    assert set(record) == {"error"}
+    assert set(record["error"]) == {"code", "message"}
+    assert record["error"]["code"] == done.returncode
+    assert record["error"]["message"] in done.stderr
+    return dict(record["error"])
+
+
+# --- run ---
+
+
+def test_run_prints_one_object(sessionrun: Command) -> None:
+    plan = shell("true", "true", name="from the file")
+    words = ["--agent", "shell", "--label", "team=a b", "--label", "n=1", "--max-parallel", "2", "--json"]
+    done = sessionrun(*words, stdin=plan)
+    started = json.loads(done.stdout)
+    assert set(started) == RUN_KEYS
+    assert started["agent"] == "shell"
+    assert started["dialect"] == "prompts"
+    assert started["name"] == "from the file"
+    assert started["labels"] == {"team": "a b", "n": "1"}
+    assert started["total"] == started["max_parallel"] == 2
+    assert started["results_dir"] == str(sessionrun.directory(started["session_id"]))
+    assert done.stderr == "agent: shell (asked for)\n"
+
+
+def test_status_is_one_object_with_all_its_keys(sessionrun: Command) -> None:
+    session_id = sessionrun.start(MIXED, "--name", "mine")
+    view = sessionrun.wait(session_id)
+    assert set(view) == STATUS_KEYS
+    assert all(set(task) == TASK_KEYS for task in view["tasks"])
+    assert (view["status"], view["outcome"], view["name"]) == ("completed", "failed", "mine")
+    assert (view["total"], view["completed"], view["successful"], view["failed"]) == (2, 2, 1, 1)
+    good, bad = view["tasks"]
+    assert (good["outcome"], good["exit_code"], good["signal"], good["reason"]) == ("succeeded", 0, None, None)
+    assert (bad["outcome"], bad["exit_code"], bad["reason_class"]) == ("failed", 7, "exit_code")
+    assert bad["reason"].startswith("exit_code")
+    assert view["started_at"] <= good["started_at"] <= good["ended_at"] <= view["ended_at"]
+    on_disk = json.loads((sessionrun.directory(session_id) / "status.json").read_bytes())
+    assert {**on_disk, "results_dir": view["results_dir"]} == view
+
+
+def test_status_of_some_tasks(sessionrun: Command) -> None:
+    session_id = sessionrun.start(MIXED)
+    assert [task["id"] for task in sessionrun.load("status", session_id, "bad")["tasks"]] == ["bad"]
+    assert [task["id"] for task in sessionrun.load("status", session_id, "2", "good")["tasks"]] == ["bad", "good"]
+    assert error_of(sessionrun("status", session_id, "none", "--json"))["code"] == 2
+
+
+@pytest.mark.parametrize("verb", READERS)
+def test_every_verb_takes_a_results_directory_and_json(sessionrun: Command, verb: str) -> None:
+    elsewhere = str(sessionrun.cwd / "else where")
+    done = sessionrun("-q", "--agent", "shell", "--results-dir", elsewhere, stdin=shell("echo hi"))
+    session_id = done.stdout.strip()
+    sessionrun("wait", session_id, "--results-dir", elsewhere)
+    words = [verb, *([] if verb in ("list", "overview") else [session_id]), "--results-dir", elsewhere, "--json"]
+    done = sessionrun(*words)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    assert json.loads(done.stdout)
+    assert not sessionrun.results.exists()
+
+
+def test_the_results_directory_from_the_environment(sessionrun: Command) -> None:
+    env = {"SESSIONRUN_RESULTS_DIR": str(sessionrun.cwd / "other")}
+    done = sessionrun("-q", "--agent", "shell", stdin=shell("true"), env=env)
+    assert (sessionrun.cwd / "other" / f"session-{done.stdout.strip()}" / "spec.json").exists()
+    assert len(json.loads(sessionrun("list", "--json", env=env).stdout)) == 1
+
+
+def test_agents(sessionrun: Command) -> None:
+    records = sessionrun.load("agents", "--results-dir", "x")
+    assert {"name", "path", "version", "builtin", "output"} == set(records[0])
+    assert {record["name"] for record in records} >= {"claude", "codex", "qwen", "gemini", "aider", "shell"}
+    assert next(record for record in records if record["name"] == "shell")["path"].endswith("/sh")
+
+
+def test_agents_asks_programs_for_their_version(sessionrun: Command) -> None:
+    program = sessionrun.cwd / "codex"
+    program.write_text("#!/bin/sh\necho; echo 'codex-cli 9.9.9'; cat\n")
+    program.chmod(0o755)
+    env = {"PATH": f"{sessionrun.cwd}:{os.environ['PATH']}"}
+    records = json.loads(sessionrun("agents", "--json", env=env).stdout)
+    codex = next(record for record in records if record["name"] == "codex")
+    assert (codex["path"], codex["version"]) == (str(program), "codex-cli 9.9.9")
+
+
+def test_quiet_prints_the_id_alone(sessionrun: Command) -> None:
+    done = sessionrun("-q", "--agent", "shell", stdin=shell("true"))
+    assert done.stderr == ""
+    assert len(done.stdout) == 37
+    done = sessionrun("-q", "--sync", "--agent", "shell", stdin=shell("echo never shown"))
+    assert (len(done.stdout), done.stderr) == (37, "")
+
+
+def test_dry_run_creates_nothing(sessionrun: Command) -> None:
+    plan = {"prompts": [{"id": "b", "prompt": "true", "needs": ["a"]}, {"id": "a", "prompt": "false"}]}
+    record = json.loads(sessionrun("--dry-run", "--json", "--agent", "shell", stdin=json.dumps(plan)).stdout)
+    assert [task["id"] for task in record["tasks"]] == ["a", "b"]
+    assert record["tasks"][0]["argv"][1:] == ["PROMPT-FILE"]
+    assert record["tasks"][0]["cwd"] == str(sessionrun.cwd)
+    assert record["dialect_reason"]
+    assert list(sessionrun.cwd.iterdir()) == []
+
+
+def test_verbose_says_more_on_standard_error(sessionrun: Command) -> None:
+    done = sessionrun("--verbose", "--agent", "shell", stdin=shell("true"))
+    assert f"/sh PROMPT-FILE (in {sessionrun.cwd})" in done.stderr
+    assert done.stdout.startswith("\U0001f680")
+
+
+@pytest.mark.parametrize("option", ["--max-parallel", "--workers", "--max-concurrent"])
+def test_how_many_at_once(sessionrun: Command, option: str) -> None:
+    prompt = "mkdir busy || exit 9; rmdir busy"
+    session_id = sessionrun.start({"prompts": [prompt] * 8}, option, "1")
+    view = sessionrun.wait(session_id)
+    assert (view["max_parallel"], view["successful"]) == (1, 8)
+    shown = sessionrun("run", "--help").stdout
+    assert (option in shown) == (option == "--max-parallel")
+
+
+def test_a_task_out_of_time(sessionrun: Command) -> None:
+    done = sessionrun(
+        "--sync", "--timeout", "0.5", "--agent", "shell", stdin=shell("echo begun; sleep 60", "true")
+    )
+    assert done.returncode == 1
+    assert "timed out" in done.stdout
+    assert "begun" in done.stdout
+    view = sessionrun.status("last")
+    assert [task["outcome"] for task in view["tasks"]] == ["timed_out", "succeeded"]
+
+
+def test_agents_get_the_callers_umask_and_the_session_stays_private(sessionrun: Command) -> None:
+    old = os.umask(0o027)
+    try:
+        session_id = sessionrun.start({"prompts": [{"id": "a", "prompt": "umask; : >made"}]})
+    finally:
+        os.umask(old)
+    sessionrun.wait(session_id)
+    directory = sessionrun.directory(session_id)
+    assert (directory / "task-a.txt").read_text() == "0027\n"
+    assert stat.S_IMODE((sessionrun.cwd / "made").stat().st_mode) == 0o640
+    assert stat.S_IMODE(directory.stat().st_mode) == 0o700
+    for path in directory.rglob("*"):
+        assert stat.S_IMODE(path.stat().st_mode) in (0o600, 0o700), path
+    assert (sessionrun.results / ".gitignore").read_text() == "*\n"
+
+
+# --- bad input ---
+
+
+@pytest.mark.parametrize(
+    ("words", "stdin", "said"),
+    [
+        (["nosuch.json"], '{"prompts": ["true"]}', "nosuch.json: no such file"),
+        (["statsu"], '{"prompts": ["true"]}', "statsu: no such file or verb"),
+        (["."], None, "Is a directory"),
+        ([], "", "empty"),
+        ([], "{", "stdin"),
+        ([], '{"prompts": []}', "prompts"),
+        (["--agent", "nobody"], '{"prompts": ["x"]}', "nobody"),
+        (["--label", "novalue"], '{"prompts": ["x"]}', "KEY=VALUE"),
+        (["--from", "nodialect"], '{"prompts": ["x"]}', "nodialect"),
+        (["--timeout", "nan"], '{"prompts": ["x"]}', "seconds"),
+        (["--timeout", "-1"], '{"prompts": ["x"]}', "seconds"),
+        (["--max-parallel", "x"], '{"prompts": ["x"]}', "whole number"),
+        (["--no-such-option"], '{"prompts": ["x"]}', "--no-such-option"),
+        (["a", "b"], None, "unexpected extra argument"),
+        (["status", "--bad"], None, "--bad"),
+    ],
+)
+def test_bad_input_is_one_line_and_2(sessionrun: Command, words: list[str], stdin: str | None, said: str) -> None:
+    done = sessionrun(*words, "--json", stdin=stdin)
+    assert done.returncode == 2
+    assert said in error_of(done)["message"]
+    plain = sessionrun(*words, stdin=stdin)
+    assert plain.returncode == 2
+    assert plain.stdout == ""
+    assert plain.stderr.count("\n") == 1
+    assert not sessionrun.results.exists()
+
+
+def test_no_agent_found_says_what_was_looked_for(sessionrun: Command) -> None:
+    done = sessionrun("--json", stdin=shell("true"), env={"PATH": str(sessionrun.cwd)})
+    assert done.returncode == 2
+    assert "claude, codex, qwen" in error_of(done)["message"]
+
+
+def test_alone_on_a_terminal_it_says_what_to_do(sessionrun: Command) -> None:
+    for words in ([], ["--json"]):
+        with Terminal([*sessionrun.argv, *words], sessionrun.cwd) as terminal:
+            assert terminal.finish() == 2
+        assert b"give a FILE" in terminal.output
+        assert b"--help" in terminal.output
+
+
+def test_a_bug_gives_a_traceback_and_3(sessionrun: Command) -> None:
+    """A broken installation is as good a bug as any."""
+    (sessionrun.cwd / "yaml.py").write_text("raise RuntimeError('broken')")
+    done = sessionrun("--dry-run", "--json", stdin="- a: b", env={"PYTHONPATH": str(sessionrun.cwd)})
+    assert done.returncode == 3
+    assert "bug" in json.loads(done.stdout)["error"]["message"]
+    assert "Traceback" in done.stderr
+
+
+def test_warnings_are_harmless_on_a_terminal(sessionrun: Command) -> None:
+    done = sessionrun("--agent", "shell", stdin='{"prompts": ["true"], "\\u001b[2Jx": 1}')
+    assert done.returncode == 0
+    assert "warning" in done.stderr
+    assert "\x1b" not in done.stderr
+
+
+def test_an_odd_working_directory(sessionrun: Command) -> None:
+    odd = os.path.join(os.fsencode(sessionrun.cwd), b"\xff")
+    os.mkdir(odd)
+    done = subprocess.run([*sessionrun.argv, "-"], cwd=odd, input=b'["true"]', capture_output=True)
+    assert done.returncode == 2
+    assert done.stderr.count(b"\n") == 1
+
+
+# --- which session ---
+
+
+def test_finding_a_session(sessionrun: Command) -> None:
+    first = sessionrun.start(MIXED)
+    second = sessionrun.start(MIXED)
+    for spelling in (first, first[:13], f"session-{first}"):
+        assert sessionrun.load("status", spelling)["session_id"] == first
+    assert sessionrun.load("status", "last")["session_id"] == second
+    assert sessionrun.load("status")["session_id"] == second
+    assert error_of(sessionrun("status", "zzz", "--json"))["code"] == 2
+    assert error_of(sessionrun("status", "", "--json"))["code"] == 2
+    assert error_of(sessionrun("cancel", "zzz", "--json"))["code"] == 2
+
+
+def test_an_ambiguous_id_names_candidates(sessionrun: Command) -> None:
+    session_id = sessionrun.start(MIXED)
+    sessionrun.wait(session_id)
+    twin = sessionrun.results / f"session-{session_id[:-1]}{'0' if session_id[-1] != '0' else '1'}"
+    twin.mkdir()
+    spec = (sessionrun.directory(session_id) / "spec.json").read_text()
+    (twin / "spec.json").write_text(spec.replace(session_id, twin.name.removeprefix("session-")))
+    done = sessionrun("status", session_id[:8], "--json")
+    assert "matches 2 sessions" in error_of(done)["message"]
+    assert session_id in done.stderr
+    assert sessionrun.load("status", session_id)["session_id"] == session_id
+    listed = sessionrun("list").stdout.splitlines()
+    assert len({line.split()[0] for line in listed[1:]}) == 2
+
+
+def test_a_session_is_found_from_another_directory(sessionrun: Command, tmp_path: Path) -> None:
+    session_id = sessionrun.start(MIXED)
+    away = Command(tmp_path, tmp_path / "results")
+    assert away.load("status", session_id[:8])["session_id"] == session_id
+    assert away.load("status", "last")["session_id"] == session_id
+    assert away.load("list") == []
+    assert [view["session_id"] for view in away.load("list", "--all")] == [session_id]
+    assert away.load("overview", "--all")["sessions"]["total"] == 1
+
+
+def test_a_directory_without_a_spec_is_no_session(sessionrun: Command) -> None:
+    (sessionrun.results / "session-empty").mkdir(parents=True)
+    assert error_of(sessionrun("status", "empty", "--json"))["code"] == 2
+    assert error_of(sessionrun("status", "last", "--json"))["code"] == 2
+    assert sessionrun.load("list") == []
+
+
+def test_list_and_overview(sessionrun: Command) -> None:
+    done = sessionrun.start(MIXED, "--name", "first")
+    sessionrun.wait(done)
+    running = sessionrun.start({"prompts": ["sleep 60", "true"]})
+    sessionrun.until(running, lambda view: view["completed"] == 1)
+    cancelled = sessionrun.start({"prompts": ["sleep 60"]})
+    sessionrun("cancel", cancelled)
+    assert [view["session_id"] for view in sessionrun.load("list")] == [cancelled, running, done]
+    assert [view["session_id"] for view in sessionrun.load("list", "--limit", "2")] == [cancelled, running]
+    for state, session_id in (("completed", done), ("running", running), ("cancelled", cancelled)):
+        assert [view["session_id"] for view in sessionrun.load("list", "--state", state)] == [session_id]
+    assert sessionrun.load("list", "--state", "interrupted") == []
+    view = sessionrun.load("list")[2]
+    assert set(view) == (STATUS_KEYS - {"base_branch", "epoch", "tasks"})
+    counts = sessionrun.load("overview")
+    assert counts["sessions"] == {
+        "total": 3,
+        "running": 1,
+        "recovering": 0,
+        "completed": 1,
+        "cancelled": 1,
+        "interrupted": 0,
+    }
+    assert counts["tasks"] == {
+        "total": 5,
+        "completed": 4,
+        "running": 1,
+        "successful": 2,
+        "failed": 2,
+        "skipped": 0,
+    }
+    assert sessionrun("list", "--state", "nostate").returncode == 2
+
+
+def test_list_passes_over_what_it_cannot_read(sessionrun: Command) -> None:
+    session_id = sessionrun.start(MIXED)
+    broken = sessionrun.results / "session-broken"
+    broken.mkdir()
+    (broken / "spec.json").write_text("{")
+    done = sessionrun("list", "--json")
+    assert [view["session_id"] for view in json.loads(done.stdout)] == [session_id]
+    assert done.stderr.startswith("sessionrun: warning: ")
+    assert done.stderr.count("\n") == 1
+
+
+# --- wait ---
+
+
+def test_wait(sessionrun: Command) -> None:
+    plan = {
+        "prompts": [
+            {"id": "quick", "prompt": "true"},
+            {"id": "bad", "prompt": "exit 3"},
+            {"id": "slow", "prompt": "while ! [ -e go ]; do sleep 0.05; done"},
+        ]
+    }
+    session_id = sessionrun.start(plan)
+    assert sessionrun("wait", session_id, "quick").returncode == 0
+    assert sessionrun("wait", session_id, "bad").returncode == 1
+    assert sessionrun("wait", session_id, "quick", "bad").returncode == 1
+    assert sessionrun("wait", session_id, "--any", "quick", "slow").returncode == 0
+    assert sessionrun("wait", session_id, "--any").returncode == 1
+    for words in (["--timeout", "0"], ["--timeout", "0.2", "slow"], ["--any", "--timeout", "0.2", "slow"]):
+        done = sessionrun("wait", session_id, *words, "--json")
+        assert done.returncode == 124
+        record = json.loads(done.stdout)
+        assert set(record) == STATUS_KEYS | {"timed_out"}
+        assert record["timed_out"]
+    with sessionrun.popen("wait", session_id, stdout=subprocess.PIPE) as waiting:
+        assert waiting.poll() is None
+        (sessionrun.cwd / "go").touch()
+        assert waiting.wait(20) == 1
+    assert sessionrun("wait", session_id, "slow").returncode == 0
+    assert sessionrun("wait", session_id, "nobody").returncode == 2
+
+
+def test_wait_for_all_that_is_good(sessionrun: Command) -> None:
+    session_id = sessionrun.start({"prompts": ["true", "true"]})
+    done = sessionrun("wait", session_id, "--json", "--timeout", "30")
+    assert done.returncode == 0
+    assert json.loads(done.stdout)["timed_out"] is False
+
+
+def test_skipped_tasks_count_as_not_done(sessionrun: Command) -> None:
+    plan = {"prompts": [{"id": "a", "prompt": "exit 1"}, {"id": "b", "prompt": "true", "needs": ["a"]}]}
+    session_id = sessionrun.start(plan)
+    assert sessionrun("wait", session_id).returncode == 1
+    view = sessionrun.status(session_id)
+    assert (view["skipped"], view["failed"]) == (1, 1)
+    assert view["tasks"][1]["outcome"] == "skipped"
+    assert "a" in view["tasks"][1]["reason"]
+
+
+# --- polling while it runs ---
+
+
+def test_status_counts_up_and_is_never_torn(sessionrun: Command) -> None:
+    """A reader in a tight loop sees whole objects whose counters only rise."""
+    from sessionrun.cli.view import load_view
+    from sessionrun.store import SessionDir
+
+    session_id = sessionrun.start({"prompts": ["sleep 0.02"] * 60, "max_parallel": 4})
+    session = SessionDir(sessionrun.directory(session_id))
+    seen: list[tuple[int, int]] = []
+
+    def look() -> bool:
+        view = load_view(session)
+        assert view["status"] in ("running", "completed"), view["status"]
+        seen.append((view["completed"], view["seq"]))
+        return view["ended_at"] is not None
+
+    eventually(look)
+    assert seen == sorted(seen)
+    assert len(set(seen)) > 2

@@ -1,0 +1,233 @@
+"""Stopping work: `cancel`, the end of a task's time, and Ctrl+C on `--sync`, with nothing left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+
+import psutil
+from conftest import Command, eventually
+from terminal import Terminal
+
+STUBBORN = "trap '' TERM INT HUP; echo $$ >stubborn; while :; do sleep 1; done"
+RUNAWAY = "setsid sh -c 'trap \"\" TERM; echo $$ >runaway; exec sleep 60' </dev/null & while :; do sleep 1; done"
+
+SHORT_GRACE = """
+[agents.short]
+argv = ["sh", "{prompt_file}"]
+stdin = "none"
+stop_grace_s = 0.3
+"""
+
+
+def processes_of(session_id: str) -> list[int]:
+    """Every process that carries the session's marker or runs the session."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            marker = process.environ().get("SESSIONRUN_JOB", "").split("/")[0]
+            if process.status() != psutil.STATUS_ZOMBIE and (
+                marker == session_id or f"session-{session_id}" in " ".join(process.cmdline())
+            ):
+                found.append(process.pid)
+        except psutil.Error:
+            continue
+    return found
+
+
+def assert_nothing_left(session_id: str) -> None:
+    """No process of the session lives, soon after its end."""
+    eventually(lambda: not processes_of(session_id), timeout_s=5)
+
+
+def test_a_whole_session(sessionrun: Command) -> None:
+    plan = {
+        "prompts": [
+            "true",
+            "sleep 60",
+            {"id": "p", "prompt": "true", "needs": ["r"]},
+            {"id": "r", "prompt": "sleep 60"},
+        ]
+    }
+    session_id = sessionrun.start(plan)
+    sessionrun.until(session_id, lambda view: (view["completed"], view["running"]) == (1, 2))
+    record = sessionrun.load("cancel", session_id)
+    assert (record["status"], record["outcome"]) == ("cancelled", "failed")
+    assert [task["outcome"] for task in record["tasks"]] == ["succeeded", *["cancelled"] * 3]
+    assert record["tasks"][2]["started_at"] is None
+    assert_nothing_left(session_id)
+    again = sessionrun("cancel", session_id)
+    assert again.returncode == 0
+    assert sessionrun.status(session_id) == {**record, "tasks": record["tasks"]}
+    assert sessionrun("wait", session_id).returncode == 1
+
+
+def test_one_task_of_several(sessionrun: Command) -> None:
+    plan = {"prompts": [{"id": "a", "prompt": "sleep 60"}, {"id": "b", "prompt": "sleep 60"}]}
+    session_id = sessionrun.start(plan)
+    sessionrun.until(session_id, lambda view: view["running"] == 2)
+    record = sessionrun.load("cancel", session_id, "b")
+    assert [(task["id"], task["outcome"]) for task in record["tasks"]] == [("b", "cancelled")]
+    assert record["status"] == "running"
+    view = sessionrun.status(session_id)
+    assert view["tasks"][0]["status"] == "running"
+    assert psutil.pid_exists(view["tasks"][0]["pid"])
+    assert sessionrun("cancel", session_id, "nobody").returncode == 2
+    assert sessionrun("cancel", session_id, "2").returncode == 0
+    sessionrun("cancel", session_id, "a")
+    assert sessionrun.wait(session_id)["ended_at"]
+
+
+def test_a_task_that_waits(sessionrun: Command) -> None:
+    plan = {
+        "max_parallel": 1,
+        "prompts": [
+            {"id": "a", "prompt": "while ! [ -e go ]; do sleep 0.05; done"},
+            {"id": "b", "prompt": "true"},
+            {"id": "c", "prompt": "true", "needs": ["b"]},
+            {"id": "d", "prompt": "true"},
+        ],
+    }
+    session_id = sessionrun.start(plan)
+    assert sessionrun.load("cancel", session_id, "b")["tasks"][0]["outcome"] == "cancelled"
+    (sessionrun.cwd / "go").touch()
+    outcomes = [task["outcome"] for task in sessionrun.wait(session_id)["tasks"]]
+    assert outcomes == ["succeeded", "cancelled", "skipped", "succeeded"]
+
+
+def test_what_has_ended_stays_as_it_is(sessionrun: Command) -> None:
+    session_id = sessionrun.start({"prompts": ["true", "exit 7"]})
+    before = sessionrun.wait(session_id)
+    done = sessionrun("cancel", session_id)
+    assert (done.returncode, done.stdout) == (0, f"Session: {session_id}: 2 had ended before\n")
+    assert sessionrun.status(session_id) == before
+    assert list((sessionrun.directory(session_id) / "requests").iterdir()) == []
+
+
+def test_an_agent_that_ignores_term(sessionrun: Command) -> None:
+    session_id = sessionrun.start({"prompts": [STUBBORN]})
+    eventually((sessionrun.cwd / "stubborn").exists)
+    done = sessionrun("cancel", session_id)
+    assert done.returncode == 0
+    task = sessionrun.status(session_id)["tasks"][0]
+    assert (task["outcome"], task["signal"], task["exit_code"]) == ("cancelled", 9, None)
+    assert_nothing_left(session_id)
+
+
+def test_a_child_in_a_session_of_its_own(sessionrun: Command) -> None:
+    session_id = sessionrun.start({"prompts": [RUNAWAY]}, *use_short_grace(sessionrun))
+    runaway = sessionrun.cwd / "runaway"
+    pid = int(eventually(lambda: runaway.exists() and runaway.read_text().strip()))
+    assert os.getsid(pid) == pid
+    assert sessionrun("cancel", session_id).returncode == 0
+    assert_nothing_left(session_id)
+
+
+def test_only_asking(sessionrun: Command) -> None:
+    session_id = sessionrun.start({"prompts": [STUBBORN]}, *use_short_grace(sessionrun))
+    eventually((sessionrun.cwd / "stubborn").exists)
+    done = sessionrun("cancel", session_id, "--timeout", "0")
+    assert (done.returncode, done.stdout) == (0, f"Session: {session_id}: 1 still stopping\n")
+    assert sessionrun("cancel", session_id, "--timeout", "0.01").returncode == 124
+    assert sessionrun.wait(session_id)["status"] == "cancelled"
+
+
+def test_many_cancels_at_once(sessionrun: Command) -> None:
+    session_id = sessionrun.start({"prompts": ["sleep 60"] * 5})
+    asking = [sessionrun.popen("cancel", session_id, "--json", stdout=subprocess.PIPE) for _ in range(6)]
+    for process in asking:
+        output, _ = process.communicate(timeout=30)
+        assert process.returncode == 0
+        assert json.loads(output)["status"] == "cancelled"
+    assert list((sessionrun.directory(session_id) / "requests").iterdir()) == []
+
+
+def test_time_out_takes_the_tree_along(sessionrun: Command) -> None:
+    session_id = sessionrun.start({"prompts": [{"prompt": RUNAWAY, "timeout": 1}]}, *use_short_grace(sessionrun))
+    task = sessionrun.wait(session_id)["tasks"][0]
+    assert (sessionrun.cwd / "runaway").exists()
+    assert task["outcome"] == "timed_out"
+    assert_nothing_left(session_id)
+
+
+# --- sync ---
+
+
+def use_short_grace(sessionrun: Command) -> list[str]:
+    """An agent like `shell` that is killed soon when it does not end; the words that choose it."""
+    (sessionrun.cwd / "sessionrun.toml").write_text(SHORT_GRACE)
+    return ["--agent", "short"]
+
+
+def start_on_terminal(sessionrun: Command, plan: object, *words: str) -> Terminal:
+    file = sessionrun.cwd / "plan.json"
+    file.write_text(json.dumps(plan))
+    return Terminal([*sessionrun.argv, "--sync", "--agent", "shell", *words, str(file)], sessionrun.cwd)
+
+
+def test_sync_off_a_terminal(sessionrun: Command) -> None:
+    plan = '{"prompts": [{"id": "a", "prompt": "echo fine"}, {"id": "b", "prompt": "exit 7"}]}'
+    done = sessionrun("--sync", "--agent", "shell", stdin=plan)
+    assert done.returncode == 1
+    assert done.stdout.startswith("Session: ")
+    assert "\nTask 1 (ID: a):\n------------------------------\nfine\n" in done.stdout
+    lines = done.stderr.splitlines()
+    assert lines[0] == "agent: shell (asked for)"
+    assert lines[1].startswith("session: ")
+    assert lines[-1].startswith("2/2 done, 0 running, 1 failed, ")
+    assert "\x1b" not in done.stderr
+    done = sessionrun("--sync", "--json", "--agent", "shell", stdin='{"prompts": ["true"]}')
+    assert done.returncode == 0
+    assert json.loads(done.stdout)["outcome"] == "succeeded"
+
+
+def test_sync_on_a_terminal(sessionrun: Command) -> None:
+    with start_on_terminal(sessionrun, {"prompts": ["sleep 0.5; echo the answer", "true"]}) as terminal:
+        terminal.read_until(b"1/2 done, 1 running, 0 failed, ")
+        assert terminal.finish() == 0
+    assert b"the answer\r\n" in terminal.output
+    assert b"\x1b[?25h" in terminal.output  # the cursor is back
+
+
+def test_ctrl_c_cancels_and_waits(sessionrun: Command) -> None:
+    plan = {"prompts": ["true", "sleep 60", STUBBORN]}
+    with start_on_terminal(sessionrun, plan, *use_short_grace(sessionrun)) as terminal:
+        eventually((sessionrun.cwd / "stubborn").exists)
+        terminal.read_until(b"1/3 done")
+        terminal.type(b"\x03")
+        assert terminal.finish() == 130
+    assert b"cancelling" in terminal.output
+    assert b"Traceback" not in terminal.output
+    view = sessionrun.status("last")
+    assert view["status"] == "cancelled"
+    assert [task["outcome"] for task in view["tasks"]] == ["succeeded", "cancelled", "cancelled"]
+    assert_nothing_left(view["session_id"])
+
+
+def test_ctrl_c_while_it_starts(sessionrun: Command) -> None:
+    """Whatever it hits, the exit code is 130 and nothing runs on."""
+    for turn in range(3):
+        with start_on_terminal(sessionrun, {"prompts": ["sleep 60"]}) as terminal:
+            eventually(lambda turn=turn: len(list(sessionrun.results.glob("session-*/spec.json"))) > turn)  # type: ignore[misc]
+            terminal.type(b"\x03")
+            assert terminal.finish() == 130
+        assert b"Traceback" not in terminal.output
+        for path in sessionrun.results.glob("session-*"):
+            assert_nothing_left(path.name.removeprefix("session-"))
+    assert sessionrun.load("list", "--state", "running") == []
+
+
+def test_other_ends_of_the_caller_leave_the_session_running(sessionrun: Command) -> None:
+    plan = sessionrun.cwd / "plan.json"
+    plan.write_text('{"prompts": ["sleep 60"]}')
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGKILL):
+        process = sessionrun.popen("--sync", "-q", "--agent", "shell", str(plan), stderr=subprocess.DEVNULL)
+        eventually(lambda: sessionrun.load("overview")["tasks"]["running"] == 1)
+        process.send_signal(number)
+        assert process.wait(20) == -number
+        view = sessionrun.status("last")
+        assert view["status"] == "running"
+        assert psutil.pid_exists(view["tasks"][0]["pid"])
+        assert sessionrun("cancel", "last").returncode == 0

@@ -1,0 +1,315 @@
+"""Outputs of tasks on their way to a reader: whole, byte for byte, harmless on a terminal, at any size."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Command
+from terminal import Terminal
+
+from sessionrun.cli.outputs import find_tail, iterate_chunks, iterate_tail
+
+HOSTILE = (
+    b"red \x1b[31m clear \x1b[2J title \x1b]0;x\x07 clip \x1b]52;c;QUFB\x07 c1 \xc2\x9b31m bell \x07 back \x08\x08"
+    b" over\rwritten del \x7f bidi \xe2\x80\xae\xe2\x81\xa6 line \xe2\x80\xa8 nul \x00 bad \xff\xfe\xc3\n"
+)
+BIG_BYTES = 100_000_000
+
+
+def run_outputs(sessionrun: Command, **outputs: bytes) -> str:
+    """A finished session whose tasks put out exactly these bytes."""
+    prompts = []
+    for name, content in outputs.items():
+        (sessionrun.cwd / f"{name}.bin").write_bytes(content)
+        prompts.append({"id": name, "prompt": f"cat {name}.bin"})
+    session_id = sessionrun.start({"prompts": prompts})
+    sessionrun.wait(session_id)
+    return session_id
+
+
+def raw(sessionrun: Command, *words: str) -> bytes:
+    """Standard output of the command, as bytes."""
+    done = subprocess.run([*sessionrun.argv, *words], cwd=sessionrun.cwd, capture_output=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+# --- tails ---
+
+
+@pytest.mark.parametrize(
+    ("content", "lines", "tail"),
+    [
+        (b"", 3, b""),
+        (b"a\nb\nc\n", 0, b""),
+        (b"a\nb\nc\n", 1, b"c\n"),
+        (b"a\nb\nc\n", 2, b"b\nc\n"),
+        (b"a\nb\nc\n", 3, b"a\nb\nc\n"),
+        (b"a\nb\nc\n", 99, b"a\nb\nc\n"),
+        (b"a\nb\nc", 1, b"c"),
+        (b"a\nb\nc", 2, b"b\nc"),
+        (b"a\r\nb\r\nc\r\n", 2, b"b\r\nc\r\n"),
+        (b"\n\n\n", 2, b"\n\n"),
+        (b"\n", 1, b"\n"),
+        (b"one line without an end", 1, b"one line without an end"),
+        (b"x" * 600_000 + b"\n", 1, b"x" * 600_000 + b"\n"),
+        (b"head\n" + b"x" * 600_000, 1, b"x" * 600_000),
+        (b"y" * 262_143 + b"\n" + b"x" * 262_144, 1, b"x" * 262_144),
+        (b"y" * 10 + b"\n" + b"x" * 262_143 + b"\n", 1, b"x" * 262_143 + b"\n"),
+    ],
+    ids=range(16),
+)
+def test_the_last_lines_of_a_file(tmp_path: Path, content: bytes, lines: int, tail: bytes) -> None:
+    path = tmp_path / "out"
+    path.write_bytes(content)
+    assert b"".join(iterate_tail(path, lines)) == tail
+
+
+def test_what_is_no_file_has_no_output(tmp_path: Path) -> None:
+    """A task may replace its own output; a reader neither follows it anywhere nor hangs."""
+    secret = tmp_path / "secret"
+    secret.write_text("secret")
+    (tmp_path / "link").symlink_to(secret)
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "folder").mkdir()
+    for name in ("link", "fifo", "folder", "missing"):
+        assert list(iterate_chunks(tmp_path / name)) == []
+        assert find_tail(tmp_path / name, 5) == 0
+
+
+def test_results_tail(sessionrun: Command) -> None:
+    session_id = run_outputs(
+        sessionrun, lf=b"1\n2\n3\n", none=b"1\n2\n3", crlf=b"1\r\n2\r\n", giant=b"z" * 300_000
+    )
+    done = raw(sessionrun, "results", session_id, "--tail", "2").decode()
+    assert "(ID: lf):\n" + "-" * 30 + "\n2\n3\n\n" in done
+    assert "(ID: none):\n" + "-" * 30 + "\n2\n3\n\n" in done
+    assert "(ID: crlf):\n" + "-" * 30 + "\n1\r\n2\r\n\n" in done
+    assert done.endswith("\n" + "z" * 300_000 + "\n")
+    record = sessionrun.load("results", session_id, "lf", "--tail", "1")
+    assert [task["output"] for task in record["tasks"]] == ["3\n"]
+
+
+# --- byte for byte, and harmless ---
+
+
+def test_bytes_are_not_touched_off_a_terminal(sessionrun: Command) -> None:
+    session_id = run_outputs(sessionrun, a=HOSTILE, b=b"no line end", c=b"")
+    block = raw(sessionrun, "results", session_id)
+    assert b"-" * 30 + b"\n" + HOSTILE + b"\nTask 2 (ID: b):\n" in block
+    assert b"no line end\n\nTask 3 (ID: c):\n" + b"-" * 30 + b"\n" in block
+    assert raw(sessionrun, "logs", session_id, "a") == HOSTILE
+    assert raw(sessionrun, "logs", session_id, "b") == b"no line end"
+    assert raw(sessionrun, "logs", session_id) == b"[a] " + HOSTILE + b"[b] no line end\n"
+
+
+def test_json_shows_bytes_that_are_no_text_as_escapes(sessionrun: Command) -> None:
+    session_id = run_outputs(sessionrun, a=HOSTILE, half=b"\xe2\x82")
+    text = HOSTILE.decode("utf-8", "backslashreplace")
+    a, half = sessionrun.load("results", session_id)["tasks"]
+    assert a["output"] == text
+    assert half["output"] == "\\xe2\\x82"
+    assert (a["output_file"], a["stderr_file"], a["stderr"]) == ("task-a.txt", "task-a.err", "")
+    lines = [json.loads(line) for line in raw(sessionrun, "logs", session_id, "a", "--json").splitlines()]
+    assert lines == [{"task": "a", "stream": "stdout", "text": text}]
+
+
+def test_a_character_cut_by_a_piece_is_whole(sessionrun: Command) -> None:
+    content = b"x" * (256 * 1024 - 1) + "\u20ac".encode() * 3
+    session_id = run_outputs(sessionrun, a=content)
+    assert sessionrun.load("results", session_id)["tasks"][0]["output"] == content.decode()
+
+
+@pytest.mark.parametrize("verb", ["results", "logs"])
+def test_a_terminal_gets_nothing_that_steers_it(sessionrun: Command, verb: str) -> None:
+    session_id = run_outputs(sessionrun, a=HOSTILE + b"crlf\r\nlast\n")
+    with Terminal([*sessionrun.argv, verb, session_id], sessionrun.cwd) as terminal:
+        assert terminal.finish() == 0
+    shown = terminal.output.decode()  # all of it is UTF-8
+    allowed = set("\r\n")
+    assert not {char for char in shown if ord(char) < 32 or 127 <= ord(char) < 160} - allowed
+    assert not set("\u202e\u2066\u2028") & set(shown)
+    assert "clip \\x1b]52;c;QUFB\\x07 c1 \\x9b31m" in shown
+    assert "bad \\xff\\xfe\\xc3" in shown
+    assert "crlf\r\nlast" in shown.replace("\r\r", "\r")
+
+
+def test_a_link_in_an_outputs_place_is_not_followed(sessionrun: Command) -> None:
+    plan = {"prompts": [{"id": "a", "prompt": "rm $OUT; ln -s /etc/passwd $OUT"}, {"id": "b", "prompt": "echo b"}]}
+    session_id = sessionrun.start(plan)
+    sessionrun.wait(session_id)
+    output = sessionrun.directory(session_id) / "task-a.txt"
+    output.unlink()
+    output.symlink_to("/etc/passwd")
+    done = sessionrun("results", session_id)
+    assert done.returncode == 0
+    assert "root:" not in done.stdout
+    assert done.stdout.endswith("\nb\n")
+
+
+# --- logs ---
+
+
+def test_logs_n_and_streams(sessionrun: Command) -> None:
+    plan = {"prompts": [{"id": "a", "prompt": "seq 5; echo oops >&2"}, {"id": "b", "prompt": "echo b"}]}
+    session_id = sessionrun.start(plan)
+    sessionrun.wait(session_id)
+    assert raw(sessionrun, "logs", session_id, "a", "-n", "2") == b"4\n5\noops\n"
+    assert raw(sessionrun, "logs", session_id, "-n", "1") == b"[a] 5\n[a] oops\n[b] b\n"
+    assert raw(sessionrun, "logs", session_id, "a", "-n", "0") == b""
+    streams = [
+        json.loads(line)["stream"] for line in raw(sessionrun, "logs", session_id, "a", "--json").split(b"\n")[:-1]
+    ]
+    assert streams == ["stdout"] * 5 + ["stderr"]
+
+
+@pytest.mark.parametrize("tasks", [["a"], []])
+def test_logs_follow_to_the_end(sessionrun: Command, tasks: list[str]) -> None:
+    prompt = "echo first; while ! [ -e go ]; do sleep 0.02; done; echo second; printf third"
+    session_id = sessionrun.start({"prompts": [{"id": "a", "prompt": prompt}, {"id": "b", "prompt": "echo b"}]})
+    tag = b"" if tasks else b"[a] "
+    with sessionrun.popen("logs", "-f", session_id, *tasks, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        seen = b""
+        while tag + b"first\n" not in seen:
+            seen += os.read(process.stdout.fileno(), 1000)
+        assert process.poll() is None
+        (sessionrun.cwd / "go").touch()
+        seen += process.stdout.read()
+        assert process.wait(20) == 0
+    assert tag + b"second\n" + tag + b"third" in seen
+
+
+def test_logs_begin_anew_with_another_attempt(sessionrun: Command) -> None:
+    prompt = "if [ $SESSIONRUN_ATTEMPT = 1 ]; then seq 100; exit 1; fi; echo anew"
+    session_id = sessionrun.start({"prompts": [{"id": "a", "prompt": prompt, "retries": 1}]})
+    with sessionrun.popen("logs", "-f", session_id, stdout=subprocess.PIPE) as process:
+        output, _ = process.communicate(timeout=30)
+    assert output.endswith(b"anew\n")
+
+
+# --- readers that leave, and disks that are full ---
+
+
+@pytest.mark.parametrize("words", ["results", "results --json", "logs", "status", "list", "--help"])
+def test_a_reader_that_leaves_is_no_error(sessionrun: Command, words: str) -> None:
+    """The pipe has no reader from the start, so every write fails."""
+    run_outputs(sessionrun, a=b"line\n" * 200_000)
+    read_fd, write_fd = os.pipe()
+    os.close(read_fd)
+    process = sessionrun.popen(*words.split(), stdout=write_fd, stderr=subprocess.PIPE)
+    os.close(write_fd)
+    _, errors = process.communicate(timeout=30)
+    assert (process.returncode, errors) == (0, b"")
+
+
+def test_head(sessionrun: Command) -> None:
+    session_id = run_outputs(sessionrun, a=b"line\n" * 400_000)
+    command = " ".join([*sessionrun.argv, "results", session_id])
+    script = f"set -o pipefail; {command} | head -n 1"
+    done = subprocess.run(["bash", "-c", script], cwd=sessionrun.cwd, capture_output=True, text=True, timeout=30)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == f"Session: {session_id}\n"
+
+
+@pytest.mark.parametrize("words", ["results", "results --json", "logs", "status", "status --json", "list", "wait"])
+def test_full_standard_output_is_one_line(sessionrun: Command, words: str) -> None:
+    run_outputs(sessionrun, a=b"line\n" * 1000)
+    with open("/dev/full", "wb") as full:
+        process = sessionrun.popen(*words.split(), stdout=full, stderr=subprocess.PIPE)
+        _, errors = process.communicate(timeout=30)
+    assert process.returncode == 3
+    assert errors.count(b"\n") == 1
+    assert b"No space left on device" in errors
+
+
+def test_closed_standard_output(sessionrun: Command) -> None:
+    run_outputs(sessionrun, a=b"x")
+    for words in ("status", "status --json", "results", "logs", "list"):
+        command = " ".join([*sessionrun.argv, words, ">&-"])
+        done = subprocess.run(["sh", "-c", command], cwd=sessionrun.cwd, stderr=subprocess.PIPE, timeout=30)
+        assert (done.returncode, done.stderr) == (0, b"")
+
+
+# --- big ---
+
+
+def measure(sessionrun: Command, *words: str) -> tuple[int, int, float]:
+    """Run it with its output thrown away: the exit code, the peak of memory (bytes), the time (CPU seconds).
+
+    A small process in between does the counting: what the tests' own process starts by vfork counts with the
+    memory of that.
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", _MEASURE, *sessionrun.argv, *words],
+        cwd=sessionrun.cwd,
+        capture_output=True,
+        check=True,
+    )
+    code, peak, cpu_s = json.loads(done.stdout)
+    return code, peak * 1024, cpu_s
+
+
+_MEASURE = """
+import json, resource, subprocess, sys
+done = subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL)
+used = resource.getrusage(resource.RUSAGE_CHILDREN)
+print(json.dumps([done.returncode, used.ru_maxrss, used.ru_utime + used.ru_stime]))
+"""
+
+
+@pytest.fixture
+def big(sessionrun: Command) -> str:
+    """A session with an output of 100 MB."""
+    prompt = f"yes 'a line of some length that repeats' | head -c {BIG_BYTES}"
+    session_id = sessionrun.start({"prompts": [{"id": "a", "prompt": prompt}]})
+    sessionrun.wait(session_id)
+    assert (sessionrun.directory(session_id) / "task-a.txt").stat().st_size == BIG_BYTES
+    return session_id
+
+
+def test_big_outputs_take_little_memory(sessionrun: Command, big: str) -> None:
+    for words in (["results", big], ["results", big, "--json"]):
+        code, memory, _ = measure(sessionrun, *words)
+        assert code == 0
+        assert memory < 64 * 1024 * 1024, words
+    _, _, floor_s = measure(sessionrun, "status", big)
+    for words in (["results", big, "--tail", "3"], ["logs", big, "-n", "3"]):
+        code, memory, cpu_s = measure(sessionrun, *words)
+        assert code == 0
+        assert cpu_s < floor_s + 0.2, words
+
+
+@pytest.mark.slow
+def test_big_logs_take_little_memory(sessionrun: Command, big: str) -> None:
+    code, memory, _ = measure(sessionrun, "logs", big)
+    assert code == 0
+    assert memory < 64 * 1024 * 1024
+
+
+def test_many_tasks_are_shown(sessionrun: Command) -> None:
+    plan: dict[str, Any] = {
+        "prompts": [{"id": f"t{n}", "prompt": f"echo {n}"} for n in range(100)],
+        "max_parallel": 8,
+    }
+    session_id = sessionrun.start(plan)
+    view = sessionrun.wait(session_id)
+    assert view["successful"] == 100
+    shown = sessionrun("results", session_id).stdout
+    assert [int(part.split("\n")[2]) for part in shown.split("\nTask ")[1:]] == list(range(100))
+
+
+def test_following_can_be_interrupted(sessionrun: Command) -> None:
+    session_id = sessionrun.start({"prompts": ["echo begun; sleep 60"]})
+    with Terminal([*sessionrun.argv, "logs", "-f", session_id], sessionrun.cwd) as terminal:
+        terminal.read_until(b"begun")
+        terminal.type(b"\x03")
+        assert terminal.finish() == 130
+    assert b"Traceback" not in terminal.output
+    assert sessionrun.status(session_id)["status"] == "running"

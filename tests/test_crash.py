@@ -1,0 +1,392 @@
+"""After a crash: what readers show is true, what was running goes on, and no file's damage is a traceback."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+import psutil
+import pytest
+from conftest import Command, eventually
+
+from sessionrun.cli.view import load_summary_view, load_view
+from sessionrun.errors import SessionrunError
+from sessionrun.store import SessionDir
+
+GATE = "while ! [ -e {0} ]; do sleep 0.05; done"
+PLAN = {
+    "prompts": [
+        {"id": "done", "prompt": "echo done"},
+        {"id": "lives", "prompt": f"echo begun; {GATE.format('go')}; seq 1000; echo over; touch over"},
+        {"id": "dies", "prompt": "echo begun; sleep 60"},
+        {"id": "waits", "prompt": "true", "needs": ["lives"]},
+    ]
+}
+
+
+def kill_supervisor(sessionrun: Command, session_id: str) -> None:
+    """kill -9, and wait until it is gone."""
+    pid = sessionrun.supervisor(session_id)
+    os.kill(pid, signal.SIGKILL)
+    session = SessionDir(sessionrun.directory(session_id))
+    eventually(lambda: not session.is_alive())
+
+
+@pytest.fixture
+def crashed(sessionrun: Command) -> str:
+    """A session whose supervisor was killed: one task done, two with a living process, one pending."""
+    session_id = sessionrun.start(PLAN)
+    sessionrun.until(session_id, lambda view: (view["completed"], view["running"]) == (1, 2))
+    kill_supervisor(sessionrun, session_id)
+    return session_id
+
+
+def statuses(view: dict[str, Any]) -> list[tuple[str, str | None]]:
+    return [(task["status"], task["outcome"]) for task in view["tasks"]]
+
+
+# --- kill -9 of the supervisor ---
+
+
+def test_running_tasks_go_on_and_are_shown_as_long_as_they_live(sessionrun: Command, crashed: str) -> None:
+    view = sessionrun.status(crashed)
+    assert (view["status"], view["outcome"], view["ended_at"]) == ("interrupted", None, None)
+    assert statuses(view) == [
+        ("completed", "succeeded"),
+        ("running", None),
+        ("running", None),
+        ("pending", None),
+    ]
+    assert (view["completed"], view["running"], view["failed"]) == (1, 2, 0)
+    for task in view["tasks"][1:3]:
+        assert psutil.pid_exists(task["pid"])
+    dies = view["tasks"][2]["pid"]
+    os.killpg(dies, signal.SIGKILL)
+    view = sessionrun.until(crashed, lambda view: view["running"] == 1)
+    assert statuses(view)[1:3] == [("running", None), ("completed", "lost")]
+    assert view["tasks"][2]["reason"].startswith("lost: ")
+    (sessionrun.cwd / "go").touch()
+    eventually((sessionrun.cwd / "over").exists)
+    view = sessionrun.until(crashed, lambda view: view["running"] == 0)
+    assert statuses(view)[1:] == [("completed", "lost"), ("completed", "lost"), ("pending", None)]
+    output = (sessionrun.directory(crashed) / "task-lives.txt").read_text()
+    assert output == "begun\n" + "".join(f"{n}\n" for n in range(1, 1001)) + "over\n"
+    listed = sessionrun.load("list", "--state", "interrupted")
+    assert [(one["session_id"], one["running"], one["failed"]) for one in listed] == [(crashed, 0, 2)]
+    assert sessionrun.load("overview")["sessions"]["interrupted"] == 1
+
+
+def test_what_waits_for_it_ends_with_4(sessionrun: Command, crashed: str) -> None:
+    for words in (["wait"], ["wait", "--any", "lives"], ["logs", "-f"], ["cancel"]):
+        done = sessionrun(words[0], crashed, *words[1:], "--json")
+        assert done.returncode == 4, words
+        assert "gone" in done.stderr or "nobody runs" in done.stderr
+        assert json.loads(done.stdout.splitlines()[-1])["error"]["code"] == 4
+    assert sessionrun("wait", crashed, "done").returncode == 0
+    assert sessionrun("results", crashed).returncode == 0
+    assert "begun" in sessionrun("logs", crashed, "lives").stdout
+
+
+def test_what_waits_for_it_already_ends_with_4(sessionrun: Command) -> None:
+    file = sessionrun.cwd / "plan.json"
+    file.write_text('{"prompts": ["sleep 60"]}')
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    followers = [sessionrun.popen("--sync", "--agent", "shell", str(file), **quiet)]
+    eventually(lambda: sessionrun.load("overview")["tasks"]["running"] == 1)
+    followers += [sessionrun.popen(*words, **quiet) for words in (["wait"], ["logs", "-f"])]
+    kill_supervisor(sessionrun, sessionrun.status("last")["session_id"])
+    for process in followers:
+        assert process.wait(20) == 4
+
+
+def test_a_pid_that_another_process_has_got_is_not_believed(sessionrun: Command, crashed: str) -> None:
+    """The ledger's start time tells the processes apart: here it is one tick off."""
+    session = SessionDir(sessionrun.directory(crashed))
+    from sessionrun.journal import AppendLog, read_log
+
+    payloads = read_log(session.ledger_path).payloads
+    os.unlink(session.ledger_path)
+    changed = []
+    for payload in payloads:
+        words = payload.split()
+        if words[0] == b"S":
+            words[-1] = b"%d" % (int(words[-1]) + 1)
+        changed.append(b" ".join(words))
+    log = AppendLog(session.ledger_path)
+    log.append(changed)
+    log.close()
+    assert statuses(load_view(session))[1:3] == [("completed", "lost"), ("completed", "lost")]
+
+
+def test_a_crash_before_anything_ran(sessionrun: Command, crashed: str) -> None:
+    """Whatever part of the logs reached the disk, the view is consistent."""
+    session = SessionDir(sessionrun.directory(crashed))
+    os.unlink(session.status_path)
+    os.unlink(session.ledger_path)
+    os.unlink(session.journal_path)
+    view = load_view(session)
+    assert view["status"] == "interrupted"
+    assert statuses(view) == [("pending", None)] * 4
+
+
+# --- caches ---
+
+
+@pytest.mark.parametrize("content", [None, b"", b"{", b"null", b"[]", b"{}", b'{"schema_version": 99}', b"\xff"])
+def test_status_json_and_summary_may_be_lost(sessionrun: Command, content: bytes | None) -> None:
+    ended = sessionrun.start({"prompts": ["true", "exit 7"]})
+    sessionrun.wait(ended)
+    running = sessionrun.start({"prompts": ["sleep 60", "true"]})
+    sessionrun.until(running, lambda view: view["completed"] == 1)
+    for session_id in (ended, running):
+        session = SessionDir(sessionrun.directory(session_id))
+        before, summary = load_view(session), load_summary_view(session)
+        for path in (session.status_path, session.summary_path):
+            path.unlink()
+            if content is not None:
+                path.write_bytes(content)
+        assert orjson.dumps(load_view(session)) == orjson.dumps(before)
+        assert load_summary_view(session) == summary
+
+
+def test_a_planted_link_or_fifo_is_refused(sessionrun: Command) -> None:
+    session_id = sessionrun.start({"prompts": ["true"]})
+    sessionrun.wait(session_id)
+    path = sessionrun.directory(session_id) / "status.json"
+    aside = path.with_name("aside.json")
+    path.rename(aside)
+    path.symlink_to(aside)
+    done = sessionrun("status", session_id, "--json")
+    assert (done.returncode, done.stderr.count("\n")) == (3, 1)
+    path.unlink()
+    os.mkfifo(path)
+    done = sessionrun("status", session_id, "--json")
+    assert (done.returncode, done.stderr.count("\n")) == (3, 1)
+
+
+# --- damaged logs ---
+
+
+@pytest.fixture
+def copied(sessionrun: Command, crashed: str, tmp_path: Path) -> SessionDir:
+    """A copy of a crashed session whose processes are all gone, without its caches."""
+    for task in sessionrun.status(crashed)["tasks"]:
+        if task["pid"]:
+            os.killpg(task["pid"], signal.SIGKILL)
+    sessionrun.until(crashed, lambda view: view["running"] == 0)
+    copy = tmp_path / "copy" / f"session-{crashed}"
+    shutil.copytree(
+        sessionrun.directory(crashed), copy, ignore=shutil.ignore_patterns("wake", "status.json", "summary")
+    )
+    return SessionDir(copy)
+
+
+def check_view(session: SessionDir) -> int:
+    """Whatever is damaged, nothing is shown as running; return how many tasks are known to have succeeded."""
+    view = load_view(session)
+    assert view["status"] == "interrupted"
+    assert view["total"] == len(view["tasks"]) == 4
+    assert all(task["status"] in ("pending", "completed") for task in view["tasks"])
+    assert view["completed"] == sum(task["status"] == "completed" for task in view["tasks"])
+    load_summary_view(session)
+    return int(view["successful"])
+
+
+def test_the_journal_cut_at_every_byte(copied: SessionDir, capsys: pytest.CaptureFixture[str]) -> None:
+    content = copied.journal_path.read_bytes()
+    known = 0
+    for end in range(len(content) + 1):
+        copied.journal_path.write_bytes(content[:end])
+        successful = check_view(copied)
+        assert successful >= known
+        known = successful
+    assert known == 1
+    assert capsys.readouterr().err == ""  # a torn tail is normal
+
+
+def test_the_journal_with_a_byte_flipped(copied: SessionDir, capsys: pytest.CaptureFixture[str]) -> None:
+    content = copied.journal_path.read_bytes()
+    last_line = content.rindex(b"\n", 0, len(content) - 1) + 1
+    for place in range(len(content)):
+        flipped = bytearray(content)
+        flipped[place] ^= 1 << (place % 8)
+        copied.journal_path.write_bytes(bytes(flipped))
+        check_view(copied)
+        said = capsys.readouterr().err
+        if place < last_line - 1:
+            assert "is damaged at byte" in said
+            assert said.count("\n") in (1, 2)  # the view and the summary
+    copied.journal_path.write_bytes(content)
+    assert check_view(copied) == 1
+
+
+def test_the_ledger_cut_or_flipped(copied: SessionDir) -> None:
+    content = copied.ledger_path.read_bytes()
+    for place in range(len(content)):
+        flipped = bytearray(content)
+        flipped[place] ^= 1 << (place % 8)
+        copied.ledger_path.write_bytes(bytes(flipped))
+        check_view(copied)
+        copied.ledger_path.write_bytes(content[:place])
+        check_view(copied)
+
+
+def test_damage_is_told_without_a_traceback(sessionrun: Command, crashed: str) -> None:
+    session = SessionDir(sessionrun.directory(crashed))
+    content = session.journal_path.read_bytes()
+    middle = content.index(b"\n") + 20
+    session.journal_path.write_bytes(content[:middle] + b"#" + content[middle + 1 :])
+    session.status_path.unlink()
+    done = sessionrun("status", crashed, "--json")
+    assert done.returncode == 0
+    assert json.loads(done.stdout)["status"] == "interrupted"
+    assert done.stderr.startswith("sessionrun: warning: ")
+    assert "is damaged at byte" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"schema_version": 2}'])
+def test_a_spec_that_cannot_be_read(sessionrun: Command, crashed: str, content: bytes) -> None:
+    session = SessionDir(sessionrun.directory(crashed))
+    session.status_path.unlink()
+    session.spec_path.write_bytes(content)
+    with pytest.raises(SessionrunError):
+        load_view(session)
+    done = sessionrun("status", crashed)
+    assert done.returncode in (2, 3)
+    assert "Traceback" not in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_newer_journal_is_refused_politely(sessionrun: Command, crashed: str) -> None:
+    from sessionrun.journal import AppendLog
+
+    session = SessionDir(sessionrun.directory(crashed))
+    log = AppendLog(session.journal_path)
+    log.append([b'{"kind": "FromTheFuture", "seq": 99}'])
+    log.close()
+    done = sessionrun("status", crashed)
+    assert done.returncode == 3
+    assert "newer version" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+# --- requests ---
+
+
+def test_a_request_that_nobody_hears_waits(sessionrun: Command, crashed: str) -> None:
+    session = SessionDir(sessionrun.directory(crashed))
+    request_id, heard = session.send_request({"kind": "cancel", "tasks": []})
+    assert not heard
+    assert session.has_request(request_id)
+    assert [request["request_id"] for request in session.load_requests()] == [request_id]
+
+
+def test_requests_of_any_shape_do_no_harm(sessionrun: Command) -> None:
+    session_id = sessionrun.start({"prompts": ["sleep 60"]})
+    sessionrun.until(session_id, lambda view: view["running"] == 1)
+    session = SessionDir(sessionrun.directory(session_id))
+    requests = session.path / "requests"
+    for num, content in enumerate((b"", b"[]", b"{", b'{"request_id": 3}', b'{"request_id": "other"}')):
+        (requests / f"bad{num}.json").write_bytes(content)
+    os.mkfifo(requests / "fifo.json")
+    (requests / "link.json").symlink_to("/etc/passwd")
+    (requests / "folder.json").mkdir()
+    for record in ({"kind": "cancel", "tasks": 3}, {"kind": "cancel", "tasks": ["none"]}, {"kind": "x"}, {}):
+        request_id, heard = session.send_request(record)
+        assert heard
+        eventually(lambda one=request_id: not session.has_request(one))  # type: ignore[misc]
+    assert sessionrun.status(session_id)["status"] == "running"
+    assert sessionrun("cancel", session_id).returncode == 0
+    assert sessionrun.status(session_id)["status"] == "cancelled"
+
+
+# --- a full disk ---
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of its own with little room."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    if os.geteuid() != 0 or shutil.which("mount") is None:
+        pytest.skip("needs root, to mount a small tmpfs")
+    mount = ["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", str(place)]
+    if subprocess.run(mount, capture_output=True).returncode != 0:
+        pytest.skip("mounting a tmpfs is not allowed here")
+    yield place
+    subprocess.run(["umount", "--lazy", str(place)], check=True)
+
+
+def fill(disk: Path) -> Path:
+    """Leave no room at all."""
+    filler = disk / "filler"
+    with filler.open("ab", buffering=0) as stream:
+        for size in (4096, 1):
+            try:
+                while True:
+                    stream.write(b"x" * size)
+            except OSError:
+                continue
+    return filler
+
+
+def test_no_start_on_a_full_disk(sessionrun: Command, small_disk: Path) -> None:
+    results = small_disk / "results"
+    results.mkdir()
+    (results / ".gitignore").write_text("*\n")
+    filler = fill(small_disk)
+    words = ["--json", "--agent", "shell", "--results-dir", str(results)]
+    done = sessionrun(*words, stdin='{"prompts": ["true"]}')
+    assert done.returncode == 3
+    assert "No space left on device" in json.loads(done.stdout)["error"]["message"]
+    assert [line for line in done.stderr.splitlines() if "error" in line][1:] == []
+    assert os.listdir(results) == [".gitignore"]
+    for room in range(0, 40_000, 4096):  # wherever it runs out on the way
+        os.truncate(filler, os.path.getsize(filler) - 4096)
+        done = sessionrun(*words, stdin=json.dumps({"prompts": ["true #" + "x" * 5000]}))
+        assert done.returncode in (0, 3), room
+        if done.returncode == 0:
+            break
+        assert "Traceback" not in done.stderr
+        assert os.listdir(results) == [".gitignore"]
+    sessionrun.results = results  # so that what started is ended
+
+
+def test_a_running_session_survives_a_full_disk(sessionrun: Command, small_disk: Path) -> None:
+    results = small_disk / "results"
+    sessionrun.results = results
+    prompts: list[dict[str, Any]] = [{"id": "a", "prompt": GATE.format("go")}]
+    prompts += [{"id": f"b{num}", "prompt": "true", "needs": ["a"]} for num in range(20)]
+    session_id = sessionrun.start({"prompts": prompts}, "--results-dir", str(results))
+    session = SessionDir(sessionrun.directory(session_id))
+    before = eventually(lambda: (view := load_view(session))["tasks"][0]["pid"] and view)
+    supervisor = psutil.Process(sessionrun.supervisor(session_id))
+    filler = fill(small_disk)
+    (sessionrun.cwd / "go").touch()
+    eventually(lambda: not psutil.pid_exists(before["tasks"][0]["pid"]))
+    cpu_before = supervisor.cpu_times()
+    waited: list[dict[str, Any]] = []
+
+    def look() -> bool:
+        waited.append(load_view(session))
+        return len(waited) >= 200
+
+    eventually(look)
+    cpu_after = supervisor.cpu_times()
+    assert {view["status"] for view in waited} == {"running"}
+    assert {view["completed"] for view in waited} == {0}
+    assert cpu_after.user + cpu_after.system - cpu_before.user - cpu_before.system < 0.2
+    filler.unlink()
+    view = eventually(lambda: (view := load_view(session))["ended_at"] and view)
+    assert view["successful"] == view["total"] == 21
+    assert session.load_journal()[1].damage_at is None
+    eventually(lambda: not session.is_alive())
+    assert orjson.dumps(load_view(session)) == orjson.dumps(view)

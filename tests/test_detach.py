@@ -1,0 +1,347 @@
+"""Leaving the caller, whoever that is: the session starts, the caller is free, and its end harms nothing."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from conftest import Command, eventually
+from terminal import Terminal
+
+from sessionrun.cli.view import load_view
+from sessionrun.store import SessionDir
+
+LONG = '{"prompts": [{"id": "a", "prompt": "echo begun; while ! [ -e go ]; do sleep 0.05; done; echo over"}]}'
+AT_ONCE_S = 8.0
+"""Far less than the 30 s that the tasks take, far more than a start takes on a busy machine."""
+
+RESTED_S = 0.6
+
+
+def write_plan(sessionrun: Command, text: str = LONG) -> Path:
+    file = sessionrun.cwd / "plan.json"
+    file.write_text(text)
+    return file
+
+
+def assert_runs_on(sessionrun: Command, session_id: str) -> None:
+    """The session still runs, and ends well once it is let go."""
+    view = sessionrun.until(session_id, lambda view: view["running"] == 1)
+    assert view["status"] == "running"
+    (sessionrun.cwd / "go").touch()
+    assert sessionrun.wait(session_id)["outcome"] == "succeeded"
+    assert (sessionrun.directory(session_id) / "task-a.txt").read_text() == "begun\nover\n"
+    (sessionrun.cwd / "go").unlink()
+
+
+def test_the_detached_process_has_left_everything(sessionrun: Command) -> None:
+    session_id = sessionrun.start(json.loads(LONG))
+    process = psutil.Process(sessionrun.supervisor(session_id))
+    assert os.getsid(process.pid) not in (process.pid, os.getsid(0))
+    assert process.terminal() is None
+    assert process.cwd() == "/"
+    assert os.readlink(f"/proc/{process.pid}/fd/0") == "/dev/null"
+    for fd in (1, 2):
+        assert os.readlink(f"/proc/{process.pid}/fd/{fd}").endswith("/supervisor.log")
+    assert str(sessionrun.directory(session_id)) in process.cmdline()
+    assert_runs_on(sessionrun, session_id)
+    eventually(lambda: not psutil.pid_exists(process.pid) or process.status() == psutil.STATUS_ZOMBIE)
+    assert (sessionrun.directory(session_id) / "supervisor.log").read_bytes() == b""
+
+
+def test_a_job_inherits_nothing_of_the_caller(sessionrun: Command) -> None:
+    read_fd, write_fd = os.pipe()
+    file = write_plan(sessionrun, '{"prompts": [{"id": "a", "prompt": "exec ls /proc/self/fd"}]}')
+    words = ["-q", "--agent", "shell", str(file)]
+    process = sessionrun.popen(*words, pass_fds=(read_fd, write_fd), stdout=subprocess.PIPE)
+    output, _ = process.communicate(timeout=30)
+    os.close(read_fd)
+    os.close(write_fd)
+    session_id = output.decode().strip()
+    sessionrun.wait(session_id)
+    listed = (sessionrun.directory(session_id) / "task-a.txt").read_text()
+    assert listed.split() == ["0", "1", "2", "3"]  # 3: the directory that ls reads
+
+
+def test_it_rests_when_nothing_happens(sessionrun: Command) -> None:
+    """No idle wake-ups: no CPU time passes while the tasks sleep."""
+    session_id = sessionrun.start({"prompts": ["sleep 60"] * 3})
+    sessionrun.until(session_id, lambda view: view["running"] == 3)
+    process = psutil.Process(sessionrun.supervisor(session_id))
+
+    seen: list[tuple[int, float]] = [(-1, 0.0)]
+
+    def has_rested() -> bool:
+        switches, now = int(process.num_ctx_switches().voluntary), time.monotonic()
+        if switches != seen[-1][0]:
+            seen.append((switches, now))
+        return now - seen[-1][1] > RESTED_S
+
+    eventually(has_rested)
+
+
+@pytest.mark.parametrize("kind", ["socket", "pipe", "file", "terminal"])
+def test_standard_input_may_be_anything(sessionrun: Command, kind: str) -> None:
+    file = write_plan(sessionrun)
+    argv = [*sessionrun.argv, "-q", "--agent", "shell", str(file)]
+    if kind == "terminal":
+        with Terminal(argv, sessionrun.cwd) as terminal:
+            assert terminal.finish() == 0
+        session_id = terminal.output.decode().strip()
+    else:
+        ours, theirs = socket.socketpair()
+        streams = {"socket": theirs.fileno(), "pipe": subprocess.PIPE, "file": os.open(file, os.O_RDONLY)}
+        process = subprocess.Popen(argv, cwd=sessionrun.cwd, stdin=streams[kind], stdout=subprocess.PIPE)
+        output, _ = process.communicate(timeout=30)
+        session_id = output.decode().strip()
+        ours.close()
+        theirs.close()
+        os.close(streams["file"])
+    assert_runs_on(sessionrun, session_id)
+
+
+@pytest.mark.parametrize("kind", ["socket", "pipe", "file"])
+def test_prompts_may_come_from_any_of_them(sessionrun: Command, kind: str) -> None:
+    file = write_plan(sessionrun)
+    ours, theirs = socket.socketpair()
+    read_fd, write_fd = os.pipe()
+    ours.sendall(LONG.encode())
+    ours.shutdown(socket.SHUT_WR)
+    os.write(write_fd, LONG.encode())
+    os.close(write_fd)
+    streams = {"socket": theirs.fileno(), "pipe": read_fd, "file": os.open(file, os.O_RDONLY)}
+    words = ["-q", "--agent", "shell"]
+    process = sessionrun.popen(*words, stdin=streams[kind], stdout=subprocess.PIPE)
+    output, _ = process.communicate(timeout=30)
+    for fd in streams.values():
+        os.close(fd)
+    theirs.detach()
+    ours.close()
+    assert_runs_on(sessionrun, output.decode().strip())
+
+
+@pytest.mark.parametrize("closed", [c for n in (1, 2, 3) for c in itertools.combinations((0, 1, 2), n)], ids=str)
+def test_closed_descriptors(sessionrun: Command, closed: tuple[int, ...]) -> None:
+    file = write_plan(sessionrun)
+    redirections = " ".join(f"{fd}{'<' if fd == 0 else '>'}&-" for fd in closed)
+    command = " ".join([*sessionrun.argv, "-q", "--agent", "shell", str(file), redirections])
+    done = subprocess.run(["sh", "-c", command], cwd=sessionrun.cwd, capture_output=True, timeout=30)
+    assert (done.returncode, done.stderr) == (0, b"")
+    session_id = sessionrun.status("last")["session_id"]
+    assert done.stdout == (b"" if 1 in closed else f"{session_id}\n".encode())
+    assert_runs_on(sessionrun, session_id)
+
+
+def test_a_command_substitution_ends_at_once(sessionrun: Command) -> None:
+    """Nothing of the session holds the caller's pipes: both reach their end while the tasks run."""
+    file = write_plan(sessionrun, '{"prompts": ["sleep 30", "sleep 30 & sleep 30"]}')
+    words = [*sessionrun.argv, "-q", "--agent", "shell", str(file)]
+    began = time.monotonic()
+    script = f"id=$({' '.join(words)} 2>&1); echo $id"
+    done = subprocess.run(["sh", "-c", script], cwd=sessionrun.cwd, capture_output=True, timeout=30)
+    assert time.monotonic() - began < AT_ONCE_S
+    session_id = done.stdout.decode().strip()
+    assert sessionrun.status(session_id)["status"] == "running"
+    assert sessionrun("cancel", session_id).returncode == 0
+
+
+NODE_SCRIPT = """
+const { spawn } = require('child_process');
+const [program, ...words] = process.argv.slice(2);
+const child = spawn(program, words);
+let text = '';
+child.stdout.on('data', chunk => { text += chunk; });
+child.on('close', code => { console.log(JSON.stringify({ code, id: text.trim() })); process.exit(0); });
+"""
+
+
+def test_from_node_with_default_streams(sessionrun: Command) -> None:
+    """Node gives its children socket pairs, and the session must outlive it."""
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("node is not installed")
+    script = sessionrun.cwd / "start.js"
+    script.write_text(NODE_SCRIPT)
+    words = [*sessionrun.argv, "-q", "--agent", "shell", str(write_plan(sessionrun))]
+    began = time.monotonic()
+    done = subprocess.run([node, str(script), *words], cwd=sessionrun.cwd, capture_output=True, timeout=60)
+    assert time.monotonic() - began < AT_ONCE_S
+    answer = json.loads(done.stdout)
+    assert answer["code"] == 0, done.stderr
+    assert_runs_on(sessionrun, answer["id"])
+
+
+# --- odd parents ---
+
+
+def test_as_the_child_of_process_1(sessionrun: Command) -> None:
+    """In a new pid namespace the command's parent is pid 1, as in a container."""
+    unshare = shutil.which("unshare")
+    if os.geteuid() != 0 or unshare is None:
+        pytest.skip("needs root and unshare(1)")
+    ready = sessionrun.cwd / "id"
+    words = " ".join([*sessionrun.argv, "-q", "--agent", "shell", str(write_plan(sessionrun))])
+    script = f"{words} >{ready}.part && mv {ready}.part {ready}; while ! [ -e leave ]; do sleep 0.05; done"
+    argv = [unshare, "--pid", "--fork", "--mount-proc", "sh", "-c", script]
+    if subprocess.run([*argv[:-3], "true"], capture_output=True).returncode != 0:
+        pytest.skip("unshare(1) is not allowed here")
+    with subprocess.Popen(argv, cwd=sessionrun.cwd) as process:
+        eventually(ready.exists)
+        session_id = ready.read_text().strip()
+        (sessionrun.cwd / "go").touch()
+        session = SessionDir(sessionrun.directory(session_id))
+        eventually(lambda: load_view(session)["ended_at"])
+        (sessionrun.cwd / "leave").touch()
+        assert process.wait(20) == 0
+    assert sessionrun.status(session_id)["outcome"] == "succeeded"
+
+
+def test_a_pid_of_another_namespace_is_not_believed(sessionrun: Command) -> None:
+    """All of a container ends with its process 1; a reader outside knows, whatever its own pids are."""
+    unshare = shutil.which("unshare")
+    if os.geteuid() != 0 or unshare is None:
+        pytest.skip("needs root and unshare(1)")
+    words = " ".join([*sessionrun.argv, "-q", "--agent", "shell", str(write_plan(sessionrun))])
+    script = f"{words} >id; while ! [ -s results/*/task-a.txt ]; do sleep 0.05; done"
+    done = subprocess.run([unshare, "--pid", "--fork", "--mount-proc", "sh", "-c", script], cwd=sessionrun.cwd)
+    if done.returncode != 0:
+        pytest.skip("unshare(1) is not allowed here")
+    view = sessionrun.status("last")
+    assert (view["status"], view["tasks"][0]["outcome"]) == ("interrupted", "lost")
+
+
+def test_as_an_orphan(sessionrun: Command) -> None:
+    """The launcher's own parent is gone before it has finished."""
+    ready = sessionrun.cwd / "id"
+    words = " ".join([*sessionrun.argv, "-q", "--agent", "shell", str(write_plan(sessionrun))])
+    script = f"(({words} >{ready}.part && mv {ready}.part {ready}) &) ; exit 0"
+    subprocess.run(["sh", "-c", script], cwd=sessionrun.cwd, check=True)
+    eventually(ready.exists)
+    assert_runs_on(sessionrun, ready.read_text().strip())
+
+
+@pytest.mark.parametrize("number", ["CHLD", "HUP", "PIPE", "INT", "TERM"])
+def test_with_signals_ignored_by_the_caller(sessionrun: Command, number: str) -> None:
+    words = " ".join([*sessionrun.argv, "-q", "--agent", "shell", str(write_plan(sessionrun))])
+    script = f"trap '' {number}; {words}"
+    done = subprocess.run(["sh", "-c", script], cwd=sessionrun.cwd, capture_output=True, timeout=30)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert_runs_on(sessionrun, done.stdout.decode().strip())
+
+
+def test_with_signals_blocked_by_the_caller(sessionrun: Command) -> None:
+    words = [*sessionrun.argv, "-q", "--agent", "shell", str(write_plan(sessionrun))]
+    code = (
+        "import os, signal, sys;"
+        "signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals());"
+        "os.execv(sys.argv[1], sys.argv[1:])"
+    )
+    argv = [sys.executable, "-c", code, *words]
+    done = subprocess.run(argv, cwd=sessionrun.cwd, capture_output=True, timeout=30)
+    assert done.returncode == 0, done.stderr
+    assert_runs_on(sessionrun, done.stdout.decode().strip())
+
+
+def test_the_callers_group_is_killed_and_its_terminal_closed(sessionrun: Command) -> None:
+    words = " ".join([*sessionrun.argv, "-q", "--agent", "shell", str(write_plan(sessionrun))])
+    with Terminal(["/bin/sh", "-c", f"{words}; exec sleep 60"], sessionrun.cwd) as terminal:
+        session_id = terminal.read_until(b"\n").decode().strip()
+        sessionrun.until(session_id, lambda view: view["running"] == 1)
+        os.killpg(terminal.pid, signal.SIGKILL)
+        terminal.close()
+        assert_runs_on(sessionrun, session_id)
+
+
+def test_the_callers_terminal_is_closed(sessionrun: Command) -> None:
+    """Closing the window sends SIGHUP to all that still belong to it."""
+    words = " ".join([*sessionrun.argv, "-q", "--agent", "shell", str(write_plan(sessionrun))])
+    with Terminal(["/bin/sh", "-c", f"{words}; exec sleep 60"], sessionrun.cwd) as terminal:
+        session_id = terminal.read_until(b"\n").decode().strip()
+        terminal.close()
+        _, status = os.waitpid(terminal.pid, 0)
+        terminal.reaped(status)
+        assert os.WTERMSIG(status) == signal.SIGHUP
+        assert_runs_on(sessionrun, session_id)
+
+
+# --- sessions within sessions ---
+
+
+def environment_of(pid: int) -> dict[str, str]:
+    return dict(psutil.Process(pid).environ())
+
+
+def test_a_session_within_a_session(sessionrun: Command) -> None:
+    """Cancelling the outer one, or its end, leaves the inner one alone."""
+    inner_plan = write_plan(sessionrun)
+    start = " ".join([*sessionrun.argv, "-q", "--agent", "shell", str(inner_plan)])
+    outer = sessionrun.start(
+        {"prompts": [{"id": "o", "prompt": f"{start} >id.part; mv id.part id; exec sleep 60"}]}
+    )
+    ready = sessionrun.cwd / "id"
+    eventually(ready.exists)
+    inner = ready.read_text().strip()
+    view = sessionrun.until(inner, lambda view: view["running"] == 1)
+    job, supervisor = view["tasks"][0]["pid"], sessionrun.supervisor(inner)
+    assert "SESSIONRUN_JOB" not in environment_of(supervisor)
+    assert environment_of(job)["SESSIONRUN_JOB"].startswith(f"{inner}/a/")
+    for pid in (supervisor, job):
+        assert environment_of(pid)["SESSIONRUN_PARENT"] == f"{outer}/o/1/1/work/1"
+    assert sessionrun("cancel", outer).returncode == 0
+    assert sessionrun.status(outer)["status"] == "cancelled"
+    assert psutil.pid_exists(supervisor)
+    assert_runs_on(sessionrun, inner)
+
+
+# --- many at once, and failed starts ---
+
+
+def test_twenty_at_once(sessionrun: Command) -> None:
+    write_plan(sessionrun, '{"prompts": ["true", "echo x"]}')
+    words = ["-q", "--agent", "shell", "plan.json"]
+    launches = [sessionrun.popen(*words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) for _ in range(20)]
+    ids = set()
+    for process in launches:
+        output, errors = process.communicate(timeout=60)
+        assert (process.returncode, errors) == (0, b"")
+        ids.add(output.decode().strip())
+    assert len(ids) == 20
+    assert {view["session_id"] for view in sessionrun.load("list")} == ids
+    for session_id in ids:
+        assert sessionrun.wait(session_id)["outcome"] == "succeeded"
+
+
+def test_a_session_is_never_seen_dead_while_it_starts(sessionrun: Command) -> None:
+    """From the first moment that a reader can find a session, somebody lives for it."""
+    from sessionrun.cli.list import load_all
+
+    write_plan(sessionrun, '{"prompts": ["true"]}')
+    for _ in range(5):
+        with sessionrun.popen("-q", "--agent", "shell", "plan.json", stdout=subprocess.DEVNULL) as process:
+            while process.poll() is None:
+                views = load_all(sessionrun.results, everywhere=False)
+                assert {view["status"] for view in views} <= {"running", "completed"}
+
+
+def test_a_start_that_fails_leaves_nothing(sessionrun: Command) -> None:
+    """A results directory that cannot be written: one line, exit 3, no half session."""
+    blocked = sessionrun.cwd / "file"
+    blocked.write_text("")
+    for results in (blocked, Path("/proc/results")):
+        done = sessionrun(
+            "--json", "--agent", "shell", "--results-dir", str(results), stdin='{"prompts": ["true"]}'
+        )
+        assert done.returncode in (2, 3)
+        assert done.stderr.splitlines()[-1].startswith("sessionrun: error: ")
+        assert json.loads(done.stdout)["error"]["message"]
+        assert "Traceback" not in done.stderr

@@ -1,0 +1,380 @@
+"""Documents and code say the same: commands, options, keys, words, tables, exit codes, examples."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from importlib import import_module
+from pathlib import Path
+from typing import Any, get_args
+
+import click
+import pytest
+from conftest import Command
+
+from sessionrun import agents, config, errors, events, model, transitions
+from sessionrun import cli as command_line
+from sessionrun.cli.argv import FLAG_VERBS, VERBS
+from sessionrun.dialects import Options, Source, choose_dialect
+from sessionrun.status import PHASE_WORDS, SUMMARY_KEYS
+
+TOP = Path(__file__).resolve().parent.parent
+MAN_PAGES = ("sessionrun.1", "sessionrun-files.5", "sessionrun-input.5")
+DOCUMENTS = sorted(
+    path
+    for pattern in ("*.md", "examples/**/*", "man/*", "Makefile", "LICENSE", ".ci/run")
+    for path in TOP.glob(pattern)
+    if path.is_file()
+)
+STATES: tuple[str, ...] = import_module("sessionrun.cli.list").STATES
+EXIT_CODES = {0, 1, 2, 3, 4, 124, 130}
+
+
+def read(name: str) -> str:
+    return (TOP / name).read_text(encoding="utf-8")
+
+
+def code_blocks(name: str, language: str) -> list[str]:
+    """The fenced blocks of one language in a Markdown file."""
+    return re.findall(rf"^```{language}\n(.*?)^```$", read(name), re.MULTILINE | re.DOTALL)
+
+
+def plain(roff: str) -> str:
+    """Manual page source without escapes for fonts, spaces and dashes."""
+    text = re.sub(r"\\f[BIRP]", "", roff.replace("\\\n", ""))
+    for escape, character in ((r"\-", "-"), (r"\~", " "), (r"\(aq", "'"), (r"\(dq", '"'), (r"\&", "")):
+        text = text.replace(escape, character)
+    return text
+
+
+@dataclass(frozen=True)
+class Part:
+    """A section or subsection of a manual page: its text and the tags of its definitions (`.TP`)."""
+
+    text: str
+
+    @property
+    def tags(self) -> list[str]:
+        found = re.findall(r"^\.TP.*\n(.*)$", self.text, re.MULTILINE)
+        return [re.sub(r'^\.[BIR]+ |"', "", tag) for tag in found]
+
+    def tag_words(self) -> set[str]:
+        """The names that its tags define, without what stands in brackets behind them."""
+        return {word for tag in self.tags for word in re.findall(r"[A-Za-z_]+", tag.partition(" (")[0])}
+
+    def options(self) -> set[str]:
+        return {option for tag in self.tags for option in re.findall(r"(?:(?<=\s)|^)--?[a-z][a-z-]*", tag)}
+
+
+def part(page: str, heading: str, *, level: str = "SH") -> Part:
+    """The part of a manual page under a heading; a section includes its subsections."""
+    ends = r"^\.SH " if level == "SH" else r"^\.S[HS] "
+    text = plain(read(f"man/{page}"))
+    begin = re.search(rf"^\.{level} {re.escape(heading)}$", text, re.MULTILINE)
+    assert begin, f"{page} has no {heading}"
+    end = re.search(ends, text[begin.end() :], re.MULTILINE)
+    return Part(text[begin.end() : begin.end() + end.start() if end else None])
+
+
+def readme_commands() -> tuple[str, str]:
+    lines = [line for block in code_blocks("README.md", "sh") for line in block.splitlines()]
+    first, second = (line for line in lines if line.startswith("python3 -m venv"))
+    return first, second
+
+
+def test_ci_runs_exactly_the_test_command_of_the_readme() -> None:
+    steps = readme_commands()[1].split(" && ")
+    lines = [line for line in read(".ci/run").splitlines() if line and not line.startswith("#")]
+
+    assert steps == ["python3 -m venv .venv", ".venv/bin/pip install -e '.[test]'", ".venv/bin/pytest"]
+    assert lines == ["set -eu", 'cd "$(dirname "${BASH_SOURCE[0]}")/.."', readme_commands()[1]]
+    assert read(".ci/run").startswith("#!/usr/bin/env bash\n")
+    assert os.access(TOP / ".ci" / "run", os.X_OK)
+
+
+def test_the_first_command_names_things_that_exist(own_place: Path) -> None:
+    venv, install, run = readme_commands()[0].split(" && ")
+    program, *words, example = run.split()
+
+    assert (venv, install) == ("python3 -m venv .venv", ".venv/bin/pip install .")
+    assert program == ".venv/bin/sessionrun"
+    assert words == ["--sync", "--agent", "shell"]
+    assert "shell" in agents.BUILTIN
+    plan = load_plan((TOP / example).read_text(), example)
+    assert {task.agent for task in plan.tasks} <= {"shell"}
+
+
+def load_verb(name: str) -> click.Command:
+    command = import_module(f"sessionrun.cli.{name}").command
+    assert isinstance(command, click.Command)
+    return command
+
+
+def help_options(command: click.Command, *, hidden: bool) -> set[str]:
+    """The options of a verb: those in its help, with `hidden` also those that are not."""
+    options = [param for param in command.params if isinstance(param, click.Option)]
+    shown = [option for option in options if hidden or not option.hidden]
+    return {name for option in shown for name in (*option.opts, *option.secondary_opts)}
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_manual_and_help_have_the_same_options(verb: str) -> None:
+    common = part("sessionrun.1", "OPTIONS OF ALL VERBS").options()
+    own = part("sessionrun.1", verb, level="SS").options()
+    shown = help_options(load_verb(verb), hidden=False)
+    known = help_options(load_verb(verb), hidden=True)
+
+    assert shown - common <= own, "in the help, not in the manual"
+    assert own <= known, "in the manual, no option of the verb"
+    assert "--json" in known
+
+
+def test_common_options_are_common() -> None:
+    common = part("sessionrun.1", "OPTIONS OF ALL VERBS").options() - {"-h", "--help"}
+
+    assert common == {"--json", "--results-dir"}
+    for verb in VERBS:
+        missing = common - help_options(load_verb(verb), hidden=False)
+        assert missing <= ({"--results-dir"} if verb == "agents" else set())
+
+
+def test_every_verb_and_its_other_spelling_is_in_the_manual(sessionrun: Command) -> None:
+    page = plain(read("man/sessionrun.1"))
+
+    assert re.findall(r"^\.SS (.*)$", part("sessionrun.1", "VERBS").text, re.MULTILINE) == list(VERBS)
+    assert re.findall(r"^  ([a-z]+)  ", sessionrun("--help").stdout.split("Verbs:")[1], re.MULTILINE) == list(
+        VERBS
+    )
+    for spelling in FLAG_VERBS:
+        assert spelling in page
+    for option in help_options(command_line.group, hidden=False):
+        assert option in page
+
+
+def test_every_environment_variable_is_in_the_manual() -> None:
+    documented = set(re.findall(r"SESSIONRUN_[A-Z_]+", part("sessionrun.1", "ENVIRONMENT").text))
+    code = "".join(path.read_text() for path in (TOP / "sessionrun").rglob("*.py"))
+
+    assert documented == set(re.findall(r"SESSIONRUN_[A-Z_]+", code))
+    assert set(config.VARIABLES) <= documented
+
+
+def test_every_key_of_status_json_is_in_the_contract(sessionrun: Command) -> None:
+    prompts = [{"id": "a", "prompt": "true", "check": "true"}, {"id": "b", "prompt": "exit 3"}]
+    session = sessionrun.start({"prompts": prompts})
+    assert sessionrun("wait", session).returncode == 1
+    status = json.loads((sessionrun.directory(session) / "status.json").read_bytes())
+    checked, failed = status["tasks"]
+
+    session_keys = part("sessionrun-files.5", "Keys of the session", level="SS").tag_words()
+    task_part = part("sessionrun-files.5", "Keys of a task", level="SS")
+    assert set(status) == session_keys - (set(STATES) - {"running", "completed"})  # these two are keys as well
+    assert set(checked) == task_part.tag_words() - set(model.OUTCOMES)
+    for nested in (*checked["check"], *(field.name for field in fields(model.Usage))):
+        assert is_bold(task_part, nested)
+    assert failed["reason_class"] in part("sessionrun-files.5", "REASON CLASSES").tag_words()
+    for name in (path.name for path in sessionrun.directory(session).iterdir()):
+        shape = re.sub(r"task-[ab]\.", "task-ID.", name)
+        assert shape in plain(read("man/sessionrun-files.5")), f"{name} is not in the contract"
+
+
+def is_bold(where: Part, word: str) -> bool:
+    return re.search(rf"^\.[BIR]+ .*(?<!\w){word}(?!\w)", where.text, re.MULTILINE) is not None
+
+
+def test_the_words_of_the_contract_are_those_of_the_code() -> None:
+    session = part("sessionrun-files.5", "Keys of the session", level="SS")
+    task = part("sessionrun-files.5", "Keys of a task", level="SS")
+    summary = part("sessionrun-files.5", "Summary", level="SS")
+
+    assert all(is_bold(session, word) for word in STATES)
+    assert set(model.OUTCOMES) <= task.tag_words()
+    assert all(is_bold(task, word) for word in (*PHASE_WORDS.values(), "queued", "pending", "completed"))
+    assert all(is_bold(part("sessionrun-files.5", "PHASES"), verdict) for verdict in events.VERDICTS)
+    listed = re.findall(r"^\.BR (\w+)[ ,.]", summary.text, re.MULTILINE)
+    assert listed == list(SUMMARY_KEYS)
+
+
+def test_the_table_of_phases_is_the_code_s() -> None:
+    block = re.search(
+        r"^\.EX\n(phase .*?)^\.EE", part("sessionrun-files.5", "PHASES").text, re.MULTILINE | re.DOTALL
+    )
+    assert block
+    heads, *rows = (line.split() for line in block[1].splitlines())
+    assert heads[1:] == list(events.VERDICTS)
+    for phase, *cells in rows:
+        for verdict, cell in zip(events.VERDICTS, cells, strict=True):
+            for rounds_left in (True, False):
+                wanted = ("work" if rounds_left else "failed") if cell == "(*)" else cell
+                assert transitions.TRANSITIONS[phase, verdict, rounds_left] == wanted  # type: ignore[index]
+    assert [row[0] for row in rows] == list(model.PHASES)
+    assert transitions.MAX_STARTS == 3
+
+
+def test_every_event_is_in_the_contract_with_its_keys() -> None:
+    journal = part("sessionrun-files.5", "JOURNAL")
+    documented: dict[str, list[str]] = {}
+    for tag in journal.tags:
+        name, *keys = re.findall(r"[A-Za-z_]+", tag)
+        documented[name] = keys
+
+    assert documented == {cls.__name__: [f.name for f in fields(cls)] for cls in get_args(events.Event)}
+    assert all(is_bold(journal, key) for key in ("seq", "at", "mono", "ev"))
+
+
+def test_every_key_of_the_spec_is_in_the_contract() -> None:
+    spec = part("sessionrun-files.5", "SPEC")
+
+    records = (model.SessionSpec, model.AgentSpec, model.TaskSpec, model.Check, model.Land, model.Limits)
+    for record in records:
+        for field in fields(record):
+            assert is_bold(spec, field.name), f"{record.__name__}.{field.name}"
+
+
+def test_the_mapping_of_older_keys_names_keys_that_exist() -> None:
+    rows = re.findall(
+        r"^\S+ {2,}(?:1 there is )?(\S+?)(?:[; (,]|$)",
+        part("sessionrun-files.5", "COMING FROM CLAUDE PARALLEL RUNNER").text + "\n",
+        re.MULTILINE,
+    )
+    session = part("sessionrun-files.5", "Keys of the session", level="SS").tag_words()
+    task = part("sessionrun-files.5", "Keys of a task", level="SS").tag_words()
+    assert len(rows) == 14
+    for key in rows:
+        name = key.removeprefix("tasks[].")
+        assert name in (task if key != name else session), key
+
+
+def test_exit_codes_are_the_same_everywhere() -> None:
+    readme = {int(code) for code in re.findall(r"^\| (\d+) \|", section("README.md", "Exit codes"), re.MULTILINE)}
+    manual = {int(tag.removeprefix(".B ")) for tag in part("sessionrun.1", "EXIT STATUS").tags}
+    epilog = " ".join((command_line.group.epilog or "").split()).partition("Exit codes")[2]
+    short = {int(code) for code in re.findall(r"(?:: |; )(\d+) ", epilog)}
+
+    classes = [value for value in vars(errors).values() if isinstance(value, type)]
+    raised = {cls.exit_code for cls in classes if issubclass(cls, errors.SessionrunError)}
+    modules = [command_line, *(import_module(f"sessionrun.cli.{verb}") for verb in VERBS)]
+    returned = {value for module in modules for name, value in vars(module).items() if name.startswith("EXIT_")}
+    assert readme == manual == short == EXIT_CODES
+    assert {0} | raised | returned == EXIT_CODES
+
+
+def section(name: str, heading: str) -> str:
+    """A second-level section of a Markdown file."""
+    return read(name).split(f"\n## {heading}\n", 1)[1].split("\n## ", 1)[0]
+
+
+def test_the_agents_of_the_documents_are_those_of_the_code() -> None:
+    rows = re.findall(r"^\| `(\w+)` \|[^|]*\| (\S+) \|", section("README.md", "Agents"), re.MULTILINE)
+
+    assert [name for name, _ in rows] == [*agents.FIRST_FOUND, "shell"]
+    assert part("sessionrun.1", "AGENTS").tag_words() == set(agents.BUILTIN)
+    manual = part("sessionrun.1", "AGENTS").text
+    for name, approval in rows:
+        added = agents.BUILTIN[name].approve_args
+        assert approval.strip("`") == (added[0] if added else "nothing")
+        assert not added or added[0] in manual
+
+
+def load_plan(text: str, name: str) -> Any:
+    source = Source(name, text.encode(), str(TOP))
+    dialect, _ = choose_dialect(source, None)
+    plan = dialect.load(source, Options())
+    assert not plan.warnings
+    return plan
+
+
+def plans_in_readme() -> Iterator[tuple[str, str]]:
+    for language in ("json", "yaml"):
+        for number, block in enumerate(code_blocks("README.md", language), 1):
+            yield f"block-{number}.{language}", block
+
+
+@pytest.mark.parametrize(("name", "text"), [*plans_in_readme()])
+def test_plans_in_the_readme_are_valid(name: str, text: str) -> None:
+    assert load_plan(text, name).tasks
+
+
+def test_prompts_given_by_echo_in_documents_are_valid() -> None:
+    given = [
+        text
+        for name in ("README.md", "man/sessionrun.1")
+        for text in re.findall(r"(?:echo|printf '%s\\en') '([\[{].*?[\]}])'", plain(read(name)))
+    ]
+
+    assert len(given) >= 3
+    for text in given:
+        assert load_plan(text, "stdin").tasks
+
+
+def test_the_configuration_in_the_readme_is_valid(own_place: Path) -> None:
+    (block,) = code_blocks("README.md", "toml")
+    (own_place / "sessionrun.toml").write_text(block)
+
+    loaded = config.load_config(own_place, {}, agents.BUILTIN)
+
+    assert set(loaded.agents) == {*agents.BUILTIN, "mine"}
+    agents.check_agent(loaded.agents["mine"])
+
+
+def test_commands_in_the_readme_use_options_that_exist() -> None:
+    text = "\n".join(code_blocks("README.md", "console")) + read("README.md")
+    known = {*FLAG_VERBS, *help_options(command_line.group, hidden=True)}
+    for verb in VERBS:
+        known |= help_options(load_verb(verb), hidden=True)
+    for agent in agents.BUILTIN.values():
+        known |= {word.partition("=")[0] for word in (*agent.argv, *agent.approve_args)}
+    used = set(re.findall(r"sessionrun[^`\n|]*?(?<=\s)(--[a-z][a-z-]+)", text))
+
+    assert used
+    assert used <= known
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(TOP)))
+def test_no_document_holds_a_path_of_a_machine(document: Path) -> None:
+    text = document.read_text(encoding="utf-8")
+
+    assert text.strip(), "empty"
+    assert text.endswith("\n")
+    assert not re.findall(r"(?<![\w.~/$}\]])/(?:tmp|work|root|home|Users|var|mnt|opt|srv|private)\b/?\S*", text)
+    assert str(TOP) not in text
+
+
+@pytest.mark.parametrize("name", [path.name for path in TOP.glob("*.md")])
+def test_links_between_documents_lead_somewhere(name: str) -> None:
+    for target in re.findall(r"\]\(([^)\s]+)\)", read(name)):
+        file, _, anchor = target.partition("#")
+        if file.startswith("https://"):
+            continue
+        text = read(file or name)
+        headings = [line.lstrip("# ").lower().replace(" ", "-") for line in text.splitlines() if line[:1] == "#"]
+        assert not anchor or anchor in headings
+
+
+def renderers() -> Mapping[str, list[str]]:
+    found = {
+        "groff": ["groff", "-man", "-ww", "-z", "-Tutf8"],
+        "man": ["man", "--warnings", "-E", "UTF-8", "-l", "-Tutf8", "-Z"],
+    }
+    return {name: argv for name, argv in found.items() if shutil.which(name)}
+
+
+@pytest.mark.parametrize("page", MAN_PAGES)
+def test_manual_pages_render_without_warnings(page: str) -> None:
+    if not renderers():
+        pytest.skip("neither groff nor man is installed")
+    for argv in renderers().values():
+        done = subprocess.run([*argv, str(TOP / "man" / page)], capture_output=True, timeout=60)
+        assert (done.returncode, done.stderr.decode()) == (0, "")
+
+
+@pytest.mark.parametrize("page", MAN_PAGES)
+def test_manual_pages_are_installed_and_refer_to_pages_that_exist(page: str) -> None:
+    assert f'"man/{page}" = "share/man/man{page[-1]}/{page}"' in read("pyproject.toml")
+    for name, number in re.findall(r"(sessionrun(?:-\w+)?) ?\((\d)\)", plain(read(f"man/{page}"))):
+        assert (TOP / "man" / f"{name}.{number}").is_file()

@@ -1,0 +1,364 @@
+"""The executor of this machine, driven as the supervisor drives it: real processes, nothing simulated."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from conftest import eventually, is_gone
+
+from sessionrun.events import HoldPlaced, JobLost, JobStarted
+from sessionrun.executors import Exit
+from sessionrun.executors.local import LocalExecutor
+from sessionrun.journal import AppendLog, read_log
+from sessionrun.ledger import fold_ledger
+from sessionrun.model import Job, JobKey
+
+SESSION = "11111111-2222-4333-8444-555555555555"
+PATIENCE_S = 20.0
+
+
+@dataclass
+class Bench:
+    """An executor in a directory of its own."""
+
+    place: Path
+    executor: LocalExecutor
+    started: dict[str, JobStarted] = field(default_factory=dict)
+
+    def job(self, script: str, name: str = "a", **values: Any) -> Job:
+        """A job that runs a shell script."""
+        job = Job(
+            key=JobKey(name, 1, 1, "work", 1),
+            argv=("/bin/sh", "-c", script),
+            cwd=str(self.place),
+            stdout=str(self.place / f"{name}.out"),
+            stderr=str(self.place / f"{name}.err"),
+            stop_grace_s=0.3,
+        )
+        return replace(job, **values)
+
+    def start(self, *jobs: Job) -> list[Any]:
+        notices = self.executor.start(jobs)
+        self.started |= {one.key.task: one for one in notices if isinstance(one, JobStarted)}
+        return list(notices)
+
+    def wait(self, count: int = 1) -> dict[str, Exit]:
+        """Wait for that many ends."""
+        ends: dict[str, Exit] = {}
+        deadline = time.monotonic() + PATIENCE_S
+        while len(ends) < count:
+            assert time.monotonic() < deadline, f"{ends} of {count}"
+            for notice in self.executor.wait(1.0, None):
+                assert isinstance(notice, Exit)
+                assert notice.key.task not in ends
+                ends[notice.key.task] = notice
+        return ends
+
+    def run(self, script: str, **values: Any) -> Exit:
+        """Run one job to its end."""
+        notices = self.start(self.job(script, **values))
+        assert isinstance(notices[0], JobStarted), notices
+        return self.wait()["a"]
+
+    def output(self, name: str = "a") -> str:
+        return (self.place / f"{name}.out").read_text()
+
+    def pid_in(self, name: str) -> int:
+        """The pid that a script wrote into a file."""
+        path = self.place / name
+        return int(eventually(lambda: path.exists() and path.read_text().endswith("\n") and path.read_text()))
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    old = signal.getsignal(signal.SIGCHLD)
+    directory = tmp_path / "bench"
+    directory.mkdir()
+    ledger = AppendLog(directory / "ledger")
+    one = Bench(directory, LocalExecutor(ledger, SESSION, os.environb))
+    yield one
+    one.executor.close()
+    signal.signal(signal.SIGCHLD, old)
+    for process in psutil.process_iter():
+        try:
+            if SESSION in process.environ().get("SESSIONRUN_JOB", ""):
+                process.kill()
+        except psutil.Error:
+            continue
+    os.chdir(tmp_path)
+
+
+# --- ends ---
+
+
+@pytest.mark.parametrize("code", [0, 1, 7, 126, 127, 255])
+def test_exit_codes_are_kept(bench: Bench, code: int) -> None:
+    ended = bench.run(f"exit {code}")
+    assert ended.wait_status == code << 8
+    assert (ended.errno, ended.detail) == (None, None)
+    assert ended.cpu_s is not None
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGPIPE, signal.SIGALRM])
+def test_deaths_by_signal_are_kept(bench: Bench, number: signal.Signals) -> None:
+    status = bench.run(f"kill -{int(number)} $$").wait_status
+    assert status is not None
+    assert (os.WIFSIGNALED(status), os.WTERMSIG(status), os.WCOREDUMP(status)) == (True, number, False)
+
+
+def test_the_core_dump_bit_is_kept(bench: Bench) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_CORE)
+    pattern = Path("/proc/sys/kernel/core_pattern").read_text() if os.path.exists("/proc/sys/kernel") else "|"
+    if hard == 0 or pattern.startswith("|"):
+        pytest.skip("core dumps cannot be had here")
+    resource.setrlimit(resource.RLIMIT_CORE, (hard, hard))
+    try:
+        status = bench.run("kill -QUIT $$").wait_status
+    finally:
+        resource.setrlimit(resource.RLIMIT_CORE, (soft, hard))
+    assert status is not None
+    if not os.WCOREDUMP(status):
+        pytest.skip("the kernel did not dump core")
+    key = "a/1/1/work/1"
+    assert fold_ledger(read_log(bench.place / "ledger").payloads).jobs[key].wait_status == status
+
+
+def test_the_ledger_has_it_all(bench: Bench) -> None:
+    ended = bench.run("exit 3")
+    ledger = fold_ledger(read_log(bench.place / "ledger").payloads)
+    job = ledger.jobs["a/1/1/work/1"]
+    assert (job.tried, job.wait_status, job.errno) == (True, 3 << 8, None)
+    assert (job.pid, job.started) == (bench.started["a"].pid, bench.started["a"].started)
+    assert ledger.boot_id
+    kinds = [payload[:1] for payload in read_log(bench.place / "ledger").payloads]
+    assert kinds == [b"K", b"C", b"T", b"S", b"X"]
+    assert ended.ledger == (bench.place / "ledger").stat().st_size
+
+
+def test_many_at_once(bench: Bench) -> None:
+    jobs = [bench.job(f"echo out {n}; exit {n % 7}", f"t{n}") for n in range(100)]
+    notices = bench.start(*jobs)
+    assert [notice.key for notice in notices] == [job.key for job in jobs]
+    ends = bench.wait(100)
+    assert {name: ended.wait_status for name, ended in ends.items()} == {f"t{n}": n % 7 << 8 for n in range(100)}
+    assert all(bench.output(f"t{n}") == f"out {n}\n" for n in range(100))
+    assert len({notice.pid for notice in notices}) == 100
+
+
+def test_the_wait_ends_when_the_time_is_up_or_somebody_rings(bench: Bench) -> None:
+    bench.start(bench.job("sleep 60"))
+    assert bench.executor.wait(0.01, None) == []
+    read_fd, write_fd = os.pipe()
+    os.write(write_fd, b".")
+    assert bench.executor.wait(None, read_fd) == []
+    os.close(read_fd)
+    os.close(write_fd)
+
+
+# --- what cannot be started ---
+
+
+@pytest.mark.parametrize(
+    ("values", "number", "said"),
+    [
+        ({"argv": ("/no/such/program",)}, errno.ENOENT, "/no/such/program"),
+        ({"argv": ("/etc/passwd",)}, errno.EACCES, "/etc/passwd"),
+        ({"argv": ("/tmp",)}, errno.EACCES, None),
+        ({"cwd": "/no/such/directory"}, errno.ENOENT, "/no/such/directory"),
+        ({"cwd": "/etc/passwd"}, errno.ENOTDIR, "/etc/passwd"),
+        ({"stdout": "/no/such/directory/out"}, errno.ENOENT, None),
+        ({"stdout": "/tmp"}, errno.EISDIR, None),
+        ({"stdin": "/no/such/prompt"}, errno.ENOENT, None),
+        ({"argv": ("/bin/sh", "-c", "x" * 300_000)}, errno.E2BIG, None),
+        ({"argv": ("/bin/sh", "nul\0byte")}, errno.EINVAL, None),
+        ({"env": {"A=B": "c"}}, errno.EINVAL, None),
+    ],
+    ids=range(11),
+)
+def test_what_cannot_be_started(bench: Bench, values: dict[str, Any], number: int, said: str | None) -> None:
+    (ended,) = bench.start(bench.job("true", **values))
+    assert isinstance(ended, Exit)
+    assert (ended.wait_status, ended.errno) == (None, number)
+    assert ended.detail
+    assert said is None or said in ended.detail
+    assert fold_ledger(read_log(bench.place / "ledger").payloads).jobs["a/1/1/work/1"].errno == number
+    bench.start(bench.job("exit 5", "b"))
+    assert bench.wait()["b"].wait_status == 5 << 8
+
+
+def test_a_planted_link_in_the_outputs_place_is_refused(bench: Bench) -> None:
+    victim = bench.place / "victim"
+    victim.write_text("precious")
+    (bench.place / "a.out").symlink_to(victim)
+    (ended,) = bench.start(bench.job("echo overwritten"))
+    assert isinstance(ended, Exit)
+    assert ended.errno == errno.ELOOP
+    assert victim.read_text() == "precious"
+
+
+# --- what a job gets ---
+
+
+def test_standard_input_is_null_or_the_prompt(bench: Bench) -> None:
+    bench.run("cat; readlink /proc/self/fd/0")
+    assert bench.output() == "/dev/null\n"
+    prompt = bench.place / "prompt"
+    prompt.write_text("the prompt\n")
+    bench.start(bench.job("cat", "b", stdin=str(prompt)))
+    bench.wait()
+    assert bench.output("b") == "the prompt\n"
+
+
+def test_no_other_descriptor_is_inherited(bench: Bench) -> None:
+    bench.run("exec ls -l /proc/self/fd")
+    assert "ledger" not in bench.output()
+
+
+def test_signals_are_as_at_login(bench: Bench) -> None:
+    """Python ignores SIGPIPE and a caller may ignore or block more; a job must not notice."""
+    show = (
+        "import signal as s;"
+        "print(s.getsignal(2) is s.default_int_handler, int(s.getsignal(15)), s.pthread_sigmask(0, ()))"
+    )
+    old = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+    try:
+        bench.run("", argv=(sys.executable, "-S", "-c", show))
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGUSR1])
+        signal.signal(signal.SIGTERM, old)
+    assert bench.output() == "True 0 set()\n"
+    bench.start(bench.job("(yes; echo $? >code) | head -n 1 >/dev/null", "b"))
+    bench.wait()
+    assert (bench.place / "code").read_text() == "141\n"
+
+
+def test_session_group_marker_and_environment(bench: Bench) -> None:
+    ended = bench.run("ps -o pid=,pgid=,sid= $$; echo $SESSIONRUN_JOB $ADDED; pwd", env={"ADDED": "caf\xe9"})
+    assert ended.wait_status == 0
+    ids, *rest = bench.output().splitlines()
+    assert set(map(int, ids.split())) == {bench.started["a"].pid}
+    assert rest == [f"{SESSION}/a/1/1/work/1 caf\xe9", str(bench.place)]
+
+
+def test_outputs_are_appended_and_private(bench: Bench) -> None:
+    (bench.place / "a.out").write_text("before\n")
+    bench.run("echo after; echo error >&2; echo more")
+    assert bench.output() == "before\nafter\nmore\n"
+    assert (bench.place / "a.err").read_text() == "error\n"
+    assert (bench.place / "a.err").stat().st_mode & 0o777 == 0o600
+
+
+# --- stopping ---
+
+
+def stop_and_wait(bench: Bench) -> tuple[int, float]:
+    """Stop the job; its wait status and how long that took."""
+    began = time.monotonic()
+    bench.executor.stop(JobKey("a", 1, 1, "work", 1))
+    status = bench.wait()["a"].wait_status
+    assert status is not None
+    return status, time.monotonic() - began
+
+
+def test_term_comes_first(bench: Bench) -> None:
+    bench.start(bench.job("trap 'echo stopped; exit 9' TERM; echo $$ >ready; while :; do sleep 0.05; done"))
+    bench.pid_in("ready")
+    status, _ = stop_and_wait(bench)
+    assert status == 9 << 8
+    assert bench.output() == "stopped\n"
+
+
+def test_kill_follows_after_the_grace(bench: Bench) -> None:
+    bench.start(bench.job("trap '' TERM; echo $$ >ready; while :; do sleep 0.05; done", stop_grace_s=0.5))
+    bench.pid_in("ready")
+    status, took_s = stop_and_wait(bench)
+    assert os.WTERMSIG(status) == signal.SIGKILL
+    assert took_s >= 0.5
+
+
+def test_stopping_twice_or_nothing_does_no_harm(bench: Bench) -> None:
+    bench.executor.stop(JobKey("none", 1, 1, "work", 1))
+    bench.start(bench.job("exec sleep 60"))
+    bench.executor.stop(JobKey("a", 1, 1, "work", 1))
+    status, _ = stop_and_wait(bench)
+    assert os.WTERMSIG(status) == signal.SIGTERM
+    bench.executor.stop(JobKey("a", 1, 1, "work", 1))
+    assert bench.executor.wait(0.0, None) == []
+
+
+def test_a_stopped_process_is_woken_to_end(bench: Bench) -> None:
+    bench.start(bench.job("trap 'exit 4' TERM; echo $$ >ready; kill -STOP $$; sleep 60"))
+    pid = bench.pid_in("ready")
+    eventually(lambda: psutil.Process(pid).status() == psutil.STATUS_STOPPED)
+    status, _ = stop_and_wait(bench)
+    assert status == 4 << 8
+
+
+TREES: dict[str, str] = {
+    "a child": "sleep 60 & echo $! >child; wait",
+    "a child in a session of its own": "setsid sh -c 'echo $$ >child; exec sleep 60' & wait",
+    "a daemon": "(setsid sh -c 'echo $$ >child; exec sleep 60' </dev/null >/dev/null 2>&1 &); sleep 60",
+    "a child that ignores TERM": "(trap '' TERM; exec setsid sh -c 'echo $$ >child; exec sleep 60') & wait",
+    "a grandchild": "sh -c 'sh -c \"echo \\$\\$ >child; exec sleep 60\" & wait' & wait",
+}
+
+
+@pytest.mark.parametrize("name", TREES)
+def test_the_whole_tree_is_stopped(bench: Bench, name: str) -> None:
+    bench.start(bench.job(TREES[name]))
+    child = psutil.Process(bench.pid_in("child"))
+    stop_and_wait(bench)
+    assert is_gone(child)
+
+
+def test_others_are_left_alone(bench: Bench) -> None:
+    bench.start(bench.job("sleep 60"), bench.job("echo $$ >other; sleep 60", "b"))
+    other = psutil.Process(bench.pid_in("other"))
+    stop_and_wait(bench)
+    assert not is_gone(other)
+
+
+def test_what_a_job_leaves_in_its_group_is_stopped(bench: Bench) -> None:
+    ended = bench.run("sleep 60 & echo $! >child; exit 3")
+    assert ended.wait_status == 3 << 8
+    pid = bench.pid_in("child")
+    assert not psutil.pid_exists(pid) or is_gone(psutil.Process(pid))
+
+
+def test_a_leftover_that_ignores_term_is_killed(bench: Bench) -> None:
+    ended = bench.run("(trap '' TERM; while :; do sleep 0.05; done) & echo $! >child; exit 0")
+    assert ended.wait_status == 0
+    pid = bench.pid_in("child")
+    assert not psutil.pid_exists(pid) or is_gone(psutil.Process(pid))
+
+
+def test_the_ledger_survives_a_refusal(bench: Bench) -> None:
+    """Past the limit of file sizes nothing can be claimed: a hold, and nothing was started."""
+    size = (bench.place / "ledger").stat().st_size
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    old = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size + 5, hard))
+    try:
+        notices = bench.start(bench.job("echo ran"))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, old)
+    assert isinstance(notices[0], HoldPlaced)
+    assert isinstance(notices[1], JobLost)
+    assert not (bench.place / "a.out").exists()
+    assert (bench.place / "ledger").stat().st_size == size
+    bench.start(bench.job("echo ran", key=JobKey("a", 1, 1, "work", 2)))
+    bench.wait()
+    assert bench.output() == "ran\n"

@@ -1,0 +1,439 @@
+"""The logs and the session directory: what is written is found again, and nothing half done is believed."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import resource
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from zlib import crc32
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from simulation import make_session
+
+from sessionrun import index
+from sessionrun.errors import SessionNotFound, StoreError
+from sessionrun.journal import AppendLog, parse_log, read_log
+from sessionrun.ledger import (
+    claim_record,
+    exit_record,
+    failure_record,
+    fold_ledger,
+    incarnation_record,
+    spawn_record,
+    try_record,
+)
+from sessionrun.model import JobKey, SessionSpec, TaskSpec
+from sessionrun.store import SessionDir, find_session, iterate_sessions, read_regular, replace_file
+
+KEY = JobKey("a", 1, 1, "work", 1)
+PAYLOAD = st.binary(max_size=30).map(lambda content: content.replace(b"\n", b""))
+
+
+def frame(payload: bytes) -> bytes:
+    return b"%08x %b\n" % (crc32(payload), payload)
+
+
+@contextmanager
+def no_room_beyond(size: int) -> Iterator[None]:
+    """Files cannot grow beyond this, as on a disk that is full: a write does what still fits."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    old = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, old)
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[AppendLog]:
+    one = AppendLog(tmp_path / "log")
+    yield one
+    one.close()
+
+
+def make_directory(results: Path, session_id: str = "0b0e0f3c-0000-4000-8000-000000000001") -> SessionDir:
+    """A session directory that nobody runs."""
+    session = SessionDir(results / f"session-{session_id}")
+    os.close(session.create(make_spec()))
+    return session
+
+
+def make_spec() -> SessionSpec:
+    return make_session([TaskSpec("a", ("true",)), TaskSpec("b", ("caf\xe9 \u2028 \x1b",), needs=("a",))])
+
+
+# --- logs ---
+
+
+@given(st.lists(PAYLOAD, max_size=8))
+def test_what_was_appended_is_read(payloads: list[bytes]) -> None:
+    content = b"".join(map(frame, payloads))
+    contents = parse_log(content)
+    assert contents.payloads == payloads
+    assert (contents.end, contents.damage_at) == (len(content), None)
+
+
+@given(st.lists(PAYLOAD, min_size=1, max_size=5), st.integers(0, 200))
+def test_a_torn_tail_is_no_record_and_no_damage(payloads: list[bytes], cut: int) -> None:
+    content = b"".join(map(frame, payloads))[:cut]
+    contents = parse_log(content)
+    assert contents.payloads == payloads[: len(contents.payloads)]
+    assert contents.end <= len(content)
+    assert contents.damage_at is None
+    assert content[: contents.end] == b"".join(map(frame, contents.payloads))
+
+
+@given(st.lists(PAYLOAD, min_size=3, max_size=6), st.data())
+def test_a_flipped_bit_is_found(payloads: list[bytes], draw: st.DataObject) -> None:
+    lines = list(map(frame, payloads))
+    content = bytearray(b"".join(lines))
+    place = draw.draw(st.integers(0, len(content) - 1))
+    content[place] ^= 1 << draw.draw(st.integers(0, 7))
+    contents = parse_log(bytes(content))
+    assert contents.payloads == payloads[: len(contents.payloads)]
+    assert len(contents.payloads) < len(payloads)
+    if place < len(content) - len(lines[-1]) - 1:
+        assert contents.damage_at is not None
+        assert contents.damage_at <= place
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_can_be_read(content: bytes) -> None:
+    contents = parse_log(content)
+    assert contents.end <= len(content)
+
+
+def test_appending_in_batches(log: AppendLog) -> None:
+    assert log.append([]) == 0
+    end = log.append([b"one", b"two"])
+    assert log.append([b""]) == log.end > end
+    log.sync()
+    assert read_log(log.path).payloads == [b"one", b"two", b""]
+    assert log.path.stat().st_size == log.end
+    assert log.path.stat().st_mode & 0o777 == 0o600
+
+
+def test_going_on_behind_a_torn_tail(log: AppendLog) -> None:
+    log.append([b"one", b"two"])
+    with log.path.open("ab") as stream:
+        stream.write(frame(b"three")[:-4])
+    again = AppendLog(log.path)
+    contents = read_log(log.path)
+    again.cut(contents.end)
+    again.append([b"four"])
+    again.close()
+    assert read_log(log.path).payloads == [b"one", b"two", b"four"]
+    assert read_log(log.path).damage_at is None
+
+
+@pytest.mark.parametrize("room", [0, 1, 11, 15, 25])
+def test_a_short_write_is_taken_back(log: AppendLog, room: int) -> None:
+    log.append([b"before"])
+    end = log.end
+    with no_room_beyond(end + room), pytest.raises(StoreError, match="cannot write"):
+        log.append([b"first", b"second", b"third"])
+    assert (log.end, log.path.stat().st_size) == (end, end)
+    log.append([b"after"])
+    assert read_log(log.path).payloads == [b"before", b"after"]
+
+
+def test_a_log_that_is_not_there_is_empty(tmp_path: Path) -> None:
+    assert read_log(tmp_path / "none").payloads == []
+    with pytest.raises(StoreError):
+        read_log(tmp_path)
+
+
+def test_a_planted_link_is_no_log(tmp_path: Path) -> None:
+    (tmp_path / "victim").write_text("precious")
+    (tmp_path / "log").symlink_to(tmp_path / "victim")
+    with pytest.raises(OSError, match="symbolic"):
+        AppendLog(tmp_path / "log")
+    assert (tmp_path / "victim").read_text() == "precious"
+
+
+# --- the ledger's records ---
+
+
+def test_the_ledger_adds_up() -> None:
+    other = KEY._replace(task="b")
+    ledger = fold_ledger(
+        [
+            incarnation_record(1, 2, "boot", "ns"),
+            claim_record(KEY),
+            claim_record(other),
+            try_record(KEY),
+            spawn_record(KEY, 77, 1234),
+            exit_record(KEY, 256),
+            try_record(other),
+            failure_record(other, 2),
+        ]
+    )
+    one, two = ledger.jobs[KEY.text()], ledger.jobs[other.text()]
+    assert (ledger.boot_id, ledger.pid_ns) == ("boot", "ns")
+    assert (one.tried, one.pid, one.started, one.wait_status, one.errno) == (True, 77, 1234, 256, None)
+    assert (two.tried, two.pid, two.wait_status, two.errno) == (True, None, None, 2)
+
+
+@given(st.lists(st.binary(max_size=40)))
+def test_any_ledger_can_be_read(payloads: list[bytes]) -> None:
+    fold_ledger(payloads)
+
+
+def test_records_of_a_later_version_are_passed_over() -> None:
+    ledger = fold_ledger([b"Z something new", b"S a/1/1/work/1", b"X a/1/1/work/1 many", claim_record(KEY)])
+    assert ledger.jobs[KEY.text()].wait_status is None
+
+
+# --- files ---
+
+
+def test_a_reader_sees_the_old_or_the_new(own_place: Path) -> None:
+    """Two contents of different length, replaced while another thread reads all the time."""
+    path = own_place / "status.json"
+    contents = (b"a" * 10_000, b"b" * 50)
+    replace_file(path, contents[0], durable=False)
+    seen: set[bytes] = set()
+    done = threading.Event()
+
+    def read() -> None:
+        while not done.is_set():
+            seen.add(read_regular(path))
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    for turn in range(2000):
+        replace_file(path, contents[turn % 2], durable=False)
+    done.set()
+    reader.join()
+    assert seen
+    assert seen <= set(contents)
+    assert os.listdir(own_place) == ["status.json"]
+
+
+def test_a_replacement_that_fails_leaves_the_old(own_place: Path) -> None:
+    path = own_place / "file"
+    replace_file(path, b"old", durable=True)
+    with no_room_beyond(10), pytest.raises(OSError):
+        replace_file(path, b"x" * 100, durable=True)
+    assert path.read_bytes() == b"old"
+    assert os.listdir(own_place) == ["file"]
+
+
+def test_only_regular_files_are_read(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"x")
+    (tmp_path / "link").symlink_to(tmp_path / "file")
+    os.mkfifo(tmp_path / "fifo")
+    assert read_regular(tmp_path / "file") == b"x"
+    for name in ("link", "fifo"):
+        with pytest.raises((OSError, StoreError)):
+            read_regular(tmp_path / name)
+    with pytest.raises((OSError, StoreError)):
+        read_regular(tmp_path)
+
+
+# --- the directory ---
+
+
+def test_a_new_session(tmp_path: Path) -> None:
+    results = tmp_path / "deep" / "results"
+    session = make_directory(results)
+    assert session.load_spec() == make_spec()
+    assert (results / ".gitignore").read_text() == "*\n"
+    assert sorted(os.listdir(session.path)) == ["lock", "prompts", "requests", "spec.json", "wake"]
+    for path in [session.path, *session.path.iterdir()]:
+        assert path.stat().st_mode & 0o077 == 0
+    assert (session.load_status(), session.load_summary(), session.load_journal()[0]) == (None, None, [])
+    with pytest.raises(StoreError, match="cannot create"):
+        session.create(make_spec())
+    assert session.load_spec() == make_spec()
+
+
+def test_an_ignore_file_of_the_users_is_kept(tmp_path: Path) -> None:
+    (tmp_path / ".gitignore").write_text("mine\n")
+    make_directory(tmp_path)
+    assert (tmp_path / ".gitignore").read_text() == "mine\n"
+
+
+def test_a_session_that_cannot_be_made_leaves_nothing(tmp_path: Path) -> None:
+    results = tmp_path / "results"
+    results.mkdir()
+    (results / ".gitignore").write_text("*\n")
+    with no_room_beyond(20), pytest.raises(StoreError, match="cannot write"):
+        make_directory(results)
+    assert os.listdir(results) == [".gitignore"]
+
+
+def test_the_lock_tells_who_is_alive(tmp_path: Path) -> None:
+    session = SessionDir(tmp_path / "session-x")
+    fd = session.create(make_spec())
+    assert session.is_alive()
+    with pytest.raises(StoreError, match="another process"):
+        session.hold_lock(timeout_s=0.05)
+    os.close(fd)
+    assert not session.is_alive()
+    fd = session.hold_lock("keeper.lock")
+    assert session.is_alive()
+    os.close(fd)
+    assert not session.is_alive()
+
+
+def test_the_lock_of_a_dead_process_is_free(tmp_path: Path) -> None:
+    session = make_directory(tmp_path)
+    code = (
+        "import sys; from pathlib import Path; from sessionrun.store import SessionDir;"
+        "fd = SessionDir(Path(sys.argv[1])).hold_lock(); print('held', flush=True); sys.stdin.read()"
+    )
+    argv = [sys.executable, "-c", code, str(session.path)]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"held\n"
+        assert session.is_alive()
+        process.kill()
+        process.wait()
+    assert not session.is_alive()
+
+
+def test_probing_does_not_disturb_a_start(tmp_path: Path) -> None:
+    """A reader holds the lock for an instant; a starter tries again."""
+    session = make_directory(tmp_path)
+    probe = os.open(session.path / "lock", os.O_RDONLY)
+    fcntl.flock(probe, fcntl.LOCK_SH)
+    release = threading.Timer(0.2, os.close, [probe])
+    release.start()
+    os.close(session.hold_lock())
+    release.join()
+
+
+def test_probing_creates_nothing(tmp_path: Path) -> None:
+    session = SessionDir(tmp_path / "session-x")
+    session.path.mkdir()
+    assert not session.is_alive()
+    assert os.listdir(session.path) == []
+
+
+def test_a_link_in_the_locks_place_is_not_followed(tmp_path: Path) -> None:
+    session = make_directory(tmp_path)
+    lock = session.path / "lock"
+    lock.rename(session.path / "aside")
+    lock.symlink_to("aside")
+    fd = os.open(session.path / "aside", os.O_RDWR)
+    fcntl.flock(fd, fcntl.LOCK_EX)
+    assert not session.is_alive()
+    with pytest.raises(OSError, match="symbolic"):
+        session.hold_lock()
+    os.close(fd)
+
+
+# --- requests ---
+
+
+def test_requests_and_the_bell(tmp_path: Path) -> None:
+    session = make_directory(tmp_path)
+    first, heard = session.send_request({"kind": "cancel"})
+    assert not heard
+    bell = os.open(session.wake_path, os.O_RDONLY | os.O_NONBLOCK)
+    second, heard = session.send_request({"kind": "cancel", "tasks": ["a"]})
+    assert heard
+    assert os.read(bell, 10) == b"."
+    assert {request["request_id"] for request in session.load_requests()} == {first, second}
+    assert session.has_request(first)
+    session.drop_request(first)
+    session.drop_request(first)
+    assert not session.has_request(first)
+    assert session.load_requests() == [{"request_id": second, "kind": "cancel", "tasks": ["a"]}]
+    os.close(bell)
+
+
+def test_a_bell_that_is_full_still_rings(tmp_path: Path) -> None:
+    session = make_directory(tmp_path)
+    bell = os.open(session.wake_path, os.O_RDWR | os.O_NONBLOCK)
+    with pytest.raises(BlockingIOError):
+        while True:
+            os.write(bell, b"." * 4096)
+    with pytest.raises(BlockingIOError):
+        os.write(bell, b".")
+    assert session.send_request({"kind": "cancel"})[1]
+    os.close(bell)
+
+
+def test_a_planted_bell_is_not_followed(tmp_path: Path) -> None:
+    session = make_directory(tmp_path)
+    victim = tmp_path / "victim"
+    victim.write_text("")
+    session.wake_path.unlink()
+    session.wake_path.symlink_to(victim)
+    assert not session.send_request({"kind": "cancel"})[1]
+    assert victim.read_text() == ""
+
+
+def test_requests_come_oldest_first(tmp_path: Path) -> None:
+    session = make_directory(tmp_path)
+    ids = [session.send_request({"kind": "cancel"})[0] for _ in range(5)]
+    for age, request_id in enumerate(reversed(ids)):
+        os.utime(session.path / "requests" / f"{request_id}.json", (1000 + age, 1000 + age))
+    assert [request["request_id"] for request in session.load_requests()] == ids[::-1]
+
+
+# --- finding ---
+
+
+def test_finding_sessions(tmp_path: Path) -> None:
+    results = tmp_path / "results"
+    ids = ["aaaa1111-0", "aaaa2222-0", "bbbb"]
+    sessions = [make_directory(results, one) for one in ids]
+    for age, session in enumerate(sessions):
+        os.utime(session.spec_path, (1000 + age, 1000 + age))
+    (results / "session-empty").mkdir()
+    (results / "session-link").symlink_to(sessions[0].path)
+    (results / "other").mkdir()
+    assert {session.session_id for session in iterate_sessions(results)} == {*ids, "empty"}
+    assert find_session(results, "aaaa1").session_id == ids[0]
+    assert find_session(results, "session-b").session_id == ids[2]
+    assert find_session(results, "last").session_id == ids[2]
+    for wanted in ("aaaa", "zzz", "", "session-", "empty", "link", "../results/session-bbbb", "*"):
+        with pytest.raises(SessionNotFound):
+            find_session(results, wanted)
+
+
+def test_an_exact_id_beats_a_prefix(tmp_path: Path) -> None:
+    make_directory(tmp_path, "abc")
+    make_directory(tmp_path, "abcdef")
+    assert find_session(tmp_path, "abc").session_id == "abc"
+
+
+def test_the_index_is_asked_second(tmp_path: Path) -> None:
+    here, away = tmp_path / "here", tmp_path / "away"
+    with pytest.raises(SessionNotFound):
+        find_session(here, "last")
+    old = make_directory(away, "abc-old")
+    index.remember(old.path)
+    assert find_session(here, "abc").path == old.path
+    assert find_session(here, "last").path == old.path
+    new = make_directory(here, "abc-new")
+    index.remember(new.path)
+    assert find_session(here, "abc").path == new.path
+    assert [session.path for session in index.sessions()] == [old.path, new.path]
+    old.discard()
+    assert [session.path for session in index.sessions()] == [new.path]
+
+
+def test_an_index_of_any_shape_is_read(tmp_path: Path) -> None:
+    path = index.index_path()
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"relative/session-x\n\n\xff\xfe\n/no/such/session-y\n/half")
+    assert index.sessions() == []
+    path.unlink()
+    path.mkdir()
+    assert index.sessions() == []
+    index.remember(tmp_path)  # nobody is told: the session runs all the same

@@ -39,8 +39,8 @@ VARIABLES: Final = (
 class Config:
     """What files and environment say; None means "not said".
 
-    `max_parallel` and `timeout_s` (seconds) 0 mean "no limit".  `results_dir` is absolute.  `agents` holds
-    the built-in agents, as the files changed them, and the user's own.  `sources` are the files and
+    `max_parallel` and `timeout_s` (seconds) 0 mean "no limit".  Directories are absolute.  `agents` holds the
+    built-in agents, as the files changed them, and the user's own.  `sources` are the files and
     variables that said anything, strongest first.
     """
 
@@ -50,6 +50,7 @@ class Config:
     max_parallel: int | None = None
     timeout_s: float | None = None
     results_dir: Path | None = None
+    worktree_dir: Path | None = None
     approve: bool | None = None
     sources: tuple[str, ...] = ()
 
@@ -179,8 +180,9 @@ def _read_settings(file: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
         values = _read_known(settings, _setting_fields())
     except Misfit as misfit:
         raise _error(file, misfit) from None
-    if "results_dir" in values:
-        values["results_dir"] = file.parent / Path(values["results_dir"]).expanduser()
+    for name in ("results_dir", "worktree_dir"):
+        if name in values:
+            values[name] = file.parent / Path(values[name]).expanduser()
     return values
 
 
@@ -224,6 +226,7 @@ def _setting_fields() -> Mapping[str, Field]:
         "timeout": Field("timeout_s", as_duration),
         "timeout_s": Field("timeout_s", as_duration),
         "results_dir": Field("results_dir", as_line),
+        "worktree_dir": Field("worktree_dir", as_line),
         "approve": Field("approve", as_flag),
         "agents": Field("agents", as_record),
     }

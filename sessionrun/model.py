@@ -33,6 +33,7 @@ OUTCOMES: Final[tuple[Outcome, ...]] = (
 OutputFormat = Literal["text", "claude", "codex", "qwen", "gemini", "opencode", "aider"]
 WorkspaceKind = Literal["none", "worktree", "slot", "mirror"]
 KeepPolicy = Literal["always", "on-failure", "never"]
+KEEP_POLICIES: Final[tuple[KeepPolicy, ...]] = ("always", "on-failure", "never")
 
 SLOT: Final = "slot"
 """The resource that `max_parallel` limits."""

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
-from sessionrun.model import SCHEMA_VERSION, SLOT, Phase, Place, title_of
+from sessionrun.model import SCHEMA_VERSION, SLOT, WORKTREE_SPACE, Phase, Place, title_of
 
 if TYPE_CHECKING:
     from sessionrun.model import Usage
@@ -142,6 +142,7 @@ def _count(tasks: list[dict[str, Any]]) -> dict[str, int]:
 def _project_task(state: State, task: TaskState) -> dict[str, Any]:
     spec, agent = task.spec, state.spec.agents.get(task.spec.agent)
     place = task.place or Place()
+    held_until, held_reason = _hold(state, task)
     status = "completed" if task.outcome else "running" if task.active else "pending"
     return {
         "num": task.num,
@@ -151,9 +152,9 @@ def _project_task(state: State, task: TaskState) -> dict[str, Any]:
         "status": status,
         "phase": _phase_word(task),
         "outcome": task.outcome,
-        "reason_class": task.reason_class,
-        "reason": task.reason,
-        "held_until": format_time(_held_until(state, task)),
+        "reason_class": "held" if held_reason else task.reason_class,
+        "reason": f"held: {held_reason}" if held_reason else task.reason,
+        "held_until": format_time(held_until),
         "attempt": task.attempt,
         "round": task.round,
         "agent": spec.agent,
@@ -195,15 +196,17 @@ def _phase_word(task: TaskState) -> str | None:
     return PHASE_WORDS[task.next_phase()] if task.active else "queued"
 
 
-def _held_until(state: State, task: TaskState) -> float | None:
-    """Wall time until which a task that could run is held back, by a hold or by its retry backoff."""
+def _hold(state: State, task: TaskState) -> tuple[float | None, str | None]:
+    """Until when (wall time) a task that could run is held back by a hold, with its reason, or by its backoff."""
     if task.outcome or task.job or task.unmet:
-        return None
+        return None, None
     from sessionrun.state import job_tokens, task_tokens
 
-    until = [task.not_before] if task.not_before else []
     names = {SLOT, *(name for name, _ in task_tokens(state, task))}
     names |= {name for name, _ in job_tokens(task, task.next_phase())}
-    until += [state.holds[name].until or 0.0 for name in names if name in state.holds]
-    latest = max(until, default=0.0)
-    return latest + state.wall_offset if latest else None
+    if task.next_phase() == "prepare":
+        names.add(WORKTREE_SPACE)
+    holds = [state.holds[name] for name in sorted(names) if name in state.holds]
+    until = max((hold.until or 0.0 for hold in holds), default=0.0)
+    until = max(until, task.not_before)
+    return until + state.wall_offset if until else None, holds[0].reason if holds else None

@@ -24,6 +24,8 @@ _VERBS: Final = {
     "wait": "Block until tasks have ended.",
     "logs": "Print or follow the output of tasks.",
     "cancel": "Stop a session or some of its tasks.",
+    "diff": "Show what tasks changed in their worktrees.",
+    "clean": "Remove worktrees and branches that nobody needs.",
     "agents": "List the agent CLIs that are installed.",
 }
 

@@ -9,7 +9,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-VERBS: Final = ("run", "status", "results", "list", "overview", "wait", "logs", "cancel", "agents")
+VERBS: Final = (
+    "run",
+    "status",
+    "results",
+    "list",
+    "overview",
+    "wait",
+    "logs",
+    "cancel",
+    "diff",
+    "clean",
+    "agents",
+)
 FLAG_VERBS: Final = {
     "--status": "status",
     "--results": "results",
@@ -19,7 +31,9 @@ FLAG_VERBS: Final = {
 VALUE_OPTIONS: Final = frozenset(
     (
         "--agent",
+        "--base",
         "--from",
+        "--keep-worktree",
         "--label",
         "--limit",
         "--lines",
@@ -33,6 +47,7 @@ VALUE_OPTIONS: Final = frozenset(
         "--tail",
         "--timeout",
         "--workers",
+        "--worktree-dir",
         "-n",
     )
 )

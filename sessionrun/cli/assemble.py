@@ -14,7 +14,7 @@ from sessionrun import agents
 from sessionrun.config import Config
 from sessionrun.dialects import Plan
 from sessionrun.errors import AgentNotFound, InputError
-from sessionrun.model import SLOT, AgentSpec, SessionSpec, TaskSpec, validate_tasks, validate_uses
+from sessionrun.model import SLOT, AgentSpec, Repository, SessionSpec, TaskSpec, validate_tasks, validate_uses
 from sessionrun.status import format_time
 
 
@@ -26,7 +26,15 @@ class Choice(NamedTuple):
 
 
 def assemble_spec(
-    plan: Plan, config: Config, choice: Choice, *, dialect: str, source: str, approve: bool, envelope: bool
+    plan: Plan,
+    config: Config,
+    choice: Choice,
+    *,
+    dialect: str,
+    source: str,
+    approve: bool,
+    envelope: bool,
+    repository: Repository | None,
 ) -> SessionSpec:
     """Make the spec of a new session.
 
@@ -53,6 +61,7 @@ def assemble_spec(
         limits=plan.limits,
         approve=approve,
         envelope=envelope,
+        repository=repository,
     )
     validate_tasks(tasks)
     validate_uses(spec)
@@ -107,10 +116,10 @@ def _check_supported(tasks: tuple[TaskSpec, ...]) -> None:
 
 
 def _unsupported(task: TaskSpec) -> str | None:
-    if task.workspace.kind != "none":
+    if task.workspace.kind not in ("none", "worktree"):
         return f'workspace "{task.workspace.kind}"'
-    if task.links:
-        return "links"
+    if task.links and task.workspace.kind == "none":
+        return "links without a worktree"
     if task.land:
         return "land"
     return None if task.idle_timeout_s is None else "idle_timeout"

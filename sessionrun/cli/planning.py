@@ -10,9 +10,9 @@ from sessionrun import agents
 from sessionrun.cli.assemble import Choice, assemble_spec, choose_agent
 from sessionrun.cli.run import read_input
 from sessionrun.config import Config, load_config
-from sessionrun.dialects import MAX_INPUT_BYTES, Fallback, Options, Source, choose_dialect
+from sessionrun.dialects import MAX_INPUT_BYTES, Fallback, Options, Plan, Source, choose_dialect
 from sessionrun.errors import InputError
-from sessionrun.model import SessionSpec
+from sessionrun.model import KeepPolicy, Repository, SessionSpec
 
 
 class Asked(NamedTuple):
@@ -29,6 +29,15 @@ class Asked(NamedTuple):
     dialect: str | None
 
 
+class AskedGit(NamedTuple):
+    """What the command line of `run` says about worktrees."""
+
+    worktree: bool = False
+    base: str | None = None
+    worktree_dir: Path | None = None
+    keep: KeepPolicy | None = None
+
+
 class Planned(NamedTuple):
     """A spec that can be started, and what to tell people about how it came to be."""
 
@@ -38,7 +47,7 @@ class Planned(NamedTuple):
     warnings: tuple[str, ...]
 
 
-def plan_session(file: str | None, asked: Asked) -> Planned:
+def plan_session(file: str | None, asked: Asked, git: AskedGit) -> Planned:
     """Read the input and settle it.
 
     Raises:
@@ -48,10 +57,11 @@ def plan_session(file: str | None, asked: Asked) -> Planned:
     name, text = read_input(file, MAX_INPUT_BYTES)
     directory = Path.cwd() if name == "stdin" else Path(name).absolute().parent
     source = Source(name, text, str(directory))
-    options = _options(asked, config)
+    options = _options(asked, config, worktree=git.worktree)
     dialect, reason = choose_dialect(source, asked.dialect)
     plan = dialect.load(source, options)
     choice = choose_agent(plan, config)
+    repository, remarks = _find_repository(plan, git, config)
     spec = assemble_spec(
         plan,
         config,
@@ -60,11 +70,26 @@ def plan_session(file: str | None, asked: Asked) -> Planned:
         source=name,
         approve=options.approve,
         envelope=options.envelope,
+        repository=repository,
     )
-    return Planned(spec, choice, reason, plan.warnings)
+    return Planned(spec, choice, reason, (*plan.warnings, *remarks))
 
 
-def _options(asked: Asked, config: Config) -> Options:
+def _find_repository(plan: Plan, git: AskedGit, config: Config) -> tuple[Repository | None, list[str]]:
+    """The repository that worktrees are made from, if any task wants one; and remarks on it."""
+    if not any(task.workspace.kind == "worktree" for task in plan.tasks):
+        if git.base or git.worktree_dir or git.keep:
+            raise InputError("--base, --worktree-dir and --keep-worktree need --worktree")
+        return None, []
+    from sessionrun.workspaces.repository import find_repository
+
+    repository, remark = find_repository(
+        Path.cwd(), base=git.base, worktree_dir=git.worktree_dir or config.worktree_dir, keep=git.keep or "never"
+    )
+    return repository, [remark] if remark else []
+
+
+def _options(asked: Asked, config: Config, *, worktree: bool) -> Options:
     approve = asked.approve if asked.approve is not None else config.approve
     return Options(
         agent=asked.agent,
@@ -75,6 +100,7 @@ def _options(asked: Asked, config: Config) -> Options:
         labels=_parse_labels(asked.labels),
         approve=True if approve is None else approve,
         envelope=asked.envelope,
+        workspace="worktree" if worktree else None,
         fallback=Fallback(
             agent=config.agent,
             model=config.model,

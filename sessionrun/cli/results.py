@@ -18,7 +18,16 @@ from sessionrun.cli.options import (
     session_argument,
 )
 from sessionrun.cli.outputs import find_tail, iterate_chunks, iterate_tail
-from sessionrun.cli.render import DOUBLE_LINE, SINGLE_LINE, WAITING, escape, reason_lines, task_word, write_bytes
+from sessionrun.cli.render import (
+    DOUBLE_LINE,
+    SINGLE_LINE,
+    WAITING,
+    escape,
+    escape_line,
+    reason_lines,
+    task_word,
+    write_bytes,
+)
 from sessionrun.cli.view import load_view
 from sessionrun.store import SessionDir
 
@@ -66,6 +75,36 @@ def print_results(
         if failed and find_tail(errors, 0):
             click.echo("[standard error]")
             _print_file(errors, STDERR_TAIL if tail is None else tail)
+    print_merge_instructions(view, tasks)
+
+
+def print_merge_instructions(view: dict[str, Any], tasks: list[dict[str, Any]]) -> None:
+    """How to get the work of tasks that ran in worktrees; nothing where there is none."""
+    ended = [task for task in tasks if task["status"] == "completed"]
+    done = [task for task in ended if task["commit"] != task["base_commit"] or task["worktree_kept"]]
+    good = [task for task in done if task["outcome"] == "succeeded" and not task["worktree_kept"]]
+    if good:
+        click.echo(f"\nTo merge what succeeded into {escape_line(view['base_branch'])}:\n{SINGLE_LINE}")
+    for task in good:
+        click.echo(escape_line(f"git merge {task['branch']}    # Task {task['num']}: {_count_changes(task)}"))
+    for task in good:
+        click.echo(escape_line(f"git branch -d {task['branch']}"))
+    others = [task for task in done if task not in good]
+    if others:
+        click.echo(f"\nWork of other tasks, to look at first:\n{SINGLE_LINE}")
+    for task in others:
+        branch = task["rescue_branch"] or task["branch"]
+        click.echo(escape_line(f"{branch}    # Task {task['num']}: {_count_changes(task)}"))
+        if task["worktree_kept"]:
+            click.echo(escape_line(f"    {task['worktree']}    # kept: {task['worktree_kept']}"))
+
+
+def _count_changes(task: dict[str, Any]) -> str:
+    stat = task["diff_stat"]
+    if not stat:
+        return "changes unknown"
+    files = "1 file" if stat["files"] == 1 else f"{stat['files']} files"
+    return f"{files}, +{stat['insertions']} -{stat['deletions']}"
 
 
 def print_results_json(

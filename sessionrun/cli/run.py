@@ -11,7 +11,7 @@ import click
 
 from sessionrun.cli.options import Count, Seconds, json_option, resolve_results_dir, results_dir_option
 from sessionrun.errors import InputError
-from sessionrun.model import SLOT, SessionSpec
+from sessionrun.model import KEEP_POLICIES, SLOT, KeepPolicy, SessionSpec
 from sessionrun.store import SessionDir
 
 
@@ -46,6 +46,19 @@ class _Run(NamedTuple):
 @click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="Label the session; repeatable.")
 @click.option("--envelope", is_flag=True, help="Wrap prompts: transaction id before, answer marker after.")
 @click.option("--from", "dialect", metavar="DIALECT", help="Input format, if it is not to be guessed.")
+@click.option("--worktree", is_flag=True, help="Give each task a git worktree and a branch of its own.")
+@click.option("--base", metavar="REF", help="Branch, tag or commit where worktrees begin.  [default: HEAD]")
+@click.option(
+    "--worktree-dir",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Where worktrees go.",
+)
+@click.option(
+    "--keep-worktree",
+    type=click.Choice(KEEP_POLICIES),
+    help="Which worktrees stay although their work is on a branch.  [default: never]",
+)
 @click.option("--dry-run", is_flag=True, help="Show what would run; create nothing.")
 @click.option("--verbose", is_flag=True, help="Say more on standard error: argv, directories, ids.")
 @click.option("-q", "--quiet", is_flag=True, help="Print the session id alone.")
@@ -63,6 +76,10 @@ def command(
     labels: tuple[str, ...],
     envelope: bool,
     dialect: str | None,
+    worktree: bool,
+    base: str | None,
+    worktree_dir: Path | None,
+    keep_worktree: KeepPolicy | None,
     dry_run: bool,
     verbose: bool,
     quiet: bool,
@@ -73,11 +90,11 @@ def command(
 
     Prints the session id and returns at once; the tasks run in the background.
     """
-    from sessionrun.cli.planning import Asked, plan_session
+    from sessionrun.cli.planning import Asked, AskedGit, plan_session
     from sessionrun.cli.render import escape_line, warn
 
     asked = Asked(agent, model, max_parallel, timeout, name, labels, approve, envelope, dialect)
-    planned = plan_session(file, asked)
+    planned = plan_session(file, asked, AskedGit(worktree, base, worktree_dir, keep_worktree))
     how = _Run(results_dir, as_json, quiet, verbose, sync)
     for warning in planned.warnings:
         warn(warning)

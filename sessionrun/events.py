@@ -28,6 +28,7 @@ VERDICTS: Final[tuple[Verdict, ...]] = (
 """How one job ended.  `void`: it was claimed, but provably never ran."""
 
 StopReason = Literal["timed_out", "cancelled"]
+Timer = Literal["timeout", "setup_timeout", "check_timeout"]
 RequestKind = Literal["cancel"]
 
 
@@ -111,7 +112,7 @@ class TimerFired:
     """A running job's time is up."""
 
     key: JobKey
-    timer: Literal["timeout", "check_timeout"]
+    timer: Timer
 
 
 @dataclass(frozen=True, slots=True)

@@ -151,6 +151,7 @@ class TaskSpec:
     cwd: str | None = None
     workspace: Workspace = Workspace()
     setup: tuple[str, ...] = ()
+    setup_timeout_s: float | None = None
     links: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
     uses: Mapping[str, int] = field(default_factory=dict)

@@ -81,7 +81,7 @@ def _fire_timers(state: State, now: float) -> Iterator[Order]:
         state.queue.drop_timer()
         if job is not None and not stale:
             fired.add(task_id)
-            yield Record(TimerFired(job.key, "check_timeout" if job.timer == "check_timeout" else "timeout"))
+            yield Record(TimerFired(job.key, job.timer))
 
 
 def _stop_jobs(state: State) -> Iterator[Order]:

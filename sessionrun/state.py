@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from sessionrun.events import HoldPlaced, SessionEnded
+from sessionrun.events import HoldPlaced, SessionEnded, Timer
 from sessionrun.model import SLOT, JobKey, Outcome, Phase, Place, SessionSpec, TaskSpec, Usage, is_task_span
 from sessionrun.ready import ReadyQueue
 from sessionrun.transitions import Stopping
@@ -31,7 +31,7 @@ class RunningJob:
     pid: int | None = None
     started: int | None = None
     deadline: float | None = None
-    timer: Stopping = "timeout"
+    timer: Timer = "timeout"
     stopping: Stopping | None = None
 
 
@@ -99,11 +99,15 @@ class TaskState:
             return "prepare"
         return "setup" if self.spec.setup else "work"
 
-    def deadline_of(self, phase: Phase, now: float) -> tuple[float | None, Stopping]:
+    def deadline_of(self, phase: Phase, now: float) -> tuple[float | None, Timer]:
         """When a job of `phase` that begins `now` is to end (monotonic), and which limit that is.
 
-        The attempt's deadline holds for WORK and CHECK; a check may have an earlier one of its own.
+        The attempt's deadline holds for WORK and CHECK; a check may have an earlier one of its own.  A setup
+        has only its own.
         """
+        if phase == "setup":
+            limit = self.spec.setup_timeout_s
+            return None if limit is None else now + limit, "setup_timeout"
         deadline = self.deadline if phase in ("work", "check") else None
         check = self.spec.check if phase == "check" else None
         if check is not None and check.timeout_s is not None:

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from typing import Final, Literal, TypeAlias
 
-from sessionrun.events import Verdict
+from sessionrun.events import Timer, Verdict
 from sessionrun.model import OUTCOMES, PHASES, Outcome, Phase, TaskSpec
 
 Target: TypeAlias = Phase | Outcome | Literal["again", "keep"]
 """The next phase, the outcome, `again` (the same phase, next start) or `keep` (the outcome decided before)."""
 
-Stopping: TypeAlias = Literal["timeout", "check_timeout", "cancelled"]
+Stopping: TypeAlias = Timer | Literal["cancelled"]
 """Why a job is being stopped: the attempt's deadline, the check's own, or a request."""
 
 TRANSITIONS: Final[dict[tuple[Phase, Verdict, bool], Target]] = {
@@ -135,12 +135,16 @@ def judge_stopped(phase: Phase, stopping: Stopping | None, verdict: Verdict) -> 
         return "cancelled"
     if unseen:
         return None
-    return "failed" if stopping == "check_timeout" else "timed_out"
+    return "timed_out" if stopping == "timeout" else "failed"
 
 
 def describe_stop(spec: TaskSpec, stopping: Stopping) -> tuple[str, str]:
     """Reason class and reason of a job that was stopped."""
     if stopping == "cancelled":
         return "cancelled", "cancelled: on request"
-    limit = spec.check.timeout_s if stopping == "check_timeout" and spec.check else spec.timeout_s
-    return stopping, f"{stopping}: not done after {limit:g} s"
+    limits = {
+        "timeout": spec.timeout_s,
+        "setup_timeout": spec.setup_timeout_s,
+        "check_timeout": spec.check.timeout_s if spec.check else None,
+    }
+    return stopping, f"{stopping}: not done after {limits[stopping]:g} s"

@@ -308,6 +308,16 @@ HISTORIES: dict[str, History] = {
         """,
         {"a": "failed check_timeout: not done after 3 s"},
     ),
+    "a setup's own time is up: the task fails, and its own limit counts from its work": History(
+        (task("a", setup=("s",), setup_timeout_s=3.0, timeout_s=10.0),),
+        """
+        begin -> start a/1/1/setup/1
+        started a/1/1/setup/1 -> wake 3
+        at 3 -> fire a/1/1/setup/1 setup_timeout; stop a/1/1/setup/1 timed_out
+        passed a/1/1/setup/1 -> end a failed setup_timeout: not done after 3 s; session completed failed
+        """,
+        {"a": "failed setup_timeout: not done after 3 s"},
+    ),
     "work whose time was up and whose end nobody saw is lost, and not retried": History(
         (task("a", timeout_s=5.0, retries=2),),
         """

@@ -145,6 +145,8 @@ DEFAULT_FIELDS: Final[Mapping[str, Field]] = {
     "cwd": Field("cwd", as_line),
     "workspace": Field("workspace", as_workspace),
     "setup": Field("setup", as_commands),
+    "setup_timeout": Field("setup_timeout_s", as_duration),
+    "setup_timeout_s": Field("setup_timeout_s", as_duration),
     "links": Field("links", as_links),
     "uses": Field("uses", as_amounts),
     "check": Field("check", as_check),

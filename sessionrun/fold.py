@@ -103,7 +103,8 @@ def _on_job_claimed(state: State, entry: Entry, event: JobClaimed) -> None:
         task.phase = event.key.phase
         take(state, task_tokens(state, task))
     take(state, job_tokens(task, event.key.phase))
-    task.prepared |= event.key.phase == "prepare"
+    if event.key.phase == "prepare":
+        task.prepared, task.place = True, None
     task.job = RunningJob(event.key)
     state.running_jobs += 1
 

@@ -162,6 +162,8 @@ def test_the_wait_ends_when_the_time_is_up_or_somebody_rings(bench: Bench) -> No
     read_fd, write_fd = os.pipe()
     os.write(write_fd, b".")
     assert bench.executor.wait(None, read_fd) == []
+    assert bench.executor.wait(1e8, read_fd) == []  # the longest timeout that a plan may name
+    assert bench.executor.wait(1e300, read_fd) == []
     os.close(read_fd)
     os.close(write_fd)
 

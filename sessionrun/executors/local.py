@@ -38,6 +38,9 @@ RESCAN_LAST_S: Final = 0.5
 GIVE_UP_AFTER_KILL_S: Final = 5.0
 """A process in the kernel's hands may not die for a while; its job is not held up for longer."""
 
+LONGEST_WAIT_S: Final = 86400.0
+"""poll(2) counts milliseconds in an int: it refuses more than 24 days.  To wake early does no harm."""
+
 REFUSED_RETRY_S: Final = 1.0
 _REFUSALS: Final = frozenset((errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE))
 _APPEND: Final = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
@@ -123,7 +126,7 @@ class LocalExecutor:
         if scans:
             own = max(0.0, min(scans) - time.monotonic())
             timeout_s = own if timeout_s is None else min(timeout_s, own)
-        poller.poll(None if timeout_s is None else max(0.0, timeout_s) * 1000 + 0.5)
+        poller.poll(None if timeout_s is None else min(max(0.0, timeout_s), LONGEST_WAIT_S) * 1000 + 0.5)
         try:
             while os.read(self._wake_read, 4096):
                 pass

@@ -20,6 +20,9 @@ from sessionrun.outcome import judge_exit
 from sessionrun.store import SessionDir, replace_file
 
 SHELL: Final = "/bin/sh"
+AND_THEN: Final = "\n(exit $?)\n"
+"""Between commands: ``sh -e`` alone goes on after a failed ``a && b`` or ``! a``, and would call that passed."""
+
 FEEDBACK_BYTES: Final = 16 * 1024
 """How much of a failed check's output the next round is told."""
 
@@ -83,7 +86,7 @@ class JobMaker:
         folder = self._session.make_job_path(key)
         return Job(
             key=key,
-            argv=(SHELL, "-ec", "\n".join(commands)),
+            argv=(SHELL, "-ec", AND_THEN.join(commands)),
             cwd=self._cwd(task),
             stdout=str(folder / "stdout"),
             stderr=str(folder / "stderr"),

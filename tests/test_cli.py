@@ -172,6 +172,22 @@ def test_a_task_out_of_time(sessionrun: Command) -> None:
     assert [task["outcome"] for task in view["tasks"]] == ["timed_out", "succeeded"]
 
 
+@pytest.mark.parametrize(
+    ("commands", "outcome"),
+    [
+        (["cd /", "x=1", "[ $PWD$x = /1 ]", "true # said"], "succeeded"),
+        (["false && true", "true"], "failed"),
+        (["! true", "true"], "failed"),
+        (["true", "false"], "failed"),
+        (["false\ntrue"], "failed"),
+    ],
+)
+def test_all_commands_of_a_check_must_pass(sessionrun: Command, commands: list[str], outcome: str) -> None:
+    session_id = sessionrun.start([{"id": "a", "prompt": "true", "check": commands}])
+    task = sessionrun.wait(session_id)["tasks"][0]
+    assert (task["outcome"], task["check"]["passed"]) == (outcome, outcome == "succeeded")
+
+
 def test_agents_get_the_callers_umask_and_the_session_stays_private(sessionrun: Command) -> None:
     old = os.umask(0o027)
     try:

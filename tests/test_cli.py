@@ -268,6 +268,15 @@ def test_warnings_are_harmless_on_a_terminal(sessionrun: Command) -> None:
     assert "\x1b" not in done.stderr
 
 
+@pytest.mark.parametrize("option", ["--name=", "--label=key=", "--model="])
+def test_an_option_that_is_no_utf_8(sessionrun: Command, option: str) -> None:
+    done = sessionrun("--agent", "shell", f"{option}a\udcff", "--json", stdin=shell("true"))
+    assert done.returncode == 2
+    assert "UTF-8" in json.loads(done.stdout)["error"]["message"]
+    assert "Traceback" not in done.stderr
+    assert not sessionrun.results.exists()
+
+
 def test_an_odd_working_directory(sessionrun: Command) -> None:
     odd = os.path.join(os.fsencode(sessionrun.cwd), b"\xff")
     os.mkdir(odd)

@@ -368,11 +368,10 @@ def find_session(results_dir: Path, wanted: str) -> SessionDir:
 
 
 def _make_results_dir(path: Path) -> None:
-    """Create the results directory; a new one hides itself from git."""
+    """Create the results directory; one that is still empty hides itself, and no work of the user's, from git."""
     path.mkdir(parents=True, exist_ok=True)
-    ignore = path / ".gitignore"
-    if not ignore.exists():
-        ignore.write_text("*\n")
+    if not os.listdir(path):
+        (path / ".gitignore").write_text("*\n")
 
 
 def _is_held(path: Path) -> bool:

@@ -56,7 +56,7 @@ class _Stop:
     kill_at: float
     scan_at: float
     interval_s: float = RESCAN_FIRST_S
-    killed: bool = False
+    asked: bool = False
     members: set[Identity] = field(default_factory=set)
 
 
@@ -214,33 +214,34 @@ class LocalExecutor:
         return child.exit
 
     def _begin_stop(self, child: _Child) -> None:
+        """The next turn of `wait` sees to it, for all that are to be stopped with one look at the system."""
         now = time.monotonic()
-        child.stop = _Stop(kill_at=now + child.grace_s, scan_at=now + RESCAN_FIRST_S)
-        child.stop.members = processes.find_tree(child.leader, child.marker)
-        for member in child.stop.members:
-            processes.send_signal(member, signal.SIGTERM)
-            processes.send_signal(member, signal.SIGCONT)  # a stopped process cannot end
+        child.stop = _Stop(kill_at=now + child.grace_s, scan_at=now)
 
     def _go_on_stopping(self) -> list[Notice]:
+        due = [child for child in self._children.values() if child.stop and child.stop.scan_at <= time.monotonic()]
+        if not due:
+            return []
+        seen = processes.scan()
         now = time.monotonic()
-        notices: list[Notice] = []
-        for child in [child for child in self._children.values() if child.stop and child.stop.scan_at <= now]:
-            stop = child.stop
-            assert stop is not None
-            stop.members = processes.find_tree(child.leader, child.marker, stop.members)
-            given_up = now > stop.kill_at + GIVE_UP_AFTER_KILL_S
-            if child.exit is not None and (not stop.members or given_up):
-                notices.append(self._forget(child))
-                continue
-            if now >= stop.kill_at:
-                stop.killed = True
-                for member in stop.members:
-                    processes.send_signal(member, signal.SIGKILL)
-            stop.interval_s = RESCAN_FIRST_S if stop.killed else min(stop.interval_s * 2, RESCAN_LAST_S)
-            stop.scan_at = now + stop.interval_s
-            if not stop.killed:
-                stop.scan_at = min(stop.scan_at, stop.kill_at)
-        return notices
+        return [self._forget(child) for child in due if child.stop and _has_stopped(child, child.stop, seen, now)]
+
+
+def _has_stopped(child: _Child, stop: _Stop, seen: processes.Scan, now: float) -> bool:
+    """Whether a tree is gone, or given up; else it is told to end: TERM at first, KILL when its grace is over."""
+    stop.members = processes.find_tree(seen, child.leader, child.marker, stop.members)
+    given_up = now > stop.kill_at + GIVE_UP_AFTER_KILL_S
+    if child.exit is not None and (not stop.members or given_up):
+        return True
+    kill = now >= stop.kill_at
+    signals = (signal.SIGKILL,) if kill else () if stop.asked else (signal.SIGTERM, signal.SIGCONT)
+    for member in stop.members:
+        for number in signals:  # CONT, because a stopped process cannot end
+            processes.send_signal(member, number)
+    stop.scan_at = now + stop.interval_s if kill else min(now + stop.interval_s, stop.kill_at)
+    stop.interval_s = RESCAN_FIRST_S if kill else min(stop.interval_s * 2, RESCAN_LAST_S)
+    stop.asked = True
+    return False
 
 
 def _next_ended() -> tuple[int, int | None] | None:

@@ -40,10 +40,13 @@ def start_detached(session: SessionDir, lock_fd: int) -> None:
     """
     ready_read, ready_write = os.pipe()
     gc.freeze()  # or the last collection of each of us copies every page that we share
+    # Ctrl+C between the fork and its being ignored would make a second launcher of the child.
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT,))
     pid = os.fork()
     if pid == 0:
         os.close(ready_read)
         _leave(session, ready_write, lock_fd)
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     os.close(ready_write)
     os.close(lock_fd)
     poller = select.poll()

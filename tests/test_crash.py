@@ -125,6 +125,23 @@ def test_a_pid_that_another_process_has_got_is_not_believed(sessionrun: Command,
     assert statuses(load_view(session))[1:3] == [("completed", "lost"), ("completed", "lost")]
 
 
+def test_a_task_between_two_jobs_is_not_lost(sessionrun: Command) -> None:
+    """Its setup ended and was judged; its work waits for a token that another task holds."""
+    plan = {
+        "resources": {"one": 1},
+        "prompts": [
+            {"id": "holds", "prompt": "sleep 60", "uses": "one"},
+            {"id": "between", "prompt": "true", "uses": "one", "setup": "while ! [ -e go ]; do sleep 0.05; done"},
+        ],
+    }
+    session_id = sessionrun.start(plan)
+    sessionrun.until(session_id, lambda view: view["running"] == 2)
+    (sessionrun.cwd / "go").touch()
+    sessionrun.until(session_id, lambda view: view["tasks"][1]["phase"] == "running")
+    kill_supervisor(sessionrun, session_id)
+    assert statuses(sessionrun.status(session_id)) == [("running", None), ("pending", None)]
+
+
 def test_a_crash_before_anything_ran(sessionrun: Command, crashed: str) -> None:
     """Whatever part of the logs reached the disk, the view is consistent."""
     session = SessionDir(sessionrun.directory(crashed))

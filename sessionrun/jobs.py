@@ -183,14 +183,14 @@ def _name_phase(verdict: JobFinished, reason_class: str) -> JobFinished:
 
 
 def _open_private(path: Path) -> BinaryIO:
-    """A new or emptied file of ours; a link that an agent planted in its place is not followed."""
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    return os.fdopen(fd, "wb")
+    """A new or emptied file of ours; a link or FIFO that an agent planted in its place is refused."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW
+    return os.fdopen(os.open(path, flags, 0o600), "wb")
 
 
 def _tail(path: Path) -> bytes:
     try:
-        with path.open("rb") as stream:
+        with agents.open_output(path) as stream:
             stream.seek(max(0, os.fstat(stream.fileno()).st_size - FEEDBACK_BYTES))
             return stream.read(FEEDBACK_BYTES)
     except OSError:
@@ -200,8 +200,9 @@ def _tail(path: Path) -> bytes:
 def _render(agent: AgentSpec, raw: Path, answer: Path) -> None:
     """A stream without a final answer: show what it did say."""
     try:
-        with raw.open("rb") as lines, _open_private(answer) as stream:
-            for line in lines:
-                stream.write(agents.render_events(agent.output, line).encode("utf-8", "replace"))
-    except FileNotFoundError:
-        return
+        lines = agents.open_output(raw)
+    except OSError:
+        return  # the agent removed it, or put something else in its place: it has said nothing
+    with lines, _open_private(answer) as stream:
+        for line in agents.read_lines(lines):
+            stream.write(agents.render_events(agent.output, line).encode("utf-8", "replace"))

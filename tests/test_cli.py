@@ -204,6 +204,17 @@ def test_agents_get_the_callers_umask_and_the_session_stays_private(sessionrun: 
     assert (sessionrun.results / ".gitignore").read_text() == "*\n"
 
 
+@pytest.mark.parametrize(("suffix", "reason_class"), [("raw", "bad_output"), ("txt", "infra")])
+def test_a_fifo_in_an_outputs_place_stops_nobody(sessionrun: Command, suffix: str, reason_class: str) -> None:
+    (sessionrun.cwd / "sessionrun.toml").write_text(
+        "[agents.odd]\noutput = 'claude'\n"
+        "argv = ['sh', '-c', 'echo text; f=results/session-$SESSIONRUN_SESSION/task-a.$0; rm -f $f; mkfifo $f', "
+        f"'{suffix}']\n"
+    )
+    session_id = sessionrun.start([{"id": "a", "agent": "odd", "prompt": "x"}])
+    assert sessionrun.wait(session_id)["tasks"][0]["reason_class"] == reason_class
+
+
 # --- bad input ---
 
 

@@ -249,6 +249,14 @@ def test_bad_input_is_one_line_and_2(sessionrun: Command, words: list[str], stdi
     assert not sessionrun.results.exists()
 
 
+def test_an_agent_with_a_token_that_is_none(sessionrun: Command) -> None:
+    (sessionrun.cwd / "sessionrun.toml").write_text("[agents.mine]\nargv = ['cat', '{promt_file}']\n")
+    done = sessionrun("--agent", "mine", "--json", stdin=shell("true"))
+    assert done.returncode == 2
+    assert "{promt_file}" in error_of(done)["message"]
+    assert not sessionrun.results.exists()
+
+
 def test_no_agent_found_says_what_was_looked_for(sessionrun: Command) -> None:
     done = sessionrun("--json", stdin=shell("true"), env={"PATH": str(sessionrun.cwd)})
     assert done.returncode == 2

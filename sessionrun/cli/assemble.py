@@ -84,6 +84,7 @@ def _settle_agent(name: str, known: Mapping[str, AgentSpec], *, approve: bool) -
     agent = known.get(name)
     if agent is None:
         raise InputError(f"unknown agent {name!r}; there are: {', '.join(sorted(known))}")
+    agents.check_agent(agent)
     program = agents.check_startable(agent, approve=approve, euid=os.geteuid(), environ=os.environ)
     return replace(agent, argv=(program, *agent.argv[1:]))
 

@@ -23,6 +23,7 @@ from sessionrun.store import SessionDir, sync_directory
 
 READY_TIMEOUT_S: Final = 30.0
 PARENT_VARIABLE: Final = "SESSIONRUN_PARENT"
+FEEDBACK_VARIABLE: Final = "SESSIONRUN_FEEDBACK"
 _READY: Final = b"\x01"
 _REASON_BYTES: Final = 1000
 _LOG_TAIL_BYTES: Final = 2000
@@ -147,6 +148,7 @@ def _execute(session: SessionDir, lock_fd: int) -> NoReturn:
     marker = environ.pop(processes.JOB_MARKER, None)
     if marker is not None:  # launched from a job: that job's end must not be ours
         environ[PARENT_VARIABLE] = marker
+    environ.pop(FEEDBACK_VARIABLE, None)  # of that job's check, not of ours
     os.set_inheritable(lock_fd, True)
     package_root = str(Path(__file__).resolve().parent.parent)
     argv = [sys.executable, "-c", _COMMAND, package_root, str(session.path), str(lock_fd)]

@@ -42,7 +42,9 @@ LONGEST_WAIT_S: Final = 86400.0
 """poll(2) counts milliseconds in an int: it refuses more than 24 days.  To wake early does no harm."""
 
 REFUSED_RETRY_S: Final = 1.0
-_REFUSALS: Final = frozenset((errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE))
+_REFUSALS: Final = frozenset((errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EDQUOT))
+"""No room now, of processes, memory, descriptors or files: not the task's fault."""
+
 _APPEND: Final = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
 _DEFAULT_SIGNALS: Final = tuple(
     number for number in signal.valid_signals() if number not in (signal.SIGKILL, signal.SIGSTOP)

@@ -101,10 +101,10 @@ def _current_directory() -> str:
 
 def _check_supported(tasks: tuple[TaskSpec, ...]) -> None:
     """Refuse what the model knows but this version cannot do yet."""
-    for task in tasks:
+    for num, task in enumerate(tasks, 1):
         name = _unsupported(task)
         if name:
-            raise InputError(f"task {task.id!r}: {name} is not supported in this version; leave it out")
+            raise InputError(f"task {num} (ID: {task.id}): {name} is not supported in this version; leave it out")
 
 
 def _unsupported(task: TaskSpec) -> str | None:
@@ -120,5 +120,5 @@ def _unsupported(task: TaskSpec) -> str | None:
 def _check_directories(tasks: tuple[TaskSpec, ...]) -> None:
     for cwd in {task.cwd for task in tasks if task.cwd}:
         if not os.path.isdir(cwd):
-            task = next(task for task in tasks if task.cwd == cwd)
-            raise InputError(f"task {task.id!r}: cwd {cwd} is no directory")
+            num, task = next((num, task) for num, task in enumerate(tasks, 1) if task.cwd == cwd)
+            raise InputError(f"task {num} (ID: {task.id}): cwd {cwd} is no directory")

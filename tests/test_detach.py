@@ -294,8 +294,9 @@ def test_a_session_within_a_session(sessionrun: Command) -> None:
     view = sessionrun.until(inner, lambda view: view["running"] == 1)
     job, supervisor = view["tasks"][0]["pid"], sessionrun.supervisor(inner)
     assert "SESSIONRUN_JOB" not in environment_of(supervisor)
+    # While the program is being exchanged its environment reads as empty.
+    assert eventually(lambda: environment_of(job).get("SESSIONRUN_JOB")).startswith(f"{inner}/a/")
     assert "SESSIONRUN_FEEDBACK" not in environment_of(job)
-    assert environment_of(job)["SESSIONRUN_JOB"].startswith(f"{inner}/a/")
     for pid in (supervisor, job):
         assert environment_of(pid)["SESSIONRUN_PARENT"] == f"{outer}/o/1/1/work/1"
     assert sessionrun("cancel", outer).returncode == 0

@@ -228,6 +228,7 @@ def test_a_fifo_in_an_outputs_place_stops_nobody(sessionrun: Command, suffix: st
         ([], "{", "stdin"),
         ([], '{"prompts": []}', "prompts"),
         (["--agent", "nobody"], '{"prompts": ["x"]}', "nobody"),
+        (["--agent", "nobody"], '{"prompts": [{"agent": "shell", "prompt": "x"}]}', "nobody"),
         (["--agent", "shell"], '["true", {"prompt": "true", "cwd": "none"}]', "task 2 (ID: "),
         (["--agent", "shell"], '["true", {"prompt": "true", "uses": "db"}]', "task 2 (ID: "),
         (["--agent", "shell"], '["true", {"prompt": "true", "land": "main"}]', "task 2 (ID: "),

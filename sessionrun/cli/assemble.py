@@ -66,8 +66,10 @@ def choose_agent(plan: Plan, config: Config) -> Choice:
 
     Raises:
         AgentNotFound: none is asked for where one is needed, and none is installed.
+        InputError: there is none of that name, even if no task would use it.
     """
     if plan.agent:
+        _find_agent(plan.agent, config.agents)
         return Choice(plan.agent, "asked for")
     if all(task.agent for task in plan.tasks):
         return Choice(plan.tasks[0].agent, "named by the tasks")
@@ -79,11 +81,16 @@ def choose_agent(plan: Plan, config: Config) -> Choice:
     raise AgentNotFound(f"no agent CLI found on PATH (looked for {looked_for}); name one with --agent")
 
 
-def _settle_agent(name: str, known: Mapping[str, AgentSpec], *, approve: bool) -> AgentSpec:
-    """The agent with its program as an absolute path, looked up once."""
+def _find_agent(name: str, known: Mapping[str, AgentSpec]) -> AgentSpec:
     agent = known.get(name)
     if agent is None:
         raise InputError(f"unknown agent {name!r}; there are: {', '.join(sorted(known))}")
+    return agent
+
+
+def _settle_agent(name: str, known: Mapping[str, AgentSpec], *, approve: bool) -> AgentSpec:
+    """The agent with its program as an absolute path, looked up once."""
+    agent = _find_agent(name, known)
     agents.check_agent(agent)
     program = agents.check_startable(agent, approve=approve, euid=os.geteuid(), environ=os.environ)
     return replace(agent, argv=(program, *agent.argv[1:]))

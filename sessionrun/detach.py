@@ -43,7 +43,11 @@ def start_detached(session: SessionDir, lock_fd: int) -> None:
     gc.freeze()  # or the last collection of each of us copies every page that we share
     # Ctrl+C between the fork and its being ignored would make a second launcher of the child.
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT,))
-    pid = os.fork()
+    try:
+        pid = os.fork()
+    except OSError as error:
+        session.discard()
+        raise StoreError(f"cannot start session {session.session_id}: {error.strerror}") from error
     if pid == 0:
         os.close(ready_read)
         _leave(session, ready_write, lock_fd)

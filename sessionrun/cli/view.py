@@ -100,13 +100,15 @@ def _without_supervisor(session: SessionDir, state: State, status: dict[str, Any
         if same_machine and job.pid and processes.is_alive(processes.Identity(job.pid, job.started or 0)):
             living.add(key.task)
         elif key.phase in ("setup", "work"):  # the other phases are simply run again
-            gone[key.task] = _explain(job.wait_status, same_boot=same_boot)
+            gone[key.task] = _explain(job.wait_status, same_boot=same_boot, same_machine=same_machine)
     return summarise(status, alive=False, living=living, gone=gone)
 
 
-def _explain(wait_status: int | None, *, same_boot: bool) -> Gone:
+def _explain(wait_status: int | None, *, same_boot: bool, same_machine: bool) -> Gone:
     if wait_status is not None:
         return "lost", f"nobody was left to judge its end (wait status {wait_status})"
     if not same_boot:
         return "interrupted", "the machine was restarted while it ran"
+    if not same_machine:
+        return "lost", "it was started in another container, and its process cannot be seen from here"
     return "lost", "its process is gone and nobody saw it end"

@@ -45,7 +45,9 @@ REFUSED_RETRY_S: Final = 1.0
 _REFUSALS: Final = frozenset((errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EDQUOT))
 """No room now, of processes, memory, descriptors or files: not the task's fault."""
 
-_APPEND: Final = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
+_APPEND: Final = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK
+"""Not blocking, so that a FIFO planted in a file's place is refused; to a file it means nothing."""
+
 _DEFAULT_SIGNALS: Final = tuple(
     number for number in signal.valid_signals() if number not in (signal.SIGKILL, signal.SIGSTOP)
 )

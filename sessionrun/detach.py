@@ -23,6 +23,7 @@ from sessionrun.store import SessionDir, sync_directory
 
 READY_TIMEOUT_S: Final = 30.0
 PARENT_VARIABLE: Final = "SESSIONRUN_PARENT"
+FEEDBACK_VARIABLE: Final = "SESSIONRUN_FEEDBACK"
 _READY: Final = b"\x01"
 _REASON_BYTES: Final = 1000
 _LOG_TAIL_BYTES: Final = 2000
@@ -40,10 +41,17 @@ def start_detached(session: SessionDir, lock_fd: int) -> None:
     """
     ready_read, ready_write = os.pipe()
     gc.freeze()  # or the last collection of each of us copies every page that we share
-    pid = os.fork()
+    # Ctrl+C between the fork and its being ignored would make a second launcher of the child.
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT,))
+    try:
+        pid = os.fork()
+    except OSError as error:
+        session.discard()
+        raise StoreError(f"cannot start session {session.session_id}: {error.strerror}") from error
     if pid == 0:
         os.close(ready_read)
         _leave(session, ready_write, lock_fd)
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     os.close(ready_write)
     os.close(lock_fd)
     poller = select.poll()
@@ -144,6 +152,7 @@ def _execute(session: SessionDir, lock_fd: int) -> NoReturn:
     marker = environ.pop(processes.JOB_MARKER, None)
     if marker is not None:  # launched from a job: that job's end must not be ours
         environ[PARENT_VARIABLE] = marker
+    environ.pop(FEEDBACK_VARIABLE, None)  # of that job's check, not of ours
     os.set_inheritable(lock_fd, True)
     package_root = str(Path(__file__).resolve().parent.parent)
     argv = [sys.executable, "-c", _COMMAND, package_root, str(session.path), str(lock_fd)]

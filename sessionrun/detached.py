@@ -11,6 +11,7 @@ import signal
 import sys
 from pathlib import Path
 
+from sessionrun.errors import StoreError
 from sessionrun.executors.local import LocalExecutor
 from sessionrun.fold import apply, begin
 from sessionrun.jobs import JobMaker
@@ -29,6 +30,8 @@ def main() -> None:
     state = begin(spec)
     for entry in entries:
         apply(state, entry)
+    if contents.damage_at is not None:  # to write behind it would hide what it was
+        raise StoreError(f"{session.journal_path} is damaged at byte {contents.damage_at}")
     journal = AppendLog(session.journal_path)
     journal.cut(contents.end)
     executor = LocalExecutor(AppendLog(session.ledger_path), spec.session_id, os.environb)

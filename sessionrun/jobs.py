@@ -25,6 +25,9 @@ from sessionrun.workspaces import REQUEST, Request, command_line, load_answer, l
 from sessionrun.workspaces.space import check_space
 
 SHELL: Final = "/bin/sh"
+AND_THEN: Final = "\n(exit $?)\n"
+"""Between commands: ``sh -e`` alone goes on after a failed ``a && b`` or ``! a``, and would call that passed."""
+
 FEEDBACK_BYTES: Final = 16 * 1024
 """How much of a failed check's output the next round is told."""
 
@@ -95,7 +98,7 @@ class JobMaker:
         folder = self._session.make_job_path(key)
         return Job(
             key=key,
-            argv=(SHELL, "-ec", "\n".join(commands)),
+            argv=(SHELL, "-ec", AND_THEN.join(commands)),
             cwd=self._cwd(task, place),
             stdout=str(folder / "stdout"),
             stderr=str(folder / "stderr"),
@@ -145,7 +148,8 @@ class JobMaker:
         if place is None or place.worktree is None or self._spec.repository is None:
             return cwd
         inside = os.path.relpath(os.path.realpath(cwd), os.path.realpath(self._spec.repository.top))
-        return cwd if inside.startswith("..") else os.path.normpath(os.path.join(place.worktree, inside))
+        outside = inside == os.pardir or inside.startswith(os.pardir + os.sep)
+        return cwd if outside else os.path.normpath(os.path.join(place.worktree, inside))
 
     def _env(self, task: TaskSpec, key: JobKey, place: Place | None) -> Mapping[str, str]:
         return {
@@ -247,14 +251,14 @@ def _name_phase(verdict: JobFinished, reason_class: str) -> JobFinished:
 
 
 def _open_private(path: Path) -> BinaryIO:
-    """A new or emptied file of ours; a link that an agent planted in its place is not followed."""
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    return os.fdopen(fd, "wb")
+    """A new or emptied file of ours; a link or FIFO that an agent planted in its place is refused."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW
+    return os.fdopen(os.open(path, flags, 0o600), "wb")
 
 
 def _tail(path: Path) -> bytes:
     try:
-        with path.open("rb") as stream:
+        with agents.open_output(path) as stream:
             stream.seek(max(0, os.fstat(stream.fileno()).st_size - FEEDBACK_BYTES))
             return stream.read(FEEDBACK_BYTES)
     except OSError:
@@ -264,8 +268,9 @@ def _tail(path: Path) -> bytes:
 def _render(agent: AgentSpec, raw: Path, answer: Path) -> None:
     """A stream without a final answer: show what it did say."""
     try:
-        with raw.open("rb") as lines, _open_private(answer) as stream:
-            for line in lines:
-                stream.write(agents.render_events(agent.output, line).encode("utf-8", "replace"))
-    except FileNotFoundError:
-        return
+        lines = agents.open_output(raw)
+    except OSError:
+        return  # the agent removed it, or put something else in its place: it has said nothing
+    with lines, _open_private(answer) as stream:
+        for line in agents.read_lines(lines):
+            stream.write(agents.render_events(agent.output, line).encode("utf-8", "replace"))

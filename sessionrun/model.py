@@ -310,16 +310,20 @@ def validate_uses(spec: SessionSpec) -> None:
     Raises:
         InputError: an unknown resource, or more of one than there is (the task could never start).
     """
-    for task in spec.tasks:
+    for num, task in enumerate(spec.tasks, 1):
         jobs = [part.uses for part in (task.check, task.land) if part]
         for name in (name for uses in jobs for name in uses if is_task_span(name)):
-            raise InputError(f'task {task.id!r}: {name!r} is held for a whole task; move it to the task\'s "uses"')
+            raise InputError(
+                f'task {num} (ID: {task.id}): {name!r} is held for a whole task; move it to its "uses"'
+            )
         for name, amount in (pair for uses in (task.uses, *jobs) for pair in uses.items()):
             capacity = spec.resources.get(name)
             if capacity is None:
-                raise InputError(f'task {task.id!r} uses {name!r}: add it to "resources" with its capacity')
+                raise InputError(
+                    f'task {num} (ID: {task.id}) uses {name!r}: add it to "resources" with its capacity'
+                )
             if amount > capacity:
-                raise InputError(f"task {task.id!r} uses {amount} of {name!r}, but there are {capacity}")
+                raise InputError(f"task {num} (ID: {task.id}) uses {amount} of {name!r}, but there are {capacity}")
 
 
 def find_cycle(needs: Mapping[str, tuple[str, ...]]) -> list[str] | None:

@@ -10,9 +10,12 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    import psutil
 
 JOB_MARKER: Final = "SESSIONRUN_JOB"
 """Environment variable that all processes of a job carry."""
@@ -71,27 +74,51 @@ def is_alive(process: Identity) -> bool:
     return start_time(process.pid) == process.started
 
 
-def find_tree(leader: Identity, marker: str, seen: Iterable[Identity] = ()) -> set[Identity]:
-    """The living processes of a job: its session, the descendants of it, and the holders of its marker.
+@dataclass(slots=True)
+class Scan:
+    """All processes of this machine at one moment: who they are, and their pids by parent, session and marker."""
 
-    Processes that were `seen` in an earlier scan stay in, wherever they went since.
+    identities: dict[int, Identity] = field(default_factory=dict)
+    children: dict[int, list[int]] = field(default_factory=dict)
+    sessions: dict[int, list[int]] = field(default_factory=dict)
+    marked: dict[str, list[int]] = field(default_factory=dict)
+
+
+def scan() -> Scan:
+    """Look at every process once, however many trees are wanted.
+
+    The identity is read first: if another process gets the pid meanwhile, nothing that follows can hit it.
     """
     import psutil
 
-    parents: dict[int, int] = {}
-    members: set[int] = set()
+    found = Scan()
     for process in psutil.process_iter():
+        pid = process.pid
+        identity = identify(pid)
+        if identity is None or pid == os.getpid():
+            continue
         try:
-            pid = process.pid
-            parents[pid] = process.ppid()
-            if pid == leader.pid or os.getsid(pid) == leader.pid or _carries(process, marker):
-                members.add(pid)
+            parent, session = process.ppid(), os.getsid(pid)
         except (psutil.Error, OSError):
             continue
-    members |= _descendants(parents, members | {leader.pid})
-    members.discard(os.getpid())
-    found = {identity for pid in members if (identity := identify(pid)) and identity.started >= leader.started}
-    return found | {known for known in seen if is_alive(known)}
+        found.identities[pid] = identity
+        found.children.setdefault(parent, []).append(pid)
+        found.sessions.setdefault(session, []).append(pid)
+        found.marked.setdefault(_marker_of(process), []).append(pid)
+    return found
+
+
+def find_tree(seen: Scan, leader: Identity, marker: str, known: Iterable[Identity] = ()) -> set[Identity]:
+    """The living processes of a job: its session, the descendants of it, and the holders of its marker.
+
+    Processes that were `known` from an earlier scan stay in, wherever they went since.
+    """
+    members = set(seen.marked.get(marker, ()))
+    if seen.identities.get(leader.pid, leader) == leader:  # else another process has got the pid since
+        members |= {leader.pid, *seen.sessions.get(leader.pid, ())}
+    members |= _descendants(seen.children, members)
+    found = {seen.identities[pid] for pid in members if pid in seen.identities}
+    return {one for one in found if one.started >= leader.started} | {one for one in known if is_alive(one)}
 
 
 def identify(pid: int) -> Identity | None:
@@ -137,21 +164,17 @@ def _kill(pid: int, number: int) -> None:
         pass
 
 
-def _carries(process: object, marker: str) -> bool:
-    """Whether the process was started with the job's marker in its environment."""
+def _marker_of(process: psutil.Process) -> str:
+    """The job in whose environment the process was started; '' for none, or one that we may not look into."""
     import psutil
 
-    assert isinstance(process, psutil.Process)
     try:
-        return process.environ().get(JOB_MARKER) == marker
+        return process.environ().get(JOB_MARKER, "")
     except (psutil.Error, OSError, UnicodeDecodeError):
-        return False
+        return ""
 
 
-def _descendants(parents: dict[int, int], roots: set[int]) -> set[int]:
-    children: dict[int, list[int]] = {}
-    for pid, parent in parents.items():
-        children.setdefault(parent, []).append(pid)
+def _descendants(children: Mapping[int, list[int]], roots: Iterable[int]) -> set[int]:
     found: set[int] = set()
     queue = list(roots)
     while queue:

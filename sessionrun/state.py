@@ -1,8 +1,8 @@
 """What a session's journal says, as records: the scheduler's state.
 
 The records are changed by `fold` alone (`take` and `give` are its accounts of tokens) and read by `scheduler`
-and `status`.  Two states that were folded
-from the same entries are equal; the ready queue inside is an index and takes no part in that.
+and `status`.  Two states that were folded from the same entries are equal; the ready queue inside is an index
+and takes no part in that.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
-from sessionrun.errors import SessionNotFound, StoreError
+from sessionrun.errors import InputError, SessionNotFound, StoreError
 
 if TYPE_CHECKING:  # a poll reads status.json alone; the records would cost it more than all its other work
     from sessionrun.events import Entry
@@ -117,8 +117,13 @@ class SessionDir:
         Returns the descriptor of `lock`, held: whoever finds the spec finds somebody who lives for it.
 
         Raises:
+            InputError: the spec holds text that is no UTF-8; nothing was made.
             StoreError: it cannot be written; what was made is removed again.
         """
+        try:
+            content = orjson.dumps(spec)
+        except orjson.JSONEncodeError:
+            raise InputError("an option, a variable or the path of a program is not UTF-8") from None
         try:
             _make_results_dir(self.path.parent)
             os.mkdir(self.path, 0o700)
@@ -130,7 +135,7 @@ class SessionDir:
             os.mkdir(self.path / "prompts", 0o700)
             os.mkdir(self.path / "requests", 0o700)
             os.mkfifo(self.wake_path, 0o600)
-            replace_file(self.spec_path, orjson.dumps(spec), durable=True)
+            replace_file(self.spec_path, content, durable=True)
             sync_directory(self.path.parent)
         except OSError as error:
             self.discard()
@@ -367,11 +372,10 @@ def find_session(results_dir: Path, wanted: str) -> SessionDir:
 
 
 def _make_results_dir(path: Path) -> None:
-    """Create the results directory; a new one hides itself from git."""
+    """Create the results directory; one that is still empty hides itself, and no work of the user's, from git."""
     path.mkdir(parents=True, exist_ok=True)
-    ignore = path / ".gitignore"
-    if not ignore.exists():
-        ignore.write_text("*\n")
+    if not os.listdir(path):
+        (path / ".gitignore").write_text("*\n")
 
 
 def _is_held(path: Path) -> bool:

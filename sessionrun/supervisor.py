@@ -111,6 +111,8 @@ class Supervisor:
                 self._take_requests()
             self._settle()
             self._publish()
+            if not self._state.running_jobs and not self._session.path.is_dir():
+                break  # it was removed: nothing can be started, shown or asked for any more
         self._executor.close()
 
     # --- recording ---

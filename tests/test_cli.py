@@ -172,6 +172,22 @@ def test_a_task_out_of_time(sessionrun: Command) -> None:
     assert [task["outcome"] for task in view["tasks"]] == ["timed_out", "succeeded"]
 
 
+@pytest.mark.parametrize(
+    ("commands", "outcome"),
+    [
+        (["cd /", "x=1", "[ $PWD$x = /1 ]", "true # said"], "succeeded"),
+        (["false && true", "true"], "failed"),
+        (["! true", "true"], "failed"),
+        (["true", "false"], "failed"),
+        (["false\ntrue"], "failed"),
+    ],
+)
+def test_all_commands_of_a_check_must_pass(sessionrun: Command, commands: list[str], outcome: str) -> None:
+    session_id = sessionrun.start([{"id": "a", "prompt": "true", "check": commands}])
+    task = sessionrun.wait(session_id)["tasks"][0]
+    assert (task["outcome"], task["check"]["passed"]) == (outcome, outcome == "succeeded")
+
+
 def test_agents_get_the_callers_umask_and_the_session_stays_private(sessionrun: Command) -> None:
     old = os.umask(0o027)
     try:
@@ -188,6 +204,17 @@ def test_agents_get_the_callers_umask_and_the_session_stays_private(sessionrun: 
     assert (sessionrun.results / ".gitignore").read_text() == "*\n"
 
 
+@pytest.mark.parametrize(("suffix", "reason_class"), [("raw", "bad_output"), ("txt", "infra")])
+def test_a_fifo_in_an_outputs_place_stops_nobody(sessionrun: Command, suffix: str, reason_class: str) -> None:
+    (sessionrun.cwd / "sessionrun.toml").write_text(
+        "[agents.odd]\noutput = 'claude'\n"
+        "argv = ['sh', '-c', 'echo text; f=results/session-$SESSIONRUN_SESSION/task-a.$0; rm -f $f; mkfifo $f', "
+        f"'{suffix}']\n"
+    )
+    session_id = sessionrun.start([{"id": "a", "agent": "odd", "prompt": "x"}])
+    assert sessionrun.wait(session_id)["tasks"][0]["reason_class"] == reason_class
+
+
 # --- bad input ---
 
 
@@ -201,6 +228,10 @@ def test_agents_get_the_callers_umask_and_the_session_stays_private(sessionrun: 
         ([], "{", "stdin"),
         ([], '{"prompts": []}', "prompts"),
         (["--agent", "nobody"], '{"prompts": ["x"]}', "nobody"),
+        (["--agent", "nobody"], '{"prompts": [{"agent": "shell", "prompt": "x"}]}', "nobody"),
+        (["--agent", "shell"], '["true", {"prompt": "true", "cwd": "none"}]', "task 2 (ID: "),
+        (["--agent", "shell"], '["true", {"prompt": "true", "uses": "db"}]', "task 2 (ID: "),
+        (["--agent", "shell"], '["true", {"prompt": "true", "land": "main"}]', "task 2 (ID: "),
         (["--label", "novalue"], '{"prompts": ["x"]}', "KEY=VALUE"),
         (["--from", "nodialect"], '{"prompts": ["x"]}', "nodialect"),
         (["--timeout", "nan"], '{"prompts": ["x"]}', "seconds"),
@@ -219,6 +250,14 @@ def test_bad_input_is_one_line_and_2(sessionrun: Command, words: list[str], stdi
     assert plain.returncode == 2
     assert plain.stdout == ""
     assert plain.stderr.count("\n") == 1
+    assert not sessionrun.results.exists()
+
+
+def test_an_agent_with_a_token_that_is_none(sessionrun: Command) -> None:
+    (sessionrun.cwd / "sessionrun.toml").write_text("[agents.mine]\nargv = ['cat', '{promt_file}']\n")
+    done = sessionrun("--agent", "mine", "--json", stdin=shell("true"))
+    assert done.returncode == 2
+    assert "{promt_file}" in error_of(done)["message"]
     assert not sessionrun.results.exists()
 
 
@@ -250,6 +289,15 @@ def test_warnings_are_harmless_on_a_terminal(sessionrun: Command) -> None:
     assert done.returncode == 0
     assert "warning" in done.stderr
     assert "\x1b" not in done.stderr
+
+
+@pytest.mark.parametrize("option", ["--name=", "--label=key=", "--model="])
+def test_an_option_that_is_no_utf_8(sessionrun: Command, option: str) -> None:
+    done = sessionrun("--agent", "shell", f"{option}a\udcff", "--json", stdin=shell("true"))
+    assert done.returncode == 2
+    assert "UTF-8" in json.loads(done.stdout)["error"]["message"]
+    assert "Traceback" not in done.stderr
+    assert not sessionrun.results.exists()
 
 
 def test_an_odd_working_directory(sessionrun: Command) -> None:

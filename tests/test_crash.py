@@ -106,8 +106,14 @@ def test_what_waits_for_it_already_ends_with_4(sessionrun: Command) -> None:
         assert process.wait(20) == 4
 
 
-def test_a_pid_that_another_process_has_got_is_not_believed(sessionrun: Command, crashed: str) -> None:
-    """The ledger's start time tells the processes apart: here it is one tick off."""
+@pytest.mark.parametrize(
+    ("kind", "word", "value", "outcome"),
+    [(b"S", 3, b"1", "lost"), (b"K", 3, b"another-boot", "interrupted"), (b"K", 4, b"1", "lost")],
+)
+def test_a_pid_that_another_process_has_got_is_not_believed(
+    sessionrun: Command, crashed: str, kind: bytes, word: int, value: bytes, outcome: str
+) -> None:
+    """Start time, boot and pid namespace tell the processes apart."""
     session = SessionDir(sessionrun.directory(crashed))
     from sessionrun.journal import AppendLog, read_log
 
@@ -116,13 +122,30 @@ def test_a_pid_that_another_process_has_got_is_not_believed(sessionrun: Command,
     changed = []
     for payload in payloads:
         words = payload.split()
-        if words[0] == b"S":
-            words[-1] = b"%d" % (int(words[-1]) + 1)
+        if words[0] == kind:
+            words[word] = value
         changed.append(b" ".join(words))
     log = AppendLog(session.ledger_path)
     log.append(changed)
     log.close()
-    assert statuses(load_view(session))[1:3] == [("completed", "lost"), ("completed", "lost")]
+    assert statuses(load_view(session))[1:3] == [("completed", outcome), ("completed", outcome)]
+
+
+def test_a_task_between_two_jobs_is_not_lost(sessionrun: Command) -> None:
+    """Its setup ended and was judged; its work waits for a token that another task holds."""
+    plan = {
+        "resources": {"one": 1},
+        "prompts": [
+            {"id": "holds", "prompt": "sleep 60", "uses": "one"},
+            {"id": "between", "prompt": "true", "uses": "one", "setup": "while ! [ -e go ]; do sleep 0.05; done"},
+        ],
+    }
+    session_id = sessionrun.start(plan)
+    sessionrun.until(session_id, lambda view: view["running"] == 2)
+    (sessionrun.cwd / "go").touch()
+    sessionrun.until(session_id, lambda view: view["tasks"][1]["phase"] == "running")
+    kill_supervisor(sessionrun, session_id)
+    assert statuses(sessionrun.status(session_id)) == [("running", None), ("pending", None)]
 
 
 def test_a_crash_before_anything_ran(sessionrun: Command, crashed: str) -> None:

@@ -284,7 +284,7 @@ def environment_of(pid: int) -> dict[str, str]:
 def test_a_session_within_a_session(sessionrun: Command) -> None:
     """Cancelling the outer one, or its end, leaves the inner one alone."""
     inner_plan = write_plan(sessionrun)
-    start = " ".join([*sessionrun.argv, "-q", "--agent", "shell", str(inner_plan)])
+    start = " ".join(["SESSIONRUN_FEEDBACK=/x", *sessionrun.argv, "-q", "--agent", "shell", str(inner_plan)])
     outer = sessionrun.start(
         {"prompts": [{"id": "o", "prompt": f"{start} >id.part; mv id.part id; exec sleep 60"}]}
     )
@@ -294,7 +294,9 @@ def test_a_session_within_a_session(sessionrun: Command) -> None:
     view = sessionrun.until(inner, lambda view: view["running"] == 1)
     job, supervisor = view["tasks"][0]["pid"], sessionrun.supervisor(inner)
     assert "SESSIONRUN_JOB" not in environment_of(supervisor)
-    assert environment_of(job)["SESSIONRUN_JOB"].startswith(f"{inner}/a/")
+    # While the program is being exchanged its environment reads as empty.
+    assert eventually(lambda: environment_of(job).get("SESSIONRUN_JOB")).startswith(f"{inner}/a/")
+    assert "SESSIONRUN_FEEDBACK" not in environment_of(job)
     for pid in (supervisor, job):
         assert environment_of(pid)["SESSIONRUN_PARENT"] == f"{outer}/o/1/1/work/1"
     assert sessionrun("cancel", outer).returncode == 0

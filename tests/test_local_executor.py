@@ -5,7 +5,9 @@ from __future__ import annotations
 import errno
 import os
 import resource
+import shutil
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -162,6 +164,8 @@ def test_the_wait_ends_when_the_time_is_up_or_somebody_rings(bench: Bench) -> No
     read_fd, write_fd = os.pipe()
     os.write(write_fd, b".")
     assert bench.executor.wait(None, read_fd) == []
+    assert bench.executor.wait(1e8, read_fd) == []  # the longest timeout that a plan may name
+    assert bench.executor.wait(1e300, read_fd) == []
     os.close(read_fd)
     os.close(write_fd)
 
@@ -195,6 +199,21 @@ def test_what_cannot_be_started(bench: Bench, values: dict[str, Any], number: in
     assert fold_ledger(read_log(bench.place / "ledger").payloads).jobs["a/1/1/work/1"].errno == number
     bench.start(bench.job("exit 5", "b"))
     assert bench.wait()["b"].wait_status == 5 << 8
+
+
+def test_a_disk_without_room_for_the_outputs_is_a_hold(bench: Bench) -> None:
+    disk = bench.place / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "nr_inodes=2", "tmpfs", str(disk)]
+    if os.geteuid() != 0 or shutil.which("mount") is None or subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("needs root, to mount a small tmpfs")
+    try:
+        (disk / "last").touch()
+        hold, lost = bench.start(bench.job("true", stdout=str(disk / "out")))
+    finally:
+        subprocess.run(["umount", "-l", str(disk)], check=True)
+    assert isinstance(hold, HoldPlaced)
+    assert (lost.verdict, lost.counts) == ("void", False)
 
 
 def test_a_planted_link_in_the_outputs_place_is_refused(bench: Bench) -> None:

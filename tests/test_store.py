@@ -265,6 +265,12 @@ def test_an_ignore_file_of_the_users_is_kept(tmp_path: Path) -> None:
     assert (tmp_path / ".gitignore").read_text() == "mine\n"
 
 
+def test_a_directory_in_other_use_is_not_hidden_from_git(tmp_path: Path) -> None:
+    (tmp_path / "main.c").touch()
+    make_directory(tmp_path)
+    assert not (tmp_path / ".gitignore").exists()
+
+
 def test_a_session_that_cannot_be_made_leaves_nothing(tmp_path: Path) -> None:
     results = tmp_path / "results"
     results.mkdir()

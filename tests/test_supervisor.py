@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -193,6 +194,16 @@ def test_a_prompt_that_cannot_be_written_is_a_hold(own_place: Path) -> None:
     state, executor = run(session, spec, lambda job: Fate(duration_s=1), on_wait=repair)
     assert state.tasks["a"].outcome == "succeeded"
     assert len(executor.started) == 1
+
+
+def test_it_leaves_when_its_directory_is_removed(own_place: Path) -> None:
+    """What runs may end; without the directory nothing else can begin, and nobody could cancel it."""
+    session, spec = make_session(own_place, TaskSpec("a", ("true",)), TaskSpec("b", ("true",)), slots=1)
+    state, executor = run(
+        session, spec, lambda job: Fate(duration_s=1), on_wait=lambda: shutil.rmtree(session.path, True)
+    )
+    assert [job.key.task for job in executor.started] == ["a"]
+    assert (state.tasks["a"].outcome, state.tasks["b"].outcome, state.ended) == ("succeeded", None, None)
 
 
 def test_rounds_keep_the_outputs_of_earlier_ones(own_place: Path) -> None:

@@ -37,6 +37,8 @@ __all__ = [
     "check_startable",
     "find_program",
     "has_stream",
+    "open_output",
+    "read_lines",
     "read_result",
     "render_events",
     "version_argv",
@@ -178,7 +180,7 @@ def read_result(output: OutputFormat, stdout: Path, stderr: Path) -> AgentResult
     if output == "text":
         return AgentResult(ok=True)
     try:
-        with _open_regular(stdout) as stream:
+        with open_output(stdout) as stream:
             if output == "aider":
                 result = aider.read(read_lines(stream))
             else:
@@ -237,8 +239,8 @@ def _check_root(agent: AgentSpec, *, approve: bool, environ: Mapping[str, str]) 
             )
 
 
-def _open_regular(path: Path) -> BinaryIO:
-    """Open a plain file for reading; an agent may have put a FIFO or a device in its place.
+def open_output(path: Path) -> BinaryIO:
+    """Open what a job wrote; an agent may have put a FIFO or a device in its place.
 
     Raises:
         OSError: there is no such file, or it is no plain file.
@@ -274,7 +276,7 @@ def _read_stream(read: _Read, stream: BinaryIO) -> AgentResult:
 def _last_words(stderr: Path) -> str | None:
     """What the end of standard error says: the last line with "error", else the last two."""
     try:
-        with _open_regular(stderr) as stream:
+        with open_output(stderr) as stream:
             stream.seek(max(0, os.fstat(stream.fileno()).st_size - _STDERR_TAIL_BYTES))
             tail = stream.read(_STDERR_TAIL_BYTES).decode("utf-8", "replace")
     except OSError:

@@ -75,8 +75,10 @@ def choose_agent(plan: Plan, config: Config) -> Choice:
 
     Raises:
         AgentNotFound: none is asked for where one is needed, and none is installed.
+        InputError: there is none of that name, even if no task would use it.
     """
     if plan.agent:
+        _find_agent(plan.agent, config.agents)
         return Choice(plan.agent, "asked for")
     if all(task.agent for task in plan.tasks):
         return Choice(plan.tasks[0].agent, "named by the tasks")
@@ -88,11 +90,17 @@ def choose_agent(plan: Plan, config: Config) -> Choice:
     raise AgentNotFound(f"no agent CLI found on PATH (looked for {looked_for}); name one with --agent")
 
 
-def _settle_agent(name: str, known: Mapping[str, AgentSpec], *, approve: bool) -> AgentSpec:
-    """The agent with its program as an absolute path, looked up once."""
+def _find_agent(name: str, known: Mapping[str, AgentSpec]) -> AgentSpec:
     agent = known.get(name)
     if agent is None:
         raise InputError(f"unknown agent {name!r}; there are: {', '.join(sorted(known))}")
+    return agent
+
+
+def _settle_agent(name: str, known: Mapping[str, AgentSpec], *, approve: bool) -> AgentSpec:
+    """The agent with its program as an absolute path, looked up once."""
+    agent = _find_agent(name, known)
+    agents.check_agent(agent)
     program = agents.check_startable(agent, approve=approve, euid=os.geteuid(), environ=os.environ)
     return replace(agent, argv=(program, *agent.argv[1:]))
 
@@ -109,10 +117,10 @@ def _current_directory() -> str:
 
 def _check_supported(tasks: tuple[TaskSpec, ...]) -> None:
     """Refuse what the model knows but this version cannot do yet."""
-    for task in tasks:
+    for num, task in enumerate(tasks, 1):
         name = _unsupported(task)
         if name:
-            raise InputError(f"task {task.id!r}: {name} is not supported in this version; leave it out")
+            raise InputError(f"task {num} (ID: {task.id}): {name} is not supported in this version; leave it out")
 
 
 def _unsupported(task: TaskSpec) -> str | None:
@@ -128,5 +136,5 @@ def _unsupported(task: TaskSpec) -> str | None:
 def _check_directories(tasks: tuple[TaskSpec, ...]) -> None:
     for cwd in {task.cwd for task in tasks if task.cwd}:
         if not os.path.isdir(cwd):
-            task = next(task for task in tasks if task.cwd == cwd)
-            raise InputError(f"task {task.id!r}: cwd {cwd} is no directory")
+            num, task = next((num, task) for num, task in enumerate(tasks, 1) if task.cwd == cwd)
+            raise InputError(f"task {num} (ID: {task.id}): cwd {cwd} is no directory")

@@ -89,15 +89,13 @@ def follow_run(session: SessionDir, *, as_json: bool, quiet: bool) -> int:
 
     Ctrl+C cancels the session and waits for its end; anything else that ends us leaves it running.
     """
-    from sessionrun.cli.progress import make_progress
-    from sessionrun.cli.render import print_json
-    from sessionrun.cli.results import print_results
-
-    if not quiet:
-        click.echo(f"session: {session.session_id}", err=True)
     progress = None
     interrupted = False
     try:
+        from sessionrun.cli.progress import make_progress
+
+        if not quiet:
+            click.echo(f"session: {session.session_id}", err=True)
         progress = None if quiet else make_progress(sys.stderr)
         wait_until(lambda: load_summary_view(session), has_ended, progress=progress)
     except KeyboardInterrupt:
@@ -107,6 +105,9 @@ def follow_run(session: SessionDir, *, as_json: bool, quiet: bool) -> int:
     finally:
         if progress is not None:
             progress.close()
+    from sessionrun.cli.render import print_json
+    from sessionrun.cli.results import print_results
+
     view = load_view(session)
     if as_json:
         print_json(view)

@@ -119,13 +119,13 @@ def _start(spec: SessionSpec, how: _Run) -> int:
     lock_fd = absolute.create(spec)
     try:
         start_detached(absolute, lock_fd)
+        index.remember(absolute.path)
+        if how.sync:
+            from sessionrun.cli.follow import follow_run
     except KeyboardInterrupt:  # nobody was told its id yet, so it must not run on
         absolute.send_request({"kind": "cancel"})
         raise
-    index.remember(absolute.path)
     if how.sync:
-        from sessionrun.cli.follow import follow_run
-
         return follow_run(absolute, as_json=how.as_json, quiet=how.quiet)
     _tell_start(spec, session, how)
     return 0

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from sessionrun.store import SessionDir
 
 if TYPE_CHECKING:
+    from sessionrun.state import State
     from sessionrun.status import Gone
 
 
@@ -24,9 +25,12 @@ def load_view(session: SessionDir) -> dict[str, Any]:
     alive = session.is_alive()
     status = session.load_status()
     if status is None or not (alive or status["ended_at"]):
-        status = _rebuild(session)
-    if not alive and not status["ended_at"]:
-        status = _without_supervisor(session, status)
+        from sessionrun.status import project
+
+        state = _fold_journal(session)
+        status = project(state)
+        if not alive and not status["ended_at"]:
+            status = _without_supervisor(session, state, status)
     return {**status, "results_dir": str(session.path.absolute())}
 
 
@@ -59,10 +63,9 @@ def load_summary_view(session: SessionDir) -> dict[str, Any]:
     return {**summary, "results_dir": str(session.path.absolute())}
 
 
-def _rebuild(session: SessionDir) -> dict[str, Any]:
-    """Fold the logs, as a supervisor would."""
+def _fold_journal(session: SessionDir) -> State:
+    """The state as a supervisor would have it."""
     from sessionrun.fold import apply, begin
-    from sessionrun.status import project
 
     state = begin(session.load_spec())
     entries, contents = session.load_journal()
@@ -72,15 +75,17 @@ def _rebuild(session: SessionDir) -> dict[str, Any]:
         from sessionrun.cli.render import warn
 
         warn(f"{session.journal_path} is damaged at byte {contents.damage_at}: what came later is not shown")
-    return project(state)
+    return state
 
 
-def _without_supervisor(session: SessionDir, status: dict[str, Any]) -> dict[str, Any]:
-    """Look which tasks of a session that nobody runs still have a process."""
+def _without_supervisor(session: SessionDir, state: State, status: dict[str, Any]) -> dict[str, Any]:
+    """Look which tasks of a session that nobody runs still have a process.
+
+    Only a job whose end the journal does not tell can be alive or lost: a task between two jobs just waits.
+    """
     from sessionrun import processes
     from sessionrun.journal import read_log
     from sessionrun.ledger import fold_ledger
-    from sessionrun.model import parse_job_key
     from sessionrun.status import summarise
 
     ledger = fold_ledger(read_log(session.ledger_path).payloads)
@@ -88,22 +93,22 @@ def _without_supervisor(session: SessionDir, status: dict[str, Any]) -> dict[str
     same_machine = same_boot and ledger.pid_ns == processes.pid_namespace()
     living: set[str] = set()
     gone: dict[str, Gone] = {}
-    for text, job in ledger.jobs.items():
-        key = parse_job_key(text)
-        gone.pop(key.task, None)
-        living.discard(key.task)
-        if not job.tried or job.errno is not None:
+    for key in [task.job.key for task in state.tasks.values() if task.job]:
+        job = ledger.jobs.get(key.text())
+        if job is None or not job.tried or job.errno is not None:
             continue
         if same_machine and job.pid and processes.is_alive(processes.Identity(job.pid, job.started or 0)):
             living.add(key.task)
         elif key.phase in ("setup", "work"):  # the other phases are simply run again
-            gone[key.task] = _explain(job.wait_status, same_boot=same_boot)
+            gone[key.task] = _explain(job.wait_status, same_boot=same_boot, same_machine=same_machine)
     return summarise(status, alive=False, living=living, gone=gone)
 
 
-def _explain(wait_status: int | None, *, same_boot: bool) -> Gone:
+def _explain(wait_status: int | None, *, same_boot: bool, same_machine: bool) -> Gone:
     if wait_status is not None:
         return "lost", f"nobody was left to judge its end (wait status {wait_status})"
     if not same_boot:
         return "interrupted", "the machine was restarted while it ran"
+    if not same_machine:
+        return "lost", "it was started in another container, and its process cannot be seen from here"
     return "lost", "its process is gone and nobody saw it end"

@@ -38,9 +38,16 @@ RESCAN_LAST_S: Final = 0.5
 GIVE_UP_AFTER_KILL_S: Final = 5.0
 """A process in the kernel's hands may not die for a while; its job is not held up for longer."""
 
+LONGEST_WAIT_S: Final = 86400.0
+"""poll(2) counts milliseconds in an int: it refuses more than 24 days.  To wake early does no harm."""
+
 REFUSED_RETRY_S: Final = 1.0
-_REFUSALS: Final = frozenset((errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE))
-_APPEND: Final = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
+_REFUSALS: Final = frozenset((errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EDQUOT))
+"""No room now, of processes, memory, descriptors or files: not the task's fault."""
+
+_APPEND: Final = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK
+"""Not blocking, so that a FIFO planted in a file's place is refused; to a file it means nothing."""
+
 _DEFAULT_SIGNALS: Final = tuple(
     number for number in signal.valid_signals() if number not in (signal.SIGKILL, signal.SIGSTOP)
 )
@@ -53,7 +60,7 @@ class _Stop:
     kill_at: float
     scan_at: float
     interval_s: float = RESCAN_FIRST_S
-    killed: bool = False
+    asked: bool = False
     members: set[Identity] = field(default_factory=set)
 
 
@@ -123,7 +130,7 @@ class LocalExecutor:
         if scans:
             own = max(0.0, min(scans) - time.monotonic())
             timeout_s = own if timeout_s is None else min(timeout_s, own)
-        poller.poll(None if timeout_s is None else max(0.0, timeout_s) * 1000 + 0.5)
+        poller.poll(None if timeout_s is None else min(max(0.0, timeout_s), LONGEST_WAIT_S) * 1000 + 0.5)
         try:
             while os.read(self._wake_read, 4096):
                 pass
@@ -211,33 +218,34 @@ class LocalExecutor:
         return child.exit
 
     def _begin_stop(self, child: _Child) -> None:
+        """The next turn of `wait` sees to it, for all that are to be stopped with one look at the system."""
         now = time.monotonic()
-        child.stop = _Stop(kill_at=now + child.grace_s, scan_at=now + RESCAN_FIRST_S)
-        child.stop.members = processes.find_tree(child.leader, child.marker)
-        for member in child.stop.members:
-            processes.send_signal(member, signal.SIGTERM)
-            processes.send_signal(member, signal.SIGCONT)  # a stopped process cannot end
+        child.stop = _Stop(kill_at=now + child.grace_s, scan_at=now)
 
     def _go_on_stopping(self) -> list[Notice]:
+        due = [child for child in self._children.values() if child.stop and child.stop.scan_at <= time.monotonic()]
+        if not due:
+            return []
+        seen = processes.scan()
         now = time.monotonic()
-        notices: list[Notice] = []
-        for child in [child for child in self._children.values() if child.stop and child.stop.scan_at <= now]:
-            stop = child.stop
-            assert stop is not None
-            stop.members = processes.find_tree(child.leader, child.marker, stop.members)
-            given_up = now > stop.kill_at + GIVE_UP_AFTER_KILL_S
-            if child.exit is not None and (not stop.members or given_up):
-                notices.append(self._forget(child))
-                continue
-            if now >= stop.kill_at:
-                stop.killed = True
-                for member in stop.members:
-                    processes.send_signal(member, signal.SIGKILL)
-            stop.interval_s = RESCAN_FIRST_S if stop.killed else min(stop.interval_s * 2, RESCAN_LAST_S)
-            stop.scan_at = now + stop.interval_s
-            if not stop.killed:
-                stop.scan_at = min(stop.scan_at, stop.kill_at)
-        return notices
+        return [self._forget(child) for child in due if child.stop and _has_stopped(child, child.stop, seen, now)]
+
+
+def _has_stopped(child: _Child, stop: _Stop, seen: processes.Scan, now: float) -> bool:
+    """Whether a tree is gone, or given up; else it is told to end: TERM at first, KILL when its grace is over."""
+    stop.members = processes.find_tree(seen, child.leader, child.marker, stop.members)
+    given_up = now > stop.kill_at + GIVE_UP_AFTER_KILL_S
+    if child.exit is not None and (not stop.members or given_up):
+        return True
+    kill = now >= stop.kill_at
+    signals = (signal.SIGKILL,) if kill else () if stop.asked else (signal.SIGTERM, signal.SIGCONT)
+    for member in stop.members:
+        for number in signals:  # CONT, because a stopped process cannot end
+            processes.send_signal(member, number)
+    stop.scan_at = now + stop.interval_s if kill else min(now + stop.interval_s, stop.kill_at)
+    stop.interval_s = RESCAN_FIRST_S if kill else min(stop.interval_s * 2, RESCAN_LAST_S)
+    stop.asked = True
+    return False
 
 
 def _next_ended() -> tuple[int, int | None] | None:

@@ -1,0 +1,53 @@
+"""Which processes belong to a job: looked up among the real ones."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+
+from sessionrun.processes import JOB_MARKER, Identity, find_tree, identify, scan
+
+MARKER = "11111111-2222-4333-8444-555555555555/a/1/1/work/1"
+
+
+@pytest.fixture
+def leader() -> Iterator[Identity]:
+    """A process of ours that leads a session of its own and has a child."""
+    process = subprocess.Popen(
+        ["/bin/sh", "-c", "sleep 60 & echo; wait"], stdout=subprocess.PIPE, start_new_session=True
+    )
+    assert process.stdout is not None
+    process.stdout.readline()
+    found = identify(process.pid)
+    assert found is not None
+    yield found
+    os.killpg(process.pid, 9)
+    process.communicate()
+
+
+def test_a_tree(leader: Identity) -> None:
+    tree = find_tree(scan(), leader, MARKER)
+    assert leader in tree
+    assert len(tree) == 2
+
+
+def test_who_got_the_pid_of_a_leader_that_ended_is_no_member(leader: Identity) -> None:
+    """Neither is its session nor what descends from it."""
+    assert find_tree(scan(), Identity(leader.pid, leader.started - 1), MARKER) == set()
+
+
+def test_the_marker_makes_a_member() -> None:
+    """Of whatever session; the process that looks is none."""
+    with subprocess.Popen(["sleep", "60"], env={**os.environ, JOB_MARKER: MARKER}) as process:
+        try:
+            own = identify(process.pid)
+            assert own is not None
+            gone = Identity(2**22 + 1, own.started - 1)
+            assert find_tree(scan(), gone, MARKER) == {own}
+            assert find_tree(scan(), gone, "another") == set()
+            assert find_tree(scan(), gone, "another", [own, gone]) == {own}
+        finally:
+            process.kill()

@@ -108,7 +108,8 @@ def agent_from_table(name: str, table: Mapping[str, Any], base: AgentSpec | None
         Misfit: an unknown key, a value that does not fit, no `argv`, or no way for the prompt to get in.
     """
     from sessionrun.dialects.convert import Misfit
-    from sessionrun.model import AgentSpec, describe_id_problem
+    from sessionrun.model import AgentSpec
+    from sessionrun.validation import describe_id_problem
 
     problem = describe_id_problem(name)
     if problem:

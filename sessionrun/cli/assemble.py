@@ -14,8 +14,9 @@ from sessionrun import agents
 from sessionrun.config import Config
 from sessionrun.dialects import Plan
 from sessionrun.errors import AgentNotFound, InputError
-from sessionrun.model import SLOT, AgentSpec, Repository, SessionSpec, TaskSpec, validate_tasks, validate_uses
+from sessionrun.model import SLOT, AgentSpec, Repository, SessionSpec, TaskSpec
 from sessionrun.status import format_time
+from sessionrun.validation import validate_tasks, validate_uses
 
 
 class Choice(NamedTuple):
@@ -67,6 +68,8 @@ def assemble_spec(
     validate_uses(spec)
     _check_supported(tasks)
     _check_directories(tasks)
+    if repository is not None:
+        _check_worktrees(spec, repository)
     return spec
 
 
@@ -138,3 +141,19 @@ def _check_directories(tasks: tuple[TaskSpec, ...]) -> None:
         if not os.path.isdir(cwd):
             num, task = next((num, task) for num, task in enumerate(tasks, 1) if task.cwd == cwd)
             raise InputError(f"task {num} (ID: {task.id}): cwd {cwd} is no directory")
+
+
+def _check_worktrees(spec: SessionSpec, repository: Repository) -> None:
+    """Refuse what would fail in every worktree, or run outside of it."""
+    top = os.path.realpath(repository.top)
+    for num, task in enumerate(spec.tasks, 1):
+        if task.workspace.kind != "worktree":
+            continue
+        cwd = os.path.relpath(os.path.realpath(task.cwd or spec.cwd), top)
+        if cwd == os.pardir or cwd.startswith(os.pardir + os.sep):
+            raise InputError(f"task {num} (ID: {task.id}): cwd {task.cwd} lies outside {repository.top}")
+        for link in task.links:
+            if os.path.isabs(link) or os.path.normpath(link).startswith(os.pardir):
+                raise InputError(f"task {num} (ID: {task.id}): link {link} must be a path inside the repository")
+            if not os.path.lexists(os.path.join(repository.top, link)):
+                raise InputError(f"task {num} (ID: {task.id}): link {link}: there is none in {repository.top}")

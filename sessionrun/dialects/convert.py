@@ -12,7 +12,8 @@ from functools import lru_cache
 from typing import Any, Final, TypeVar, get_args
 
 from sessionrun.dialects.limits import quote
-from sessionrun.model import Workspace, WorkspaceKind, describe_id_problem
+from sessionrun.model import Workspace, WorkspaceKind
+from sessionrun.validation import describe_id_problem
 
 T = TypeVar("T")
 Path = tuple[str | int, ...]

@@ -30,7 +30,8 @@ from sessionrun.dialects.parse import Document, parse_document
 from sessionrun.dialects.plan import Options, Plan, Source
 from sessionrun.dialects.reading import Reading, Spot
 from sessionrun.errors import InputError
-from sessionrun.model import SCHEMA_VERSION, Limits, TaskSpec, find_cycle
+from sessionrun.model import SCHEMA_VERSION, Limits, TaskSpec
+from sessionrun.validation import find_cycle
 
 NAME: Final = "prompts"
 EXPECTS: Final = 'an object with "prompts", or a list of prompts'

@@ -25,6 +25,7 @@ _SETTINGS: Final = (
     "gc.auto=0",
     "maintenance.auto=false",
     "advice.detachedHead=false",
+    "submodule.recurse=false",
 )
 _IDENTITY: Final = {
     "GIT_AUTHOR_NAME": "sessionrun",
@@ -33,16 +34,29 @@ _IDENTITY: Final = {
     "GIT_COMMITTER_EMAIL": "sessionrun@localhost",
 }
 _QUIET: Final = {"LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0", "GIT_PAGER": "cat"}
-_KEPT: Final = frozenset(("GIT_SSL_CAINFO", "GIT_SSL_CAPATH", "GIT_EXEC_PATH", "GIT_CONFIG_NOSYSTEM"))
-"""`GIT_*` variables that say where things are installed, not which repository is meant."""
+_KEPT: Final = frozenset(
+    (
+        "GIT_SSL_CAINFO",
+        "GIT_SSL_CAPATH",
+        "GIT_EXEC_PATH",
+        "GIT_CONFIG_NOSYSTEM",
+        "GIT_CONFIG_SYSTEM",
+        "GIT_CONFIG_GLOBAL",
+        "GIT_LFS_SKIP_SMUDGE",
+        "GIT_SSH",
+        "GIT_SSH_COMMAND",
+    )
+)
+"""`GIT_*` variables that say where things are and how to get them, not which repository is meant."""
 
 
 class GitError(SessionrunError):
     """A git command failed; the message has its last words."""
 
     def __init__(self, argv: Sequence[str], code: int, stderr: str) -> None:
-        said = [line for line in stderr.splitlines() if line.strip()]
-        super().__init__(f"git {argv[0]}: {said[-1] if said else f'exit code {code}'}")
+        said = [line for line in stderr.split("\n") if line.strip()]
+        named = [line for line in said if line.startswith(("fatal: ", "error: "))] or said
+        super().__init__(f"git {argv[0]}: {named[-1] if named else f'exit code {code}'}")
         self.stderr = stderr
         self.code = code
 

@@ -20,8 +20,8 @@ STATUS_KEYS_LINE = (
 STATUS_KEYS = set(STATUS_KEYS_LINE.split())
 TASK_KEYS_LINE = (
     "num id title labels status phase outcome reason_class reason held_until attempt round agent model "
-    "exit_code signal started_at ended_at duration_s pid branch worktree base_commit commit diff_stat "
-    "output stderr raw needs conversation usage check"
+    "exit_code signal started_at ended_at duration_s pid branch rescue_branch worktree worktree_kept "
+    "base_commit commit diff_stat output stderr raw needs conversation usage check"
 )
 TASK_KEYS = set(TASK_KEYS_LINE.split())
 RUN_KEYS_LINE = "session_id results_dir agent dialect name labels total max_parallel"

@@ -17,11 +17,12 @@ import click
 import pytest
 from conftest import Command
 
-from sessionrun import agents, config, errors, events, model, transitions
+from sessionrun import agents, config, errors, events, git, model, transitions, workspaces
 from sessionrun import cli as command_line
 from sessionrun.cli.argv import FLAG_VERBS, VERBS
 from sessionrun.dialects import Options, Source, choose_dialect
 from sessionrun.status import PHASE_WORDS, SUMMARY_KEYS
+from sessionrun.workspaces import park, registration, space, worktree
 
 TOP = Path(__file__).resolve().parent.parent
 MAN_PAGES = ("sessionrun.1", "sessionrun-files.5", "sessionrun-input.5")
@@ -231,9 +232,27 @@ def test_every_key_of_the_spec_is_in_the_contract() -> None:
     spec = part("sessionrun-files.5", "SPEC")
 
     records = (model.SessionSpec, model.AgentSpec, model.TaskSpec, model.Check, model.Land, model.Limits)
-    for record in records:
+    for record in (*records, model.Workspace, model.Repository):
         for field in fields(record):
             assert is_bold(spec, field.name), f"{record.__name__}.{field.name}"
+
+
+def test_the_files_of_worktrees_are_in_the_contract() -> None:
+    written = part("sessionrun-files.5", "Files of prepare and release", level="SS")
+
+    for name in (workspaces.REQUEST, workspaces.CLAIM, workspaces.ANSWER):
+        assert f".I {name}" in written.text
+    for record in (workspaces.Request, workspaces.Claim, model.Place):
+        for field in fields(record):
+            assert is_bold(written, field.name), f"{record.__name__}.{field.name}"
+    page = plain(read("man/sessionrun-files.5"))
+    names = (workspaces.RESCUE_SUFFIX, registration.LOCK_NAME, registration.MARK)
+    for word in (*names, f"{park.HUGE_BYTES >> 20} MiB", *model.KEEP_POLICIES):
+        assert word in page
+    manual = part("sessionrun.1", "WORKTREES").text
+    for word in (worktree.INCLUDE_FILE, ".".join(map(str, git.MINIMUM)), f"{space.FLOOR_BYTES >> 20} MiB"):
+        assert word in manual
+    assert f"{space.FLOOR_SHARE:.0%}".replace("%", " percent") in manual
 
 
 def test_the_mapping_of_older_keys_names_keys_that_exist() -> None:

@@ -37,7 +37,7 @@ HARMLESS = {
     "typing",
     "zlib",
 }
-READER_VERBS = ("status", "results", "list", "overview", "wait", "logs", "cancel", "agents")
+READER_VERBS = ("status", "results", "list", "overview", "wait", "logs", "cancel", "diff", "clean", "agents")
 NOT_FOR_READERS = (
     "asyncio",
     "daemon",
@@ -149,6 +149,17 @@ def test_the_order_of_the_pure_modules() -> None:
         ("sessionrun.ledger", ["sessionrun.model"]),
         ("sessionrun.processes", []),
         ("sessionrun.index", ["sessionrun.store"]),
+        ("sessionrun.git", ["sessionrun.errors"]),
+        (
+            "sessionrun.workspaces",
+            [
+                "sessionrun.workspaces",
+                "sessionrun.git",
+                "sessionrun.model",
+                "sessionrun.errors",
+                "sessionrun.store",
+            ],
+        ),
         ("sessionrun.dialects", ["sessionrun.dialects", "sessionrun.model", "sessionrun.errors"]),
         ("sessionrun.agents", ["sessionrun.agents", "sessionrun.model", "sessionrun.events", "sessionrun.errors"]),
         ("sessionrun.outcome", ["sessionrun.agents", "sessionrun.model", "sessionrun.events"]),
@@ -208,7 +219,7 @@ def test_what_a_part_may_not_know(family: str, forbidden: list[str]) -> None:
         ("rich", {"sessionrun.cli.progress"}),
         ("tabulate", {"sessionrun.cli.render"}),
         ("yaml", {"sessionrun.dialects.strict_yaml"}),
-        ("platformdirs", {"sessionrun.config", "sessionrun.index"}),
+        ("platformdirs", {"sessionrun.config", "sessionrun.index", "sessionrun.workspaces.repository"}),
     ],
 )
 def test_who_alone_names_a_module(family: str, only: set[str]) -> None:

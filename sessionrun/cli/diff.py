@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from sessionrun.cli.options import choose_tasks, json_option, open_session, results_dir_option, session_argument
 from sessionrun.cli.outputs import iterate_chunks
-from sessionrun.cli.render import escape, print_json, write_bytes
+from sessionrun.cli.render import escape, escape_line, print_json, write_bytes
 from sessionrun.cli.view import load_view
-from sessionrun.errors import InputError
+from sessionrun.errors import InputError, SessionrunError
 from sessionrun.store import SessionDir
+
+if TYPE_CHECKING:
+    from sessionrun.git import Git
 
 
 @click.command("diff")
@@ -27,18 +33,22 @@ from sessionrun.store import SessionDir
 def command(session_id: str, tasks: tuple[str, ...], stat: bool, as_json: bool, results_dir: Path | None) -> None:
     """Show what session ID's tasks changed in their worktrees.
 
-    Of a task that has ended, its diff.patch, which `git apply` takes; of one that runs, the tracked files of
-    its worktree as they are now.  On a terminal, through a pager.
+    Of a task whose work is on a branch, the patch that `git apply` takes; of one that runs, its worktree as it
+    is now.  On a terminal, through a pager.
     """
     session = open_session(results_dir, session_id)
     view = load_view(session)
-    chosen = [task for task in choose_tasks(view, tasks) if task["branch"]]
-    if not chosen:
-        raise InputError(f"no task of session {view['session_id']} has a worktree; start it with --worktree")
+    if view["base_branch"] is None:
+        raise InputError(f"session {view['session_id']} has no worktrees; start one with --worktree")
+    named = choose_tasks(view, tasks)
+    chosen = [task for task in named if task["branch"]]
+    if tasks and len(chosen) < len(named):
+        missing = next(task for task in named if not task["branch"])
+        raise InputError(f"task {missing['id']!r} has no worktree")
     if as_json:
         print_json([_record(session, task) for task in chosen])
     elif sys.stdout.isatty():
-        click.echo_via_pager(escape(text) for text in _texts(session, chosen, stat=stat))
+        click.echo_via_pager(escape(text) for text in _decode(_chunks(session, chosen, stat=stat)))
     else:
         for chunk in _chunks(session, chosen, stat=stat):
             write_bytes(chunk)
@@ -52,36 +62,92 @@ def patch_path(session: SessionDir, task: dict[str, Any]) -> Path:
 def _record(session: SessionDir, task: dict[str, Any]) -> dict[str, Any]:
     patch = patch_path(session, task)
     keys = ("id", "num", "branch", "rescue_branch", "worktree", "base_commit", "commit", "diff_stat")
-    return {**{key: task[key] for key in keys}, "patch": str(patch) if patch.exists() else None}
+    return {**{key: task[key] for key in keys}, "patch": str(patch.absolute()) if patch.exists() else None}
 
 
 def _chunks(session: SessionDir, tasks: list[dict[str, Any]], *, stat: bool) -> Iterator[bytes]:
     for task in tasks:
         if len(tasks) > 1:
-            yield f"# Task {task['num']} (ID: {task['id']}): {task['branch']}\n".encode()
+            branch = escape_line(task["rescue_branch"] or task["branch"])
+            yield f"# Task {task['num']} (ID: {task['id']}): {branch}\n".encode()
         patch = patch_path(session, task)
+        if not patch.exists():
+            try:
+                yield _diff_now(session, task, stat=stat)
+                continue
+            except (SessionrunError, OSError):
+                if not patch.exists():  # else the task has just ended, and its worktree is gone
+                    raise
         if stat:
-            yield _stat(patch) if patch.exists() else _live(task, "--stat")
-        elif patch.exists():
-            yield from iterate_chunks(patch)
+            yield _count_patch(patch)
         else:
-            yield _live(task)
+            yield from iterate_chunks(patch)
 
 
-def _texts(session: SessionDir, tasks: list[dict[str, Any]], *, stat: bool) -> Iterator[str]:
-    for chunk in _chunks(session, tasks, stat=stat):
-        yield chunk.decode("utf-8", "backslashreplace")
+def _decode(chunks: Iterator[bytes]) -> Iterator[str]:
+    import codecs
+
+    decoder = codecs.getincrementaldecoder("utf-8")("backslashreplace")
+    for chunk in chunks:
+        yield decoder.decode(chunk)
+    yield decoder.decode(b"", final=True)
 
 
-def _stat(patch: Path) -> bytes:
-    done = subprocess.run(["git", "apply", "--stat", str(patch)], capture_output=True, check=False)
+def _count_patch(patch: Path) -> bytes:
+    from sessionrun.git import git_environ
+
+    if patch.stat().st_size == 0:
+        return b""
+    # Below the top of a repository git would leave out what is not below the current directory.
+    environ = {**git_environ(os.environ), "GIT_CEILING_DIRECTORIES": str(patch.parent.parent.resolve())}
+    argv = ["git", "apply", "--stat", patch.name]
+    done = subprocess.run(argv, cwd=patch.parent.resolve(), env=environ, capture_output=True, check=False)
     return done.stdout
 
 
-def _live(task: dict[str, Any], *words: str) -> bytes:
+def _diff_now(session: SessionDir, task: dict[str, Any], *, stat: bool) -> bytes:
+    """Without a patch: the task's worktree or, when that is gone, its branch, against the base commit."""
     from sessionrun.git import Git
 
-    if task["worktree"] is None or task["base_commit"] is None:
-        return b""
-    git = Git(Path(task["worktree"]))
-    return git("diff", "--binary", "--full-index", "--no-ext-diff", *words, task["base_commit"])
+    spec = session.load_spec()
+    words = (
+        "--no-ext-diff",
+        "--no-textconv",
+        "--no-color",
+        "--src-prefix=a/",
+        "--dst-prefix=b/",
+        "--submodule=short",
+    )
+    shape = ("--stat",) if stat else ("--binary", "--full-index")
+    argv = ("diff", *words, *shape, task["base_commit"])
+    if task["worktree"] and os.path.isdir(task["worktree"]):
+        links = next(one.links for one in spec.tasks if one.id == task["id"])
+        return _diff_worktree(Git(Path(task["worktree"])), links, argv)
+    assert spec.repository is not None
+    main = Git(Path(spec.repository.top))
+    branch = main.commit_of(f"refs/heads/{task['rescue_branch'] or task['branch']}")
+    return main(*argv, branch) if branch else b""
+
+
+def _diff_worktree(git: Git, links: Sequence[str], argv: Sequence[str]) -> bytes:
+    """Run a diff with new files in it too, by a private copy of the worktree's index."""
+    from sessionrun.git import Git
+
+    ours = {os.path.normpath(link) for link in links}
+    with tempfile.TemporaryDirectory(prefix="sessionrun-") as folder:
+        index = Git(git.directory, Path(folder, "index"))
+        _copy_index(git, index)
+        new = index.names("ls-files", "-z", "--others", "--exclude-standard")
+        empty = git.line("hash-object", "-t", "blob", "--stdin")
+        entries = [f"100644 {empty}\t{name}\0" for name in new if name not in ours and name[-1:] != "/"]
+        index("update-index", "--add", "-z", "--index-info", stdin=os.fsencode("".join(entries)))
+        return index(*argv)
+
+
+def _copy_index(git: Git, index: Git) -> None:
+    own = git.directory / git.line("rev-parse", "--git-path", "index")
+    assert index.index is not None
+    try:
+        shutil.copyfile(own, index.index)
+    except FileNotFoundError:
+        index("read-tree", "HEAD")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,6 +29,7 @@ from sessionrun.cli.render import (
     task_word,
     write_bytes,
 )
+from sessionrun.cli.status import kept_lines
 from sessionrun.cli.view import load_view
 from sessionrun.store import SessionDir
 
@@ -79,32 +81,59 @@ def print_results(
 
 
 def print_merge_instructions(view: dict[str, Any], tasks: list[dict[str, Any]]) -> None:
-    """How to get the work of tasks that ran in worktrees; nothing where there is none."""
-    ended = [task for task in tasks if task["status"] == "completed"]
-    done = [task for task in ended if task["commit"] != task["base_commit"] or task["worktree_kept"]]
-    good = [task for task in done if task["outcome"] == "succeeded" and not task["worktree_kept"]]
-    if good:
-        click.echo(f"\nTo merge what succeeded into {escape_line(view['base_branch'])}:\n{SINGLE_LINE}")
-    for task in good:
-        click.echo(escape_line(f"git merge {task['branch']}    # Task {task['num']}: {_count_changes(task)}"))
-    for task in good:
-        click.echo(escape_line(f"git branch -d {task['branch']}"))
+    """How to get the work of tasks that ran in worktrees, as lines for a shell; nothing where there is none."""
+    ended = [task for task in tasks if task["status"] == "completed" and task["branch"]]
+    done = [task for task in ended if task["commit"] != task["base_commit"] or task["worktree"]]
+    good = [task for task in done if task["outcome"] == "succeeded" and _is_on_its_branch(task)]
     others = [task for task in done if task not in good]
     if others:
-        click.echo(f"\nWork of other tasks, to look at first:\n{SINGLE_LINE}")
+        click.echo(f"\nTo look at first:\n{SINGLE_LINE}")
     for task in others:
-        branch = task["rescue_branch"] or task["branch"]
-        click.echo(escape_line(f"{branch}    # Task {task['num']}: {_count_changes(task)}"))
-        if task["worktree_kept"]:
-            click.echo(escape_line(f"    {task['worktree']}    # kept: {task['worktree_kept']}"))
+        _print_to_look_at(task)
+    if good:
+        _print_to_merge(view, good)
 
 
-def _count_changes(task: dict[str, Any]) -> str:
+def _print_to_look_at(task: dict[str, Any]) -> None:
+    click.echo(_describe_work(task))
+    if task["worktree"]:
+        click.echo(f"git -C {_quote(task['worktree'])} status")
+    if task["commit"] not in (None, task["base_commit"]):
+        click.echo(f"git diff {task['base_commit'][:12]} {_quote(task['rescue_branch'] or task['branch'])}")
+
+
+def _print_to_merge(view: dict[str, Any], tasks: list[dict[str, Any]]) -> None:
+    click.echo(f"\nTo merge what succeeded, in a checkout of {escape_line(view['base_branch'])}:\n{SINGLE_LINE}")
+    for task in tasks:
+        click.echo(_describe_work(task))
+        click.echo(f"git merge {_quote(task['branch'])}")
+    click.echo("# when all that is merged:")
+    for task in tasks:
+        if not task["worktree"]:
+            click.echo(f"git branch -d {_quote(task['branch'])}")
+    if any(task["worktree"] for task in tasks):
+        click.echo(f"sessionrun clean --worktrees {view['session_id']}")
+
+
+def _is_on_its_branch(task: dict[str, Any]) -> bool:
+    """Whether the branch has work and all that could be put on a branch is on this one."""
+    return task["commit"] not in (None, task["base_commit"]) and not task["rescue_branch"]
+
+
+def _describe_work(task: dict[str, Any]) -> str:
     stat = task["diff_stat"]
-    if not stat:
-        return "changes unknown"
-    files = "1 file" if stat["files"] == 1 else f"{stat['files']} files"
-    return f"{files}, +{stat['insertions']} -{stat['deletions']}"
+    changes = "changes unknown"
+    if stat:
+        files = "1 file" if stat["files"] == 1 else f"{stat['files']} files"
+        changes = f"{files}, +{stat['insertions']} -{stat['deletions']}"
+    words = changes if task["outcome"] == "succeeded" else f"{task_word(task)}; {changes}"
+    head = f"# Task {task['num']} (ID: {escape(task['id'])}): {words}"
+    return "\n".join([head, *kept_lines(task, "# ")])
+
+
+def _quote(word: str) -> str:
+    """A word for a shell, on one line and safe for a terminal."""
+    return escape(shlex.quote(word).replace("\n", "\\n"))
 
 
 def print_results_json(

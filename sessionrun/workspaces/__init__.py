@@ -1,6 +1,6 @@
 """Workspaces: where a task's processes run, and how its work gets out of there.
 
-PREPARE and RELEASE are processes of their own (``python -c COMMAND ...``), so that they run where the executor
+PREPARE and RELEASE are processes of their own (see `job`), so that they run where the executor
 runs jobs and a slow disk never holds up the supervisor.  They read ``request.json`` in their job's folder and
 leave ``answer.json`` there.  Both are idempotent: what is found done is not done again.
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,13 +19,13 @@ from sessionrun.errors import SessionrunError
 from sessionrun.model import KeepPolicy, Place, Repository
 from sessionrun.store import replace_file
 
-COMMAND: Final = "import sys; sys.path[0] = sys.argv.pop(1); from sessionrun.workspaces import main; main()"
-"""Given to ``python -c`` with the directory that holds this package, `prepare` or `release`, and a folder."""
-
 REQUEST: Final = "request.json"
 ANSWER: Final = "answer.json"
 CLAIM: Final = "claim.json"
 """Written before a branch or a worktree is made, so that `clean` can find what a crash left behind."""
+
+RESCUE_SUFFIX: Final = "-rescue"
+"""Ends the name of the branch that holds what could not go to the task's own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,15 +42,20 @@ class Request:
     succeeded: bool = False
     patch: str | None = None
 
+    @property
+    def owner(self) -> str:
+        """Whose the worktree is, as it is marked."""
+        return f"{self.session_id}/{self.task}"
+
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The branch and the worktree that a PREPARE job is about to make."""
+    """The branch and the worktree that a PREPARE job is about to make; `owner` is how it is marked."""
 
     branch: str
     worktree: str
     base_commit: str
-    links: list[str] = field(default_factory=list)
+    owner: str
 
 
 def main() -> None:
@@ -90,8 +95,7 @@ def load_claim(folder: Path) -> Claim | None:
 
 def command_line(action: str, folder: Path) -> tuple[str, ...]:
     """The argument list of a workspace job."""
-    package_root = str(Path(__file__).resolve().parent.parent.parent)
-    return (sys.executable, "-c", COMMAND, package_root, action, os.fspath(folder))
+    return (sys.executable, str(Path(__file__).resolve().with_name("job.py")), action, os.fspath(folder))
 
 
 def _load(path: Path) -> dict[str, Any] | None:

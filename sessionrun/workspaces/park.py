@@ -16,11 +16,11 @@ from typing import Final
 
 from sessionrun.git import Git, GitError
 from sessionrun.model import Place
+from sessionrun.workspaces import RESCUE_SUFFIX
+from sessionrun.workspaces.inside import find_repositories
 
 HUGE_BYTES: Final = 100 * 1024 * 1024
 """A new file larger than this stays out of the repository; its worktree is kept."""
-
-RESCUE_SUFFIX: Final = "-rescue"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,35 +33,60 @@ class Parked:
     problems: tuple[str, ...]
 
 
-def park(git: Git, place: Place, *, links: tuple[str, ...], message: str, folder: Path) -> Parked:
+@dataclass(frozen=True, slots=True)
+class Brought:
+    """What we put into the worktree out of the checkout `top`: it is no work, as long as it is as it was."""
+
+    top: Path
+    links: frozenset[str] = frozenset()
+    included: frozenset[str] = frozenset()
+
+    def has(self, name: str, path: Path) -> bool:
+        """Whether `path`, which is `name` in the worktree, is still what we put there."""
+        if name in self.links:
+            return path.is_symlink()
+        if name not in self.included or path.is_symlink() or not path.is_file():
+            return False
+        origin = self.top / name
+        return origin.is_file() and origin.read_bytes() == path.read_bytes()
+
+
+@dataclass(frozen=True, slots=True)
+class _Head:
+    """Where the worktree's HEAD is: its branch's full name ('HEAD' = none), commit and tree."""
+
+    reference: str
+    commit: str
+    tree: str
+    git_dir: Path
+
+
+def park(git: Git, place: Place, *, brought: Brought, message: str, folder: Path) -> Parked:
     """Commit what lies in the worktree.
 
     Args:
         git: in the worktree.
         place: its branch and base commit.
-        links: paths that we linked into it; they are no work.
+        brought: what of it is ours and no work.
         message: of the commit.
         folder: where the private index may lie.
 
     Raises:
         GitError: it cannot be read or written; nothing was changed.
     """
-    head = git.commit_of("HEAD") or place.base_commit or ""
-    reference = git.attempt("symbolic-ref", "--quiet", "HEAD").stdout.decode().strip()
-    problems = list(_find_off_branch(reference, place))
+    head = _read_head(git, place)
+    problems = list(_find_off_branch(head.reference, place))
     index = Git(git.directory, folder / "park-index")
-    problems += _copy_index(git, index, head)
-    names, why = _find_work(index, links)
-    problems += [*why, *_dirty_submodules(git)]
-    # Names and not pathspecs: git refuses to add even what a pathspec excludes, if it is ignored.
-    listed = b"".join(os.fsencode(name) + b"\0" for name in names)
-    index("update-index", "--add", "--remove", "--replace", "-z", "--stdin", stdin=listed)
+    unmerged, gitlinks = _copy_index(index, head)
+    names, why = _find_work(index, brought)
+    problems += [*unmerged, *why, *find_repositories(git, head.git_dir, gitlinks)]
+    _update_index(index, names, gitlinks)
     tree = index.line("write-tree")
-    commit = head
-    if tree != git.line("rev-parse", f"{head}^{{tree}}"):
+    commit = head.commit
+    if tree != head.tree:
         parents = [word for parent in _parents(git, head) for word in ("-p", parent)]
-        commit = git.line("commit-tree", tree, *parents, "-m", message)
-    rescue = _point_a_ref(git, place, head, commit, tidy=not problems)
+        commit = git("commit-tree", tree, *parents, "-F", "-", stdin=message.encode()).decode().strip()
+    rescue = _point_a_ref(git, place, head.commit, commit, tidy=not problems)
     index_path = index.index
     if index_path is not None:
         index_path.unlink(missing_ok=True)
@@ -75,13 +100,18 @@ def settle_index(git: Git, commit: str) -> None:
 
 
 def write_patch(git: Git, base: str, tree: str, patch: Path) -> Mapping[str, int]:
-    """Write the diff from the base commit as a patch that `git apply` takes; count what it changes."""
-    words = ("--no-ext-diff", "--no-textconv", "--no-color", base, tree)
+    """Write the diff from the base commit as a patch that `git apply` takes; count what it changes.
+
+    By plumbing, which no setting of the user's (prefixes, submodules as log) turns into something else.
+    """
+    words = ("diff-tree", "-r", "--no-ext-diff", "--no-textconv", "--no-color", "--ignore-submodules=none")
     fd = os.open(patch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    with os.fdopen(fd, "wb") as stream:
-        git.to_file(stream.fileno(), "diff", "--binary", "--full-index", *words)
     counts = {"files": 0, "insertions": 0, "deletions": 0}
-    for line in git.names("diff", "--numstat", "--no-renames", "-z", *words):
+    with os.fdopen(fd, "wb") as stream:
+        if tree == git.line("rev-parse", f"{base}^{{tree}}"):
+            return counts
+        git.to_file(stream.fileno(), *words, "-p", "-M", "--binary", "--full-index", base, tree)
+    for line in git.names(*words, "--numstat", "--no-renames", "-z", base, tree):
         added, deleted, _ = line.split("\t", 2)
         counts["files"] += 1
         counts["insertions"] += 0 if added == "-" else int(added)
@@ -89,21 +119,33 @@ def write_patch(git: Git, base: str, tree: str, patch: Path) -> Mapping[str, int
     return counts
 
 
+def _read_head(git: Git, place: Place) -> _Head:
+    words = ("rev-parse", "--path-format=absolute", "--git-dir")
+    done = git.attempt(*words, "HEAD^{commit}", "HEAD^{tree}", "--symbolic-full-name", "HEAD")
+    said = os.fsdecode(done.stdout).split("\n")
+    if done.returncode == 0:
+        return _Head(said[3], said[1], said[2], Path(said[0]))
+    # a branch without a commit: an agent began a history of its own, or deleted its branch
+    base = place.base_commit or ""
+    git_dir, tree = git.line(*words), git.line("rev-parse", f"{base}^{{tree}}")
+    return _Head(git.line("symbolic-ref", "HEAD"), base, tree, Path(git_dir))
+
+
 def _find_off_branch(reference: str, place: Place) -> list[str]:
     if reference == f"refs/heads/{place.branch}":
         return []
-    where = reference.removeprefix("refs/heads/") or "no branch"
+    where = "no branch" if reference == "HEAD" else reference.removeprefix("refs/heads/")
     return [f"HEAD is on {where}, not on {place.branch}"]
 
 
-def _find_work(index: Git, links: tuple[str, ...]) -> tuple[list[str], list[str]]:
+def _find_work(index: Git, brought: Brought) -> tuple[list[str], list[str]]:
     """Paths that go into the commit, and why the worktree is kept for those that cannot."""
     names: list[str] = []
     why: list[str] = []
     changed = index.names("ls-files", "-z", "--others", "--modified", "--deleted", "--exclude-standard")
     for name in dict.fromkeys(changed):
         path = index.directory / name
-        if name in links:
+        if brought.has(name, path):
             continue
         if name.endswith("/"):
             why.append(f"{name} is a repository of its own")
@@ -114,57 +156,90 @@ def _find_work(index: Git, links: tuple[str, ...]) -> tuple[list[str], list[str]
     return names, why
 
 
-def _dirty_submodules(git: Git) -> list[str]:
-    """Submodules with another commit checked out or with changes: their own repository goes with the worktree."""
-    found = []
-    entries = iter(git.names("status", "--porcelain=v2", "-z", "--untracked-files=no"))
-    for entry in entries:
-        words = entry.split(" ")
-        if words[0] == "2":
-            next(entries, None)  # a rename's old name is an entry of its own
-        if words[0] in ("1", "2") and words[2].startswith("S") and words[2] != "S...":
-            name = entry.split(" ", 8 if words[0] == "1" else 9)[-1]
-            found.append(f"submodule {name} has changes of its own")
-    return found
+def _update_index(index: Git, names: list[str], gitlinks: list[str]) -> None:
+    """Take what lies there into the index, and out of it what does not.
 
-
-def _copy_index(git: Git, index: Git, head: str) -> list[str]:
-    """A private index that knows the files' stat data, so that only what changed is read; and what is wrong.
-
-    Flags by which an agent may have hidden changes from git are taken off the copy.
+    By names and not by pathspecs: git refuses to add even what a pathspec excludes, if it is ignored.
     """
-    own = Path(git.line("rev-parse", "--git-path", "index"))
+    there: list[str] = []
+    gone: list[str] = []
+    links: dict[str, bool] = {}
+    for name in names:
+        path = index.directory / name
+        here = os.path.lexists(path) and not _is_behind_link(index.directory, name, links)
+        became_folder = path.is_dir() and not path.is_symlink() and name not in gitlinks
+        (there if here and not became_folder else gone).append(name)
+    # what is gone first: a file may have become a directory, a directory a file or a link
+    for listed, words in ((gone, ("--force-remove",)), (there, ("--add", "--remove", "--replace"))):
+        if listed:
+            content = b"".join(os.fsencode(name) + b"\0" for name in listed)
+            index("update-index", *words, "-z", "--stdin", stdin=content)
+
+
+def _is_behind_link(top: Path, name: str, known: dict[str, bool]) -> bool:
+    """Whether one of the directories of this path has become a symbolic link: then git sees nothing there."""
+    folder = os.path.dirname(name)
+    if not folder:
+        return False
+    if folder not in known:
+        known[folder] = (top / folder).is_symlink() or _is_behind_link(top, folder, known)
+    return known[folder]
+
+
+def _copy_index(index: Git, head: _Head) -> tuple[list[str], list[str]]:
+    """A private index that knows the files' stat data, so that only what changed is read.
+
+    Flags by which an agent may have hidden changes from git are taken off the copy.  Returns what is wrong, and
+    the paths of repositories inside the worktree that the index knows.
+    """
     assert index.index is not None
     index.index.unlink(missing_ok=True)
-    unmerged = bool(git("ls-files", "--unmerged", "-z"))
-    if unmerged or not (git.directory / own).is_file():
-        index("read-tree", head)
-        return ["a merge was left unfinished"] if unmerged else []
-    shutil.copyfile(git.directory / own, index.index)
-    hidden = [line[2:] for line in index.names("ls-files", "-v", "-z") if line[:1].islower() or line[:1] == "S"]
-    shown = [name for name in hidden if os.path.lexists(git.directory / name)]
+    try:
+        shutil.copyfile(head.git_dir / "index", index.index)
+    except FileNotFoundError:
+        index("read-tree", head.commit)
+    unmerged = False
+    hidden: list[str] = []
+    gitlinks: list[str] = []
+    for entry in index.names("ls-files", "-v", "--stage", "-z"):
+        about, _, name = entry.partition("\t")
+        tag, mode = about[0], about[2:8]
+        unmerged |= tag in "Mm"
+        if tag.islower() or tag == "S":
+            hidden.append(name)
+        if mode == "160000":
+            gitlinks.append(name)
+    if unmerged:
+        index("read-tree", head.commit)
+        return ["a merge was left unfinished"], gitlinks
+    shown = [name for name in hidden if os.path.lexists(index.directory / name)]
     if shown:
         names = b"\0".join(os.fsencode(name) for name in shown) + b"\0"
         for flag in ("--no-assume-unchanged", "--no-skip-worktree"):
             index("update-index", flag, "-z", "--stdin", stdin=names)
-    return []
+    return [], gitlinks
 
 
-def _parents(git: Git, head: str) -> list[str]:
+def _parents(git: Git, head: _Head) -> list[str]:
     """HEAD, and what was being merged into it."""
-    merged = git.commit_of("MERGE_HEAD")
-    return [head] if merged is None or merged == head else [head, merged]
+    try:
+        merged = (head.git_dir / "MERGE_HEAD").read_text().split()
+    except (OSError, ValueError):
+        merged = []
+    return list(dict.fromkeys([head.commit, *(one for one in merged if git.commit_of(one) == one)]))
 
 
 def _point_a_ref(git: Git, place: Place, head: str, commit: str, *, tidy: bool) -> str | None:
     """Move the task's branch to the commit, or make a rescue branch; return the rescue branch."""
+    if tidy and commit == head and git.commit_of(f"refs/heads/{place.branch}") == head:
+        return None
     if tidy:
         try:
             git("update-ref", f"refs/heads/{place.branch}", commit, head)
             return None
         except GitError:
             pass  # the branch moved or is locked: the work goes beside it
-    if tidy is False and git.commit_of(f"refs/heads/{place.branch}") == commit:
+    elif git.commit_of(f"refs/heads/{place.branch}") == commit:
         return None
     number = 1
     while True:

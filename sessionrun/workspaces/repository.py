@@ -60,11 +60,20 @@ def _locate(git: Git) -> tuple[Path, Path]:
                 f"{git.directory} belongs to another user, so git refuses it; if you trust it: {hint}"
             )
         raise InputError(f"{git.directory} is in no git repository; worktrees need one (git init)")
-    bare, common = said.stdout.decode("utf-8", "surrogateescape").splitlines()[:2]
+    bare, _, common = os.fsdecode(said.stdout.rstrip(b"\n")).partition("\n")
     top = git.attempt("rev-parse", "--path-format=absolute", "--show-toplevel")
     if bare == "true" or top.returncode != 0:
         raise InputError(f"{git.directory} is a bare repository or inside .git; start in a checkout of it")
-    return Path(os.fsdecode(top.stdout.rstrip(b"\n"))), Path(common)
+    found = os.fsdecode(top.stdout.rstrip(b"\n")), os.path.realpath(common)
+    for path in found:
+        _check_path(path)
+    return Path(found[0]), Path(found[1])
+
+
+def _check_path(path: str) -> None:
+    """Refuse what git's lists of worktrees and our files cannot hold."""
+    if "\n" in path or not path.isprintable():
+        raise InputError(f"{path!r}: worktrees need a path of printable characters")
 
 
 def _name_base(git: Git, base: str | None) -> str | None:
@@ -82,15 +91,16 @@ def _name_base(git: Git, base: str | None) -> str | None:
 def _choose_folder(top: Path, common: Path, wanted: Path | None) -> tuple[Path, str | None]:
     """Outside the repository: beside it if that can be written, else in the user's cache."""
     if wanted is not None:
-        folder = wanted.absolute()
-        if folder.resolve().is_relative_to(top.resolve()):
+        folder = wanted.resolve()
+        _check_path(str(folder))
+        if folder.is_relative_to(top.resolve()) or folder.is_relative_to(common.resolve()):
             raise InputError(f"--worktree-dir {wanted} lies inside the repository; choose a place outside")
         return folder, None
     home = common.parent if common.name == ".git" else top
     beside = home.parent / f"{home.name}-worktrees"
     if os.access(beside if beside.exists() else home.parent, os.W_OK):
-        return beside, None
+        return beside.resolve(), None
     from platformdirs import user_cache_path
 
-    folder = user_cache_path("sessionrun") / "worktrees" / home.name
+    folder = user_cache_path("sessionrun").resolve() / "worktrees" / home.name
     return folder, f"worktrees go to {folder}: {home.parent} cannot be written"

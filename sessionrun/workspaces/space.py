@@ -19,9 +19,12 @@ def check_space(folder: Path) -> None:
     Raises:
         NoSpace: with how much there is and how much is wanted.
     """
-    while not folder.exists() and folder != folder.parent:
+    while not os.path.exists(folder) and folder != folder.parent:
         folder = folder.parent
-    found = os.statvfs(folder)
+    try:
+        found = os.statvfs(folder)
+    except OSError:
+        return  # PREPARE will say what is wrong with it
     free = found.f_bavail * found.f_frsize
     floor = max(FLOOR_BYTES, int(found.f_blocks * found.f_frsize * FLOOR_SHARE))
     if free < floor:

@@ -7,145 +7,112 @@ checked out beside each other.  What cannot be made makes the task fail: it neve
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 import orjson
 
 from sessionrun.errors import SessionrunError
-from sessionrun.git import Git, GitError
+from sessionrun.git import Git
 from sessionrun.model import Place, Repository
 from sessionrun.store import replace_file
-from sessionrun.workspaces import CLAIM, Claim, Request, load_claim
+from sessionrun.workspaces import CLAIM, RESCUE_SUFFIX, Claim, Request, load_claim
+from sessionrun.workspaces.registration import find_admin, load_owner, register, register_lock, take_back
 
-LOCK_NAME: Final = "sessionrun.lock"
-LOCK_TIMEOUT_S: Final = 600.0
 INCLUDE_FILE: Final = ".worktreeinclude"
 
-_RACES: Final = ("commondir", "could not lock config file", ".lock': File exists", "index.lock")
-"""What git says when another git (the user's, an agent's) was in its way; trying again helps."""
-
-_RACE_TRIES: Final = 8
-_RACE_PAUSE_S: Final = 0.05
+_NAME_TRIES: Final = 8
+"""How many names that looked free may turn out to be taken."""
 
 
 def prepare(request: Request, folder: Path) -> Place:
     """Make the worktree; done again after a crash, finish or replace what was begun.
 
     Raises:
-        SessionrunError: it cannot be made; nothing is left but the claim.
+        SessionrunError, OSError: it cannot be made; nothing is left but the claim.
     """
     repository = request.repository
     git = Git(Path(repository.top))
+    _check_links(request)
     claim = load_claim(folder)
     with register_lock(repository):
-        if claim is None or not _is_registered(git, claim):
-            claim = _choose_names(git, request)
-            replace_file(folder / CLAIM, orjson.dumps(claim), durable=True)
-            _register(git, claim)
+        if claim is not None and not _is_registered(repository, claim):
+            take_back(git, repository, claim)
+            claim = None
+        claim = claim or _register(git, request, folder)
     path = Path(claim.worktree)
     try:
+        _sync_claim(claim, folder)
         Git(path)("reset", "--hard", "--quiet")
         _bring_files(git, request, path)
     except (SessionrunError, OSError):
         with register_lock(repository):
-            _take_back(git, claim)
+            take_back(git, repository, claim)
         raise
     return Place(branch=claim.branch, worktree=claim.worktree, base_commit=claim.base_commit)
 
 
-@contextmanager
-def register_lock(repository: Repository) -> Iterator[None]:
-    """One process at a time adds, removes or renames worktrees of a repository.
-
-    Raises:
-        SessionrunError: another process held it for too long.
-    """
-    from filelock import FileLock, Timeout
-
-    lock = FileLock(
-        Path(repository.common_dir) / LOCK_NAME, timeout=LOCK_TIMEOUT_S, fallback_to_soft=False, poll_interval=0.01
-    )
-    try:
-        with lock:
-            yield
-    except Timeout as error:
-        raise SessionrunError(f"{lock.lock_file} was held for {LOCK_TIMEOUT_S:g} s by another process") from error
+def included_files(git: Git, top: Path) -> list[str]:
+    """Ignored files of the checkout that `.worktreeinclude` (patterns as in gitignore(5)) asks for."""
+    if not (top / INCLUDE_FILE).is_file():
+        return []
+    wanted = git.names("ls-files", "-z", "--others", "--ignored", f"--exclude-from={INCLUDE_FILE}")
+    ignored = set(git.names("ls-files", "-z", "--others", "--ignored", "--exclude-standard"))
+    return [name for name in wanted if name in ignored and not name.endswith("/")]
 
 
-def remove_worktree(git: Git, path: Path) -> None:
-    """Take a worktree away: first out of the way by a rename, then out of git's books, then off the disk."""
-    trash = path.with_name(f".trash-{path.name}-{os.getpid()}")
-    if path.exists():
-        os.rename(path, trash)
-    git.attempt("worktree", "remove", "--force", "--force", "--", str(path))
-    delete_tree(trash)
+def _register(git: Git, request: Request, folder: Path) -> Claim:
+    """Register the first name that nobody has."""
+    Path(request.repository.worktree_dir).mkdir(parents=True, exist_ok=True)
+    tries = 0
+    for claim in _free_names(git, request):
+        replace_file(folder / CLAIM, orjson.dumps(claim), durable=False)
+        try:
+            register(git, request.repository, claim)
+            return claim
+        except FileExistsError as error:
+            tries += 1
+            if tries == _NAME_TRIES:
+                raise SessionrunError(f"no name is free for {claim.worktree}: {error}") from error
+    raise AssertionError("names never end")
 
 
-def delete_tree(path: Path) -> None:
-    """Delete a directory tree, also one whose directories were made read-only; links are not followed."""
-    if not path.exists():
-        return
-    _open_up(path)
-    for root, folders, _ in os.walk(path):
-        for name in folders:
-            _open_up(Path(root) / name)
-    shutil.rmtree(path)
-
-
-def _open_up(path: Path) -> None:
-    """Let us list and empty a directory of ours."""
-    if not path.is_symlink() and os.stat(path).st_mode & 0o700 != 0o700:
-        os.chmod(path, 0o700)
-
-
-def _choose_names(git: Git, request: Request) -> Claim:
-    """A branch and a directory that do not exist yet; a used name gets -2, -3 and so on."""
+def _free_names(git: Git, request: Request) -> Iterator[Claim]:
+    """Branches and directories that do not exist yet; a used name gets -2, -3 and so on."""
     repository = request.repository
     stem = f"{repository.base_branch}-task-{request.task}"
-    pattern = f"refs/heads/{stem}*"
-    taken = {
-        name.removeprefix("refs/heads/")
-        for name in git.line("for-each-ref", "--format=%(refname)", pattern).split("\n")
-    }
-    number = 1
-    while True:
+    listed = git.line("for-each-ref", "--format=%(refname)", f"refs/heads/{stem}*")
+    taken = {name.removeprefix("refs/heads/") for name in listed.split("\n")}
+    for number in itertools.count(1):
         branch = stem if number == 1 else f"{stem}-{number}"
         path = Path(repository.worktree_dir) / branch.replace("/", "-")
-        if branch not in taken and not os.path.lexists(path):
-            return Claim(branch, str(path), repository.base_commit, list(request.links))
-        number += 1
+        used = branch in taken or f"{branch}{RESCUE_SUFFIX}" in taken
+        if not used and not os.path.lexists(path):
+            yield Claim(branch, str(path), repository.base_commit, request.owner)
 
 
-def _register(git: Git, claim: Claim) -> None:
-    Path(claim.worktree).parent.mkdir(parents=True, exist_ok=True)
-    words = ("worktree", "add", "--quiet", "--no-checkout", "--no-track", "-b", claim.branch)
-    for tries in range(_RACE_TRIES):
-        try:
-            git(*words, "--", claim.worktree, claim.base_commit)
-            return
-        except GitError as error:
-            _take_back(git, claim)
-            if tries + 1 == _RACE_TRIES or not any(race in error.stderr for race in _RACES):
-                raise
-        time.sleep(_RACE_PAUSE_S * (tries + 1))
+def _sync_claim(claim: Claim, folder: Path) -> None:
+    """Make the claim durable before there is any work: `clean` knows what is ours from there."""
+    replace_file(folder / CLAIM, orjson.dumps(claim), durable=True)
 
 
-def _take_back(git: Git, claim: Claim) -> None:
-    """Undo a registration that failed; the branch only where it still is where we put it."""
-    remove_worktree(git, Path(claim.worktree))
-    git.attempt("update-ref", "-d", f"refs/heads/{claim.branch}", claim.base_commit)
-
-
-def _is_registered(git: Git, claim: Claim) -> bool:
+def _is_registered(repository: Repository, claim: Claim) -> bool:
     """Whether an earlier start of this job came as far as the worktree."""
-    listed = git.line("worktree", "list", "--porcelain").split("\n")
-    return f"worktree {claim.worktree}" in listed and git.commit_of(f"refs/heads/{claim.branch}") is not None
+    admin = find_admin(repository, Path(claim.worktree))
+    return admin is not None and load_owner(admin) == claim.owner
+
+
+def _check_links(request: Request) -> None:
+    """Links lead from inside the worktree to the same place in the user's checkout."""
+    for link in request.links:
+        if os.path.isabs(link) or os.path.normpath(link).partition("/")[0] in ("..", ".", ".git"):
+            raise SessionrunError(f"links: {link} is no path inside the repository")
+        if not os.path.exists(os.path.join(request.repository.top, link)):
+            raise SessionrunError(f"links: there is no {link} in {request.repository.top}")
 
 
 def _bring_files(git: Git, request: Request, path: Path) -> None:
@@ -156,20 +123,11 @@ def _bring_files(git: Git, request: Request, path: Path) -> None:
         if not os.path.lexists(target):
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(top / name, target, follow_symlinks=False)
-    for link in request.links:
-        source, target = top / link, path / link
-        if not source.exists():
-            raise SessionrunError(f"links: there is no {link} in {top}")
+    for link in map(os.path.normpath, request.links):
+        target = path / link
+        if target.is_symlink() and target.readlink() == top / link:
+            continue  # an earlier start of this job came as far as that
         if os.path.lexists(target):
             raise SessionrunError(f"links: {link} is tracked by git, so the worktree has its own")
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.symlink_to(source)
-
-
-def included_files(git: Git, top: Path) -> list[str]:
-    """Ignored files of the checkout that `.worktreeinclude` (patterns as in gitignore(5)) asks for."""
-    if not (top / INCLUDE_FILE).is_file():
-        return []
-    wanted = git.names("ls-files", "-z", "--others", "--ignored", f"--exclude-from={INCLUDE_FILE}")
-    ignored = set(git.names("ls-files", "-z", "--others", "--ignored", "--exclude-standard"))
-    return [name for name in wanted if name in ignored and not name.endswith("/")]
+        target.symlink_to(top / link)

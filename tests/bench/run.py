@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from . import bench_dispatch, bench_launch, bench_list, bench_status
+from . import bench_dispatch, bench_launch, bench_list, bench_status, bench_worktrees
 from .measure import Row, print_table
 
 BENCHMARKS: Final[Mapping[str, Callable[[], list[Row]]]] = {
@@ -14,6 +14,7 @@ BENCHMARKS: Final[Mapping[str, Callable[[], list[Row]]]] = {
     "status": bench_status.measure,
     "dispatch": bench_dispatch.measure,
     "list": bench_list.measure,
+    "worktrees": bench_worktrees.measure,
 }
 
 

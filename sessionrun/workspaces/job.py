@@ -1,0 +1,43 @@
+"""A PREPARE or RELEASE job as a process: ``python job.py ACTION FOLDER``.
+
+Waits for its turn before it imports anything of weight.  Where many are started at once, each would otherwise get
+its small share of the processors, and the first workspace would be ready hardly before the last.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sys
+
+TURNS = ".turns"
+"""File in a session's folder of jobs; who holds the lock of one of its bytes has a turn."""
+
+
+def take_turn(folder: str, turns: int) -> None:
+    """Wait until fewer than `turns` workspace jobs of the session are at work; the turn ends with the process."""
+    path = os.path.join(os.path.dirname(os.path.dirname(folder)), TURNS)
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    for turn in range(turns):
+        try:
+            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, turn)
+            return
+        except OSError:
+            continue
+    fcntl.lockf(fd, fcntl.LOCK_EX, 1, os.getpid() % turns)
+
+
+def run() -> None:
+    """Take a turn, then do what the arguments say."""
+    try:
+        take_turn(sys.argv[2], (os.cpu_count() or 1) + 1)
+    except OSError:
+        pass  # a file system without locks: all at once, then
+    sys.path[0] = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    from sessionrun.workspaces import main
+
+    main()
+
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,264 @@
+"""Git's books of worktrees: who may write in them, whose a worktree is, and taking one out of them again.
+
+A branch or a directory is ours only where we were the one to create it (both are made so that they fail when
+they exist), and a worktree only where its administrative directory bears our mark.  Names come back: a branch
+that was merged and deleted is free for the next session, so a name alone proves nothing.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Final
+from zlib import crc32
+
+from sessionrun.errors import SessionrunError
+from sessionrun.git import Git, GitError
+from sessionrun.model import Repository
+from sessionrun.workspaces import Claim
+
+LOCK_NAME: Final = "sessionrun.lock"
+LOCK_TIMEOUT_S: Final = 600
+MARK: Final = "sessionrun"
+"""File in a worktree's administrative directory: whose it is."""
+
+_RACES: Final = ("commondir", "could not lock config file", ".lock': File exists", "index.lock")
+"""What git says when another git (the user's, an agent's) was in its way; trying again helps."""
+
+_RACE_TRIES: Final = 8
+_RACE_PAUSE_S: Final = 0.05
+
+
+@contextmanager
+def register_lock(repository: Repository) -> Iterator[None]:
+    """One process at a time adds, removes or renames worktrees of a repository; call it in a main thread.
+
+    The kernel wakes who waits: 32 processes that poll for a lock are a load of their own.
+
+    Raises:
+        SessionrunError: another process held it for too long.
+        OSError: the repository cannot be written.
+    """
+    path = Path(repository.common_dir) / LOCK_NAME
+    fd = os.open(path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+    try:
+        _wait_for_lock(fd, path)
+        yield
+    finally:
+        os.close(fd)
+
+
+def register(git: Git, repository: Repository, claim: Claim) -> None:
+    """Make the claim's branch, directory and worktree, without files; under the lock.
+
+    Raises:
+        FileExistsError: somebody else's directory or branch has the name; it is as it was.
+        SessionrunError: it cannot be made; nothing of it is left.
+    """
+    path = Path(claim.worktree)
+    path.mkdir()
+    try:
+        _create_branch(git, claim)
+    except (SessionrunError, OSError):
+        path.rmdir()
+        raise
+    try:
+        _add(git, repository, claim)
+        admin = find_admin(repository, path)
+        if admin is None:
+            raise SessionrunError(f"git made no worktree of {path}")
+        (admin / MARK).write_text(claim.owner)
+    except (SessionrunError, OSError):
+        take_back(git, repository, claim)
+        raise
+
+
+def take_back(git: Git, repository: Repository, claim: Claim) -> None:
+    """Undo a registration in which nobody worked; the branch only where it still is where we put it."""
+    remove_tree(unregister(repository, Path(claim.worktree), claim.owner))
+    git.attempt("update-ref", "-d", f"refs/heads/{claim.branch}", claim.base_commit)
+
+
+def unregister(repository: Repository, path: Path, owner: str) -> Path:
+    """Take a worktree out of the way by a rename and out of git's books, under the lock; return where it is now.
+
+    Raises:
+        OSError: it cannot be renamed; it is as it was.
+    """
+    trash = trash_path(path, owner)
+    admin = find_admin(repository, path) if path.exists() else None
+    if path.exists():
+        remove_tree(trash)
+        os.rename(path, trash)
+    for one in {admin, *find_lost_admins(repository, path)} - {None}:
+        assert one is not None
+        _remove_admin(one)
+    return trash
+
+
+def trash_path(path: Path, owner: str) -> Path:
+    """Where a worktree lies while it is being deleted: a name that only its owner has."""
+    return path.with_name(f".trash-{owner.partition('/')[0]}-{crc32(os.fsencode(path.name)):08x}")
+
+
+def find_admin(repository: Repository, path: Path) -> Path | None:
+    """The administrative directory of the worktree at `path`, if that is one of this repository's."""
+    try:
+        link = (path / ".git").read_bytes()
+    except OSError:
+        return None
+    if not link.startswith(b"gitdir: "):
+        return None
+    admin = Path(os.path.normpath(path / os.fsdecode(link[8:].rstrip(b"\n"))))
+    inside = admin.parent == Path(repository.common_dir) / "worktrees"
+    return admin if inside and admin.is_dir() else None
+
+
+def find_lost_admins(repository: Repository, path: Path) -> list[Path]:
+    """Administrative directories of worktrees that were at `path`, or that were meant to come there."""
+    found = []
+    for admin in _admins(repository):
+        target = _target(admin)
+        meant = target is None and admin.name.rstrip("0123456789") == path.name.rstrip("0123456789")
+        if target == path or (meant and _is_half_made(admin)):
+            found.append(admin)
+    return found
+
+
+def load_owner(admin: Path) -> str | None:
+    """Whose worktree it is, or None where nobody said so."""
+    try:
+        return (admin / MARK).read_text()
+    except (OSError, ValueError):
+        return None
+
+
+def remove_tree(path: Path) -> None:
+    """Delete a directory tree, also one whose directories were made read-only; links are not followed."""
+    if not path.exists():
+        return
+    try:
+        shutil.rmtree(path)
+    except PermissionError:
+        _open_up(path)
+        for root, folders, _ in os.walk(path):
+            for name in folders:
+                _open_up(Path(root) / name)
+        shutil.rmtree(path)
+
+
+def _wait_for_lock(fd: int, path: Path) -> None:
+    def give_up(number: int, frame: FrameType | None) -> None:
+        raise SessionrunError(f"{path} was held for {LOCK_TIMEOUT_S} s by another process")
+
+    before = signal.signal(signal.SIGALRM, give_up)
+    signal.alarm(LOCK_TIMEOUT_S)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def _create_branch(git: Git, claim: Claim) -> None:
+    """A new branch at the base commit.
+
+    Raises:
+        FileExistsError: the name is taken, or a lock that a crash left behind is in its way.
+        GitError: no branch can have this name.
+    """
+    nothing = "0" * len(claim.base_commit)
+    done = git.attempt("update-ref", "--no-deref", f"refs/heads/{claim.branch}", claim.base_commit, nothing)
+    if done.returncode == 0:
+        return
+    said = done.stderr.decode("utf-8", "replace")
+    own = (
+        f"refs/heads/{claim.branch}.lock'",
+        f"refs/heads/{claim.branch}/",
+        f"refs/heads/{claim.branch}': reference",
+    )
+    if any(words in said for words in own):
+        raise FileExistsError(said)
+    raise GitError(("update-ref",), done.returncode, said)
+
+
+def _add(git: Git, repository: Repository, claim: Claim) -> None:
+    """`git worktree add`, again when another git was in its way or a crash left something half made there."""
+    for tries in range(_RACE_TRIES):
+        try:
+            git("worktree", "add", "--quiet", "--no-checkout", "--", claim.worktree, claim.branch)
+            return
+        except GitError as error:
+            if tries + 1 == _RACE_TRIES or not any(race in error.stderr for race in _RACES):
+                raise
+        _remove_half_made(repository)
+        time.sleep(_RACE_PAUSE_S * (tries + 1))
+
+
+def _remove_half_made(repository: Repository) -> None:
+    """What a killed `worktree add` of ours left: git refuses all work with worktrees while it is there.
+
+    We hold the lock, so none of ours is being made now.
+    """
+    for admin in _admins(repository):
+        target = _target(admin)
+        if target is not None and str(target.parent) == repository.worktree_dir and _is_half_made(admin):
+            _remove_admin(admin)
+
+
+def _is_half_made(admin: Path) -> bool:
+    """Whether `git worktree add` did not come to its end here."""
+    if load_owner(admin) is not None:
+        return False
+    return not _read(admin / "commondir") or _read(admin / "locked") == b"initializing\n"
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
+
+
+def _admins(repository: Repository) -> list[Path]:
+    try:
+        return list((Path(repository.common_dir) / "worktrees").iterdir())
+    except FileNotFoundError:
+        return []
+
+
+def _target(admin: Path) -> Path | None:
+    """The worktree that an administrative directory belongs to."""
+    name = os.fsdecode(_read(admin / "gitdir").rstrip(b"\n"))
+    return Path(os.path.normpath(admin / name)).parent if name else None
+
+
+def _remove_admin(admin: Path) -> None:
+    """Delete an administrative directory; last what says whose it is, so that a crash leaves no riddle."""
+    for entry in admin.iterdir():
+        if entry.name in ("gitdir", MARK):
+            continue
+        if entry.is_dir() and not entry.is_symlink():
+            remove_tree(entry)
+        else:
+            entry.unlink()
+    for name in (MARK, "gitdir"):
+        (admin / name).unlink(missing_ok=True)
+    admin.rmdir()
+    try:
+        admin.parent.rmdir()
+    except OSError:
+        pass  # there are others
+
+
+def _open_up(path: Path) -> None:
+    """Let us list and empty a directory of ours."""
+    if not path.is_symlink() and os.stat(path).st_mode & 0o700 != 0o700:
+        os.chmod(path, 0o700)

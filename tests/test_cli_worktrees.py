@@ -1,0 +1,485 @@
+"""Worktrees as a user sees them: `run --worktree`, `diff`, `clean --worktrees`, and what to type to merge."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Command, kill_sessions
+from terminal import Terminal
+
+from sessionrun.cli.status import format_status
+
+THREE = {
+    "prompts": [
+        {"id": "hello", "prompt": "echo hello > hello.txt"},
+        {"id": "readme", "prompt": "echo more >> README; git commit -q -a -m 'Say more'"},
+        {"id": "idle", "prompt": "true"},
+    ]
+}
+BROKEN = {
+    "prompts": [
+        {"id": "half", "prompt": "echo half > half.txt; exit 3"},
+        {"id": "nest", "prompt": "git init -q inner; echo in > inner/f; echo plain > plain.txt"},
+    ]
+}
+
+
+class Project(Command):
+    """The command in a repository; the session's results and its worktrees lie outside."""
+
+    def git(self, *argv: str, cwd: Path | None = None) -> str:
+        done = subprocess.run(["git", *argv], cwd=cwd or self.cwd, capture_output=True, text=True, check=True)
+        return done.stdout.strip()
+
+    def branches(self) -> list[str]:
+        return self.git("for-each-ref", "--format=%(refname:lstrip=2)", "refs/heads").split("\n")
+
+    def worktree(self, branch: str) -> Path:
+        return self.cwd.parent / "repo-worktrees" / branch
+
+    def snapshot(self) -> dict[str, bytes]:
+        """Every file of the repository and of the directory around it, but for plans and results."""
+        root = self.cwd.parent
+        return {
+            str(path.relative_to(root)): path.read_bytes() if path.is_file() else b""
+            for path in sorted(root.rglob("*"))
+            if not path.name.startswith("plan-") and self.results not in (path, *path.parents)
+        }
+
+    def finish(self, plan: object, *words: str) -> str:
+        """Run a plan in worktrees to its end."""
+        session = self.start(plan, "--worktree", *words)
+        self.wait(session)
+        return session
+
+
+@pytest.fixture
+def project(own_place: Path) -> Iterator[Project]:
+    top = own_place / "repo"
+    top.mkdir()
+    project = Project(top, own_place / "results")
+    os.environ["SESSIONRUN_RESULTS_DIR"] = str(project.results)
+    project.git("init", "-q", "-b", "main")
+    project.git("config", "user.name", "Ann")
+    project.git("config", "user.email", "ann@example.org")
+    (top / "README").write_text("first\n")
+    (top / ".gitignore").write_text("plan-*\n*.log\n")
+    project.git("add", "-A")
+    project.git("commit", "-q", "-m", "first")
+    yield project
+    kill_sessions(project.results)
+    del os.environ["SESSIONRUN_RESULTS_DIR"]
+
+
+# --- run ---
+
+
+def test_a_dry_run_names_branches_and_creates_nothing(project: Project) -> None:
+    project.git("branch", "main-task-b")
+    before = project.snapshot()
+    plan = '{"prompts": [{"id": "a", "prompt": "true"}, {"id": "b", "prompt": "true"}]}'
+    done = project("--dry-run", "--worktree", "--agent", "shell", stdin=plan)
+    head, first, second = done.stdout.split("\n\n")
+    assert head.split("\n")[3:] == [
+        f"Worktrees: in {project.cwd.parent}/repo-worktrees",
+        f"Base: main at {project.git('rev-parse', 'main')[:12]}",
+    ]
+    assert f"\n    cwd: {project.worktree('main-task-a')}\n    branch: main-task-a" in first
+    assert f"\n    cwd: {project.worktree('main-task-b-2')}\n    branch: main-task-b-2" in second
+    assert done.stderr == ""
+    assert project.snapshot() == before
+    assert not project.results.exists()
+
+
+def test_a_dry_run_foresees_what_happens(project: Project) -> None:
+    (project.cwd / "sub").mkdir()
+    (project.cwd / "sub" / "file").write_text("x")
+    project.git("add", "-A")
+    project.git("commit", "-q", "-m", "sub")
+    plan = {"prompts": [{"id": "a", "prompt": "pwd", "cwd": "sub"}, {"id": "b", "prompt": "pwd"}]}
+    project.finish(plan)
+    words = ("--worktree", "--agent", "shell", "plan-0.json")
+    foreseen = project.load("--dry-run", *words)["tasks"]
+    session = project.start(plan, "--worktree")
+    tasks = project.wait(session)["tasks"]
+    assert [task["branch"] for task in foreseen] == [task["branch"] for task in tasks]
+    assert [task["branch"] for task in tasks] == ["main-task-a-2", "main-task-b-2"]
+    said = [(project.directory(session) / task["output"]).read_text().strip() for task in tasks]
+    assert said == [task["cwd"] for task in foreseen]
+
+
+def test_a_plan_without_worktrees_foresees_none(project: Project) -> None:
+    record = json.loads(project("--dry-run", "--agent", "shell", "--json", stdin='["true"]').stdout)
+    assert record["base_branch"] is record["base_commit"] is record["worktree_dir"] is None
+    assert [task["branch"] for task in record["tasks"]] == [None]
+
+
+def _outside(project: Project) -> Path:
+    return project.cwd.parent
+
+
+def _unborn(project: Project) -> Path:
+    project.git("init", "-q", str(project.cwd / "unborn"))
+    return project.cwd / "unborn"
+
+
+def _bare(project: Project) -> Path:
+    project.git("init", "-q", "--bare", str(project.cwd / "bare"))
+    return project.cwd / "bare"
+
+
+def _top(project: Project) -> Path:
+    return project.cwd
+
+
+REFUSED = [
+    (_outside, "--worktree", "is in no git repository; worktrees need one (git init)"),
+    (_unborn, "--worktree", "its branch has no commit yet: commit something first"),
+    (_bare, "--worktree", "is a bare repository or inside .git; start in a checkout of it"),
+    (_top, "--worktree --base nosuch", "--base nosuch: no such commit"),
+    (_top, "--worktree --base --all", "--base --all: no such commit"),
+    (_top, "--worktree --worktree-dir trees", "--worktree-dir trees lies inside the repository"),
+    (_top, "--base main", "--base, --worktree-dir and --keep-worktree need --worktree"),
+    (_top, "--worktree-dir ../trees", "--base, --worktree-dir and --keep-worktree need --worktree"),
+    (_top, "--keep-worktree always", "--base, --worktree-dir and --keep-worktree need --worktree"),
+    (_top, "--worktree --keep-worktree sometimes", "'sometimes' is not one of 'always', 'on-failure', 'never'"),
+]
+
+
+@pytest.mark.parametrize(("place", "words", "why"), REFUSED, ids=lambda value: getattr(value, "__name__", value))
+def test_what_cannot_be_is_refused_in_one_line(project: Project, place: Any, words: str, why: str) -> None:
+    cwd = place(project)
+    before = project.snapshot()
+    project.cwd, top = cwd, project.cwd
+    done = project("--agent", "shell", *words.split(), stdin='["true"]')
+    project.cwd = top
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("sessionrun: error: ") and done.stderr.count("\n") == 1
+    assert why in done.stderr
+    assert project.snapshot() == before
+    assert not project.results.exists()
+
+
+def test_each_attempt_has_a_branch_and_a_patch(project: Project) -> None:
+    prompt = 'echo "$SESSIONRUN_BRANCH" > got; [ "$SESSIONRUN_ATTEMPT" = 2 ]'
+    session = project.finish({"prompts": [{"id": "a", "prompt": prompt, "retries": 1}]})
+    (task,) = project.status(session)["tasks"]
+    assert (task["outcome"], task["attempt"], task["branch"]) == ("succeeded", 2, "main-task-a-2")
+    assert project.git("show", "main-task-a:got") == "main-task-a"
+    assert project.git("show", "main-task-a-2:got") == "main-task-a-2"
+    patches = sorted(path.name for path in (project.directory(session) / "jobs" / "a").glob("*.patch"))
+    assert patches == ["a1-diff.patch", "a2-diff.patch"]
+    assert "+main-task-a-2" in project("diff").stdout
+
+
+# --- diff ---
+
+
+def test_diff_of_a_whole_session(project: Project) -> None:
+    session = project.finish(THREE)
+    done = project("diff", session)
+    assert re.findall(r"^# .*$", done.stdout, re.MULTILINE) == [
+        "# Task 1 (ID: hello): main-task-hello",
+        "# Task 2 (ID: readme): main-task-readme",
+        "# Task 3 (ID: idle): main-task-idle",
+    ]
+    assert "\n+hello\n" in done.stdout and "\n+more\n" in done.stdout
+    project.git("switch", "-q", "-c", "both")
+    subprocess.run(["git", "apply", "--index"], input=done.stdout, cwd=project.cwd, text=True, check=True)
+    assert (project.cwd / "hello.txt").read_text() == "hello\n"
+    assert (project.cwd / "README").read_text() == "first\nmore\n"
+
+
+def test_diff_of_one_task_is_its_patch(project: Project) -> None:
+    session = project.finish(THREE)
+    patch = project.directory(session) / "jobs" / "hello" / "a1-diff.patch"
+    assert project("diff", session, "hello").stdout == project("diff", "last", "1").stdout == patch.read_text()
+    assert project("diff", session, "idle").stdout == ""
+    assert project("diff", session, "nosuch").returncode == 2
+
+
+@pytest.mark.parametrize("inside", [".", "sub"])
+def test_diff_in_numbers(project: Project, inside: str) -> None:
+    """Also where git would only count what lies below the current directory."""
+    project.finish(THREE)
+    (project.cwd / "sub").mkdir()
+    project.cwd = project.cwd / inside
+    assert project("diff", "--stat").stdout == (
+        "# Task 1 (ID: hello): main-task-hello\n"
+        " hello.txt |    1 +\n 1 file changed, 1 insertion(+)\n"
+        "# Task 2 (ID: readme): main-task-readme\n"
+        " README |    1 +\n 1 file changed, 1 insertion(+)\n"
+        "# Task 3 (ID: idle): main-task-idle\n"
+    )
+
+
+def test_diff_as_json(project: Project) -> None:
+    session = project.finish(THREE)
+    hello, readme, idle = project.load("diff", session)
+    assert hello["diff_stat"] == {"files": 1, "insertions": 1, "deletions": 0}
+    assert hello["branch"] == "main-task-hello" and hello["worktree"] is hello["rescue_branch"] is None
+    assert project.git("rev-parse", "main-task-readme") == readme["commit"]
+    assert idle["commit"] == idle["base_commit"] == project.git("rev-parse", "main")
+    assert all(Path(record["patch"]).is_absolute() and Path(record["patch"]).exists() for record in (hello, idle))
+    assert " ".join(hello) == "id num branch rescue_branch worktree base_commit commit diff_stat patch"
+
+
+def test_diff_of_a_running_task_is_its_worktree_as_it_is(project: Project) -> None:
+    (project.cwd / "seen.log").write_text("ignored")
+    prompt = (
+        "echo more >> README; git commit -q -a -m x; echo again >> README;"
+        "echo new > 'new file'; echo no > no.log; touch ready; sleep 60"
+    )
+    plan = {"prompts": [{"id": "a", "prompt": prompt, "links": "seen.log"}, {"id": "b", "prompt": "sleep 60"}]}
+    session = project.start(plan, "--worktree", "--max-parallel", "1")
+    project.until(session, lambda view: view["tasks"][0]["branch"])
+    project.until(session, lambda view: (project.worktree("main-task-a") / "ready").exists())
+    before = project.git("status", "--porcelain", cwd=project.worktree("main-task-a"))
+    text = project("diff", session).stdout
+    assert re.findall(r"^diff --git a/(.*) b/", text, re.MULTILINE) == ["README", "new file", "ready"]
+    assert "+more\n+again\n" in text and "+new\n" in text and "no.log" not in text and "seen.log" not in text
+    assert "new file | 1 +" in project("diff", session, "a", "--stat").stdout
+    (record,) = project.load("diff", session)
+    assert record["worktree"] == str(project.worktree("main-task-a")) and record["patch"] is None
+    assert project("diff", session, "b").returncode == 2
+    assert project.git("status", "--porcelain", cwd=project.worktree("main-task-a")) == before
+    project("cancel", session)
+    assert project("diff", session, "a").stdout == text
+
+
+def test_diff_on_a_terminal_goes_through_the_pager_and_is_harmless(project: Project) -> None:
+    project.finish({"prompts": [{"id": "a", "prompt": "printf 'red \\033[31m \\342\\202\\254\\n' > a"}]})
+    marked = project.cwd / "plan-pager"
+    marked.write_text("#!/bin/sh\necho PAGED\nexec cat\n")
+    marked.chmod(0o755)
+    for pager in ("cat", str(marked)):
+        with Terminal([*project.argv, "diff"], project.cwd, {"PAGER": pager}) as terminal:
+            assert terminal.finish() == 0
+        assert b"+red \\x1b[31m \xe2\x82\xac" in terminal.output
+        assert b"\x1b[31m" not in terminal.output
+        assert (b"PAGED" in terminal.output) == (pager != "cat")
+
+
+def test_diff_without_worktrees_is_an_error(project: Project) -> None:
+    session = project.start({"prompts": ["true"]})
+    project.wait(session)
+    done = project("diff", session)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"sessionrun: error: session {session} has no worktrees; start one with --worktree\n"
+
+
+def test_diff_of_a_task_that_has_no_worktree(project: Project) -> None:
+    plan = {"prompts": [{"id": "a", "prompt": "true", "workspace": "none"}, {"id": "b", "prompt": "true"}]}
+    session = project.finish(plan)
+    assert [record["id"] for record in project.load("diff", session)] == ["b"]
+    done = project("diff", session, "a")
+    assert (done.returncode, done.stderr) == (2, "sessionrun: error: task 'a' has no worktree\n")
+
+
+# --- merge instructions ---
+
+
+def merge_block(results: str) -> str:
+    return results[results.index("\nTo ") + 1 :]
+
+
+def test_merge_instructions(project: Project) -> None:
+    session = project.finish({"prompts": [*THREE["prompts"], *BROKEN["prompts"]]})
+    base = project.git("rev-parse", "--short=12", "main")
+    assert merge_block(project("results", session).stdout) == (
+        "To look at first:\n"
+        "------------------------------\n"
+        "# Task 4 (ID: half): failed; 1 file, +1 -0\n"
+        f"git diff {base} main-task-half\n"
+        "# Task 5 (ID: nest): 1 file, +1 -0\n"
+        "# worktree kept: inner/ is a repository of its own\n"
+        f"git -C {project.worktree('main-task-nest')} status\n"
+        f"git diff {base} main-task-nest-rescue\n"
+        "\n"
+        "To merge what succeeded, in a checkout of main:\n"
+        "------------------------------\n"
+        "# Task 1 (ID: hello): 1 file, +1 -0\n"
+        "git merge main-task-hello\n"
+        "# Task 2 (ID: readme): 1 file, +1 -0\n"
+        "git merge main-task-readme\n"
+        "# when all that is merged:\n"
+        "git branch -d main-task-hello\n"
+        "git branch -d main-task-readme\n"
+    )
+    assert "To merge" not in project("results", session, "nest").stdout
+    assert "To " not in project("results", session, "idle").stdout
+
+
+def type_in(project: Project, block: str) -> None:
+    """Type a block of commands into a shell; `sessionrun` is the one under test."""
+    program = f'sessionrun() {{ {" ".join(project.argv)} "$@"; }}\n'
+    commands = re.sub(r"^-+\n|^To .*\n", "", block, flags=re.MULTILINE)
+    subprocess.run(["sh", "-e", "-c", program + commands], check=True, cwd=project.cwd)
+
+
+def test_merge_instructions_do_what_they_say(project: Project) -> None:
+    done = project("--sync", "--worktree", "--agent", "shell", stdin=json.dumps(THREE))
+    type_in(project, merge_block(done.stdout))
+    assert (project.cwd / "hello.txt").read_text() == "hello\n"
+    assert (project.cwd / "README").read_text() == "first\nmore\n"
+    assert project.branches() == ["main", "main-task-idle"]
+
+
+def test_merge_instructions_of_worktrees_that_were_kept_on_request(project: Project) -> None:
+    session = project.finish(THREE, "--keep-worktree", "always")
+    block = merge_block(project("results", session).stdout)
+    assert "# worktree kept: worktrees are kept\ngit merge main-task-hello\n" in block
+    assert block.count(f"sessionrun clean --worktrees {session}\n") == 1
+    type_in(project, block)
+    assert project.branches() == ["main"]
+    assert (project.cwd / "hello.txt").exists() and not project.worktree("main-task-hello").exists()
+
+
+def test_merge_instructions_are_data(project: Project) -> None:
+    """The name of a branch may hold what a shell would act upon."""
+    project.git("switch", "-q", "-c", "x;touch${IFS}hacked;$(touch${IFS}hacked)'")
+    done = project("--sync", "--worktree", "--agent", "shell", stdin=json.dumps(THREE))
+    type_in(project, merge_block(done.stdout))
+    assert (project.cwd / "hello.txt").exists()
+    assert not (project.cwd / "hacked").exists()
+
+
+# --- status ---
+
+
+def test_status_names_a_kept_worktree(project: Project) -> None:
+    session = project.finish(BROKEN)
+    assert project("status", session).stdout.split("\n")[6:] == [
+        "  \u274c Task 1 (ID: half): failed",
+        "     exit_code: exit code 3",
+        "  \u2705 Task 2 (ID: nest): completed",
+        "     worktree kept: inner/ is a repository of its own",
+        f"     worktree: {project.worktree('main-task-nest')}",
+        "     its work is on: main-task-nest-rescue",
+        "",
+    ]
+
+
+def test_status_says_why_a_task_is_held() -> None:
+    task = {
+        "num": 1,
+        "id": "a",
+        "status": "pending",
+        "phase": "queued",
+        "outcome": None,
+        "reason": "held: 12 MiB are free in ~/worktrees; new worktrees wait for 256 MiB of free space",
+        "held_until": "2025-07-03T15:31:45.000Z",
+    }
+    view = {"session_id": "s", "status": "running", "started_at": None, "total": 1, "completed": 0}
+    assert format_status({**view, "tasks": [task]}, [task]).split("\n")[6:] == [
+        "  \u23f3 Task 1 (ID: a): pending (held until Thu Jul  3 15:31:45 2025)",
+        "     held: 12 MiB are free in ~/worktrees; new worktrees wait for 256 MiB of",
+        "     free space",
+    ]
+
+
+# --- clean ---
+
+
+def test_clean_says_what_goes_then_does_it_then_finds_nothing_new(project: Project) -> None:
+    session = project.finish(THREE)
+    project.git("merge", "-q", "main-task-hello")
+    before = project.snapshot()
+    expected = (
+        "{verb} branch main-task-hello: it is merged into main\n"
+        "kept branch main-task-readme: it holds work that is not merged\n"
+        "{verb} branch main-task-idle: it holds nothing of its own\n"
+    )
+    assert project("clean", "--worktrees", "--dry-run").stdout == expected.format(verb="would remove")
+    assert project.snapshot() == before
+    assert project("clean", "--worktrees", session).stdout == expected.format(verb="removed")
+    assert project.branches() == ["main", "main-task-readme"]
+    again = project("clean", "--worktrees")
+    assert again.stdout == "kept branch main-task-readme: it holds work that is not merged\n"
+    project.git("branch", "-D", "main-task-readme")
+    assert project("clean", "--worktrees").stdout == "Nothing to clean.\n"
+
+
+def test_clean_as_json(project: Project) -> None:
+    session = project.finish(THREE)
+    records = project.load("clean", "--worktrees", "--dry-run")
+    assert [(record["task"], record["removed"]) for record in records] == [
+        ("hello", False),
+        ("readme", False),
+        ("idle", True),
+    ]
+    assert records[2] == {
+        "session_id": session,
+        "what": "branch",
+        "name": "main-task-idle",
+        "task": "idle",
+        "removed": True,
+        "why": "it holds nothing of its own",
+    }
+    assert project("clean", "--worktrees", "--json").returncode == 0
+    assert project.branches() == ["main", "main-task-hello", "main-task-readme"]
+
+
+def test_clean_needs_to_be_told_what(project: Project) -> None:
+    done = project("clean")
+    assert (done.returncode, done.stderr) == (2, "sessionrun: error: clean: say what to clean: --worktrees\n")
+    assert project("clean", "--worktrees", "nosuch").returncode == 2
+    assert project("clean", "--worktrees").stdout == "Nothing to clean.\n"
+
+
+def test_clean_removes_worktrees_that_were_kept_on_request_and_keeps_their_work(project: Project) -> None:
+    session = project.finish(BROKEN, "--keep-worktree", "always")
+    done = project("clean", "--worktrees", session)
+    assert f"removed worktree {project.worktree('main-task-half')}" in done.stdout
+    assert f"kept worktree {project.worktree('main-task-nest')}: inner/ is a repository of its own" in done.stdout
+    assert not project.worktree("main-task-half").exists()
+    assert (project.worktree("main-task-nest") / "inner" / "f").read_text() == "in\n"
+    assert project.git("show", "main-task-half:half.txt") == "half"
+
+
+def test_clean_leaves_a_live_session_alone(project: Project) -> None:
+    plan = {"prompts": [{"id": "a", "prompt": "true"}, {"id": "b", "prompt": "sleep 60"}]}
+    session = project.start(plan, "--worktree")
+    project.until(session, lambda view: view["completed"] == 1 and view["tasks"][1]["phase"] == "running")
+    before = project.git("for-each-ref"), project.git("worktree", "list")
+    for words in ((), (session,)):
+        assert project("clean", "--worktrees", *words).stdout == "Nothing to clean.\n"
+    assert (project.git("for-each-ref"), project.git("worktree", "list")) == before
+    assert project.worktree("main-task-b").is_dir()
+
+
+def test_clean_waits_for_the_last_process_of_a_dead_session(project: Project) -> None:
+    plan = {"prompts": [{"id": "a", "prompt": "echo work > work.txt; exec sleep 60"}]}
+    session = project.start(plan, "--worktree")
+    project.until(session, lambda view: (project.worktree("main-task-a") / "work.txt").exists())
+    pid = project.status(session)["tasks"][0]["pid"]
+    os.kill(project.supervisor(session), signal.SIGKILL)
+    project.until(session, lambda view: view["status"] == "interrupted")
+    done = project("clean", "--worktrees")
+    assert (done.stdout, done.stderr) == (
+        "Nothing to clean.\n",
+        "sessionrun: warning: task a still runs; left alone\n",
+    )
+    assert (project.worktree("main-task-a") / "work.txt").exists()
+    os.killpg(pid, signal.SIGKILL)
+    project.until(session, lambda view: view["tasks"][0]["outcome"] == "lost")
+    assert f"     worktree: {project.worktree('main-task-a')}\n" in project("status", session).stdout
+    assert f"git -C {project.worktree('main-task-a')} status\n" in project("results", session).stdout
+    assert "\n+work\n" in project("diff", session).stdout
+    done = project("clean", "--worktrees")
+    assert done.stdout == (
+        f"removed worktree {project.worktree('main-task-a')}: its work is on its branch\n"
+        "kept branch main-task-a: it holds work that is not merged\n"
+    )
+    assert project.git("show", "main-task-a:work.txt") == "work"
+    assert not project.worktree("main-task-a").exists()
+    assert "\n+work\n" in project("diff", session).stdout
+    assert " work.txt | 1 +" in project("diff", session, "--stat").stdout

@@ -1,0 +1,698 @@
+"""Sessions with worktrees through the real command: no work is lost, and the user's checkout is as it was."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from conftest import Command, eventually
+from test_workspaces import Project
+
+from sessionrun.workspaces.repository import find_repository
+
+SLOW_S = 180.0
+CAMPAIGN_SEED = 20261
+MIB = 1024 * 1024
+
+
+@pytest.fixture
+def project(own_place: Path, sessionrun: Command, monkeypatch: pytest.MonkeyPatch) -> Project:
+    """A repository in which the command is started; plans and results lie outside of it."""
+    monkeypatch.setenv("SESSIONRUN_RESULTS_DIR", str(own_place / "results"))
+    (Path(os.environ["HOME"]) / ".gitconfig").write_text("[user]\nname = Bob\nemail = bob@example.org\n")
+    project = Project(own_place)
+    (project.top / ".gitignore").write_text("*.log\nnode_modules\n__pycache__/\n")
+    project.run("commit", "-qam", "ignore")
+    return project
+
+
+def start(sessionrun: Command, project: Project, plan: object, *words: str, cwd: Path | None = None) -> str:
+    """Start a session in the repository; return its id."""
+    session_id = None
+    place, sessionrun.cwd = sessionrun.cwd, cwd or project.top
+    try:
+        file = project.root / f"plan-{len(sessionrun.sessions)}.json"
+        file.write_text(json.dumps({"prompts": plan}))
+        done = sessionrun("-q", "--agent", "shell", *words, str(file))
+        assert done.returncode == 0, done.stderr
+        session_id = done.stdout.strip()
+        sessionrun.sessions.append(session_id)
+    finally:
+        sessionrun.cwd = place
+    return session_id
+
+
+def wait(sessionrun: Command, session_id: str) -> dict[str, Any]:
+    """Wait for the end, however long; the status."""
+    eventually(lambda: sessionrun("wait", session_id, "--timeout", "50").returncode != 124, timeout_s=SLOW_S)
+    return sessionrun.status(session_id)
+
+
+def by_id(view: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {task["id"]: task for task in view["tasks"]}
+
+
+def snapshot(project: Project) -> dict[str, object]:
+    """All of the user's: checkout, index, HEAD, config, stash and refs, without the branches of tasks."""
+    git = project.top / ".git"
+    files = {
+        str(path.relative_to(project.top)): path.read_bytes()
+        for path in sorted(project.top.rglob("*"))
+        if path.is_file() and git not in path.parents
+    }
+    refs = project.run("for-each-ref", "--format=%(refname) %(objectname)").splitlines()
+    return {
+        "files": files,
+        "refs": [ref for ref in refs if "-task-" not in ref and "/agent/" not in ref],
+        "stash": (git / "logs/refs/stash").read_bytes() if (git / "logs/refs/stash").exists() else b"",
+        **{name: (git / name).read_bytes() for name in ("index", "HEAD", "config")},
+    }
+
+
+def dirty(project: Project) -> None:
+    """Work of the user's own, half done, in every place where git keeps such a thing."""
+    (project.top / "a.txt").write_text("stashed\n")
+    project.run("stash", "push", "-q")
+    project.run("branch", "topic")
+    project.run("tag", "v1")
+    (project.top / "a.txt").write_text("staged\n")
+    project.run("add", "a.txt")
+    (project.top / "a.txt").write_text("edited after staging\n")
+    (project.top / "untracked").write_text("mine\n")
+
+
+def blob_id(content: bytes) -> str:
+    return hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
+
+
+def reachable(project: Project) -> set[str]:
+    """Every object that a branch or tag holds; after a crash git may not be able to read a worktree's HEAD."""
+    listed = project.run("rev-list", "--branches", "--tags", "--objects")
+    return {line.split(" ")[0] for line in listed.splitlines()}
+
+
+def lying_in(folders: list[Path]) -> set[str]:
+    """The content of all files that are left in these directories, but for the very large."""
+    files = [path for folder in folders for path in folder.rglob("*") if path.is_file() and not path.is_symlink()]
+    return {blob_id(path.read_bytes()) for path in files if path.stat().st_size < MIB}
+
+
+def worktrees(project: Project) -> list[Path]:
+    """The linked worktrees, as git lists them."""
+    lines = project.run("worktree", "list", "--porcelain").splitlines()
+    return [Path(line.removeprefix("worktree ")) for line in lines if line.startswith("worktree ")][1:]
+
+
+# --- many at once ---
+
+SPECIAL = {
+    "nested": "git init -q inner; cd inner; echo $SELF > f; git add f; git commit -qm inner; echo more $SELF > g",
+    "added": "git init -q inner; cd inner; echo $SELF > f; git add f; git commit -qm inner; cd ..; "
+    "git add inner 2>/dev/null; git commit -qm added",
+    "merge": "git switch -qc agent/$ID; echo theirs $SELF > a.txt; git commit -qam side; git switch -q -; "
+    "echo ours $SELF > a.txt; git commit -qam ours; git merge -q agent/$ID; test -f a.txt",
+    "switched": "git switch -qc agent/$ID; echo on agent $SELF > c; git add c; git commit -qm c; echo $SELF > d",
+    "detached": "git switch -q --detach; echo loose $SELF > c; git add c; git commit -qm c",
+    "huge": "truncate -s 200M huge.bin; echo $SELF > beside",
+    "linked": "mv sub kept; ln -s kept sub; echo $SELF > kept/n",
+    "swapped": "rm -r sub; echo $SELF > sub; rm a.txt; mkdir a.txt; echo x $SELF > a.txt/x",
+    "staged": "echo $SELF > s; git add s; git rm -q --cached a.txt",
+    "hidden": "git update-index --assume-unchanged a.txt; echo hidden $SELF > a.txt",
+    "moved": "git branch -m agent/$ID; echo $SELF > after",
+    "intent": "echo $SELF > n; git add -N n",
+}
+LEFT = {
+    "nested": ("SELF\n", "more SELF\n"),
+    "added": ("SELF\n",),
+    "merge": ("theirs SELF\n", "ours SELF\n"),
+    "switched": ("on agent SELF\n", "SELF\n"),
+    "detached": ("loose SELF\n",),
+    "huge": ("SELF\n",),
+    "linked": ("SELF\n",),
+    "swapped": ("SELF\n", "x SELF\n"),
+    "staged": ("SELF\n",),
+    "hidden": ("hidden SELF\n",),
+    "moved": ("SELF\n",),
+    "intent": ("SELF\n",),
+}
+"""What each special task leaves; SELF stands for its session and id."""
+
+KEPT = {"nested", "added", "merge", "switched", "detached", "huge", "moved"}
+"""Those whose worktree cannot go."""
+
+
+def ordinary(number: int) -> str:
+    lines = ["echo work $SELF > new", "mkdir -p 'dir ü'", "echo deep $SELF > 'dir ü/file'"]
+    lines += {
+        1: ["rm a.txt"],
+        2: ["git mv sub/b.txt moved.txt"],
+        3: ["printf '\\000\\001\\377 %s' $SELF > binary"],
+        4: ["echo no work > x.log", "mkdir -p node_modules", "echo none > node_modules/m"],
+        5: ["chmod +x a.txt"],
+    }.get(number % 7, [])
+    if number % 2:
+        lines += ["git add -A", "git commit -qm work"]
+    return "\n".join(lines)
+
+
+def many(size: int) -> tuple[list[dict[str, Any]], dict[str, tuple[str, ...]]]:
+    """Tasks, `size` and the special ones, and what each leaves."""
+    scripts, left = dict(SPECIAL), dict(LEFT)
+    for number in range(size):
+        scripts[f"o{number}"] = ordinary(number)
+        binary = ("\0\1\xff SELF",) if number % 7 == 3 else ()
+        left[f"o{number}"] = ("work SELF\n", "deep SELF\n", *binary)
+    names = "SELF=$SESSIONRUN_SESSION/$SESSIONRUN_TASK\nID=$SESSIONRUN_SESSION-$SESSIONRUN_TASK\n"
+    return [{"id": name, "prompt": names + script} for name, script in scripts.items()], left
+
+
+@pytest.mark.parametrize("size", [7, pytest.param(32 - len(SPECIAL), marks=pytest.mark.slow)])
+def test_two_sessions_at_once_lose_nothing(sessionrun: Command, project: Project, size: int) -> None:
+    dirty(project)
+    before = snapshot(project)
+    plan, left = many(size)
+    ids = [start(sessionrun, project, plan, "--worktree", "--max-parallel", "16") for _ in range(2)]
+    views = [wait(sessionrun, session_id) for session_id in ids]
+    assert snapshot(project) == before
+    tasks = [task for view in views for task in view["tasks"]]
+    assert [(task["id"], task["reason"]) for task in tasks if task["outcome"] != "succeeded"] == []
+    assert {task["id"] for task in tasks if task["worktree_kept"]} == KEPT
+    kept = [Path(task["worktree"]) for task in tasks if task["worktree"]]
+    assert sorted(kept) == sorted(worktrees(project)) and len(kept) == 2 * len(KEPT)
+    check_keys(project, tasks)
+    check_patches(sessionrun, project, views)
+    held = reachable(project) | lying_in(kept)
+    for session_id in ids:
+        for name, contents in left.items():
+            for content in contents:
+                blob = blob_id(content.replace("SELF", f"{session_id}/{name}").encode("latin-1"))
+                assert blob in held, (name, content)
+    for task in tasks:
+        if task["id"] == "huge":
+            assert (Path(task["worktree"]) / "huge.bin").stat().st_size == 200 * MIB
+    assert not list(kept[0].parent.glob(".trash*"))
+    check_clean_keeps(sessionrun, project, kept)
+    assert snapshot(project) == before
+
+
+def check_keys(project: Project, tasks: list[dict[str, Any]]) -> None:
+    branches = [task["branch"] for task in tasks]
+    assert len(set(branches)) == len(branches)
+    refs = dict(
+        line.split(" ") for line in project.run("for-each-ref", "--format=%(refname) %(objectname)").split("\n")
+    )
+    for task in tasks:
+        assert task["base_commit"] == project.run("rev-parse", "main")
+        assert set(task["diff_stat"]) == {"files", "insertions", "deletions"}
+        assert (task["worktree"] is None) == (task["worktree_kept"] is None), task["id"]
+        holder = task["rescue_branch"] or task["branch"]
+        assert refs[f"refs/heads/{holder}"] == task["commit"], task["id"]
+
+
+def check_patches(sessionrun: Command, project: Project, views: list[dict[str, Any]]) -> None:
+    """Each patch, on the base, gives the parked tree."""
+    index = {**os.environ, "GIT_INDEX_FILE": str(project.root / "patch-index")}
+
+    def run(*argv: str) -> str:
+        done = subprocess.run(["git", *argv], cwd=project.top, env=index, capture_output=True, text=True)
+        assert done.returncode == 0, (argv, done.stderr)
+        return done.stdout.strip()
+
+    for view in views:
+        for task in view["tasks"]:
+            patch = sessionrun.directory(view["session_id"]) / "jobs" / task["id"] / "a1-diff.patch"
+            run("read-tree", task["base_commit"])
+            if patch.stat().st_size:
+                run("apply", "--cached", "--whitespace=nowarn", str(patch))
+            assert run("write-tree") == run("rev-parse", f"{task['commit']}^{{tree}}"), task["id"]
+
+
+def check_clean_keeps(sessionrun: Command, project: Project, kept: list[Path]) -> None:
+    """`clean` removes neither a worktree that holds work nor a branch that is not merged."""
+    before, held = project.run("for-each-ref"), reachable(project) | lying_in(kept)
+    planned = sessionrun.load("clean", "--worktrees", "--dry-run")
+    assert project.run("for-each-ref") == before
+    assert not any(finding["removed"] for finding in planned if finding["what"] == "branch")
+    done = sessionrun.load("clean", "--worktrees")
+    assert not any(finding["removed"] for finding in done)
+    assert held <= reachable(project) | lying_in(kept)
+
+
+# --- however a task ends ---
+
+
+def test_work_is_parked_however_a_task_ends(sessionrun: Command, project: Project) -> None:
+    loop = "while :; do sleep 0.1; done"
+    plan = [
+        {"id": "fails", "prompt": "echo fails > f; exit 3"},
+        {"id": "late", "prompt": f"echo late > f; {loop}", "timeout": 1},
+        {"id": "shot", "prompt": "echo shot > f; kill -KILL $$"},
+        {"id": "stopped", "prompt": f"echo stopped > f; touch {project.root}/ready1; {loop}"},
+        {"id": "stubborn", "prompt": f"trap '' TERM; echo stubborn > f; touch {project.root}/ready2; {loop}"},
+        {
+            "id": "child",
+            "prompt": f"(trap '' TERM HUP; echo child > f; {loop}) & until [ -s f ]; do sleep 0.1; done",
+        },
+        {"id": "retried", "prompt": "echo $SESSIONRUN_ATTEMPT > f; [ $SESSIONRUN_ATTEMPT = 2 ]", "retries": 1},
+        {"id": "bad-setup", "prompt": "true", "setup": ["echo bad-setup > f", "exit 1"]},
+    ]
+    session_id = start(sessionrun, project, plan, "--worktree")
+    eventually(lambda: (project.root / "ready1").exists() and (project.root / "ready2").exists())
+    assert sessionrun("cancel", session_id, "stopped", "stubborn").returncode == 0
+    tasks = by_id(wait(sessionrun, session_id))
+    assert {name: task["outcome"] for name, task in tasks.items()} == {
+        "fails": "failed",
+        "late": "timed_out",
+        "shot": "failed",
+        "stopped": "cancelled",
+        "stubborn": "cancelled",
+        "child": "succeeded",
+        "retried": "succeeded",
+        "bad-setup": "failed",
+    }
+    for name, task in tasks.items():
+        content = "2" if name == "retried" else name
+        assert project.show(task["commit"], "f") == f"{content}\n".encode(), name
+        assert (task["worktree"], task["worktree_kept"]) == (None, None), name
+        assert (sessionrun.directory(session_id) / "jobs" / name / "a1-diff.patch").stat().st_size, name
+    assert tasks["retried"]["branch"] == "main-task-retried-2"
+    assert project.show("main-task-retried", "f") == b"1\n"
+    assert (sessionrun.directory(session_id) / "jobs" / "retried" / "a2-diff.patch").stat().st_size
+    assert worktrees(project) == []
+
+
+def test_cancelled_while_it_is_made_nothing_is_left(sessionrun: Command, project: Project) -> None:
+    """The checkout waits in a filter, so that the cancel finds PREPARE at work."""
+    (project.top / ".gitattributes").write_text("*.slow filter=slow\n")
+    (project.top / "x.slow").write_text("x")
+    project.run("add", "-A")
+    project.run("commit", "-qm", "slow")
+    script = f"touch {project.root}/made; while :; do sleep 0.1; done"
+    project.run("config", "filter.slow.smudge", script)
+    before = snapshot(project)
+    session_id = start(sessionrun, project, [{"id": "t", "prompt": "true"}], "--worktree")
+    eventually((project.root / "made").exists)
+    assert sessionrun("cancel", session_id).returncode == 0
+    task = by_id(sessionrun.status(session_id))["t"]
+    assert (task["outcome"], task["branch"], task["worktree"]) == ("cancelled", None, None)
+    check_clean(project, before)
+
+
+def check_clean(project: Project, before: dict[str, object]) -> None:
+    """Nothing of ours is in the repository."""
+    assert snapshot(project) == before
+    assert project.run("for-each-ref", "refs/heads/*-task-*") == "" and worktrees(project) == []
+    assert not (project.top / ".git/worktrees").exists()
+    assert not list(project.root.glob("repo-worktrees/*"))
+
+
+# --- what git itself would overlook ---
+
+
+def _submodule(project: Project, *, ignore: str | None = None) -> None:
+    """Add a submodule to the repository."""
+    library = project.root / "library"
+    subprocess.run(["git", "clone", "-q", str(project.top), str(library)], check=True)
+    project.run("-c", "protocol.file.allow=always", "submodule", "add", "-q", str(library), "lib")
+    if ignore:
+        project.run("config", "-f", ".gitmodules", "submodule.lib.ignore", ignore)
+    project.run("add", "-A")
+    project.run("commit", "-qm", "lib")
+
+
+def _open_submodule(project: Project, path: Path) -> Path:
+    project.run("-c", "protocol.file.allow=always", "submodule", "update", "-q", "--init", cwd=path)
+    return path / "lib"
+
+
+def test_commits_in_a_submodule_keep_the_worktree(project: Project) -> None:
+    """Committed there and in the worktree, git shows nothing; its repository would go with the worktree."""
+    _submodule(project)
+
+    def work(path: Path) -> None:
+        lib = _open_submodule(project, path)
+        (lib / "own").write_text("own\n")
+        project.run("add", "own", cwd=lib)
+        project.run("commit", "-qm", "own", cwd=lib)
+        project.run("commit", "-qam", "new lib", cwd=path)
+
+    place, path = project.cycle(work)
+    assert place.kept == "submodule lib has commits of its own"
+    assert (path / "lib" / "own").exists()
+
+
+def test_changes_in_a_submodule_that_is_to_be_overlooked(project: Project) -> None:
+    _submodule(project, ignore="all")
+    place, path = project.cycle(lambda path: (_open_submodule(project, path) / "a.txt").write_text("new\n"))
+    assert place.kept == "submodule lib has changes of its own"
+    assert (path / "lib" / "a.txt").read_text() == "new\n"
+
+
+def test_an_untouched_submodule_keeps_nothing(project: Project) -> None:
+    _submodule(project)
+    place, path = project.cycle(lambda path: _open_submodule(project, path))
+    assert place.kept is None and not path.exists()
+
+
+def test_settings_for_people_do_not_spoil_the_patch(project: Project) -> None:
+    for name, value in {"diff.noprefix": "true", "diff.submodule": "log", "diff.external": "false"}.items():
+        project.run("config", name, value)
+    place, _ = project.cycle(lambda path: (path / "a.txt").write_text("new\n"))
+    project.run("apply", "--index", str(project.root / "p" / "t.patch"))
+    assert project.run("write-tree") == project.run("rev-parse", f"{place.commit}^{{tree}}")
+
+
+def test_a_link_or_included_file_that_became_work_is_parked(project: Project) -> None:
+    (project.top / ".worktreeinclude").write_text("*.log\n")
+    (project.top / "env.log").write_text("secret\n")
+    (project.top / "data").mkdir()
+
+    def work(path: Path) -> None:
+        (path / ".gitignore").unlink()
+        (path / "env.log").write_text("changed\n")
+        (path / "data").unlink()
+        (path / "data").write_text("no link\n")
+
+    place, _ = project.cycle(work, links=("data/",))
+    assert place.commit is not None
+    assert project.show(place.commit, "env.log") == b"changed\n"
+    assert project.show(place.commit, "data") == b"no link\n"
+
+
+def test_a_locked_worktree_stays(project: Project) -> None:
+    place, path = project.cycle(lambda path: project.run("worktree", "lock", str(path)))
+    assert place.kept == "it is locked (git worktree lock)" and path.is_dir()
+
+
+def test_a_branch_lock_that_a_crash_left(project: Project) -> None:
+    lock = project.top / ".git/refs/heads/main-task-t.lock"
+    lock.touch()
+    place, _ = project.cycle(lambda path: (path / "new").write_text("n"))
+    assert place.branch == "main-task-t-2" and lock.exists()
+
+
+def test_branches_below_the_name(project: Project) -> None:
+    project.run("branch", "main-task-t/x")
+    assert project.prepare()[1].branch == "main-task-t-2"
+
+
+def test_a_worktree_dir_behind_a_link(project: Project, own_place: Path) -> None:
+    (own_place / "real").mkdir()
+    (own_place / "link").symlink_to("real")
+    repository, _ = find_repository(project.top, base=None, worktree_dir=own_place / "link", keep="never")
+    place, path = project.cycle(lambda path: (path / "new").write_text("n"), repository=repository)
+    assert path == own_place / "real" / "main-task-t" and place.kept is None and not path.exists()
+
+
+# --- what cannot be made ---
+
+
+def test_a_name_that_no_branch_can_have(sessionrun: Command, project: Project) -> None:
+    project.run("update-ref", "refs/remotes/origin/main/x", "HEAD")
+    before = snapshot(project)
+    plan = [
+        {"id": "t", "prompt": f"touch {project.root}/ran"},
+        {"id": "free", "prompt": "true", "workspace": "none"},
+    ]
+    check_refused(sessionrun, project, start(sessionrun, project, plan, "--worktree", "--base", "origin/main/x"))
+    check_clean(project, before)
+
+
+def test_a_worktree_dir_that_cannot_be(sessionrun: Command, project: Project) -> None:
+    (project.root / "file").write_text("")
+    before = snapshot(project)
+    plan = [
+        {"id": "t", "prompt": f"touch {project.root}/ran"},
+        {"id": "free", "prompt": "true", "workspace": "none"},
+    ]
+    folder = str(project.root / "file" / "folder")
+    check_refused(sessionrun, project, start(sessionrun, project, plan, "--worktree", "--worktree-dir", folder))
+    check_clean(project, before)
+
+
+def test_links_that_cannot_be(sessionrun: Command, project: Project) -> None:
+    before = snapshot(project)
+    ran = f"touch {project.root}/ran"
+    plan = [
+        {"id": "t", "prompt": ran, "links": ["nowhere"]},
+        {"id": "tracked", "prompt": ran, "links": ["a.txt"]},
+        {"id": "up", "prompt": ran, "links": ["../work"]},
+        {"id": "absolute", "prompt": ran, "links": ["/etc"]},
+        {"id": "free", "prompt": "true", "workspace": "none"},
+        {"id": "good", "prompt": "true"},
+    ]
+    session_id = start(sessionrun, project, plan, "--worktree")
+    tasks = check_refused(sessionrun, project, session_id)
+    assert tasks["good"]["outcome"] == "succeeded"
+    assert {name for name, task in tasks.items() if task["reason_class"] == "workspace_failed"} == {
+        "t",
+        "tracked",
+        "up",
+        "absolute",
+    }
+    removed = sessionrun.load("clean", "--worktrees")
+    assert [finding["name"] for finding in removed] == ["main-task-good"]
+    check_clean(project, before)
+
+
+def check_refused(sessionrun: Command, project: Project, session_id: str) -> dict[str, dict[str, Any]]:
+    """Task t never ran, in one line; the one without a worktree went on."""
+    tasks = by_id(wait(sessionrun, session_id))
+    assert (tasks["t"]["outcome"], tasks["t"]["reason_class"]) == ("failed", "workspace_failed")
+    assert tasks["t"]["reason"].startswith("workspace_failed: ") and "\n" not in tasks["t"]["reason"]
+    assert "Traceback" not in tasks["t"]["reason"] and "Error:" not in tasks["t"]["reason"]
+    assert not (project.root / "ran").exists()
+    assert tasks["free"]["outcome"] == "succeeded"
+    return tasks
+
+
+# --- what a task finds ---
+
+
+def test_what_a_task_finds_in_its_worktree(sessionrun: Command, project: Project) -> None:
+    (project.top / ".worktreeinclude").write_text("*.log\n")
+    (project.top / "env.log").write_text("secret\n")
+    (project.top / "node_modules").mkdir()
+    (project.top / "node_modules" / "m").write_text("module\n")
+    show = "pwd; cat ../env.log ../node_modules/m ../from-setup; env | grep ^SESSIONRUN_"
+    plan = [
+        {"id": "full", "prompt": show, "setup": ["echo set > ../from-setup"], "links": ["node_modules"]},
+        {"id": "unignores", "prompt": "echo > ../.gitignore", "links": ["node_modules"]},
+        {"id": "bare", "prompt": "pwd", "workspace": "none"},
+    ]
+    session_id = start(sessionrun, project, plan, "--worktree", cwd=project.top / "sub")
+    tasks = by_id(wait(sessionrun, session_id))
+    assert {task["outcome"] for task in tasks.values()} == {"succeeded"}
+    lines = (sessionrun.directory(session_id) / "task-full.txt").read_text().splitlines()
+    where = project.root / "repo-worktrees" / "main-task-full"
+    assert lines[:4] == [str(where / "sub"), "secret", "module", "set"]
+    base = project.run("rev-parse", "HEAD")
+    assert {
+        f"SESSIONRUN_WORKTREE={where}",
+        "SESSIONRUN_BRANCH=main-task-full",
+        f"SESSIONRUN_BASE_COMMIT={base}",
+        f"SESSIONRUN_REPOSITORY={project.top}",
+        "SESSIONRUN_TASK=full",
+        f"SESSIONRUN_SESSION={session_id}",
+    } <= set(lines)
+    assert project.files(tasks["full"]["commit"]) - project.files(base) == {"from-setup"}
+    assert project.files(tasks["unignores"]["commit"]) == project.files(base)  # neither secret nor link
+    assert (sessionrun.directory(session_id) / "task-bare.txt").read_text() == f"{project.top / 'sub'}\n"
+    assert tasks["bare"]["branch"] is None
+
+
+def test_a_worktree_for_one_task_alone(sessionrun: Command, project: Project) -> None:
+    plan = [{"id": "in", "prompt": "pwd; echo > new", "workspace": "worktree"}, {"id": "out", "prompt": "pwd"}]
+    session_id = start(sessionrun, project, plan)
+    tasks = by_id(wait(sessionrun, session_id))
+    assert (tasks["in"]["branch"], tasks["out"]["branch"]) == ("main-task-in", None)
+    assert (sessionrun.directory(session_id) / "task-out.txt").read_text() == f"{project.top}\n"
+    assert not (project.top / "new").exists()
+
+
+# --- clean, while names come back ---
+
+
+def test_clean_leaves_the_worktrees_of_a_living_session_alone(sessionrun: Command, project: Project) -> None:
+    """Merged, deleted and run again: the claims of the first session name what the second lives in."""
+    plan = [{"id": "t", "prompt": "echo new > new; while [ -e ../go-on ]; do sleep 0.05; done"}]
+    wait(sessionrun, start(sessionrun, project, plan, "--worktree"))
+    project.run("merge", "-q", "main-task-t")
+    project.run("branch", "-q", "-d", "main-task-t")
+    plan[0]["prompt"] = f"echo more > more; touch {project.root}/ready; while :; do sleep 0.05; done"
+    session_id = start(sessionrun, project, plan, "--worktree")
+    eventually((project.root / "ready").exists)
+    (path,) = worktrees(project)
+    assert path.name == "main-task-t"
+    removed = [finding for finding in sessionrun.load("clean", "--worktrees") if finding["removed"]]
+    assert removed == [] and (path / "more").exists()
+    assert sessionrun("cancel", session_id).returncode == 0
+    assert project.show("main-task-t", "more") == b"more\n"
+
+
+def test_two_repositories_share_a_worktree_dir(sessionrun: Command, project: Project, own_place: Path) -> None:
+    (own_place / "second").mkdir()
+    other = Project(own_place / "second")
+    folder = str(own_place / "shared")
+    plan = [{"id": f"t{number}", "prompt": "git rev-parse --git-common-dir > whose"} for number in range(8)]
+    ids = [start(sessionrun, one, plan, "--worktree", "--worktree-dir", folder) for one in (project, other)]
+    for one, session_id in zip((project, other), ids, strict=True):
+        tasks = wait(sessionrun, session_id)["tasks"]
+        assert {task["outcome"] for task in tasks} == {"succeeded"}
+        for task in tasks:
+            assert one.show(task["commit"], "whose").decode() == f"{one.top}/.git\n"
+
+
+# --- kill -9 of everything ---
+
+
+def kill_all(session_id: str, directory: Path) -> None:
+    """SIGKILL to supervisor, jobs and their git, until none is left."""
+
+    def victims() -> list[psutil.Process]:
+        found = []
+        for process in psutil.process_iter():
+            try:
+                ours = process.environ().get("SESSIONRUN_JOB", "").startswith(f"{session_id}/")
+                if (ours or str(directory) in process.cmdline()) and process.status() != psutil.STATUS_ZOMBIE:
+                    found.append(process)
+            except (psutil.Error, OSError, UnicodeDecodeError):
+                continue
+        return found
+
+    def gone() -> bool:
+        left = victims()
+        for process in left:
+            try:
+                os.kill(process.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+        return not left
+
+    eventually(gone)
+
+
+@pytest.mark.parametrize("rounds", [8, pytest.param(120, marks=pytest.mark.slow)])
+def test_kill_9_of_everything_at_any_moment(sessionrun: Command, project: Project, rounds: int) -> None:
+    chance = random.Random(CAMPAIGN_SEED)
+    for number in range(200):
+        (project.top / f"file-{number}").write_text(f"{number}\n" * 50)
+    project.run("add", "-A")
+    project.run("commit", "-qm", "files")
+    before = snapshot(project)
+    marks = project.root / "marks"
+    marks.mkdir()
+    for number in range(rounds):
+        kill_once(sessionrun, project, marks, f"r{number}", chance.uniform(0.0, 1.6))
+        assert snapshot(project) == before
+    assert sessionrun.load("overview")["sessions"]["running"] == 0
+
+
+def kill_once(sessionrun: Command, project: Project, marks: Path, name: str, after_s: float) -> None:
+    """One session, killed `after_s` seconds after its start; then `clean`, and nothing is lost or left over."""
+    plan = []
+    for number in range(8):
+        commit = "git add -A; git commit -qm work; " if number % 2 else ""
+        work = f"echo one {name}t{number} > new; {commit}echo two {name}t{number} > more; rm file-{number}; "
+        plan.append({"id": f"{name}t{number}", "prompt": f"{work}touch {marks}/{name}t{number}"})
+    session_id = start(sessionrun, project, plan, "--worktree", "--max-parallel", "4")
+    moment = time.monotonic() + after_s
+    eventually(lambda: time.monotonic() >= moment)
+    kill_all(session_id, sessionrun.directory(session_id))
+    for lock in (project.top / ".git/refs").rglob("*.lock"):
+        os.utime(lock, (0, 0))  # as if the crash had been a while ago
+    tips = project.run("for-each-ref", "--format=%(objectname)", f"refs/heads/main-task-{name}*").split()
+    check_done_work(project, marks, name)
+    done = sessionrun("clean", session_id, "--worktrees", "--json")
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+    kept = [
+        Path(one["name"]) for one in json.loads(done.stdout) if one["what"] == "worktree" and not one["removed"]
+    ]
+    assert kept == [] and worktrees(project) == []
+    assert not (project.top / ".git/worktrees").exists()
+    check_done_work(project, marks, name)
+    base = project.run("rev-parse", "main")
+    refs = project.run("for-each-ref", "--format=%(refname) %(objectname)", f"refs/heads/main-task-{name}*")
+    left = dict(line.split(" ") for line in refs.splitlines())
+    assert base not in left.values()
+    assert {tip for tip in tips if tip != base} <= set(project.run("rev-list", "--all").split())
+    assert [path.name for path in project.root.glob("repo-worktrees/*")] == []
+    assert [path.name for path in (project.top / ".git").rglob("*.lock") if path.name != "sessionrun.lock"] == []
+    again = sessionrun.load("clean", session_id, "--worktrees")
+    assert not any(finding["removed"] for finding in again)
+
+
+def check_done_work(project: Project, marks: Path, name: str) -> None:
+    """What a task had finished is reachable, or still lies in a worktree."""
+    held = reachable(project) | lying_in([project.root / "repo-worktrees"])
+    for mark in marks.glob(f"{name}t*"):
+        for word in ("one", "two"):
+            assert blob_id(f"{word} {mark.name}\n".encode()) in held, (mark.name, word)
+
+
+def test_a_half_made_worktree_of_a_crash_stops_nobody(sessionrun: Command, project: Project) -> None:
+    """Killed in the middle of `git worktree add`: git then refuses every other one until somebody clears it up."""
+    wait(sessionrun, start(sessionrun, project, [{"id": "t", "prompt": "true"}], "--worktree"))
+    admin = project.top / ".git/worktrees/main-task-dead"
+    admin.mkdir(parents=True)
+    (admin / "locked").write_text("initializing\n")
+    (admin / "gitdir").write_text(f"{project.root}/repo-worktrees/main-task-dead/.git\n")
+    (admin / "commondir").write_text("")
+    failed = subprocess.run(["git", "worktree", "list"], cwd=project.top, capture_output=True)
+    assert failed.returncode != 0
+    view = wait(sessionrun, start(sessionrun, project, [{"id": "u", "prompt": "true"}], "--worktree"))
+    assert view["successful"] == 1 and not admin.exists()
+
+
+# --- a disk that is nearly full ---
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk on which there is room for worktrees, but not for much else."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    if os.geteuid() != 0 or shutil.which("mount") is None:
+        pytest.skip("needs root, to mount a small tmpfs")
+    mount = ["mount", "-t", "tmpfs", "-o", "size=300m", "tmpfs", str(place)]
+    if subprocess.run(mount, capture_output=True).returncode != 0:
+        pytest.skip("mounting a tmpfs is not allowed here")
+    yield place
+    subprocess.run(["umount", "--lazy", str(place)], check=True)
+
+
+def test_new_worktrees_wait_for_room(sessionrun: Command, project: Project, small_disk: Path) -> None:
+    filler = small_disk / "filler"
+    with filler.open("wb") as stream:
+        for _ in range(100):
+            stream.write(b"x" * MIB)
+    plan = [
+        {"id": "t", "prompt": "echo > new"},
+        {"id": "given-up", "prompt": "true"},
+        {"id": "free", "prompt": "true", "workspace": "none"},
+    ]
+    folder = str(small_disk / "worktrees")
+    session_id = start(sessionrun, project, plan, "--worktree", "--worktree-dir", folder)
+    view = sessionrun.until(session_id, lambda view: by_id(view)["free"]["outcome"] == "succeeded")
+    task = by_id(sessionrun.until(session_id, lambda view: by_id(view)["t"]["reason_class"] == "held"))["t"]
+    assert task["status"] != "completed" and task["held_until"] is not None
+    assert f"MiB are free in {small_disk}" in task["reason"] and "256 MiB" in task["reason"]
+    assert view["ended_at"] is None
+    assert sessionrun("cancel", session_id, "given-up").returncode == 0
+    view = sessionrun.status(session_id)
+    assert by_id(view)["given-up"]["outcome"] == "cancelled" and by_id(view)["t"]["outcome"] is None
+    filler.unlink()
+    view = wait(sessionrun, session_id)
+    assert by_id(view)["t"]["outcome"] == "succeeded"
+    assert project.show("main-task-t", "new") == b"\n"

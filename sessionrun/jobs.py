@@ -134,13 +134,14 @@ class JobMaker:
     def _judge_workspace(self, verdict: JobFinished) -> JobFinished:
         """What PREPARE made, or what RELEASE did with it; a RELEASE that failed leaves the worktree."""
         folder = self._session.job_path(verdict.key)
-        if verdict.verdict == "passed":
-            return replace(verdict, place=load_answer(folder))
+        answer = load_answer(folder) if verdict.verdict == "passed" else None
+        if answer is not None:  # without one the task would run in the user's checkout
+            return replace(verdict, place=answer)
         said = _tail(folder / "stderr").decode("utf-8", "replace").strip().split("\n")[-1]
         why = format_reason("workspace_failed", said or (verdict.reason or ""))
         place = load_request(folder).place
         place = replace(place, kept=why) if place is not None else None
-        return replace(verdict, reason_class="workspace_failed", reason=why, place=place)
+        return replace(verdict, verdict="failed", reason_class="workspace_failed", reason=why, place=place)
 
     def _cwd(self, task: TaskSpec, place: Place | None) -> str:
         """The task's directory; inside its worktree the same one that was meant in the user's checkout."""

@@ -160,7 +160,10 @@ def test_the_order_of_the_pure_modules() -> None:
                 "sessionrun.store",
             ],
         ),
-        ("sessionrun.dialects", ["sessionrun.dialects", "sessionrun.model", "sessionrun.errors"]),
+        (
+            "sessionrun.dialects",
+            ["sessionrun.dialects", "sessionrun.model", "sessionrun.validation", "sessionrun.errors"],
+        ),
         ("sessionrun.agents", ["sessionrun.agents", "sessionrun.model", "sessionrun.events", "sessionrun.errors"]),
         ("sessionrun.outcome", ["sessionrun.agents", "sessionrun.model", "sessionrun.events"]),
         (

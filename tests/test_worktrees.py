@@ -444,26 +444,38 @@ def test_a_worktree_dir_that_cannot_be(sessionrun: Command, project: Project) ->
 def test_links_that_cannot_be(sessionrun: Command, project: Project) -> None:
     before = snapshot(project)
     ran = f"touch {project.root}/ran"
-    plan = [
-        {"id": "t", "prompt": ran, "links": ["nowhere"]},
-        {"id": "tracked", "prompt": ran, "links": ["a.txt"]},
-        {"id": "up", "prompt": ran, "links": ["../work"]},
-        {"id": "absolute", "prompt": ran, "links": ["/etc"]},
+    plan: list[dict[str, Any]] = [
+        {"id": "t", "prompt": ran, "links": ["a.txt"]},
         {"id": "free", "prompt": "true", "workspace": "none"},
         {"id": "good", "prompt": "true"},
     ]
     session_id = start(sessionrun, project, plan, "--worktree")
     tasks = check_refused(sessionrun, project, session_id)
     assert tasks["good"]["outcome"] == "succeeded"
-    assert {name for name, task in tasks.items() if task["reason_class"] == "workspace_failed"} == {
-        "t",
-        "tracked",
-        "up",
-        "absolute",
-    }
     removed = sessionrun.load("clean", "--worktrees")
     assert [finding["name"] for finding in removed] == ["main-task-good"]
     check_clean(project, before)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "why"),
+    [
+        ("links", ["nowhere"], "there is none"),
+        ("links", ["../work"], "must be a path inside the repository"),
+        ("links", ["/etc"], "must be a path inside the repository"),
+        ("cwd", "/", "lies outside"),
+    ],
+)
+def test_what_cannot_be_in_any_worktree_is_refused_at_launch(
+    sessionrun: Command, project: Project, field: str, value: object, why: str
+) -> None:
+    sessionrun.cwd = project.top
+    done = sessionrun(
+        "--worktree", "--agent", "shell", stdin=json.dumps([{"id": "t", "prompt": "true", field: value}])
+    )
+    assert done.returncode == 2
+    assert why in done.stderr and "task 1 (ID: t)" in done.stderr
+    assert not (project.top / "results").exists()
 
 
 def check_refused(sessionrun: Command, project: Project, session_id: str) -> dict[str, dict[str, Any]]:

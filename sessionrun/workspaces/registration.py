@@ -7,15 +7,12 @@ that was merged and deleted is free for the next session, so a name alone proves
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
-import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 from typing import Final
 from zlib import crc32
 
@@ -26,6 +23,7 @@ from sessionrun.workspaces import Claim
 
 LOCK_NAME: Final = "sessionrun.lock"
 LOCK_TIMEOUT_S: Final = 600
+LOCK_POLL_S: Final = 0.01
 MARK: Final = "sessionrun"
 """File in a worktree's administrative directory: whose it is."""
 
@@ -38,21 +36,25 @@ _RACE_PAUSE_S: Final = 0.05
 
 @contextmanager
 def register_lock(repository: Repository) -> Iterator[None]:
-    """One process at a time adds, removes or renames worktrees of a repository; call it in a main thread.
-
-    The kernel wakes who waits: 32 processes that poll for a lock are a load of their own.
+    """One process at a time adds, removes or renames worktrees of a repository.
 
     Raises:
         SessionrunError: another process held it for too long.
         OSError: the repository cannot be written.
     """
+    from filelock import FileLock, Timeout
+
     path = Path(repository.common_dir) / LOCK_NAME
-    fd = os.open(path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+    # A "soft" lock, which would be taken where flock(2) is missing, outlives its holder: rather none.
+    lock = FileLock(path, timeout=LOCK_TIMEOUT_S, poll_interval=LOCK_POLL_S, fallback_to_soft=False)
     try:
-        _wait_for_lock(fd, path)
+        lock.acquire()
+    except Timeout:
+        raise SessionrunError(f"{path} was held for {LOCK_TIMEOUT_S} s by another process") from None
+    try:
         yield
     finally:
-        os.close(fd)
+        lock.release()
 
 
 def register(git: Git, repository: Repository, claim: Claim) -> None:
@@ -152,19 +154,6 @@ def remove_tree(path: Path) -> None:
             for name in folders:
                 _open_up(Path(root) / name)
         shutil.rmtree(path)
-
-
-def _wait_for_lock(fd: int, path: Path) -> None:
-    def give_up(number: int, frame: FrameType | None) -> None:
-        raise SessionrunError(f"{path} was held for {LOCK_TIMEOUT_S} s by another process")
-
-    before = signal.signal(signal.SIGALRM, give_up)
-    signal.alarm(LOCK_TIMEOUT_S)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX)
-    finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
 
 
 def _create_branch(git: Git, claim: Claim) -> None:

@@ -375,6 +375,14 @@ def test_bad_places_are_refused_in_one_line(own_place: Path) -> None:
     assert "inside the repository" in refusal(project.top, dir=project.top / "wt")
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a repository to somebody else")
+def test_a_repository_of_another_user_is_refused_with_a_hint(project: Project) -> None:
+    for path in (project.top, *project.top.rglob("*")):
+        os.chown(path, 12345, 12345)
+    with pytest.raises(InputError, match=r"belongs to another user.*safe\.directory"):
+        project.repository()
+
+
 def test_callers_git_variables_do_not_redirect_us(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GIT_DIR", "/nonexistent")
     monkeypatch.setenv("GIT_INDEX_FILE", str(project.root / "foreign-index"))

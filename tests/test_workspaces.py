@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -233,6 +234,19 @@ def test_a_worktree_without_its_git_link_is_kept(project: Project) -> None:
     with pytest.raises(SessionrunError, match="no worktree of"):
         release(replace(request, place=place), project.folder())
     assert (path / "new").exists()
+
+
+def test_a_kept_worktree_that_is_released_again_gets_no_second_rescue_branch(project: Project) -> None:
+    request, place = project.prepare()
+    path = Path(place.worktree or "")
+    project.run("checkout", "-q", "--detach", cwd=path)
+    (path / "new").write_text("n")
+    first = release(replace(request, place=place), project.folder())
+    time.sleep(1.1)  # commits of one second are the same commit
+    again = release(replace(request, place=place), project.folder())
+    assert again == first and first.rescue == "main-task-t-rescue"
+    (path / "new").write_text("changed")
+    assert release(replace(request, place=place), project.folder()).rescue == "main-task-t-rescue-2"
 
 
 def test_the_same_names_again_get_suffixes(project: Project) -> None:

@@ -86,7 +86,7 @@ def park(git: Git, place: Place, *, brought: Brought, message: str, folder: Path
     if tree != head.tree:
         parents = [word for parent in _parents(git, head) for word in ("-p", parent)]
         commit = git("commit-tree", tree, *parents, "-F", "-", stdin=message.encode()).decode().strip()
-    rescue = _point_a_ref(git, place, head.commit, commit, tidy=not problems)
+    commit, rescue = _point_a_ref(git, place, head.commit, commit, tidy=not problems)
     index_path = index.index
     if index_path is not None:
         index_path.unlink(missing_ok=True)
@@ -229,25 +229,46 @@ def _parents(git: Git, head: _Head) -> list[str]:
     return list(dict.fromkeys([head.commit, *(one for one in merged if git.commit_of(one) == one)]))
 
 
-def _point_a_ref(git: Git, place: Place, head: str, commit: str, *, tidy: bool) -> str | None:
-    """Move the task's branch to the commit, or make a rescue branch; return the rescue branch."""
+def _point_a_ref(git: Git, place: Place, head: str, commit: str, *, tidy: bool) -> tuple[str, str | None]:
+    """Move the task's branch to the commit, or make a rescue branch; return what holds the work now."""
     if tidy and commit == head and git.commit_of(f"refs/heads/{place.branch}") == head:
-        return None
+        return commit, None
     if tidy:
         try:
             git("update-ref", f"refs/heads/{place.branch}", commit, head)
-            return None
+            return commit, None
         except GitError:
             pass  # the branch moved or is locked: the work goes beside it
     elif git.commit_of(f"refs/heads/{place.branch}") == commit:
-        return None
+        return commit, None
+    return make_rescue(git, place.branch or "", commit, ours=commit != head)
+
+
+def make_rescue(git: Git, branch: str, commit: str, *, ours: bool) -> tuple[str, str]:
+    """A rescue branch at the commit, or the one there is of the same content; return its commit and its name.
+
+    Args:
+        git: in the repository.
+        branch: the task's branch.
+        commit: what is to be reachable.
+        ours: the commit was made here and holds nothing but its tree and parents.
+
+    Raises:
+        GitError: no such branch can be made.
+    """
     number = 1
     while True:
-        rescue = f"{place.branch}{RESCUE_SUFFIX}" + ("" if number == 1 else f"-{number}")
+        rescue = f"{branch}{RESCUE_SUFFIX}" + ("" if number == 1 else f"-{number}")
         if git.attempt("update-ref", f"refs/heads/{rescue}", commit, "0" * len(commit)).returncode == 0:
-            return rescue
-        if git.commit_of(f"refs/heads/{rescue}") == commit:
-            return rescue
+            return commit, rescue
+        there = git.commit_of(f"refs/heads/{rescue}")
+        if there is not None and (there == commit or (ours and _content(git, there) == _content(git, commit))):
+            return there, rescue
         number += 1
         if number > 100:
             raise GitError(("update-ref",), 1, f"cannot make a branch like {rescue}")
+
+
+def _content(git: Git, commit: str) -> str:
+    """Tree and parents."""
+    return git.line("rev-parse", f"{commit}^{{tree}}", f"{commit}^@")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import time
 from collections.abc import Callable
@@ -14,7 +15,8 @@ import pytest
 from sessionrun.errors import InputError, SessionrunError
 from sessionrun.git import Git
 from sessionrun.model import KeepPolicy, Place, Repository
-from sessionrun.workspaces import Request
+from sessionrun.workspaces import Claim, Request
+from sessionrun.workspaces.clean import Leftover, clean_leftover
 from sessionrun.workspaces.release import release
 from sessionrun.workspaces.repository import find_repository
 from sessionrun.workspaces.worktree import prepare
@@ -224,6 +226,33 @@ def test_an_agent_that_moves_its_branch_loses_nothing(project: Project) -> None:
     place, _ = project.cycle(work)
     assert place.commit is not None and "new" in project.files(place.commit)
     assert place.commit in project.run("for-each-ref", "--format=%(objectname)").splitlines()
+
+
+def _commit_off_branch_and_delete(project: Project, path: Path) -> str:
+    project.run("checkout", "-q", "--detach", cwd=path)
+    project.run("commit", "--allow-empty", "-q", "-m", "off the branch", cwd=path)
+    commit = project.run("rev-parse", "HEAD", cwd=path)
+    shutil.rmtree(path)
+    return commit
+
+
+def test_commits_off_the_branch_outlive_the_worktrees_directory(project: Project) -> None:
+    request, place = project.prepare()
+    commit = _commit_off_branch_and_delete(project, Path(place.worktree or ""))
+    for _ in range(2):  # also where the job was killed before it could answer
+        released = release(replace(request, place=place), project.folder())
+        assert (released.commit, released.rescue) == (commit, "main-task-t-rescue")
+    assert project.run("rev-parse", "main-task-t-rescue") == commit
+
+
+def test_clean_keeps_commits_off_the_branch_of_a_worktree_that_is_gone(project: Project) -> None:
+    request, place = project.prepare()
+    claim = Claim(place.branch or "", place.worktree or "", place.base_commit or "", request.owner)
+    leftover = Leftover(request.repository, "s1", "t", "do it", (), claim, worked=True)
+    commit = _commit_off_branch_and_delete(project, leftover.path)
+    for dry_run in (True, False, False):
+        list(clean_leftover(leftover, dry_run=dry_run))
+    assert project.run("rev-parse", "main-task-t-rescue") == commit
 
 
 def test_a_worktree_without_its_git_link_is_kept(project: Project) -> None:

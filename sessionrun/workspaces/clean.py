@@ -29,7 +29,7 @@ from sessionrun.workspaces.registration import (
     trash_path,
     unregister,
 )
-from sessionrun.workspaces.release import find_rescues, is_untouched, release
+from sessionrun.workspaces.release import find_rescues, is_untouched, release, rescue_lost_head
 
 What = Literal["worktree", "branch", "trash"]
 
@@ -116,6 +116,7 @@ def _clean_worktree(leftover: Leftover, *, dry_run: bool) -> Finding | None:
         if not (path.exists() or lost) or not is_untouched(leftover.request, path):
             return None
         if not dry_run:
+            rescue_lost_head(leftover.request, path)
             remove_tree(unregister(leftover.repository, path, leftover.claim.owner))
     return finding if path.exists() or not leftover.worked else replace(finding, why="its directory is gone")
 

@@ -11,9 +11,10 @@ from sessionrun.errors import SessionrunError
 from sessionrun.git import Git
 from sessionrun.model import Place
 from sessionrun.workspaces import RESCUE_SUFFIX, Request, load_claim
-from sessionrun.workspaces.park import Brought, Parked, park, settle_index, write_patch
+from sessionrun.workspaces.park import Brought, Parked, make_rescue, park, settle_index, write_patch
 from sessionrun.workspaces.registration import (
     find_admin,
+    find_lost_admins,
     load_owner,
     register_lock,
     remove_tree,
@@ -37,6 +38,7 @@ def release(request: Request, folder: Path) -> Place:
     main = Git(Path(request.repository.top))
     path = Path(place.worktree)
     if not path.is_dir() or _is_of_another(request, path):
+        rescue_lost_head(request, path)
         parked = _parked_before(main, place)
         return _remove(request, path, _describe(main, place, parked, request))
     git = _git_of(request, path)
@@ -81,6 +83,23 @@ def is_untouched(request: Request, path: Path) -> bool:
     link = path / ".git"
     no_link = link.is_file() and link.stat().st_size == 0  # git was killed before it could write it
     return {entry.name for entry in path.iterdir()} <= ({".git"} if admin or no_link else set())
+
+
+def rescue_lost_head(request: Request, path: Path) -> None:
+    """Put on a rescue branch the commits that only the HEAD of a worktree holds whose directory is gone.
+
+    Raises:
+        SessionrunError: no branch can be made.
+    """
+    place = request.place
+    for admin in find_lost_admins(request.repository, path):
+        if place is None or place.branch is None or load_owner(admin) != request.owner or path.exists():
+            continue
+        main = Git(Path(request.repository.top))
+        head = main.attempt(f"--git-dir={admin}", "rev-parse", "--verify", "--quiet", "HEAD^{commit}")
+        commit = head.stdout.decode().strip()
+        if head.returncode == 0 and not main.line("for-each-ref", "--count=1", "--contains", commit):
+            make_rescue(main, place.branch, commit, ours=False)
 
 
 def _is_of_another(request: Request, path: Path) -> bool:

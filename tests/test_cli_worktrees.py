@@ -255,6 +255,19 @@ def test_diff_of_a_running_task_is_its_worktree_as_it_is(project: Project) -> No
     assert project("diff", session, "a").stdout == text
 
 
+@pytest.mark.parametrize("words", [(), ("--stat",)])
+def test_diff_goes_on_after_a_task_whose_worktree_is_none_any_more(
+    project: Project, words: tuple[str, ...]
+) -> None:
+    tasks = [{"id": "cut", "prompt": "rm .git; git init -q; echo x > x"}, THREE["prompts"][0]]
+    session = project.finish({"prompts": tasks})
+    done = project("diff", *words, session)
+    assert done.returncode == 0 and "task cut: " in done.stderr and "no worktree of" in done.stderr
+    assert "# Task 2 (ID: hello)" in done.stdout and "hello.txt" in done.stdout
+    alone = project("diff", *words, session, "cut")
+    assert alone.returncode == 3 and "no worktree of" in alone.stderr and alone.stdout == ""
+
+
 def test_diff_on_a_terminal_goes_through_the_pager_and_is_harmless(project: Project) -> None:
     project.finish({"prompts": [{"id": "a", "prompt": "printf 'red \\033[31m \\342\\202\\254\\n' > a"}]})
     marked = project.cwd / "plan-pager"

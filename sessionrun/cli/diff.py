@@ -15,13 +15,14 @@ import click
 
 from sessionrun.cli.options import choose_tasks, json_option, open_session, results_dir_option, session_argument
 from sessionrun.cli.outputs import iterate_chunks
-from sessionrun.cli.render import escape, escape_line, print_json, write_bytes
+from sessionrun.cli.render import escape, escape_line, print_json, warn, write_bytes
 from sessionrun.cli.view import load_view
 from sessionrun.errors import InputError, SessionrunError
 from sessionrun.store import SessionDir
 
 if TYPE_CHECKING:
     from sessionrun.git import Git
+    from sessionrun.model import SessionSpec
 
 
 @click.command("diff")
@@ -75,9 +76,12 @@ def _chunks(session: SessionDir, tasks: list[dict[str, Any]], *, stat: bool) -> 
             try:
                 yield _diff_now(session, task, stat=stat)
                 continue
-            except (SessionrunError, OSError):
+            except (SessionrunError, OSError) as error:
                 if not patch.exists():  # else the task has just ended, and its worktree is gone
-                    raise
+                    if len(tasks) == 1:
+                        raise
+                    warn(f"task {task['id']}: {error}")
+                    continue
         if stat:
             yield _count_patch(patch)
         else:
@@ -121,12 +125,22 @@ def _diff_now(session: SessionDir, task: dict[str, Any], *, stat: bool) -> bytes
     shape = ("--stat",) if stat else ("--binary", "--full-index")
     argv = ("diff", *words, *shape, task["base_commit"])
     if task["worktree"] and os.path.isdir(task["worktree"]):
+        _check_ours(spec, task["worktree"])
         links = next(one.links for one in spec.tasks if one.id == task["id"])
         return _diff_worktree(Git(Path(task["worktree"])), links, argv)
     assert spec.repository is not None
     main = Git(Path(spec.repository.top))
     branch = main.commit_of(f"refs/heads/{task['rescue_branch'] or task['branch']}")
     return main(*argv, branch) if branch else b""
+
+
+def _check_ours(spec: SessionSpec, worktree: str) -> None:
+    """Without its link to the repository, git would speak of another one around it."""
+    from sessionrun.workspaces.registration import find_admin
+
+    assert spec.repository is not None
+    if find_admin(spec.repository, Path(worktree)) is None:
+        raise SessionrunError(f"{worktree} is no worktree of {spec.repository.top} any more")
 
 
 def _diff_worktree(git: Git, links: Sequence[str], argv: Sequence[str]) -> bytes:

@@ -255,6 +255,17 @@ def test_clean_keeps_commits_off_the_branch_of_a_worktree_that_is_gone(project: 
     assert project.run("rev-parse", "main-task-t-rescue") == commit
 
 
+def test_work_in_a_worktree_that_was_moved_is_parked(project: Project) -> None:
+    def work(path: Path) -> None:
+        (path / "new").write_text("n")
+        project.run("worktree", "move", str(path), str(path) + "-elsewhere")
+
+    place, path = project.cycle(work)
+    assert place.branch == "main-task-t" and place.worktree is None
+    assert place.commit == project.run("rev-parse", "main-task-t") and "new" in project.files(place.commit)
+    assert not path.with_name(path.name + "-elsewhere").exists()
+
+
 def test_a_worktree_without_its_git_link_is_kept(project: Project) -> None:
     request, place = project.prepare()
     path = Path(place.worktree or "")

@@ -134,6 +134,18 @@ def find_lost_admins(repository: Repository, path: Path) -> list[Path]:
     return found
 
 
+def find_moved(repository: Repository, claim: Claim) -> Path | None:
+    """Where the claim's worktree is now if somebody moved it: it bears our mark and is on the claim's branch."""
+    head = f"ref: refs/heads/{claim.branch}".encode()
+    for admin in _admins(repository):
+        path = _target(admin)
+        if path is None or path == Path(claim.worktree) or load_owner(admin) != claim.owner:
+            continue
+        if _read(admin / "HEAD").rstrip(b"\n") == head and find_admin(repository, path) == admin:
+            return path
+    return None
+
+
 def load_owner(admin: Path) -> str | None:
     """Whose worktree it is, or None where nobody said so."""
     try:

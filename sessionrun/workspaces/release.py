@@ -10,11 +10,12 @@ from pathlib import Path
 from sessionrun.errors import SessionrunError
 from sessionrun.git import Git
 from sessionrun.model import Place
-from sessionrun.workspaces import RESCUE_SUFFIX, Request, load_claim
+from sessionrun.workspaces import RESCUE_SUFFIX, Claim, Request, load_claim
 from sessionrun.workspaces.park import Brought, Parked, make_rescue, park, settle_index, write_patch
 from sessionrun.workspaces.registration import (
     find_admin,
     find_lost_admins,
+    find_moved,
     load_owner,
     register_lock,
     remove_tree,
@@ -37,6 +38,10 @@ def release(request: Request, folder: Path) -> Place:
         return place or Place()
     main = Git(Path(request.repository.top))
     path = Path(place.worktree)
+    if not path.exists():
+        claim = Claim(place.branch, place.worktree, place.base_commit or "", request.owner)
+        path = find_moved(request.repository, claim) or path
+        place = replace(place, worktree=str(path))
     if not path.is_dir() or _is_of_another(request, path):
         rescue_lost_head(request, path)
         parked = _parked_before(main, place)

@@ -109,8 +109,11 @@ def format_time(at: float | None) -> str | None:
 
 def _without_supervisor(task: dict[str, Any], living: Collection[str], gone: Mapping[str, Gone]) -> dict[str, Any]:
     """A task of a session that nobody runs: running only if its own process does."""
-    if task["status"] != "running" or task["id"] in living:
+    if task["status"] == "completed":
         return task
+    if task["id"] in living:  # perhaps its start did not come into the journal any more
+        phase = task["phase"] if task["status"] == "running" else "running"
+        return {**task, "status": "running", "phase": phase}
     if task["id"] in gone:
         outcome, why = gone[task["id"]]
         return {
@@ -143,7 +146,7 @@ def _project_task(state: State, task: TaskState) -> dict[str, Any]:
     spec, agent = task.spec, state.spec.agents.get(task.spec.agent)
     place = task.place or Place()
     held_until, held_reason = _hold(state, task)
-    status = "completed" if task.outcome else "running" if task.active else "pending"
+    status = "completed" if task.outcome else "running" if _has_begun(task) else "pending"
     return {
         "num": task.num,
         "id": spec.id,
@@ -193,7 +196,12 @@ def _project_usage(usage: Usage) -> dict[str, Any]:
 def _phase_word(task: TaskState) -> str | None:
     if task.outcome:
         return None
-    return PHASE_WORDS[task.next_phase()] if task.active else "queued"
+    return PHASE_WORDS[task.next_phase()] if _has_begun(task) else "queued"
+
+
+def _has_begun(task: TaskState) -> bool:
+    """Whether a process of the task was seen: one that is only claimed may never come to be."""
+    return task.active and task.started_at is not None
 
 
 def _hold(state: State, task: TaskState) -> tuple[float | None, str | None]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -53,6 +54,18 @@ def own_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         monkeypatch.setenv(name, value)
     monkeypatch.chdir(work)
     return work
+
+
+def mount_disk(place: Path, size: str) -> Iterator[Path]:
+    """A file system of its own, of `size` as mount(8) spells it, while a fixture yields from this."""
+    place.mkdir()
+    if os.geteuid() != 0 or shutil.which("mount") is None:
+        pytest.skip("needs root, to mount a small tmpfs")
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(place)]
+    if subprocess.run(mount, capture_output=True).returncode != 0:
+        pytest.skip("mounting a tmpfs is not allowed here")
+    yield place
+    subprocess.run(["umount", "--lazy", str(place)], check=True)
 
 
 def eventually(condition: Callable[[], Any], *, timeout_s: float = EVENTUALLY_S) -> Any:

@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 import psutil
 import pytest
-from conftest import Command, eventually
+from conftest import Command, eventually, mount_disk
 
 from sessionrun.cli.view import load_summary_view, load_view
 from sessionrun.errors import SessionrunError
@@ -337,15 +337,7 @@ def test_requests_of_any_shape_do_no_harm(sessionrun: Command) -> None:
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of its own with little room."""
-    place = tmp_path / "disk"
-    place.mkdir()
-    if os.geteuid() != 0 or shutil.which("mount") is None:
-        pytest.skip("needs root, to mount a small tmpfs")
-    mount = ["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", str(place)]
-    if subprocess.run(mount, capture_output=True).returncode != 0:
-        pytest.skip("mounting a tmpfs is not allowed here")
-    yield place
-    subprocess.run(["umount", "--lazy", str(place)], check=True)
+    yield from mount_disk(tmp_path / "disk", "512k")
 
 
 def fill(disk: Path) -> Path:

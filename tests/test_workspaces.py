@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from conftest import eventually
 
 from sessionrun.errors import InputError, SessionrunError
 from sessionrun.git import Git
@@ -282,7 +283,8 @@ def test_a_kept_worktree_that_is_released_again_gets_no_second_rescue_branch(pro
     project.run("checkout", "-q", "--detach", cwd=path)
     (path / "new").write_text("n")
     first = release(replace(request, place=place), project.folder())
-    time.sleep(1.1)  # commits of one second are the same commit
+    second = int(time.time())
+    eventually(lambda: int(time.time()) > second + 1)  # commits of one second are the same commit
     again = release(replace(request, place=place), project.folder())
     assert again == first and first.rescue == "main-task-t-rescue"
     (path / "new").write_text("changed")

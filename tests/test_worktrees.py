@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 import random
-import shutil
 import signal
 import subprocess
 import time
@@ -16,7 +15,7 @@ from typing import Any
 
 import psutil
 import pytest
-from conftest import Command, eventually
+from conftest import Command, eventually, mount_disk
 from test_workspaces import Project
 
 from sessionrun.workspaces.repository import find_repository
@@ -673,15 +672,7 @@ def test_a_half_made_worktree_of_a_crash_stops_nobody(sessionrun: Command, proje
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A disk on which there is room for worktrees, but not for much else."""
-    place = tmp_path / "disk"
-    place.mkdir()
-    if os.geteuid() != 0 or shutil.which("mount") is None:
-        pytest.skip("needs root, to mount a small tmpfs")
-    mount = ["mount", "-t", "tmpfs", "-o", "size=300m", "tmpfs", str(place)]
-    if subprocess.run(mount, capture_output=True).returncode != 0:
-        pytest.skip("mounting a tmpfs is not allowed here")
-    yield place
-    subprocess.run(["umount", "--lazy", str(place)], check=True)
+    yield from mount_disk(tmp_path / "disk", "300m")
 
 
 def test_new_worktrees_wait_for_room(sessionrun: Command, project: Project, small_disk: Path) -> None:

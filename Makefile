@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.dev
 
-.PHONY: check test slow agents bench format
+.PHONY: check test slow campaign agents bench format
 
 check: $(READY)
 	$(BIN)/ruff format --check .
@@ -18,8 +18,14 @@ test: $(READY)
 slow: $(READY)
 	$(BIN)/pytest --slow
 
+KILLS ?= 1000
+
+campaign: $(READY)
+	$(BIN)/python -m tests.faults.campaign --kills $(KILLS)
+
 agents: $(READY)
-	$(BIN)/pytest --agents -m agents -rs
+	$(BIN)/python -m tests.agents.install
+	$(BIN)/pytest --agents -m agents tests/agents
 
 bench: $(READY)
 	$(BIN)/python -m tests.bench.run

@@ -11,8 +11,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from importlib import import_module
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, get_args
 
@@ -21,7 +20,7 @@ from sessionrun.errors import InputError
 if TYPE_CHECKING:
     from sessionrun.dialects.convert import Misfit
     from sessionrun.dialects.fields import Field
-    from sessionrun.model import AgentSpec
+    from sessionrun.model import AgentSpec, Price
 
 PROJECT_FILE: Final = "sessionrun.toml"
 RESULTS_DIR_VARIABLE: Final = "SESSIONRUN_RESULTS_DIR"
@@ -39,9 +38,9 @@ VARIABLES: Final = (
 class Config:
     """What files and environment say; None means "not said".
 
-    `max_parallel` and `timeout_s` (seconds) 0 mean "no limit".  Directories are absolute.  `agents` holds the
-    built-in agents, as the files changed them, and the user's own.  `sources` are the files and
-    variables that said anything, strongest first.
+    `max_parallel`, `timeout_s` and `idle_timeout_s` (seconds) 0 mean "no limit".  Directories are absolute.
+    `agents` holds the built-in agents, as the files changed them, and the user's own; `prices` what the user says
+    models cost.
     """
 
     agents: Mapping[str, AgentSpec]
@@ -49,10 +48,14 @@ class Config:
     model: str | None = None
     max_parallel: int | None = None
     timeout_s: float | None = None
+    idle_timeout_s: float | None = None
     results_dir: Path | None = None
     worktree_dir: Path | None = None
     approve: bool | None = None
-    sources: tuple[str, ...] = ()
+    budget_usd: float | None = None
+    soft_budget_usd: float | None = None
+    task_budget_usd: float | None = None
+    prices: Mapping[str, Price] = field(default_factory=dict)
 
 
 def load_config(cwd: Path, environ: Mapping[str, str], builtin: Mapping[str, AgentSpec]) -> Config:
@@ -65,17 +68,16 @@ def load_config(cwd: Path, environ: Mapping[str, str], builtin: Mapping[str, Age
         InputError: a file that cannot be read or parsed, an unknown key, a value that does not fit.
     """
     agents = dict(builtin)
+    prices: dict[str, Price] = {}
     merged: dict[str, Any] = {}
-    sources: list[str] = []
     for file in _files(cwd, environ):
         values = _read_settings(file, _parse_file(file))
         for name, table in values.pop("agents", {}).items():
             agents[name] = _agent(file, name, table, agents.get(name))
+        prices |= {name: _price(file, name, table) for name, table in values.pop("prices", {}).items()}
         merged = _lay_over(merged, values)
-        sources.insert(0, str(file))
-    variables = _read_variables(cwd, environ)
-    merged = _lay_over(merged, dict(variables.values()))
-    return Config(agents=agents, sources=(*variables, *sources), **merged)
+    merged = _lay_over(merged, _read_variables(cwd, environ))
+    return Config(agents=agents, prices=prices, **merged)
 
 
 def _lay_over(weak: Mapping[str, Any], strong: Mapping[str, Any]) -> dict[str, Any]:
@@ -161,17 +163,12 @@ def _files(cwd: Path, environ: Mapping[str, str]) -> list[Path]:
 
 
 def _parse_file(file: Path) -> dict[str, Any]:
-    toml: Any = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
+    from sessionrun.dialects.strict_toml import parse_toml
+
     try:
-        return dict(toml.loads(file.read_bytes().decode("utf-8")))
+        return parse_toml(file.read_bytes(), str(file))
     except OSError as error:
         raise InputError(f"{file}: cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise InputError(f"{file}: is not UTF-8") from None
-    except RecursionError:
-        raise InputError(f"{file}: is nested too deeply") from None
-    except ValueError as error:
-        raise InputError(f"{file}: not valid TOML: {' '.join(str(error).split())}") from None
 
 
 def _read_settings(file: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -196,6 +193,21 @@ def _agent(file: Path, name: str, table: Any, base: AgentSpec | None) -> AgentSp
         raise _error(file, misfit.within("agents", name)) from None
 
 
+def _price(file: Path, name: str, table: Any) -> Price:
+    from sessionrun.dialects.convert import Misfit, as_money, as_record
+    from sessionrun.dialects.fields import Field
+    from sessionrun.model import Price
+
+    known = {key: Field(key, as_money) for key in ("input", "cached_input", "output")}
+    try:
+        values = _read_known(as_record(table), known)
+        if not name.strip("* ") or not {"input", "output"} <= set(values):
+            raise Misfit("needs a model's name, input = ... and output = ...: US dollars for a million tokens")
+        return Price(**values)
+    except Misfit as misfit:
+        raise _error(file, misfit.within("prices", name)) from None
+
+
 def _error(file: Path, misfit: Misfit) -> InputError:
     from sessionrun.dialects.fields import render_path
     from sessionrun.dialects.limits import plain
@@ -217,7 +229,7 @@ def _read_known(record: Mapping[str, Any], table: Mapping[str, Field]) -> dict[s
 
 
 def _setting_fields() -> Mapping[str, Field]:
-    from sessionrun.dialects.convert import as_duration, as_flag, as_limit, as_line, as_record
+    from sessionrun.dialects.convert import as_budget, as_duration, as_flag, as_limit, as_line, as_record
     from sessionrun.dialects.fields import Field
 
     return {
@@ -226,10 +238,16 @@ def _setting_fields() -> Mapping[str, Field]:
         "max_parallel": Field("max_parallel", as_limit),
         "timeout": Field("timeout_s", as_duration),
         "timeout_s": Field("timeout_s", as_duration),
+        "idle_timeout": Field("idle_timeout_s", as_duration),
+        "idle_timeout_s": Field("idle_timeout_s", as_duration),
         "results_dir": Field("results_dir", as_line),
         "worktree_dir": Field("worktree_dir", as_line),
         "approve": Field("approve", as_flag),
+        "budget_usd": Field("budget_usd", as_budget),
+        "soft_budget_usd": Field("soft_budget_usd", as_budget),
+        "task_budget_usd": Field("task_budget_usd", as_budget),
         "agents": Field("agents", as_record),
+        "prices": Field("prices", as_record),
     }
 
 
@@ -241,6 +259,7 @@ def _agent_fields() -> Mapping[str, Field]:
         as_duration,
         as_environment,
         as_flag,
+        as_line,
     )
     from sessionrun.dialects.fields import Field
     from sessionrun.model import OutputFormat
@@ -251,6 +270,9 @@ def _agent_fields() -> Mapping[str, Field]:
         "prompt_kind": Field("prompt_kind", as_choice(("text", "script"))),
         "model_args": Field("model_args", as_argv),
         "approve_args": Field("approve_args", as_argv),
+        "continue_args": Field("continue_args", as_argv),
+        "budget_args": Field("budget_args", as_argv),
+        "provider": Field("provider", as_line),
         "output": Field("output", as_choice(get_args(OutputFormat))),
         "edits": Field("edits", as_flag),
         "env": Field("env", as_environment),
@@ -272,20 +294,20 @@ def _variables() -> Mapping[str, tuple[str, Callable[[str], Any]]]:
     }
 
 
-def _read_variables(cwd: Path, environ: Mapping[str, str]) -> dict[str, tuple[str, Any]]:
-    """The settings that variables make, by variable; an empty variable says nothing."""
+def _read_variables(cwd: Path, environ: Mapping[str, str]) -> dict[str, Any]:
+    """The settings that variables make; an empty variable says nothing."""
     if not any(environ.get(variable) for variable in VARIABLES):
         return {}
     from sessionrun.dialects.convert import Misfit
 
-    found: dict[str, tuple[str, Any]] = {}
+    found: dict[str, Any] = {}
     for variable, (name, convert) in _variables().items():
         text = environ.get(variable)
         if text:
             try:
-                found[variable] = (name, convert(text))
+                found[name] = convert(text)
             except Misfit as misfit:
                 raise InputError(f"{variable}: {misfit.problem}") from None
-    if RESULTS_DIR_VARIABLE in found:
-        found[RESULTS_DIR_VARIABLE] = ("results_dir", cwd / found[RESULTS_DIR_VARIABLE][1])
+    if "results_dir" in found:
+        found["results_dir"] = cwd / found["results_dir"]
     return found

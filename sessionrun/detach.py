@@ -1,7 +1,8 @@
-"""Leave the caller: a session's own process, away from its terminal, group and file descriptors.
+"""Leave the caller: a session's own processes, away from its terminal, group and file descriptors.
 
-The launcher waits on a pipe until the detached process has the session's lock and its first record is
-durable; only then is the session id worth printing.  Anything but the one byte means that the start failed.
+The launcher holds the session's `root.lock` already and waits on a pipe until the first record is durable and root
+and keeper are up, as fresh interpreters; only then is the session id worth printing.  Anything but the one byte
+means that the start failed.
 """
 
 from __future__ import annotations
@@ -17,28 +18,83 @@ from typing import Any, Final, NoReturn
 
 import orjson
 
-from sessionrun import __version__, processes
+from sessionrun import __version__, crashpoint, locks, processes
 from sessionrun.errors import StoreError
-from sessionrun.store import SessionDir, sync_directory
+from sessionrun.keeper import root_command
+from sessionrun.regular import open_regular, read_regular
+from sessionrun.store import LOCK_NAMES, SessionDir, sync_directory
 
 READY_TIMEOUT_S: Final = 30.0
-PARENT_VARIABLE: Final = "SESSIONRUN_PARENT"
+LOCK_TIMEOUT_S: Final = 0.5
+"""A reader's probe holds a lock for an instant: who gave up at that would take it for a living session."""
+
 FEEDBACK_VARIABLE: Final = "SESSIONRUN_FEEDBACK"
+CALLER_S_REPOSITORY: Final = (
+    "GIT_DIR",
+    "GIT_WORK_TREE",
+    "GIT_COMMON_DIR",
+    "GIT_INDEX_FILE",
+    "GIT_OBJECT_DIRECTORY",
+    "GIT_ALTERNATE_OBJECT_DIRECTORIES",
+    "GIT_QUARANTINE_PATH",
+    "GIT_NAMESPACE",
+    "GIT_PREFIX",
+)
+"""By these git tells a hook where it is.  A task is elsewhere: its commits would go to the user's own branch."""
+
 _READY: Final = b"\x01"
 _REASON_BYTES: Final = 1000
 _LOG_TAIL_BYTES: Final = 2000
-_COMMAND: Final = "import sys; sys.path[0] = sys.argv.pop(1); from sessionrun.detached import main; main()"
-"""Given to ``python -c`` with the directory that holds this package: the same code as the launcher's."""
 
 
-def start_detached(session: SessionDir, lock_fd: int) -> None:
-    """Start the session's supervisor, which gets `lock_fd`; return once it is up.
+def resume(session: SessionDir) -> bool:
+    """Start the processes of a session again of which none is left; False when one is.
+
+    The session gets the environment of this process.
+
+    Raises:
+        StoreError: its logs are damaged or a newer version's, or the processes did not come up.
+        NotRegular: something else lies in the place of a lock or of its log.
+    """
+    session = SessionDir(session.path.absolute())
+    if session.is_alive():
+        return False
+    lock_fd = locks.hold(session.path / "root.lock", timeout_s=LOCK_TIMEOUT_S)
+    if lock_fd is None:
+        return False  # another one was faster
+    try:
+        if session.held_locks() != ("root.lock",):
+            return False  # a supervisor that was left alone is about to lead
+        _check_logs(session)
+        start_detached(session, os.dup(lock_fd), new=False)
+        return True
+    finally:
+        os.close(lock_fd)
+
+
+def _check_logs(session: SessionDir) -> None:
+    from sessionrun.journal import read_log
+
+    session.load_spec()
+    _, journal = session.load_journal()
+    for path, contents in ((session.journal_path, journal), (session.ledger_path, read_log(session.ledger_path))):
+        if contents.damage_at is not None:
+            raise StoreError(f"{path} is damaged at byte {contents.damage_at}: nothing can be decided from it")
+    for path in (*(session.path / name for name in LOCK_NAMES), session.log_path):
+        if os.path.lexists(path):  # each of the chain would die of what is none
+            os.close(open_regular(path))
+
+
+def start_detached(session: SessionDir, lock_fd: int, *, new: bool = True) -> None:
+    """Start the session's root, which gets `lock_fd`; return once root and keeper are up.
 
     Descriptors 0 to 2 must be open: whatever takes their place would be lost on the way.
 
     Raises:
-        StoreError: it did not come up; the message says why, and the session's directory is gone again.
+        StoreError: they did not come up; the message says why, and the directory of a new session is gone again.
     """
+    crashpoint.arm("launcher")
+    crashpoint.step()
     ready_read, ready_write = os.pipe()
     gc.freeze()  # or the last collection of each of us copies every page that we share
     # Ctrl+C between the fork and its being ignored would make a second launcher of the child.
@@ -46,11 +102,14 @@ def start_detached(session: SessionDir, lock_fd: int) -> None:
     try:
         pid = os.fork()
     except OSError as error:
-        session.discard()
+        if new:
+            session.discard()
         raise StoreError(f"cannot start session {session.session_id}: {error.strerror}") from error
     if pid == 0:
+        crashpoint.arm("daemon")
         os.close(ready_read)
-        _leave(session, ready_write, lock_fd)
+        _leave(session, ready_write, lock_fd, new=new)
+    crashpoint.step()
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     os.close(ready_write)
     os.close(lock_fd)
@@ -61,10 +120,11 @@ def start_detached(session: SessionDir, lock_fd: int) -> None:
     finally:
         os.close(ready_read)
         _reap(pid)
-    if told == _READY:
+    crashpoint.step()
+    if told and told.startswith(_READY):  # twice, if a first keeper was killed behind it
         return
     reason = told.decode("utf-8", "replace") if told else _tail(session.log_path)
-    if told is not None:  # else it may still come up
+    if told is not None and new:  # else it may still come up
         session.discard()
     raise StoreError(f"session {session.session_id} did not start: {reason}")
 
@@ -76,22 +136,20 @@ def _reap(pid: int) -> None:
         pass
 
 
-def _leave(session: SessionDir, ready_fd: int, lock_fd: int) -> NoReturn:
-    """In the forked child: become a daemon, say so, and become the supervisor."""
-    ready = False
+def _leave(session: SessionDir, ready_fd: int, lock_fd: int, *, new: bool) -> NoReturn:
+    """In the forked child: become a daemon, and then the root, which says when it is ready."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl+C is for the launcher, which asks for the end then
     try:
+        crashpoint.step()
         _detach(session, ready_fd, lock_fd)
-        _begin_journal(session)
-        os.write(ready_fd, _READY)
-        ready = True
-        os.close(ready_fd)
-        _execute(session, lock_fd)
+        crashpoint.step()
+        if new:
+            _begin_journal(session)
+        _execute(session, ready_fd, lock_fd)
     except BaseException as error:
         import traceback
 
-        if not ready:
-            os.write(ready_fd, str(error).encode("utf-8", "replace")[:_REASON_BYTES] or b"?")
+        os.write(ready_fd, str(error).encode("utf-8", "replace")[:_REASON_BYTES] or b"?")
         traceback.print_exc()
         sys.stderr.flush()
     finally:
@@ -102,7 +160,7 @@ def _detach(session: SessionDir, ready_fd: int, lock_fd: int) -> None:
     from daemon import DaemonContext
 
     umask = os.umask(0o077)
-    log = open(session.log_path, "ab", buffering=0, opener=_open_private)
+    log = open(session.log_path, "ab", buffering=0, opener=open_regular)
     DaemonContext(
         detach_process=True,  # the library's guess fails when stdin is a socket or the parent is pid 1
         umask=umask,  # the agents' own: our files are private by their modes
@@ -130,16 +188,12 @@ def _begin_journal(session: SessionDir) -> None:
 
 
 def _first_record() -> dict[str, Any]:
-    """`events.SupervisorStarted` as the journal spells it: to import its module, the caller would wait longer."""
-    pid = os.getpid()
+    """`events.SessionStarted` as the journal spells it: to import its module, the caller would wait longer."""
     return {
         "seq": 1,
         "at": time.time(),
         "mono": time.monotonic(),
-        "ev": "SupervisorStarted",
-        "epoch": 1,
-        "pid": pid,
-        "started": processes.start_time(pid) or 0,
+        "ev": "SessionStarted",
         "boot_id": processes.boot_id(),
         "pid_ns": processes.pid_namespace(),
         "version": __version__,
@@ -147,25 +201,22 @@ def _first_record() -> dict[str, Any]:
     }
 
 
-def _execute(session: SessionDir, lock_fd: int) -> NoReturn:
+def _execute(session: SessionDir, ready_fd: int, lock_fd: int) -> NoReturn:
     environ = dict(os.environ)
     marker = environ.pop(processes.JOB_MARKER, None)
     if marker is not None:  # launched from a job: that job's end must not be ours
-        environ[PARENT_VARIABLE] = marker
-    environ.pop(FEEDBACK_VARIABLE, None)  # of that job's check, not of ours
+        environ[processes.PARENT_VARIABLE] = marker
+    for name in (FEEDBACK_VARIABLE, *CALLER_S_REPOSITORY):  # of that job's check, of a hook: not of ours
+        environ.pop(name, None)
     os.set_inheritable(lock_fd, True)
-    package_root = str(Path(__file__).resolve().parent.parent)
-    argv = [sys.executable, "-c", _COMMAND, package_root, str(session.path), str(lock_fd)]
-    os.execve(sys.executable, argv, environ)
-
-
-def _open_private(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    os.set_inheritable(ready_fd, True)
+    crashpoint.step()
+    os.execve(sys.executable, root_command(str(session.path), lock_fd, ready_fd), environ)
 
 
 def _tail(path: Path) -> str:
     try:
-        lines = path.read_bytes()[-_LOG_TAIL_BYTES:].decode("utf-8", "replace").split("\n")
+        lines = read_regular(path)[-_LOG_TAIL_BYTES:].decode("utf-8", "replace").split("\n")
     except OSError:
         return "no log was written"
     said = [line for line in lines if line.strip()]

@@ -28,13 +28,24 @@ VERDICTS: Final[tuple[Verdict, ...]] = (
 """How one job ended.  `void`: it was claimed, but provably never ran."""
 
 StopReason = Literal["timed_out", "cancelled"]
-Timer = Literal["timeout", "setup_timeout", "check_timeout"]
-RequestKind = Literal["cancel"]
+Timer = Literal["timeout", "setup_timeout", "check_timeout", "idle_timeout"]
+RequestKind = Literal["cancel", "retry", "hold", "release"]
+REQUEST_KINDS: Final[tuple[RequestKind, ...]] = ("cancel", "retry", "hold", "release")
+
+
+@dataclass(frozen=True, slots=True)
+class SessionStarted:
+    """The session was accepted: from here on it will be run.  Written at the launch, before its id is told."""
+
+    boot_id: str
+    pid_ns: str
+    version: str
+    journal_version: int = JOURNAL_VERSION
 
 
 @dataclass(frozen=True, slots=True)
 class SupervisorStarted:
-    """A supervisor took over; its identity.  `started` is the kernel's start time of `pid`."""
+    """A supervisor took over; its identity and its keeper's.  `started` is the kernel's start time of `pid`."""
 
     epoch: int
     pid: int
@@ -43,6 +54,8 @@ class SupervisorStarted:
     pid_ns: str
     version: str
     journal_version: int = JOURNAL_VERSION
+    keeper: int | None = None
+    keeper_started: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +92,8 @@ class JobFinished:
     """A job's process ended and was judged; a replay never judges again.
 
     `wait_status` is the raw status of wait(2); `cpu_s` user and system time in seconds; `conversation` is the
-    agent's own id of its conversation.
+    agent's own id of its conversation; `resets_at` is when its provider's limit ends (wall time); `turns` counts
+    the agent's requests to its model.
     """
 
     key: JobKey
@@ -95,6 +109,8 @@ class JobFinished:
     model: str | None = None
     usage: Usage | None = None
     place: Place | None = None
+    resets_at: float | None = None
+    turns: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +132,14 @@ class TimerFired:
 
 
 @dataclass(frozen=True, slots=True)
+class OutputSeen:
+    """A running job's output was looked at and had changed; `size` is what there was of it now (bytes)."""
+
+    key: JobKey
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
 class TaskEnded:
     """A task reached its one recorded outcome (or gave its attempt up for another, see `TaskRetried`)."""
 
@@ -123,6 +147,13 @@ class TaskEnded:
     outcome: Outcome
     reason_class: str | None = None
     reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetRefused:
+    """There is no money left for the task's next job, and no job runs that might leave some."""
+
+    task: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +168,14 @@ class TaskRetried:
     reason_class: str | None
     reason: str | None
     not_before: float
+
+
+@dataclass(frozen=True, slots=True)
+class AgentChanged:
+    """A task whose agent's provider is held goes to the next agent that it names."""
+
+    task: str
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,11 +200,18 @@ class HoldLifted:
 
 @dataclass(frozen=True, slots=True)
 class RequestReceived:
-    """A client asked for something; empty `tasks` means the whole session."""
+    """A client asked for something; empty `tasks` means the whole session.
+
+    `now` (cancel): without any grace.  `outcomes` (retry): only tasks that ended, or are about to end, in one of
+    these ways; empty = any but success, of the tasks that are named.  `reason` (hold): what is shown for it.
+    """
 
     request_id: str
     kind: RequestKind
     tasks: tuple[str, ...] = ()
+    now: bool = False
+    outcomes: tuple[Outcome, ...] = ()
+    reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +223,8 @@ class SessionEnded:
 
 
 Event: TypeAlias = (
-    SupervisorStarted
+    SessionStarted
+    | SupervisorStarted
     | TaskAdded
     | FeedClosed
     | JobClaimed
@@ -185,8 +232,11 @@ Event: TypeAlias = (
     | JobFinished
     | JobLost
     | TimerFired
+    | OutputSeen
+    | BudgetRefused
     | TaskEnded
     | TaskRetried
+    | AgentChanged
     | HoldPlaced
     | HoldLifted
     | RequestReceived
@@ -196,6 +246,7 @@ Event: TypeAlias = (
 _EVENTS: Final[dict[str, type[Any]]] = {
     cls.__name__: cls
     for cls in (
+        SessionStarted,
         SupervisorStarted,
         TaskAdded,
         FeedClosed,
@@ -204,8 +255,11 @@ _EVENTS: Final[dict[str, type[Any]]] = {
         JobFinished,
         JobLost,
         TimerFired,
+        OutputSeen,
+        BudgetRefused,
         TaskEnded,
         TaskRetried,
+        AgentChanged,
         HoldPlaced,
         HoldLifted,
         RequestReceived,
@@ -213,6 +267,7 @@ _EVENTS: Final[dict[str, type[Any]]] = {
     )
 }
 
+_USAGE: Final = tuple(f.name for f in fields(Usage))
 _NAMES: Final = {cls: tuple(f.name for f in fields(cls)) for cls in _EVENTS.values()}
 
 
@@ -239,10 +294,18 @@ class StartJob:
 
 @dataclass(frozen=True, slots=True)
 class CancelJob:
-    """Stop this job's process tree."""
+    """Stop this job's process tree; with `now` at once, also when it is being stopped already."""
 
     key: JobKey
     reason: StopReason
+    now: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CheckOutput:
+    """Look at what this job has printed: record `OutputSeen` if it has changed, else that its idle time is up."""
+
+    key: JobKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,7 +329,7 @@ class EndSession:
     event: SessionEnded
 
 
-Order: TypeAlias = StartJob | CancelJob | Record | WakeAt | EndSession
+Order: TypeAlias = StartJob | CancelJob | CheckOutput | Record | WakeAt | EndSession
 
 
 def to_record(entry: Entry) -> dict[str, Any]:
@@ -298,11 +361,11 @@ def from_record(record: Mapping[str, Any]) -> Entry:
     if "key" in values:
         values["key"] = parse_job_key(values["key"])
     if "usage" in values:
-        values["usage"] = Usage(**values["usage"])
+        values["usage"] = Usage(**{name: values["usage"][name] for name in _USAGE if name in values["usage"]})
     if "place" in values:
         values["place"] = Place(**values["place"])
     if cls is TaskAdded:
         values["task"] = task_from_record(values["task"])
-    if cls is RequestReceived and "tasks" in values:
-        values["tasks"] = tuple(values["tasks"])
+    if cls is RequestReceived:
+        values.update({name: tuple(values[name]) for name in ("tasks", "outcomes") if name in values})
     return Entry(record["seq"], record["at"], record["mono"], cls(**values))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,6 +26,8 @@ _SETTINGS: Final = (
     "maintenance.auto=false",
     "advice.detachedHead=false",
     "submodule.recurse=false",
+    "core.trustctime=true",  # what has changed is seen by all that tells, whatever an agent has set
+    "core.checkStat=default",
 )
 _IDENTITY: Final = {
     "GIT_AUTHOR_NAME": "sessionrun",
@@ -63,10 +65,14 @@ class GitError(SessionrunError):
 
 @dataclass(frozen=True, slots=True)
 class Git:
-    """Git in one directory; `index` names another index file than the worktree's own."""
+    """Git in one directory; `index` names another index file than the worktree's own.
+
+    With `trial`, a directory of objects, all that is made goes there and refs stay where they are.
+    """
 
     directory: Path
     index: Path | None = None
+    trial: Path | None = None
 
     def __call__(self, *argv: str, stdin: bytes | None = None, codes: Sequence[int] = (0,)) -> bytes:
         """Run git and return its standard output.
@@ -110,11 +116,25 @@ class Git:
         done = self.attempt("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
         return done.stdout.decode().strip() if done.returncode == 0 else None
 
+    def set_ref(self, name: str, new: str, old: str | None) -> bool:
+        """Move a ref from one commit to another, or make it (None); False: it is not there, or is locked."""
+        if self.trial is not None:
+            return self.commit_of(name) == old
+        return self.attempt("update-ref", name, new, old or "0" * len(new)).returncode == 0
+
+    def on_trial(self, objects: Path, common_dir: Path) -> Git:
+        """The same, with `objects`, a new directory, for what it makes."""
+        (objects / "info").mkdir(parents=True)
+        (objects / "info" / "alternates").write_bytes(os.fsencode(common_dir / "objects") + b"\n")
+        return replace(self, trial=objects)
+
     def _run(self, argv: Sequence[str], *, stdin: bytes | None, stdout: int) -> subprocess.CompletedProcess[bytes]:
         settings = [word for setting in _SETTINGS for word in ("-c", setting)]
         environ = git_environ(os.environ)
         if self.index is not None:
             environ["GIT_INDEX_FILE"] = str(self.index)
+        if self.trial is not None:
+            environ["GIT_OBJECT_DIRECTORY"] = str(self.trial)
         source: dict[str, Any] = {"stdin": subprocess.DEVNULL} if stdin is None else {"input": stdin}
         try:
             return subprocess.run(
@@ -140,7 +160,11 @@ def version(directory: Path) -> tuple[int, ...]:
     """Git's version.
 
     Raises:
-        GitError: there is no git.
+        GitError: there is no git, or it says something else.
     """
-    words = Git(directory).line("version").split()
-    return tuple(int(part) for part in words[2].split(".")[:2] if part.isdigit())
+    said = Git(directory).line("version")
+    words = said.split()
+    parts = words[2].split(".")[:2] if len(words) > 2 else []
+    if len(parts) < 2 or not all(part.isascii() and part.isdigit() for part in parts):
+        raise GitError(("version",), 0, f"it says {said!r:.80}")
+    return tuple(map(int, parts))

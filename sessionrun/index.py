@@ -1,6 +1,7 @@
 """The user's index: where sessions were started, so that an id is found from any directory.
 
-One line per session, appended under the user's state directory; a line whose session is gone means nothing.
+One line per session, appended under the user's state directory; a line whose session is gone means nothing.  A
+line is forgotten by overwriting it with line feeds, so that no lock is needed beside who appends.
 """
 
 from __future__ import annotations
@@ -41,6 +42,27 @@ def remember(session: Path) -> None:
         return
     try:
         os.write(fd, line)
+    except OSError:
+        pass
+    finally:
+        os.close(fd)
+
+
+def forget(session: Path) -> None:
+    """Blank the lines of a session's directory that is gone; what cannot be written stays and means nothing."""
+    name = b"/" + os.fsencode(session.name)
+    try:
+        fd = os.open(index_path(), os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return
+    try:
+        content = os.pread(fd, os.fstat(fd).st_size, 0)
+        offset = 0
+        for line in content.splitlines(keepends=True):
+            path = line.rstrip(b"\n")
+            if path.endswith(name) and not os.path.lexists(path):
+                os.pwrite(fd, b"\n" * len(path), offset)
+            offset += len(line)
     except OSError:
         pass
     finally:

@@ -7,20 +7,28 @@ scheduler's business, starting it the executor's.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO, Final
 
 import orjson
 
-from sessionrun import agents
-from sessionrun.events import JobFinished
+from sessionrun import agents, answers
+from sessionrun.briefed import REFUSAL, make_request, needs_request, word_task
+from sessionrun.briefing import BriefProblem
+from sessionrun.budget import find_job_budget
+from sessionrun.events import JobFinished, Verdict
 from sessionrun.executors import Exit
-from sessionrun.model import AgentSpec, Job, JobKey, Place, SessionSpec, TaskSpec, title_of
+from sessionrun.model import AgentSpec, Job, JobKey, Place, SessionSpec, TaskSpec, Usage, title_of
 from sessionrun.outcome import format_reason, judge_exit
+from sessionrun.prices import price_usage
+from sessionrun.regular import open_regular
+from sessionrun.spending import name_model, usage_since
 from sessionrun.state import TaskState
-from sessionrun.store import SessionDir, replace_file
+from sessionrun.store import AGENT_DIR, SessionDir, replace_file
+from sessionrun.wording import word_prompt
 from sessionrun.workspaces import REQUEST, Request, command_line, load_answer, load_request
 from sessionrun.workspaces.space import check_space
 
@@ -31,15 +39,27 @@ AND_THEN: Final = "\n(exit $?)\n"
 FEEDBACK_BYTES: Final = 16 * 1024
 """How much of a failed check's output the next round is told."""
 
+TASK_DIR: Final = "{task_dir}"
+"""In a task's `args`: a folder of its own in the session, for files of its agent."""
+
 _PHASE_CLASSES: Final = {"setup": "setup_failed", "check": "check_failed"}
+_WORKSPACE_CLASSES: Final = {"prepare": "workspace_failed", "release": "release_failed"}
 
 
 class JobMaker:
     """Makes and judges the jobs of one session."""
 
-    def __init__(self, session: SessionDir, spec: SessionSpec) -> None:
+    def __init__(self, session: SessionDir, spec: SessionSpec, *, clock: Callable[[], float] = time.time) -> None:
+        """
+        Args:
+            session: where its jobs' files are.
+            spec: what was asked for.
+            clock: wall time in seconds since the epoch.
+        """
         self._session = session
         self._spec = spec
+        self._clock = clock
+        self._tasks = {task.id: task for task in spec.tasks}
 
     def build(self, state: TaskState, key: JobKey) -> Job:
         """The process for a key; writes its prompt and makes its folder.
@@ -49,37 +69,82 @@ class JobMaker:
             NoSpace: a worktree is wanted and the disk is nearly full.
         """
         if key.phase == "work":
-            return self._build_work(state.spec, key, state.place)
+            return self._build_work(state, key)
         if key.phase in ("prepare", "release"):
             return self._build_workspace(state, key)
+        if key.phase == "check" and needs_request(state.spec, self._spec.agents[state.agent]):
+            return self._build_check(state, key)
         return self._build_shell(state.spec, key, state.place)
 
-    def judge(self, task: TaskSpec, ended: Exit) -> JobFinished:
+    def judge(self, state: TaskState, ended: Exit) -> JobFinished:
         """The verdict on an ended job; renders a structured stream into the task's answer file."""
         key = ended.key
-        result = self._read_result(task, key) if key.phase == "work" and ended.errno is None else None
+        ran = key.phase == "work" and ended.errno is None
         verdict = judge_exit(
-            key, wait_status=ended.wait_status, errno=ended.errno, detail=ended.detail, result=result
+            key,
+            wait_status=ended.wait_status,
+            errno=ended.errno,
+            detail=ended.detail,
+            result=self._read_result(state) if ran else None,
+            now=self._clock(),
+            stderr=self._read_errors(state) if ran else "",
         )
+        if verdict.usage is not None:
+            model = name_model(state.agent, verdict.model, state.asked_model)
+            used = self._used_now(state, verdict.conversation, verdict.usage)
+            verdict = replace(verdict, usage=price_usage(self._spec.prices, used, model))
         if key.phase in ("prepare", "release"):
             verdict = self._judge_workspace(verdict)
         elif key.phase in _PHASE_CLASSES and verdict.verdict == "failed":
-            verdict = _name_phase(verdict, _PHASE_CLASSES[key.phase])
+            verdict = _name_phase(verdict, _PHASE_CLASSES[key.phase], self._find_problem(key))
+        elif ran and verdict.verdict == "failed" and (self._session.job_path(key) / REFUSAL).exists():
+            verdict = _name_phase(verdict, "bad_context", _tail(self._session.job_path(key) / REFUSAL).decode())
         return replace(verdict, ledger=ended.ledger, cpu_s=ended.cpu_s)
 
-    def _build_work(self, task: TaskSpec, key: JobKey, place: Place | None) -> Job:
-        agent = self._spec.agents[task.agent]
+    def measure_output(self, key: JobKey) -> int:
+        """How much a WORK job has printed on standard output and standard error (bytes).
+
+        What is not there, or was replaced by something that is no file, counts as nothing.
+        """
+        task = key.task
+        paths = (self._session.raw_path(task), self._session.output_path(task), self._session.error_path(task))
+        return sum(_size(path) for path in paths)
+
+    def _used_now(self, state: TaskState, conversation: str | None, usage: Usage) -> Usage:
+        """What this run used by itself, also where its agent reports that of the whole conversation."""
+        before = state.thread_usage
+        is_total = self._spec.agents[state.agent].output in agents.COUNTS_ALL
+        if before is None or not is_total or conversation not in (None, state.thread):
+            return usage
+        return usage_since(usage, before)
+
+    def _build_work(self, state: TaskState, key: JobKey) -> Job:
+        task, place, agent = state.spec, state.place, self._spec.agents[state.agent]
+        try:
+            wanted = word_task(self._tasks, task, agent, self._cwd(task, place), again=key.round > 1)
+        except BriefProblem as problem:
+            return self._build_refusal(task, key, place, str(problem))
         self._put_away_older_outputs(task, key)
         prompt_path = self._prompt_path(key)
         feedback = self._feedback_path(key)
-        prompt = self._prompt(task, agent, feedback, place)
+        conversation = state.thread if agent.continue_args else None
+        red_check = None if feedback is None else _tail(feedback) + _tail(feedback.with_name("stderr"))
+        prompt = word_prompt(
+            self._spec, state, agent, prompt=wanted, red_check=red_check, conversation=conversation
+        )
         with _open_private(prompt_path) as stream:
             stream.write(prompt)
         structured = agents.has_stream(agent)
         return Job(
             key=key,
             argv=agents.build_argv(
-                agent, model=task.model, approve=self._spec.approve, prompt_file=str(prompt_path)
+                agent,
+                model=state.asked_model,
+                approve=self._spec.approve,
+                prompt_file=str(prompt_path),
+                conversation=conversation,
+                budget=find_job_budget(self._spec.limits, state),
+                extra=() if state.fallbacks else self._fill_args(task, key),
             ),
             cwd=self._cwd(task, place),
             stdin=str(prompt_path) if agent.stdin == "prompt" else None,
@@ -92,6 +157,53 @@ class JobMaker:
             },
             stop_grace_s=agent.stop_grace_s,
         )
+
+    def _fill_args(self, task: TaskSpec, key: JobKey) -> Sequence[str]:
+        """The task's own arguments; its folder is made where they name it."""
+        if not any(TASK_DIR in arg for arg in task.args):
+            return task.args
+        folder = self._session.make_job_path(key).parent / AGENT_DIR
+        folder.mkdir(exist_ok=True, mode=0o700)
+        return [arg.replace(TASK_DIR, str(folder)) for arg in task.args]
+
+    def _build_refusal(self, task: TaskSpec, key: JobKey, place: Place | None, problem: str) -> Job:
+        """A WORK job that says why there is no work: its task's failure is data, like any other."""
+        folder = self._session.make_job_path(key)
+        replace_file(folder / REFUSAL, problem.encode("utf-8", "replace"), durable=False)
+        return Job(
+            key=key,
+            argv=(SHELL, "-c", 'cat "$0" >&2; exit 1', str(folder / REFUSAL)),
+            cwd=self._cwd(task, place),
+            stdout=str(self._session.output_path(task.id)),
+            stderr=str(self._session.error_path(task.id)),
+        )
+
+    def _build_check(self, state: TaskState, key: JobKey) -> Job:
+        """A CHECK with a brief or a verdict: our own code in a process of its own."""
+        task, agent = state.spec, self._spec.agents[state.agent]
+        folder, directory = self._session.make_job_path(key), self._cwd(task, state.place)
+        request = make_request(
+            self._tasks,
+            state,
+            agent,
+            directory=directory,
+            answer=self._session.output_path(task.id),
+            answer_mark=self._session.make_job_path(key._replace(start=1)) / answers.APPLIED,
+            folder=folder,
+        )
+        replace_file(folder / answers.REQUEST, orjson.dumps(request), durable=False)
+        return Job(
+            key=key,
+            argv=answers.command_line(folder),
+            cwd=directory,
+            stdout=str(folder / "stdout"),
+            stderr=str(folder / "stderr"),
+            env={**agent.env, **self._env(task, key, state.place)},
+        )
+
+    def _find_problem(self, key: JobKey) -> str | None:
+        report = answers.load_report(self._session.job_path(key)) if key.phase == "check" else None
+        return report.problem if report else None
 
     def _build_shell(self, task: TaskSpec, key: JobKey, place: Place | None) -> Job:
         commands = task.setup if key.phase == "setup" else task.check.commands if task.check else ()
@@ -121,6 +233,9 @@ class JobMaker:
             keep=self._spec.repository.keep,
             succeeded=state.decided == "succeeded",
             patch=str(self._session.patch_path(key)) if key.phase == "release" else None,
+            expect_change=state.spec.expect_change,
+            branch=state.spec.workspace.branch,
+            directory=state.spec.workspace.directory,
         )
         replace_file(folder / REQUEST, orjson.dumps(request), durable=False)
         return Job(
@@ -132,16 +247,21 @@ class JobMaker:
         )
 
     def _judge_workspace(self, verdict: JobFinished) -> JobFinished:
-        """What PREPARE made, or what RELEASE did with it; a RELEASE that failed leaves the worktree."""
+        """What PREPARE made, or what RELEASE did with it; a RELEASE that failed leaves the worktree.
+
+        Both can be done again, so one that was killed counts as lost: it may have been for want of memory.
+        """
         folder = self._session.job_path(verdict.key)
         answer = load_answer(folder) if verdict.verdict == "passed" else None
         if answer is not None:  # without one the task would run in the user's checkout
             return replace(verdict, place=answer)
         said = _tail(folder / "stderr").decode("utf-8", "replace").strip().split("\n")[-1]
-        why = format_reason("workspace_failed", said or (verdict.reason or ""))
+        reason_class = _WORKSPACE_CLASSES[verdict.key.phase]
+        why = format_reason(reason_class, said or (verdict.reason or "").partition(": ")[2])
         place = load_request(folder).place
         place = replace(place, kept=why) if place is not None else None
-        return replace(verdict, verdict="failed", reason_class="workspace_failed", reason=why, place=place)
+        ended: Verdict = "lost" if verdict.signal is not None else "failed"
+        return replace(verdict, verdict=ended, reason_class=reason_class, reason=why, place=place)
 
     def _cwd(self, task: TaskSpec, place: Place | None) -> str:
         """The task's directory; inside its worktree the same one that was meant in the user's checkout."""
@@ -185,19 +305,6 @@ class JobMaker:
         starts = (self._session.job_path(check._replace(start=start)) for start in (3, 2, 1))
         return next((folder / "stdout" for folder in starts if folder.is_dir()), None)
 
-    def _prompt(self, task: TaskSpec, agent: AgentSpec, feedback: Path | None, place: Place | None) -> bytes:
-        text = "\n\n".join(task.prompts)
-        if agent.prompt_kind == "script":
-            return text.encode()
-        if self._spec.envelope:
-            branch = f"Working branch: {place.branch}\nCommit your work to it.\n" if place else ""
-            marker = f"Begin your answer with this marker: [ID: {task.id}]"
-            text = f"Transaction ID: {task.id}\n{branch}\n{text}\n\n{marker}"
-        if feedback is None:
-            return text.encode()
-        head = f"{text}\n\nYour last attempt did not pass its check. The end of the check's output:\n\n"
-        return head.encode() + b"".join(_tail(path) for path in (feedback, feedback.with_name("stderr")))
-
     def _put_away_older_outputs(self, task: TaskSpec, key: JobKey) -> None:
         """Keep what an earlier WORK job of the task wrote; the top level holds the last one's files."""
         older = _key_before(key)
@@ -218,8 +325,14 @@ class JobMaker:
             key = key._replace(round=key.round + 1)
         return self._session.make_job_path(key)
 
-    def _read_result(self, task: TaskSpec, key: JobKey) -> agents.AgentResult | None:
-        agent = self._spec.agents[task.agent]
+    def _read_errors(self, state: TaskState) -> str:
+        """The end of an agent's standard error; a script's tells of its programs, and not of a provider."""
+        if self._spec.agents[state.agent].prompt_kind == "script":
+            return ""
+        return agents.read_errors(self._session.error_path(state.spec.id))
+
+    def _read_result(self, state: TaskState) -> agents.AgentResult | None:
+        task, agent = state.spec, self._spec.agents[state.agent]
         if agent.output == "text":
             return None
         answer, errors = self._session.output_path(task.id), self._session.error_path(task.id)
@@ -245,16 +358,22 @@ def _key_before(key: JobKey) -> JobKey | None:
     return None
 
 
-def _name_phase(verdict: JobFinished, reason_class: str) -> JobFinished:
-    """A failed setup or check is named as such, whatever made it fail."""
-    what = (verdict.reason or "").partition(": ")[2]
-    return replace(verdict, reason_class=reason_class, reason=f"{reason_class}: {what}")
+def _name_phase(verdict: JobFinished, reason_class: str, problem: str | None) -> JobFinished:
+    """A failed setup or check is named as such, whatever made it fail; `problem` is what, if it is known."""
+    what = problem or (verdict.reason or "").partition(": ")[2]
+    return replace(verdict, reason_class=reason_class, reason=format_reason(reason_class, what))
 
 
 def _open_private(path: Path) -> BinaryIO:
     """A new or emptied file of ours; a link or FIFO that an agent planted in its place is refused."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW
-    return os.fdopen(os.open(path, flags, 0o600), "wb")
+    return os.fdopen(open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "wb")
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.lstat().st_size
+    except OSError:
+        return 0
 
 
 def _tail(path: Path) -> bytes:

@@ -7,13 +7,17 @@ a bad line with good ones behind it is damage.  This module must not know what t
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from zlib import crc32
 
+from sessionrun import crashpoint
 from sessionrun.errors import StoreError
+from sessionrun.regular import open_regular, read_regular
+from sessionrun.reserve import FULL, NAME, give_up_reserve
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,14 +32,16 @@ class LogContents:
 class AppendLog:
     """The writing end of one log.  Not for two writers.
 
+    Beside it lies the session's reserve (see `reserve`), which is given up when the disk is full.
+
     Raises:
         StoreError: from `append` and `sync`, when the disk refuses; the log then ends where it ended before.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
-        self._fd = os.open(path, flags, 0o600)
+        self._reserve = path.with_name(NAME)
+        self._fd = open_regular(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
         self.end = os.fstat(self._fd).st_size
         self._dirty = False
         self._broken = False
@@ -46,32 +52,71 @@ class AppendLog:
         if not chunk:
             return self.end
         try:
-            written = os.write(self._fd, chunk)
+            self._write(chunk)
         except OSError as error:
-            raise self._refused("write", error) from error
+            if error.errno not in FULL or not give_up_reserve(self._reserve):
+                raise self._refused("write", error) from error
+            try:
+                self._write(chunk)
+            except OSError as again:
+                raise self._refused("write", again) from again
+        self.end += len(chunk)
+        self._dirty = True
+        crashpoint.step()
+        return self.end
+
+    def _write(self, chunk: bytes) -> None:
+        crashpoint.call()
+        written = os.write(self._fd, chunk)
         if written != len(chunk):  # a disk that fills up first writes a part
             os.ftruncate(self._fd, self.end)
-            raise StoreError(f"cannot write {self.path}: no space left on device")
-        self.end += written
-        self._dirty = True
-        return self.end
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def sync(self) -> None:
         """Make all records durable.
 
-        After a failed sync the kernel may forget what it could not write and report success the next time, so
-        a log whose sync failed once never claims to be durable again.
+        After a failed sync the kernel may forget what it could not write and report success the next time: so the
+        next sync is believed only of a new file, to which all is written again.
         """
-        if self._broken:
-            raise StoreError(f"cannot sync {self.path}: an earlier sync failed")
         if not self._dirty:
             return
         try:
-            _fdatasync(self._fd)
+            crashpoint.call()
+            if self._broken:
+                self._renew()
+            else:
+                _fdatasync(self._fd)
         except OSError as error:
             self._broken = True
             raise self._refused("sync", error) from error
-        self._dirty = False
+        self._broken = self._dirty = False
+        crashpoint.step()
+
+    def _renew(self) -> None:
+        """Put a durable copy in the log's place; offsets stay what they were."""
+        content = os.pread(self._fd, self.end, 0)
+        if parse_log(content).end != self.end:  # it was dropped from memory as well
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        beside = self.path.with_name(f".{self.path.name}.{os.getpid()}.tmp")
+        fd = open_regular(beside, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND)
+        try:
+            if os.write(fd, content) != self.end:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            os.fsync(fd)
+            crashpoint.step()
+            os.replace(beside, self.path)
+        except OSError:
+            os.close(fd)
+            os.unlink(beside)
+            raise
+        os.close(self._fd)
+        self._fd = fd
+        crashpoint.step()
+        folder = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
 
     def cut(self, end: int) -> None:
         """Drop a torn tail, so that what is appended next begins a line."""
@@ -119,7 +164,7 @@ def read_log(path: Path) -> LogContents:
         StoreError: the file cannot be read.
     """
     try:
-        return parse_log(path.read_bytes())
+        return parse_log(read_regular(path))
     except FileNotFoundError:
         return LogContents([], 0)
     except OSError as error:

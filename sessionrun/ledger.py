@@ -2,22 +2,30 @@
 
 Payloads are ASCII words (the lines around them are `journal`'s):
 
-    K pid start boot_id pid_ns   an executor process began to write; its identity
+    K pid start boot_id pid_ns   a keeper began to write; its identity
     C key                        the job is claimed: it will be started at most once, by this record
-    T key                        the start is about to be tried
+    T key grace                  the start is about to be tried; `grace` in seconds is for its stopping
     S key pid start              the process exists; `start` is the kernel's start time of `pid`
     X key status                 it ended; raw status of wait(2), written before it was reaped
+    Z key                        nothing of its tree of processes is left
     F key errno                  it could not be started
-    L key                        its end was seen by nobody
-    G                            the executor gave up restarting
+    L key                        its end was seen by nobody, and nothing of its tree is left
+    G                            the keeper gave up starting supervisors
+
+The keeper imports this module without site-packages.
 """
 
 from __future__ import annotations
 
+import errno as errnos
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Final
 
-from sessionrun.model import JobKey
+REFUSALS: Final = frozenset(
+    (errnos.EAGAIN, errnos.ENOMEM, errnos.EMFILE, errnos.ENFILE, errnos.ENOSPC, errnos.EDQUOT)
+)
+"""No room now, of processes, memory, descriptors or files: not the task's fault."""
 
 
 @dataclass(slots=True)
@@ -25,51 +33,84 @@ class LedgerJob:
     """What the ledger says of one job."""
 
     tried: bool = False
+    grace_s: float = 3.0
     pid: int | None = None
     started: int | None = None
     wait_status: int | None = None
     errno: int | None = None
     lost: bool = False
+    gone: bool = False
     boot_id: str = ""
+    pid_ns: str = ""
+
+    @property
+    def never_ran(self) -> bool:
+        """Whether no process was made, and for no fault of the job's own.
+
+        Of one that was not tried this holds on the boot it was claimed on: the record of a try is not synced.
+        """
+        return not self.tried or self.errno in REFUSALS
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a process of it may be left: neither its tree's end nor a failure is on record."""
+        return self.tried and not (self.gone or self.lost or self.errno is not None)
 
 
 @dataclass(slots=True)
 class Ledger:
-    """All records of a ledger, added up; `jobs` by key text."""
+    """All records of a ledger, added up; `jobs` by key text; the identity of its last keeper."""
 
+    pid: int = 0
+    started: int = 0
     boot_id: str = ""
     pid_ns: str = ""
     jobs: dict[str, LedgerJob] = field(default_factory=dict)
 
 
-def claim_record(key: JobKey) -> bytes:
+def claim_record(key: str) -> bytes:
     """The job is claimed."""
-    return b"C " + key.text().encode()
+    return b"C " + key.encode()
 
 
-def try_record(key: JobKey) -> bytes:
+def try_record(key: str, grace_s: float) -> bytes:
     """The start is about to be tried."""
-    return b"T " + key.text().encode()
+    return b"T %b %b" % (key.encode(), repr(grace_s).encode())
 
 
-def spawn_record(key: JobKey, pid: int, started: int) -> bytes:
+def spawn_record(key: str, pid: int, started: int) -> bytes:
     """The process exists."""
-    return b"S %b %d %d" % (key.text().encode(), pid, started)
+    return b"S %b %d %d" % (key.encode(), pid, started)
 
 
-def exit_record(key: JobKey, wait_status: int) -> bytes:
+def exit_record(key: str, wait_status: int) -> bytes:
     """The process ended."""
-    return b"X %b %d" % (key.text().encode(), wait_status)
+    return b"X %b %d" % (key.encode(), wait_status)
 
 
-def failure_record(key: JobKey, errno: int) -> bytes:
+def gone_record(key: str) -> bytes:
+    """Nothing of its tree is left."""
+    return b"Z " + key.encode()
+
+
+def lost_record(key: str) -> bytes:
+    """Nobody saw its end."""
+    return b"L " + key.encode()
+
+
+def failure_record(key: str, errno: int) -> bytes:
     """The process could not be started."""
-    return b"F %b %d" % (key.text().encode(), errno)
+    return b"F %b %d" % (key.encode(), errno)
 
 
 def incarnation_record(pid: int, started: int, boot_id: str, pid_ns: str) -> bytes:
-    """An executor process began to write."""
+    """A keeper began to write."""
     return b"K %d %d %b %b" % (pid, started, boot_id.encode() or b"-", pid_ns.encode() or b"-")
+
+
+def gave_up_record() -> bytes:
+    """The keeper gave up starting supervisors."""
+    return b"G"
 
 
 def fold_ledger(payloads: Iterable[bytes]) -> Ledger:
@@ -86,13 +127,17 @@ def fold_ledger(payloads: Iterable[bytes]) -> Ledger:
 
 def _fold_record(ledger: Ledger, kind: str, words: list[str]) -> None:
     if kind == "K":
+        ledger.pid, ledger.started = int(words[0]), int(words[1])
         ledger.boot_id, ledger.pid_ns = words[2], words[3]
         return
-    if kind not in ("C", "T", "S", "X", "F", "L"):
+    if kind not in ("C", "T", "S", "X", "Z", "F", "L"):
         return
-    job = ledger.jobs.setdefault(words[0], LedgerJob(boot_id=ledger.boot_id))
+    job = ledger.jobs.setdefault(words[0], LedgerJob(boot_id=ledger.boot_id, pid_ns=ledger.pid_ns))
     if kind == "T":
         job.tried = True
+        job.grace_s = float(words[1])
+    elif kind == "Z":
+        job.gone = True
     elif kind == "S":
         job.pid, job.started = int(words[1]), int(words[2])
     elif kind == "X":

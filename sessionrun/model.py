@@ -9,14 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, Final, Literal, NamedTuple, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
+# Records of other modules that belong to the same narrow waist: one place to import them from.
+from sessionrun.brief import ANSWER_MODES as ANSWER_MODES
+from sessionrun.brief import AnswerMode as AnswerMode
+from sessionrun.brief import Brief as Brief
+from sessionrun.brief import brief_from_record
 from sessionrun.errors import InputError
+from sessionrun.keys import PHASES as PHASES
+from sessionrun.keys import JobKey as JobKey
+from sessionrun.keys import Phase as Phase
+from sessionrun.keys import parse_job_key as parse_job_key
+from sessionrun.usage import Usage as Usage  # one of the records, whoever asks
 
 SCHEMA_VERSION: Final = 1
-
-Phase = Literal["prepare", "setup", "work", "check", "land", "release"]
-PHASES: Final[tuple[Phase, ...]] = ("prepare", "setup", "work", "check", "land", "release")
 
 Outcome = Literal["succeeded", "failed", "timed_out", "cancelled", "skipped", "lost", "interrupted"]
 OUTCOMES: Final[tuple[Outcome, ...]] = (
@@ -30,6 +37,7 @@ OUTCOMES: Final[tuple[Outcome, ...]] = (
 )
 
 OutputFormat = Literal["text", "claude", "codex", "qwen", "gemini", "opencode", "aider"]
+PromptMode = Literal["join", "continue"]
 WorkspaceKind = Literal["none", "worktree", "slot", "mirror"]
 KeepPolicy = Literal["always", "on-failure", "never"]
 KEEP_POLICIES: Final[tuple[KeepPolicy, ...]] = ("always", "on-failure", "never")
@@ -41,39 +49,15 @@ WORKTREE_PREFIX: Final = "worktree:"
 """Resources of this prefix, like `SLOT`, are held for a whole task; all others for one job."""
 
 
-class JobKey(NamedTuple):
-    """Names one process of a session, once and for ever."""
-
-    task: str
-    attempt: int
-    round: int
-    phase: Phase
-    start: int
-
-    def text(self) -> str:
-        """The key as the ledger and `SESSIONRUN_JOB` spell it; ids hold no slash."""
-        return f"{self.task}/{self.attempt}/{self.round}/{self.phase}/{self.start}"
-
-
-def parse_job_key(text: str) -> JobKey:
-    """Read what `JobKey.text` wrote.
-
-    Raises:
-        ValueError: the text is no job key.
-    """
-    task, attempt, round_, phase, start = text.split("/")
-    if phase not in PHASES:
-        raise ValueError(f"unknown phase {phase!r}")
-    return JobKey(task, int(attempt), int(round_), phase, int(start))
-
-
 @dataclass(frozen=True, slots=True)
 class AgentSpec:
     """How to start one agent CLI and how to read what it prints.
 
-    `argv[0]` is the program.  The literal elements ``{model_args}`` and ``{approve_args}`` are replaced by
-    those lists (or dropped); where they do not stand, the lists are appended.  Inside elements the tokens
-    ``{prompt_file}`` and, in `model_args`, ``{model}`` are replaced, in one pass, as text.
+    `argv[0]` is the program.  The literal elements ``{model_args}``, ``{approve_args}``, ``{continue_args}`` and
+    ``{budget_args}`` are replaced by those lists (or dropped); where they do not stand, the lists are appended.
+    Inside elements the tokens ``{prompt_file}`` and, in their lists, ``{model}``, ``{conversation}`` and
+    ``{budget}`` (US dollars) are replaced, in one pass, as text.  Agents of the same `provider` (None: the agent's
+    name) share an account and its limits.
     """
 
     name: str
@@ -82,6 +66,9 @@ class AgentSpec:
     prompt_kind: Literal["text", "script"] = "text"
     model_args: tuple[str, ...] = ()
     approve_args: tuple[str, ...] = ()
+    continue_args: tuple[str, ...] = ()
+    budget_args: tuple[str, ...] = ()
+    provider: str | None = None
     output: OutputFormat = "text"
     edits: bool = True
     env: Mapping[str, str] = field(default_factory=dict)
@@ -91,9 +78,23 @@ class AgentSpec:
 
 @dataclass(frozen=True, slots=True)
 class Workspace:
-    """Where a task's processes run: the caller's directory, or a place of its own."""
+    """Where a task's processes run: the caller's directory, or a place of its own.
+
+    `branch` (in it ``{base}`` is the base branch) and `directory`, a name below the repository's `worktree_dir`,
+    are wishes: what is taken gets a number.
+    """
 
     kind: WorkspaceKind = "none"
+    branch: str | None = None
+    directory: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A file of somebody else's format that shows the session while it runs; see `views`."""
+
+    kind: str
+    settings: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +102,8 @@ class Repository:
     """The git repository that worktrees are made from; all paths absolute.
 
     `top` is the user's checkout, `common_dir` what its worktrees share; branches are called after
-    `base_branch` and begin at `base_commit`; `worktree_dir` holds the worktrees.
+    `base_branch` and begin at `base_commit`; `worktree_dir` holds the worktrees.  `excludes` is what git ignores
+    there by rules outside of its tree; None where a version before this one did not record it.
     """
 
     top: str
@@ -110,15 +112,21 @@ class Repository:
     base_commit: str
     worktree_dir: str
     keep: KeepPolicy = "never"
+    excludes: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Shell commands that must all exit 0 before a task's work counts."""
+    """What must hold before a task's work counts: shell commands that all exit 0, and then a verdict.
+
+    `verify` is the system prompt by which the task's agent judges `files` (paths from the task's directory).
+    """
 
     commands: tuple[str, ...]
     timeout_s: float | None = None
     uses: Mapping[str, int] = field(default_factory=dict)
+    verify: str | None = None
+    files: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,20 +139,52 @@ class Land:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Session-wide stops.  After `max_failures` failed tasks nothing new starts and the rest is skipped."""
+    """Session-wide stops.  After `max_failures` failed tasks nothing new starts and the rest is skipped.
+
+    No work starts that may bring the session over `budget_usd`; when `soft_budget_usd` is spent it is held;
+    `task_budget_usd` is for each task.  US dollars, see `budget`.
+    """
 
     max_failures: int | None = None
+    budget_usd: float | None = None
+    soft_budget_usd: float | None = None
+    task_budget_usd: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """US dollars for a million tokens; input from a cache costs as other input where `cached_input` is None."""
+
+    input: float
+    output: float
+    cached_input: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """Another agent, and its model, for a task whose own cannot do it."""
+
+    agent: str
+    model: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class TaskSpec:
-    """One task as it was asked for."""
+    """One task as it was asked for.
+
+    `fallback` are the agents that take over, one after the other, when WORK fails for a reason class of
+    `fallback_on` (empty: the usual ones, see `reasons.FALLBACK_ON`).  With `expect_change` work that changes
+    nothing in its worktree has failed.  `args` are added to those of its agent, not of one that takes over; in
+    them ``{task_dir}`` is a folder for the agent's files, one for each task.
+    """
 
     id: str
     prompts: tuple[str, ...]
+    prompt_mode: PromptMode = "join"
     title: str | None = None
     agent: str = "shell"
     model: str | None = None
+    args: tuple[str, ...] = ()
     cwd: str | None = None
     workspace: Workspace = Workspace()
     setup: tuple[str, ...] = ()
@@ -158,13 +198,21 @@ class TaskSpec:
     timeout_s: float | None = None
     idle_timeout_s: float | None = None
     retries: int = 0
+    fallback: tuple[Alternative, ...] = ()
+    fallback_on: tuple[str, ...] = ()
+    expect_change: bool = False
+    budget_usd: float | None = None
+    brief: Brief | None = None
     env: Mapping[str, str] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class SessionSpec:
-    """One session as it was asked for.  Written once, to ``spec.json``."""
+    """One session as it was asked for.  Written once, to ``spec.json``.
+
+    Without `auto_release` a usage limit holds its provider until somebody releases it, not until the limit ends.
+    """
 
     session_id: str
     created_at: str
@@ -181,7 +229,10 @@ class SessionSpec:
     open_feed: bool = False
     approve: bool = True
     envelope: bool = False
+    auto_release: bool = True
     repository: Repository | None = None
+    prices: Mapping[str, Price] = field(default_factory=dict)
+    views: tuple[View, ...] = ()
     schema_version: int = SCHEMA_VERSION
 
 
@@ -209,7 +260,8 @@ class Place:
 
     `worktree` is its path while it exists; `commit` holds the work, on `branch` or, where that could not be,
     on `rescue`; `diff_stat` counts files, insertions and deletions against `base_commit`; `kept` is why the
-    worktree was not removed.
+    worktree was not removed; `remark` is what became of work that is nowhere.  `changed` is whether anything in it
+    that git does not ignore differs from `base_commit`, as far as RELEASE can tell.
     """
 
     branch: str | None = None
@@ -219,36 +271,16 @@ class Place:
     diff_stat: Mapping[str, int] | None = None
     rescue: str | None = None
     kept: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """What a job's agent says it consumed; None = not said.  Cost in US dollars."""
-
-    input_tokens: int | None = None
-    output_tokens: int | None = None
-    cost_usd: float | None = None
-
-    def plus(self, more: Usage) -> Usage:
-        """The sum; what only one side says counts alone."""
-        return Usage(
-            _add(self.input_tokens, more.input_tokens),
-            _add(self.output_tokens, more.output_tokens),
-            _add(self.cost_usd, more.cost_usd),
-        )
-
-
-_Number = TypeVar("_Number", int, float)
-
-
-def _add(a: _Number | None, b: _Number | None) -> _Number | None:
-    if a is None or b is None:
-        return b if a is None else a
-    return a + b
+    remark: str | None = None
+    changed: bool | None = None
 
 
 WORKTREE_SPACE: Final = "disk:worktrees"
 """Not a token: PREPARE waits while there is a hold of this name, because the disk is nearly full."""
+
+
+PROVIDER_PREFIX: Final = "provider:"
+"""Holds of this prefix keep the agents of one provider from starting; as a resource it limits how many work."""
 
 
 def is_task_span(resource: str) -> bool:
@@ -267,14 +299,19 @@ def title_of(task: TaskSpec) -> str:
 def task_from_record(record: Mapping[str, Any]) -> TaskSpec:
     """Rebuild a task from what spec.json or a TaskAdded record holds."""
     values = dict(record)
-    for name in ("prompts", "setup", "links", "needs"):
+    for name in ("prompts", "args", "setup", "links", "needs", "fallback_on"):
         if name in values:
             values[name] = tuple(values[name])
+    if "fallback" in values:
+        values["fallback"] = tuple(_from_record(Alternative, one) for one in values["fallback"])
     if "workspace" in values:
         values["workspace"] = _from_record(Workspace, values["workspace"])
     if values.get("check"):
-        check = dict(values["check"], commands=tuple(values["check"]["commands"]))
+        check = {**values["check"], "files": values["check"].get("files", ())}
+        check = {**check, **{name: tuple(check[name]) for name in ("commands", "files")}}
         values["check"] = _from_record(Check, check)
+    if values.get("brief"):
+        values["brief"] = brief_from_record(values["brief"])
     if values.get("land"):
         values["land"] = _from_record(Land, values["land"])
     return _from_record(TaskSpec, values)
@@ -295,13 +332,15 @@ def spec_from_record(record: Mapping[str, Any]) -> SessionSpec:
     if values.get("repository"):
         values["repository"] = _from_record(Repository, values["repository"])
     values["limits"] = _from_record(Limits, record.get("limits", {}))
+    values["prices"] = {name: _from_record(Price, price) for name, price in record.get("prices", {}).items()}
+    values["views"] = tuple(_from_record(View, view) for view in record.get("views", ()))
     return _from_record(SessionSpec, values)
 
 
 def agent_from_record(record: Mapping[str, Any]) -> AgentSpec:
     """Rebuild an agent from its record."""
     values = dict(record)
-    for name in ("argv", "model_args", "approve_args", "ready"):
+    for name in ("argv", "model_args", "approve_args", "continue_args", "budget_args", "ready"):
         if name in values:
             values[name] = tuple(values[name])
     return _from_record(AgentSpec, values)
@@ -312,7 +351,19 @@ _Record = TypeVar("_Record")
 
 _NAMES: Final[dict[type[Any], frozenset[str]]] = {
     cls: frozenset(f.name for f in fields(cls))
-    for cls in (AgentSpec, Workspace, Repository, Check, Land, Limits, TaskSpec, SessionSpec)
+    for cls in (
+        AgentSpec,
+        Alternative,
+        Workspace,
+        Repository,
+        Check,
+        Land,
+        Limits,
+        Price,
+        TaskSpec,
+        SessionSpec,
+        View,
+    )
 }
 
 

@@ -1,8 +1,9 @@
 """Processes of this machine: who is who, and which belong to a job.
 
 A process is named by pid *and* the kernel's start time of that pid, within one boot and one pid namespace; a
-bare pid is never trusted and never signalled.  On Linux the start time is in clock ticks since boot (proc(5));
-elsewhere microseconds of the creation time.  psutil is imported only to look at whole trees.
+bare pid is never trusted and never signalled.  On Linux all is read from /proc, the start time in clock ticks
+since boot (proc(5)); elsewhere by psutil, which is imported when it is needed, the start time in microseconds.
+The keeper imports this module without site-packages.
 """
 
 from __future__ import annotations
@@ -10,15 +11,15 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    import psutil
+from typing import Any, Final
 
 JOB_MARKER: Final = "SESSIONRUN_JOB"
 """Environment variable that all processes of a job carry."""
+
+PARENT_VARIABLE: Final = "SESSIONRUN_PARENT"
+"""What it is renamed to in a session that was launched from a job: that job's end is not this session's."""
 
 _LINUX: Final = sys.platform.startswith("linux")
 
@@ -52,21 +53,42 @@ def pid_namespace() -> str:
         return ""
 
 
-def start_time(pid: int) -> int | None:
-    """When the process `pid` was started, in a unit of the system's own; None when there is none (or a zombie)."""
+def start_time(pid: int, *, zombie: bool = False) -> int | None:
+    """When the process `pid` was started, in a unit of the system's own; None when there is none.
+
+    One that has ended and was not reaped yet counts as none, but where `zombie` asks for it.
+    """
     if not _LINUX:
-        return _start_time_by_psutil(pid)
+        return _start_time_by_psutil(pid, zombie=zombie)
+    fields = _stat(pid)
+    return None if fields is None or (fields[0] in (b"Z", b"X") and not zombie) else int(fields[19])
+
+
+def parent_of(pid: int) -> int | None:
+    """The parent of a process, also of a zombie; None when there is none."""
+    if _LINUX:
+        fields = _stat(pid)
+        return None if fields is None else int(fields[1])
+    import psutil
+
+    try:
+        return psutil.Process(pid).ppid()
+    except psutil.Error:
+        return None
+
+
+def _stat(pid: int) -> list[bytes] | None:
+    """The fields of /proc/PID/stat behind the program's name: state, parent, group, session ... (proc(5))."""
     try:
         fd = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return None
     try:
-        fields = os.read(fd, 4096).rpartition(b")")[2].split()
+        return os.read(fd, 4096).rpartition(b")")[2].split()
     except OSError:
         return None
     finally:
         os.close(fd)
-    return None if fields[0] in (b"Z", b"X") else int(fields[19])
 
 
 def is_alive(process: Identity) -> bool:
@@ -85,36 +107,96 @@ class Scan:
 
 
 def scan() -> Scan:
-    """Look at every process once, however many trees are wanted.
-
-    The identity is read first: if another process gets the pid meanwhile, nothing that follows can hit it.
-    """
-    import psutil
-
+    """Look at every process but this one once, however many trees are wanted."""
     found = Scan()
-    for process in psutil.process_iter():
-        pid = process.pid
-        identity = identify(pid)
-        if identity is None or pid == os.getpid():
+    for identity, parent, session, marker in _scan_proc() if _LINUX else _scan_by_psutil():
+        if identity.pid == os.getpid():
             continue
-        try:
-            parent, session = process.ppid(), os.getsid(pid)
-        except (psutil.Error, OSError):
-            continue
-        found.identities[pid] = identity
-        found.children.setdefault(parent, []).append(pid)
-        found.sessions.setdefault(session, []).append(pid)
-        found.marked.setdefault(_marker_of(process), []).append(pid)
+        found.identities[identity.pid] = identity
+        found.children.setdefault(parent, []).append(identity.pid)
+        found.sessions.setdefault(session, []).append(identity.pid)
+        found.marked.setdefault(marker, []).append(identity.pid)
     return found
 
 
-def find_tree(seen: Scan, leader: Identity, marker: str, known: Iterable[Identity] = ()) -> set[Identity]:
+def _scan_proc() -> Iterator[tuple[Identity, int, int, str]]:
+    for name in os.listdir("/proc"):
+        if not name.isdigit():
+            continue
+        # the identity is read first: if another process gets the pid meanwhile, nothing that follows can hit it
+        fields = _stat(int(name))
+        if fields is not None and fields[0] not in (b"Z", b"X"):
+            identity = Identity(int(name), int(fields[19]))
+            yield identity, int(fields[1]), int(fields[3]), marker_of(int(name))
+
+
+def _scan_by_psutil() -> Iterator[tuple[Identity, int, int, str]]:
+    import psutil
+
+    for process in psutil.process_iter():
+        identity = identify(process.pid)
+        if identity is None:
+            continue
+        try:
+            yield identity, process.ppid(), os.getsid(process.pid), marker_of(process.pid)
+        except (psutil.Error, OSError):
+            continue
+
+
+def marker_of(pid: int) -> str:
+    """The job in whose environment the process was started; '' for none, or one that we may not look into."""
+    return environment(pid).get(JOB_MARKER, "")
+
+
+def environment(pid: int) -> Mapping[str, str]:
+    """The environment that the process was started with; empty where we may not look."""
+    if not _LINUX:
+        return _environment_by_psutil(pid)
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as stream:
+            content = stream.read()
+    except OSError:
+        return {}
+    pairs = [os.fsdecode(entry).partition("=") for entry in content.split(b"\0")]
+    return {name: value for name, _, value in pairs if name}
+
+
+def children_of_this() -> list[int] | None:
+    """The pids of this process's children, zombies too; None where the system has no cheap way to tell."""
+    try:
+        with open("/proc/thread-self/children", "rb") as stream:
+            return [int(word) for word in stream.read().split()]
+    except OSError:
+        return None
+
+
+def become_subreaper() -> bool:
+    """Let descendants whose parent dies become our children; False where there is no such thing (prctl(2))."""
+    if not _LINUX:
+        return False
+    import ctypes
+
+    set_child_subreaper = 36
+    return bool(ctypes.CDLL(None).prctl(set_child_subreaper, 1, 0, 0, 0) == 0)
+
+
+def raw_status(found: Any) -> int:
+    """The raw wait status of a `waitid` result."""
+    if found.si_code == os.CLD_EXITED:
+        return int(found.si_status) << 8
+    return int(found.si_status) | (0x80 if found.si_code == os.CLD_DUMPED else 0)
+
+
+def find_tree(
+    seen: Scan, leader: Identity, marker: str, known: Iterable[Identity] = (), *, by_session: bool = True
+) -> set[Identity]:
     """The living processes of a job: its session, the descendants of it, and the holders of its marker.
 
-    Processes that were `known` from an earlier scan stay in, wherever they went since.
+    Processes that were `known` from an earlier scan stay in, wherever they went since.  Without `by_session` the
+    session of a leader that is gone is not the job's: it ended unseen, and its number may be another's by now.
     """
     members = set(seen.marked.get(marker, ()))
-    if seen.identities.get(leader.pid, leader) == leader:  # else another process has got the pid since
+    if seen.identities.get(leader.pid, leader if by_session else None) == leader:  # else another has the pid now
         members |= {leader.pid, *seen.sessions.get(leader.pid, ())}
     members |= _descendants(seen.children, members)
     found = {seen.identities[pid] for pid in members if pid in seen.identities}
@@ -164,16 +246,6 @@ def _kill(pid: int, number: int) -> None:
         pass
 
 
-def _marker_of(process: psutil.Process) -> str:
-    """The job in whose environment the process was started; '' for none, or one that we may not look into."""
-    import psutil
-
-    try:
-        return process.environ().get(JOB_MARKER, "")
-    except (psutil.Error, OSError, UnicodeDecodeError):
-        return ""
-
-
 def _descendants(children: Mapping[int, list[int]], roots: Iterable[int]) -> set[int]:
     found: set[int] = set()
     queue = list(roots)
@@ -185,13 +257,22 @@ def _descendants(children: Mapping[int, list[int]], roots: Iterable[int]) -> set
     return found
 
 
-def _start_time_by_psutil(pid: int) -> int | None:
+def _start_time_by_psutil(pid: int, *, zombie: bool) -> int | None:
     import psutil
 
     try:
         process = psutil.Process(pid)
-        if process.status() == psutil.STATUS_ZOMBIE:
+        if process.status() == psutil.STATUS_ZOMBIE and not zombie:
             return None
         return int(process.create_time() * 1e6)
     except psutil.Error:
         return None
+
+
+def _environment_by_psutil(pid: int) -> Mapping[str, str]:
+    import psutil
+
+    try:
+        return psutil.Process(pid).environ()
+    except (psutil.Error, OSError, UnicodeDecodeError):
+        return {}

@@ -30,7 +30,7 @@ class ReadyQueue:
     def __init__(self) -> None:
         self._ready: tuple[list[Ready], list[Ready]] = ([], [])
         self._parked: dict[str, list[tuple[int, int, str]]] = {}
-        self._delayed: list[tuple[float, int, str]] = []
+        self._delayed: list[tuple[float, int, int, str]] = []
         self._timers: list[tuple[float, int, str]] = []
         self.stops: deque[str] = deque()
         self.decided: deque[str] = deque()
@@ -57,15 +57,19 @@ class ReadyQueue:
             rank, num, task = heappop(parked)
             heappush(self._ready[rank], (num, task, resource))
 
-    def delay(self, until: float, num: int, task: str) -> None:
+    def drain(self, resource: str) -> list[tuple[int, int, str]]:
+        """Take out all that are parked under `resource`: rank, place, task."""
+        return self._parked.pop(resource, [])
+
+    def delay(self, until: float, num: int, task: str, rank: int = NEW) -> None:
         """A task that may start again at monotonic time `until`."""
-        heappush(self._delayed, (until, num, task))
+        heappush(self._delayed, (until, rank, num, task))
 
     def undelay(self, now: float) -> None:
         """Make ready whose time has come."""
         while self._delayed and self._delayed[0][0] <= now:
-            _, num, task = heappop(self._delayed)
-            self.push(NEW, num, task)
+            _, rank, num, task = heappop(self._delayed)
+            self.push(rank, num, task)
 
     def set_timer(self, deadline: float, num: int, task: str) -> None:
         """A running job of this task is to end by `deadline` (monotonic)."""

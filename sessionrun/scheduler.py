@@ -11,37 +11,57 @@ the slot, a worktree) or *ended*.  An active task runs one job at a time.  When 
 RELEASE first.  Job-span tokens (a provider, the merge slot) are taken for one job, all at once, by a task that
 asks for nothing else meanwhile: no circle of waiting can form.
 
-Costs: O(log n) per event.  Only the cancel of a session, its stop after failures and a reboot look at all tasks.
+Costs: O(log n) per event.  Only requests, the stop of a session after failures and a reboot look at all tasks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Final
-from zlib import crc32
 
+from sessionrun.budget import (
+    BUDGET,
+    describe_used_up,
+    is_hopeless,
+    is_used_up,
+    soft_budget_spent,
+    wanted_money,
+)
 from sessionrun.events import (
+    AgentChanged,
+    BudgetRefused,
     CancelJob,
+    CheckOutput,
     EndSession,
     HoldLifted,
+    HoldPlaced,
     Order,
     Record,
     SessionEnded,
     StartJob,
+    StopReason,
     TaskEnded,
     TaskRetried,
     TimerFired,
     WakeAt,
 )
-from sessionrun.model import SLOT, WORKTREE_SPACE, Outcome
+from sessionrun.model import SLOT, Outcome
+from sessionrun.providers import prefers_fallback
 from sessionrun.ready import NEW
-from sessionrun.state import FAILURES, State, TaskState, job_tokens, task_tokens
+from sessionrun.state import (
+    CANARY,
+    FAILURES,
+    PROVIDED_PHASES,
+    State,
+    TaskState,
+    lacking_tokens,
+    provider_of,
+    wanted_tokens,
+)
+from sessionrun.steps import backoff_s
 
 RETRIED: Final[frozenset[Outcome]] = frozenset(("failed", "timed_out"))
 """Outcomes that `retries` may try again; never those where the work may still have been done."""
-
-BACKOFF_FIRST_S: Final = 1.0
-BACKOFF_LAST_S: Final = 60.0
 
 
 def decide(state: State, now: float) -> list[Order]:
@@ -54,7 +74,7 @@ def decide(state: State, now: float) -> list[Order]:
         return []
     state.queue.undelay(now)
     orders: list[Order] = [*_lift_holds(state, now), *_fire_timers(state, now)]
-    orders += [*_stop_jobs(state), *_end_tasks(state, now)]
+    orders += [*_stop_jobs(state), *_end_tasks(state, now), *_hold_for_budget(state)]
     orders = orders or list(_start_jobs(state, now))
     if orders:
         return orders
@@ -68,27 +88,31 @@ def _lift_holds(state: State, now: float) -> Iterator[Order]:
     for hold in state.holds.values():
         if hold.until is not None and hold.until <= now:
             yield Record(HoldLifted(hold.resource))
+    for name, known in state.providers.items():
+        if known.canary_until is not None and known.canary_until <= now:
+            yield Record(HoldLifted(name))
 
 
 def _fire_timers(state: State, now: float) -> Iterator[Order]:
     fired = set()
     while (top := state.queue.first_timer()) is not None:
-        deadline, task_id = top
+        time, task_id = top
         job = state.tasks[task_id].job
-        stale = job is None or job.stopping is not None or job.deadline != deadline or task_id in fired
-        if not stale and deadline > now:
+        timer = None if job is None or top in fired else job.timer_at(time)
+        if timer is not None and time > now:
             return
         state.queue.drop_timer()
-        if job is not None and not stale:
-            fired.add(task_id)
-            yield Record(TimerFired(job.key, job.timer))
+        if job is not None and timer is not None:
+            fired.add(top)
+            yield CheckOutput(job.key) if timer == "idle_timeout" else Record(TimerFired(job.key, timer))
 
 
 def _stop_jobs(state: State) -> Iterator[Order]:
     while state.queue.stops:
         job = state.tasks[state.queue.stops.popleft()].job
         if job is not None and job.stopping is not None:
-            yield CancelJob(job.key, "cancelled" if job.stopping == "cancelled" else "timed_out")
+            reason: StopReason = "cancelled" if job.stopping == "cancelled" else "timed_out"
+            yield CancelJob(job.key, reason, now=job.now)
 
 
 def _end_tasks(state: State, now: float) -> Iterator[Order]:
@@ -105,20 +129,21 @@ def _end_tasks(state: State, now: float) -> Iterator[Order]:
             return  # it may be the last one allowed: what comes after it is decided anew
 
 
+def _hold_for_budget(state: State) -> Iterator[Order]:
+    reason = soft_budget_spent(state)
+    if reason is not None:
+        yield Record(HoldPlaced(BUDGET, reason))
+
+
 def _ending(state: State, task: TaskState, now: float) -> TaskEnded | TaskRetried:
     assert task.decided is not None
-    retry = task.decided in RETRIED and task.attempt <= task.spec.retries
+    retry = task.decided in RETRIED and task.retried < task.spec.retries
+    if retry and task.reason_class != BUDGET and is_used_up(state, task):
+        return TaskEnded(task.spec.id, "failed", BUDGET, describe_used_up(state, task))
     if retry and not task.cancelled and not state.halted:
-        not_before = now + backoff_s(task.spec.id, task.attempt)
+        not_before = now + backoff_s(task.spec.id, task.retried + 1)
         return TaskRetried(task.spec.id, task.decided, task.reason_class, task.reason, not_before)
     return TaskEnded(task.spec.id, task.decided, task.reason_class, task.reason)
-
-
-def backoff_s(task_id: str, attempt: int) -> float:
-    """Seconds to wait after a failed attempt: doubling, with a jitter of half that is the same at each replay."""
-    full = min(BACKOFF_LAST_S, BACKOFF_FIRST_S * 2.0 ** min(attempt - 1, 30))
-    jitter = crc32(f"{task_id}/{attempt}".encode()) / 0xFFFFFFFF
-    return float(full * (0.5 + 0.5 * jitter))
 
 
 def _start_jobs(state: State, now: float) -> Iterator[Order]:
@@ -144,36 +169,40 @@ def _start_jobs(state: State, now: float) -> Iterator[Order]:
             if lacking is None:
                 started.add(task_id)
                 yield StartJob(task.next_key())
+            elif prefers_fallback(state, task, lacking):
+                started.add(task_id)
+                yield Record(AgentChanged(task_id, state.holds[lacking].reason))
+            elif lacking == BUDGET and is_hopeless(state, task, taken.get(BUDGET, 0)):
+                state.queue.unpark(BUDGET)
+                yield Record(BudgetRefused(task_id))
             else:
                 state.queue.park(lacking, rank, num, task_id)
-        if offered and offered != lacking and state.free.get(offered, 1) > taken.get(offered, 0):
+        if offered and offered != lacking and _has_more(state, offered, taken):
             state.queue.unpark(offered)
+
+
+def _has_more(state: State, offered: str, taken: dict[str, int]) -> bool:
+    """Whether an offer may be passed on; how much money is enough, only the next one knows."""
+    return offered == BUDGET or state.free.get(offered, 1) > taken.get(offered, 0)
 
 
 def _startable(task: TaskState, now: float) -> bool:
     """Whether an entry of the ready queue still means something."""
-    if task.outcome is not None or task.job is not None or task.not_before > now:
+    if task.outcome is not None or task.job is not None or task.not_before > now or task.is_held:
         return False
     return task.decided is None or task.prepared
 
 
-def _tokens(state: State, task: TaskState) -> Iterator[tuple[str, int]]:
-    if not task.active:
-        yield from task_tokens(state, task)
-    yield from job_tokens(task, task.next_phase())
-
-
 def _take_or_lack(state: State, task: TaskState, taken: dict[str, int]) -> str | None:
     """Count the tokens of this task's next job as `taken`, or name the first that cannot be had."""
-    if WORKTREE_SPACE in state.holds and task.next_phase() == "prepare":
-        return WORKTREE_SPACE
-    tokens = list(_tokens(state, task))
-    for name, amount in tokens:
-        if name in state.holds or state.free[name] - taken.get(name, 0) < amount:
-            return name
-    for name, amount in tokens:
-        taken[name] = taken.get(name, 0) + amount
-    return None
+    lacking = next(lacking_tokens(state, task, taken), None)
+    if lacking is None:
+        for name, amount in wanted_tokens(state, task):
+            taken[name] = taken.get(name, 0) + amount
+        if state.providers and task.next_phase() in PROVIDED_PHASES:
+            taken[CANARY + provider_of(state, task)] = 1
+        taken[BUDGET] = taken.get(BUDGET, 0) + wanted_money(state, task)
+    return lacking
 
 
 def _session_ended(state: State) -> SessionEnded:
@@ -183,6 +212,7 @@ def _session_ended(state: State) -> SessionEnded:
 
 def _next_wake(state: State) -> float | None:
     times = [hold.until for hold in state.holds.values() if hold.until is not None]
+    times += [one.canary_until for one in state.providers.values() if one.canary_until is not None]
     first = state.queue.next_time()
     if first is not None:
         times.append(first)

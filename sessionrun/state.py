@@ -11,13 +11,36 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from sessionrun.events import HoldPlaced, SessionEnded, Timer
-from sessionrun.model import SLOT, JobKey, Outcome, Phase, Place, SessionSpec, TaskSpec, Usage, is_task_span
+from sessionrun.budget import BUDGET, Money, is_waiting_for_money
+from sessionrun.events import HoldPlaced, SessionEnded, SupervisorStarted, Timer
+from sessionrun.model import (
+    PROVIDER_PREFIX,
+    SLOT,
+    WORKTREE_SPACE,
+    JobKey,
+    Outcome,
+    Phase,
+    Place,
+    SessionSpec,
+    TaskSpec,
+    Usage,
+    is_task_span,
+)
 from sessionrun.ready import ReadyQueue
+from sessionrun.reasons import Effect
 from sessionrun.transitions import Stopping
 
 FAILURES: Final[tuple[Outcome, ...]] = ("failed", "timed_out", "lost", "interrupted")
 """Outcomes that count as a failure of the task itself."""
+
+HELD_PHASES: Final[frozenset[Phase]] = frozenset(("prepare", "setup", "work", "land"))
+"""What a hold on request keeps from starting; CHECK and RELEASE only finish what has been done."""
+
+PROVIDED_PHASES: Final[frozenset[Phase]] = frozenset(("prepare", "setup", "work"))
+"""What a hold on a task's provider keeps from starting: WORK, and what would only have to wait for WORK then."""
+
+CANARY: Final = "canary "
+"""Before a provider's name: the one task that may go first is chosen."""
 
 START_BATCH: Final = 64
 """Most jobs started by one decision, so that ends are seen between large batches."""
@@ -25,7 +48,12 @@ START_BATCH: Final = 64
 
 @dataclass(slots=True)
 class RunningJob:
-    """The job a task has claimed; `stopping` says why it is being stopped, if it is."""
+    """The job a task has claimed; `stopping` says why it is being stopped, if it is; `now`: without grace.
+
+    `timer` is what `deadline` is the end of.  Beside it, at `idle_at`, the output is to be looked at;
+    `output_size` is what the last look found (bytes).
+    `reserved` is the money kept for it, None where it costs none.
+    """
 
     key: JobKey
     pid: int | None = None
@@ -33,6 +61,19 @@ class RunningJob:
     deadline: float | None = None
     timer: Timer = "timeout"
     stopping: Stopping | None = None
+    now: bool = False
+    idle_at: float | None = None
+    output_size: int = 0
+
+    def timer_at(self, time: float) -> Timer | None:
+        """The timer of this job that is up at that monotonic time; None: there is none (any more)."""
+        if self.stopping is not None:
+            return None
+        if time == self.deadline:
+            return self.timer
+        return "idle_timeout" if time == self.idle_at else None
+
+    reserved: int | None = None
 
 
 @dataclass(slots=True)
@@ -40,7 +81,16 @@ class TaskState:
     """One task.  `start` counts job keys of a phase, `tries` those that used up one of its chances.
 
     `prepared` says that PREPARE was claimed and RELEASE is still owed; `decided` is the outcome before it is
-    recorded; `last_outcome` that of the attempt before this one; `cancelled` that no further attempt is wanted.
+    recorded; `last_outcome` that of the attempt before this one; `cancelled` that no further attempt is wanted;
+    `again` that one is, as soon as the decided outcome is recorded.  `retried` counts the attempts that `retries`
+    gave since the task was last asked for; `held` is the reason of a hold on request.
+
+    `fallbacks` counts the alternatives of the task that were taken; `backoffs` how often it met a provider
+    without capacity; `suspended` says that it waits for its provider and gave its slot back; `thread` is the
+    conversation that its next WORK job goes on with, `thread_usage` what its runs so far used; `broken_off` is why
+    a run ended of which the next one has to know.  `forgiven` is what it had cost (nanodollars) when the user last
+    asked for it: its budget begins there.  `turn` is the prompt that the next WORK job is given, of those that
+    are turns of one conversation.
     """
 
     spec: TaskSpec
@@ -54,6 +104,17 @@ class TaskState:
     job: RunningJob | None = None
     prepared: bool = False
     cancelled: bool = False
+    again: bool = False
+    retried: int = 0
+    held: str | None = None
+    fallbacks: int = 0
+    backoffs: int = 0
+    forgiven: int = 0
+    suspended: bool = False
+    turn: int = 1
+    thread: str | None = None
+    thread_usage: Usage | None = None
+    broken_off: str | None = None
     decided: Outcome | None = None
     outcome: Outcome | None = None
     last_outcome: Outcome | None = None
@@ -70,6 +131,7 @@ class TaskState:
     conversation: str | None = None
     model: str | None = None
     usage: Usage | None = None
+    usage_by_model: dict[str, Usage] = field(default_factory=dict)
     check_passed: bool | None = None
     place: Place | None = None
 
@@ -77,6 +139,22 @@ class TaskState:
     def active(self) -> bool:
         """Whether the task holds its task-span tokens."""
         return self.phase is not None and self.outcome is None
+
+    @property
+    def agent(self) -> str:
+        """The agent whose turn it is: the task's own, or the last alternative taken."""
+        return self.spec.fallback[self.fallbacks - 1].agent if self.fallbacks else self.spec.agent
+
+    @property
+    def asked_model(self) -> str | None:
+        """The model that goes with `agent`."""
+        return self.spec.fallback[self.fallbacks - 1].model if self.fallbacks else self.spec.model
+
+    @property
+    def is_held(self) -> bool:
+        """Whether a hold on request keeps the task's next job from starting."""
+        waits = self.held is not None and self.job is None and self.outcome is None
+        return waits and self.next_phase() in HELD_PHASES
 
     def has_phase(self, phase: Phase) -> bool:
         """Whether this task goes through `phase` at all."""
@@ -86,7 +164,7 @@ class TaskState:
         if phase == "setup":
             return bool(spec.setup)
         if phase == "check":
-            return spec.check is not None
+            return spec.check is not None or spec.brief is not None
         if phase == "land":
             return spec.land is not None
         return phase == "work" or self.prepared
@@ -122,29 +200,56 @@ class TaskState:
 
 
 @dataclass(slots=True)
+class Provider:
+    """What is known of a provider that was short of something.
+
+    `strikes` counts how often in a row it was; `effect` is why; `until_at` when that ends (wall time).  While
+    it is `probing` its hold is lifted for one task alone, the `canary`, until `canary_until` (monotonic).
+    """
+
+    strikes: int = 0
+    effect: Effect = "none"
+    until_at: float | None = None
+    probing: bool = False
+    canary: str | None = None
+    canary_until: float | None = None
+
+
+@dataclass(slots=True)
 class State:
     """One session; `queue` is an index, not a part of it.
 
     `start_batch` is how many jobs the next decision may start: one after a refusal, more with each success.
+    `supervisor` is the one that started last.
     `wall_offset` is wall time less monotonic time (seconds) as of the last entry, to show deadlines to people.
+    `dependents` names, for tasks without an outcome, who waits for them.  `holds` are those that the machine
+    made, by resource; `held` is the reason of a hold on the whole session, for tasks that come later.  `forgiven`
+    failures were there when the session was last asked to try again: they do not count against `max_failures`.
+    `usage_by_model` is what all jobs that have ended used, by the name of the model (see `spending`).
     """
 
     spec: SessionSpec
     tasks: dict[str, TaskState] = field(default_factory=dict)
-    dependents: dict[str, list[str]] = field(default_factory=dict)
+    dependents: dict[str, dict[str, None]] = field(default_factory=dict)
     free: dict[str, int] = field(default_factory=dict)
     holds: dict[str, HoldPlaced] = field(default_factory=dict)
+    providers: dict[str, Provider] = field(default_factory=dict)
     requests: set[str] = field(default_factory=set)
     feed_open: bool = False
     seq: int = 0
     epoch: int = 0
     boot_id: str = ""
+    supervisor: SupervisorStarted | None = None
     started_at: float | None = None
     ended_at: float | None = None
     ended: SessionEnded | None = None
     cancelled: bool = False
     halted: bool = False
+    held: str | None = None
+    forgiven: int = 0
     outcomes: dict[Outcome, int] = field(default_factory=dict)
+    usage_by_model: dict[str, Usage] = field(default_factory=dict)
+    money: Money = field(default_factory=Money)
     running_jobs: int = 0
     start_batch: int = START_BATCH
     wall_offset: float = 0.0
@@ -164,13 +269,19 @@ class State:
     def exhausted(self) -> bool:
         """Whether as many tasks failed as may."""
         limit = self.spec.limits.max_failures
-        return limit is not None and self.failures >= max(1, limit)
+        return limit is not None and self.failures - self.forgiven >= max(1, limit)
 
 
 def find_job(state: State, key: JobKey) -> tuple[TaskState, RunningJob | None]:
     """The task of `key`, and its running job when it is that one: a second report of an end means nothing."""
     task = state.tasks[key.task]
     return task, task.job if task.job is not None and task.job.key == key else None
+
+
+def provider_of(state: State, task: TaskState) -> str:
+    """The resource that stands for the account which the task's agent uses."""
+    agent = state.spec.agents.get(task.agent)
+    return PROVIDER_PREFIX + ((agent.provider if agent else None) or task.agent)
 
 
 def task_tokens(state: State, task: TaskState) -> Iterator[tuple[str, int]]:
@@ -183,7 +294,7 @@ def task_tokens(state: State, task: TaskState) -> Iterator[tuple[str, int]]:
             yield name, amount
 
 
-def job_tokens(task: TaskState, phase: Phase) -> Iterator[tuple[str, int]]:
+def job_tokens(state: State, task: TaskState, phase: Phase) -> Iterator[tuple[str, int]]:
     """The tokens held for one job of `phase`.
 
     Never one that a task holds for its whole span: who holds some of it must not wait for more of it.
@@ -191,6 +302,9 @@ def job_tokens(task: TaskState, phase: Phase) -> Iterator[tuple[str, int]]:
     uses: Mapping[str, int] = {}
     if phase == "work":
         uses = task.spec.uses
+        provider = provider_of(state, task)
+        if provider in state.free and provider not in uses:
+            yield provider, 1
     elif phase == "check" and task.spec.check:
         uses = task.spec.check.uses
     elif phase == "land" and task.spec.land:
@@ -198,6 +312,58 @@ def job_tokens(task: TaskState, phase: Phase) -> Iterator[tuple[str, int]]:
     for name, amount in uses.items():
         if not is_task_span(name):
             yield name, amount
+
+
+def wanted_tokens(state: State, task: TaskState) -> Iterator[tuple[str, int]]:
+    """The tokens of the task's next job that it does not hold yet."""
+    if not task.active:
+        yield from task_tokens(state, task)
+    elif task.suspended:
+        yield from (token for token in task_tokens(state, task) if token[0] == SLOT)
+    yield from job_tokens(state, task, task.next_phase())
+
+
+def held_tokens(state: State, task: TaskState) -> Iterator[tuple[str, int]]:
+    """The tokens that the task holds now."""
+    yield from span_tokens(state, task)
+    if task.job is not None:
+        yield from job_tokens(state, task, task.job.key.phase)
+
+
+def span_tokens(state: State, task: TaskState) -> Iterator[tuple[str, int]]:
+    """The tokens that the task holds now until its end; its slot it may have given back meanwhile."""
+    if task.active and not task.suspended:
+        yield from task_tokens(state, task)
+    elif task.active:
+        yield from (token for token in task_tokens(state, task) if token[0] != SLOT)
+
+
+def lacking_tokens(state: State, task: TaskState, taken: Mapping[str, int]) -> Iterator[str]:
+    """What the task's next job cannot have, for a hold or because too little is free beside what is `taken`.
+
+    The first is the one it waits for.
+    """
+    if state.providers and task.next_phase() in PROVIDED_PHASES:
+        provider = provider_of(state, task)
+        if is_shut(state, provider, task, taken):
+            yield provider
+    if WORKTREE_SPACE in state.holds and task.next_phase() == "prepare":
+        yield WORKTREE_SPACE
+    if is_waiting_for_money(state, task, taken.get(BUDGET, 0)):
+        yield BUDGET
+    for name, amount in wanted_tokens(state, task):
+        if name in state.holds or state.free[name] - taken.get(name, 0) < amount:
+            yield name
+
+
+def is_shut(state: State, provider: str, task: TaskState, taken: Mapping[str, int]) -> bool:
+    """Whether the provider is held, or tried by a task that is not this one."""
+    if provider in state.holds:
+        return True
+    known = state.providers.get(provider)
+    if known is None or not known.probing or known.canary == task.spec.id:
+        return False
+    return known.canary is not None or CANARY + provider in taken
 
 
 def take(state: State, tokens: Iterable[tuple[str, int]]) -> None:

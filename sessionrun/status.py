@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
+from sessionrun.budget import BUDGET, describe_refusal, is_waiting_for_money, to_usd
 from sessionrun.model import SCHEMA_VERSION, SLOT, WORKTREE_SPACE, Phase, Place, title_of
 
 if TYPE_CHECKING:
@@ -47,7 +48,10 @@ SUMMARY_KEYS: Final = (
     "failed",
     "skipped",
     "max_parallel",
+    "usage",
+    "budget",
     "seq",
+    "processes",
 )
 """What the summary repeats of status.json."""
 
@@ -71,15 +75,19 @@ def project(state: State) -> dict[str, Any]:
         **_count(tasks),
         "max_parallel": spec.resources.get(SLOT),
         "base_branch": spec.repository and spec.repository.base_branch,
+        "usage": _project_session_usage(state),
+        "usage_by_model": _project_usage_by_model(state.usage_by_model),
+        "budget": _project_budget(state),
         "seq": state.seq,
         "epoch": state.epoch,
+        "processes": _project_processes(state),
         "tasks": tasks,
     }
 
 
 def project_summary(status: Mapping[str, Any]) -> dict[str, Any]:
     """The object of the summary file, out of status.json's."""
-    return {key: status[key] for key in SUMMARY_KEYS}
+    return {key: status.get(key) for key in SUMMARY_KEYS}  # an older version knew fewer
 
 
 def summarise(
@@ -143,10 +151,10 @@ def _count(tasks: list[dict[str, Any]]) -> dict[str, int]:
 
 
 def _project_task(state: State, task: TaskState) -> dict[str, Any]:
-    spec, agent = task.spec, state.spec.agents.get(task.spec.agent)
+    spec, agent = task.spec, state.spec.agents.get(task.agent)
     place = task.place or Place()
     held_until, held_reason = _hold(state, task)
-    status = "completed" if task.outcome else "running" if _has_begun(task) else "pending"
+    status = "completed" if task.outcome else "running" if has_begun(task) else "pending"
     return {
         "num": task.num,
         "id": spec.id,
@@ -160,8 +168,8 @@ def _project_task(state: State, task: TaskState) -> dict[str, Any]:
         "held_until": format_time(held_until),
         "attempt": task.attempt,
         "round": task.round,
-        "agent": spec.agent,
-        "model": task.model or spec.model,
+        "agent": task.agent,
+        "model": task.model or task.asked_model,
         "exit_code": task.exit_code,
         "signal": task.signal,
         "started_at": format_time(task.started_at),
@@ -172,6 +180,7 @@ def _project_task(state: State, task: TaskState) -> dict[str, Any]:
         "rescue_branch": place.rescue,
         "worktree": place.worktree,
         "worktree_kept": place.kept,
+        "worktree_remark": place.remark,
         "base_commit": place.base_commit,
         "commit": place.commit,
         "diff_stat": place.diff_stat,
@@ -181,40 +190,96 @@ def _project_task(state: State, task: TaskState) -> dict[str, Any]:
         "needs": spec.needs,
         "conversation": task.conversation,
         "usage": None if task.usage is None else _project_usage(task.usage),
+        "usage_by_model": _project_usage_by_model(task.usage_by_model),
         "check": None if spec.check is None else {"passed": task.check_passed, "rounds": spec.rounds},
     }
+
+
+def _project_processes(state: State) -> dict[str, Any] | None:
+    """Who runs the session, so that a reader can ask the system about them without reading the logs."""
+    last = state.supervisor
+    if last is None:
+        return None
+    supervisor = {"pid": last.pid, "started": last.started}
+    keeper = None if last.keeper is None else {"pid": last.keeper, "started": last.keeper_started}
+    return {"boot_id": last.boot_id, "pid_ns": last.pid_ns, "supervisor": supervisor, "keeper": keeper}
 
 
 def _project_usage(usage: Usage) -> dict[str, Any]:
     return {
         "input_tokens": usage.input_tokens,
+        "cached_input_tokens": usage.cached_input_tokens,
         "output_tokens": usage.output_tokens,
-        "cost_usd": usage.cost_usd,
+        "cost_usd": None if usage.cost_usd is None else round(usage.cost_usd, 9),
+        "cost_source": usage.cost_source,
+        "unpriced_jobs": usage.unpriced_jobs,
+    }
+
+
+def _project_usage_by_model(totals: Mapping[str, Usage]) -> dict[str, Any] | None:
+    return {model: _project_usage(used) for model, used in totals.items()} or None
+
+
+def _project_session_usage(state: State) -> dict[str, Any] | None:
+    """What the jobs that have ended used; `cost_usd` is a lower bound unless `cost_complete`."""
+    if not state.usage_by_model:
+        return None
+    first, *others = state.usage_by_model.values()
+    for used in others:
+        first = first.plus(used)
+    return {**_project_usage(first), "cost_complete": not first.unpriced_jobs}
+
+
+def _project_budget(state: State) -> dict[str, Any] | None:
+    """The session's budgets and its account; null without a budget of the session."""
+    limits, money = state.spec.limits, state.money
+    if limits.budget_usd is None and limits.soft_budget_usd is None:
+        return None
+    return {
+        "budget_usd": limits.budget_usd,
+        "soft_budget_usd": limits.soft_budget_usd,
+        "spent_usd": to_usd(money.spent),
+        "reserved_usd": to_usd(money.reserved),
+        "held": BUDGET in state.holds,
     }
 
 
 def _phase_word(task: TaskState) -> str | None:
     if task.outcome:
         return None
-    return PHASE_WORDS[task.next_phase()] if _has_begun(task) else "queued"
+    return PHASE_WORDS[task.next_phase()] if has_begun(task) else "queued"
 
 
-def _has_begun(task: TaskState) -> bool:
-    """Whether a process of the task was seen: one that is only claimed may never come to be."""
-    return task.active and task.started_at is not None
+def has_begun(task: TaskState) -> bool:
+    """Whether a process of the task was seen: one that is only claimed may never come to be.
+
+    One that gave its slot back waits in the queue again, for its provider.
+    """
+    return task.active and task.started_at is not None and not task.suspended
 
 
 def _hold(state: State, task: TaskState) -> tuple[float | None, str | None]:
-    """Until when (wall time) a task that could run is held back by a hold, with its reason, or by its backoff."""
+    """Until when (wall time) a task is held back by a hold, with its reason, or by its backoff.
+
+    A hold on request shows in any case, for only a request ends it; another one only on a task that could run.
+    """
+    if task.is_held:
+        return None, task.held
     if task.outcome or task.job or task.unmet:
         return None, None
-    from sessionrun.state import job_tokens, task_tokens
+    from sessionrun.state import PROVIDED_PHASES, job_tokens, provider_of, task_tokens
 
     names = {SLOT, *(name for name, _ in task_tokens(state, task))}
-    names |= {name for name, _ in job_tokens(task, task.next_phase())}
+    names |= {name for name, _ in job_tokens(state, task, task.next_phase())}
     if task.next_phase() == "prepare":
         names.add(WORKTREE_SPACE)
+    if state.providers and task.next_phase() in PROVIDED_PHASES:
+        names.add(provider_of(state, task))
+    refusal = None
+    if is_waiting_for_money(state, task):
+        names.add(BUDGET)
+        refusal = None if BUDGET in state.holds else describe_refusal(state, task)
     holds = [state.holds[name] for name in sorted(names) if name in state.holds]
     until = max((hold.until or 0.0 for hold in holds), default=0.0)
     until = max(until, task.not_before)
-    return until + state.wall_offset if until else None, holds[0].reason if holds else None
+    return until + state.wall_offset if until else None, holds[0].reason if holds else refusal

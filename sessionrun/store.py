@@ -10,11 +10,8 @@ the instant of a probe.  What the contents mean is not known here: records go in
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import os
 import stat
-import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,7 +19,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
+from sessionrun import crashpoint, locks
 from sessionrun.errors import InputError, SessionNotFound, StoreError
+from sessionrun.regular import NotRegular, open_regular, read_regular
 
 if TYPE_CHECKING:  # a poll reads status.json alone; the records would cost it more than all its other work
     from sessionrun.events import Entry
@@ -30,6 +29,12 @@ if TYPE_CHECKING:  # a poll reads status.json alone; the records would cost it m
     from sessionrun.model import JobKey, SessionSpec
 
 PREFIX: Final = "session-"
+REFUSED: Final = ".refused"
+"""The suffix of a request that was put aside."""
+
+AGENT_DIR: Final = "agent"
+"""In a task's folder below ``jobs``: what its agent keeps there; the files in it are not ours."""
+
 LOCK_NAMES: Final = ("lock", "keeper.lock", "root.lock")
 STATUS_VERSION: Final = 1
 """The `schema_version` of status.json and the summary that is read here: `model.SCHEMA_VERSION`."""
@@ -114,10 +119,10 @@ class SessionDir:
     def create(self, spec: SessionSpec) -> int:
         """Make the directory with its spec, durably; nothing runs yet.
 
-        Returns the descriptor of `lock`, held: whoever finds the spec finds somebody who lives for it.
+        Returns the descriptor of `root.lock`, held: whoever finds the spec finds somebody who lives for it.
 
         Raises:
-            InputError: the spec holds text that is no UTF-8; nothing was made.
+            InputError: the spec holds text that is no UTF-8, or others may write in the results directory.
             StoreError: it cannot be written; what was made is removed again.
         """
         try:
@@ -131,7 +136,7 @@ class SessionDir:
             raise StoreError(f"cannot create {self.path}: {error.strerror}") from error
         lock_fd = -1
         try:
-            lock_fd = self.hold_lock()
+            lock_fd = self.hold_lock("root.lock")
             os.mkdir(self.path / "prompts", 0o700)
             os.mkdir(self.path / "requests", 0o700)
             os.mkfifo(self.wake_path, 0o600)
@@ -170,7 +175,7 @@ class SessionDir:
     def read_status(self) -> bytes | None:
         """The bytes of status.json, complete and of this version; None when there is no such."""
         try:
-            content = read_regular(self.status_path)
+            content = _read(self.status_path)
         except FileNotFoundError:
             return None
         whole = content.startswith(b'{"schema_version":%d,' % STATUS_VERSION) and content.endswith(b"}\n")
@@ -184,43 +189,50 @@ class SessionDir:
         """Read the journal's entries.
 
         Raises:
-            StoreError: an entry that this version does not know.
+            StoreError: it is a newer version's: an entry that this one does not know, or does by another meaning.
         """
-        from sessionrun.events import from_record
+        from sessionrun.events import JOURNAL_VERSION, SessionStarted, SupervisorStarted, from_record
         from sessionrun.journal import read_log
 
         contents = read_log(self.journal_path)
         try:
-            return [from_record(orjson.loads(payload)) for payload in contents.payloads], contents
+            entries = [from_record(orjson.loads(payload)) for payload in contents.payloads]
         except (ValueError, KeyError, TypeError) as error:
             raise StoreError(f"{self.journal_path}: {error}; was it written by a newer version?") from error
+        begun = [entry.event for entry in entries if isinstance(entry.event, (SessionStarted, SupervisorStarted))]
+        newer = next((event for event in begun if event.journal_version > JOURNAL_VERSION), None)
+        if newer is not None:
+            raise StoreError(f"{self.journal_path} was written by sessionrun {newer.version}: use that one")
+        return entries, contents
 
     def replace_status(self, status: dict[str, Any], summary: dict[str, Any], *, durable: bool) -> None:
-        """Replace status.json and the summary, each atomically."""
-        replace_file(self.status_path, orjson.dumps(status, option=orjson.OPT_APPEND_NEWLINE), durable=durable)
-        replace_file(self.summary_path, orjson.dumps(summary, option=orjson.OPT_APPEND_NEWLINE), durable=False)
+        """Replace status.json and the summary, each atomically.
 
-    def hold_lock(self, name: str = "lock", *, timeout_s: float = 2.0) -> int:
-        """Take a lock for life; the descriptor keeps it.  A probing reader may hold it for an instant.
+        A summary that lags behind after a power cut is only older; but an end that was taken back must be so there
+        too, for whoever finds an end looks no further.
+        """
+        replace_file(self.status_path, orjson.dumps(status, option=orjson.OPT_APPEND_NEWLINE), durable=durable)
+        durable = durable and summary["ended_at"] is None
+        replace_file(self.summary_path, orjson.dumps(summary, option=orjson.OPT_APPEND_NEWLINE), durable=durable)
+
+    def hold_lock(self, name: str, *, timeout_s: float = 2.0) -> int:
+        """Take one of the locks for life; the descriptor keeps it.
 
         Raises:
             StoreError: another process holds it.
         """
-        fd = os.open(self.path / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        deadline = time.monotonic() + timeout_s
-        while True:
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return fd
-            except OSError as error:
-                if error.errno not in (errno.EWOULDBLOCK, errno.EACCES) or time.monotonic() > deadline:
-                    os.close(fd)
-                    raise StoreError(f"another process runs session {self.session_id}") from error
-            time.sleep(0.005)
+        fd = locks.hold(self.path / name, timeout_s=timeout_s)
+        if fd is None:
+            raise StoreError(f"another process runs session {self.session_id}")
+        return fd
+
+    def held_locks(self) -> tuple[str, ...]:
+        """Which of its locks are held now."""
+        return tuple(name for name in LOCK_NAMES if locks.is_held(self.path / name))
 
     def is_alive(self) -> bool:
         """Whether a process of this session's chain lives: one of its locks is held."""
-        return any(_is_held(self.path / name) for name in LOCK_NAMES)
+        return any(locks.is_held(self.path / name) for name in LOCK_NAMES)
 
     def send_request(self, record: dict[str, Any]) -> tuple[str, bool]:
         """Leave a request and ring; return its id and whether anybody listens.
@@ -234,29 +246,18 @@ class SessionDir:
             replace_file(path, orjson.dumps({"request_id": request_id, **record}), durable=True)
         except OSError as error:
             raise StoreError(f"cannot write {path}: {error.strerror}") from error
-        return request_id, self._ring()
+        return request_id, self.ring()
 
     def has_request(self, request_id: str) -> bool:
         """Whether the request still waits to be taken."""
-        return (self.path / "requests" / f"{request_id}.json").exists()
-
-    def load_requests(self) -> list[dict[str, Any]]:
-        """The requests that wait, oldest first; what cannot be read as one is left alone."""
-        found = []
-        for path in sorted((self.path / "requests").glob("*.json"), key=_age):
-            try:
-                record = self._load(path)
-            except (OSError, StoreError):
-                continue
-            if isinstance(record, dict) and record.get("request_id") == path.stem:
-                found.append(record)
-        return found
+        return os.path.lexists(self.path / "requests" / f"{request_id}.json")
 
     def drop_request(self, request_id: str) -> None:
         """Acknowledge a request: its journal record is durable."""
         (self.path / "requests" / f"{request_id}.json").unlink(missing_ok=True)
 
-    def _ring(self) -> bool:
+    def ring(self) -> bool:
+        """Wake the supervisor to look for requests; False: nobody listens."""
         try:
             fd = os.open(self.wake_path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
         except OSError:  # ENXIO: nobody listens
@@ -273,7 +274,7 @@ class SessionDir:
 
     def _load_cache(self, path: Path) -> dict[str, Any] | None:
         try:
-            content = orjson.loads(read_regular(path))
+            content = orjson.loads(_read(path))
         except (FileNotFoundError, orjson.JSONDecodeError):
             return None
         known = isinstance(content, dict) and content.get("schema_version") == STATUS_VERSION
@@ -281,32 +282,24 @@ class SessionDir:
 
     def _load(self, path: Path) -> Any:
         try:
-            return orjson.loads(read_regular(path))
+            return orjson.loads(_read(path))
         except orjson.JSONDecodeError as error:
             raise StoreError(f"{path} is damaged: {error}") from error
 
 
-def read_regular(path: Path) -> bytes:
-    """Read a file of ours whole; a planted link, FIFO or directory is refused, not followed."""
-    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+def _read(path: Path) -> bytes:
     try:
-        found = os.fstat(fd)
-        if not stat.S_ISREG(found.st_mode):
-            raise StoreError(f"{path} is not a regular file")
-        content = os.read(fd, found.st_size)
-        while len(content) < found.st_size and (more := os.read(fd, found.st_size - len(content))):
-            content += more
-        return content
-    finally:
-        os.close(fd)
+        return read_regular(path)
+    except NotRegular as error:
+        raise StoreError(f"{path} is not a regular file: put it aside") from error
 
 
 def replace_file(path: Path, content: bytes, *, durable: bool) -> None:
     """Write a file beside its place and rename it there: a reader sees the old or the new, never a part."""
     beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
-    fd = os.open(beside, flags, 0o600)
+    fd = open_regular(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     try:
+        crashpoint.call()
         view = memoryview(content)
         while view:
             view = view[os.write(fd, view) :]
@@ -317,7 +310,9 @@ def replace_file(path: Path, content: bytes, *, durable: bool) -> None:
         raise
     finally:
         os.close(fd)
+    crashpoint.step()
     os.replace(beside, path)
+    crashpoint.step()
     if durable:
         sync_directory(path.parent)
 
@@ -344,8 +339,10 @@ def iterate_sessions(results_dir: Path) -> Iterator[SessionDir]:
         raise StoreError(f"cannot read {results_dir}: {error.strerror}") from error
 
 
-def find_session(results_dir: Path, wanted: str) -> SessionDir:
+def find_session(results_dir: Path, wanted: str, *, last_of_index: bool = True) -> SessionDir:
     """Find a session by id, unambiguous prefix or ``last``: first here, then in the user's index.
+
+    Without `last_of_index` ``last`` is the newest one here.
 
     Raises:
         SessionNotFound: none, or several.
@@ -354,7 +351,10 @@ def find_session(results_dir: Path, wanted: str) -> SessionDir:
 
     if wanted == "last":
         here = [session for session in iterate_sessions(results_dir) if session.spec_path.exists()]
-        newest = max(here, key=lambda session: _age(session.spec_path), default=None) or index.newest()
+        newest = max(here, key=lambda session: _age(session.spec_path), default=None)
+        if newest is None and not last_of_index:
+            raise SessionNotFound(f"there is no session in {results_dir}; name one of elsewhere by its id")
+        newest = newest or index.newest()
         if newest is None:
             raise SessionNotFound(f"there is no session in {results_dir} or in your index yet")
         return newest
@@ -371,25 +371,25 @@ def find_session(results_dir: Path, wanted: str) -> SessionDir:
     return matches[0]
 
 
+def _check_shared(path: Path) -> None:
+    """Refuse a place in which another user could put a directory of their own in place of a session's.
+
+    Raises:
+        InputError: everybody may write there (and no sticky bit keeps others' entries safe), or it is another's.
+    """
+    found = os.stat(path)
+    if found.st_mode & stat.S_IWOTH and not found.st_mode & stat.S_ISVTX:
+        raise InputError(f"{path}: everybody may write there: chmod o-w it, or give another --results-dir")
+    if found.st_uid not in (0, os.geteuid()) and os.geteuid() != 0:
+        raise InputError(f"{path} belongs to another user: give another --results-dir")
+
+
 def _make_results_dir(path: Path) -> None:
     """Create the results directory; one that is still empty hides itself, and no work of the user's, from git."""
     path.mkdir(parents=True, exist_ok=True)
+    _check_shared(path)
     if not os.listdir(path):
         (path / ".gitignore").write_text("*\n")
-
-
-def _is_held(path: Path) -> bool:
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    finally:
-        os.close(fd)
-    return False
 
 
 def _age(path: Path) -> float:

@@ -1,9 +1,11 @@
 """The loop around the scheduler: wait, record, apply, decide, carry out, publish.
 
-The process tree of a session (DESIGN of this version: one process; see ARCHITECTURE.md):
+The process tree of a session (see `keeper`):
 
-    supervisor        decides and starts; holds `lock`, the only writer of the journal and the ledger
-     └ job ... job    each in a session of its own
+    root                starts keepers, keeps how the orphans of dead ones ended; holds `root.lock`
+     └ keeper           spawns, reaps and stops; the only writer of the ledger; holds `keeper.lock`
+        ├ supervisor    decides; the only writer of the journal; holds `lock`; this module
+        └ job ... job   each in a session of its own
 
 One turn of the loop: wait for the executor or for the wake FIFO until the next deadline; append what happened
 to the journal and apply it; let the scheduler decide until it has nothing more to say; write status.json when
@@ -15,13 +17,17 @@ from __future__ import annotations
 
 import os
 import time
-from typing import Final, Protocol
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, Protocol
 
 import orjson
 
+from sessionrun import reserve
 from sessionrun.errors import NoSpace, StoreError
 from sessionrun.events import (
     CancelJob,
+    CheckOutput,
     EndSession,
     Entry,
     Event,
@@ -30,16 +36,18 @@ from sessionrun.events import (
     JobFinished,
     JobLost,
     Order,
+    OutputSeen,
     Record,
-    RequestReceived,
     StartJob,
+    TimerFired,
     WakeAt,
     to_record,
 )
 from sessionrun.executors import Executor, Exit, Notice
 from sessionrun.fold import apply
 from sessionrun.journal import AppendLog
-from sessionrun.model import SLOT, WORKTREE_SPACE, Job, JobKey, TaskSpec
+from sessionrun.model import SLOT, WORKTREE_SPACE, Job, JobKey
+from sessionrun.requests import load_requests, put_aside
 from sessionrun.scheduler import decide
 from sessionrun.state import State, TaskState
 from sessionrun.status import project, project_summary
@@ -51,6 +59,7 @@ PUBLISH_COST_FACTOR: Final = 20.0
 
 RETRY_DISK_S: Final = 1.0
 RETRY_SPACE_S: Final = 5.0
+RETRY_FULL_S: Final = 5.0
 
 
 class Jobs(Protocol):
@@ -59,8 +68,18 @@ class Jobs(Protocol):
     def build(self, task: TaskState, key: JobKey) -> Job:
         """The process for a key."""
 
-    def judge(self, task: TaskSpec, ended: Exit) -> JobFinished:
+    def judge(self, task: TaskState, ended: Exit) -> JobFinished:
         """The verdict on its end."""
+
+    def measure_output(self, key: JobKey) -> int:
+        """How much a WORK job has printed (bytes)."""
+
+
+class Views(Protocol):
+    """Writes what others see of the session; see `views.ViewWriter`."""
+
+    def write(self, status: Mapping[str, Any], *, durable: bool) -> str | None:
+        """Bring it up to date; what went wrong, for the log."""
 
 
 class Clock(Protocol):
@@ -84,7 +103,14 @@ class Supervisor:
     """Runs one session to its end."""
 
     def __init__(
-        self, session: SessionDir, state: State, journal: AppendLog, executor: Executor, jobs: Jobs, clock: Clock
+        self,
+        session: SessionDir,
+        state: State,
+        journal: AppendLog,
+        executor: Executor,
+        jobs: Jobs,
+        clock: Clock,
+        views: Views | None = None,
     ) -> None:
         self._session = session
         self._state = state
@@ -92,19 +118,23 @@ class Supervisor:
         self._executor = executor
         self._jobs = jobs
         self._clock = clock
+        self._views = views
         self._unwritten: list[bytes] = []
         self._taken: set[str] = set()
+        self._refused: set[str] = set()
+        self._shown_ended = state.ended is not None
         self._next_publish = 0.0
         self._dirty = True
         self._wake_at: float | None = None
-        self._wake_fd = os.open(session.wake_path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        self._wake_fd = self._listen()
 
-    def run(self) -> None:
-        """Go on until the session has ended."""
+    def run(self, recovered: Sequence[Notice] = ()) -> None:
+        """Go on until the session has ended; `recovered` is what happened before we were there to hear it."""
+        self._hear(recovered)
         self._take_requests()
         self._settle()
         self._publish()
-        while self._state.ended is None or self._unwritten:
+        while not self._may_leave():
             notices = self._executor.wait(self._timeout_s(), self._wake_fd)
             self._hear(notices)
             if self._drain_wake():
@@ -113,7 +143,26 @@ class Supervisor:
             self._publish()
             if not self._state.running_jobs and not self._session.path.is_dir():
                 break  # it was removed: nothing can be started, shown or asked for any more
+        reserve.give_up_reserve(self._session.path / reserve.NAME)
         self._executor.close()
+
+    def _listen(self) -> int:
+        return os.open(self._session.wake_path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+
+    def _may_leave(self) -> bool:
+        """Whether the session has ended, that is published, and no request is left.
+
+        Who rings after the last look must learn that nobody listens, so the FIFO is closed first.
+        """
+        while self._state.ended is not None and not (self._unwritten or self._dirty):
+            os.close(self._wake_fd)
+            if not self._take_requests():
+                return True
+            self._wake_fd = self._listen()
+            self._take_requests()  # who rang while it was closed does not ring again
+            self._settle()
+            self._publish()
+        return False
 
     # --- recording ---
 
@@ -138,7 +187,7 @@ class Supervisor:
 
     # --- what happened ---
 
-    def _hear(self, notices: list[Notice]) -> None:
+    def _hear(self, notices: Sequence[Notice]) -> None:
         for notice in notices:
             if isinstance(notice, Exit):
                 self._record(self._judge(notice))
@@ -146,30 +195,47 @@ class Supervisor:
                 self._record(notice)
 
     def _judge(self, ended: Exit) -> JobFinished:
-        task = self._state.tasks[ended.key.task].spec
+        task = self._state.tasks[ended.key.task]
         try:
             return self._jobs.judge(task, ended)
         except OSError as error:
             reason = f"infra: its output cannot be read or written: {error.strerror}"
             return JobFinished(ended.key, "failed", "infra", reason, ended.wait_status, ledger=ended.ledger)
 
-    def _take_requests(self) -> None:
-        for request in self._session.load_requests():
-            request_id, tasks = request["request_id"], request.get("tasks") or []
-            if request_id in self._taken:
-                continue
-            self._taken.add(request_id)
-            if request.get("kind") == "cancel" and isinstance(tasks, list):
-                self._record(RequestReceived(request_id, "cancel", tuple(str(task) for task in tasks)))
-            else:
-                _log(f"request {request_id} is of a kind that this version does not know")
-        if self._taken and self._flush(sync=True):
-            self._acknowledge()
+    def _take_requests(self) -> bool:
+        """Record what clients ask for; whether there was anything new.  It is acknowledged once it is shown."""
+        new = False
+        for path, request, fault in load_requests(self._session):
+            unknown = [] if request is None else [name for name in request.tasks if name not in self._state.tasks]
+            if request is None or unknown:
+                new |= self._refuse(path, fault or f"there is no task {unknown[0]!r:.140}")
+            elif request.request_id not in self._taken:
+                self._taken.add(request.request_id)
+                if request.request_id not in self._state.requests:  # else only its file was left
+                    self._record(request)
+                    new = True
+                self._dirty, self._next_publish = True, 0.0
+        return new
+
+    def _refuse(self, path: Path, fault: str) -> bool:
+        """Put a request aside that is none; one that cannot be moved is told once and left alone."""
+        if path.name in self._refused:
+            return False
+        _log(f"request {path.name!r:.140} is refused: {fault}")
+        try:
+            put_aside(path)
+        except OSError as error:
+            self._refused.add(path.name)
+            _log(f"request {path.name!r:.140} cannot be put aside: {error.strerror}")
+        return True
 
     def _acknowledge(self) -> None:
         """What was taken is durable now; until then its file stays, for whoever comes after us."""
         for request_id in self._taken:
-            self._session.drop_request(request_id)
+            try:
+                self._session.drop_request(request_id)
+            except OSError as error:
+                _log(f"request {request_id} cannot be removed: {error.strerror}")
         self._taken.clear()
 
     def _drain_wake(self) -> bool:
@@ -183,6 +249,7 @@ class Supervisor:
     def _settle(self) -> None:
         """Carry out orders until there is nothing left but to wait."""
         self._wake_at = None
+        self._keep_reserve()
         while orders := decide(self._state, self._clock.mono()):
             starts = [order.key for order in orders if isinstance(order, StartJob)]
             for order in orders:
@@ -192,15 +259,33 @@ class Supervisor:
             if isinstance(orders[-1], WakeAt):
                 break
 
+    def _keep_reserve(self) -> None:
+        """Without room for the end of what runs nothing new is started."""
+        path = self._session.path / reserve.NAME
+        if not reserve.make_reserve(path, len(self._state.tasks)) and SLOT not in self._state.holds:
+            is_there = self._session.path.is_dir()
+            why = (
+                f"the disk of {path.parent.parent} is full" if is_there else f"{path.parent} is not there any more"
+            )
+            self._record(HoldPlaced(SLOT, why, self._clock.mono() + RETRY_FULL_S))
+
     def _carry_out(self, order: Order) -> None:
         if isinstance(order, StartJob):
             self._record(JobClaimed(order.key))
         elif isinstance(order, CancelJob):
-            self._executor.stop(order.key)
+            self._executor.stop(order.key, now=order.now)
+        elif isinstance(order, CheckOutput):
+            self._check_output(order.key)
         elif isinstance(order, WakeAt):
             self._wake_at = order.mono
         elif isinstance(order, (Record, EndSession)):
             self._record(order.event)
+
+    def _check_output(self, key: JobKey) -> None:
+        """By size alone: what a file says of when it changed is a clock's word, and clocks are set."""
+        job, size = self._state.tasks[key.task].job, self._jobs.measure_output(key)
+        grown = job is None or size != job.output_size
+        self._record(OutputSeen(key, size) if grown else TimerFired(key, "idle_timeout"))
 
     def _start(self, keys: list[JobKey]) -> None:
         """Start claimed jobs; what cannot even be prepared never ran."""
@@ -235,15 +320,19 @@ class Supervisor:
         if not self._flush(sync=True):
             self._next_publish = now + RETRY_DISK_S
             return
-        self._acknowledge()
         status = project(self._state)
+        complaint = self._views.write(status, durable=ended) if self._views else None
+        if complaint:
+            _log(complaint)
         try:
-            self._session.replace_status(status, project_summary(status), durable=ended)
-            self._dirty = False
+            self._session.replace_status(status, project_summary(status), durable=ended or self._shown_ended)
+            self._dirty, self._shown_ended = False, ended
         except OSError as error:
             _log(f"cannot write {self._session.status_path}: {error.strerror}")
             self._next_publish = now + RETRY_DISK_S
             return
+        finally:
+            self._acknowledge()  # after it was shown, so that the client finds what it asked for
         cost = self._clock.mono() - now
         self._next_publish = now + max(PUBLISH_FIRST_S, PUBLISH_COST_FACTOR * cost)
 

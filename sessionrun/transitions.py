@@ -16,7 +16,7 @@ Target: TypeAlias = Phase | Outcome | Literal["again", "keep"]
 """The next phase, the outcome, `again` (the same phase, next start) or `keep` (the outcome decided before)."""
 
 Stopping: TypeAlias = Timer | Literal["cancelled"]
-"""Why a job is being stopped: the attempt's deadline, the check's own, or a request."""
+"""Why a job is being stopped: the attempt's deadline, one of its phase's own, its silence, or a request."""
 
 TRANSITIONS: Final[dict[tuple[Phase, Verdict, bool], Target]] = {
     # phase, verdict, rounds left
@@ -135,13 +135,15 @@ def judge_stopped(phase: Phase, stopping: Stopping | None, verdict: Verdict) -> 
         return "cancelled"
     if unseen:
         return None
-    return "timed_out" if stopping == "timeout" else "failed"
+    return "timed_out" if stopping in ("timeout", "idle_timeout") else "failed"
 
 
 def describe_stop(spec: TaskSpec, stopping: Stopping) -> tuple[str, str]:
     """Reason class and reason of a job that was stopped."""
     if stopping == "cancelled":
         return "cancelled", "cancelled: on request"
+    if stopping == "idle_timeout":
+        return "stalled", f"stalled: no output for {spec.idle_timeout_s:g} s"
     limits = {
         "timeout": spec.timeout_s,
         "setup_timeout": spec.setup_timeout_s,

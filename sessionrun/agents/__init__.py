@@ -3,11 +3,13 @@
 An agent is an `AgentSpec`, ours or the user's own, and an output format.  Ours set no environment variables:
 what the user's environment says holds, and an `env` in a user's own agent is what the user asked for.
 
-**Tokens.**  Four names are ours.  ``{model_args}`` and ``{approve_args}`` are elements of `argv` that stand
-alone and are replaced by those lists; ``{prompt_file}`` is replaced anywhere inside an element, and so is
-``{model}`` inside `model_args`.  All other text is left alone, braces too, so that an element may hold JSON or
-another program's template.  One exception catches slips of the pen: an element that is nothing but
-``{word}`` and none of ours is refused by `check_agent`, as is one of ours in a place where it has no meaning.
+**Tokens.**  Eight names are ours.  ``{model_args}``, ``{approve_args}``, ``{continue_args}`` and ``{budget_args}``
+are elements of `argv` that stand alone and are replaced by those lists; ``{prompt_file}`` is replaced anywhere
+inside an element, and so are ``{model}`` inside `model_args`, ``{conversation}`` inside `continue_args` and
+``{budget}`` inside `budget_args`.
+All other text is left alone, braces too, so that an element may hold JSON or another program's template.  One
+exception catches slips of the pen: an element that is nothing but ``{word}`` and none of ours is refused by
+`check_agent`, as is one of ours in a place where it has no meaning.
 
 This package must not know how processes are run, nor where sessions keep their files.
 """
@@ -16,20 +18,22 @@ from __future__ import annotations
 
 import os
 import re
-import stat
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
-from sessionrun.agents import aider, claude, codex, gemini, opencode, qwen, shell
+from sessionrun.agents import aider, claude, codex, gemini, ollama, opencode, qwen, shell
 from sessionrun.agents.reading import WITHOUT_RESULT, AgentResult, one_line, parse_event, read_lines
 from sessionrun.errors import AgentNotFound, InputError
 from sessionrun.model import AgentSpec, OutputFormat
+from sessionrun.regular import open_regular
 
 __all__ = [
     "BUILTIN",
+    "COUNTS_ALL",
     "FIRST_FOUND",
+    "SAYS_COST",
     "WITHOUT_RESULT",
     "AgentResult",
     "build_argv",
@@ -37,7 +41,10 @@ __all__ = [
     "check_startable",
     "find_program",
     "has_stream",
+    "last_words",
+    "leavings",
     "open_output",
+    "read_errors",
     "read_lines",
     "read_result",
     "render_events",
@@ -51,6 +58,7 @@ BUILTIN: Final[Mapping[str, AgentSpec]] = {
     "gemini": gemini.AGENT,
     "opencode": opencode.AGENT,
     "aider": aider.AGENT,
+    "ollama": ollama.AGENT,
     "shell": shell.AGENT,
 }
 
@@ -71,17 +79,33 @@ _STREAMS: Final[Mapping[OutputFormat, tuple[_Read, _Render]]] = {
 _REFUSED_AS_ROOT: Final = (("claude", "--dangerously-skip-permissions", "IS_SANDBOX", "CLAUDE_CODE_BUBBLEWRAP"),)
 """Programs that end at once as root when given this option, unless one of the variables is exactly 1."""
 
-_LISTS: Final = ("model_args", "approve_args")
-_TOKEN: Final = re.compile(r"\{(prompt_file|model|model_args|approve_args)\}")
+SAYS_COST: Final = frozenset(("claude", "opencode", "aider"))
+"""Output formats in which the agent itself says what a run cost, at least where it knows its model."""
+
+COUNTS_ALL: Final = frozenset(("codex", "qwen"))
+"""Output formats in which a run that goes on with a conversation reports the tokens of all its runs so far.  The
+others report their own alone, as was seen with three runs of each."""
+
+_LISTS: Final = ("model_args", "approve_args", "continue_args", "budget_args")
+_TOKEN: Final = re.compile(rf"\{{(prompt_file|model|conversation|budget|{'|'.join(_LISTS)})\}}")
 _LONE_WORD: Final = re.compile(r"\{([A-Za-z_]\w*)\}")
 _COLOUR: Final = re.compile(r"\x1b\[[0-9;]{0,20}m")
-_CHATTER: Final = re.compile(r"(?i)\s*(warning\b|\[startup\]|ripgrep |yolo mode )|[^a-z]*$")
-"""Lines on standard error that agents print in good runs too."""
+_CHATTER: Final = re.compile(r"(?i)\s*(warning\b|\[startup\]|ripgrep |yolo mode )|\s+at \S|[^a-z]*$")
+"""Lines on standard error that agents print in good runs too, and the places in a trace."""
 
 _STDERR_TAIL_BYTES: Final = 8192
 
 
-def build_argv(agent: AgentSpec, *, model: str | None, approve: bool, prompt_file: str) -> tuple[str, ...]:
+def build_argv(
+    agent: AgentSpec,
+    *,
+    model: str | None,
+    approve: bool,
+    prompt_file: str,
+    conversation: str | None = None,
+    budget: float | None = None,
+    extra: Sequence[str] = (),
+) -> tuple[str, ...]:
     """The argument list of one run.
 
     Args:
@@ -89,12 +113,20 @@ def build_argv(agent: AgentSpec, *, model: str | None, approve: bool, prompt_fil
         model: as the agent CLI names it; None leaves the choice to the CLI.
         approve: whether the agent may use its tools without being asked.
         prompt_file: absolute path of the file that holds the prompt.
+        conversation: the agent's own id of the conversation to go on with; None begins a new one.
+        budget: what the run may cost, in US dollars; None is no limit.
+        extra: what the task adds, as it is; it comes last.
     """
     tokens = {"prompt_file": prompt_file}
-    with_model = tokens if model is None else {**tokens, "model": model}
     lists: dict[str, tuple[str, ...]] = {
-        "model_args": () if model is None else _fill(agent.model_args, with_model),
+        "model_args": () if model is None else _fill(agent.model_args, {**tokens, "model": model}),
         "approve_args": _fill(agent.approve_args, tokens) if approve else (),
+        "continue_args": ()
+        if conversation is None
+        else _fill(agent.continue_args, {**tokens, "conversation": conversation}),
+        "budget_args": ()
+        if budget is None
+        else _fill(agent.budget_args, {**tokens, "budget": f"{budget:.9f}".rstrip("0").rstrip(".")}),
     }
     argv: list[str] = []
     for element in agent.argv:
@@ -103,7 +135,7 @@ def build_argv(agent: AgentSpec, *, model: str | None, approve: bool, prompt_fil
     for name in _LISTS:
         if f"{{{name}}}" not in agent.argv:
             argv += lists[name]
-    return tuple(argv)
+    return (*argv, *extra)
 
 
 def check_agent(agent: AgentSpec) -> None:
@@ -117,6 +149,8 @@ def check_agent(agent: AgentSpec) -> None:
     _check_tokens(agent, "argv", agent.argv, inside=("prompt_file",), alone=_LISTS)
     _check_tokens(agent, "model_args", agent.model_args, inside=("prompt_file", "model"), alone=())
     _check_tokens(agent, "approve_args", agent.approve_args, inside=("prompt_file",), alone=())
+    _check_tokens(agent, "continue_args", agent.continue_args, inside=("prompt_file", "conversation"), alone=())
+    _check_tokens(agent, "budget_args", agent.budget_args, inside=("prompt_file", "budget"), alone=())
 
 
 def find_program(agent: AgentSpec, path: str | None) -> str | None:
@@ -171,6 +205,11 @@ def has_stream(agent: AgentSpec) -> bool:
     return agent.output in _STREAMS
 
 
+def leavings(specs: Iterable[AgentSpec]) -> tuple[str, ...]:
+    """What these agents write for themselves into the repository they work in: rules for git to ignore it."""
+    return aider.LEAVES if any(agent.output == "aider" for agent in specs) else ()
+
+
 def read_result(output: OutputFormat, stdout: Path, stderr: Path) -> AgentResult:
     """What the output of a finished run says.  Output that does not parse as its format is no success.
 
@@ -189,9 +228,28 @@ def read_result(output: OutputFormat, stdout: Path, stderr: Path) -> AgentResult
         reason = f"the output cannot be read: {error.strerror}"
         result = AgentResult(ok=False, reason_class="bad_output", reason=reason)
     if result.reason_class in WITHOUT_RESULT:
-        said = _last_words(stderr)
+        said = last_words(read_errors(stderr))
         return replace(result, reason=one_line(f"{result.reason}; standard error: {said}")) if said else result
     return result
+
+
+def read_errors(stderr: Path) -> str:
+    """The end of a run's standard error, without colours; '' where there is none."""
+    try:
+        with open_output(stderr) as stream:
+            stream.seek(max(0, os.fstat(stream.fileno()).st_size - _STDERR_TAIL_BYTES))
+            tail = stream.read(_STDERR_TAIL_BYTES).decode("utf-8", "replace")
+    except OSError:
+        return ""
+    return _COLOUR.sub("", tail)
+
+
+def last_words(errors: str) -> str:
+    """What the end of standard error says: the last line with "error", else the last two."""
+    lines = [line for line in errors.splitlines() if line.strip()]
+    telling = [line for line in lines if not _CHATTER.match(line)]
+    named = [line for line in telling if "error" in line.lower()]
+    return one_line(" ".join(named[-1:] or telling[-2:]))
 
 
 def render_events(output: OutputFormat, line: bytes) -> str:
@@ -240,16 +298,12 @@ def _check_root(agent: AgentSpec, *, approve: bool, environ: Mapping[str, str]) 
 
 
 def open_output(path: Path) -> BinaryIO:
-    """Open what a job wrote; an agent may have put a FIFO or a device in its place.
+    """Open what a job wrote; an agent may have put a link, FIFO or device in its place.
 
     Raises:
         OSError: there is no such file, or it is no plain file.
     """
-    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    if not stat.S_ISREG(os.fstat(fd).st_mode):
-        os.close(fd)
-        raise OSError(0, "not a plain file")
-    return os.fdopen(fd, "rb")
+    return os.fdopen(open_regular(path), "rb")
 
 
 def _read_stream(read: _Read, stream: BinaryIO) -> AgentResult:
@@ -271,17 +325,3 @@ def _read_stream(read: _Read, stream: BinaryIO) -> AgentResult:
     if lines:
         return AgentResult(ok=False, reason_class="bad_output", reason="no line of the output is an event")
     return AgentResult(ok=False, reason_class="incomplete_output", reason="no output")
-
-
-def _last_words(stderr: Path) -> str | None:
-    """What the end of standard error says: the last line with "error", else the last two."""
-    try:
-        with open_output(stderr) as stream:
-            stream.seek(max(0, os.fstat(stream.fileno()).st_size - _STDERR_TAIL_BYTES))
-            tail = stream.read(_STDERR_TAIL_BYTES).decode("utf-8", "replace")
-    except OSError:
-        return None
-    lines = [line for line in _COLOUR.sub("", tail).splitlines() if line.strip()]
-    telling = [line for line in lines if not _CHATTER.match(line)]
-    errors = [line for line in telling if "error" in line.lower()]
-    return one_line(" ".join(errors[-1:] or telling[-2:])) or None

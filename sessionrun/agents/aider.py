@@ -2,7 +2,8 @@
 
 It ends with exit code 0 whatever happens.  What tells is its last word: ``Tokens: ... sent, ... received.``
 after an answered request, or a line that says why there was none, such as ``litellm.SomeError: ...``; a
-retried request has the second and then the first.  It asks on standard input and takes the end of it for its
+retried request has the second and then the first.  Text is wrapped at 80 columns, in the middle of words if need
+be.  It asks on standard input and takes the end of it for its
 default answer, mostly yes: without ``--yes-always`` it still edits.  While it streams, its tokens are its own
 estimate.  This module must not know how processes are run.
 """
@@ -13,7 +14,8 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-from sessionrun.agents.reading import AgentResult, one_line, unfinished
+from sessionrun.agents.markers import class_of_text
+from sessionrun.agents.reading import AgentResult, Problem, finished, unfinished
 from sessionrun.model import AgentSpec, Usage
 
 AGENT: Final = AgentSpec(
@@ -39,9 +41,20 @@ AGENT: Final = AgentSpec(
     output="aider",
 )
 
+LEAVES: Final = (
+    "/.aider.chat.history.md",
+    "/.aider.input.history",
+    "/.aider.llm.history",
+    "/.aider.tags.cache.v*/",
+)
+"""What it writes for itself into the repository, as rules for git to ignore."""
+
 _FAILED: Final = re.compile(
     r"litellm\.(\w+):.*|Model \S+ has hit a token limit!|Only \d+ reflections allowed, stopping\."
+    r"|\^C (?:again to exit|KeyboardInterrupt)"
 )
+_RETRY: Final = re.compile(r"Retry(?:ing)? in [\d.]+ seconds")
+_WORDS_LINES: Final = 40
 _AMOUNT: Final = r"(\d{1,9}(?:\.\d)?)(k?)"
 _TOKENS: Final = re.compile(rf"Tokens: {_AMOUNT} sent,(?:.*,)? {_AMOUNT} received\.")
 _COST: Final = re.compile(r"\$(\d{1,9}(?:\.\d{1,12})?)\s+session\.")
@@ -53,6 +66,10 @@ _CLASSES: Final = {
     "RateLimitError": "rate_limited",
     "ServiceUnavailableError": "overloaded",
     "ContextWindowExceededError": "context_full",
+    "NotFoundError": "bad_model",
+    "ContentPolicyViolationError": "refused",
+    "APIConnectionError": "unreachable",
+    "Timeout": "unreachable",
 }
 
 
@@ -61,6 +78,7 @@ def read(lines: Iterable[bytes]) -> AgentResult:
     model = failed = cost = None
     sent = received = answered = 0
     report = ""
+    words: list[str] = []
     for raw in lines:
         line = raw[:4096].decode("utf-8", "replace")
         if found := _TOKENS.match(line):
@@ -69,9 +87,11 @@ def read(lines: Iterable[bytes]) -> AgentResult:
             sent += _amount_of(*found.group(1, 2))
             received += _amount_of(*found.group(3, 4))
         elif found := _FAILED.match(line):
-            failed = found
+            failed, words = found, []
         elif model is None and (found := _MODEL.match(line)):
             model = found.group(1)
+        if failed is not None and len(words) < _WORDS_LINES and not _RETRY.match(line):
+            words.append(line.rstrip("\n"))
         # Aider wraps at 80 columns: the cost may stand on the line below the tokens.
         if _TOKENS.match(report + line) and (found := _COST.search(report + line)):
             cost = float(found.group(1))
@@ -80,20 +100,24 @@ def read(lines: Iterable[bytes]) -> AgentResult:
         model = None
     if failed is None and not answered:
         return unfinished(model=model)
-    return AgentResult(
-        ok=failed is None,
-        reason_class=_class_of(failed) if failed else None,
-        reason=one_line(failed.group(0)) if failed else None,
+    return finished(
+        _problem_of(failed, words) if failed else None,
         model=model,
         usage=Usage(sent, received, cost) if answered else None,
         turns=answered,
     )
 
 
-def _class_of(failed: re.Match[str]) -> str:
-    if failed.group(1):
-        return _CLASSES.get(failed.group(1), "api_error")
-    return "context_full" if failed.group(0).startswith("Model") else "agent_error"
+def _problem_of(failed: re.Match[str], words: list[str]) -> Problem:
+    """The line that says it, and what stands below it; a wrapped phrase is looked for joined both ways."""
+    line, name = failed.group(0), failed.group(1)
+    if name is None:
+        return Problem("aborted" if line.startswith("^C") else class_of_text(line) or "agent_error", line)
+    # litellm's own word for the error comes last: a used up account is a RateLimitError as well
+    known = next(
+        (found for glue in (" ", "") if (found := class_of_text(glue.join(words).replace(name, "")))), None
+    )
+    return Problem(known or _CLASSES.get(name, "api_error"), line, " ".join(words))
 
 
 def _amount_of(digits: str, unit: str) -> int:

@@ -2,8 +2,14 @@
 
 Facts that are easy to get wrong: an API error ends in ``"subtype": "success"`` with ``is_error`` true; a
 refused tool ends in exit code 0, and only ``permission_denials`` tells; a prompt like ``/help`` is taken for a
-command of the program itself and succeeds without a turn.  qwen prints the same kind of stream and uses this
-reader.  This module must not know how processes are run.
+command of the program itself and succeeds without a turn.  Some versions gave out a limit or an API error as
+the answer, with ``is_error`` false (anthropics/claude-code#79500).  A used up account answers HTTP 429 too; a
+``rate_limit_event`` that names the limit tells it from mere haste and states its end (handarbeit/fabrik#1811,
+#1815); mere haste has an event without them, and with an API key there is none.  In a conversation that goes on
+``total_cost_usd`` and ``modelUsage`` are those of all its runs, while ``usage`` is the run's own, and without what
+was used when a budget stopped it; ``model_usage_since_last_result`` has the run's own tokens and price.
+
+qwen prints the same kind of stream and uses this reader.  This module must not know how processes are run.
 """
 
 from __future__ import annotations
@@ -11,18 +17,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final
 
+from sessionrun.agents.markers import is_no_answer
 from sessionrun.agents.reading import (
     AgentResult,
-    class_of_message,
-    class_of_status,
+    Problem,
+    class_of_failure,
     conversation_at,
     cost_at,
     count_at,
     dig,
     error_line,
+    finished,
     list_at,
     model_at,
-    one_line,
     sum_counts,
     text_at,
     tool_line,
@@ -36,34 +43,44 @@ AGENT: Final = AgentSpec(
     argv=("claude", "-p", "--output-format", "stream-json", "--verbose", "{model_args}", "{approve_args}"),
     model_args=("--model={model}",),
     approve_args=("--dangerously-skip-permissions",),
+    continue_args=("--resume={conversation}",),
+    budget_args=("--max-budget-usd={budget}",),
     output="claude",
 )
 
 
+_SUBTYPES: Final = {"error_max_turns": "max_turns", "error_max_budget_usd": "budget"}
+_ENDINGS: Final = {"blocking_limit": "usage_limit", "aborted_tools": "aborted", "aborted_streaming": "aborted"}
+"""Reason classes that `subtype` and `terminal_reason` of a result state by themselves."""
+
+
 def read(events: Iterable[dict[str, Any]]) -> AgentResult:
     """The last ``result`` event, judged."""
-    model = conversation = result = None
-    said_error: str | None = None
+    model = conversation = result = usage = None
+    limit: dict[str, Any] = {}
+    last: dict[str, Any] = {}
     for event in events:
         kind = event.get("type")
         if kind == "system" and event.get("subtype") == "init":
             model, conversation = model_at(event, "model"), conversation_at(event, "session_id")
         elif kind == "assistant":
-            said_error = text_at(event, "error")
+            last = event
+        elif kind == "rate_limit_event":
+            limit = event
         elif kind == "result":
-            result = event
+            result, usage = event, _add_usage(usage, event)
     if result is None:
         return unfinished(conversation=conversation, model=model)
-    problem = _problem_of(result, said_error)
-    return AgentResult(
-        ok=problem is None,
+    named = text_at(limit, "rate_limit_info", "rateLimitType") or count_at(limit, "rate_limit_info", "resetsAt")
+    rejected = bool(named) and text_at(limit, "rate_limit_info", "status") == "rejected"
+    return finished(
+        _problem_of(result, last, limited=rejected),
         text=text_at(result, "result"),
-        reason_class=problem[0] if problem else None,
-        reason=problem[1] if problem else None,
         conversation=conversation_at(result, "session_id") or conversation,
         model=model,
-        usage=_usage_of(result),
+        usage=usage,
         turns=count_at(result, "num_turns"),
+        resets_at=count_at(limit, "rate_limit_info", "resetsAt") if rejected else None,
     )
 
 
@@ -73,7 +90,7 @@ def render(event: dict[str, Any]) -> str:
     if kind == "assistant":
         return "".join(_render_block(block) for block in list_at(event, "message", "content"))
     if kind == "result" and event.get("is_error") is not False:
-        return error_line(_message_of(event))
+        return error_line(_message_of(event) or _ending_of(event))
     return ""
 
 
@@ -86,41 +103,68 @@ def _render_block(block: object) -> str:
     return ""
 
 
-def _problem_of(result: dict[str, Any], said_error: str | None) -> tuple[str, str] | None:
-    """Why this result is no success, as class and reason; None when it is one."""
-    subtype = result.get("subtype")
-    if result.get("is_error") is True or subtype != "success":
-        message = _message_of(result)
-        return _class_of(result, message, said_error), one_line(message)
+def _problem_of(result: dict[str, Any], last: dict[str, Any], *, limited: bool) -> Problem | None:
+    """Why this result is no success; None when it is one.
+
+    Args:
+        result: the result event.
+        last: the last message of the assistant; the program's own errors come as such, too.
+        limited: whether the stream says that a limit of the account is reached.
+    """
+    message = _message_of(result) or ""
+    if result.get("is_error") is True or result.get("subtype") != "success":
+        return Problem(_class_of(result, message, last, limited=limited), message or _ending_of(result))
     if result.get("is_error") is not False or text_at(result, "result") is None:
-        return "bad_output", "the result event lacks is_error or result"
+        return Problem("bad_output", "the result event lacks is_error or result")
+    if "refusal" in (result.get("stop_reason"), dig(last, "message", "stop_reason")):
+        return Problem("refused", f"the model declined: {message}")
+    if is_no_answer(message) or last.get("is_api_error_message") is True:
+        return Problem(_class_of(result, message, last, limited=limited), message)
     if count_at(result, "num_turns") == 0:
-        return "agent_error", one_line(f"it answered without asking its model: {_message_of(result)}")
+        return Problem("agent_error", f"it answered without asking its model: {message}")
     denials = list_at(result, "permission_denials")
     if denials:
         tools = sorted({text_at(denial, "tool_name") or "?" for denial in denials})
-        return "denied", one_line(f"{len(denials)} tool calls were refused: {', '.join(tools)}")
+        return Problem("denied", f"{len(denials)} tool calls were refused: {', '.join(tools)}")
     return None
 
 
-def _class_of(result: dict[str, Any], message: str, said_error: str | None) -> str:
-    if result.get("subtype") == "error_max_turns":
-        return "max_turns"
+def _class_of(result: dict[str, Any], message: str, last: dict[str, Any], *, limited: bool) -> str:
+    stated = _SUBTYPES.get(str(result.get("subtype"))) or _ENDINGS.get(str(result.get("terminal_reason")))
+    if stated is not None:
+        return stated
     status = count_at(result, "api_error_status")
-    if status is not None:
-        return class_of_status(status)
-    return "auth" if said_error == "authentication_failed" else class_of_message(message)
+    if limited and status in (None, 429):
+        return "usage_limit"
+    if "refusal" in (result.get("stop_reason"), dig(last, "message", "stop_reason")):
+        return "refused"
+    found = class_of_failure(message, status)
+    if found == "agent_error" and last.get("error") == "authentication_failed":
+        return "auth"
+    return "unknown" if found == "agent_error" and not message else found
 
 
-def _message_of(result: dict[str, Any]) -> str:
+def _message_of(result: dict[str, Any]) -> str | None:
     errors = [error for error in list_at(result, "errors") if isinstance(error, str)]
-    return (
-        text_at(result, "result")
-        or text_at(result, "error", "message")
-        or (errors[0] if errors else None)
-        or text_at(result, "subtype")
-        or "an error without a message"
-    )
+    return text_at(result, "result") or text_at(result, "error", "message") or (errors[0] if errors else None)
+
+
+def _ending_of(result: dict[str, Any]) -> str:
+    """What a failure without a message is called."""
+    return text_at(result, "terminal_reason") or text_at(result, "subtype") or "the agent reports a failure"
+
+
+def _add_usage(before: Usage | None, result: dict[str, Any]) -> Usage | None:
+    """Tokens and cost of the run up to this result; versions that do not tell them by result state a total."""
+    models = dig(result, "model_usage_since_last_result")
+    if not isinstance(models, dict):
+        return _usage_of(result)
+    used = before or Usage(0, 0, 0.0, 0)
+    for model in models.values():
+        cached = count_at(model, "cacheReadInputTokens")
+        told = sum_counts(count_at(model, "inputTokens"), count_at(model, "cacheCreationInputTokens"), cached)
+        used = used.plus(Usage(told, count_at(model, "outputTokens"), cost_at(model, "costUSD"), cached))
+    return used
 
 
 def _usage_of(result: dict[str, Any]) -> Usage | None:
@@ -140,4 +184,5 @@ def _usage_of(result: dict[str, Any]) -> Usage | None:
         ),
         output_tokens=count_at(usage, "output_tokens"),
         cost_usd=cost_at(result, "total_cost_usd"),
+        cached_input_tokens=count_at(usage, "cache_read_input_tokens"),
     )

@@ -2,7 +2,8 @@
 
 Facts that are easy to get wrong: an item of type ``error`` may be a mere warning, and so may an ``error``
 event (a reconnect); only ``turn.completed`` and ``turn.failed`` decide.  A run that was stopped writes
-neither.  This module must not know how processes are run.
+neither.  In a conversation that goes on its tokens are those of all runs so far (`agents.COUNTS_ALL`).  This
+module must not know how processes are run.
 """
 
 from __future__ import annotations
@@ -12,11 +13,13 @@ from typing import Any, Final
 
 from sessionrun.agents.reading import (
     AgentResult,
-    class_of_message,
+    Problem,
+    class_of_failure,
     conversation_at,
     count_at,
     dig,
     error_line,
+    finished,
     one_line,
     parse_event,
     text_at,
@@ -28,9 +31,19 @@ from sessionrun.model import AgentSpec, Usage
 
 AGENT: Final = AgentSpec(
     name="codex",
-    argv=("codex", "exec", "--json", "--skip-git-repo-check", "{model_args}", "{approve_args}", "-"),
+    argv=(
+        "codex",
+        "exec",
+        "{continue_args}",
+        "--json",
+        "--skip-git-repo-check",
+        "{model_args}",
+        "{approve_args}",
+        "-",
+    ),
     model_args=("--model={model}",),
     approve_args=("--dangerously-bypass-approvals-and-sandbox",),
+    continue_args=("resume", "{conversation}"),
     output="codex",
 )
 
@@ -50,16 +63,8 @@ def read(events: Iterable[dict[str, Any]]) -> AgentResult:
             text = text_at(event, "item", "text")
     if end is None:
         return unfinished(text=text, conversation=conversation)
-    if end["type"] == "turn.completed":
-        return AgentResult(ok=True, text=text, conversation=conversation, usage=_usage_of(end))
-    message = _message_of(text_at(end, "error", "message"))
-    return AgentResult(
-        ok=False,
-        text=text,
-        reason_class=class_of_message(message),
-        reason=one_line(message),
-        conversation=conversation,
-    )
+    problem = None if end["type"] == "turn.completed" else _problem_of(text_at(end, "error", "message"))
+    return finished(problem, text=text, conversation=conversation, usage=_usage_of(end))
 
 
 def render(event: dict[str, Any]) -> str:
@@ -80,6 +85,14 @@ def render(event: dict[str, Any]) -> str:
     return tool_line(item_kind, None)
 
 
+def _problem_of(message: str | None) -> Problem:
+    if not message:
+        return Problem("unknown", _message_of(message))
+    found = class_of_failure(message)
+    is_answer = dig(parse_event(message.encode("utf-8", "replace")), "error") is not None
+    return Problem("api_error" if found == "agent_error" and is_answer else found, _message_of(message), message)
+
+
 def _message_of(message: str | None) -> str:
     """The server's words, where the message is the server's JSON answer."""
     if not message:
@@ -92,4 +105,8 @@ def _usage_of(end: dict[str, Any]) -> Usage | None:
     usage = dig(end, "usage")
     if not isinstance(usage, dict):
         return None
-    return Usage(input_tokens=count_at(usage, "input_tokens"), output_tokens=count_at(usage, "output_tokens"))
+    return Usage(
+        input_tokens=count_at(usage, "input_tokens"),
+        output_tokens=count_at(usage, "output_tokens"),
+        cached_input_tokens=count_at(usage, "cached_input_tokens"),
+    )

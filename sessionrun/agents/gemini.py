@@ -1,7 +1,9 @@
 """Gemini CLI: how to start it and how to read its ``stream-json`` output (0.61).
 
 Facts that are easy to get wrong: the exit code of an API error is the HTTP status modulo 256, so a code over
-128 is no signal; after TERM it ends with exit code 0.  This module must not know how processes are run.
+128 is no signal; after TERM it ends with exit code 0; ``--resume`` takes a conversation's id as well, which its
+help does not say, in the directory that it began in, and then counts the tokens of that run alone.  This module
+must not know how processes are run.
 """
 
 from __future__ import annotations
@@ -12,13 +14,14 @@ from typing import Any, Final
 from sessionrun.agents.reading import (
     MAX_LINE_BYTES,
     AgentResult,
-    class_of_message,
+    Problem,
+    class_of_failure,
     conversation_at,
     count_at,
     dig,
     error_line,
+    finished,
     model_at,
-    one_line,
     text_at,
     tool_line,
     unfinished,
@@ -31,6 +34,7 @@ AGENT: Final = AgentSpec(
     argv=("gemini", "--output-format", "stream-json", "--skip-trust", "{model_args}", "{approve_args}"),
     model_args=("--model={model}",),
     approve_args=("--yolo",),
+    continue_args=("--resume={conversation}",),
     output="gemini",
 )
 
@@ -59,12 +63,9 @@ def read(events: Iterable[dict[str, Any]]) -> AgentResult:
     text = "".join(answer) or None
     if result is None:
         return unfinished(text=text, conversation=conversation, model=model)
-    problem = _problem_of(result)
-    return AgentResult(
-        ok=problem is None,
+    return finished(
+        _problem_of(result),
         text=text,
-        reason_class=problem[0] if problem else None,
-        reason=problem[1] if problem else None,
         conversation=conversation,
         model=_model_of(result, model),
         usage=_usage_of(result),
@@ -83,15 +84,20 @@ def render(event: dict[str, Any]) -> str:
         return "\n" + error_line(text_at(event, "message"))
     if kind == "result":
         problem = _problem_of(event)
-        return "\n" + (error_line(problem[1]) if problem else "")
+        return "\n" + (error_line(problem.message) if problem else "")
     return ""
 
 
-def _problem_of(result: dict[str, Any]) -> tuple[str, str] | None:
+def _problem_of(result: dict[str, Any]) -> Problem | None:
     if result.get("status") == "success":
         return None
-    message = text_at(result, "error", "message") or "an error without a message"
-    return class_of_message(message), one_line(message)
+    message = text_at(result, "error", "message")
+    if not message:
+        return Problem("unknown", "an error without a message")
+    kind = text_at(result, "error", "type")
+    if kind == "FatalTurnLimitedError":
+        return Problem("max_turns", message)
+    return Problem(class_of_failure(message), message)
 
 
 def _model_of(result: dict[str, Any], asked: str | None) -> str | None:
@@ -106,4 +112,8 @@ def _usage_of(result: dict[str, Any]) -> Usage | None:
     stats = dig(result, "stats")
     if not isinstance(stats, dict):
         return None
-    return Usage(input_tokens=count_at(stats, "input_tokens"), output_tokens=count_at(stats, "output_tokens"))
+    return Usage(
+        input_tokens=count_at(stats, "input_tokens"),
+        output_tokens=count_at(stats, "output_tokens"),
+        cached_input_tokens=count_at(stats, "cached"),
+    )

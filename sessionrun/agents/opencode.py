@@ -1,7 +1,10 @@
 """OpenCode: how to start it and how to read the JSON lines of ``opencode run --format json`` (1.18).
 
 There is no final event: a run is complete when its last step ended with the reason ``stop`` and no ``error``
-event came.  This module must not know how processes are run.
+event came.  A conversation belongs to the directory that it began in: from another one ``--session`` edits there
+and then never ends.  Tokens and cost are the run's own, also where it goes on with one.  In a new home several
+that start at once make its database at the same time, and some fail.  This module must not know how processes are
+run.
 """
 
 from __future__ import annotations
@@ -11,14 +14,14 @@ from typing import Any, Final
 
 from sessionrun.agents.reading import (
     AgentResult,
-    class_of_message,
-    class_of_status,
+    Problem,
+    class_of_failure,
     conversation_at,
     cost_at,
     count_at,
     dig,
     error_line,
-    one_line,
+    finished,
     sum_counts,
     text_at,
     tool_line,
@@ -32,6 +35,7 @@ AGENT: Final = AgentSpec(
     argv=("opencode", "run", "--format", "json", "{model_args}", "{approve_args}"),
     model_args=("--model={model}",),
     approve_args=("--auto",),
+    continue_args=("--session={conversation}",),
     output="opencode",
 )
 
@@ -58,12 +62,9 @@ def read(events: Iterable[dict[str, Any]]) -> AgentResult:
             usage = usage.plus(_usage_of(dig(event, "part")))
     if error is None and stop is None:
         return unfinished(text=text, conversation=conversation, usage=usage if turns else None)
-    problem = _problem_of(error, stop, refused)
-    return AgentResult(
-        ok=problem is None,
+    return finished(
+        _problem_of(error, stop, refused),
         text=text,
-        reason_class=problem[0] if problem else None,
-        reason=problem[1] if problem else None,
         conversation=conversation,
         usage=usage if turns else None,
         turns=turns,
@@ -80,17 +81,33 @@ def render(event: dict[str, Any]) -> str:
     return error_line(_message_of(event)) if kind == "error" else ""
 
 
-def _problem_of(error: dict[str, Any] | None, stop: str | None, refused: str | None) -> tuple[str, str] | None:
+def _problem_of(error: dict[str, Any] | None, stop: str | None, refused: str | None) -> Problem | None:
     if error is not None:
-        message = _message_of(error)
-        status = count_at(error, "error", "data", "statusCode")
-        kind = class_of_message(message) if status is None else class_of_status(status)
-        return kind, one_line(message)
-    if stop != "stop" and refused is not None:
-        return "denied", one_line(f"a tool call was refused: {refused}")
-    if stop != "stop":
-        return "incomplete_output", one_line(f"the last step ended with {stop!r}, not with 'stop'")
-    return None
+        return _problem_of_error(error)
+    if stop == "stop":
+        return None
+    if refused is not None:
+        return Problem("denied", f"a tool call was refused: {refused}")
+    if stop == "content-filter":
+        return Problem("refused", "the last step ended with 'content-filter'")
+    return Problem("incomplete_output", f"the last step ended with {stop!r}, not with 'stop'")
+
+
+def _problem_of_error(error: dict[str, Any]) -> Problem:
+    """The error's name and the server's answer tell more than its message, which is for people."""
+    name = text_at(error, "error", "name") or ""
+    parts = [name, _message_of(error), text_at(error, "error", "data", "responseBody")]
+    parts += [f"retry-after: {after}" for after in (_retry_after(error),) if after]
+    words = "\n".join(part for part in parts if part)
+    if name == "MessageAbortedError":
+        return Problem("aborted", _message_of(error), words)
+    status = count_at(error, "error", "data", "statusCode")
+    known = name or status is not None or text_at(error, "error", "data", "message")
+    return Problem(class_of_failure(words, status) if known else "unknown", _message_of(error), words)
+
+
+def _retry_after(error: dict[str, Any]) -> str | None:
+    return text_at(error, "error", "data", "responseHeaders", "retry-after")
 
 
 def _refused_tool(event: dict[str, Any]) -> str | None:
@@ -117,4 +134,5 @@ def _usage_of(part: object) -> Usage:
         ),
         output_tokens=sum_counts(count_at(tokens, "output"), count_at(tokens, "reasoning")),
         cost_usd=cost_at(part, "cost"),
+        cached_input_tokens=count_at(tokens, "cache", "read"),
     )

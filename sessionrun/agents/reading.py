@@ -9,14 +9,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, BinaryIO, Final
+from typing import Any, BinaryIO, Final, NamedTuple
 
 import orjson
 
+from sessionrun.agents.markers import class_of_text
 from sessionrun.model import Usage
 
 MAX_LINE_BYTES: Final = 16 * 1024 * 1024
 MAX_REASON: Final = 240
+MAX_WORDS: Final = 16 * 1024
 
 WITHOUT_RESULT: Final = frozenset({"bad_output", "incomplete_output"})
 """Reason classes that only say that the agent's own result is missing."""
@@ -26,16 +28,35 @@ _MAX_COUNT: Final = 2**53
 
 _HTTP_STATUS: Final = re.compile(r"(?:\bstatus:?|\bAPI Error:|\"code\"\s*:)\s*([1-5]\d\d)\b")
 _CONVERSATION: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
-_NO_STATUS_CLASS: Final = "agent_error"
-_STATUS_CLASS: Final = {401: "auth", 403: "auth", 429: "rate_limited", 503: "overloaded", 529: "overloaded"}
+_STATUS_CLASS: Final = {
+    401: "auth",
+    402: "usage_limit",
+    403: "auth",
+    429: "rate_limited",
+    503: "overloaded",
+    529: "overloaded",
+}
+
+
+class Problem(NamedTuple):
+    """What an agent's output says of a failure.
+
+    `reason_class` is `unknown` where it says nothing of why; `message` is for people; `words` is all that was
+    said, where `message` is only a part.
+    """
+
+    reason_class: str
+    message: str
+    words: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class AgentResult:
     """What an agent's own output says about its run; None = not said.
 
-    `text` is the final answer; `reason` is one line without its class; `conversation` is the agent's id of
-    the conversation; `turns` counts requests to the model.
+    `text` is the final answer; `reason` is one line without its class, `words` all of what was said of the
+    failure; `conversation` is the agent's id of the conversation; `turns` counts requests to the model;
+    `resets_at` is the end of a limit as the stream states it (epoch seconds, unchecked).
     """
 
     ok: bool
@@ -46,6 +67,33 @@ class AgentResult:
     model: str | None = None
     usage: Usage | None = None
     turns: int | None = None
+    words: str | None = None
+    resets_at: float | None = None
+
+
+def finished(
+    problem: Problem | None,
+    *,
+    text: str | None = None,
+    conversation: str | None = None,
+    model: str | None = None,
+    usage: Usage | None = None,
+    turns: int | None = None,
+    resets_at: float | None = None,
+) -> AgentResult:
+    """A run whose output says how it ended: with this problem, or well."""
+    return AgentResult(
+        ok=problem is None,
+        text=text,
+        reason_class=problem.reason_class if problem else None,
+        reason=one_line(problem.message) if problem else None,
+        conversation=conversation,
+        model=model,
+        usage=usage,
+        turns=turns,
+        words=(problem.words or problem.message)[-MAX_WORDS:] if problem else None,
+        resets_at=resets_at if problem else None,
+    )
 
 
 def unfinished(
@@ -140,15 +188,18 @@ def list_at(value: object, *path: str) -> list[Any]:
     return found if isinstance(found, list) else []
 
 
-def class_of_status(status: int | None) -> str:
-    """The reason class of an HTTP status from a model's server; without one it is `agent_error`."""
-    return _NO_STATUS_CLASS if status is None else _STATUS_CLASS.get(status, "api_error")
+def class_of_failure(words: str, status: int | None = None) -> str:
+    """The reason class of a failure that was put into words.
 
-
-def class_of_message(message: str) -> str:
-    """The reason class of an error message: by the HTTP status, where it plainly names one."""
-    found = _HTTP_STATUS.search(message[:4096])
-    return class_of_status(int(found.group(1)) if found else None)
+    A phrase that is known comes first: HTTP 429 may be a used up quota, 400 a full context or an empty account.
+    Then the status, the given one or one that the words plainly name; else it is `agent_error`.
+    """
+    known = class_of_text(words)
+    if known is not None:
+        return known
+    if status is None and (found := _HTTP_STATUS.search(words[:4096])):
+        status = int(found.group(1))
+    return "agent_error" if status is None else _STATUS_CLASS.get(status, "api_error")
 
 
 def one_line(text: str) -> str:

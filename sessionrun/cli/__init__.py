@@ -24,8 +24,16 @@ _VERBS: Final = {
     "wait": "Block until tasks have ended.",
     "logs": "Print or follow the output of tasks.",
     "cancel": "Stop a session or some of its tasks.",
+    "resume": "Let a session go on whose processes were killed.",
+    "retry": "Try tasks again that did not succeed.",
+    "hold": "Start nothing more of a session or of some tasks.",
+    "release": "Let go on what was held.",
+    "explain": "Say why tasks do not run, or what became of them.",
+    "cost": "Show what sessions used up and cost.",
     "diff": "Show what tasks changed in their worktrees.",
-    "clean": "Remove worktrees and branches that nobody needs.",
+    "clean": "Remove old sessions, or worktrees that nobody needs.",
+    "doctor": "Check sessions and the environment, and repair.",
+    "schema": "Print the JSON Schema of the plan format.",
     "agents": "List the agent CLIs that are installed.",
 }
 
@@ -33,7 +41,7 @@ EXIT_BUG: Final = 3
 EXIT_INTERRUPTED: Final = 130
 
 _EPILOG: Final = """\b
-Examples:
+Examples (manual: man sessionrun):
   sessionrun tasks.json                 start a session, print its id at once
   echo '{"prompts": ["..."]}' | sessionrun
   sessionrun --status ID                the same as: sessionrun status ID
@@ -42,7 +50,7 @@ Examples:
 \b
 Exit codes: 0 ok; 1 a task failed (--sync, wait); 2 bad input, unknown
 session, agent not found; 3 internal error; 4 the session's processes are
-gone; 124 wait timed out; 130 interrupted.  Manual: man sessionrun."""
+gone; 75 only held tasks left; 124 wait timed out; 130 interrupted."""
 
 
 class VerbGroup(click.Group):
@@ -75,10 +83,8 @@ class VerbGroup(click.Group):
 )
 @click.version_option(__version__, "-v", "--version", message="sessionrun %(version)s")
 def group() -> None:
-    """Run many AI coding-agent CLIs at once, in detached background sessions.
-
-    Hand over prompts and get a session id at once; poll it with `status` and `results`, or block with
-    `--sync` or `wait`.
+    """Run many AI coding-agent CLIs at once, in detached background sessions: hand over prompts, get a session
+    id at once, poll it with `status` and `results`, or block with `--sync` or `wait`.
     """
 
 

@@ -1,21 +1,24 @@
-"""`agents`: which agent CLIs are installed, and in which version."""
+"""`agents`: which agent CLIs are installed, and in which version; and the report of `doctor agents`."""
 
 from __future__ import annotations
 
 import os
-import subprocess
+import sys
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from sessionrun.cli.options import json_option
-from sessionrun.cli.render import print_json, print_table
-from sessionrun.model import AgentSpec
+from sessionrun.cli.render import escape_line, print_json, print_table
+
+if TYPE_CHECKING:
+    from sessionrun.checkup.programs import Examined
+    from sessionrun.config import Config
 
 VERSION_TIMEOUT_S: Final = 15.0
-MAX_VERSION: Final = 30
-"""Characters of the first line that a program prints about its version."""
+_WORDS: Final = {True: "yes", False: "no", None: "-"}
 
 
 @click.command("agents")
@@ -36,50 +39,54 @@ def command(as_json: bool) -> None:
 def list_agents() -> list[dict[str, Any]]:
     """All known agents with their program and its version; the versions are asked for side by side."""
     from sessionrun import agents
-    from sessionrun.config import load_config
+    from sessionrun.probing import find_versions
 
-    config = load_config(Path.cwd(), os.environ, agents.BUILTIN)
+    known = _load().agents
     path = os.environ.get("PATH")
-    programs = {name: agents.find_program(agent, path) for name, agent in config.agents.items()}
-    asked = {name: _ask(config.agents[name], program) for name, program in programs.items() if program}
+    programs = {name: agents.find_program(agent, path) for name, agent in known.items()}
+    there = {name: program for name, program in programs.items() if program}
+    versions = find_versions(known, there, timeout_s=VERSION_TIMEOUT_S)
     return [
         {
             "name": name,
             "path": programs[name],
-            "version": _answer(asked.get(name)),
+            "version": versions.get(name),
             "builtin": name in agents.BUILTIN,
             "output": agent.output,
         }
-        for name, agent in config.agents.items()
+        for name, agent in known.items()
     ]
 
 
-def _ask(agent: AgentSpec, program: str) -> subprocess.Popen[bytes] | None:
-    from sessionrun.agents import version_argv
+def report_agents(*, as_json: bool) -> bool:
+    """Print what `doctor agents` finds; whether an agent other than `shell` could start."""
+    from sessionrun.checkup.programs import Host, examine_agents
 
-    argv = version_argv(agent)
-    if not argv:
-        return None
-    try:
-        return subprocess.Popen(
-            [program, *argv[1:]],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-    except OSError:
-        return None
+    config = _load()
+    approve = True if config.approve is None else config.approve
+    found = examine_agents(config.agents, Host(approve, os.geteuid(), os.environ, sys.platform))
+    if as_json:
+        print_json([{**asdict(one), "startable": one.startable} for one in found])
+    else:
+        _print_report(found)
+    return any(one.startable for one in found if one.signed_in != "not needed")
 
 
-def _answer(process: subprocess.Popen[bytes] | None) -> str | None:
-    if process is None:
-        return None
-    try:
-        output, _ = process.communicate(timeout=VERSION_TIMEOUT_S)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, 9)
-        process.wait()
-        return None
-    lines = output.decode("utf-8", "replace").split("\n")
-    return next((line.strip()[:MAX_VERSION] for line in lines if line.strip()), None)
+def _print_report(found: list[Examined]) -> None:
+    heads = ("AGENT", "PROVIDER", "VERSION", "KNOWN", "SIGNED IN", "READY", "PROGRAM")
+    rows = [
+        (one.name, one.provider, one.version or "-", _WORDS[one.known], one.signed_in, _WORDS[one.ready], one.path)
+        for one in found
+        if one.path is not None
+    ]
+    print_table(heads, rows)
+    hints = [f"{one.name}: {one.hint}" for one in found if one.hint]
+    for line in ["", *hints] if hints else ():
+        click.echo(escape_line(line))
+
+
+def _load() -> Config:
+    from sessionrun import agents
+    from sessionrun.config import load_config
+
+    return load_config(Path.cwd(), os.environ, agents.BUILTIN)

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from time import time
 from typing import NamedTuple
 
 from sessionrun import agents
+from sessionrun.budget import find_task_budget
 from sessionrun.config import Config
 from sessionrun.dialects import Plan
 from sessionrun.errors import AgentNotFound, InputError
-from sessionrun.model import SLOT, AgentSpec, Repository, SessionSpec, TaskSpec
+from sessionrun.model import SLOT, AgentSpec, Price, Repository, SessionSpec, TaskSpec
 from sessionrun.status import format_time
 from sessionrun.validation import validate_tasks, validate_uses
 
@@ -43,10 +44,11 @@ def assemble_spec(
         InputError: something in the plan cannot run; nothing was created.
     """
     tasks = tuple(task if task.agent else replace(task, agent=choice.name) for task in plan.tasks)
-    used = {task.agent for task in tasks}
+    used = agents_of(tasks)
     resources = dict(plan.resources)
     if plan.max_parallel is not None:
         resources[SLOT] = plan.max_parallel
+    settled = {name: _settle_agent(name, config.agents, approve=approve) for name in sorted(used)}
     spec = SessionSpec(
         session_id=str(uuid.uuid4()),
         created_at=format_time(time()) or "",
@@ -56,21 +58,74 @@ def assemble_spec(
         source=source.encode("utf-8", "backslashreplace").decode(),
         cwd=_current_directory(),
         agent=choice.name,
-        agents={name: _settle_agent(name, config.agents, approve=approve) for name in sorted(used)},
+        agents=settled,
         tasks=tasks,
         resources=resources,
         limits=plan.limits,
         approve=approve,
         envelope=envelope,
-        repository=repository,
+        auto_release=plan.auto_release,
+        repository=ignore_leavings(repository, settled),
+        prices=_settle_prices(config, used),
+        views=plan.views,
     )
-    validate_tasks(tasks)
-    validate_uses(spec)
-    _check_supported(tasks)
-    _check_directories(tasks)
-    if repository is not None:
-        _check_worktrees(spec, repository)
+    check_spec(spec)
     return spec
+
+
+def agents_of(tasks: Iterable[TaskSpec]) -> set[str]:
+    """The names of all agents that tasks may come to use."""
+    return {name for task in tasks for name in (task.agent, *(other.agent for other in task.fallback))}
+
+
+def ignore_leavings(repository: Repository | None, used: Mapping[str, AgentSpec]) -> Repository | None:
+    """The repository with rules that ignore what agents write there for themselves; the user's rules come last."""
+    if repository is None:
+        return None
+    rules = (*agents.leavings(used.values()), repository.excludes or "")
+    return replace(repository, excludes="\n".join(rules))
+
+
+def check_spec(spec: SessionSpec) -> None:
+    """Check that each task of a spec can start at all.
+
+    Raises:
+        InputError: one cannot.
+    """
+    validate_tasks(spec.tasks)
+    validate_uses(spec)
+    _check_supported(spec.tasks)
+    _check_turns(spec)
+    _check_directories(spec.tasks)
+    _check_briefs(spec)
+    _check_budgets(spec)
+    if spec.repository is not None:
+        _check_worktrees(spec, spec.repository)
+
+
+def foresee_costs(spec: SessionSpec) -> list[str]:
+    """What a budget of this session will not see: models of which nobody says what they cost."""
+    limits = spec.limits
+    amounts = (limits.budget_usd, limits.soft_budget_usd, limits.task_budget_usd)
+    if not any(amounts) and all(task.budget_usd is None for task in spec.tasks):
+        return []
+    from sessionrun.prices import find_price
+    from sessionrun.spending import name_model
+
+    remarks: dict[str, None] = {}
+    choices = {(task.agent, task.model) for task in spec.tasks}
+    choices |= {(other.agent, other.model) for task in spec.tasks for other in task.fallback}
+    for name, asked in sorted(choices, key=str):
+        agent, model = spec.agents[name], name_model(name, None, asked)
+        if agent.prompt_kind == "script" or agent.output in agents.SAYS_COST:
+            continue
+        if agent.output == "text":
+            remarks[f"the budget cannot see what {name} costs: its output is only text"] = None
+        elif find_price(spec.prices, model) is None:
+            hint = f'add [prices."{model}"] to sessionrun.toml'
+            hint += "" if asked else ", or name a model"
+            remarks[f"the budget may not see what {name} costs (no price for {model}): {hint}"] = None
+    return list(remarks)
 
 
 def choose_agent(plan: Plan, config: Config) -> Choice:
@@ -82,7 +137,7 @@ def choose_agent(plan: Plan, config: Config) -> Choice:
     """
     if plan.agent:
         _find_agent(plan.agent, config.agents)
-        return Choice(plan.agent, "asked for")
+        return Choice(plan.agent, plan.agent_reason)
     if all(task.agent for task in plan.tasks):
         return Choice(plan.tasks[0].agent, "named by the tasks")
     path = os.environ.get("PATH")
@@ -108,6 +163,15 @@ def _settle_agent(name: str, known: Mapping[str, AgentSpec], *, approve: bool) -
     return replace(agent, argv=(program, *agent.argv[1:]))
 
 
+def _settle_prices(config: Config, used: set[str]) -> Mapping[str, Price]:
+    """The prices that hold for this session for good; a script asks no model."""
+    if all(config.agents[name].prompt_kind == "script" for name in used):
+        return {}
+    from sessionrun.prices import load_prices
+
+    return load_prices(config.prices)
+
+
 def _current_directory() -> str:
     """Where the tasks run that name no place; spec.json can hold it only as UTF-8."""
     cwd = str(Path.cwd())
@@ -118,9 +182,24 @@ def _current_directory() -> str:
     return cwd
 
 
+def _check_budgets(spec: SessionSpec) -> None:
+    """Refuse a task's budget that alone is more than the session's: the task could never start."""
+    whole = spec.limits.budget_usd
+    for num, task in enumerate(spec.tasks, 1):
+        own = find_task_budget(spec.limits, task)
+        script = all(spec.agents[name].prompt_kind == "script" for name in agents_of([task]))
+        if whole is not None and own is not None and own > whole and not script:
+            raise InputError(
+                f"task {num} (ID: {task.id}): its budget of ${own:g} is more than the session's of ${whole:g}"
+            )
+
+
 def _check_supported(tasks: tuple[TaskSpec, ...]) -> None:
     """Refuse what the model knows but this version cannot do yet."""
     for num, task in enumerate(tasks, 1):
+        if task.expect_change and task.workspace.kind == "none":
+            what = "expect_change needs a worktree; add --worktree, or leave it out"
+            raise InputError(f"task {num} (ID: {task.id}): {what}")
         name = _unsupported(task)
         if name:
             raise InputError(f"task {num} (ID: {task.id}): {name} is not supported in this version; leave it out")
@@ -131,9 +210,19 @@ def _unsupported(task: TaskSpec) -> str | None:
         return f'workspace "{task.workspace.kind}"'
     if task.links and task.workspace.kind == "none":
         return "links without a worktree"
-    if task.land:
-        return "land"
-    return None if task.idle_timeout_s is None else "idle_timeout"
+    return "land" if task.land else None
+
+
+def _check_turns(spec: SessionSpec) -> None:
+    """Refuse turns of one conversation where an agent cannot go on with one."""
+    for num, task in enumerate(spec.tasks, 1):
+        for name in sorted(agents_of([task])) if task.prompt_mode == "continue" else ():
+            agent = spec.agents[name]
+            if agent.prompt_kind == "text" and not agent.continue_args:
+                raise InputError(
+                    f"task {num} (ID: {task.id}): agent {name!r} cannot go on with a conversation; "
+                    'leave out prompt_mode "continue" or give it continue_args'
+                )
 
 
 def _check_directories(tasks: tuple[TaskSpec, ...]) -> None:
@@ -143,17 +232,49 @@ def _check_directories(tasks: tuple[TaskSpec, ...]) -> None:
             raise InputError(f"task {num} (ID: {task.id}): cwd {cwd} is no directory")
 
 
+def _check_briefs(spec: SessionSpec) -> None:
+    """Refuse what no agent could be shown, as far as that can be known before the start."""
+    from sessionrun.briefing import BriefProblem, check_brief
+
+    briefed = [(num, task, task.brief) for num, task in enumerate(spec.tasks, 1) if task.brief is not None]
+    writers: dict[str, set[str]] = {}
+    for _, task, brief in briefed:
+        for path in brief.outputs:
+            writers.setdefault(path, set()).add(task.id)
+    for num, task, brief in briefed:
+        foreseen = frozenset(path for path, ids in writers.items() if ids - {task.id})
+        try:
+            check_brief(brief, task.cwd or spec.cwd, foreseen)
+        except BriefProblem as problem:
+            raise InputError(f"task {num} (ID: {task.id}): {problem}") from None
+
+
 def _check_worktrees(spec: SessionSpec, repository: Repository) -> None:
     """Refuse what would fail in every worktree, or run outside of it."""
+    from sessionrun.workspaces.repository import find_missing
+
     top = os.path.realpath(repository.top)
+    wanted = [task for task in spec.tasks if task.workspace.kind == "worktree"]
+    inside = {task.id: os.path.relpath(os.path.realpath(task.cwd or spec.cwd), top) for task in wanted}
+    missing = find_missing(repository, {path for path in inside.values() if path.split(os.sep)[0] != os.pardir})
     for num, task in enumerate(spec.tasks, 1):
-        if task.workspace.kind != "worktree":
+        if task.id not in inside:
             continue
-        cwd = os.path.relpath(os.path.realpath(task.cwd or spec.cwd), top)
-        if cwd == os.pardir or cwd.startswith(os.pardir + os.sep):
+        cwd = inside[task.id]
+        if cwd.split(os.sep)[0] == os.pardir:
             raise InputError(f"task {num} (ID: {task.id}): cwd {task.cwd} lies outside {repository.top}")
+        if cwd in missing and not any(_is_below(cwd, os.path.normpath(link)) for link in task.links):
+            where = f"{repository.base_branch} ({repository.base_commit[:12]})"
+            raise InputError(
+                f"task {num} (ID: {task.id}): {cwd} is no directory in {where}, where its worktree begins; "
+                "commit it, start in another directory, or give another --base"
+            )
         for link in task.links:
             if os.path.isabs(link) or os.path.normpath(link).startswith(os.pardir):
                 raise InputError(f"task {num} (ID: {task.id}): link {link} must be a path inside the repository")
             if not os.path.lexists(os.path.join(repository.top, link)):
                 raise InputError(f"task {num} (ID: {task.id}): link {link}: there is none in {repository.top}")
+
+
+def _is_below(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(folder + os.sep)

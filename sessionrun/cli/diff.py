@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -42,10 +41,10 @@ def command(session_id: str, tasks: tuple[str, ...], stat: bool, as_json: bool, 
     if view["base_branch"] is None:
         raise InputError(f"session {view['session_id']} has no worktrees; start one with --worktree")
     named = choose_tasks(view, tasks)
-    chosen = [task for task in named if task["branch"]]
+    chosen = [task for task in named if task["rescue_branch"] or task["branch"]]
     if tasks and len(chosen) < len(named):
-        missing = next(task for task in named if not task["branch"])
-        raise InputError(f"task {missing['id']!r} has no worktree")
+        missing = next(task for task in named if task not in chosen)
+        raise InputError(f"task {missing['id']!r} has no {'branch' if missing['base_commit'] else 'worktree'}")
     if as_json:
         print_json([_record(session, task) for task in chosen])
     elif sys.stdout.isatty():
@@ -124,11 +123,11 @@ def _diff_now(session: SessionDir, task: dict[str, Any], *, stat: bool) -> bytes
     )
     shape = ("--stat",) if stat else ("--binary", "--full-index")
     argv = ("diff", *words, *shape, task["base_commit"])
+    assert spec.repository is not None
     if task["worktree"] and os.path.isdir(task["worktree"]):
         _check_ours(spec, task["worktree"])
         links = next(one.links for one in spec.tasks if one.id == task["id"])
-        return _diff_worktree(Git(Path(task["worktree"])), links, argv)
-    assert spec.repository is not None
+        return _diff_worktree(Git(Path(task["worktree"])), links, argv, spec.repository.excludes)
     main = Git(Path(spec.repository.top))
     branch = main.commit_of(f"refs/heads/{task['rescue_branch'] or task['branch']}")
     return main(*argv, branch) if branch else b""
@@ -137,21 +136,23 @@ def _diff_now(session: SessionDir, task: dict[str, Any], *, stat: bool) -> bytes
 def _check_ours(spec: SessionSpec, worktree: str) -> None:
     """Without its link to the repository, git would speak of another one around it."""
     from sessionrun.workspaces.registration import find_admin
+    from sessionrun.workspaces.release import describe_broken_link
 
     assert spec.repository is not None
     if find_admin(spec.repository, Path(worktree)) is None:
-        raise SessionrunError(f"{worktree} is no worktree of {spec.repository.top} any more")
+        raise SessionrunError(describe_broken_link(spec.repository, Path(worktree)))
 
 
-def _diff_worktree(git: Git, links: Sequence[str], argv: Sequence[str]) -> bytes:
+def _diff_worktree(git: Git, links: Sequence[str], argv: Sequence[str], excludes: str | None) -> bytes:
     """Run a diff with new files in it too, by a private copy of the worktree's index."""
     from sessionrun.git import Git
+    from sessionrun.workspaces.ignoring import ignore_words
 
     ours = {os.path.normpath(link) for link in links}
     with tempfile.TemporaryDirectory(prefix="sessionrun-") as folder:
         index = Git(git.directory, Path(folder, "index"))
         _copy_index(git, index)
-        new = index.names("ls-files", "-z", "--others", "--exclude-standard")
+        new = index.names("ls-files", "-z", "--others", *ignore_words(excludes, Path(folder)))
         empty = git.line("hash-object", "-t", "blob", "--stdin")
         entries = [f"100644 {empty}\t{name}\0" for name in new if name not in ours and name[-1:] != "/"]
         index("update-index", "--add", "-z", "--index-info", stdin=os.fsencode("".join(entries)))
@@ -159,9 +160,11 @@ def _diff_worktree(git: Git, links: Sequence[str], argv: Sequence[str]) -> bytes
 
 
 def _copy_index(git: Git, index: Git) -> None:
+    from sessionrun.workspaces.park import copy_index
+
     own = git.directory / git.line("rev-parse", "--git-path", "index")
     assert index.index is not None
     try:
-        shutil.copyfile(own, index.index)
+        copy_index(own, index.index)
     except FileNotFoundError:
         index("read-tree", "HEAD")

@@ -16,6 +16,8 @@ from sessionrun.store import SessionDir
 POLL_FIRST_S: Final = 0.01
 POLL_LAST_S: Final = 0.2
 POLL_GROWTH: Final = 1.25
+GONE_AFTER_S: Final = 1.0
+"""A session's processes are gone when none is found by two looks this far apart: its chain restarts itself."""
 
 View = dict[str, Any]
 
@@ -30,6 +32,27 @@ class Progress(Protocol):
         """Take the display down."""
 
 
+class Watch:
+    """Tells a session whose processes are gone from one that is just being restarted."""
+
+    def __init__(self) -> None:
+        self._missed_at: float | None = None
+
+    def is_gone(self, view: View) -> bool:
+        """Whether this look and one long enough before it, with all between them, found no process."""
+        if view["status"] != "interrupted":
+            self._missed_at = None
+            return False
+        now = time.monotonic()
+        self._missed_at = now if self._missed_at is None else self._missed_at
+        return now - self._missed_at >= GONE_AFTER_S
+
+    @property
+    def doubts(self) -> bool:
+        """Whether the last look found no process."""
+        return self._missed_at is not None
+
+
 def wait_until(
     load: Callable[[], View],
     is_done: Callable[[View], bool],
@@ -39,49 +62,48 @@ def wait_until(
 ) -> View | None:
     """Look until `is_done`; None when the time (seconds) is up.
 
+    Who finds no process then looks a second longer, so that waiting in short slices, too, learns that they are
+    gone.
+
     Raises:
         SessionGone: the session's processes are gone and it has not ended.
     """
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
-    interval = POLL_FIRST_S
+    interval, watch = POLL_FIRST_S, Watch()
     while True:
         view = load()
         if progress is not None:
             progress.show(view)
         if is_done(view):
             return view
-        if view["status"] == "interrupted":
-            raise SessionGone(f"the processes of session {view['session_id']} are gone before it ended")
+        if watch.is_gone(view):
+            raise SessionGone(gone_words(view["session_id"]))
         left = POLL_LAST_S if deadline is None else deadline - time.monotonic()
-        if left <= 0:
+        if left <= 0 and not watch.doubts:
             return None
-        time.sleep(min(interval, left))
+        time.sleep(min(interval, left) if left > 0 else interval)
         interval = min(interval * POLL_GROWTH, POLL_LAST_S)
 
 
-def request_cancel(
-    session: SessionDir,
-    tasks: list[str],
-    is_done: Callable[[View], bool],
-    *,
-    timeout_s: float | None = None,
-    progress: Progress | None = None,
-) -> View | None:
-    """Ask the supervisor to stop these tasks, all when none is named, and look until `is_done`.
-
-    Raises:
-        SessionGone: see `wait_until`; the request stays for whoever resumes the session.
-    """
-    request_id, _ = session.send_request({"kind": "cancel", "tasks": tasks})
-    view = wait_until(lambda: load_view(session), is_done, timeout_s=timeout_s, progress=progress)
-    if view is not None and has_ended(view):
-        session.drop_request(request_id)  # it came too late to be taken, and must not hit a later run
-    return view
+def gone_words(session_id: str) -> str:
+    """That nobody is left, and what helps."""
+    gone = f"the processes of session {session_id} are gone before it ended"
+    return f"{gone}; to go on with it: sessionrun resume {session_id}"
 
 
 def has_ended(view: View) -> bool:
     """Whether the session is over."""
     return view["ended_at"] is not None
+
+
+def _summarise(session: SessionDir, view: View) -> dict[str, Any] | None:
+    """The account of a session of jobs; None for any other."""
+    spec = session.load_spec()
+    if not spec.views:
+        return None
+    from sessionrun.cli.batch import summarise_jobs
+
+    return summarise_jobs(session, spec, view)
 
 
 def follow_run(session: SessionDir, *, as_json: bool, quiet: bool) -> int:
@@ -99,6 +121,8 @@ def follow_run(session: SessionDir, *, as_json: bool, quiet: bool) -> int:
         progress = None if quiet else make_progress(sys.stderr)
         wait_until(lambda: load_summary_view(session), has_ended, progress=progress)
     except KeyboardInterrupt:
+        from sessionrun.cli.control import request_cancel
+
         interrupted = True
         click.echo("\ncancelling ...", err=True)
         request_cancel(session, [], has_ended, progress=progress)
@@ -109,10 +133,15 @@ def follow_run(session: SessionDir, *, as_json: bool, quiet: bool) -> int:
     from sessionrun.cli.results import print_results
 
     view = load_view(session)
+    summary = _summarise(session, view)
     if as_json:
-        print_json(view)
+        print_json({**view, "summary": summary} if summary else view)
     elif quiet:
         click.echo(session.session_id)
     else:
         print_results(session, view, view["tasks"], tail=None)
+        if summary:
+            from sessionrun.cli.batch import word_summary
+
+            click.echo(f"\n{word_summary(summary)}")
     return 130 if interrupted else int(view["outcome"] != "succeeded")

@@ -8,7 +8,7 @@ from typing import Any, Final
 import click
 
 from sessionrun.cli.options import Count, json_option, resolve_results_dir, results_dir_option
-from sessionrun.cli.render import WIDTH, clip, escape_line, print_json, print_table, short_time, warn
+from sessionrun.cli.render import WIDTH, clip, escape_line, print_json, print_table, session_word, short_time, warn
 from sessionrun.cli.view import load_summary_view
 from sessionrun.errors import SessionrunError
 from sessionrun.store import SessionDir, iterate_sessions
@@ -65,7 +65,7 @@ def _rows(views: list[dict[str, Any]]) -> list[tuple[object, ...]]:
     return [
         (
             view["session_id"][:length],
-            view["status"],
+            session_word(view),
             f"{view['completed']}/{view['total']}",
             view["failed"] or "",
             clip(escape_line(view["agent"]), AGENT_WIDTH),

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import click
 
-from sessionrun.cli.follow import POLL_LAST_S
+from sessionrun.cli.follow import POLL_LAST_S, Watch, gone_words
 from sessionrun.cli.options import (
     Count,
     choose_tasks,
@@ -53,11 +53,12 @@ def command(
     chosen = choose_tasks(view, tasks)
     form = _format_json if as_json else _format_tagged if len(chosen) > 1 else _format_plain
     readers = [reader for task in chosen for reader in _readers(session, task, lines, form)]
+    watch = Watch()
     while True:
         view = load_view(session)  # before reading: what is written until then is read below
         moved = sum(reader.read_on() for reader in readers)
         running = any(task["status"] != "completed" for task in choose_tasks(view, tasks))
-        if not follow or not running or view["status"] == "interrupted":
+        if not follow or not running or watch.is_gone(view):
             break
         sys.stdout.flush()
         if not moved:
@@ -66,7 +67,7 @@ def command(
         reader.finish()
     sys.stdout.flush()
     if follow and running:
-        raise SessionGone(f"the processes of session {view['session_id']} are gone before it ended")
+        raise SessionGone(gone_words(view["session_id"]))
 
 
 Format = Callable[[str, str, str], bytes]

@@ -16,6 +16,8 @@ from sessionrun.store import SessionDir, find_session
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 DEFAULT_RESULTS_DIR = "results"
+KNOWN_IDS = 5
+"""How many ids of tasks are named to somebody who named one that there is not."""
 
 
 class Count(click.ParamType[int]):
@@ -50,6 +52,86 @@ class Seconds(click.ParamType[float]):
         return seconds
 
 
+class Duration(click.ParamType[float]):
+    """A time span as plans write it, in seconds: a number, or text such as ``90s``, ``15m``, ``1h30m``."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """See `click.ParamType.convert`."""
+        from sessionrun.dialects.convert import Misfit, as_duration
+
+        try:
+            return as_duration(value)
+        except Misfit as misfit:
+            self.fail(misfit.problem, param, ctx)
+
+
+class Dollars(click.ParamType[float]):
+    """An amount of US dollars over 0."""
+
+    name = "dollars"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """See `click.ParamType.convert`."""
+        try:
+            amount = float(str(value).removeprefix("$"))
+        except ValueError:
+            amount = 0.0
+        if not 1e-6 <= amount <= 1e9:
+            self.fail(f"{value!r} is no amount of US dollars over 0", param, ctx)
+        return amount
+
+
+class Age(click.ParamType[float]):
+    """A time span as seconds, from a number of seconds or text such as ``90s``, ``12h``, ``7d``, ``2w``."""
+
+    name = "age"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """See `click.ParamType.convert`."""
+        text = str(value).strip()
+        factor = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}.get(text[-1:])
+        number = text if factor is None else text[:-1]
+        if not (number.isascii() and number.isdigit() and len(number) <= 9):
+            self.fail(f"{value!r} is no age such as 7d, 12h, 30m or 90s", param, ctx)
+        return float(int(number) * (factor or 1))
+
+
+class Since(click.ParamType[float]):
+    """A moment as seconds since the epoch: a date, perhaps with a time and an offset, or an age such as ``7d``."""
+
+    name = "date"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """See `click.ParamType.convert`."""
+        import time
+        from datetime import datetime
+
+        text = str(value).strip()
+        try:
+            return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
+        except (ValueError, OverflowError, OSError):
+            if "-" in text:
+                self.fail(f"{value!r} is no date such as 2026-11-30, and no age such as 7d", param, ctx)
+            return time.time() - Age().convert(text, param, ctx)
+
+
+class States(click.ParamType[tuple[str, ...]]):
+    """States of sessions that may be removed, with commas between them."""
+
+    name = "states"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, ...]:
+        """See `click.ParamType.convert`."""
+        from sessionrun.removal import REMOVABLE
+
+        words = tuple(str(value).split(","))
+        if not set(words) <= set(REMOVABLE):
+            self.fail(f"{value!r}: only sessions that are {', '.join(REMOVABLE)} can be removed", param, ctx)
+        return words
+
+
 def json_option(command: _Command) -> _Command:
     """`--json`: one JSON value on standard output."""
     return click.option("--json", "as_json", is_flag=True, help="Print JSON; errors too.")(command)
@@ -79,13 +161,13 @@ def resolve_results_dir(given: Path | None) -> Path:
     return load_results_dir(Path.cwd(), os.environ) or Path(DEFAULT_RESULTS_DIR)
 
 
-def open_session(results_dir: Path | None, session_id: str) -> SessionDir:
-    """Find the session that a verb is about.
+def open_session(results_dir: Path | None, session_id: str, *, changes: bool = False) -> SessionDir:
+    """Find the session that a verb is about; to one that changes something, `last` is never one of elsewhere.
 
     Raises:
         SessionNotFound: none, or several.
     """
-    return find_session(resolve_results_dir(results_dir), session_id)
+    return find_session(resolve_results_dir(results_dir), session_id, last_of_index=not changes)
 
 
 def choose_tasks(status: dict[str, Any], wanted: Sequence[str]) -> list[dict[str, Any]]:
@@ -100,5 +182,7 @@ def choose_tasks(status: dict[str, Any], wanted: Sequence[str]) -> list[dict[str
     by_name |= {task["id"]: task for task in status["tasks"]}
     missing = [name for name in wanted if name not in by_name]
     if missing:
-        raise InputError(f"no task {missing[0]!r} in session {status['session_id']}")
+        ids = [task["id"] for task in status["tasks"]]
+        known = ", ".join(ids[:KNOWN_IDS]) + (f" and {len(ids) - KNOWN_IDS} more" if len(ids) > KNOWN_IDS else "")
+        raise InputError(f"no task {missing[0]!r} in session {status['session_id']}; it has: {known or 'none'}")
     return [by_name[name] for name in wanted]

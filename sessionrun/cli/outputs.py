@@ -5,12 +5,12 @@ A task may do anything to its own output: a link, FIFO or directory in the file'
 
 from __future__ import annotations
 
-import errno
 import os
-import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
+
+from sessionrun.regular import NotRegular, open_regular
 
 CHUNK_BYTES: Final = 256 * 1024
 
@@ -60,12 +60,6 @@ def find_tail(path: Path, lines: int) -> int:
 
 def _open(path: Path) -> int | None:
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError as error:
-        if error.errno in (errno.ENOENT, errno.ELOOP, errno.EMLINK, errno.ENXIO):
-            return None
-        raise
-    if stat.S_ISREG(os.fstat(fd).st_mode):
-        return fd
-    os.close(fd)
-    return None
+        return open_regular(path)
+    except (FileNotFoundError, NotRegular):
+        return None

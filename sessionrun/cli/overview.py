@@ -8,7 +8,7 @@ import click
 
 from sessionrun.cli.list import STATES, load_all
 from sessionrun.cli.options import json_option, results_dir_option
-from sessionrun.cli.render import print_json
+from sessionrun.cli.render import print_json, session_word
 
 
 @click.command("overview")
@@ -22,12 +22,13 @@ def command(everywhere: bool, as_json: bool, results_dir: Path | None) -> None:
     keys = ("total", "completed", "running", "successful", "failed", "skipped")
     tasks = {key: sum(view[key] for view in views) for key in keys}
     if as_json:
-        print_json({"sessions": {"total": len(views), **by_status}, "tasks": tasks})
+        stopped = sum(bool(view["stopped"]) for view in views)
+        print_json({"sessions": {"total": len(views), **by_status, "stopped": stopped}, "tasks": tasks})
         return
     click.echo(f"Sessions: {len(views)}")
-    for state, count in by_status.items():
-        if count:
-            click.echo(f"  {state}: {count}")
+    words = sorted((STATES.index(view["status"]), session_word(view)) for view in views)
+    for word in dict.fromkeys(word for _, word in words):
+        click.echo(f"  {word}: {sum(one == word for _, one in words)}")
     click.echo(f"Tasks: {tasks['completed']}/{tasks['total']} completed")
     click.echo(f"  running: {tasks['running']}")
     click.echo(f"  successful: {tasks['successful']}")

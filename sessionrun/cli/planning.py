@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 from sessionrun import agents
-from sessionrun.cli.assemble import Choice, assemble_spec, choose_agent
-from sessionrun.cli.run import read_input
+from sessionrun.cli.assemble import Choice, assemble_spec, choose_agent, foresee_costs
+from sessionrun.cli.inputs import read_source
 from sessionrun.config import Config, load_config
-from sessionrun.dialects import MAX_INPUT_BYTES, Fallback, Options, Plan, Source, choose_dialect
+from sessionrun.dialects import Fallback, Options, Plan, RepositoryWish, choose_dialect
 from sessionrun.errors import InputError
-from sessionrun.model import KeepPolicy, Repository, SessionSpec
+from sessionrun.model import Alternative, KeepPolicy, Limits, Repository, SessionSpec
 
 
 class Asked(NamedTuple):
@@ -27,6 +28,14 @@ class Asked(NamedTuple):
     approve: bool | None
     envelope: bool
     dialect: str | None
+    idle_timeout_s: float | None = None
+    expect_change: bool = False
+    fallback: tuple[str, ...] = ()
+    auto_release: bool = True
+    rerun: bool = False
+    include_stuck: bool = False
+    only: tuple[str, ...] = ()
+    stop_on_fail: bool = False
 
 
 class AskedGit(NamedTuple):
@@ -38,44 +47,98 @@ class AskedGit(NamedTuple):
     keep: KeepPolicy | None = None
 
 
+class AskedMoney(NamedTuple):
+    """The budgets that the command line of `run` gives, in US dollars."""
+
+    budget_usd: float | None = None
+    soft_budget_usd: float | None = None
+    task_budget_usd: float | None = None
+
+
 class Planned(NamedTuple):
-    """A spec that can be started, and what to tell people about how it came to be."""
+    """A spec that can be started, and what to tell people about how it came to be.
+
+    `skipped` tasks of the input are not in it, for they succeeded before; it may be all of them.
+    """
 
     spec: SessionSpec
     choice: Choice
     dialect_reason: str
     warnings: tuple[str, ...]
+    skipped: int = 0
 
 
-def plan_session(file: str | None, asked: Asked, git: AskedGit) -> Planned:
+class Nothing(NamedTuple):
+    """The input is sound and says that there is nothing left to do."""
+
+    warnings: tuple[str, ...]
+
+
+def plan_session(file: str | None, asked: Asked, git: AskedGit, money: AskedMoney) -> Planned | Nothing:
     """Read the input and settle it.
 
     Raises:
         InputError: with one line on the first problem; nothing was created.
     """
     config = load_config(Path.cwd(), os.environ, agents.BUILTIN)
-    name, text = read_input(file, MAX_INPUT_BYTES)
-    directory = Path.cwd() if name == "stdin" else Path(name).absolute().parent
-    source = Source(name, text, str(directory))
+    source = read_source(file)
     options = _options(asked, config, worktree=git.worktree)
     dialect, reason = choose_dialect(source, asked.dialect)
     plan = dialect.load(source, options)
+    if not plan.tasks:
+        return Nothing(plan.warnings)
+    limits = _settle_budgets(plan.limits, money, config)
+    plan = replace(plan, limits=replace(limits, max_failures=1) if asked.stop_on_fail else limits)
     choice = choose_agent(plan, config)
-    repository, remarks = _find_repository(plan, git, config)
+    repository, remarks = _find_repository(plan, git, config, source.name)
+    skipped = 0
+    if plan.views and not asked.rerun:
+        plan, skipped = _skip_done(plan)
+    elif asked.rerun and not plan.views:
+        raise InputError("--rerun: this input has no results file that could tell what succeeded before")
     spec = assemble_spec(
         plan,
         config,
         choice,
         dialect=dialect.NAME,
-        source=name,
-        approve=options.approve,
+        source=source.name,
+        approve=_settle_approval(asked, plan, config),
         envelope=options.envelope,
         repository=repository,
     )
-    return Planned(spec, choice, reason, (*plan.warnings, *remarks))
+    return Planned(spec, choice, reason, (*plan.warnings, *remarks, *foresee_costs(spec)), skipped)
 
 
-def _find_repository(plan: Plan, git: AskedGit, config: Config) -> tuple[Repository | None, list[str]]:
+def _settle_approval(asked: Asked, plan: Plan, config: Config) -> bool:
+    """Whether agents may use all their tools: the flag over the input over the configuration."""
+    return next((said for said in (asked.approve, plan.approve, config.approve) if said is not None), True)
+
+
+def _skip_done(plan: Plan) -> tuple[Plan, int]:
+    """The plan without the tasks that, as its views tell, succeeded before; they stay in the views."""
+    from sessionrun.views import carry_over
+
+    done: set[str] = set()
+    views = []
+    for view in plan.views:
+        kept, found = carry_over(view, plan.tasks)
+        views.append(kept)
+        done |= found
+    tasks = tuple(task for task in plan.tasks if task.id not in done)
+    return replace(plan, tasks=tasks, views=tuple(views)), len(done)
+
+
+def _settle_budgets(limits: Limits, asked: AskedMoney, config: Config) -> Limits:
+    """The command line's budgets over the input's over the configuration's."""
+    for name in asked._fields:
+        wanted = (getattr(level, name) for level in (asked, limits, config))
+        limits = replace(limits, **{name: next((amount for amount in wanted if amount is not None), None)})
+    return limits
+
+
+def _find_repository(
+    plan: Plan, git: AskedGit, config: Config, source: str
+) -> tuple[Repository | None, list[str]]:
     """The repository that worktrees are made from, if any task wants one; and remarks on it."""
     if not any(task.workspace.kind == "worktree" for task in plan.tasks):
         if git.base or git.worktree_dir or git.keep:
@@ -83,31 +146,68 @@ def _find_repository(plan: Plan, git: AskedGit, config: Config) -> tuple[Reposit
         return None, []
     from sessionrun.workspaces.repository import find_repository
 
-    repository, remark = find_repository(
-        Path.cwd(), base=git.base, worktree_dir=git.worktree_dir or config.worktree_dir, keep=git.keep or "never"
-    )
+    wish = plan.repository
+    if wish.path and not os.path.isdir(wish.path):
+        raise InputError(f"{source}: {wish.keys['path']}: {wish.path} is no directory")
+    wanted = Path(wish.worktree_dir) if wish.worktree_dir else config.worktree_dir
+    try:
+        repository, remark = find_repository(
+            Path(wish.path) if wish.path else Path.cwd(),
+            base=git.base or wish.base,
+            worktree_dir=git.worktree_dir or wanted,
+            keep=git.keep or wish.keep or "never",
+        )
+    except InputError as error:
+        raise _name_key(error, wish, git, source) from None
     return repository, [remark] if remark else []
 
 
+def _name_key(error: InputError, wish: RepositoryWish, git: AskedGit, source: str) -> InputError:
+    """The error in the words of the input, where it was the input that said it."""
+    problem = str(error)
+    for option, key in wish.keys.items():
+        if problem.startswith(option) or f": {option}" in problem:
+            said = git.base if option == "--base" else git.worktree_dir
+            return error if said else InputError(f"{source}: {key}: {problem.replace(option + ' ', '')}")
+    return (
+        error if wish.path is None else InputError(f"{source}: {wish.keys.get('path', 'repository')}: {problem}")
+    )
+
+
 def _options(asked: Asked, config: Config, *, worktree: bool) -> Options:
-    approve = asked.approve if asked.approve is not None else config.approve
     return Options(
         agent=asked.agent,
         model=asked.model,
         max_parallel=asked.max_parallel,
         timeout_s=asked.timeout_s,
+        idle_timeout_s=asked.idle_timeout_s,
         name=asked.name,
         labels=_parse_labels(asked.labels),
-        approve=True if approve is None else approve,
         envelope=asked.envelope,
         workspace="worktree" if worktree else None,
+        alternatives=_parse_alternatives(asked.fallback),
+        auto_release=asked.auto_release,
+        expect_change=asked.expect_change,
+        rerun=asked.rerun,
+        include_stuck=asked.include_stuck,
+        only=asked.only,
         fallback=Fallback(
             agent=config.agent,
             model=config.model,
             max_parallel=config.max_parallel,
             timeout_s=config.timeout_s,
+            idle_timeout_s=config.idle_timeout_s,
         ),
     )
+
+
+def _parse_alternatives(words: tuple[str, ...]) -> tuple[Alternative, ...]:
+    from sessionrun.dialects.convert import Misfit, as_alternatives
+
+    try:
+        return as_alternatives(list(words))
+    except Misfit as misfit:
+        raise InputError(f"--fallback: {misfit.problem}") from None
 
 
 def _parse_labels(labels: tuple[str, ...]) -> dict[str, str]:

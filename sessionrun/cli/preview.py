@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Collection
-from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
 import click
 
 from sessionrun import agents
+from sessionrun.budget import find_task_budget
 from sessionrun.cli.planning import Planned
 from sessionrun.cli.render import escape_line, print_json
 from sessionrun.model import SLOT, Repository, SessionSpec, TaskSpec, title_of
@@ -38,6 +37,16 @@ def print_preview(planned: Planned, *, as_json: bool) -> None:
             click.echo(f"    branch: {escape_line(task['branch'])}")
         if task["needs"]:
             click.echo(f"    needs: {', '.join(task['needs'])}")
+    if len(record["waves"]) > 1:
+        _print_graph(record)
+
+
+def _print_graph(record: dict[str, Any]) -> None:
+    click.echo("\n  Waves (a task starts when its own needs are met, not when a wave is over):")
+    for number, wave in enumerate(record["waves"], 1):
+        click.echo(f"    {number}: {', '.join(wave)}")
+    path = record["critical_path"]
+    click.echo(f"  Critical path: {len(path)} tasks: {' -> '.join(path)}")
 
 
 def preview_record(planned: Planned) -> dict[str, Any]:
@@ -45,7 +54,7 @@ def preview_record(planned: Planned) -> dict[str, Any]:
     spec = planned.spec
     nums = {task.id: num for num, task in enumerate(spec.tasks, 1)}
     repository = spec.repository
-    branches = {} if repository is None else _foresee_branches(repository, spec.tasks)
+    places = {} if repository is None else _foresee_places(repository, spec.tasks)
     return {
         "dialect": spec.dialect,
         "dialect_reason": planned.dialect_reason,
@@ -56,6 +65,8 @@ def preview_record(planned: Planned) -> dict[str, Any]:
         "base_branch": repository and repository.base_branch,
         "base_commit": repository and repository.base_commit,
         "worktree_dir": repository and repository.worktree_dir,
+        "waves": list_waves(spec.tasks),
+        "critical_path": find_critical_path(spec.tasks),
         "tasks": [
             {
                 "num": nums[task.id],
@@ -63,8 +74,8 @@ def preview_record(planned: Planned) -> dict[str, Any]:
                 "title": title_of(task),
                 "agent": task.agent,
                 "argv": task_argv(spec, task),
-                "cwd": _foresee_directory(spec, task, branches.get(task.id)),
-                "branch": branches.get(task.id),
+                "cwd": _foresee_directory(spec, task, places.get(task.id, (None, None))[1]),
+                "branch": places.get(task.id, (None, None))[0],
                 "needs": task.needs,
             }
             for task in order_tasks(spec.tasks)
@@ -72,39 +83,26 @@ def preview_record(planned: Planned) -> dict[str, Any]:
     }
 
 
-def _foresee_branches(repository: Repository, tasks: tuple[TaskSpec, ...]) -> dict[str, str]:
-    """The branch that each task with a worktree gets, unless somebody takes that name before it starts."""
+def _foresee_places(repository: Repository, tasks: tuple[TaskSpec, ...]) -> dict[str, tuple[str, str]]:
+    """Branch and worktree of each task that gets one, unless somebody takes that name before it starts."""
     from sessionrun.git import Git
+    from sessionrun.workspaces.worktree import branch_stem, free_names
 
-    stem = f"{repository.base_branch}-task-"
     git = Git(Path(repository.top))
-    taken = set(git.line("for-each-ref", "--format=%(refname:lstrip=2)", f"refs/heads/{stem}*").split("\n"))
-    branches = {}
-    for task in tasks:
-        if task.workspace.kind == "worktree":
-            names = chain((stem + task.id,), (f"{stem}{task.id}-{number}" for number in count(2)))
-            branches[task.id] = next(name for name in names if not _is_taken(repository, name, taken))
-    return branches
+    taken = set(git.line("for-each-ref", "--format=%(refname:lstrip=2)", "refs/heads").split("\n"))
+    wanted = [task for task in tasks if task.workspace.kind == "worktree"]
+    stems = {task.id: branch_stem(repository, task.id, task.workspace.branch) for task in wanted}
+    return {
+        task.id: next(free_names(repository, stems[task.id], taken, task.workspace.directory)) for task in wanted
+    }
 
 
-def _is_taken(repository: Repository, branch: str, taken: Collection[str]) -> bool:
-    from sessionrun.workspaces import RESCUE_SUFFIX
-
-    used = branch in taken or branch + RESCUE_SUFFIX in taken
-    return used or os.path.lexists(_directory_of(repository, branch))
-
-
-def _directory_of(repository: Repository, branch: str) -> str:
-    return os.path.join(repository.worktree_dir, branch.replace("/", "-"))
-
-
-def _foresee_directory(spec: SessionSpec, task: TaskSpec, branch: str | None) -> str:
+def _foresee_directory(spec: SessionSpec, task: TaskSpec, worktree: str | None) -> str:
     """Where the task runs: in its worktree in the place of the directory that was meant in the checkout."""
     cwd = os.path.join(spec.cwd, task.cwd or "")
-    if branch is None or spec.repository is None:
+    if worktree is None or spec.repository is None:
         return task.cwd or spec.cwd
     inside = os.path.relpath(os.path.realpath(cwd), os.path.realpath(spec.repository.top))
-    worktree = _directory_of(spec.repository, branch)
     return task.cwd or spec.cwd if inside.startswith("..") else os.path.normpath(os.path.join(worktree, inside))
 
 
@@ -112,7 +110,12 @@ def task_argv(spec: SessionSpec, task: TaskSpec) -> list[str]:
     """The argument list of a task's first job; the prompt file has no name yet."""
     return list(
         agents.build_argv(
-            spec.agents[task.agent], model=task.model, approve=spec.approve, prompt_file="PROMPT-FILE"
+            spec.agents[task.agent],
+            model=task.model,
+            approve=spec.approve,
+            prompt_file="PROMPT-FILE",
+            budget=find_task_budget(spec.limits, task),
+            extra=task.args,
         )
     )
 
@@ -138,3 +141,28 @@ def order_tasks(tasks: tuple[TaskSpec, ...]) -> list[TaskSpec]:
             if not unmet[dependent]:
                 heappush(ready, place[dependent])
     return ordered
+
+
+def list_waves(tasks: tuple[TaskSpec, ...]) -> list[list[str]]:
+    """The ids of the tasks by the number of tasks that must have ended before them, one after the other."""
+    depths = _measure_depths(tasks)
+    waves: list[list[str]] = [[] for _ in range(max(depths.values(), default=-1) + 1)]
+    for task in tasks:
+        waves[depths[task.id]].append(task.id)
+    return waves
+
+
+def find_critical_path(tasks: tuple[TaskSpec, ...]) -> list[str]:
+    """The longest chain of tasks that wait for each other: nothing can be faster, with however many at once."""
+    depths, by_id = _measure_depths(tasks), {task.id: task for task in tasks}
+    path = [max(depths, key=lambda name: depths[name])]
+    while needs := by_id[path[-1]].needs:
+        path.append(max(needs, key=lambda name: depths[name]))
+    return path[::-1]
+
+
+def _measure_depths(tasks: tuple[TaskSpec, ...]) -> dict[str, int]:
+    depths: dict[str, int] = {}
+    for task in order_tasks(tasks):
+        depths[task.id] = 1 + max((depths[need] for need in task.needs), default=-1)
+    return depths

@@ -22,6 +22,9 @@ def describe(view: dict[str, Any], elapsed_s: float) -> str:
     """``2/5 done, 3 running, 0 failed, 4.2s, ETA 6.3s``."""
     parts = [f"{view['completed']}/{view['total']} done", f"{view['running']} running"]
     parts += [f"{view['failed']} failed", duration(elapsed_s)]
+    parts += [f"{who} stopped" for who in view["stopped"]]
+    if (view.get("budget") or {}).get("held"):
+        parts.append(f"held: soft budget spent (sessionrun release {view['session_id']})")
     left = view["total"] - view["completed"]
     if view["completed"] and left:
         parts.append(f"ETA {duration(elapsed_s / view['completed'] * left)}")
@@ -38,7 +41,8 @@ class PlainProgress:
 
     def show(self, view: dict[str, Any]) -> None:
         """See `Progress.show`."""
-        counts = (view["completed"], view["running"], view["failed"])
+        held = bool((view.get("budget") or {}).get("held"))
+        counts = (view["completed"], view["running"], view["failed"], len(view["stopped"]), held)
         now = time.monotonic()
         ended = view["ended_at"] is not None
         if counts == self._shown or (now - self._shown_at < PLAIN_EVERY_S and not ended):

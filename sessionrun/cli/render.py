@@ -83,6 +83,12 @@ def write_bytes(content: bytes | memoryview) -> None:
     sys.stdout.buffer.flush()
 
 
+def session_word(view: Mapping[str, Any]) -> str:
+    """How a session stands, for people: its status, and which of its processes are stopped."""
+    stopped = " and ".join(view.get("stopped", ()))
+    return f"{view['status']} ({stopped} stopped)" if stopped else str(view["status"])
+
+
 def task_sign(task: Mapping[str, Any]) -> str:
     """The sign in front of a task."""
     if task["status"] != "completed":
@@ -129,6 +135,11 @@ def local_time(at: str | None) -> str:
 def short_time(at: str | None) -> str:
     """An ISO time as ``2025-07-23 15:30:45``, in local time."""
     return "-" if at is None else f"{_local(at):%Y-%m-%d %H:%M:%S}"
+
+
+def parse_time(at: str) -> float:
+    """An ISO time as seconds since the epoch."""
+    return _local(at).timestamp()
 
 
 def duration(seconds: float | None) -> str:

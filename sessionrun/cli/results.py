@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import sys
 from collections.abc import Iterator
@@ -31,6 +32,7 @@ from sessionrun.cli.render import (
 )
 from sessionrun.cli.status import kept_lines
 from sessionrun.cli.view import load_view
+from sessionrun.errors import InputError
 from sessionrun.store import SessionDir
 
 STDERR_TAIL: Final = 20
@@ -41,19 +43,27 @@ STDERR_TAIL: Final = 20
 @session_argument
 @click.argument("tasks", nargs=-1, metavar="[TASK]...")
 @click.option("--tail", type=Count(), metavar="N", help="Only the last N lines of each task.")
+@click.option(
+    "--raw", is_flag=True, help="What the agents printed, structured output as it came, and nothing else."
+)
 @json_option
 @results_dir_option
 def command(
-    session_id: str, tasks: tuple[str, ...], tail: int | None, as_json: bool, results_dir: Path | None
+    session_id: str, tasks: tuple[str, ...], tail: int | None, raw: bool, as_json: bool, results_dir: Path | None
 ) -> None:
     """Print the answers of session ID's tasks: the newest session if no ID is given.
 
     Where standard output is no terminal, outputs are printed byte for byte.
     """
+    if raw and as_json:
+        raise InputError("--raw prints what the agents printed and cannot be had as --json")
     session = open_session(results_dir, session_id)
     view = load_view(session)
     chosen = choose_tasks(view, tasks)
-    if as_json:
+    if raw:
+        for task in chosen:
+            _print_file(session.path / (task["raw"] or task["output"]), tail, whole_line=False)
+    elif as_json:
         print_results_json(session, view, chosen, tail=tail)
     else:
         print_results(session, view, chosen, tail=tail)
@@ -72,38 +82,77 @@ def print_results(
         if task["status"] == "completed":
             _print_file(session.path / task["output"], tail)
         else:
-            click.echo(WAITING if task["status"] == "running" else "[Task not started yet]")
+            click.echo(_describe_waiting(task))
         errors = session.path / task["stderr"]
         if failed and find_tail(errors, 0):
             click.echo("[standard error]")
             _print_file(errors, STDERR_TAIL if tail is None else tail)
-    print_merge_instructions(view, tasks)
+    if any(task["usage"] is not None for task in tasks):
+        from sessionrun.cli.money import print_usage
+
+        print_usage(tasks)
+    if view["base_branch"] is not None:
+        repository = session.load_spec().repository
+        assert repository is not None
+        print_merge_instructions(view, tasks, repository.top)
 
 
-def print_merge_instructions(view: dict[str, Any], tasks: list[dict[str, Any]]) -> None:
-    """How to get the work of tasks that ran in worktrees, as lines for a shell; nothing where there is none."""
-    ended = [task for task in tasks if task["status"] == "completed" and task["branch"]]
-    done = [task for task in ended if task["commit"] != task["base_commit"] or task["worktree"]]
-    good = [task for task in done if task["outcome"] == "succeeded" and _is_on_its_branch(task)]
-    others = [task for task in done if task not in good]
+def print_merge_instructions(view: dict[str, Any], tasks: list[dict[str, Any]], top: str) -> None:
+    """How to get the work of tasks that ran in worktrees, as lines for a shell; nothing where there is none.
+
+    Args:
+        view: the session.
+        tasks: those that are to be shown.
+        top: the checkout from which the session was started.
+    """
+    branches = _list_branches(top)
+    ended = [task for task in tasks if task["status"] == "completed" and task["base_commit"]]
+    holders = {task["id"]: _find_holders(task, branches) for task in ended}
+    sound = [task for task in ended if task["outcome"] == "succeeded" and task["commit"] is not None]
+    good = [task for task in sound if holders[task["id"]] == [task["branch"]]]
+    others = [task for task in ended if holders[task["id"]] or task["worktree"] or task.get("worktree_remark")]
+    others = [task for task in others if task not in good]
     if others:
-        click.echo(f"\nTo look at first:\n{SINGLE_LINE}")
+        click.echo(f"\nTo look at first, in {escape_line(top)}:\n{SINGLE_LINE}")
     for task in others:
-        _print_to_look_at(task)
+        _print_to_look_at(task, holders[task["id"]])
     if good:
-        _print_to_merge(view, good)
+        _print_to_merge(view, good, top)
 
 
-def _print_to_look_at(task: dict[str, Any]) -> None:
+def _list_branches(top: str) -> list[str]:
+    """The branches there are; those that were merged are often deleted, and `clean` may have made others."""
+    from sessionrun.git import Git, GitError
+
+    try:
+        return Git(Path(top)).line("for-each-ref", "--format=%(refname:lstrip=2)", "refs/heads").split("\n")
+    except GitError:
+        return []
+
+
+def _find_holders(task: dict[str, Any], branches: list[str]) -> list[str]:
+    """The branches that hold what a task did; where nobody said what was committed, all that may."""
+    branch, rescue = task["branch"], task["rescue_branch"]
+    if task["commit"] == task["base_commit"]:
+        return []
+    if task["commit"] is not None:
+        return [name for name in (rescue or branch,) if name in branches]
+    rescues = re.compile(re.escape(f"{branch}-rescue") + "(-[0-9]+)?")
+    return [name for name in branches if name == branch or rescues.fullmatch(name)]
+
+
+def _print_to_look_at(task: dict[str, Any], holders: list[str]) -> None:
     click.echo(_describe_work(task))
     if task["worktree"]:
         click.echo(f"git -C {_quote(task['worktree'])} status")
-    if task["commit"] not in (None, task["base_commit"]):
-        click.echo(f"git diff {task['base_commit'][:12]} {_quote(task['rescue_branch'] or task['branch'])}")
+    if task["commit"] is not None or not task["worktree"]:
+        for branch in holders:
+            click.echo(f"git diff {task['base_commit'][:12]} {_quote(branch)}")
 
 
-def _print_to_merge(view: dict[str, Any], tasks: list[dict[str, Any]]) -> None:
-    click.echo(f"\nTo merge what succeeded, in a checkout of {escape_line(view['base_branch'])}:\n{SINGLE_LINE}")
+def _print_to_merge(view: dict[str, Any], tasks: list[dict[str, Any]], top: str) -> None:
+    branch = escape_line(view["base_branch"])
+    click.echo(f"\nTo merge what succeeded, in {escape_line(top)} with {branch} checked out:\n{SINGLE_LINE}")
     for task in tasks:
         click.echo(_describe_work(task))
         click.echo(f"git merge {_quote(task['branch'])}")
@@ -113,11 +162,6 @@ def _print_to_merge(view: dict[str, Any], tasks: list[dict[str, Any]]) -> None:
             click.echo(f"git branch -d {_quote(task['branch'])}")
     if any(task["worktree"] for task in tasks):
         click.echo(f"sessionrun clean --worktrees {view['session_id']}")
-
-
-def _is_on_its_branch(task: dict[str, Any]) -> bool:
-    """Whether the branch has work and all that could be put on a branch is on this one."""
-    return task["commit"] not in (None, task["base_commit"]) and not task["rescue_branch"]
 
 
 def _describe_work(task: dict[str, Any]) -> str:
@@ -157,7 +201,14 @@ def print_results_json(
     write_bytes(b"]}\n")
 
 
-def _print_file(path: Path, tail: int | None) -> None:
+def _describe_waiting(task: dict[str, Any]) -> str:
+    if task["status"] == "running":
+        return WAITING
+    return "[Task not started yet]" if task["started_at"] is None else "[Task waits to go on]"
+
+
+def _print_file(path: Path, tail: int | None, *, whole_line: bool = True) -> None:
+    """Print a file, escaped on a terminal; with `whole_line` a last line without an end gets one."""
     last = b"\n"
     terminal = sys.stdout.isatty()
     if terminal:
@@ -168,7 +219,7 @@ def _print_file(path: Path, tail: int | None) -> None:
         for chunk in _iterate(path, tail):
             write_bytes(chunk)
             last = chunk[-1:]
-    if last != b"\n":
+    if whole_line and last != b"\n":
         click.echo()
 
 

@@ -3,26 +3,35 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
 
-from sessionrun.cli.options import Count, Seconds, json_option, resolve_results_dir, results_dir_option
-from sessionrun.errors import InputError
-from sessionrun.model import KEEP_POLICIES, SLOT, KeepPolicy, SessionSpec
+from sessionrun.cli.options import (
+    Count,
+    Dollars,
+    Duration,
+    Seconds,
+    json_option,
+    resolve_results_dir,
+    results_dir_option,
+)
+from sessionrun.errors import InputError, StoreError
+from sessionrun.model import KEEP_POLICIES, SLOT, SessionSpec
 from sessionrun.store import SessionDir
 
 
-class _Run(NamedTuple):
-    """What the command line of `run` says about how to run, not what."""
+class Launch(NamedTuple):
+    """What a command line says about how to start a session, not of what."""
 
     results_dir: Path | None
     as_json: bool
     quiet: bool
     verbose: bool
     sync: bool
+    ready: bool = True
+    """Whether agents that can say so are asked if they are ready."""
 
 
 @click.command(
@@ -32,9 +41,38 @@ class _Run(NamedTuple):
 @click.option("--sync", is_flag=True, help="Wait for the end, show progress, print the results.")
 @click.option("--agent", metavar="NAME", help="Agent for tasks that name none.  [default: first found]")
 @click.option("--model", metavar="NAME", help="Model, as the agent CLI spells it.")
+@click.option(
+    "--fallback", multiple=True, metavar="AGENT[/MODEL]", help="Who takes over at a limit; repeatable, in order."
+)
 @click.option("--max-parallel", type=Count(), metavar="N", help="Most tasks at once; 0 = unlimited.")
 @click.option("--workers", "--max-concurrent", "max_parallel", type=Count(), hidden=True)
-@click.option("--timeout", type=Seconds(), metavar="S", help="Seconds for each attempt of a task; 0 = none.")
+@click.option(
+    "--timeout", "timeout_s", type=Seconds(), metavar="S", help="Seconds for each attempt of a task; 0 = none."
+)
+@click.option(
+    "--idle-timeout",
+    "idle_timeout_s",
+    type=Duration(),
+    metavar="DURATION",
+    help="Stop an agent that prints nothing so long.",
+)
+@click.option(
+    "--budget",
+    "budget_usd",
+    type=Dollars(),
+    metavar="USD",
+    help="Start no work that may bring the session over this.",
+)
+@click.option(
+    "--soft-budget", "soft_budget_usd", type=Dollars(), metavar="USD", help="When this is spent, hold the session."
+)
+@click.option(
+    "--task-budget",
+    "task_budget_usd",
+    type=Dollars(),
+    metavar="USD",
+    help="What each task may cost, over all attempts.",
+)
 @click.option(
     "--yolo/--no-yolo",
     "approve",
@@ -45,6 +83,14 @@ class _Run(NamedTuple):
 @click.option("--run-name", "name", hidden=True)
 @click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="Label the session; repeatable.")
 @click.option("--envelope", is_flag=True, help="Wrap prompts: transaction id before, answer marker after.")
+@click.option(
+    "--no-auto-release",
+    "auto_release",
+    is_flag=True,
+    default=True,
+    flag_value=False,
+    help="Hold a provider with a usage limit until `release`.",
+)
 @click.option("--from", "dialect", metavar="DIALECT", help="Input format, if it is not to be guessed.")
 @click.option("--worktree", is_flag=True, help="Give each task a git worktree and a branch of its own.")
 @click.option("--base", metavar="REF", help="Branch, tag or commit where worktrees begin.  [default: HEAD]")
@@ -56,9 +102,24 @@ class _Run(NamedTuple):
 )
 @click.option(
     "--keep-worktree",
+    "keep",
     type=click.Choice(KEEP_POLICIES),
     help="Which worktrees stay although their work is on a branch.  [default: never]",
 )
+@click.option("--expect-change", is_flag=True, help="A task that changes nothing in its worktree has failed.")
+@click.option(
+    "--no-ready",
+    "ready",
+    is_flag=True,
+    default=True,
+    flag_value=False,
+    help="Do not ask agents first whether they are ready.",
+)
+@click.option("--rerun", is_flag=True, help="Run again, too, what succeeded, or ended, before.")
+@click.option("--stop-on-fail", is_flag=True, help="Start nothing more after the first failure.")
+@click.option("--job", "only", multiple=True, metavar="ID", hidden=True, help="Only this job; repeatable.")
+@click.option("--resume", "include_stuck", is_flag=True, hidden=True, help="Also the jobs that did not end.")
+@click.option("--batch", is_flag=True, hidden=True, help="For those who are used to it: jobs always run so.")
 @click.option("--dry-run", is_flag=True, help="Show what would run; create nothing.")
 @click.option("--verbose", is_flag=True, help="Say more on standard error: argv, directories, ids.")
 @click.option("-q", "--quiet", is_flag=True, help="Print the session id alone.")
@@ -67,48 +128,70 @@ class _Run(NamedTuple):
 def command(
     file: str | None,
     sync: bool,
-    agent: str | None,
-    model: str | None,
-    max_parallel: int | None,
-    timeout: float | None,
-    approve: bool | None,
-    name: str | None,
-    labels: tuple[str, ...],
-    envelope: bool,
-    dialect: str | None,
-    worktree: bool,
-    base: str | None,
-    worktree_dir: Path | None,
-    keep_worktree: KeepPolicy | None,
+    ready: bool,
     dry_run: bool,
     verbose: bool,
     quiet: bool,
     as_json: bool,
     results_dir: Path | None,
+    **said: Any,
 ) -> int:
     """Start a session of the tasks in FILE, or on standard input.
 
     Prints the session id and returns at once; the tasks run in the background.
     """
-    from sessionrun.cli.planning import Asked, AskedGit, plan_session
+    from sessionrun.cli.planning import Asked, AskedGit, AskedMoney, Nothing, plan_session
     from sessionrun.cli.render import escape_line, warn
 
-    asked = Asked(agent, model, max_parallel, timeout, name, labels, approve, envelope, dialect)
-    planned = plan_session(file, asked, AskedGit(worktree, base, worktree_dir, keep_worktree))
-    how = _Run(results_dir, as_json, quiet, verbose, sync)
+    asked = Asked(*(said[name] for name in Asked._fields))
+    git = AskedGit(*(said[name] for name in AskedGit._fields))
+    money = AskedMoney(*(said[name] for name in AskedMoney._fields))
+    planned = plan_session(file, asked, git, money)
     for warning in planned.warnings:
         warn(warning)
+    if isinstance(planned, Nothing):
+        return _tell_nothing(as_json=as_json)
+    if planned.skipped:
+        click.echo(f"skipped: {planned.skipped} that succeeded before (--rerun runs them again)", err=True)
     if dry_run:
         from sessionrun.cli.preview import print_preview
 
         print_preview(planned, as_json=as_json)
         return 0
+    if not planned.spec.tasks:
+        return _tell_nothing_to_do(planned.skipped, as_json=as_json)
     if not quiet:
         click.echo(f"agent: {escape_line(planned.choice.name)} ({planned.choice.why})", err=True)
-    return _start(planned.spec, how)
+    return start_session(planned.spec, Launch(results_dir, as_json, quiet, verbose, sync, ready=ready))
 
 
-def _start(spec: SessionSpec, how: _Run) -> int:
+def _tell_nothing_to_do(skipped: int, *, as_json: bool) -> int:
+    from sessionrun.cli.render import print_json
+
+    if as_json:
+        print_json({"session_id": None, "total": 0, "skipped": skipped})
+    else:
+        click.echo("nothing to do: all runs succeeded before", err=True)
+    return 0
+
+
+def _tell_nothing(*, as_json: bool) -> int:
+    from sessionrun.cli.batch import empty_summary
+    from sessionrun.cli.render import print_json
+
+    if as_json:
+        print_json({"session_id": None, "summary": empty_summary()})
+    else:
+        click.echo("No jobs to process")
+    return 0
+
+
+def start_session(spec: SessionSpec, how: Launch) -> int:
+    """Create a session, start it, say its id or follow it; the exit code.
+
+    Raises:
+        InputError: an agent says that it is not ready; nothing was created.
+    """
     from sessionrun import index
     from sessionrun.detach import start_detached
 
@@ -116,7 +199,11 @@ def _start(spec: SessionSpec, how: _Run) -> int:
     absolute = SessionDir(session.path.absolute())
     if how.verbose:
         _say_more(spec)
+    if how.ready:
+        _check_ready(spec)
     lock_fd = absolute.create(spec)
+    if spec.views:
+        _claim_views(absolute, spec)
     try:
         start_detached(absolute, lock_fd)
         index.remember(absolute.path)
@@ -127,11 +214,41 @@ def _start(spec: SessionSpec, how: _Run) -> int:
         raise
     if how.sync:
         return follow_run(absolute, as_json=how.as_json, quiet=how.quiet)
-    _tell_start(spec, session, how)
+    try:
+        _tell_start(spec, session, how)
+    except BrokenPipeError:  # who read it has left
+        raise
+    except OSError as error:
+        why = f"cannot write standard output: {error.strerror}"
+        raise StoreError(f"{why}; session {spec.session_id} was started and runs") from error
     return 0
 
 
-def _tell_start(spec: SessionSpec, session: SessionDir, how: _Run) -> None:
+def _claim_views(session: SessionDir, spec: SessionSpec) -> None:
+    """Take over what shows the session to others; where that cannot be, there is no session."""
+    from sessionrun.fold import begin
+    from sessionrun.status import project
+    from sessionrun.views import claim_views
+
+    try:
+        claim_views(session, spec, project(begin(spec)))
+    except BaseException:
+        session.discard()
+        raise
+
+
+def _check_ready(spec: SessionSpec) -> None:
+    if not any(agent.ready for agent in spec.agents.values()):
+        return
+    from sessionrun.probing import find_unready
+
+    unready = find_unready(spec.agents.values())
+    if unready:
+        told = "; ".join(f"agent {name!r} is not ready: {why}" for name, why in unready.items())
+        raise InputError(f"{told} (--no-ready starts all the same)")
+
+
+def _tell_start(spec: SessionSpec, session: SessionDir, how: Launch) -> None:
     from sessionrun.cli.render import print_json, sign
 
     if how.quiet:
@@ -167,23 +284,3 @@ def _say_more(spec: SessionSpec) -> None:
     for task in spec.tasks:
         argv = shlex.join(task_argv(spec, task))
         click.echo(escape_line(f"task {task.id}: {argv} (in {task.cwd or spec.cwd})"), err=True)
-
-
-def read_input(file: str | None, limit: int) -> tuple[str, bytes]:
-    """The input's name and bytes, at most one byte over `limit`.
-
-    Raises:
-        InputError: no such file, or nothing to read.
-    """
-    if file is None and sys.stdin.isatty():
-        raise InputError("no input: give a FILE, or pipe prompts to standard input (see: sessionrun --help)")
-    try:
-        if file is None or file == "-":
-            return "stdin", sys.stdin.buffer.read(limit + 1)
-        with open(file, "rb") as stream:
-            return file, stream.read(limit + 1)
-    except FileNotFoundError:
-        what = "file" if "." in str(file) or "/" in str(file) else "file or verb"
-        raise InputError(f"{file}: no such {what}") from None
-    except OSError as error:
-        raise InputError(f"{file or 'stdin'}: {error.strerror}") from error

@@ -16,11 +16,13 @@ from sessionrun.cli.render import (
     local_time,
     print_json,
     reason_lines,
+    session_word,
     task_sign,
     task_word,
     write_bytes,
 )
 from sessionrun.cli.view import load_view, read_view
+from sessionrun.comparing import AXES
 
 _INDENT: Final = " " * 5
 
@@ -28,22 +30,29 @@ _INDENT: Final = " " * 5
 @click.command("status")
 @session_argument
 @click.argument("tasks", nargs=-1, metavar="[TASK]...")
+@click.option("--by", type=click.Choice(AXES), help="Compare the tasks of a matrix by model, task or agent.")
 @json_option
 @results_dir_option
-def command(session_id: str, tasks: tuple[str, ...], as_json: bool, results_dir: Path | None) -> None:
+def command(
+    session_id: str, tasks: tuple[str, ...], by: str | None, as_json: bool, results_dir: Path | None
+) -> None:
     """Show where session ID stands: the newest if no ID is given.
 
     ID is a session's id, an unambiguous beginning of it, or `last`; TASK a task's id or number.
     """
     session = open_session(results_dir, session_id)
-    unparsed = read_view(session) if as_json and not tasks else None
+    unparsed = read_view(session) if as_json and not tasks and by is None else None
     if unparsed is not None:
         for part in unparsed:
             write_bytes(part)
         return
     view = load_view(session)
     chosen = choose_tasks(view, tasks)
-    if as_json:
+    if by is not None:
+        from sessionrun.cli.comparison import print_comparison
+
+        print_comparison(view, chosen, by, as_json=as_json)
+    elif as_json:
         print_json({**view, "tasks": chosen})
     else:
         click.echo(format_status(view, chosen))
@@ -53,12 +62,20 @@ def format_status(view: dict[str, Any], tasks: list[dict[str, Any]]) -> str:
     """The status block."""
     lines = [
         f"Session: {view['session_id']}",
-        f"Status: {view['status']}",
+        f"Status: {session_word(view)}",
         f"Started: {local_time(view['started_at'])}",
         f"Tasks: {view['completed']}/{view['total']}",
         "",
         "Tasks:",
     ]
+    if view.get("usage"):  # an older version had none
+        from sessionrun.cli.money import describe_usage, read_usage
+
+        lines.insert(4, f"Usage: {describe_usage(read_usage(view['usage']))}")
+    if view.get("budget"):
+        from sessionrun.cli.money import describe_budget
+
+        lines.insert(4, f"Budget: {describe_budget(view['budget'])}")
     for task in tasks:
         lines.append(f"  {task_sign(task)} Task {task['num']} (ID: {escape(task['id'])}): {task_word(task)}")
         lines += reason_lines(task, _INDENT) or _held_lines(task)
@@ -71,14 +88,16 @@ def format_status(view: dict[str, Any], tasks: list[dict[str, Any]]) -> str:
 
 
 def kept_lines(task: Mapping[str, Any], indent: str) -> list[str]:
-    """Why a task's worktree was not removed, as lines of their own; none when it was, or while it is in use."""
-    why = task.get("worktree_kept")
-    return _wrap(f"worktree kept: {why}", indent) if why else []
+    """Why a task's worktree was not removed, or what became of its work, as lines of their own."""
+    why, remark = task.get("worktree_kept"), task.get("worktree_remark")
+    lines = _wrap(f"worktree kept: {why}", indent) if why else []
+    return [*lines, *(_wrap(str(remark), indent) if remark else [])]
 
 
 def _held_lines(task: Mapping[str, Any]) -> list[str]:
-    """Why a task that waits until a given time has to."""
-    held = task["status"] == "pending" and task.get("held_until") and task["reason"]
+    """Why a task has to wait for a hold to end, or until a given time."""
+    waits = task.get("reason_class") == "held" or (task["status"] == "pending" and task.get("held_until"))
+    held = waits and task["reason"]
     return _wrap(str(task["reason"]), _INDENT) if held else []
 
 

@@ -1,19 +1,27 @@
 """What is true of a session right now, from its files alone: used by every verb that reads.
 
 The lock is probed first and the files are read after, so that a session which ends in between is seen as
-ended and never as dead.
+ended and never as dead.  A session is alive while one of its locks is held; without a supervisor (`lock` is free)
+it is `recovering`, unless none has started yet.
 """
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+import os
+from typing import TYPE_CHECKING, Any, Final
 
+from sessionrun.locks import is_held
+from sessionrun.stopped import find_stopped
 from sessionrun.store import SessionDir
 
 if TYPE_CHECKING:
+    from sessionrun.events import Entry
     from sessionrun.state import State
     from sessionrun.status import Gone
+
+_ADDED_KEYS: Final = ("results_dir", "stopped")
+"""What a reader adds to the object of status.json."""
 
 
 def load_view(session: SessionDir) -> dict[str, Any]:
@@ -22,16 +30,24 @@ def load_view(session: SessionDir) -> dict[str, Any]:
     Raises:
         StoreError: the session's files are damaged.
     """
-    alive = session.is_alive()
+    alive, led = _probe(session)
     status = session.load_status()
     if status is None or not (alive or status["ended_at"]):
-        from sessionrun.status import project
+        state, _ = fold_journal(session)
+        status = _correct(session, state, alive=alive)
+    return _finish(session, status, alive=alive, led=led)
 
-        state = _fold_journal(session)
-        status = project(state)
-        if not alive and not status["ended_at"]:
-            status = _without_supervisor(session, state, status)
-    return {**status, "results_dir": str(session.path.absolute())}
+
+def load_history(session: SessionDir) -> tuple[dict[str, Any], State, list[Entry]]:
+    """The same as the logs have it, whatever status.json says; with the state and all entries of the journal.
+
+    Raises:
+        StoreError: the session's files are damaged.
+    """
+    alive, led = _probe(session)
+    state, entries = fold_journal(session)
+    status = _correct(session, state, alive=alive)
+    return _finish(session, status, alive=alive, led=led), state, entries
 
 
 def read_view(session: SessionDir) -> tuple[memoryview, bytes] | None:
@@ -39,32 +55,73 @@ def read_view(session: SessionDir) -> tuple[memoryview, bytes] | None:
 
     The tasks of a large session take far longer to parse than all else that a poll does.
     """
-    alive = session.is_alive()
+    alive, led = _probe(session)
     summary = session.load_summary()
-    if summary is None or not (alive or summary["ended_at"]):
+    if summary is None or not (led or summary["ended_at"]):
         return None
     content = session.read_status()
-    if content is None:
+    if content is None or (summary["ended_at"] and b'"worktree":"' in content):
         return None
-    results_dir = json.dumps(str(session.path.absolute()))
-    return memoryview(content)[:-2], f',"results_dir":{results_dir}}}\n'.encode()
+    view = _finish(session, summary, alive=alive, led=led)
+    added = ",".join(f'"{key}":{json.dumps(view[key])}' for key in _ADDED_KEYS)
+    return memoryview(content)[:-2], f",{added}}}\n".encode()
+
+
+def _as_it_lies(task: dict[str, Any]) -> dict[str, Any]:
+    """A task without the worktree that `clean`, or the user, removed later: only supervisors write status.json."""
+    path = task.get("worktree")
+    if path is None or task["status"] != "completed" or os.path.lexists(path):
+        return task
+    return {**task, "worktree": None, "worktree_kept": None}
 
 
 def load_summary_view(session: SessionDir) -> dict[str, Any]:
     """The same for the summary, without reading the task table of a session that ended or runs."""
+    alive = led = False
     summary = session.load_summary()
-    if summary is None or not summary["ended_at"]:  # an end is final, whoever lives
-        alive = session.is_alive()
+    if summary is None or not summary["ended_at"]:  # an end counts, whoever lives
+        alive, led = _probe(session)
         summary = session.load_summary()
         if summary is None or not (alive or summary["ended_at"]):
             from sessionrun.status import project_summary
 
-            summary = project_summary(load_view(session))
-    return {**summary, "results_dir": str(session.path.absolute())}
+            view = load_view(session)
+            return {**project_summary(view), **{key: view[key] for key in _ADDED_KEYS}}
+    return _finish(session, summary, alive=alive, led=led)
 
 
-def _fold_journal(session: SessionDir) -> State:
-    """The state as a supervisor would have it."""
+def _probe(session: SessionDir) -> tuple[bool, bool]:
+    """Whether a process of the session lives, and whether that is a supervisor."""
+    if is_held(session.path / "lock"):
+        return True, True
+    return session.is_alive(), False
+
+
+def _finish(session: SessionDir, shown: dict[str, Any], *, alive: bool, led: bool) -> dict[str, Any]:
+    """Add what only a reader can know; `shown` is a status or a summary."""
+    stopped = find_stopped(shown.get("processes")) if alive and not shown["ended_at"] else []
+    shown = {**shown, "results_dir": str(session.path.absolute()), "stopped": stopped}
+    if "tasks" in shown:
+        shown["tasks"] = [_as_it_lies(task) for task in shown["tasks"]]
+    if alive and not led and shown["status"] == "running" and shown.get("processes"):
+        # its first one may have come, and written this, since the probe
+        shown["status"] = "running" if is_held(session.path / "lock") else "recovering"
+    return shown
+
+
+def _correct(session: SessionDir, state: State, *, alive: bool) -> dict[str, Any]:
+    from sessionrun.status import project
+
+    status = project(state)
+    return status if alive or status["ended_at"] else _without_supervisor(session, state, status)
+
+
+def fold_journal(session: SessionDir) -> tuple[State, list[Entry]]:
+    """The state as a supervisor would have it, and the entries it was folded from; damage is told.
+
+    Raises:
+        StoreError: the session's files are damaged.
+    """
     from sessionrun.fold import apply, begin
 
     state = begin(session.load_spec())
@@ -75,7 +132,7 @@ def _fold_journal(session: SessionDir) -> State:
         from sessionrun.cli.render import warn
 
         warn(f"{session.journal_path} is damaged at byte {contents.damage_at}: what came later is not shown")
-    return state
+    return state, entries
 
 
 def _without_supervisor(session: SessionDir, state: State, status: dict[str, Any]) -> dict[str, Any]:

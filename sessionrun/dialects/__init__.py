@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, Protocol
 
-from sessionrun.dialects import prompts
+from sessionrun.dialects import markdown, matrix, prompts
 from sessionrun.dialects.limits import MAX_INPUT_BYTES, plain
-from sessionrun.dialects.plan import Fallback, Options, Plan, Source
+from sessionrun.dialects.plan import Fallback, Folder, Options, Plan, RepositoryWish, Source
 from sessionrun.errors import InputError
 
 __all__ = [
@@ -19,8 +19,10 @@ __all__ = [
     "MAX_INPUT_BYTES",
     "Dialect",
     "Fallback",
+    "Folder",
     "Options",
     "Plan",
+    "RepositoryWish",
     "Source",
     "choose_dialect",
 ]
@@ -44,6 +46,8 @@ class Dialect(Protocol):
 
 
 DIALECTS: Final[Mapping[str, Dialect]] = {
+    "markdown": markdown,
+    "matrix": matrix,
     "prompts": prompts,
 }
 """Asked in this order; the widest comes last."""

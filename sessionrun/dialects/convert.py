@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Final, TypeVar, get_args
 
 from sessionrun.dialects.limits import quote
-from sessionrun.model import Workspace, WorkspaceKind
+from sessionrun.model import Alternative, Workspace, WorkspaceKind
+from sessionrun.reasons import NOT_OF_WORK, REASONS
 from sessionrun.validation import describe_id_problem
 
 T = TypeVar("T")
@@ -20,6 +21,15 @@ Path = tuple[str | int, ...]
 
 MAX_DURATION_S: Final = 10**8
 """About three years; clocks and timers of some systems fail on much more."""
+
+MAX_MONEY: Final = 10**9
+"""US dollars; more is a slip of the pen."""
+
+MIN_BUDGET: Final = 0.000001
+"""US dollars; what is less would be 0 somewhere."""
+
+_MAX_CHOICES: Final = 40
+"""So many words to choose from are named to somebody who wrote another."""
 
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 _DURATION: Final = re.compile(
@@ -121,6 +131,23 @@ def as_needs(value: Any) -> tuple[str, ...]:
     return tuple(dict.fromkeys(_none_or_more(value, as_need)))
 
 
+def as_alternatives(value: Any) -> tuple[Alternative, ...]:
+    """Agents that may take over: ``agent`` or ``agent/model``, one or a list of them."""
+    return tuple(_none_or_more(value, _as_alternative))
+
+
+def _as_alternative(value: Any) -> Alternative:
+    agent, _, model = as_line(value).partition("/")
+    if not agent or value.endswith("/"):
+        raise Misfit(f"must be an agent or agent/model, not {describe(value)}")
+    return Alternative(agent, model or None)
+
+
+def as_reason_classes(value: Any) -> tuple[str, ...]:
+    """One reason class or a list of them, of those for which work can fail."""
+    return tuple(_none_or_more(value, as_choice(tuple(name for name in REASONS if name not in NOT_OF_WORK))))
+
+
 def as_command(value: Any) -> str:
     """A shell command: text without NUL."""
     command = as_prompt(value)
@@ -141,15 +168,16 @@ def as_links(value: Any) -> tuple[str, ...]:
 
 def as_whole(minimum: int) -> Callable[[Any], int]:
     """Make a converter for whole numbers that are not below `minimum`."""
+    return partial(to_whole, minimum)
 
-    def convert(value: Any) -> int:
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise Misfit(f"must be a whole number, not {describe(value)}")
-        if value < minimum:
-            raise Misfit(f"must be {minimum} or more, not {_shown(value)}")
-        return value
 
-    return convert
+def to_whole(minimum: int, value: Any) -> int:
+    """A whole number that is not below `minimum`."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise Misfit(f"must be a whole number, not {describe(value)}")
+    if value < minimum:
+        raise Misfit(f"must be {minimum} or more, not {_shown(value)}")
+    return value
 
 
 def as_limit(value: Any) -> int:
@@ -172,6 +200,23 @@ def as_duration(value: Any) -> float:
     if not 0 <= seconds <= MAX_DURATION_S:
         raise Misfit(f"must lie between 0 (no limit) and {MAX_DURATION_S} seconds, not {describe(value)}")
     return float(seconds)
+
+
+def as_money(value: Any) -> float:
+    """An amount of US dollars from 0."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise Misfit(f"must be an amount in US dollars, not {describe(value)}")
+    if not 0 <= value <= MAX_MONEY:
+        raise Misfit(f"must lie between 0 and {MAX_MONEY} US dollars, not {describe(value)}")
+    return float(value)
+
+
+def as_budget(value: Any) -> float:
+    """An amount of US dollars over 0 that may be spent."""
+    amount = as_money(value)
+    if amount < MIN_BUDGET:
+        raise Misfit(f"must be {MIN_BUDGET} US dollars or more; leave it out for no limit")
+    return amount
 
 
 @lru_cache(maxsize=64)
@@ -201,6 +246,8 @@ def _token(value: Any) -> str:
     name = as_line(value)
     if name == "slot":
         raise Misfit('"slot" is what max_parallel counts, and every task holds one; use max_parallel')
+    if name == "budget":
+        raise Misfit('"budget" is what tasks wait for that find no money; give another name')
     return name
 
 
@@ -246,13 +293,15 @@ def as_flag(value: Any) -> bool:
 
 def as_choice(choices: Sequence[str]) -> Callable[[Any], str]:
     """Make a converter for one of a few words."""
+    return partial(to_choice, choices)
 
-    def convert(value: Any) -> str:
-        if value not in choices:
-            raise Misfit(f"must be one of {', '.join(choices)}, not {describe(value)}")
-        return str(value)
 
-    return convert
+def to_choice(choices: Sequence[str], value: Any) -> str:
+    """One of these words."""
+    if value not in choices:
+        shown = choices if len(choices) <= _MAX_CHOICES else (*choices[:_MAX_CHOICES], "...")
+        raise Misfit(f"must be one of {', '.join(shown)}, not {describe(value)}")
+    return str(value)
 
 
 def as_argv(value: Any) -> tuple[str, ...]:

@@ -7,28 +7,36 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, get_args
 
 from sessionrun.dialects.convert import (
     Misfit,
     Path,
+    as_alternatives,
     as_amounts,
+    as_argv,
+    as_budget,
+    as_choice,
     as_commands,
     as_duration,
     as_environment,
+    as_flag,
     as_id,
     as_labels,
     as_line,
     as_links,
     as_needs,
+    as_prompt,
     as_prompts,
+    as_reason_classes,
     as_record,
     as_sole_prompt,
     as_whole,
     as_workspace,
 )
 from sessionrun.dialects.limits import quote
-from sessionrun.model import Check, Land, Limits
+from sessionrun.dialects.paths import as_project_paths
+from sessionrun.model import ANSWER_MODES, Brief, Check, Land, Limits, PromptMode
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 
@@ -96,9 +104,14 @@ def as_check(value: Any) -> Check | None:
         commands = as_commands(value)
         return Check(commands) if commands else None
     fields = read_fields(value, _CHECK, [])
-    if not fields.get("commands"):
+    if not fields.get("commands") and "verify" not in fields:
         raise Misfit('needs "commands": text or a list of text')
-    return Check(fields["commands"], fields.get("timeout_s") or None, fields.get("uses", {}))
+    return Check(**{"commands": (), **fields, "timeout_s": fields.get("timeout_s") or None})
+
+
+def as_brief(value: Any) -> Brief:
+    """Files that the agent is shown, and files that its work is to be."""
+    return Brief(**read_fields(as_record(value), _BRIEF, []))
 
 
 def as_land(value: Any) -> Land:
@@ -123,14 +136,34 @@ _CHECK: Final[Mapping[str, Field]] = {
     "timeout": _TIMEOUT,
     "timeout_s": _TIMEOUT,
     "uses": Field("uses", as_amounts),
+    "verify": Field("verify", as_prompt),
+    "files": Field("files", as_project_paths),
+}
+_BRIEF: Final[Mapping[str, Field]] = {
+    "mode": Field("mode", as_choice(ANSWER_MODES)),
+    "system": Field("system", as_prompt),
+    "context": Field("context", as_project_paths),
+    "targets": Field("targets", as_project_paths),
+    "outputs": Field("outputs", as_project_paths),
+    "room": Field("room", as_whole(0)),
+    "max_context_lines": Field("max_context_lines", as_whole(1)),
+    "max_output_lines": Field("max_output_lines", as_whole(1)),
+    "create_directories": Field("create_directories", as_flag),
+    "protected": Field("protected", as_links),
 }
 _LAND: Final[Mapping[str, Field]] = {
     "target": Field("target", as_line),
     "uses": Field("uses", as_amounts),
 }
-_LIMITS: Final[Mapping[str, Field]] = {"max_failures": Field("max_failures", as_whole(1))}
+_LIMITS: Final[Mapping[str, Field]] = {
+    "max_failures": Field("max_failures", as_whole(1)),
+    "budget_usd": Field("budget_usd", as_budget),
+    "soft_budget_usd": Field("soft_budget_usd", as_budget),
+    "task_budget_usd": Field("task_budget_usd", as_budget),
+}
 
 NESTED: Final[Mapping[str, Collection[str]]] = {
+    "brief": _BRIEF,
     "check": _CHECK,
     "land": _LAND,
     "limits": _LIMITS,
@@ -142,6 +175,7 @@ DEFAULT_FIELDS: Final[Mapping[str, Field]] = {
     "title": Field("title", as_line),
     "agent": Field("agent", as_line),
     "model": Field("model", as_line),
+    "args": Field("args", as_argv),
     "cwd": Field("cwd", as_line),
     "workspace": Field("workspace", as_workspace),
     "setup": Field("setup", as_commands),
@@ -150,13 +184,18 @@ DEFAULT_FIELDS: Final[Mapping[str, Field]] = {
     "links": Field("links", as_links),
     "uses": Field("uses", as_amounts),
     "check": Field("check", as_check),
+    "brief": Field("brief", as_brief),
     "land": Field("land", as_land),
     "rounds": Field("rounds", as_whole(1)),
     "timeout": _TIMEOUT,
     "timeout_s": _TIMEOUT,
     "idle_timeout": Field("idle_timeout_s", as_duration),
     "idle_timeout_s": Field("idle_timeout_s", as_duration),
+    "prompt_mode": Field("prompt_mode", as_choice(get_args(PromptMode))),
     "retries": Field("retries", as_whole(0)),
+    "fallback": Field("fallback", as_alternatives),
+    "fallback_on": Field("fallback_on", as_reason_classes),
+    "expect_change": Field("expect_change", as_flag),
     "env": Field("env", as_environment),
     "labels": Field("labels", as_labels),
 }
@@ -167,6 +206,7 @@ TASK_FIELDS: Final[Mapping[str, Field]] = {
     "id": Field("id", as_id),
     "prompt": Field("prompts", as_sole_prompt),
     "prompts": Field("prompts", as_prompts),
+    "budget_usd": Field("budget_usd", as_budget),
     "needs": Field("needs", as_needs),
     "depends_on": Field("needs", as_needs),
 }

@@ -49,8 +49,12 @@ def settle_defaults(options: Options, defaults: Mapping[str, Any], levels: Seque
     values = dict(defaults)
     if options.workspace is not None:
         values["workspace"] = Workspace(options.workspace)
+    values["expect_change"] = options.expect_change or values.get("expect_change", False)
     values["agent"], values["model"] = settle_agent(levels)
+    values["fallback"] = options.alternatives or values.get("fallback", ())
     values["timeout_s"] = first(options.timeout_s, values.get("timeout_s"), options.fallback.timeout_s)
+    idle = (options.idle_timeout_s, values.get("idle_timeout_s"), options.fallback.idle_timeout_s)
+    values["idle_timeout_s"] = first(*idle)
     for name in NO_LIMIT:
         values[name] = values.get(name) or None
     return values

@@ -8,7 +8,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from sessionrun.model import Limits, TaskSpec, WorkspaceKind
+from sessionrun.model import Alternative, KeepPolicy, Limits, TaskSpec, View, WorkspaceKind
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """A directory of files that are one input together.
+
+    `files` are those that may belong to it, by name; `name` is the directory as it was typed; `directory` and
+    `project`, from where its paths count, are absolute.  `settings` is the project's ``worksplit.toml``.  `only`
+    names the one file that was asked for, if it was one.
+    """
+
+    name: str
+    directory: str
+    project: str
+    files: Mapping[str, bytes] = field(repr=False)
+    settings: bytes | None = field(default=None, repr=False)
+    only: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,24 +34,29 @@ class Source:
 
     `name` is the file as it was typed, or ``stdin``; messages begin with it.  Relative paths in the input
     count from `directory` (absolute): that of the file, or where the command was started for standard input.
+    Formats of other programs may count them from where the command was started: `started_in`.
+    `folder` is what lies around it, where it is a directory or a file that belongs to one.
     """
 
     name: str
     text: bytes = field(repr=False)
     directory: str
+    started_in: str = ""
+    folder: Folder | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Fallback:
     """What environment variables and configuration files say: it counts only where the input is silent.
 
-    `max_parallel` and `timeout_s` (seconds) 0 mean "no limit", None "not said".
+    `max_parallel`, `timeout_s` and `idle_timeout_s` (seconds) 0 mean "no limit", None "not said".
     """
 
     agent: str | None = None
     model: str | None = None
     max_parallel: int | None = None
     timeout_s: float | None = None
+    idle_timeout_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,28 +64,53 @@ class Options:
     """What the command line says; None means "not said".
 
     A flag is the session's default: it beats the input's top level and ``defaults``, and gives way to what
-    one task says for itself.  `name` and each of `labels` beat those of the input.  `max_parallel` and
-    `timeout_s` (seconds) 0 mean "no limit".
+    one task says for itself.  `name` and each of `labels` beat those of the input.  `max_parallel`,
+    `timeout_s` and `idle_timeout_s` (seconds) 0 mean "no limit".
+
+    Where the input keeps account of what ran before: `rerun` takes what has ended, too, `include_stuck` what was
+    begun and did not end, and `only` nothing but these, whatever became of them.
     """
 
     agent: str | None = None
     model: str | None = None
     max_parallel: int | None = None
     timeout_s: float | None = None
+    idle_timeout_s: float | None = None
     name: str | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
-    approve: bool = True
     envelope: bool = False
     workspace: WorkspaceKind | None = None
+    alternatives: tuple[Alternative, ...] = ()
+    auto_release: bool = True
+    expect_change: bool = False
+    rerun: bool = False
+    include_stuck: bool = False
+    only: tuple[str, ...] = ()
     fallback: Fallback = Fallback()
 
 
 @dataclass(frozen=True, slots=True)
+class RepositoryWish:
+    """What the input says of the repository and its worktrees; flags beat it, None = not said.
+
+    `path` (absolute) lies in the repository.  `keys` are what the input calls what the flags named there say, for
+    messages.
+    """
+
+    path: str | None = None
+    base: str | None = None
+    worktree_dir: str | None = None
+    keep: KeepPolicy | None = None
+    keys: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
-    """What the input asks for, before agents are looked up.
+    """What the input asks for, before agents are looked up; no tasks where there is nothing to do (any more).
 
     `task.agent` is "" where nobody named one, and `agent` is then None.  All levels (task, flag, input,
     fallback) are already settled; `max_parallel` None means unlimited.  `warnings` are lines for people.
+    `approve` gives way to the flag; None = not said.
     """
 
     tasks: tuple[TaskSpec, ...]
@@ -72,5 +119,10 @@ class Plan:
     resources: Mapping[str, int] = field(default_factory=dict)
     max_parallel: int | None = None
     limits: Limits = field(default_factory=Limits)
+    auto_release: bool = True
     agent: str | None = None
+    agent_reason: str = "asked for"
+    approve: bool | None = None
+    repository: RepositoryWish = RepositoryWish()
+    views: tuple[View, ...] = ()
     warnings: tuple[str, ...] = ()

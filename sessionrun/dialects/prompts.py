@@ -16,6 +16,7 @@ from sessionrun.dialects.convert import (
     Misfit,
     Path,
     as_capacities,
+    as_flag,
     as_labels,
     as_limit,
     as_line,
@@ -42,13 +43,15 @@ _LOOKED_AT: Final = 50
 """So many keys of a record are compared with a missing one: comparing is slow."""
 
 
-def _as_schema_version(value: Any) -> int:
+def as_schema_version(value: Any) -> int:
+    """The version of the plan format: there is one."""
     if value != SCHEMA_VERSION or isinstance(value, bool):
         raise Misfit(f"must be {SCHEMA_VERSION}, not {describe(value)}")
     return SCHEMA_VERSION
 
 
-def _as_list(value: Any) -> list[Any]:
+def as_task_list(value: Any) -> list[Any]:
+    """Prompts, not looked into; at least one."""
     if not isinstance(value, list):
         raise Misfit(f"must be a list of prompts, not {describe(value)}")
     if not value:
@@ -56,10 +59,10 @@ def _as_list(value: Any) -> list[Any]:
     return value
 
 
-_TOP_FIELDS: Final[Mapping[str, Field]] = {
-    "schema_version": Field("schema_version", _as_schema_version),
-    "prompts": Field("tasks", _as_list),
-    "tasks": Field("tasks", _as_list),
+TOP_FIELDS: Final[Mapping[str, Field]] = {
+    "schema_version": Field("schema_version", as_schema_version),
+    "prompts": Field("tasks", as_task_list),
+    "tasks": Field("tasks", as_task_list),
     "defaults": Field("defaults", as_record),
     "name": Field("name", as_line),
     "agent": Field("agent", as_line),
@@ -67,6 +70,7 @@ _TOP_FIELDS: Final[Mapping[str, Field]] = {
     "max_parallel": Field("max_parallel", as_limit),
     "resources": Field("resources", as_capacities),
     "limits": Field("limits", as_limits),
+    "auto_release": Field("auto_release", as_flag),
     "labels": Field("labels", as_labels),
 }
 
@@ -140,6 +144,7 @@ def load(source: Source, options: Options) -> Plan:
         resources=top.get("resources", {}),
         max_parallel=parallel or None,
         limits=top.get("limits", Limits()),
+        auto_release=top.get("auto_release", True) and options.auto_release,
         agent=settle_agent(levels)[0] or None,
         warnings=tuple(reading.warnings()),
     )
@@ -148,7 +153,7 @@ def load(source: Source, options: Options) -> Plan:
 def _read_outline(reading: Reading, document: Document) -> _Outline:
     value = document.value
     if isinstance(value, dict) and ("prompt" not in value or any(key in value for key in _LIST_KEYS)):
-        top = reading.read(Spot(), value, _TOP_FIELDS)
+        top = reading.read(Spot(), value, TOP_FIELDS)
         if "tasks" not in top:
             near = _find_key(value, _LIST_KEYS)
             if near in _LIST_KEYS:

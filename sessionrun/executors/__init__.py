@@ -39,8 +39,11 @@ class Executor(Protocol):
     def start(self, jobs: Sequence[Job]) -> list[Notice]:
         """Claim all of `jobs` durably, then start them; tell of each what became of it."""
 
-    def stop(self, key: JobKey) -> None:
-        """Begin to stop a job's process tree: TERM, its grace, KILL.  Its `Exit` comes later, as always."""
+    def stop(self, key: JobKey, *, now: bool = False) -> None:
+        """Begin to stop a job's process tree: TERM, its grace, KILL; with `now` KILL, whatever was begun before.
+
+        Its `Exit` comes later, as always.
+        """
 
     def wait(self, timeout_s: float | None, wake_fd: int | None) -> list[Notice]:
         """Block until something ended, `wake_fd` is readable or the time (seconds) is up."""

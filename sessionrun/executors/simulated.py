@@ -16,6 +16,7 @@ from sessionrun.events import HoldPlaced, JobLost, JobStarted
 from sessionrun.executors import Exit, Notice
 from sessionrun.model import SLOT, Job, JobKey
 
+SIGKILL: Final = 9
 SIGTERM: Final = 15
 REFUSED_RETRY_S: Final = 1.0
 
@@ -29,7 +30,8 @@ class Fate:
     `exits`: after `duration_s`, with the raw `wait_status` of wait(2).  `lost`, `interrupted`: it runs as long,
     then nobody knows.  `void`: claimed, but it never runs.  `refused`: the system has no room for it (a hold).
     `unstartable`: its program cannot be executed, for `errno`.  A stopped job ends `grace_s` later, by
-    `stop_signal`, unless it ends by itself before.
+    `stop_signal`, unless it ends by itself before; one that is stopped `now` at once, by SIGKILL.
+    `prints_at` are the times after its start at which it prints a byte.
     """
 
     kind: FateKind = "exits"
@@ -38,6 +40,7 @@ class Fate:
     errno: int = 2
     grace_s: float = 0.0
     stop_signal: int = SIGTERM
+    prints_at: tuple[float, ...] = ()
 
 
 class SimulatedExecutor:
@@ -49,6 +52,7 @@ class SimulatedExecutor:
         self._numbers = count(1)
         self._ends: list[tuple[float, int, JobKey, int | None]] = []
         self._running: dict[JobKey, Fate] = {}
+        self._begun_at: dict[JobKey, float] = {}
 
     def clock(self) -> float:
         """Simulated monotonic time in seconds."""
@@ -78,15 +82,20 @@ class SimulatedExecutor:
             return JobLost(key, "void", "it never ran")
         if fate.kind == "unstartable":
             return Exit(key, None, number, errno=fate.errno, detail="no such program")
-        self._running[key] = fate
+        self._running[key], self._begun_at[key] = fate, self._now
         heappush(self._ends, (self._now + fate.duration_s, number, key, None))
         return JobStarted(key, pid=number, started=number, ledger=number)
 
-    def stop(self, key: JobKey) -> None:
+    def measure_output(self, key: JobKey) -> int:
+        """How much a running job has printed (bytes)."""
+        return sum(self._begun_at[key] + time <= self._now for time in self._running[key].prints_at)
+
+    def stop(self, key: JobKey, *, now: bool = False) -> None:
         """See `Executor.stop`."""
         fate = self._running.get(key)
         if fate is not None:
-            heappush(self._ends, (self._now + fate.grace_s, next(self._numbers), key, fate.stop_signal))
+            wait_s, signal = (0.0, SIGKILL) if now else (fate.grace_s, fate.stop_signal)
+            heappush(self._ends, (self._now + wait_s, next(self._numbers), key, signal))
 
     def wait(self, timeout_s: float | None, wake_fd: int | None = None) -> list[Notice]:
         """Jump to the next end, or by `timeout_s`; all that ends at that moment is told.
@@ -110,7 +119,7 @@ class SimulatedExecutor:
         return notices
 
     def _drop_stale(self) -> None:
-        """A stopped job has two ends; the later one does not happen."""
+        """A stopped job has several ends; only the first one happens."""
         while self._ends and self._ends[0][2] not in self._running:
             heappop(self._ends)
 

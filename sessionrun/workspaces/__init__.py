@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -17,6 +18,7 @@ import orjson
 
 from sessionrun.errors import SessionrunError
 from sessionrun.model import KeepPolicy, Place, Repository
+from sessionrun.regular import read_regular
 from sessionrun.store import replace_file
 
 REQUEST: Final = "request.json"
@@ -30,7 +32,11 @@ RESCUE_SUFFIX: Final = "-rescue"
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a PREPARE or RELEASE job is to do; `patch` is where the diff goes, `place` what PREPARE made."""
+    """What a PREPARE or RELEASE job is to do; `patch` is where the diff goes, `place` what PREPARE made.
+
+    With `expect_change` work that changes nothing is no success.  `branch` and `directory` are the names that are
+    wished for.
+    """
 
     repository: Repository
     session_id: str
@@ -41,6 +47,9 @@ class Request:
     keep: KeepPolicy = "never"
     succeeded: bool = False
     patch: str | None = None
+    expect_change: bool = False
+    branch: str | None = None
+    directory: str | None = None
 
     @property
     def owner(self) -> str:
@@ -50,31 +59,48 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The branch and the worktree that a PREPARE job is about to make; `owner` is how it is marked."""
+    """The branch and the worktree that a PREPARE job is about to make; `owner` is how it is marked.
+
+    `moved` is where RELEASE found it when somebody had moved it: what is left of it lies there.
+    """
 
     branch: str
     worktree: str
     base_commit: str
     owner: str
+    moved: str | None = None
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """Where the worktree was made and, if it was moved, where to."""
+        return tuple(Path(path) for path in (self.worktree, self.moved) if path)
 
 
 def main() -> None:
     """Do what ``argv[1]`` says with the request in the folder ``argv[2]``; a failure is one line and exit 1."""
-    from sessionrun.workspaces import release, worktree
-
     folder = Path(sys.argv[2])
-    actions = {"prepare": worktree.prepare, "release": release.release}
     try:
-        place = actions[sys.argv[1]](load_request(folder), folder)
+        place = _find_action(sys.argv[1])(load_request(folder), folder)
         replace_file(folder / ANSWER, orjson.dumps(place), durable=True)
     except (SessionrunError, OSError) as error:
         print(error, file=sys.stderr)
         sys.exit(1)
 
 
+def _find_action(name: str) -> Callable[[Request, Path], Place]:
+    """Of the two, only the one that is wanted is imported."""
+    if name == "prepare":
+        from sessionrun.workspaces.worktree import prepare
+
+        return prepare
+    from sessionrun.workspaces.release import release
+
+    return release
+
+
 def load_request(folder: Path) -> Request:
     """Read a request."""
-    record = orjson.loads((folder / REQUEST).read_bytes())
+    record = orjson.loads(read_regular(folder / REQUEST))
     record["repository"] = Repository(**record["repository"])
     record["links"] = tuple(record["links"])
     record["place"] = Place(**record["place"]) if record["place"] else None
@@ -100,6 +126,6 @@ def command_line(action: str, folder: Path) -> tuple[str, ...]:
 
 def _load(path: Path) -> dict[str, Any] | None:
     try:
-        return dict(orjson.loads(path.read_bytes()))
+        return dict(orjson.loads(read_regular(path)))
     except FileNotFoundError:
         return None

@@ -12,26 +12,40 @@ import os
 import tempfile
 import time
 from collections.abc import Collection, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Literal
 
 from sessionrun.errors import SessionrunError
-from sessionrun.git import Git
+from sessionrun.git import Git, GitError
 from sessionrun.model import Place, Repository
 from sessionrun.workspaces import Claim, Request, load_claim
 from sessionrun.workspaces.registration import (
     find_admin,
     find_lost_admins,
+    hold_lock,
     load_owner,
+    read_heads,
     register_lock,
     remove_tree,
     trash_path,
     unregister,
 )
-from sessionrun.workspaces.release import find_rescues, is_untouched, release, rescue_lost_head
+from sessionrun.workspaces.release import (
+    describe_broken_link,
+    find_rescues,
+    find_worktree,
+    foresee,
+    is_untouched,
+    release,
+    rescue_lost_head,
+)
 
 What = Literal["worktree", "branch", "trash"]
+
+LOCK_NAME: Final = ".clean"
+"""Lock file in a session's folder of jobs."""
 
 STALE_LOCK_S: Final = 10.0
 """Git holds the lock of a branch for moments; one of this age on a dead session's branch is a crash's."""
@@ -50,7 +64,10 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Leftover:
-    """One claim of a session: `worked` is whether a SETUP or WORK job may have been started in the worktree."""
+    """One claim of a session: `worked` is whether a SETUP or WORK job may have been started in the worktree.
+
+    `folder` is that of the PREPARE job which made the claim.
+    """
 
     repository: Repository
     session_id: str
@@ -58,6 +75,7 @@ class Leftover:
     title: str
     links: tuple[str, ...]
     claim: Claim
+    folder: Path
     worked: bool
 
     @property
@@ -80,96 +98,116 @@ class Leftover:
         )
 
 
-def find_claims(session: Path, task: str) -> Iterator[tuple[int, Claim]]:
-    """The claims of one task's PREPARE jobs, with their attempt."""
+def clean_lock(session: Path) -> AbstractContextManager[None]:
+    """One `clean` at a time works on a session: two would park the same work twice."""
+    return hold_lock(session / "jobs" / LOCK_NAME, 0o600)
+
+
+def find_claims(session: Path, task: str) -> Iterator[tuple[int, Path, Claim]]:
+    """The claims of one task's PREPARE jobs, with their attempt and the job's folder."""
     folder = session / "jobs" / task
     for job in sorted(folder.glob("a*-prepare*")):
         claim = load_claim(job)
         if claim is not None:
-            yield int(job.name[1:].partition("-")[0]), claim
+            yield int(job.name[1:].partition("-")[0]), job, claim
 
 
 def clean_leftover(leftover: Leftover, *, dry_run: bool) -> Iterator[Finding]:
-    """Take away what is provably not needed of one claim, and say what was found."""
-    main = Git(Path(leftover.repository.top))
-    worktree = _clean_worktree(leftover, dry_run=dry_run)
-    if worktree is not None:
-        yield worktree
-    yield from _clean_trash(leftover, dry_run=dry_run)
-    if worktree is not None and not worktree.removed:
-        return
-    would_park = dry_run and worktree is not None and leftover.worked
-    with register_lock(leftover.repository):
-        for branch in (leftover.claim.branch, *find_rescues(main, leftover.claim.branch)):
-            finding = _clean_branch(main, leftover, branch, dry_run=dry_run, would_park=would_park)
-            if finding is not None:
-                yield finding
+    """Take away what is provably not needed of one claim, and say what was found.
+
+    A dry run goes the same way, but for writing: new objects go to a folder that is deleted, refs stay.
+    """
+    attempt = leftover.folder.name.partition("-")[0]
+    parent = leftover.folder.parent.absolute()  # git runs in other directories than ours
+    with tempfile.TemporaryDirectory(prefix=f"{attempt}-clean-", dir=parent) as folder:
+        main = Git(Path(leftover.repository.top))
+        if dry_run:
+            main = main.on_trial(Path(folder, "objects"), Path(leftover.repository.common_dir))
+        worktree, tips, path = _clean_worktree(leftover, main, Path(folder))
+        if worktree is not None:
+            yield worktree
+        yield from _clean_trash(leftover, dry_run=dry_run)
+        if worktree is not None and not worktree.removed:
+            return
+        with register_lock(leftover.repository):
+            names = [leftover.claim.branch, *find_rescues(main, leftover.claim.branch), *tips]
+            for branch in dict.fromkeys(names):
+                tip = tips.get(branch) or main.commit_of(f"refs/heads/{branch}")
+                if tip is not None:
+                    yield _clean_branch(main, leftover, branch, tip, but=path if dry_run else None)
 
 
-def _clean_worktree(leftover: Leftover, *, dry_run: bool) -> Finding | None:
-    path = leftover.path
+def _clean_worktree(
+    leftover: Leftover, main: Git, folder: Path
+) -> tuple[Finding | None, dict[str, str], Path | None]:
+    """What became of the worktree, where the branches are then, and where it is if it only would be removed."""
+    found = find_worktree(leftover.request)
+    path = found or leftover.path
     finding = Finding("worktree", str(path), leftover.task, True, "nothing was done in it")
-    if leftover.worked and path.exists():
-        return _release(leftover, finding, dry_run=dry_run)
+    if leftover.worked and found is not None:
+        return _release(leftover, finding, main, folder)
     with register_lock(leftover.repository):
         lost = find_lost_admins(leftover.repository, path)
         if not (path.exists() or lost) or not is_untouched(leftover.request, path):
-            return None
-        if not dry_run:
-            rescue_lost_head(leftover.request, path)
+            return None, {}, None
+        if path.exists() or not leftover.worked:
+            tips = {}
+        else:
+            finding = replace(finding, why="its directory is gone")
+            tips = {branch: commit for commit, branch in rescue_lost_head(leftover.request, main, path)}
+        if main.trial is None:
             remove_tree(unregister(leftover.repository, path, leftover.claim.owner))
-    return finding if path.exists() or not leftover.worked else replace(finding, why="its directory is gone")
+    return finding, tips, path
 
 
-def _release(leftover: Leftover, finding: Finding, *, dry_run: bool) -> Finding | None:
+def _release(
+    leftover: Leftover, finding: Finding, main: Git, folder: Path
+) -> tuple[Finding, dict[str, str], Path | None]:
     """Park what is in the worktree, as RELEASE does, and remove it if nothing stays behind."""
-    admin = find_admin(leftover.repository, leftover.path)
-    owner = load_owner(admin) if admin else None
-    if owner is None:
-        return replace(finding, removed=False, why=f"it is no worktree of {leftover.repository.top} any more")
-    if owner != leftover.claim.owner:
-        return None
-    if dry_run:
-        return replace(finding, why="its work goes to its branch first; it stays if that cannot be")
+    path = Path(finding.name)
+    admin = find_admin(leftover.repository, path)
+    if admin is None or load_owner(admin) is None:
+        why = describe_broken_link(leftover.repository, path)
+        return replace(finding, removed=False, why=why), {}, None
     try:
-        with tempfile.TemporaryDirectory(prefix="sessionrun-") as folder:
-            place = release(leftover.request, Path(folder))
+        if main.trial is None:
+            place = release(leftover.request, folder)
+        else:
+            place = foresee(leftover.request, path, main.trial, folder)
     except (SessionrunError, OSError) as error:
-        return replace(finding, removed=False, why=str(error))
+        return replace(finding, removed=False, why=str(error)), {}, None
     if place.kept is not None:
-        return replace(finding, removed=False, why=place.kept)
-    return replace(finding, why="its work is on its branch")
+        return replace(finding, removed=False, why=place.kept), {}, None
+    holder = place.rescue or leftover.claim.branch
+    return replace(finding, why="its work is on its branch"), {holder: place.commit or ""}, path
 
 
 def _clean_trash(leftover: Leftover, *, dry_run: bool) -> Iterator[Finding]:
     """A worktree that was on its way out when its job was killed: its work had been parked."""
-    trash = trash_path(leftover.path, leftover.claim.owner)
-    if not trash.exists():
-        return
-    finding = Finding("trash", str(trash), leftover.task, True, "a worktree that was being removed")
-    try:
-        if not dry_run:
-            remove_tree(trash)
-    except OSError as error:
-        finding = replace(finding, removed=False, why=str(error))
-    yield finding
+    for path in leftover.claim.paths:
+        trash = trash_path(path, leftover.claim.owner)
+        if not trash.exists():
+            continue
+        finding = Finding("trash", str(trash), leftover.task, True, "a worktree that was being removed")
+        try:
+            if not dry_run:
+                remove_tree(trash)
+        except OSError as error:
+            finding = replace(finding, removed=False, why=str(error))
+        yield finding
 
 
-def _clean_branch(
-    main: Git, leftover: Leftover, branch: str, *, dry_run: bool, would_park: bool
-) -> Finding | None:
-    if not dry_run:
+def _clean_branch(main: Git, leftover: Leftover, branch: str, tip: str, *, but: Path | None) -> Finding:
+    """Delete a branch that nobody needs; `but` is a worktree that does not count, for it goes."""
+    if main.trial is None:
         _break_stale_lock(leftover.repository, branch)
-    tip = main.commit_of(f"refs/heads/{branch}")
-    if tip is None:
-        return None
     finding = Finding("branch", branch, leftover.task, False, "it holds work that is not merged")
-    if branch in _checked_out(main, but=leftover.claim.worktree if dry_run else None):
+    if branch in _checked_out(main, leftover, but):
         return replace(finding, why="it is checked out")
-    why = None if would_park else _why_not_needed(main, leftover, tip)
+    why = _why_not_needed(main, leftover, tip)
     if why is None:
         return finding
-    if not dry_run:
+    if main.trial is None:
         try:
             main("update-ref", "-d", f"refs/heads/{branch}", tip)
         except SessionrunError as error:
@@ -197,14 +235,18 @@ def _why_not_needed(main: Git, leftover: Leftover, tip: str) -> str | None:
     return None
 
 
-def _checked_out(main: Git, but: str | None) -> Collection[str]:
+def _checked_out(main: Git, leftover: Leftover, but: Path | None) -> Collection[str]:
     """Branches that some worktree has checked out."""
     branches = set()
     path = None
-    for line in os.fsdecode(main("worktree", "list", "--porcelain")).split("\n"):
+    try:
+        listed = main("worktree", "list", "--porcelain")
+    except GitError:  # another task's worktree was half made when all was killed; its claim comes later
+        return read_heads(leftover.repository, but)
+    for line in os.fsdecode(listed).split("\n"):
         word, _, rest = line.partition(" ")
         if word == "worktree":
             path = rest
-        elif word == "branch" and path != but:
+        elif word == "branch" and (but is None or path != str(but)):
             branches.add(rest.removeprefix("refs/heads/"))
     return branches

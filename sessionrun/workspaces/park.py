@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from sessionrun.git import Git, GitError
 from sessionrun.model import Place
+from sessionrun.regular import open_regular
 from sessionrun.workspaces import RESCUE_SUFFIX
 from sessionrun.workspaces.inside import find_repositories
 
@@ -44,7 +45,7 @@ class Brought:
     def has(self, name: str, path: Path) -> bool:
         """Whether `path`, which is `name` in the worktree, is still what we put there."""
         if name in self.links:
-            return path.is_symlink()
+            return path.is_symlink() and path.readlink() == self.top / name
         if name not in self.included or path.is_symlink() or not path.is_file():
             return False
         origin = self.top / name
@@ -61,13 +62,14 @@ class _Head:
     git_dir: Path
 
 
-def park(git: Git, place: Place, *, brought: Brought, message: str, folder: Path) -> Parked:
+def park(git: Git, place: Place, *, brought: Brought, ignore: Sequence[str], message: str, folder: Path) -> Parked:
     """Commit what lies in the worktree.
 
     Args:
-        git: in the worktree.
+        git: in the worktree; on trial, nothing but the answer is of use.
         place: its branch and base commit.
         brought: what of it is ours and no work.
+        ignore: arguments for ``git ls-files`` that say what is ignored.
         message: of the commit.
         folder: where the private index may lie.
 
@@ -76,10 +78,10 @@ def park(git: Git, place: Place, *, brought: Brought, message: str, folder: Path
     """
     head = _read_head(git, place)
     problems = list(_find_off_branch(head.reference, place))
-    index = Git(git.directory, folder / "park-index")
+    index = replace(git, index=folder / "park-index")
     unmerged, gitlinks = _copy_index(index, head)
-    names, why = _find_work(index, brought)
-    problems += [*unmerged, *why, *find_repositories(git, head.git_dir, gitlinks)]
+    names, why = _find_work(index, brought, ignore)
+    problems += [*unmerged, *why, *find_repositories(Git(git.directory), head.git_dir, gitlinks)]
     _update_index(index, names, gitlinks)
     tree = index.line("write-tree")
     commit = head.commit
@@ -91,6 +93,20 @@ def park(git: Git, place: Place, *, brought: Brought, message: str, folder: Path
     if index_path is not None:
         index_path.unlink(missing_ok=True)
     return Parked(commit, tree, rescue, tuple(problems))
+
+
+def copy_index(origin: Path, copy: Path) -> None:
+    """Copy an index with its time of change, which is part of what it says.
+
+    Git compares times by the second, and looks into a file that changed in the second in which the index was
+    written, or later.  By a newer copy it would take a change of that second, of the same size, for none.
+
+    Raises:
+        FileNotFoundError: there is no index.
+    """
+    times = os.stat(origin)
+    shutil.copyfile(origin, copy)
+    os.utime(copy, ns=(times.st_atime_ns, times.st_mtime_ns))
 
 
 def settle_index(git: Git, commit: str) -> None:
@@ -105,7 +121,7 @@ def write_patch(git: Git, base: str, tree: str, patch: Path) -> Mapping[str, int
     By plumbing, which no setting of the user's (prefixes, submodules as log) turns into something else.
     """
     words = ("diff-tree", "-r", "--no-ext-diff", "--no-textconv", "--no-color", "--ignore-submodules=none")
-    fd = os.open(patch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    fd = open_regular(patch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     counts = {"files": 0, "insertions": 0, "deletions": 0}
     with os.fdopen(fd, "wb") as stream:
         if tree == git.line("rev-parse", f"{base}^{{tree}}"):
@@ -138,11 +154,11 @@ def _find_off_branch(reference: str, place: Place) -> list[str]:
     return [f"HEAD is on {where}, not on {place.branch}"]
 
 
-def _find_work(index: Git, brought: Brought) -> tuple[list[str], list[str]]:
+def _find_work(index: Git, brought: Brought, ignore: Sequence[str]) -> tuple[list[str], list[str]]:
     """Paths that go into the commit, and why the worktree is kept for those that cannot."""
     names: list[str] = []
     why: list[str] = []
-    changed = index.names("ls-files", "-z", "--others", "--modified", "--deleted", "--exclude-standard")
+    changed = index.names("ls-files", "-z", "--others", "--modified", "--deleted", *ignore)
     for name in dict.fromkeys(changed):
         path = index.directory / name
         if brought.has(name, path):
@@ -153,7 +169,15 @@ def _find_work(index: Git, brought: Brought) -> tuple[list[str], list[str]]:
             why.append(f"{name} is larger than {HUGE_BYTES // 1024 // 1024} MiB")
         else:
             names.append(name)
-    return names, why
+    return names, [*why, *_find_broken_repositories(index.directory, names)]
+
+
+def _find_broken_repositories(top: Path, names: list[str]) -> Iterator[str]:
+    """What is called .git and is no repository (any more): git neither names nor commits what is in it."""
+    for folder in dict.fromkeys(os.path.dirname(name) for name in names):
+        found = top / folder / ".git"
+        if folder and not found.parent.is_symlink() and found.is_dir() and any(found.iterdir()):
+            yield f"{folder}/.git is no repository, and no commit can hold it"
 
 
 def _update_index(index: Git, names: list[str], gitlinks: list[str]) -> None:
@@ -195,7 +219,7 @@ def _copy_index(index: Git, head: _Head) -> tuple[list[str], list[str]]:
     assert index.index is not None
     index.index.unlink(missing_ok=True)
     try:
-        shutil.copyfile(head.git_dir / "index", index.index)
+        copy_index(head.git_dir / "index", index.index)
     except FileNotFoundError:
         index("read-tree", head.commit)
     unmerged = False
@@ -230,16 +254,13 @@ def _parents(git: Git, head: _Head) -> list[str]:
 
 
 def _point_a_ref(git: Git, place: Place, head: str, commit: str, *, tidy: bool) -> tuple[str, str | None]:
-    """Move the task's branch to the commit, or make a rescue branch; return what holds the work now."""
-    if tidy and commit == head and git.commit_of(f"refs/heads/{place.branch}") == head:
-        return commit, None
-    if tidy:
-        try:
-            git("update-ref", f"refs/heads/{place.branch}", commit, head)
-            return commit, None
-        except GitError:
-            pass  # the branch moved or is locked: the work goes beside it
-    elif git.commit_of(f"refs/heads/{place.branch}") == commit:
+    """Move the task's branch to the commit, or make a rescue branch; return what holds the work now.
+
+    A branch that was deleted under its worktree is made again; one that moved, or is locked, is left alone.
+    """
+    name = f"refs/heads/{place.branch}"
+    tip = git.commit_of(name)
+    if tip == commit or (tidy and tip in (head, None) and git.set_ref(name, commit, tip)):
         return commit, None
     return make_rescue(git, place.branch or "", commit, ours=commit != head)
 
@@ -259,7 +280,7 @@ def make_rescue(git: Git, branch: str, commit: str, *, ours: bool) -> tuple[str,
     number = 1
     while True:
         rescue = f"{branch}{RESCUE_SUFFIX}" + ("" if number == 1 else f"-{number}")
-        if git.attempt("update-ref", f"refs/heads/{rescue}", commit, "0" * len(commit)).returncode == 0:
+        if git.set_ref(f"refs/heads/{rescue}", commit, None):
             return commit, rescue
         there = git.commit_of(f"refs/heads/{rescue}")
         if there is not None and (there == commit or (ours and _content(git, there) == _content(git, commit))):

@@ -8,7 +8,6 @@ that was merged and deleted is free for the next session, so a name alone proves
 from __future__ import annotations
 
 import os
-import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,13 +18,14 @@ from zlib import crc32
 from sessionrun.errors import SessionrunError
 from sessionrun.git import Git, GitError
 from sessionrun.model import Repository
+from sessionrun.regular import read_regular
 from sessionrun.workspaces import Claim
 
 LOCK_NAME: Final = "sessionrun.lock"
 LOCK_TIMEOUT_S: Final = 600
 LOCK_POLL_S: Final = 0.01
 MARK: Final = "sessionrun"
-"""File in a worktree's administrative directory: whose it is."""
+"""File in a worktree's administrative directory: its owner and, on a second line, its branch."""
 
 _RACES: Final = ("commondir", "could not lock config file", ".lock': File exists", "index.lock")
 """What git says when another git (the user's, an agent's) was in its way; trying again helps."""
@@ -42,11 +42,22 @@ def register_lock(repository: Repository) -> Iterator[None]:
         SessionrunError: another process held it for too long.
         OSError: the repository cannot be written.
     """
+    with hold_lock(Path(repository.common_dir) / LOCK_NAME):
+        yield
+
+
+@contextmanager
+def hold_lock(path: Path, mode: int = 0o644) -> Iterator[None]:
+    """One process at a time is in here, for each lock file.
+
+    Raises:
+        SessionrunError: another process held it for too long.
+        OSError: it cannot be made.
+    """
     from filelock import FileLock, Timeout
 
-    path = Path(repository.common_dir) / LOCK_NAME
     # A "soft" lock, which would be taken where flock(2) is missing, outlives its holder: rather none.
-    lock = FileLock(path, timeout=LOCK_TIMEOUT_S, poll_interval=LOCK_POLL_S, fallback_to_soft=False)
+    lock = FileLock(path, mode=mode, timeout=LOCK_TIMEOUT_S, poll_interval=LOCK_POLL_S, fallback_to_soft=False)
     try:
         lock.acquire()
     except Timeout:
@@ -76,7 +87,7 @@ def register(git: Git, repository: Repository, claim: Claim) -> None:
         admin = find_admin(repository, path)
         if admin is None:
             raise SessionrunError(f"git made no worktree of {path}")
-        (admin / MARK).write_text(claim.owner)
+        (admin / MARK).write_text(f"{claim.owner}\n{claim.branch}\n")
     except (SessionrunError, OSError):
         take_back(git, repository, claim)
         raise
@@ -113,7 +124,7 @@ def trash_path(path: Path, owner: str) -> Path:
 def find_admin(repository: Repository, path: Path) -> Path | None:
     """The administrative directory of the worktree at `path`, if that is one of this repository's."""
     try:
-        link = (path / ".git").read_bytes()
+        link = read_regular(path / ".git")
     except OSError:
         return None
     if not link.startswith(b"gitdir: "):
@@ -135,13 +146,12 @@ def find_lost_admins(repository: Repository, path: Path) -> list[Path]:
 
 
 def find_moved(repository: Repository, claim: Claim) -> Path | None:
-    """Where the claim's worktree is now if somebody moved it: it bears our mark and is on the claim's branch."""
-    head = f"ref: refs/heads/{claim.branch}".encode()
+    """Where the claim's worktree is now if somebody moved it; whatever is checked out there, it bears our mark."""
     for admin in _admins(repository):
         path = _target(admin)
         if path is None or path == Path(claim.worktree) or load_owner(admin) != claim.owner:
             continue
-        if _read(admin / "HEAD").rstrip(b"\n") == head and find_admin(repository, path) == admin:
+        if _branch_of(admin) == claim.branch and find_admin(repository, path) == admin:
             return path
     return None
 
@@ -149,15 +159,30 @@ def find_moved(repository: Repository, claim: Claim) -> Path | None:
 def load_owner(admin: Path) -> str | None:
     """Whose worktree it is, or None where nobody said so."""
     try:
-        return (admin / MARK).read_text()
+        return (admin / MARK).read_text().partition("\n")[0]
     except (OSError, ValueError):
         return None
+
+
+def _branch_of(admin: Path) -> str:
+    """The branch that a marked worktree was made for; marks of older versions do not tell, but HEAD may."""
+    named = os.fsdecode(_read(admin / MARK)).split("\n")[1:2]
+    return named[0] if named else os.fsdecode(_read(admin / "HEAD").rstrip(b"\n")).removeprefix("ref: refs/heads/")
+
+
+def read_heads(repository: Repository, but: Path | None) -> set[str]:
+    """Branches that some worktree, other than that at `but`, has checked out; also where git lists none."""
+    heads = [_read(Path(repository.common_dir) / "HEAD")]
+    heads += [_read(admin / "HEAD") for admin in _admins(repository) if but is None or _target(admin) != but]
+    return {os.fsdecode(head.rstrip(b"\n")).removeprefix("ref: refs/heads/") for head in heads}
 
 
 def remove_tree(path: Path) -> None:
     """Delete a directory tree, also one whose directories were made read-only; links are not followed."""
     if not path.exists():
         return
+    import shutil  # it loads five compressors, and a PREPARE has no time for that
+
     try:
         shutil.rmtree(path)
     except PermissionError:

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import orjson
+
 from sessionrun.errors import SessionrunError
 from sessionrun.git import Git
-from sessionrun.model import Place
-from sessionrun.workspaces import RESCUE_SUFFIX, Claim, Request, load_claim
+from sessionrun.model import Place, Repository
+from sessionrun.store import replace_file
+from sessionrun.workspaces import CLAIM, RESCUE_SUFFIX, Claim, Request, load_claim
+from sessionrun.workspaces.ignoring import ignore_words
 from sessionrun.workspaces.park import Brought, Parked, make_rescue, park, settle_index, write_patch
 from sessionrun.workspaces.registration import (
     find_admin,
@@ -37,20 +42,17 @@ def release(request: Request, folder: Path) -> Place:
     if place is None or place.worktree is None or place.branch is None:
         return place or Place()
     main = Git(Path(request.repository.top))
-    path = Path(place.worktree)
-    if not path.exists():
-        claim = Claim(place.branch, place.worktree, place.base_commit or "", request.owner)
-        path = find_moved(request.repository, claim) or path
+    path = find_worktree(request)
+    if path is None:
+        return _release_gone(request, main, folder)
+    if path != Path(place.worktree):
+        _note_move(place.branch, path, folder)
         place = replace(place, worktree=str(path))
-    if not path.is_dir() or _is_of_another(request, path):
-        rescue_lost_head(request, path)
-        parked = _parked_before(main, place)
-        return _remove(request, path, _describe(main, place, parked, request))
     git = _git_of(request, path)
-    title = request.title.replace("\0", "")
-    message = f"Work of task {request.task}\n\n{title}\n\nParked by sessionrun session {request.session_id}.\n"
-    parked = park(git, place, brought=_brought(request, main), message=message, folder=folder)
+    parked = _park(request, git, folder)
     released = _describe(main, place, parked, request)
+    if request.expect_change and not released.changed:
+        request = replace(request, succeeded=False)
     kept = _why_kept(request, parked, path)
     if kept is None:
         return _remove(request, path, released)
@@ -59,17 +61,36 @@ def release(request: Request, folder: Path) -> Place:
     return replace(released, kept=kept)
 
 
-def _take_back_unused(request: Request, folder: Path) -> None:
-    """What PREPARE jobs of this attempt began and did not finish: nobody has worked there."""
-    attempt = folder.name.partition("-")[0]
-    for job in sorted(folder.parent.glob(f"{attempt}-*-prepare*")):
-        claim = load_claim(job)
-        used = request.place.worktree if request.place else None
-        if claim is None or claim.worktree == used:
-            continue
-        with register_lock(request.repository):
-            if is_untouched(request, Path(claim.worktree)):
-                take_back(Git(Path(request.repository.top)), request.repository, claim)
+def foresee(request: Request, path: Path, objects: Path, folder: Path) -> Place:
+    """What `release` would make of the worktree at `path`, without a change to it or its repository.
+
+    Args:
+        request: of the RELEASE.
+        path: where the worktree is.
+        objects: where new objects may go, as in `Git.on_trial`.
+        folder: where other files may go.
+
+    Raises:
+        SessionrunError, OSError: what `release` would raise.
+    """
+    assert request.place is not None
+    git = replace(_git_of(request, path), trial=objects)
+    parked = _park(request, git, folder)
+    kept = _why_kept(request, parked, path)
+    return replace(request.place, commit=parked.commit, rescue=parked.rescue, kept=kept)
+
+
+def find_worktree(request: Request) -> Path | None:
+    """Where the task's worktree is, also when somebody moved it; None when there is none any more."""
+    place = request.place
+    assert place is not None and place.worktree is not None
+    path = Path(place.worktree)
+    admin = find_admin(request.repository, path)
+    made_here = any(load_owner(one) == request.owner for one in find_lost_admins(request.repository, path))
+    if (admin is not None and load_owner(admin) in (None, request.owner)) or (made_here and path.is_dir()):
+        return path
+    claim = Claim(place.branch or "", place.worktree, place.base_commit or "", request.owner)
+    return find_moved(request.repository, claim) or (path if admin is None and path.is_dir() else None)
 
 
 def is_untouched(request: Request, path: Path) -> bool:
@@ -90,8 +111,10 @@ def is_untouched(request: Request, path: Path) -> bool:
     return {entry.name for entry in path.iterdir()} <= ({".git"} if admin or no_link else set())
 
 
-def rescue_lost_head(request: Request, path: Path) -> None:
+def rescue_lost_head(request: Request, main: Git, path: Path) -> Iterator[tuple[str, str]]:
     """Put on a rescue branch the commits that only the HEAD of a worktree holds whose directory is gone.
+
+    Yields the commit and the branch of each; those stay as they are where `main` is on trial.
 
     Raises:
         SessionrunError: no branch can be made.
@@ -100,22 +123,97 @@ def rescue_lost_head(request: Request, path: Path) -> None:
     for admin in find_lost_admins(request.repository, path):
         if place is None or place.branch is None or load_owner(admin) != request.owner or path.exists():
             continue
-        main = Git(Path(request.repository.top))
         head = main.attempt(f"--git-dir={admin}", "rev-parse", "--verify", "--quiet", "HEAD^{commit}")
         commit = head.stdout.decode().strip()
         if head.returncode == 0 and not main.line("for-each-ref", "--count=1", "--contains", commit):
-            make_rescue(main, place.branch, commit, ours=False)
+            yield make_rescue(main, place.branch, commit, ours=False)
+
+
+def find_rescues(main: Git, branch: str) -> list[str]:
+    """The rescue branches of a task branch, oldest first."""
+    stem = f"refs/heads/{branch}{RESCUE_SUFFIX}"
+    listed = main.line("for-each-ref", "--format=%(refname)", f"{stem}*").split("\n")
+    names = [name for name in listed if re.fullmatch(r"(-[0-9]+)?", name.removeprefix(stem)) and name]
+    return [name.removeprefix("refs/heads/") for name in sorted(names, key=lambda name: (len(name), name))]
+
+
+def _prepare_jobs(folder: Path) -> Iterator[tuple[Path, Claim]]:
+    """The PREPARE jobs of a job's attempt that came as far as a claim."""
+    attempt = folder.name.partition("-")[0]
+    for job in sorted(folder.parent.glob(f"{attempt}-*-prepare*")):
+        claim = load_claim(job)
+        if claim is not None:
+            yield job, claim
+
+
+def _take_back_unused(request: Request, folder: Path) -> None:
+    """What PREPARE jobs of this attempt began and did not finish: nobody has worked there."""
+    used = request.place.worktree if request.place else None
+    for _, claim in _prepare_jobs(folder):
+        if claim.worktree == used:
+            continue
+        with register_lock(request.repository):
+            if is_untouched(request, Path(claim.worktree)):
+                take_back(Git(Path(request.repository.top)), request.repository, claim)
+
+
+def _note_move(branch: str, path: Path, folder: Path) -> None:
+    """Say in the claim where the worktree is, before it is removed: a crash could leave its remains there."""
+    for job, claim in _prepare_jobs(folder):
+        if claim.branch == branch:
+            replace_file(job / CLAIM, orjson.dumps(replace(claim, moved=str(path))), durable=True)
+
+
+def _release_gone(request: Request, main: Git, folder: Path) -> Place:
+    """There is no worktree any more: the task deleted it, or an earlier start of this job came as far as that."""
+    place = request.place
+    assert place is not None and place.worktree is not None
+    path = Path(place.worktree)
+    remark = _remark_on_loss(request, path)
+    list(rescue_lost_head(request, main, path))
+    parked = _parked_before(main, place)
+    if parked is None:
+        nowhere = f"worktree and branch {place.branch} were deleted before it ended: nothing holds its work"
+        released = Place(base_commit=place.base_commit, remark=nowhere, changed=False)
+    else:
+        released = replace(_describe(main, place, parked, request), remark=remark)
+    for _, claim in _prepare_jobs(folder):
+        if claim.branch == place.branch and claim.moved:
+            _clear_moved(request, Path(claim.moved))
+    return _remove(request, path, released)
+
+
+def _clear_moved(request: Request, path: Path) -> None:
+    """What an earlier start of this job left of a worktree that it found here and was removing."""
+    with register_lock(request.repository):
+        if not os.path.lexists(path):  # else it is somebody's who came after
+            unregister(request.repository, path, request.owner)
+    remove_tree(trash_path(path, request.owner))
+
+
+def _remark_on_loss(request: Request, path: Path) -> str | None:
+    """What to say when git still lists a worktree that we did not remove, and that is gone all the same."""
+    lost = find_lost_admins(request.repository, path)
+    if os.path.lexists(path) or trash_path(path, request.owner).exists():
+        return None
+    if any(load_owner(admin) == request.owner for admin in lost):
+        return "its worktree was gone before it ended: what was not committed there is on no branch"
+    return None
+
+
+def _parked_before(main: Git, place: Place) -> Parked | None:
+    """What the branches of a worktree hold that is gone; None where there are none."""
+    rescue = next(reversed(find_rescues(main, place.branch or "")), None)
+    commit = main.commit_of(f"refs/heads/{rescue or place.branch}")
+    if commit is None:
+        return None
+    return Parked(commit, main.line("rev-parse", f"{commit}^{{tree}}"), rescue, ())
 
 
 def _is_of_another(request: Request, path: Path) -> bool:
     """Whether ours went in an earlier start of this job and its name has been given anew."""
     admin = find_admin(request.repository, path)
     return admin is not None and load_owner(admin) not in (None, request.owner)
-
-
-def _brought(request: Request, main: Git) -> Brought:
-    links = frozenset(os.path.normpath(link) for link in request.links)
-    return Brought(main.directory, links, frozenset(included_files(main, main.directory)))
 
 
 def _git_of(request: Request, path: Path) -> Git:
@@ -128,9 +226,30 @@ def _git_of(request: Request, path: Path) -> Git:
     common = git.attempt("rev-parse", "--path-format=absolute", "--git-common-dir", "--show-toplevel")
     said = os.fsdecode(common.stdout).split("\n")
     ours = common.returncode == 0 and os.path.samefile(said[0], request.repository.common_dir)
-    if not ours or not path.samefile(said[1]):
-        raise SessionrunError(f"{path} is no worktree of {request.repository.top} any more")
+    if not ours or not path.samefile(said[1]) or _is_of_another(request, path):
+        raise SessionrunError(describe_broken_link(request.repository, path))
     return git
+
+
+def describe_broken_link(repository: Repository, path: Path) -> str:
+    """What to say of a worktree whose `.git` leads elsewhere, and what a user can do about it."""
+    mend = "move its .git away and run git worktree repair in the latter"
+    return f"{path} is no worktree of {repository.top} any more (to mend it: {mend})"
+
+
+def _park(request: Request, git: Git, folder: Path) -> Parked:
+    assert request.place is not None
+    main = Git(Path(request.repository.top))
+    title = request.title.replace("\0", "")
+    message = f"Work of task {request.task}\n\n{title}\n\nParked by sessionrun session {request.session_id}.\n"
+    ignore = ignore_words(request.repository.excludes, folder)
+    brought = _brought(request, main, ignore)
+    return park(git, request.place, brought=brought, ignore=ignore, message=message, folder=folder)
+
+
+def _brought(request: Request, main: Git, ignore: Sequence[str]) -> Brought:
+    links = frozenset(os.path.normpath(link) for link in request.links)
+    return Brought(main.directory, links, frozenset(included_files(main, main.directory, ignore)))
 
 
 def _why_kept(request: Request, parked: Parked, path: Path) -> str | None:
@@ -161,26 +280,20 @@ def _remove(request: Request, path: Path, released: Place) -> Place:
     return replace(released, worktree=None)
 
 
-def _parked_before(main: Git, place: Place) -> Parked:
-    """The worktree is gone already: an earlier start of this job came as far as that."""
-    rescue = find_rescues(main, place.branch or "")[-1:]
-    branch = rescue[0] if rescue else place.branch
-    commit = main.commit_of(f"refs/heads/{branch}") or place.base_commit or ""
-    return Parked(commit, main.line("rev-parse", f"{commit}^{{tree}}"), rescue[0] if rescue else None, ())
-
-
-def find_rescues(main: Git, branch: str) -> list[str]:
-    """The rescue branches of a task branch, oldest first."""
-    stem = f"refs/heads/{branch}{RESCUE_SUFFIX}"
-    listed = main.line("for-each-ref", "--format=%(refname)", f"{stem}*").split("\n")
-    names = [name for name in listed if re.fullmatch(r"(-[0-9]+)?", name.removeprefix(stem)) and name]
-    return [name.removeprefix("refs/heads/") for name in sorted(names, key=lambda name: (len(name), name))]
-
-
 def _describe(main: Git, place: Place, parked: Parked, request: Request) -> Place:
     """The place with what was parked; writes the patch, while the worktree is still there."""
     stat = None
     if request.patch is not None and place.base_commit is not None:
         Path(request.patch).parent.mkdir(parents=True, exist_ok=True)
         stat = write_patch(main, place.base_commit, parked.tree, Path(request.patch))
-    return replace(place, commit=parked.commit, diff_stat=stat, rescue=parked.rescue, kept=None)
+    branch = place.branch if main.commit_of(f"refs/heads/{place.branch}") else None
+    changed = bool(parked.problems) or parked.rescue is not None or bool(stat and stat["files"])
+    return replace(
+        place,
+        branch=branch,
+        commit=parked.commit,
+        diff_stat=stat,
+        rescue=parked.rescue,
+        kept=None,
+        changed=changed,
+    )

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 from pathlib import Path
 
 from sessionrun.errors import InputError
 from sessionrun.git import MINIMUM, Git, GitError, version
 from sessionrun.model import KeepPolicy, Repository
+from sessionrun.workspaces.ignoring import read_rules
+from sessionrun.workspaces.worktree import included_files
 
 
 def find_repository(
@@ -35,7 +38,29 @@ def find_repository(
         raise InputError(f"{top}: {problem}")
     folder, remark = _choose_folder(top, common, worktree_dir)
     name = _name_base(git, base) or commit[:12]
-    return Repository(str(top), str(common), name, commit, str(folder), keep), remark
+    excludes = read_rules(top, common)
+    return Repository(str(top), str(common), name, commit, str(folder), keep, excludes), remark
+
+
+def find_missing(repository: Repository, folders: Collection[str]) -> set[str]:
+    """Those of some directories of the checkout that a worktree will not have, but for links.
+
+    Args:
+        repository: where.
+        folders: paths relative to its top, below which they are.
+    """
+    git = Git(Path(repository.top))
+    missing = set()
+    for folder in folders:
+        if folder == os.curdir:
+            continue
+        entry = git("--literal-pathspecs", "ls-tree", "--full-tree", "-z", repository.base_commit, folder)
+        if not entry.startswith((b"040000 ", b"160000 ")):
+            missing.add(folder)
+    if missing:
+        brought = included_files(git, git.directory, ("--exclude-standard",))
+        missing -= {folder for folder in missing if any(name.startswith(f"{folder}/") for name in brought)}
+    return missing
 
 
 def _check_version(cwd: Path) -> None:

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import itertools
 import os
-import shutil
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -21,6 +20,7 @@ from sessionrun.git import Git
 from sessionrun.model import Place, Repository
 from sessionrun.store import replace_file
 from sessionrun.workspaces import CLAIM, RESCUE_SUFFIX, Claim, Request, load_claim
+from sessionrun.workspaces.ignoring import ignore_words
 from sessionrun.workspaces.registration import find_admin, load_owner, register, register_lock, take_back
 
 INCLUDE_FILE: Final = ".worktreeinclude"
@@ -48,7 +48,7 @@ def prepare(request: Request, folder: Path) -> Place:
     try:
         _sync_claim(claim, folder)
         Git(path)("reset", "--hard", "--quiet")
-        _bring_files(git, request, path)
+        _bring_files(git, request, path, ignore_words(repository.excludes, folder))
     except (SessionrunError, OSError):
         with register_lock(repository):
             take_back(git, repository, claim)
@@ -56,13 +56,38 @@ def prepare(request: Request, folder: Path) -> Place:
     return Place(branch=claim.branch, worktree=claim.worktree, base_commit=claim.base_commit)
 
 
-def included_files(git: Git, top: Path) -> list[str]:
-    """Ignored files of the checkout that `.worktreeinclude` (patterns as in gitignore(5)) asks for."""
+def included_files(git: Git, top: Path, ignore: Sequence[str]) -> list[str]:
+    """Ignored files (by `ignore_words`) of the checkout that `.worktreeinclude` (as gitignore(5)) asks for."""
     if not (top / INCLUDE_FILE).is_file():
         return []
     wanted = git.names("ls-files", "-z", "--others", "--ignored", f"--exclude-from={INCLUDE_FILE}")
-    ignored = set(git.names("ls-files", "-z", "--others", "--ignored", "--exclude-standard"))
+    ignored = set(git.names("ls-files", "-z", "--others", "--ignored", *ignore))
     return [name for name in wanted if name in ignored and not name.endswith("/")]
+
+
+def branch_stem(repository: Repository, task: str, wanted: str | None) -> str:
+    """What a task's branch is called if that name is free."""
+    return (wanted or "{base}-task-" + task).replace("{base}", repository.base_branch)
+
+
+def free_names(
+    repository: Repository, stem: str, taken: Collection[str], directory: str | None = None
+) -> Iterator[tuple[str, str]]:
+    """Branches and directories for a task that do not exist yet; a used name gets -2, -3 and so on.
+
+    Args:
+        repository: where.
+        stem: the name of the branch, if it is free.
+        taken: the branches there are.
+        directory: the name of the directory, if it is free; None = as the branch.
+    """
+    for number in itertools.count(1):
+        suffix = "" if number == 1 else f"-{number}"
+        branch = stem + suffix
+        path = os.path.join(repository.worktree_dir, (directory or stem).replace("/", "-") + suffix)
+        used = branch in taken or f"{branch}{RESCUE_SUFFIX}" in taken
+        if not used and not os.path.lexists(path):
+            yield branch, path
 
 
 def _register(git: Git, request: Request, folder: Path) -> Claim:
@@ -82,17 +107,13 @@ def _register(git: Git, request: Request, folder: Path) -> Claim:
 
 
 def _free_names(git: Git, request: Request) -> Iterator[Claim]:
-    """Branches and directories that do not exist yet; a used name gets -2, -3 and so on."""
+    """Claims of names that are free."""
     repository = request.repository
-    stem = f"{repository.base_branch}-task-{request.task}"
+    stem = branch_stem(repository, request.task, request.branch)
     listed = git.line("for-each-ref", "--format=%(refname)", f"refs/heads/{stem}*")
     taken = {name.removeprefix("refs/heads/") for name in listed.split("\n")}
-    for number in itertools.count(1):
-        branch = stem if number == 1 else f"{stem}-{number}"
-        path = Path(repository.worktree_dir) / branch.replace("/", "-")
-        used = branch in taken or f"{branch}{RESCUE_SUFFIX}" in taken
-        if not used and not os.path.lexists(path):
-            yield Claim(branch, str(path), repository.base_commit, request.owner)
+    for branch, path in free_names(repository, stem, taken, request.directory):
+        yield Claim(branch, path, repository.base_commit, request.owner)
 
 
 def _sync_claim(claim: Claim, folder: Path) -> None:
@@ -115,14 +136,12 @@ def _check_links(request: Request) -> None:
             raise SessionrunError(f"links: there is no {link} in {request.repository.top}")
 
 
-def _bring_files(git: Git, request: Request, path: Path) -> None:
+def _bring_files(git: Git, request: Request, path: Path, ignore: Sequence[str]) -> None:
     """Copy what `.worktreeinclude` names and link what the task asks for, out of the user's checkout."""
     top = Path(request.repository.top)
-    for name in included_files(git, top):
-        target = path / name
-        if not os.path.lexists(target):
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(top / name, target, follow_symlinks=False)
+    for name in included_files(git, top, ignore):
+        if not os.path.lexists(path / name):
+            _copy(top / name, path / name)
     for link in map(os.path.normpath, request.links):
         target = path / link
         if target.is_symlink() and target.readlink() == top / link:
@@ -131,3 +150,10 @@ def _bring_files(git: Git, request: Request, path: Path) -> None:
             raise SessionrunError(f"links: {link} is tracked by git, so the worktree has its own")
         target.parent.mkdir(parents=True, exist_ok=True)
         target.symlink_to(top / link)
+
+
+def _copy(origin: Path, target: Path) -> None:
+    import shutil  # slow to load, and most sessions bring nothing
+
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy2(origin, target, follow_symlinks=False)

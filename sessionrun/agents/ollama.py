@@ -1,0 +1,19 @@
+"""The built-in agent `ollama`: a local model that answers and edits nothing.
+
+It needs a model.  ``ollama run`` reads the prompt from standard input where that is no terminal, prints the
+answer, and shows its progress on standard error.  This module must not know how processes are run.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sessionrun.model import AgentSpec
+
+AGENT: Final = AgentSpec(
+    name="ollama",
+    argv=("ollama", "run", "{model_args}"),
+    model_args=("{model}",),
+    output="text",
+    edits=False,
+)

@@ -1,0 +1,128 @@
+"""The steps of a CHECK with a brief: write the answer's files, run the commands, ask for a verdict.
+
+The first step that does not pass is the last one; what is printed is what the next round is told.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+from typing import Final, cast
+
+import orjson
+
+from sessionrun import agents
+from sessionrun.answers import ANSWER, Report, Request, Verification, load_request
+from sessionrun.answers.reading import Unclear, strip_thoughts
+from sessionrun.answers.writing import apply_answer, describe_written
+from sessionrun.briefing import BriefProblem, Shown, read_inside, word_judgement
+from sessionrun.model import OutputFormat
+from sessionrun.regular import read_regular
+from sessionrun.store import replace_file
+
+SHELL: Final = "/bin/sh"
+VERDICTS: Final = {"PASS": True, "PASS_WITH_WARNINGS": True, "FAIL_SOFT": False, "FAIL_HARD": False, "FAIL": False}
+"""The words that a verdict may be, and whether each lets the work pass."""
+
+_MAX_ANSWER_BYTES: Final = 16 * 1024 * 1024
+_MAX_PROBLEM: Final = 200
+_FIRST_WORD: Final = re.compile(r"[\s`*#_]*([A-Za-z]+(?:_[A-Za-z]+)*)")
+
+
+class NotPassed(Exception):
+    """A step did not pass; the text is the reason in one line."""
+
+
+def main(name: str) -> int:
+    """Do what the request in the folder says and leave the report there; the exit code."""
+    folder = Path(name)
+    request = load_request(folder)
+    report = Report(earlier=request.earlier)
+    try:
+        if request.answer is not None:
+            report = replace(report, written=_apply(request))
+        for command in request.commands:
+            _run_command(command, request.directory)
+        if request.verification is not None:
+            report = replace(report, verdict=_verify(request, request.verification, folder))
+    except NotPassed as problem:
+        report = replace(report, problem=" ".join(str(problem).split())[:_MAX_PROBLEM])
+    replace_file(folder / ANSWER, orjson.dumps(report), durable=False)
+    return 1 if report.problem else 0
+
+
+def _apply(request: Request) -> dict[str, int]:
+    assert request.brief is not None
+    assert request.answer is not None
+    applied = Path(request.applied)
+    if applied.exists():  # this check was broken off behind the writing, and is done again
+        return dict(orjson.loads(read_regular(applied)))
+    try:
+        answer = read_regular(Path(request.answer), _MAX_ANSWER_BYTES).decode("utf-8", "replace")
+        lines = apply_answer(request.brief, request.directory, answer)
+    except (Unclear, BriefProblem) as problem:
+        _say(f"Your answer could not be used, and no file was written: {problem}")
+        raise NotPassed(str(problem)) from None
+    except OSError as error:
+        _say(f"No file was written: {error}")
+        raise NotPassed(f"the answer's files cannot be written: {error.strerror}") from None
+    replace_file(applied, orjson.dumps(lines), durable=False)
+    _say(describe_written(lines))
+    return lines
+
+
+def _run_command(command: str, directory: str) -> None:
+    _say(f"$ {command}")
+    done = subprocess.run(
+        [SHELL, "-ec", command], cwd=directory, stdin=subprocess.DEVNULL, stderr=subprocess.STDOUT
+    )
+    if done.returncode:
+        raise NotPassed(f"exit code {done.returncode} of: {command}")
+
+
+def _verify(request: Request, wanted: Verification, folder: Path) -> str:
+    """Have the agent judge; the verdict that let it pass."""
+    shown = [Shown(path, "written", _read(request.directory, path)) for path in wanted.files]
+    prompt = word_judgement(wanted.system, request.prompt, shown)
+    replace_file(Path(wanted.prompt_file), prompt.encode("utf-8", "replace"), durable=False)
+    out, err = folder / "verdict", folder / "verdict.err"
+    with open(wanted.prompt_file, "rb") as stdin, open(out, "wb") as stdout, open(err, "wb") as stderr:
+        source = stdin if wanted.on_stdin else subprocess.DEVNULL
+        code = subprocess.run(
+            wanted.argv, cwd=request.directory, stdin=source, stdout=stdout, stderr=stderr
+        ).returncode
+    text = strip_thoughts(_read_verdict(wanted, out, err))
+    if code:
+        raise NotPassed(f"the agent that was to judge ended with exit code {code}")
+    found = _FIRST_WORD.match(text)
+    word = found[1].upper() if found else ""
+    _say(f"Verdict of the review:\n{text.strip()}")
+    if word not in VERDICTS:
+        raise NotPassed(
+            "the verdict is unclear: it begins with none of PASS, PASS_WITH_WARNINGS, FAIL_SOFT, FAIL_HARD"
+        )
+    if not VERDICTS[word]:
+        why = text[found.end() :].strip().lstrip("`*_:. \n\t-") if found else ""
+        raise NotPassed(f"{word}: {why.splitlines()[0] if why else 'no reason given'}")
+    return word
+
+
+def _read(directory: str, path: str) -> str:
+    try:
+        return read_inside(directory, path)
+    except BriefProblem as problem:
+        return f"(cannot be shown: {problem})"
+
+
+def _read_verdict(wanted: Verification, out: Path, err: Path) -> str:
+    result = agents.read_result(cast(OutputFormat, wanted.output), out, err)
+    if not result.ok:
+        raise NotPassed(f"the agent that was to judge failed: {result.reason or 'it does not say why'}")
+    return result.text if result.text is not None else out.read_bytes().decode("utf-8", "replace")
+
+
+def _say(text: str) -> None:
+    if text:
+        print(text, flush=True)

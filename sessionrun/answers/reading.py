@@ -1,0 +1,206 @@
+"""From the text of an answer to the files it means: pure.
+
+Three forms are read.  Whole files between marker lines ``~~~worksplit:PATH`` and ``~~~worksplit``; without any
+marker, one file as a fenced block or as it is; and edits (``FILE``, ``FIND``, ``REPLACE``, ``END``, or blocks
+between ``<<<<<<< SEARCH``, ``=======`` and ``>>>>>>> REPLACE``).  What is not clear is a problem, never a guess.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+_THOUGHTS: Final = re.compile(r"\A\s*(?:<think>.*?</think>|Thinking\.\.\..*?\.\.\.done thinking\.)\s*", re.DOTALL)
+_MARKER: Final = re.compile(r"^[ \t]*~~~worksplit(?::[ \t]*(\S[^\n]*?))?[ \t]*$")
+_FENCE: Final = re.compile(r"^(`{3,}|~{3,})[ \t]*([^`\n]*)$")
+_FILE: Final = re.compile(r"^FILE:[ \t]*(\S.*?)[ \t]*$")
+_FIND: Final = re.compile(r"^FIND(?:[ \t]*\([^)\d]*(\d+)?[^)]*\))?:[ \t]*$")
+_SEARCH: Final = re.compile(r"^<{5,9} ?SEARCH[ \t]*$")
+_DIVIDER: Final = re.compile(r"^={5,9}[ \t]*$")
+_REPLACED: Final = re.compile(r"^>{5,9} ?REPLACE[ \t]*$")
+
+
+class Unclear(ValueError):
+    """The answer does not say what is to be written."""
+
+
+class Edit(NamedTuple):
+    """One place of a file, quoted, and what takes its place; `near` is the line where it is said to be."""
+
+    path: str
+    find: str
+    replace: str
+    near: int | None = None
+
+
+def read_files(answer: str, outputs: Sequence[str]) -> dict[str, str]:
+    """The files of an answer in whole, by path.
+
+    Args:
+        answer: what the agent said.
+        outputs: where blocks without a path go, in order.
+
+    Raises:
+        Unclear: nothing in it, or nobody knows which file a block is.
+    """
+    text = strip_thoughts(answer)
+    blocks = _marked(text)
+    if not blocks:
+        blocks = [(None, content) for content in _fenced(text)] or [(None, text)]
+    nameless = [content for path, content in blocks if path is None]
+    if len(nameless) > len(outputs) or (nameless and len(nameless) != len(blocks)):
+        count = f"{len(nameless)} blocks without a path"
+        raise Unclear(f"{count} where {len(outputs)} are wanted: put each file between ~~~worksplit:PATH lines")
+    names = iter(outputs)
+    files: dict[str, str] = {}
+    for path, content in blocks:
+        name = path if path is not None else next(names)
+        if name in files:
+            raise Unclear(f"{name} comes twice")
+        if not content.strip():
+            raise Unclear(f"the answer has no content for {name}")
+        files[name] = content if content.endswith("\n") else content + "\n"
+    return files
+
+
+def read_edits(answer: str, targets: Sequence[str]) -> list[Edit]:
+    """The edits of an answer, in their order.
+
+    Raises:
+        Unclear: none, or one that is not whole.
+    """
+    path = targets[0] if len(targets) == 1 else None
+    edits: list[Edit] = []
+    lines = iter(strip_thoughts(answer).split("\n"))
+    for line in lines:
+        if named := _FILE.match(line):
+            path = named[1].strip("`")
+        elif found := _FIND.match(line):
+            quoted = _until(lines, lambda one: one.strip() == "REPLACE:", "REPLACE:")
+            new = _until(lines, lambda one: one.strip() == "END", "END")
+            edits.append(_edit(path, quoted, new, int(found[1]) if found[1] else None))
+        elif _SEARCH.match(line):
+            quoted = _until(lines, lambda one: bool(_DIVIDER.match(one)), "=======")
+            new = _until(lines, lambda one: bool(_REPLACED.match(one)), ">>>>>>> REPLACE")
+            edits.append(_edit(path, quoted, new, None))
+    if not edits:
+        raise Unclear("the answer has no edits: FILE:, FIND:, REPLACE: and END, each on a line of its own")
+    return edits
+
+
+def apply_edits(edits: Sequence[Edit], contents: Mapping[str, str | None]) -> dict[str, str]:
+    """The new content of each file that is edited, all edits made.
+
+    Args:
+        edits: in their order.
+        contents: what the files hold now; None where there is none.
+
+    Raises:
+        Unclear: what one quotes is not there, or more than once.
+    """
+    changed: dict[str, str] = {}
+    for number, edit in enumerate(edits, 1):
+        text = changed.get(edit.path, contents[edit.path])
+        if text is None:
+            if edit.find.strip():
+                raise Unclear(f"edit {number}: there is no file {edit.path}")
+            changed[edit.path] = edit.replace
+            continue
+        place = _find(text, edit, number)
+        changed[edit.path] = text[:place] + edit.replace + text[place + len(edit.find) :]
+    return changed
+
+
+def _find(text: str, edit: Edit, number: int) -> int:
+    """Where in the text whole lines are as they are quoted."""
+    if not edit.find.strip():
+        raise Unclear(f"edit {number}: nothing stands below FIND, but {edit.path} exists")
+    places = [match.start() for match in re.finditer(rf"^{re.escape(edit.find)}", text, re.MULTILINE)]
+    if not places and not text.endswith("\n") and text.endswith(edit.find.removesuffix("\n")):
+        return len(text) - len(edit.find.removesuffix("\n"))
+    if not places:
+        first = next(line for line in edit.find.split("\n") if line.strip())
+        raise Unclear(
+            f"edit {number}: what is to be replaced is not in {edit.path}; it begins {first.strip()[:60]!r}"
+        )
+    if len(places) > 1 and edit.near is None:
+        raise Unclear(
+            f"edit {number}: what is to be replaced is {len(places)} times in {edit.path}: quote more lines"
+        )
+    near = edit.near or 1
+    return min(places, key=lambda place: abs(text.count("\n", 0, place) + 1 - near))
+
+
+def _edit(path: str | None, find: list[str], replace: list[str], near: int | None) -> Edit:
+    if path is None:
+        raise Unclear("an edit comes before any FILE: line")
+    return Edit(path, "".join(f"{line}\n" for line in find), "".join(f"{line}\n" for line in replace), near)
+
+
+def _until(lines: Iterator[str], is_end: Callable[[str], bool], wanted: str) -> list[str]:
+    taken: list[str] = []
+    for line in lines:
+        if is_end(line):
+            return taken
+        taken.append(line)
+    raise Unclear(f"an edit does not end: no line {wanted}")
+
+
+def strip_thoughts(answer: str) -> str:
+    """The answer without what a model thought before it."""
+    return _THOUGHTS.sub("", answer.replace("\r\n", "\n"), count=1)
+
+
+def _marked(text: str) -> list[tuple[str | None, str]]:
+    """The blocks between markers: a bare marker closes an open block, a path opens one."""
+    blocks: list[tuple[str | None, str]] = []
+    path: str | None = None
+    lines: list[str] | None = None
+    for line in text.split("\n"):
+        marker = _MARKER.match(line)
+        if marker is None:
+            if lines is not None:
+                lines.append(line)
+            continue
+        if lines is not None:
+            blocks.append((path, _unfenced("\n".join(lines))))
+        opens = marker[1] is not None or lines is None
+        path, lines = marker[1], [] if opens else None
+    if lines is not None and "".join(lines).strip():
+        name = path or "a file"
+        raise Unclear(f"the answer breaks off: the block of {name} has no end (~~~worksplit)")
+    return blocks
+
+
+def _unfenced(content: str) -> str:
+    """The content of a block that the agent fenced once more."""
+    inner = content.strip("\n").split("\n")
+    first = _FENCE.match(inner[0])
+    if first and len(inner) > 1 and inner[-1].strip() == first[1]:
+        return "\n".join(inner[1:-1])
+    return content
+
+
+def _fenced(text: str) -> list[str]:
+    """The fenced blocks of the top level; inside of one, a fence that names a language opens another."""
+    blocks: list[str] = []
+    open_fences: list[str] = []
+    lines: list[str] = []
+    for line in text.split("\n"):
+        fence = _FENCE.match(line)
+        if fence and not open_fences:
+            open_fences, lines = [fence[1]], []
+            continue
+        if fence and not fence[2] and fence[1][0] == open_fences[-1][0] and len(fence[1]) >= len(open_fences[-1]):
+            open_fences.pop()
+            if not open_fences:
+                blocks.append("\n".join(lines))
+                continue
+        elif fence and fence[2] and len(fence[1]) <= len(open_fences[0]):
+            open_fences.append(fence[1])
+        if open_fences:
+            lines.append(line)
+    if open_fences:
+        raise Unclear("the answer breaks off: its last fenced block has no end")
+    return blocks

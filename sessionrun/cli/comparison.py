@@ -1,0 +1,68 @@
+"""`status --by`: the tasks of a matrix side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sessionrun.cli.money import describe_cost
+from sessionrun.cli.render import duration, print_json, print_table
+from sessionrun.comparing import AXES, compare_tasks
+from sessionrun.model import Usage
+
+Shown = Mapping[str, Any]
+
+
+def print_comparison(view: Shown, tasks: Sequence[Shown], by: str, *, as_json: bool) -> None:
+    """Print groups and their cells as a table, or as JSON."""
+    record = compare_tasks(view, tasks, by)
+    if as_json:
+        print_json(record)
+        return
+    groups = record["groups"]
+    axes = [axis for axis in AXES if axis != by and (axis != "agent" or _differ(groups, axis))]
+    depths = sorted({1, record["samples"]}) if record["samples"] > 1 else []
+    rows: list[list[object]] = []
+    for group in groups:
+        rows.append([group["key"], *[""] * len(axes), *_figures(group, depths)])
+        rows += [["", *(cell[axis] for axis in axes), *_figures(cell, depths)] for cell in group["cells"]]
+    heads = [by.upper(), *(axis.upper() for axis in axes), "RUNS", "TIME", "COST", "CHANGED", "CHECK"]
+    print_table([*heads, *(f"PASS@{k}" for k in depths)], rows)
+
+
+def _differ(groups: Sequence[Shown], axis: str) -> bool:
+    return len({cell[axis] for group in groups for cell in group["cells"]}) > 1
+
+
+def _figures(shown: Shown, depths: Sequence[int]) -> list[object]:
+    used = Usage(None, None, shown["cost_usd"], None, shown["cost_source"], shown["unpriced_jobs"])
+    has_cost = shown["cost_usd"] is not None or shown["unpriced_jobs"]
+    check = shown["check"]
+    return [
+        _runs(shown),
+        "-" if shown["duration_s"] is None else duration(shown["duration_s"]),
+        describe_cost(used) if has_cost else "-",
+        _changed(shown["diff"]),
+        "-" if check is None else f"{check['passed']}/{check['passed'] + check['failed']}",
+        *(_rate(shown["pass_at"].get(str(k))) for k in depths),
+    ]
+
+
+def _runs(shown: Shown) -> str:
+    if shown.get("outcome"):
+        return str(shown["outcome"])
+    open_too = f", {shown['open']} open" if shown["open"] else ""
+    return f"{shown['succeeded']}/{shown['succeeded'] + shown['failed']}{open_too}"
+
+
+def _changed(diff: Shown | None) -> str:
+    if diff is None:
+        return "-"
+    files, added, removed = (f"{diff[name]:g}" for name in ("files", "insertions", "deletions"))
+    return f"{files} {'file' if files == '1' else 'files'} +{added} -{removed}"
+
+
+def _rate(rate: Shown | None) -> str:
+    if rate is None:
+        return "-"
+    return f"{rate['estimate']:.0%} ({rate['low']:.0%} to {rate['high']:.0%})"

@@ -1,0 +1,174 @@
+"""`cost`: what sessions used up and cost, by task, model, agent, day or session."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import click
+
+from sessionrun.cli.money import Shown, describe_cost, describe_usage, sum_usages, usages_of, warn_unpriced
+from sessionrun.cli.options import Since, json_option, open_session, resolve_results_dir, results_dir_option
+from sessionrun.cli.render import parse_time, print_json, print_table, short_time, warn
+from sessionrun.cli.view import load_view
+from sessionrun.errors import InputError, SessionrunError
+from sessionrun.model import Usage
+from sessionrun.store import SessionDir, iterate_sessions
+
+KEYS: Final = ("task", "model", "agent", "day", "session")
+SHORT_ID: Final = 8
+
+
+class Spent(NamedTuple):
+    """What one task used of one model."""
+
+    view: Shown
+    task: Shown
+    model: str
+    used: Usage
+
+
+@click.command("cost")
+@click.argument("session_ids", nargs=-1, metavar="[ID]...")
+@click.option(
+    "--by", type=click.Choice(KEYS), help="One row for each.  [default: task; of several sessions, model]"
+)
+@click.option("--since", type=Since(), metavar="DATE", help="Only tasks that ended since: 2026-11-30, 7d, 12h.")
+@click.option("--all", "everything", is_flag=True, help="All sessions of the results directory.")
+@json_option
+@results_dir_option
+def command(
+    session_ids: tuple[str, ...],
+    by: str | None,
+    since: float | None,
+    everything: bool,
+    as_json: bool,
+    results_dir: Path | None,
+) -> None:
+    """Show what sessions ID used up and cost: the newest if no ID is given, all with --since.
+
+    A cost that begins with >= is a lower bound, one with ~ comes from the table of prices and not from the agent.
+    """
+    if everything and session_ids:
+        raise InputError("--all takes no session ID")
+    views = _load(results_dir, session_ids, everything=everything or (since is not None and not session_ids))
+    spent = [one for view in views for one in _spent_of(view, since)]
+    by = by or ("task" if len(views) == 1 else "model")
+    groups = _group(spent, by)
+    if as_json:
+        print_json(_record(views, spent, by, groups))
+    elif not spent:
+        click.echo("No task has said what it used.")
+    else:
+        _print(spent, by, groups)
+
+
+def _load(results_dir: Path | None, session_ids: tuple[str, ...], *, everything: bool) -> list[Shown]:
+    if not everything:
+        sessions = [open_session(results_dir, session_id) for session_id in session_ids or ("last",)]
+        return [load_view(session) for session in {session.session_id: session for session in sessions}.values()]
+    found = iterate_sessions(resolve_results_dir(results_dir).absolute())
+    views = [view for session in found if (view := _load_one(session)) is not None]
+    return sorted(views, key=lambda view: str(view["started_at"]))
+
+
+def _load_one(session: SessionDir) -> Shown | None:
+    try:
+        return load_view(session)
+    except FileNotFoundError:
+        return None  # removed, or not finished, while we looked
+    except (SessionrunError, OSError, KeyError, TypeError, ValueError) as error:
+        warn(f"{session.path}: cannot be read: {error}")
+        return None
+
+
+def _spent_of(view: Shown, since: float | None) -> Iterator[Spent]:
+    for task in view["tasks"]:
+        at = _when(view, task)
+        if since is None or parse_time(at) >= since:
+            yield from (Spent(view, task, model, used) for model, used in usages_of(task))
+
+
+def _when(view: Shown, task: Shown) -> str:
+    return str(task["ended_at"] or task["started_at"] or view["started_at"])
+
+
+def _group(spent: list[Spent], by: str) -> dict[tuple[str, ...], list[Spent]]:
+    groups: dict[tuple[str, ...], list[Spent]] = {}
+    for one in spent:
+        groups.setdefault(_key(one, by), []).append(one)
+    return groups if by == "task" else dict(sorted(groups.items()))
+
+
+def _key(one: Spent, by: str) -> tuple[str, ...]:
+    session = str(one.view["session_id"])
+    if by == "task":
+        return session, str(one.task["id"])
+    if by == "day":
+        return (short_time(_when(one.view, one.task))[:10],)
+    return ({"model": one.model, "agent": str(one.task["agent"]), "session": session}[by],)
+
+
+def _record(
+    views: list[Shown], spent: list[Spent], by: str, groups: dict[tuple[str, ...], list[Spent]]
+) -> dict[str, Any]:
+    names = ("session", "task") if by == "task" else (by,)
+    unpriced: dict[str, int] = {}
+    for one in spent:
+        if one.used.unpriced_jobs:
+            unpriced[one.model] = unpriced.get(one.model, 0) + one.used.unpriced_jobs
+    return {
+        "sessions": [view["session_id"] for view in views],
+        "by": by,
+        "rows": [{**dict(zip(names, key, strict=True)), **_total(group)} for key, group in groups.items()],
+        "total": _total(spent),
+        "unpriced": unpriced,
+    }
+
+
+def _total(spent: list[Spent]) -> dict[str, Any]:
+    used = sum_usages(one.used for one in spent) or Usage()
+    unknown = [one for one in spent if one.used.unpriced_jobs]
+    return {
+        "tasks": _count(spent),
+        "unpriced_tasks": _count(unknown),
+        "models": sorted({one.model for one in spent}),
+        "input_tokens": used.input_tokens,
+        "cached_input_tokens": used.cached_input_tokens,
+        "output_tokens": used.output_tokens,
+        "cost_usd": None if used.cost_usd is None else round(used.cost_usd, 9),
+        "cost_source": used.cost_source,
+        "cost_complete": not used.unpriced_jobs,
+    }
+
+
+def _count(spent: list[Spent]) -> int:
+    return len({_key(one, "task") for one in spent})
+
+
+def _print(spent: list[Spent], by: str, groups: dict[tuple[str, ...], list[Spent]]) -> None:
+    several = len({one.view["session_id"] for one in spent}) > 1
+    heads = (("SESSION",) if several else ()) + ("TASK", "MODEL") if by == "task" else (by.upper(), "TASKS")
+    rows = []
+    for key, group in groups.items():
+        used = sum_usages(one.used for one in group) or Usage()
+        if by == "task":
+            models = ", ".join(dict.fromkeys(one.model for one in group))
+            names: tuple[object, ...] = (key[0][:SHORT_ID],) * several + (key[1], models)
+        else:
+            names = (key[0], _count(group))
+        rows.append((*names, *map(_number, _tokens(used)), describe_cost(used)))
+    print_table((*heads, "INPUT", "CACHED", "OUTPUT", "COST"), rows)
+    total = sum_usages(one.used for one in spent)
+    if total is not None:
+        click.echo(f"\nTotal: {describe_usage(total)}")
+    warn_unpriced(list({_key(one, "task"): one.task for one in spent}.values()))
+
+
+def _tokens(used: Usage) -> tuple[int | None, int | None, int | None]:
+    return used.input_tokens, used.cached_input_tokens, used.output_tokens
+
+
+def _number(count: int | None) -> str:
+    return "-" if count is None else f"{count:,}"

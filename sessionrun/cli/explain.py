@@ -1,0 +1,150 @@
+"""`explain`: why a task does not run, or what became of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from sessionrun.cli.options import choose_tasks, json_option, open_session, results_dir_option, session_argument
+from sessionrun.cli.render import duration, escape_line, local_time, print_json, session_word, task_word
+from sessionrun.cli.view import load_history
+from sessionrun.store import SessionDir
+
+if TYPE_CHECKING:
+    from sessionrun.explanation import Evidence
+
+
+@click.command("explain")
+@session_argument
+@click.argument("tasks", nargs=-1, metavar="[TASK]...")
+@json_option
+@results_dir_option
+def command(session_id: str, tasks: tuple[str, ...], as_json: bool, results_dir: Path | None) -> None:
+    """Say why tasks of session ID do not run, or what became of them.
+
+    Without TASK: who runs the session, what holds it, and each task that has not ended, by cause.  With TASK:
+    the whole story of that task.
+    """
+    from sessionrun.explanation import explain_session, explain_tasks
+
+    session = open_session(results_dir, session_id)
+    evidence = _gather(session)
+    told = explain_session(evidence)
+    if tasks:
+        told["tasks"] = explain_tasks(evidence, choose_tasks(evidence.view, tasks))
+    if as_json:
+        print_json(told)
+        return
+    lines = [*_tell_session(told), *(_tell_tasks(session, told) if tasks else _list_tasks(told))]
+    click.echo("\n".join(lines))
+
+
+def _gather(session: SessionDir) -> Evidence:
+    from sessionrun import processes
+    from sessionrun.explanation import Evidence, find_holders
+    from sessionrun.journal import read_log
+    from sessionrun.ledger import LedgerJob, fold_ledger
+
+    view, state, entries = load_history(session)
+    ledger = fold_ledger(read_log(session.ledger_path).payloads)
+    here = (processes.boot_id(), processes.pid_namespace())
+
+    def lives(job: LedgerJob) -> bool | None:
+        if job.boot_id != here[0]:
+            return False
+        if ledger.pid_ns != here[1] or job.pid is None:
+            return None
+        return processes.is_alive(processes.Identity(job.pid, job.started or 0))
+
+    return Evidence(view, state, entries, ledger, time.time(), lives, find_holders(state))
+
+
+def _tell_session(told: Mapping[str, Any]) -> Iterator[str]:
+    yield f"Session: {told['session_id']}"
+    yield f"Status: {session_word(told)}" + (f", {told['outcome']}" if told["outcome"] else "")
+    supervisor = (told["processes"] or {}).get("supervisor")
+    if told["ended_at"] is not None:
+        yield f"Ended: {local_time(told['ended_at'])}"
+    elif told["resume"]:
+        yield f"Nobody runs it.  To go on with it: {told['resume']}"
+    elif supervisor:
+        yield f"Run by: process {supervisor['pid']}, supervisor number {told['epoch']}"
+    for name in told["stopped"]:
+        pid = (told["processes"] or {})[name]["pid"]
+        yield f"Stopped: its {name}, process {pid}.  To let it go on: kill -CONT {pid}"
+    for hold in told["holds"]:
+        until = f" until {local_time(hold['until'])}" if hold["until"] else ""
+        yield escape_line(f"Held: {hold['resource']}{until}: {hold['reason']}")
+    yield f"Tasks: {told['total']}: " + ", ".join(f"{count} {cause}" for cause, count in told["causes"].items())
+
+
+def _list_tasks(told: Mapping[str, Any]) -> Iterator[str]:
+    from sessionrun.explanation import CAUSES
+
+    for cause in CAUSES:
+        tasks = [task for task in told["tasks"] if task["cause"] == cause]
+        if tasks:
+            yield f"\n{cause}:"
+        for task in tasks:
+            yield f"  Task {task['num']} (ID: {task['id']}): {escape_line(task['why'])}"
+            if cause == "nobody" and task["status"] == "running":
+                yield f"    process group {task['pid']}; to stop it: kill -TERM -{task['pid']}"
+
+
+def _tell_tasks(session: SessionDir, told: Mapping[str, Any]) -> Iterator[str]:
+    for task in told["tasks"]:
+        yield f"\nTask {task['num']} (ID: {task['id']}): {task_word(task)}"
+        yield f"  {task['cause']}: {escape_line(task['why'])}"
+        for need in task["needs"]:
+            yield f"  needs {need['id']}: {need['outcome'] or need['status'] or 'no such task'}"
+        for token in task["tokens"][1:]:
+            yield f"  also lacks: {token['resource']}, held by {', '.join(token['holders'])}"
+        for attempt in task["attempts"]:
+            yield from _tell_attempt(attempt)
+        for name in (task["output"], task["stderr"]):
+            if (session.path / name).exists():
+                yield "  file: " + escape_line(str(session.path.absolute() / name))
+
+
+def _tell_attempt(attempt: Mapping[str, Any]) -> Iterator[str]:
+    took = f" after {duration(attempt['duration_s'])}" if attempt["duration_s"] is not None else ""
+    why = f": {attempt['reason']}" if attempt["reason"] else ""
+    yield "  " + escape_line(f"attempt {attempt['attempt']}: {attempt['outcome'] or 'not ended'}{took}{why}")
+    for job in attempt["jobs"]:
+        told = job["timer"] or job["signal"] or job["reason"] in (None, attempt["reason"])
+        yield "    " + escape_line(", ".join(_tell_job(job)) + ("" if told else f": {job['reason']}"))
+
+
+def _tell_job(job: Mapping[str, Any]) -> Iterator[str]:
+    start = f", start {job['start']}" if job["start"] > 1 else ""
+    yield f"{job['phase']} (round {job['round']}{start}): {job['verdict'] or 'no end is recorded'}"
+    if job["duration_s"] is not None:
+        yield duration(job["duration_s"])
+    if job["timer"]:
+        yield f"stopped by {job['timer']}"
+    if job["exit_code"] is not None:
+        yield f"exit code {job['exit_code']}"
+    if job["signal"] is not None:
+        yield f"signal {job['signal']}"
+    if job["verdict"] in (None, "lost", "interrupted", "void"):
+        yield _tell_ledger(job["ledger"])
+
+
+def _tell_ledger(ledger: Mapping[str, Any] | None) -> str:
+    """What is known of a process whose end nobody recorded as usual."""
+    if ledger is None:
+        return "the ledger has no claim of it: it never ran"
+    if not ledger["tried"]:
+        return "claimed, but its start was never tried: it never ran"
+    if ledger["errno"] is not None:
+        return f"could not be started (errno {ledger['errno']})"
+    if ledger["pid"] is None:
+        return "its start was tried, and no process of it was recorded"
+    if ledger["wait_status"] is not None:
+        return f"process {ledger['pid']}, wait status {ledger['wait_status']}"
+    words = {True: "still alive", False: "gone", None: "not to be seen from here"}
+    return f"process {ledger['pid']}, no exit recorded, {words[ledger['alive']]}"

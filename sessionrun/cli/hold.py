@@ -1,0 +1,62 @@
+"""`hold`: nothing new of a session, or of some of its tasks, is started until it is released."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from sessionrun.cli.control import EXIT_TIMEOUT, NOT_TAKEN, Target, ask, control_options, count_words
+from sessionrun.cli.options import json_option, results_dir_option
+from sessionrun.cli.render import print_json
+from sessionrun.cli.view import load_view
+
+
+@click.command("hold")
+@control_options
+@click.option("--reason", metavar="TEXT", help="Why, for `status`.  [default: on request]")
+@json_option
+@results_dir_option
+def command(
+    session_id: str,
+    tasks: tuple[str, ...],
+    timeout: float,
+    reason: str | None,
+    as_json: bool,
+    results_dir: Path | None,
+) -> int:
+    """Start nothing more of session ID, or of the given tasks, until `release`.
+
+    What runs goes on: its check is still made, its worktree released.
+    """
+    target = Target(results_dir, session_id, tasks)
+    record = {"kind": "hold", "tasks": target.ids, "reason": reason}
+    taken = send_to_open(target, record, timeout)
+    code = EXIT_TIMEOUT if timeout and not taken else 0
+    view, chosen = target.reload()
+    if as_json:
+        print_json({**view, "tasks": chosen})
+        return code
+    said = count_words(
+        (
+            (sum(task["reason_class"] == "held" for task in chosen), "held"),
+            (sum(task["status"] == "running" and task["reason_class"] != "held" for task in chosen), "running on"),
+        )
+    )
+    click.echo(f"Session: {view['session_id']}: {(said or 'nothing to hold') if taken else NOT_TAKEN}")
+    return code
+
+
+def send_to_open(target: Target, record: dict[str, Any], timeout_s: float) -> bool:
+    """Send a request about tasks that have not ended, if there are such; whether it was taken in time."""
+    if all(task["status"] == "completed" for task in target.tasks):
+        return True
+    session = target.session
+    return ask(
+        session,
+        record,
+        timeout_s=timeout_s,
+        may_resume=False,
+        is_moot=lambda: load_view(session)["ended_at"] is not None,
+    )

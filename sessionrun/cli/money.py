@@ -1,0 +1,105 @@
+"""What tasks used up and cost, in words: sums of what status.json says, and what of it is not known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import fields
+from typing import Any, Final
+
+import click
+
+from sessionrun.cli.render import escape_line, warn
+from sessionrun.model import Usage
+
+NAMED_MODELS: Final = 5
+"""How many models without a price are named in a warning."""
+
+Shown = Mapping[str, Any]
+"""An object of status.json."""
+
+
+def usages_of(task: Shown) -> Iterator[tuple[str, Usage]]:
+    """What a task used, by model; nothing for one that asked no model, or has not told yet."""
+    if task["usage"] is None:
+        return
+    by_model = task.get("usage_by_model")  # an older version had none
+    yield from (
+        ((model, read_usage(used)) for model, used in by_model.items())
+        if by_model
+        else [(task["model"] or f"{task['agent']}:default", read_usage(task["usage"]))]
+    )
+
+
+def read_usage(shown: Shown) -> Usage:
+    """The record of a `usage` object; one of an older version does not count what it does not know."""
+    known = {field.name: shown[field.name] for field in fields(Usage) if field.name in shown}
+    return Usage(**{"unpriced_jobs": int(shown["cost_usd"] is None), **known})
+
+
+def sum_usages(usages: Iterable[Usage]) -> Usage | None:
+    """The sum, None of nothing."""
+    total = None
+    for used in usages:
+        total = used if total is None else total.plus(used)
+    return total
+
+
+def describe_usage(used: Usage) -> str:
+    """Tokens and cost in one line, as far as they are known."""
+    cached = f" ({used.cached_input_tokens:,} cached)" if used.cached_input_tokens else ""
+    words = [] if used.input_tokens is None else [f"{used.input_tokens:,} tokens in{cached}"]
+    words += [] if used.output_tokens is None else [f"{used.output_tokens:,} out"]
+    return ", ".join([*words, f"cost {describe_cost(used)}"])
+
+
+def describe_cost(used: Usage) -> str:
+    """``$1.23``; ``>= $1.23`` when some of it is not known; ``unknown``; ``~`` marks what a price table says."""
+    if used.cost_usd is None:
+        return "unknown"
+    about = "~" if used.cost_source == "table" else ""
+    return f"{'>= ' if used.unpriced_jobs else ''}{about}{_amount(used.cost_usd)}"
+
+
+def describe_budget(budget: Shown) -> str:
+    """What of a session's budgets is spent and reserved, and whether it waits for the user."""
+    whole = f" of {_amount(budget['budget_usd'])}" if budget["budget_usd"] is not None else ""
+    soft = f", soft budget {_amount(budget['soft_budget_usd'])}" if budget["soft_budget_usd"] is not None else ""
+    held = ": held until 'sessionrun release ID'" if budget["held"] else ""
+    return f"{_amount(budget['spent_usd'])} spent, {_amount(budget['reserved_usd'])} reserved{whole}{soft}{held}"
+
+
+def _amount(usd: float) -> str:
+    return f"${usd:,.2f}" if usd >= 1 else f"${usd:.4f}"
+
+
+def print_usage(tasks: Iterable[Shown]) -> None:
+    """One line on what the tasks used together, and a warning where their cost is not known; else nothing."""
+    tasks = [task for task in tasks if task["usage"] is not None]
+    total = sum_usages(used for task in tasks for _, used in usages_of(task))
+    if total is not None:
+        click.echo(f"\nUsage: {describe_usage(total)}")
+        warn_unpriced(tasks)
+
+
+def warn_unpriced(tasks: Iterable[Shown]) -> None:
+    """Say on standard error for how many tasks the cost is not known, and what helps."""
+    tasks = [task for task in tasks if task["usage"] is not None]
+    used = [list(usages_of(task)) for task in tasks]
+    unknown = [usages for usages in used if any(one.unpriced_jobs for _, one in usages)]
+    if not unknown:
+        return
+    open_ones = [(model, one) for usages in unknown for model, one in usages if one.unpriced_jobs]
+    unpriced = sorted({model for model, one in open_ones if one.input_tokens is not None and one.cost_usd is None})
+    why = [f"no price for {_name(unpriced)}: add {_keys(unpriced)} to sessionrun.toml"] if unpriced else []
+    silent = sum(model not in unpriced for model, _ in open_ones)
+    why += [f"{silent} did not say what they used"] if silent else []
+    warn(f"cost: unknown for {len(unknown)} of {len(tasks)} tasks ({'; '.join(why)})")
+
+
+def _name(models: list[str]) -> str:
+    more = len(models) - NAMED_MODELS
+    return ", ".join(map(escape_line, models[:NAMED_MODELS])) + (f" and {more} more" if more > 0 else "")
+
+
+def _keys(models: list[str]) -> str:
+    return f'[prices."{escape_line(models[0])}"]' if len(models) == 1 else '[prices."MODEL"] of each'

@@ -1,0 +1,37 @@
+"""`release`: what was held on request may start again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from sessionrun.cli.control import EXIT_TIMEOUT, NOT_TAKEN, Target, control_options, count_words
+from sessionrun.cli.hold import send_to_open
+from sessionrun.cli.options import json_option, results_dir_option
+from sessionrun.cli.render import print_json
+
+
+@click.command("release")
+@control_options
+@json_option
+@results_dir_option
+def command(
+    session_id: str, tasks: tuple[str, ...], timeout: float, as_json: bool, results_dir: Path | None
+) -> int:
+    """Let session ID, or only the given tasks, go on after `hold`.
+
+    Without TASK every hold that was asked for ends, and that of a soft budget.  Holds that the machine made stay.
+    """
+    target = Target(results_dir, session_id, tasks)
+    taken = send_to_open(target, {"kind": "release", "tasks": target.ids}, timeout)
+    code = EXIT_TIMEOUT if timeout and not taken else 0
+    view, chosen = target.reload()
+    if as_json:
+        print_json({**view, "tasks": chosen})
+        return code
+    before = {task["id"] for task in target.tasks if task["reason_class"] == "held"}
+    held = {task["id"] for task in chosen if task["reason_class"] == "held"}
+    said = count_words(((len(before - held), "released"), (len(held), "still held")))
+    click.echo(f"Session: {view['session_id']}: {(said or 'nothing waited for this') if taken else NOT_TAKEN}")
+    return code

@@ -1,0 +1,135 @@
+"""A session's tasks side by side: groups and cells of a matrix, what came out of each, and how sure that is.
+
+Pure: everything comes out of the object of status.json.
+
+pass@k is the chance that at least one of k runs succeeds.  From n runs of which c succeeded it is estimated
+without bias as 1 - C(n-c, k) / C(n, k) (Chen et al. 2021).  Its interval is Wilson's (95 %): for a cell that of c
+of n, each end p taken to 1 - (1 - p)^k, which grows with p; for a group, whose estimate is the mean over its
+cells, Wilson's for that share of so many cells.  Values between 0 and 1 vary no more than draws of 0 and 1 do, so
+the latter is never too narrow.  Of few samples the estimate may lie outside, and the interval is then stretched to
+hold it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from math import comb, sqrt
+from typing import Any, Final
+
+AXES: Final = ("model", "task", "agent")
+"""Labels by which tasks can be grouped, and what a task without the label counts by (`_OWN`)."""
+
+_OWN: Final[Mapping[str, str]] = {"model": "model", "task": "id", "agent": "agent"}
+_Z: Final = 1.959963984540054
+"""Of the normal distribution, for 95 % in the middle."""
+
+_NO_VERDICT: Final = ("cancelled", "skipped", "lost", "interrupted")
+"""Outcomes that say nothing about who did the work."""
+
+_DIFF: Final = ("files", "insertions", "deletions")
+
+
+def compare_tasks(status: Mapping[str, Any], tasks: Sequence[Mapping[str, Any]], by: str) -> dict[str, Any]:
+    """The object of `status --by`.
+
+    Args:
+        status: the object of status.json.
+        tasks: those of its tasks that are meant.
+        by: one of `AXES`.
+    """
+    cells: dict[str, dict[tuple[str, ...], list[Mapping[str, Any]]]] = {}
+    for task in tasks:
+        place = tuple(_key(task, axis) for axis in AXES)
+        cells.setdefault(_key(task, by), {}).setdefault(place, []).append(task)
+    samples = max((len(runs) for group in cells.values() for runs in group.values()), default=0)
+    return {
+        "session_id": status["session_id"],
+        "by": by,
+        "samples": samples,
+        "groups": [_describe_group(key, group, samples) for key, group in cells.items()],
+    }
+
+
+def estimate_pass(runs: int, successes: int, k: int) -> float | None:
+    """pass@k without bias; None where there are fewer than `k` runs."""
+    if runs < k:
+        return None
+    return 1.0 - comb(runs - successes, k) / comb(runs, k)
+
+
+def wilson(share: float, count: int) -> tuple[float, float]:
+    """The 95 % interval of a share of `count` draws (1 or more) after Wilson."""
+    squared = _Z * _Z
+    middle = share + squared / (2 * count)
+    spread = _Z * sqrt(share * (1 - share) / count + squared / (4 * count * count))
+    whole = 1 + squared / count
+    return max(0.0, (middle - spread) / whole), min(1.0, (middle + spread) / whole)
+
+
+def _key(task: Mapping[str, Any], axis: str) -> str:
+    return str(task["labels"].get(axis) or task[_OWN[axis]] or "default")
+
+
+def _describe_group(
+    key: str, cells: Mapping[tuple[str, ...], Sequence[Mapping[str, Any]]], samples: int
+) -> dict[str, Any]:
+    described = [_describe_cell(place, runs, samples) for place, runs in cells.items()]
+    every = [run for runs in cells.values() for run in runs]
+    pass_at = {}
+    for k in _depths(samples):
+        estimates = [cell["pass_at"][str(k)]["estimate"] for cell in described if str(k) in cell["pass_at"]]
+        if estimates:
+            mean = sum(estimates) / len(estimates)
+            pass_at[str(k)] = _rate(mean, *wilson(mean, len(estimates)))
+    return {"key": key, **_add_up(every), "pass_at": pass_at, "cells": described}
+
+
+def _describe_cell(place: Sequence[str], runs: Sequence[Mapping[str, Any]], samples: int) -> dict[str, Any]:
+    added = _add_up(runs)
+    judged, successes = added["succeeded"] + added["failed"], added["succeeded"]
+    pass_at = {}
+    for k in _depths(samples):
+        estimate = estimate_pass(judged, successes, k)
+        if estimate is not None:
+            low, high = wilson(successes / judged, judged)
+            pass_at[str(k)] = _rate(estimate, 1 - (1 - low) ** k, 1 - (1 - high) ** k)
+    outcome = runs[0]["outcome"] if len(runs) == 1 else None
+    return {**dict(zip(AXES, place, strict=True)), **added, "outcome": outcome, "pass_at": pass_at}
+
+
+def _depths(samples: int) -> Iterable[int]:
+    """For which k pass@k is shown: a single run tells of no repetition."""
+    return range(1, samples + 1) if samples > 1 else ()
+
+
+def _rate(estimate: float, low: float, high: float) -> dict[str, float]:
+    ends = {"low": min(low, estimate), "high": max(high, estimate)}
+    return {"estimate": round(estimate, 6), **{name: round(end, 6) for name, end in ends.items()}}
+
+
+def _add_up(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    judged = [run for run in runs if run["status"] == "completed" and run["outcome"] not in _NO_VERDICT]
+    succeeded = sum(run["outcome"] == "succeeded" for run in judged)
+    usages = [run["usage"] for run in runs if run["usage"]]
+    costs = [usage["cost_usd"] for usage in usages if usage["cost_usd"] is not None]
+    checks = [run["check"]["passed"] for run in judged if run["check"]]
+    return {
+        "runs": len(runs),
+        "succeeded": succeeded,
+        "failed": len(judged) - succeeded,
+        "open": sum(run["status"] != "completed" for run in runs),
+        "duration_s": _mean([run["duration_s"] for run in judged if run["duration_s"] is not None]),
+        "cost_usd": round(sum(costs), 9) if costs else None,
+        "cost_source": "table" if any(usage["cost_source"] == "table" for usage in usages) else "agent",
+        "unpriced_jobs": sum(usage.get("unpriced_jobs", 0) for usage in usages),
+        "diff": _mean_diff([run["diff_stat"] for run in judged if run["diff_stat"]]),
+        "check": {"passed": checks.count(True), "failed": checks.count(False)} if checks else None,
+    }
+
+
+def _mean_diff(stats: Sequence[Mapping[str, int]]) -> dict[str, float | None] | None:
+    return {name: _mean([stat[name] for stat in stats]) for name in _DIFF} if stats else None
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return round(sum(values) / len(values), 3) if values else None

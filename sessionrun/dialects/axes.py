@@ -1,0 +1,183 @@
+"""The axes of a matrix and the cells they span.  Must not know what a cell's run is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sessionrun.dialects.convert import Misfit, as_line, as_record, as_whole, describe
+from sessionrun.dialects.fields import Field, suggest
+from sessionrun.dialects.limits import quote
+from sessionrun.dialects.reading import Reading, Spot
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """One entry of the axis of models; `auth_type` is how the agent is to sign in for it."""
+
+    name: str
+    auth_type: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One run: which task, with which model of which agent, for the how manieth time (from 1)."""
+
+    task: str
+    model: Model
+    agent: str
+    sample: int = 1
+
+    @property
+    def place(self) -> tuple[str, str, str, int]:
+        """Where it is in the matrix."""
+        return self.task, self.model.name, self.agent, self.sample
+
+
+@dataclass(frozen=True, slots=True)
+class Axes:
+    """What is multiplied."""
+
+    tasks: Sequence[str]
+    models: Sequence[Model]
+    agents: Sequence[str]
+    samples: int = 1
+
+    def cells(self) -> Iterator[Cell]:
+        """All cells: task by task, in each model by model, in each agent by agent."""
+        for task in self.tasks:
+            for model in self.models:
+                for agent in self.agents:
+                    for sample in range(1, self.samples + 1):
+                        yield Cell(task, model, agent, sample)
+
+
+_AUTH: Final = Field("auth_type", as_line)
+_MODEL_FIELDS: Final[Mapping[str, Field]] = {
+    "name": Field("name", as_line),
+    "auth_type": _AUTH,
+    "authType": _AUTH,
+}
+_RULE_FIELDS: Final[Mapping[str, Field]] = {
+    "task": Field("task", as_line),
+    "model": Field("model", as_line),
+    "agent": Field("agent", as_line),
+    "sample": Field("sample", as_whole(1)),
+}
+_EXTRA_FIELDS: Final[Mapping[str, Field]] = {
+    "task": Field("task", as_line),
+    "model": Field("model", as_line),
+    "agent": Field("agent", as_line),
+    "samples": Field("samples", as_whole(1)),
+    "auth_type": _AUTH,
+    "authType": _AUTH,
+}
+
+
+def read_models(reading: Reading, entries: Sequence[Any]) -> list[Model]:
+    """The axis of models: names, or objects with a name.
+
+    Raises:
+        InputError: an entry is none, or is there twice.
+    """
+    models: dict[str, Model] = {}
+    for index, entry in enumerate(entries):
+        spot = Spot(("models", index))
+        if isinstance(entry, dict):
+            fields = reading.read(spot, entry, _MODEL_FIELDS)
+            if "name" not in fields:
+                raise reading.error(spot, Misfit('has no "name"'))
+            model = Model(**fields)
+        else:
+            model = Model(_read_name(reading, spot, entry))
+        if models.setdefault(model.name, model) is not model:
+            raise reading.error(spot, Misfit(f"{quote(model.name)} is there twice; samples repeat a run"))
+    return list(models.values())
+
+
+def read_agents(reading: Reading, entries: Sequence[Any]) -> list[str]:
+    """The axis of agents.
+
+    Raises:
+        InputError: an entry is no name, or is there twice.
+    """
+    names: list[str] = []
+    for index, entry in enumerate(entries):
+        spot = Spot(("agents", index))
+        name = _read_name(reading, spot, entry)
+        if name in names:
+            raise reading.error(spot, Misfit(f"{quote(name)} is there twice; samples repeat a run"))
+        names.append(name)
+    return names
+
+
+def spread(reading: Reading, axes: Axes, include: Sequence[Any], exclude: Sequence[Any]) -> list[Cell]:
+    """The cells of the axes without those that `exclude` matches, and then those that `include` adds.
+
+    Raises:
+        InputError: a rule or an addition is none, or nothing is left.
+    """
+    rules = [_read_rule(reading, Spot(("exclude", index)), rule, axes) for index, rule in enumerate(exclude)]
+    cells = [cell for cell in axes.cells() if not any(_matches(rule, cell) for rule in rules)]
+    places = {cell.place for cell in cells}
+    for index, extra in enumerate(include):
+        spot = Spot(("include", index))
+        for cell in _read_extra(reading, spot, extra, axes):
+            if cell.place in places:
+                raise reading.error(spot, Misfit("adds a run that is there already"))
+            places.add(cell.place)
+            cells.append(cell)
+    if not cells:
+        raise reading.error(Spot(), Misfit("leaves no run", "exclude"))
+    return cells
+
+
+def _read_name(reading: Reading, spot: Spot, entry: Any) -> str:
+    try:
+        return as_line(entry)
+    except Misfit as misfit:
+        raise reading.error(spot, misfit) from None
+
+
+def _read_rule(reading: Reading, spot: Spot, rule: Any, axes: Axes) -> dict[str, Any]:
+    """A rule names at least one axis, and only what is on it: else it would silently match nothing."""
+    fields = _read_record(reading, spot, rule, _RULE_FIELDS)
+    if not fields:
+        raise reading.error(spot, Misfit('names none of "task", "model", "agent", "sample"'))
+    known = {"task": axes.tasks, "model": [model.name for model in axes.models], "agent": axes.agents}
+    for key, values in known.items():
+        if key in fields and fields[key] not in values:
+            problem = f"{quote(fields[key])} is no {key} of this matrix{suggest(fields[key], values)}"
+            raise reading.error(spot, Misfit(problem, key))
+    if fields.get("sample", 1) > axes.samples:
+        raise reading.error(spot, Misfit(f"must be at most {axes.samples}, the number of samples", "sample"))
+    return fields
+
+
+def _matches(rule: Mapping[str, Any], cell: Cell) -> bool:
+    own = {"task": cell.task, "model": cell.model.name, "agent": cell.agent, "sample": cell.sample}
+    return all(own[key] == value for key, value in rule.items())
+
+
+def _read_extra(reading: Reading, spot: Spot, extra: Any, axes: Axes) -> Iterator[Cell]:
+    """The cells that one entry of `include` adds; what it leaves out it has from the axes."""
+    fields = _read_record(reading, spot, extra, _EXTRA_FIELDS)
+    for key in ("task", "model"):
+        if key not in fields:
+            raise reading.error(spot, Misfit(f'has no "{key}"'))
+    if fields["task"] not in axes.tasks:
+        problem = f"{quote(fields['task'])} is no task of this matrix{suggest(fields['task'], axes.tasks)}"
+        raise reading.error(spot, Misfit(problem, "task"))
+    listed = next((model for model in axes.models if model.name == fields["model"]), None)
+    auth_type = fields.get("auth_type", listed.auth_type if listed else None)
+    model = Model(fields["model"], auth_type)
+    agents = [fields["agent"]] if "agent" in fields else axes.agents
+    yield from Axes([fields["task"]], [model], agents, fields.get("samples", axes.samples)).cells()
+
+
+def _read_record(reading: Reading, spot: Spot, value: Any, table: Mapping[str, Field]) -> dict[str, Any]:
+    try:
+        return reading.read(spot, as_record(value), table)
+    except Misfit:
+        raise reading.error(spot, Misfit(f"must be an object, not {describe(value)}")) from None

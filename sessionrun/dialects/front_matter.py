@@ -1,0 +1,126 @@
+"""One Markdown job file: YAML front matter between two lines ``---``, then what is to be done.
+
+Owns the keys of the front matter and where in the file a problem lies.  Must not know other jobs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sessionrun.dialects.convert import Misfit, Path, as_choice, as_flag, as_line, as_needs, describe
+from sessionrun.dialects.fields import Field, read_fields, suggest
+from sessionrun.dialects.limits import Breach
+from sessionrun.dialects.paths import as_project_path, as_project_paths
+from sessionrun.dialects.reading import Spot
+from sessionrun.dialects.strict_yaml import parse_yaml
+from sessionrun.errors import InputError
+
+MODES: Final = ("replace", "edit", "split", "replace_pattern", "update_fixtures")
+
+_FENCE: Final = "---"
+_HEADING: Final = re.compile(r"#{1,6}\s+(.*?)\s*#*\s*$")
+
+
+@dataclass(frozen=True, slots=True)
+class JobFile:
+    """One job as its file says it; `name` begins messages, `lines` says where each key stands."""
+
+    id: str
+    name: str
+    fields: Mapping[str, Any]
+    body: str
+    lines: Mapping[str, int]
+
+    def error(self, key: str, problem: str) -> InputError:
+        """What is wrong with a key, and on which line of the file."""
+        return InputError(f"{self.name}: {Spot((key,), self.lines.get(key, 1)).text()}: {problem}")
+
+    @property
+    def title(self) -> str:
+        """The first heading, else the id."""
+        found = (_HEADING.match(line) for line in self.body.splitlines())
+        return next((match[1] for match in found if match and match[1].isprintable() and match[1]), self.id)
+
+
+def parse_job_file(job_id: str, name: str, raw: bytes, warnings: list[str]) -> JobFile:
+    """Read a job file; unknown keys are added to `warnings`.
+
+    Raises:
+        InputError: with the file and the line of the first problem.
+    """
+    text = _decode(name, raw)
+    front, body = _split(name, text)
+    try:
+        record = parse_yaml(front)
+    except Breach as breach:
+        raise InputError(f"{name}: line {breach.line + 1}, column {breach.column}: {breach.problem}") from None
+    if record is None:
+        record = {}
+    if not isinstance(record, dict):
+        raise InputError(f"{name}: line 2: front matter must be keys with values, not {describe(record)}")
+    lines = _find_lines(front, record)
+    unknown: list[Path] = []
+    try:
+        fields = read_fields(record, FIELDS, unknown)
+    except Misfit as misfit:
+        line = lines.get(str(misfit.path[0]), 1) if misfit.path else 1
+        raise InputError(f"{name}: {Spot(misfit.path, line).text()}: {misfit.problem}") from None
+    for path in unknown:
+        key = str(path[0])
+        warnings.append(f"{name}: line {lines[key]}: unknown key {key}, ignored{suggest(key, FIELDS)}")
+    return JobFile(job_id, name, fields, body, lines)
+
+
+def _decode(name: str, raw: bytes) -> str:
+    raw = raw.removeprefix(b"\xef\xbb\xbf")
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise InputError(f"{name}: line {line}: byte 0x{raw[error.start]:02x} is not UTF-8") from None
+    return text.replace("\r\n", "\n")
+
+
+def _split(name: str, text: str) -> tuple[str, str]:
+    first, _, rest = text.partition("\n")
+    if first.rstrip() != _FENCE:
+        raise InputError(f"{name}: line 1: a job begins with front matter: a line ---, keys, and a line ---")
+    lines = rest.split("\n")
+    end = next((number for number, line in enumerate(lines) if line.rstrip() == _FENCE), None)
+    if end is None:
+        raise InputError(f"{name}: line {len(lines) + 1}: the front matter does not end: add a line ---")
+    body = "\n".join(lines[end + 1 :]).strip()
+    if not body:
+        raise InputError(f"{name}: line {end + 3}: nothing behind the front matter says what is to be done")
+    return "\n".join(lines[:end]) + "\n", body
+
+
+def _find_lines(front: str, keys: Mapping[str, Any]) -> dict[str, int]:
+    """The line of the file on which each key begins."""
+    lines = dict.fromkeys(keys, 1)
+    for number, line in enumerate(front.split("\n"), 2):
+        key = line.partition(":")[0].strip("\"' ")
+        if not line[:1].isspace() and lines.get(key) == 1:
+            lines[key] = number
+    return lines
+
+
+FIELDS: Final[Mapping[str, Field]] = {
+    "mode": Field("mode", as_choice(MODES)),
+    "context_files": Field("context_files", as_project_paths),
+    "target_files": Field("target_files", as_project_paths),
+    "target_file": Field("target_file", as_project_path),
+    "output_dir": Field("output_dir", as_project_path),
+    "output_file": Field("output_file", as_project_path),
+    "output_files": Field("output_files", as_project_paths),
+    "sequential": Field("sequential", as_flag),
+    "test_file": Field("test_file", as_project_path),
+    "verify": Field("verify", as_flag),
+    "depends_on": Field("depends_on", as_needs),
+    "struct_name": Field("struct_name", as_line),
+    "new_field": Field("new_field", as_line),
+}
+"""The keys of the front matter."""

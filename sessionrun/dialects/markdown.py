@@ -1,0 +1,379 @@
+"""The markdown dialect: a directory of Markdown jobs, each with front matter; see sessionrun-input(5).
+
+Owns which jobs are to run and what each becomes: one task, or a chain of tasks where the job asks for several
+calls, of which the last has the job's id.  Must not know agents, sessions or the file system.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sessionrun.dialects.edges import Node, derive_edges
+from sessionrun.dialects.fields import suggest
+from sessionrun.dialects.front_matter import JobFile, parse_job_file
+from sessionrun.dialects.levels import first
+from sessionrun.dialects.limits import plain, quote
+from sessionrun.dialects.plan import Folder, Options, Plan, Source
+from sessionrun.dialects.system_prompts import DEFAULTS, find_kind
+from sessionrun.dialects.worksplit import ENDED, STATUS_FILE, Settings, parse_settings, parse_statuses
+from sessionrun.errors import InputError
+from sessionrun.model import AnswerMode, Brief, Check, TaskSpec, View, Workspace
+from sessionrun.validation import describe_id_problem, find_cycle
+
+NAME: Final = "markdown"
+EXPECTS: Final = "a directory of .md files with front matter, or one of them"
+AGENT: Final = "ollama"
+MODEL: Final = "qwen-32k:latest"
+TREE: Final = "tree"
+"""The token of which there is one: who runs commands in a project that all share holds it."""
+
+VIEW: Final = "job-status"
+"""The kind of view that shows the jobs."""
+
+JOB_LABEL: Final = "job"
+"""The label that tells to which job a task belongs."""
+
+_SUFFIX: Final = ".md"
+
+
+@dataclass(frozen=True, slots=True)
+class _Ground:
+    """What all jobs of one project share."""
+
+    folder: Folder
+    settings: Settings
+    prompts: Mapping[str, str]
+    options: Options
+    agent: str
+    model: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """What a job reads and writes: paths from the project."""
+
+    mode: AnswerMode
+    context: tuple[str, ...]
+    targets: tuple[str, ...]
+    outputs: tuple[str, ...]
+    test: str | None
+    sequential: bool
+
+    @property
+    def writes(self) -> tuple[str, ...]:
+        return (*self.outputs, *([self.test] if self.test else []))
+
+
+def matches(source: Source) -> str | None:
+    """Why the input looks like Markdown jobs, in a few words; None when it does not."""
+    if source.folder is None:
+        return None
+    return "a Markdown file" if source.folder.only else "a directory"
+
+
+def load(source: Source, options: Options) -> Plan:
+    """Read the jobs that are to run.
+
+    Raises:
+        InputError: one line that says what is wrong, in which file, on which line.
+    """
+    folder = source.folder
+    if folder is None:
+        raise InputError(f"{plain(source.name)}: Markdown jobs are read from {EXPECTS}, not from this")
+    warnings: list[str] = []
+    jobs = _parse_jobs(folder, warnings)
+    statuses = parse_statuses(folder.files.get(STATUS_FILE), _name(folder, STATUS_FILE))
+    chosen = _choose(folder, options, jobs, statuses, warnings)
+    settings = parse_settings(folder.settings, "worksplit.toml")
+    agent = first(options.agent, options.fallback.agent) or AGENT
+    model = _choose_model(options, settings, agent)
+    ground = _Ground(folder, settings, _read_system_prompts(folder), options, agent, model)
+    shapes = {job.id: _shape(job, settings) for job in chosen}
+    needs = _settle_needs(chosen, jobs, shapes, warnings)
+    if options.workspace is not None and any(needs.values()):
+        warnings.append("in worktrees of their own jobs do not see what those wrote that they wait for")
+    parallel = first(options.max_parallel, options.fallback.max_parallel)
+    tasks = tuple(task for job in chosen for task in _expand(ground, job, shapes[job.id], needs[job.id]))
+    return Plan(
+        tasks=tasks,
+        name=options.name,
+        labels=options.labels,
+        views=(_view(folder, tasks),),
+        resources={TREE: 1} if any(task.check and task.check.uses for task in tasks) else {},
+        max_parallel=parallel or None,
+        auto_release=options.auto_release,
+        agent=agent,
+        agent_reason="asked for" if first(options.agent, options.fallback.agent) else "the dialect's default",
+        warnings=tuple(warnings),
+    )
+
+
+def _view(folder: Folder, tasks: Sequence[TaskSpec]) -> View:
+    """How the jobs stand, live, in the file from which the next run knows it."""
+    jobs: dict[str, list[str]] = {}
+    for task in tasks:
+        jobs.setdefault(task.labels[JOB_LABEL], []).append(task.id)
+    return View(VIEW, {"path": posixpath.join(folder.directory, STATUS_FILE), "jobs": jobs})
+
+
+# --- which jobs ---
+
+
+def _name(folder: Folder, file: str) -> str:
+    return plain(posixpath.join(folder.name, file))
+
+
+def _parse_jobs(folder: Folder, warnings: list[str]) -> dict[str, JobFile]:
+    """All jobs of the directory by id, in the order of ids."""
+    jobs = {}
+    for file in sorted(folder.files):
+        if not file.endswith(_SUFFIX) or file.startswith("_"):
+            continue
+        job_id, name = file.removesuffix(_SUFFIX), _name(folder, file)
+        problem = describe_id_problem(job_id)
+        if problem:
+            raise InputError(f"{name}: the name of a job {problem}; a file that is no job begins with _")
+        jobs[job_id] = parse_job_file(job_id, name, folder.files[file], warnings)
+    if not jobs:
+        raise InputError(f"{plain(folder.name)}: no job in this directory: no file *.md without _ in front")
+    return jobs
+
+
+def _choose(
+    folder: Folder,
+    options: Options,
+    jobs: Mapping[str, JobFile],
+    statuses: Mapping[str, str],
+    warnings: list[str],
+) -> list[JobFile]:
+    """The jobs that are to run now, with those left out that would wait for one that is not."""
+    wanted = options.only or ((folder.only.removesuffix(_SUFFIX),) if folder.only else ())
+    for job_id in wanted:
+        if job_id not in jobs:
+            raise InputError(f"{plain(folder.name)}: no job {quote(job_id)}{suggest(job_id, jobs)}")
+    if wanted:
+        return [jobs[job_id] for job_id in sorted(set(wanted))]
+    stuck = sorted(job_id for job_id in jobs if statuses.get(job_id, "created") not in ("created", *ENDED))
+    if stuck and not options.include_stuck:
+        shown = ", ".join(stuck[:5]) + (" ..." if len(stuck) > 5 else "")
+        warnings.append(f"{len(stuck)} jobs were begun and have not ended ({shown}): --resume takes them, too")
+    taken = {"created"} | (set(ENDED) if options.rerun else set())
+    chosen = {
+        job_id: job
+        for job_id, job in jobs.items()
+        if statuses.get(job_id, "created") in taken or (options.include_stuck and job_id in stuck)
+    }
+    _leave_out_hopeless(chosen, jobs, statuses, warnings)
+    return list(chosen.values())
+
+
+def _leave_out_hopeless(
+    chosen: dict[str, JobFile], jobs: Mapping[str, JobFile], statuses: Mapping[str, str], warnings: list[str]
+) -> None:
+    """A job that needs one that is not to run and has not passed cannot run either."""
+    again = True
+    while again:
+        again = False
+        for job_id, job in list(chosen.items()):
+            for need in job.fields.get("depends_on", ()):
+                if need in jobs and need not in chosen and statuses.get(need) != "pass":
+                    word = statuses.get(need, "created")
+                    warnings.append(f"{job.name}: left out: it needs {need}, which has not passed ({word})")
+                    del chosen[job_id]
+                    again = True
+                    break
+
+
+def _settle_needs(
+    chosen: Sequence[JobFile], jobs: Mapping[str, JobFile], shapes: Mapping[str, _Shape], warnings: list[str]
+) -> dict[str, tuple[str, ...]]:
+    ids = {job.id for job in chosen}
+    nodes = []
+    for job in chosen:
+        for need in job.fields.get("depends_on", ()):
+            if need not in jobs:
+                raise job.error("depends_on", f"{quote(need)} is no job of this directory{suggest(need, jobs)}")
+        needs = tuple(need for need in job.fields.get("depends_on", ()) if need in ids)
+        shape = shapes[job.id]
+        reads = frozenset((*shape.context, *shape.targets, *shape.writes))
+        nodes.append(Node(job.id, needs, reads, frozenset(shape.writes)))
+    circle = find_cycle({node.id: node.needs for node in nodes})
+    if circle:
+        job = jobs[circle[0]]
+        raise job.error("depends_on", f"jobs need each other in a circle: {' -> '.join(circle)}")
+    needs_by_id, refused = derive_edges(nodes)
+    warnings.extend(refused)
+    return needs_by_id
+
+
+# --- what a job becomes ---
+
+
+def _choose_model(options: Options, settings: Settings, agent: str) -> str | None:
+    if agent != AGENT:
+        own = options.fallback.model if options.fallback.agent in (None, agent) else None
+        return first(options.model, own)
+    return first(options.model, settings.model, options.fallback.model, MODEL)
+
+
+def _read_system_prompts(folder: Folder) -> dict[str, str]:
+    """The project's own, by kind, over ours; its words on verification hold for edits, too."""
+    found: dict[str, str] = {}
+    for file, raw in folder.files.items():
+        kind = find_kind(file)
+        if kind is None:
+            continue
+        try:
+            text = raw.decode("utf-8").strip()
+        except UnicodeDecodeError:
+            raise InputError(f"{_name(folder, file)}: is not UTF-8") from None
+        if text:
+            found[kind] = text
+    if "verify" in found:
+        found.setdefault("verify_edit", found["verify"])
+    return {**DEFAULTS, **found}
+
+
+def _shape(job: JobFile, settings: Settings) -> _Shape:
+    """What the front matter means for files.
+
+    Raises:
+        InputError: keys that do not go together, or files that are missing.
+    """
+    fields = job.fields
+    mode = fields.get("mode", "replace")
+    directory, file = fields.get("output_dir", "."), fields.get("output_file")
+    output = posixpath.normpath(posixpath.join(directory, file)) if file else None
+    listed = fields.get("output_files", ())
+    targets = fields.get("target_files", ())
+    _check_shape(job, settings, output)
+    test = fields.get("test_file")
+    if test and "/" not in test:
+        test = posixpath.normpath(posixpath.join(directory, test))
+    if mode == "split":
+        targets = (fields["target_file"],)
+        return _Shape("split", fields.get("context_files", ()), targets, listed, test, sequential=False)
+    if mode != "replace":
+        targets = targets or ((output,) if output else listed)
+        answer: AnswerMode = "edit" if mode == "edit" else "replace"
+        return _Shape(answer, fields.get("context_files", ()), targets, targets, test, sequential=False)
+    sequential = fields.get("sequential", False)
+    outputs = listed or ((output,) if output else ())
+    return _Shape("replace", fields.get("context_files", ()), targets, outputs, test, sequential)
+
+
+def _check_shape(job: JobFile, settings: Settings, output: str | None) -> None:
+    fields = job.fields
+    mode = fields.get("mode", "replace")
+    context = fields.get("context_files", ())
+    if len(context) > settings.max_context_files:
+        limit = f"{settings.max_context_files} (max_context_files in worksplit.toml)"
+        raise job.error("context_files", f"{len(context)} files, but at most {limit}")
+    if fields.get("sequential") and mode != "replace":
+        raise job.error("sequential", f"does not go with mode {mode}")
+    if fields.get("sequential") and not fields.get("output_files"):
+        raise job.error("sequential", 'needs "output_files": one call for each')
+    if mode == "split" and not (fields.get("target_file") and fields.get("output_files")):
+        raise job.error("mode", 'split needs "target_file" and "output_files"')
+    if mode != "replace" and (fields.get("target_files") or fields.get("target_file")):
+        return
+    if output is None and not fields.get("output_files"):
+        raise job.error("output_file", "must say which file the job writes")
+
+
+def _expand(ground: _Ground, job: JobFile, shape: _Shape, needs: tuple[str, ...]) -> Iterator[TaskSpec]:
+    """The tasks of a job: tests first, then one for each file of a sequential one; the last has the job's id."""
+    context = shape.context
+    if shape.test:
+        yield _make_task(
+            ground, job, f"{job.id}.test", _brief(ground, shape, "test", context, (shape.test,)), needs
+        )
+        context, needs = (*context, shape.test), (f"{job.id}.test",)
+    *earlier, _ = shape.outputs if shape.sequential else (None,)
+    for number, path in enumerate(earlier, 1):
+        assert path is not None
+        brief = _brief(ground, shape, "create", context, (path,))
+        yield _make_task(ground, job, f"{job.id}.{number}", brief, needs)
+        context, needs = (*context, path), (f"{job.id}.{number}",)
+    outputs = shape.outputs[-1:] if shape.sequential else shape.outputs
+    kind = {"replace": "create", "edit": "edit", "split": "split"}[shape.mode]
+    brief = _brief(ground, shape, kind, context, outputs)
+    yield _make_task(ground, job, job.id, brief, needs, check=_check(ground, job, shape))
+
+
+def _brief(ground: _Ground, shape: _Shape, kind: str, context: tuple[str, ...], outputs: tuple[str, ...]) -> Brief:
+    settings = ground.settings
+    jobs = posixpath.relpath(ground.folder.directory, ground.folder.project)
+    return Brief(
+        mode=shape.mode if kind != "test" else "replace",
+        system=ground.prompts[kind],
+        context=context,
+        targets=shape.targets if kind != "test" else (),
+        outputs=outputs,
+        room=max(0, settings.max_context_files - len(shape.context)),
+        max_context_lines=settings.max_context_lines,
+        max_output_lines=settings.max_output_lines,
+        create_directories=settings.create_output_dirs,
+        protected=(posixpath.normpath(posixpath.join(jobs, "_*")),),
+    )
+
+
+def _check(ground: _Ground, job: JobFile, shape: _Shape) -> Check:
+    commands = ground.settings.commands
+    kind = "verify_edit" if shape.mode == "edit" else "verify"
+    return Check(
+        commands,
+        uses={TREE: 1} if commands and ground.options.workspace is None else {},
+        verify=ground.prompts[kind] if job.fields.get("verify", True) else None,
+        files=shape.writes,
+    )
+
+
+def _make_task(
+    ground: _Ground,
+    job: JobFile,
+    task_id: str,
+    brief: Brief,
+    needs: tuple[str, ...],
+    *,
+    check: Check | None = None,
+) -> TaskSpec:
+    options, check = ground.options, check or Check(())
+    rounds = 1 + max(1, ground.settings.auto_fix_attempts if check.commands and ground.settings.auto_fix else 0)
+    env = {"OLLAMA_HOST": ground.settings.url} if ground.agent == AGENT and ground.settings.url else {}
+    return TaskSpec(
+        id=task_id,
+        prompts=(_word_job(job),),
+        title=job.title if task_id == job.id else f"{job.title} ({task_id.removeprefix(job.id + '.')})",
+        agent=ground.agent,
+        model=ground.model,
+        cwd=ground.folder.project,
+        workspace=Workspace(options.workspace or "none"),
+        needs=needs,
+        check=check,
+        rounds=rounds,
+        timeout_s=_timeout(ground, check, rounds),
+        idle_timeout_s=first(options.idle_timeout_s, options.fallback.idle_timeout_s) or None,
+        fallback=options.alternatives,
+        expect_change=options.expect_change,
+        brief=brief,
+        env=env,
+        labels={JOB_LABEL: job.id},
+    )
+
+
+def _timeout(ground: _Ground, check: Check, rounds: int) -> float | None:
+    """How long an attempt may take: the project says how long one call may."""
+    call = ground.settings.timeout_s
+    whole = call * rounds * (2 if check.verify else 1) if call else None
+    return first(ground.options.timeout_s, whole, ground.options.fallback.timeout_s) or None
+
+
+def _word_job(job: JobFile) -> str:
+    """The body, and what older modes say in front matter alone."""
+    names = {"struct_name": "The structure to change", "new_field": "Its new field"}
+    said: list[Any] = [f"{text}: {job.fields[key]}" for key, text in names.items() if key in job.fields]
+    return "\n\n".join([job.body, *said])

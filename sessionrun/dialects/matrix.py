@@ -1,0 +1,268 @@
+"""The matrix dialect: tasks times models (times agents, times samples), one run for each cell.
+
+Owns what the configuration of the Qwen Concurrent Runner may say and which runs it asks for.  Its paths count from
+where the command was started, as they do there.  Must not know sessions or the file system;
+``sessionrun-input(5)`` is its contract.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sessionrun.dialects.axes import Axes, Cell, Model, read_agents, read_models, spread
+from sessionrun.dialects.convert import Misfit, as_flag, as_limit, as_line, as_prompts, as_whole, describe
+from sessionrun.dialects.fields import DEFAULT_FIELDS, Field, as_limits
+from sessionrun.dialects.levels import first, list_levels, settle_defaults, settle_task
+from sessionrun.dialects.limits import plain, quote
+from sessionrun.dialects.parse import parse_document
+from sessionrun.dialects.plan import Options, Plan, RepositoryWish, Source
+from sessionrun.dialects.reading import Reading, Spot
+from sessionrun.model import Limits, TaskSpec, View, Workspace
+
+NAME: Final = "matrix"
+EXPECTS: Final = 'an object with "tasks" and "models"'
+
+AGENT: Final = "qwen"
+MAX_PARALLEL: Final = 4
+WORKTREE_BASE: Final = "~/.qwen/worktrees"
+OUTPUTS_DIR: Final = "./outputs"
+RESULTS_FILE: Final = "./results.json"
+SETUP: Final = "if [ -f package.json ]; then npm install && npm run build; fi"
+"""Whether there is one is asked where it counts: in the worktree, at the commit that it begins at."""
+
+VIEW: Final = "matrix-results"
+
+_LOGGING: Final[Mapping[str, tuple[str, ...]]] = {
+    "qwen": ("--openai-logging", "--openai-logging-dir={task_dir}/logs"),
+}
+"""What an agent is told so that it logs its requests to its provider."""
+
+_AUTH: Final[Mapping[str, str]] = {"qwen": "--auth-type="}
+_FOR_ALL: Final = (
+    "setup",
+    "setup_timeout",
+    "setup_timeout_s",
+    "check",
+    "rounds",
+    "retries",
+    "timeout",
+    "timeout_s",
+    "idle_timeout",
+    "idle_timeout_s",
+    "env",
+    "links",
+)
+"""Keys of the native plan that all runs, or those of one task, may have as well."""
+
+
+def _as_list(value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise Misfit(f"must be a list, not {describe(value)}")
+    return value
+
+
+def _as_some(value: Any) -> list[Any]:
+    if not _as_list(value):
+        raise Misfit("must not be an empty list")
+    return list(value)
+
+
+def _as_prompts(value: Any) -> tuple[str, ...]:
+    return as_prompts(_as_some(value))
+
+
+_EXTRAS: Final = {name: DEFAULT_FIELDS[name] for name in _FOR_ALL}
+_EXTRA_NAMES: Final = {field.name for field in _EXTRAS.values()}
+_TOP_FIELDS: Final[Mapping[str, Field]] = {
+    "concurrency": Field("concurrency", as_limit),
+    "yolo": Field("yolo", as_flag),
+    "source_repo": Field("source_repo", as_line),
+    "branch": Field("branch", as_line),
+    "worktree_base": Field("worktree_base", as_line),
+    "outputs_dir": Field("outputs_dir", as_line),
+    "results_file": Field("results_file", as_line),
+    "keep_worktree": Field("keep_worktree", as_flag),
+    "tasks": Field("tasks", _as_some),
+    "models": Field("models", _as_some),
+    "agents": Field("agents", _as_some),
+    "samples": Field("samples", as_whole(1)),
+    "include": Field("include", _as_list),
+    "exclude": Field("exclude", _as_list),
+    "prompt_mode": DEFAULT_FIELDS["prompt_mode"],
+    "name": Field("name", as_line),
+    "limits": Field("limits", as_limits),
+    **_EXTRAS,
+}
+_TASK_FIELDS: Final[Mapping[str, Field]] = {
+    "id": Field("id", as_line),
+    "name": Field("name", as_line),
+    "prompts": Field("prompts", _as_prompts),
+    **_EXTRAS,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """One task: its id and name in the input, its prompts, and what else it says for its runs."""
+
+    id: str
+    name: str
+    prompts: tuple[str, ...]
+    own: Mapping[str, Any]
+
+
+def matches(source: Source) -> str | None:
+    """Why the input looks like a matrix, in a few words; None when it does not.
+
+    Raises:
+        InputError: it cannot be parsed at all.
+    """
+    document = parse_document(source)
+    value = document.value
+    if isinstance(value, dict) and "tasks" in value and "models" in value:
+        return f'{document.format} object with "tasks" and "models"'
+    return None
+
+
+def load(source: Source, options: Options) -> Plan:
+    """Read a matrix.
+
+    Raises:
+        InputError: one line that says what is wrong, where, and what to do.
+    """
+    value = parse_document(source).value
+    parse_document.cache_clear()
+    reading = Reading(plain(source.name))
+    if not isinstance(value, dict):
+        raise reading.error(Spot(), Misfit(f"expected {EXPECTS}, not {describe(value)}"))
+    top = reading.read(Spot(), value, _TOP_FIELDS)
+    started_in = source.started_in or source.directory
+    rows = _read_rows(reading, top)
+    axes = _read_axes(reading, top, options, rows)
+    cells = spread(reading, axes, top.get("include", ()), top.get("exclude", ()))
+    wish = _wish_repository(top, started_in)
+    parallel = first(options.max_parallel, top.get("concurrency"), options.fallback.max_parallel, MAX_PARALLEL)
+    return Plan(
+        tasks=tuple(_make_tasks(_settle_base(top, options, wish), rows, cells, branched="branch" in top)),
+        name=first(options.name, top.get("name")),
+        labels=options.labels,
+        max_parallel=parallel or None,
+        limits=top.get("limits", Limits()),
+        auto_release=options.auto_release,
+        agent=options.agent,
+        approve=top.get("yolo"),
+        repository=wish,
+        views=(_view(top, started_in),),
+        warnings=tuple(reading.warnings()),
+    )
+
+
+def _read_rows(reading: Reading, top: Mapping[str, Any]) -> dict[str, _Row]:
+    """The tasks by their ids, in order."""
+    rows: dict[str, _Row] = {}
+    for index, entry in enumerate(_needed(reading, top, "tasks")):
+        spot = Spot(("tasks", index))
+        if not isinstance(entry, dict):
+            raise reading.error(spot, Misfit(f"must be an object, not {describe(entry)}"))
+        own = reading.read(spot, entry, _TASK_FIELDS)
+        for key in ("id", "name", "prompts"):
+            if key not in own:
+                raise reading.error(spot, Misfit(f'has no "{key}"'))
+        prompts = own.pop("prompts")
+        turns = prompts if top.get("prompt_mode") == "continue" else ("\n".join(prompts),)
+        row = _Row(own.pop("id"), own.pop("name"), turns, own)
+        if rows.setdefault(row.id, row) is not row:
+            raise reading.error(spot, Misfit(f"{quote(row.id)} is used twice", "id"))
+    return rows
+
+
+def _read_axes(reading: Reading, top: Mapping[str, Any], options: Options, rows: Mapping[str, _Row]) -> Axes:
+    """What is multiplied; a flag takes the place of a whole axis."""
+    models = read_models(reading, _needed(reading, top, "models")) if not options.model else [Model(options.model)]
+    agents = [options.agent] if options.agent else read_agents(reading, top.get("agents", ()))
+    return Axes(list(rows), models, agents or [options.fallback.agent or AGENT], top.get("samples", 1))
+
+
+def _settle_base(top: Mapping[str, Any], options: Options, wish: RepositoryWish) -> dict[str, Any]:
+    """What all runs have in common; agent and model are each one's own."""
+    said = {"setup": (SETUP,), **{name: top[name] for name in (*_EXTRA_NAMES, "prompt_mode") if name in top}}
+    return {**settle_defaults(options, said, list_levels(options, {}, {})), "cwd": wish.path}
+
+
+def _make_tasks(
+    base: Mapping[str, Any], rows: Mapping[str, _Row], cells: Sequence[Cell], *, branched: bool
+) -> Iterator[TaskSpec]:
+    ids = _fresh_ids(len(cells))
+    for cell in cells:
+        row, run_id = rows[cell.task], next(ids)
+        name = f"run-{run_id}"
+        fields = settle_task(row.own, base, ())
+        fields.update(
+            agent=cell.agent,
+            model=cell.model.name,
+            args=_arguments(cell),
+            workspace=Workspace("worktree", branch=f"{{base}}-{name}" if branched else name, directory=name),
+            labels=_label(row, cell),
+        )
+        yield TaskSpec(id=run_id, title=f"{row.name} ({cell.model.name})", prompts=row.prompts, **fields)
+
+
+def _arguments(cell: Cell) -> tuple[str, ...]:
+    auth_type = cell.model.auth_type
+    sign_in = (_AUTH[cell.agent] + auth_type,) if auth_type and cell.agent in _AUTH else ()
+    return (*sign_in, *_LOGGING.get(cell.agent, ()))
+
+
+def _label(row: _Row, cell: Cell) -> dict[str, str]:
+    """Which cell a run is of; what it is found by again when the same file is run once more."""
+    labels = {"task": row.id, "name": row.name, "model": cell.model.name, "agent": cell.agent}
+    labels["sample"] = str(cell.sample)
+    if cell.model.auth_type:
+        labels["auth_type"] = cell.model.auth_type
+    return labels
+
+
+def _wish_repository(top: Mapping[str, Any], started_in: str) -> RepositoryWish:
+    return RepositoryWish(
+        path=_resolve(started_in, top.get("source_repo", ".")),
+        base=top.get("branch"),
+        worktree_dir=_resolve(started_in, top.get("worktree_base", WORKTREE_BASE)),
+        keep="always" if top.get("keep_worktree") else None,
+        keys={"path": "source_repo", "--base": "branch", "--worktree-dir": "worktree_base"},
+    )
+
+
+def _view(top: Mapping[str, Any], started_in: str) -> View:
+    """The results file and the directories of outputs; `shown_as` is how the former names the latter."""
+    outputs = top.get("outputs_dir", OUTPUTS_DIR)
+    settings = {
+        "results_file": _resolve(started_in, top.get("results_file", RESULTS_FILE)),
+        "outputs_dir": _resolve(started_in, outputs),
+        "shown_as": os.path.normpath(outputs),
+        "kept": {},
+    }
+    return View(VIEW, settings)
+
+
+def _needed(reading: Reading, top: Mapping[str, Any], key: str) -> Sequence[Any]:
+    if key not in top:
+        raise reading.error(Spot(), Misfit(f'the object has no "{key}"'))
+    entries: Sequence[Any] = top[key]
+    return entries
+
+
+def _resolve(directory: str, path: str) -> str:
+    return os.path.normpath(os.path.join(directory, os.path.expanduser(path)))
+
+
+def _fresh_ids(count: int) -> Iterator[str]:
+    """So many different ids of eight hexadecimal digits."""
+    seen: set[str] = set()
+    while len(seen) < count:
+        new = os.urandom(4).hex()
+        if new not in seen:
+            seen.add(new)
+            yield new

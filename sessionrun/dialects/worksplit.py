@@ -1,0 +1,113 @@
+"""Two files around Markdown jobs: the settings in ``worksplit.toml``, the words of ``_jobstatus.json``.
+
+Must not know the jobs, nor the file system.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sessionrun.dialects.convert import Misfit, as_command, as_duration, as_flag, as_line, as_record, as_whole
+from sessionrun.dialects.fields import Field, read_fields, render_path
+from sessionrun.dialects.limits import Breach
+from sessionrun.dialects.strict_json import parse_json
+from sessionrun.dialects.strict_toml import parse_toml
+from sessionrun.errors import InputError
+
+STATUS_FILE: Final = "_jobstatus.json"
+ENDED: Final = ("pass", "fail")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What the project says of all its jobs; durations in seconds."""
+
+    model: str | None = None
+    url: str | None = None
+    timeout_s: float | None = None
+    max_output_lines: int = 900
+    max_context_lines: int = 1000
+    max_context_files: int = 2
+    create_output_dirs: bool = True
+    build_command: str | None = None
+    test_command: str | None = None
+    lint_command: str | None = None
+    verify_build: bool = True
+    verify_tests: bool = True
+    auto_fix: bool = True
+    auto_fix_attempts: int = 2
+
+    @property
+    def commands(self) -> tuple[str, ...]:
+        """The commands that have to pass after each job."""
+        build = self.build_command if self.verify_build else None
+        test = self.test_command if self.verify_tests else None
+        return tuple(command for command in (build, test, self.lint_command) if command)
+
+
+_SECTIONS: Final[Mapping[str, Mapping[str, Field]]] = {
+    "ollama": {
+        "model": Field("model", as_line),
+        "url": Field("url", as_line),
+        "timeout_seconds": Field("timeout_s", as_duration),
+    },
+    "limits": {
+        "max_output_lines": Field("max_output_lines", as_whole(1)),
+        "max_context_lines": Field("max_context_lines", as_whole(1)),
+        "max_context_files": Field("max_context_files", as_whole(0)),
+    },
+    "behavior": {"create_output_dirs": Field("create_output_dirs", as_flag)},
+    "build": {
+        "build_command": Field("build_command", as_command),
+        "test_command": Field("test_command", as_command),
+        "lint_command": Field("lint_command", as_command),
+        "verify_build": Field("verify_build", as_flag),
+        "verify_tests": Field("verify_tests", as_flag),
+        "auto_fix": Field("auto_fix", as_flag),
+        "auto_fix_attempts": Field("auto_fix_attempts", as_whole(0)),
+    },
+}
+"""The keys that have a meaning here; all others (``stream_output``, ``archive`` ...) are passed over."""
+
+
+def parse_settings(raw: bytes | None, name: str) -> Settings:
+    """Read ``worksplit.toml``; without one the defaults hold.
+
+    Raises:
+        InputError: it is no TOML, or a value does not fit.
+    """
+    if raw is None:
+        return Settings()
+    document = parse_toml(raw, name)
+    found: dict[str, Any] = {}
+    for section, table in _SECTIONS.items():
+        try:
+            found |= read_fields(as_record(document.get(section, {})), table, [])
+        except Misfit as misfit:
+            raise InputError(f"{name}: {render_path((section, *misfit.path))}: {misfit.problem}") from None
+    return Settings(**found)
+
+
+def parse_statuses(raw: bytes | None, name: str) -> dict[str, str]:
+    """The status word of each job in ``_jobstatus.json``, by id.
+
+    Raises:
+        InputError: it is not what we write.
+    """
+    if raw is None:
+        return {}
+    hint = "repair it, or delete it to begin anew"
+    try:
+        entries = parse_json(raw.decode("utf-8"))
+    except (Breach, UnicodeDecodeError) as error:
+        raise InputError(f"{name}: {error}; {hint}") from None
+    if not isinstance(entries, list):
+        raise InputError(f"{name}: must be a list of jobs; {hint}")
+    found = {}
+    for number, entry in enumerate(entries):
+        if not isinstance(entry, dict) or not all(isinstance(entry.get(key), str) for key in ("id", "status")):
+            raise InputError(f"{name}: [{number}] has no id or no status; {hint}")
+        found[entry["id"]] = entry["status"]
+    return found

@@ -1,0 +1,122 @@
+"""The view ``_jobstatus.json``: how the jobs of a directory stand, in the words of the program that began it.
+
+Several sessions may write the same file: each changes only the entries that bear its id, under a lock, and the
+session that was launched last with a job has that job's entry.  Entries of jobs whose files are gone are dropped.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+
+from sessionrun.errors import InputError
+from sessionrun.model import View
+from sessionrun.regular import NotRegular, read_regular
+from sessionrun.store import replace_file
+
+KIND: Final = "job-status"
+
+_FAILED: Final = ("failed", "timed_out", "lost", "interrupted")
+
+
+def write_jobs(view: View, status: Mapping[str, Any], now: str, *, claim: bool = False) -> None:
+    """Bring the entries of a session's jobs up to date.
+
+    Args:
+        view: where the file is and which tasks each job is.
+        status: the object of status.json.
+        now: the time, as the file spells it.
+        claim: the session begins: the entries become its own, whosever they were.
+
+    Raises:
+        InputError: there is something else than a status file in its place.
+        OSError: it cannot be written.
+    """
+    path = Path(os.path.realpath(view.settings["path"]))
+    tasks = {task["id"]: task for task in status["tasks"]}
+    with _hold(path):
+        old = {entry["id"]: entry for entry in load_entries(path)}
+        new = {job_id: entry for job_id, entry in old.items() if (path.parent / f"{job_id}.md").exists()}
+        for job_id, parts in view.settings["jobs"].items():
+            entry = old.get(job_id, {})
+            if claim or entry.get("session", status["session_id"]) == status["session_id"]:
+                word, error = word_job([tasks[part] for part in parts if part in tasks])
+                new[job_id] = _update(entry, job_id, word, error, now, status["session_id"])
+        content = orjson.dumps(sorted(new.values(), key=_id), option=orjson.OPT_INDENT_2)
+        if new != old:
+            replace_file(path, content + b"\n", durable=False)
+
+
+def narrow_view(view: View, ids: Collection[str]) -> View:
+    """The view of a session that runs only these tasks (ids): of all other jobs it says nothing."""
+    kept = {job_id: [part for part in parts if part in ids] for job_id, parts in view.settings["jobs"].items()}
+    return replace(
+        view, settings={**view.settings, "jobs": {name: parts for name, parts in kept.items() if parts}}
+    )
+
+
+def word_job(parts: Sequence[Mapping[str, Any]]) -> tuple[str, str | None]:
+    """The status word of a job and what went wrong, from its tasks, the last of which is the job itself."""
+    failed = next((task for task in parts if task["outcome"] in _FAILED), None)
+    if failed is not None:
+        begun = any(task["outcome"] == "succeeded" and not task["id"].endswith(".test") for task in parts)
+        return "partial" if begun else "fail", failed["reason"]
+    if parts[-1]["outcome"] == "succeeded":
+        return "pass", None
+    if any(task["outcome"] in ("skipped", "cancelled") for task in parts):
+        return "created", None
+    active = next((task for task in parts if task["status"] != "completed"), parts[-1])
+    if active["phase"] in ("checking", "landing", "releasing"):
+        return "pending_verification", None
+    return "pending_test" if active["id"].endswith(".test") else "pending_work", None
+
+
+def load_entries(path: Path) -> list[dict[str, Any]]:
+    """What the file holds; nothing where there is none.
+
+    Raises:
+        InputError: there is something else in its place.
+        OSError: it cannot be read.
+    """
+    try:
+        entries = orjson.loads(read_regular(path))
+    except FileNotFoundError:
+        return []
+    except (NotRegular, orjson.JSONDecodeError) as error:
+        raise InputError(f"{path}: is no status file of jobs ({error}); move it away") from None
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) and "id" in entry for entry in entries):
+        raise InputError(f"{path}: is no status file of jobs; move it away")
+    return entries
+
+
+def _id(entry: Mapping[str, Any]) -> str:
+    return str(entry["id"])
+
+
+def _update(
+    entry: Mapping[str, Any], job_id: str, word: str, error: str | None, now: str, session_id: str
+) -> dict[str, Any]:
+    same = entry.get("status") == word and entry.get("error") == error and entry.get("session") == session_id
+    return {
+        "id": job_id,
+        "status": word,
+        "created_at": entry.get("created_at", now),
+        "updated_at": entry.get("updated_at", now) if same else now,
+        **({"error": error} if error else {}),
+        "ran": word in ("pass", "fail", "partial"),
+        "session": session_id,
+    }
+
+
+@contextmanager
+def _hold(path: Path) -> Iterator[None]:
+    from sessionrun.workspaces.registration import hold_lock
+
+    with hold_lock(path.with_name(f".{path.name}.lock")):
+        yield

@@ -1,0 +1,113 @@
+"""Reason classes: the published words for why a task did not succeed, and what follows from each.
+
+The table is open: a later version may add rows, and an agent of the user's own may say others.  What is not in
+it is shown as it is and has no effect.  This module must not know agents, files or clocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Literal
+
+REASONS_VERSION: Final = 1
+"""Counts up when a row goes or changes its meaning; new rows do not count."""
+
+Effect = Literal["none", "limit", "backoff"]
+"""What a class means for the other tasks of the same provider: nothing; they are held until the limit is over;
+they are held for a moment that doubles."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """One class: what it means; its effect on the provider; whether the same conversation may well go on."""
+
+    meaning: str
+    effect: Effect = "none"
+    goes_on: bool = False
+
+
+REASONS: Final[Mapping[str, Reason]] = {
+    # from the system and from sessionrun
+    "start_failed": Reason("the program could not be started"),
+    "exit_code": Reason("another exit code than 0, and nothing says why"),
+    "signal": Reason("killed by a signal that sessionrun did not send", goes_on=True),
+    "agent_crashed": Reason("the agent died of a fault of its own or broke off", goes_on=True),
+    "oom": Reason("the agent ran out of memory", goes_on=True),
+    "stalled": Reason("no output for longer than idle_timeout", goes_on=True),
+    "timeout": Reason("the attempt took longer than allowed"),
+    "setup_failed": Reason("the setup commands failed"),
+    "setup_timeout": Reason("the setup commands took longer than allowed"),
+    "check_failed": Reason("the check did not pass in the last round", goes_on=True),
+    "check_timeout": Reason("the check took longer than allowed"),
+    "cancelled": Reason("on request"),
+    "need": Reason("a task that it needs did not succeed"),
+    "max_failures": Reason("so many tasks had failed that nothing new is started"),
+    "budget": Reason("a limit on money or tokens is reached"),
+    "lost": Reason("nobody saw how it ended", goes_on=True),
+    "interrupted": Reason("the machine was restarted", goes_on=True),
+    "infra": Reason("the session's own files could not be read or written"),
+    "no_change": Reason("a change was expected and nothing was changed"),
+    "bad_context": Reason("a file that the agent is to be shown is not there, too long or outside the project"),
+    "workspace_failed": Reason("its worktree could not be made; nothing of the task ran"),
+    "release_failed": Reason("its worktree could not be given back; never the reason of a task"),
+    "held": Reason("it waits: a hold keeps it from going on"),
+    # from the agent's output
+    "usage_limit": Reason("the account's quota or money is used up", "limit", goes_on=True),
+    "rate_limited": Reason("too many requests at a time (HTTP 429)", "backoff", goes_on=True),
+    "overloaded": Reason("the provider has no capacity now (HTTP 503, 529)", "backoff", goes_on=True),
+    "auth": Reason("log-in or permission refused by the model's server"),
+    "bad_model": Reason("there is no such model, or not for this account"),
+    "no_conversation": Reason("the conversation that was to go on is not there; it begins anew"),
+    "unreachable": Reason("the model's server cannot be reached", goes_on=True),
+    "api_error": Reason("any other error that the model's server answers"),
+    "context_full": Reason("the conversation is too long for the model"),
+    "max_turns": Reason("the agent reached its own limit of turns", goes_on=True),
+    "refused": Reason("the model or its server declined the request"),
+    "denied": Reason("tool calls were refused"),
+    "aborted": Reason("the agent says it was interrupted, not by sessionrun", goes_on=True),
+    "incomplete_output": Reason("the output ends before the result, or there is none", goes_on=True),
+    "bad_output": Reason("the output is not in the agent's format", goes_on=True),
+    "agent_error": Reason("any other failure that the agent reports"),
+    "unknown": Reason("the agent failed and says nothing of why"),
+}
+
+
+NO_CONVERSATION: Final = "no_conversation"
+
+FALLBACK_ON: Final = frozenset(
+    ("usage_limit", "rate_limited", "overloaded", "auth", "bad_model", "context_full", "refused", "start_failed")
+)
+"""For these another agent takes over, where a task names one and does not say for what."""
+
+
+NOT_OF_WORK: Final = frozenset(
+    (
+        "setup_failed",
+        "setup_timeout",
+        "check_failed",
+        "check_timeout",
+        "cancelled",
+        "need",
+        "max_failures",
+        "lost",
+        "interrupted",
+        "no_change",
+        "workspace_failed",
+        "release_failed",
+        "held",
+    )
+)
+"""Classes that no end of an agent has: no other agent can take over for them."""
+
+
+def effect_of(reason_class: str | None) -> Effect:
+    """What a class means for other tasks of the same provider."""
+    reason = REASONS.get(reason_class or "")
+    return reason.effect if reason else "none"
+
+
+def goes_on(reason_class: str | None) -> bool:
+    """Whether a conversation that ended for this class may well go on."""
+    reason = REASONS.get(reason_class or "")
+    return reason is not None and reason.goes_on

@@ -1,0 +1,60 @@
+"""What git is to ignore in a worktree: the rules as they were when the session was launched.
+
+A ``.gitignore`` is work like any other file, and each worktree has its own.  The two other sources,
+``info/exclude`` and the file that ``core.excludesFile`` names, are shared by all worktrees: a task that changed
+them would make git overlook new files, its own and those of other tasks, which would then go with their
+worktrees.  So they are read once, into the spec, and git is told to use that copy.
+"""
+
+from __future__ import annotations
+
+import codecs
+import os
+from pathlib import Path
+from typing import Final
+
+from sessionrun.git import Git
+from sessionrun.store import replace_file
+
+RULES: Final = "ignore-rules"
+"""File in a job's folder: the copy, while git reads it."""
+
+
+def read_rules(top: Path, common_dir: Path) -> str:
+    """The rules that git applies in the checkout `top`, but for its ``.gitignore`` files.
+
+    The last rule that matches decides, and git asks ``info/exclude`` before the user's file.
+    """
+    return "\n".join(_read(path) for path in (_find_users_file(top), common_dir / "info" / "exclude"))
+
+
+def ignore_words(rules: str | None, folder: Path) -> tuple[str, ...]:
+    """Arguments for ``git ls-files`` to ignore by these rules; they are put into `folder`.
+
+    Args:
+        rules: from `read_rules`; None (a session of a version that did not record them) = as they are now.
+        folder: of the job that asks.
+    """
+    if rules is None:
+        return ("--exclude-standard",)
+    path = folder.absolute() / RULES
+    replace_file(path, rules.encode(), durable=False)
+    return ("--exclude-per-directory=.gitignore", f"--exclude-from={path}")
+
+
+def _find_users_file(top: Path) -> Path:
+    done = Git(top).attempt("config", "--type=path", "--get", "core.excludesFile")
+    if done.returncode == 0:
+        return top / os.fsdecode(done.stdout.rstrip(b"\n"))
+    home = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
+    return Path(home, "git", "ignore")
+
+
+def _read(path: Path) -> str:
+    """The rules in a file, none if it cannot be read; bytes that are no UTF-8 never make git ignore more."""
+    try:
+        content = path.read_bytes() if path.is_file() else b""
+    except OSError:
+        return ""
+    lines = content.removeprefix(codecs.BOM_UTF8).decode("utf-8", "replace").split("\n")
+    return "\n".join(line.replace("\ufffd", "*") if line.startswith("!") else line for line in lines)

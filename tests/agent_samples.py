@@ -1,83 +1,87 @@
-"""Output of real agent CLIs, recorded against a test model server, and what it has to be read as.
+"""Output of agent CLIs and what it has to be judged as: the corpus in tests/data/outcomes.
 
-Paths, hosts and lists that do not matter were taken out.  claude 2.1.329, codex 0.169.0, qwen 0.24.4,
-gemini 0.61.0, opencode 1.18.33, aider 0.86.2.
+A sample is AGENT/VERSION/CASE.raw (aider: .txt), what came on standard output, and CASE.err, standard error,
+where there was any.  expected.jsonl has a row for each:
+
+- `exit`: the exit code; below zero the signal that killed it.
+- `reason_class` (null: a success), `answer`, and `words`, a part of the reason.
+- `reset`: when the limit ends, in UTC, if the process ended at `NOW`; null where nothing is said that can be
+  meant.
+- `origin`: `recorded` - the program printed this, against a test model server; paths, hosts and lists that do not
+  matter were taken out, and exit codes are those seen for such an end.  Where it is not plain from the words,
+  `source` says how it was made.  `constructed` - made by hand in the
+  recorded form, with words that `source` names, mostly a public issue thread; its version is the one of that time.
+- `said`: the class that the output alone says, where the signal that ended the program comes first.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from datetime import datetime, timezone
 from pathlib import Path
-from typing import get_args
+from typing import Literal, get_args
 
 import orjson
 
 from sessionrun import agents
 from sessionrun.agents import AgentResult
-from sessionrun.model import OutputFormat
+from sessionrun.events import JobFinished
+from sessionrun.model import JobKey, OutputFormat
+from sessionrun.outcome import judge_exit
 
-SAMPLES = Path(__file__).parent / "data" / "agents"
+SAMPLES = Path(__file__).parent / "data" / "outcomes"
+EXPECTED = SAMPLES / "expected.jsonl"
 FORMATS: tuple[OutputFormat, ...] = get_args(OutputFormat)
 STREAMS = tuple(name for name in FORMATS if name not in ("text", "aider"))
-
-# (agent, case) -> reason class (None: a success), the answer, a part of the reason
-RECORDED: dict[tuple[OutputFormat, str], tuple[str | None, str | None, str]] = {
-    ("claude", "ok"): (None, "pong from the model", ""),
-    ("claude", "tools"): (None, "all done", ""),
-    ("claude", "api_error"): ("api_error", "API Error: 400 test failure 400", "400"),
-    ("claude", "auth"): ("auth", "Failed to authenticate. API Error: 401 test failure 401", "401"),
-    ("claude", "no_key"): ("auth", "Not logged in · Please run /login", "Not logged in"),
-    ("claude", "rate_limited"): ("rate_limited", "API Error: Request rejected (429) · test failure 429", "429"),
-    ("claude", "overloaded"): (
-        "overloaded",
-        "API Error: 529 test failure 529. This is a server-side issue, usually temporary — try again in a "
-        "moment. If it persists, check your inference gateway (127.0.0.1:8000).",
-        "529",
-    ),
-    ("claude", "denied"): ("denied", "all done", "1 tool calls were refused: Write"),
-    ("claude", "max_turns"): ("max_turns", None, "maximum number of turns"),
-    ("claude", "slash"): ("agent_error", "/help isn't available in this environment.", "without asking"),
-    ("claude", "stopped"): ("incomplete_output", None, "ends before its result"),
-    ("claude", "root"): ("incomplete_output", None, "cannot be used with root"),
-    ("codex", "ok"): (None, "pong from the model", ""),
-    ("codex", "tools"): (None, "all done", ""),
-    ("codex", "api_error"): ("agent_error", None, "test failure 400"),
-    ("codex", "auth"): ("auth", None, "401 Unauthorized"),
-    ("codex", "rate_limited"): ("rate_limited", None, "429 Too Many Requests"),
-    ("codex", "overloaded"): ("overloaded", None, "503 Service Unavailable"),
-    ("codex", "no_key"): ("agent_error", None, "Missing environment variable"),
-    ("codex", "stopped"): ("incomplete_output", None, "ends before its result"),
-    ("qwen", "ok"): (None, "pong from the model", ""),
-    ("qwen", "tools"): (None, "all done", ""),
-    ("qwen", "api_error"): ("api_error", None, "400"),
-    ("qwen", "auth"): ("auth", None, "401"),
-    ("qwen", "no_key"): ("agent_error", None, "Missing API key"),
-    ("qwen", "slash"): ("agent_error", None, "not supported in this mode"),
-    ("qwen", "max_turns"): ("incomplete_output", None, "Reached max session turns"),
-    ("qwen", "stopped"): ("incomplete_output", None, "Operation cancelled."),
-    ("gemini", "ok"): (None, "pong from the model", ""),
-    ("gemini", "tools"): (None, "all done", ""),
-    ("gemini", "no_model"): (None, "no model", ""),
-    ("gemini", "api_error"): ("api_error", None, "test failure 400"),
-    ("gemini", "auth"): ("auth", None, "UNAUTHENTICATED"),
-    ("gemini", "no_key"): ("incomplete_output", None, "you must specify the GEMINI_API_KEY"),
-    ("gemini", "stopped"): ("incomplete_output", None, "ends before its result"),
-    ("opencode", "ok"): (None, "pong from the model", ""),
-    ("opencode", "tools"): (None, "all done", ""),
-    ("opencode", "api_error"): ("api_error", None, "test failure 400"),
-    ("opencode", "auth"): ("auth", None, "test failure 401"),
-    ("opencode", "denied"): ("denied", None, "refused: write"),
-    ("opencode", "stopped"): ("incomplete_output", None, "no output"),
-    ("aider", "ok"): (None, None, ""),
-    ("aider", "tools"): (None, None, ""),
-    ("aider", "api_error"): ("api_error", None, "litellm.BadRequestError"),
-    ("aider", "no_key"): ("auth", None, "litellm.AuthenticationError"),
-    ("aider", "rate_limited"): ("rate_limited", None, "litellm.RateLimitError"),
-    ("aider", "reflections"): ("agent_error", None, "Only 3 reflections allowed"),
-}
+NOW = datetime(2026, 11, 20, 12, 0, tzinfo=timezone.utc).timestamp()
 
 
-def sample_path(output: str, case: str) -> Path:
-    return SAMPLES / output / f"{case}.{'txt' if output == 'aider' else 'raw'}"
+@dataclass(frozen=True)
+class Sample:
+    """A row of the table."""
+
+    agent: OutputFormat
+    version: str
+    case: str
+    exit: int
+    reason_class: str | None
+    answer: str | None
+    words: str
+    reset: str | None
+    origin: Literal["recorded", "constructed"]
+    source: str = ""
+    said: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.agent}-{self.version}-{self.case}"
+
+    @property
+    def path(self) -> Path:
+        return SAMPLES / self.agent / self.version / f"{self.case}.{'txt' if self.agent == 'aider' else 'raw'}"
+
+
+CORPUS = tuple(Sample(**orjson.loads(line)) for line in EXPECTED.read_bytes().splitlines())
+RECORDED = {(one.agent, one.case): one for one in CORPUS if one.origin == "recorded"}
+
+
+def judge_sample(sample: Sample) -> tuple[AgentResult, JobFinished]:
+    """Read and judge a sample as a session does."""
+    errors = sample.path.with_suffix(".err")
+    result = agents.read_result(sample.agent, sample.path, errors)
+    finished = judge_exit(
+        JobKey("t", 1, 1, "work", 1),
+        wait_status=sample.exit << 8 if sample.exit >= 0 else -sample.exit,
+        errno=None,
+        detail=None,
+        result=result,
+        now=NOW,
+        stderr=agents.read_errors(errors),
+    )
+    return result, finished
+
+
+def sample_path(output: OutputFormat, case: str) -> Path:
+    return RECORDED[output, case].path
 
 
 def read_sample(output: OutputFormat, case: str) -> AgentResult:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -157,10 +158,37 @@ class Command:
         return self.status(session_id)
 
     def supervisor(self, session_id: str) -> int:
-        """The pid of the process that runs the session, as its journal names it."""
-        lines = (self.directory(session_id) / "journal").read_bytes().splitlines()
-        records = [json.loads(line[9:]) for line in lines]
-        return next(int(record["pid"]) for record in reversed(records) if "boot_id" in record)
+        """The pid of the process that decides, as the session's journal names it."""
+
+        def find() -> int:
+            lines = (self.directory(session_id) / "journal").read_bytes().splitlines()
+            started = [record for line in lines if "epoch" in (record := json.loads(line[9:]))]
+            return int(started[-1]["pid"]) if started else 0
+
+        return int(eventually(find))
+
+    def chain(self, session_id: str) -> tuple[int, int, int]:
+        """The pids of root, keeper and supervisor."""
+        import psutil
+
+        supervisor = psutil.Process(self.supervisor(session_id))
+        keeper = supervisor.parent()
+        root = keeper.parent() if keeper else None
+        assert keeper is not None
+        assert root is not None
+        assert all(str(self.directory(session_id)) in process.cmdline() for process in (keeper, root))
+        return root.pid, keeper.pid, supervisor.pid
+
+    def kill_chain(self, session_id: str) -> None:
+        """kill -9 of all three at once, so that none is left to start another; the jobs live on."""
+        from sessionrun.store import SessionDir
+
+        pids = self.chain(session_id)
+        for number in (signal.SIGSTOP, signal.SIGKILL):
+            for pid in pids:
+                os.kill(pid, number)
+        session = SessionDir(self.directory(session_id))
+        eventually(lambda: not session.is_alive())
 
     def directory(self, session_id: str) -> Path:
         """The session's directory."""
@@ -207,3 +235,9 @@ def is_gone(process: Any) -> bool:
         return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return True
+
+
+@pytest.fixture
+def utc(own_place: Path) -> None:
+    """The local time zone of this process is UTC: `own_place` says so, and here it comes into force."""
+    time.tzset()

@@ -6,24 +6,38 @@ from collections.abc import Callable, Iterable
 
 from sessionrun.events import (
     CancelJob,
+    CheckOutput,
     EndSession,
     Entry,
     Event,
+    HoldLifted,
     JobClaimed,
     JobFinished,
+    OutputSeen,
     Record,
+    RequestReceived,
     StartJob,
     SupervisorStarted,
+    TimerFired,
     WakeAt,
 )
 from sessionrun.executors import Exit
 from sessionrun.executors.simulated import SimulatedExecutor
 from sessionrun.fold import apply, begin
-from sessionrun.model import Job, Limits, SessionSpec, TaskSpec
+from sessionrun.model import AgentSpec, Job, JobKey, Limits, SessionSpec, TaskSpec
 from sessionrun.scheduler import decide
 from sessionrun.state import State
 
 EPOCH_S = 1_700_000_000.0
+CLASSES = {75: "usage_limit", 76: "rate_limited", 77: "agent_crashed", 78: "auth", 79: "no_conversation"}
+"""Exit codes by which a simulated agent says why it failed."""
+
+AGENTS = {
+    "one": AgentSpec("one", ("one",), continue_args=("{conversation}",), provider="first"),
+    "two": AgentSpec("two", ("two",), provider="first"),
+    "three": AgentSpec("three", ("three",)),
+}
+
 Planned = tuple[float, Event]
 
 
@@ -37,6 +51,7 @@ def make_session(
     resources: dict[str, int] | None = None,
     max_failures: int | None = None,
     open_feed: bool = False,
+    auto_release: bool = True,
 ) -> SessionSpec:
     """A session of these tasks with nothing else in it."""
     return SessionSpec(
@@ -46,11 +61,12 @@ def make_session(
         source="-",
         cwd="/",
         agent="shell",
-        agents={},
+        agents=AGENTS,
         tasks=tuple(tasks),
         resources=resources or {},
         limits=Limits(max_failures),
         open_feed=open_feed,
+        auto_release=auto_release,
     )
 
 
@@ -62,15 +78,17 @@ def judge(ended: Exit) -> JobFinished:
     if ended.wait_status == 0:
         return JobFinished(ended.key, "passed", wait_status=0, exit_code=0, ledger=ended.ledger)
     code, signal = ended.wait_status >> 8, ended.wait_status & 0x7F or None
+    said = CLASSES.get(code, "exit") if not signal and ended.key.phase == "work" else "exit"
     return JobFinished(
         ended.key,
         "failed",
-        "exit",
-        f"exit: {code}",
+        said,
+        f"{said}: {code}",
         ended.wait_status,
         exit_code=None if signal else code,
         signal=signal,
         ledger=ended.ledger,
+        conversation="c1" if said in CLASSES.values() else None,
     )
 
 
@@ -89,20 +107,22 @@ class Drive:
         state: State | None = None,
         *,
         keep: bool = True,
+        judged: Callable[[Exit], JobFinished] = judge,
     ) -> None:
         self.state = begin(spec) if state is None else state
         self.executor = executor
         self.entries: list[Entry] = []
         self._keep = keep
+        self._judged = judged
         self._planned = sorted(planned, key=lambda plan: plan[0])
         self._watch = watch
 
     def run(self) -> Drive:
-        """Go on until the session has ended."""
+        """Go on until the session has ended and no request is left that might re-open it."""
         if not self.state.seq:
             self.record(SupervisorStarted(1, 1, 1, "b1", "n", "0"))
         wake = self._settle()
-        while self.state.ended is None:
+        while self.state.ended is None or self._planned:
             times = [time for time in (wake, self._planned[0][0] if self._planned else None) if time is not None]
             if not self.executor.running and not times:
                 raise StalledError(
@@ -110,7 +130,7 @@ class Drive:
                 )
             timeout_s = max(0.0, min(times) - self.executor.clock()) if times else None
             for notice in self.executor.wait(timeout_s):
-                self.record(judge(notice) if isinstance(notice, Exit) else notice)
+                self.record(self._judged(notice) if isinstance(notice, Exit) else notice)
             self._happen()
             wake = self._settle()
         return self
@@ -126,8 +146,16 @@ class Drive:
             self._watch(self.state, entry)
 
     def _happen(self) -> None:
-        while self._planned and self._planned[0][0] <= self.executor.clock() and self.state.ended is None:
-            self.record(self._planned.pop(0)[1])
+        """What is due; after the end only requests come, and holds may be lifted."""
+        while self._planned and self._planned[0][0] <= self.executor.clock():
+            event = self._planned.pop(0)[1]
+            if self.state.ended is None or isinstance(event, (HoldLifted, RequestReceived)):
+                self.record(event)
+
+    def _check_output(self, key: JobKey) -> None:
+        job, size = self.state.tasks[key.task].job, self.executor.measure_output(key)
+        grown = job is None or size != job.output_size
+        self.record(OutputSeen(key, size) if grown else TimerFired(key, "idle_timeout"))
 
     def _settle(self) -> float | None:
         while orders := decide(self.state, self.executor.clock()):
@@ -138,9 +166,11 @@ class Drive:
                 if isinstance(order, StartJob):
                     self.record(JobClaimed(order.key))
                 elif isinstance(order, CancelJob):
-                    self.executor.stop(order.key)
+                    self.executor.stop(order.key, now=order.now)
+                elif isinstance(order, CheckOutput):
+                    self._check_output(order.key)
                 elif isinstance(order, (Record, EndSession)):
                     self.record(order.event)
             for notice in self.executor.start([Job(key, ("true",), "/", "", "") for key in keys]) if keys else ():
-                self.record(judge(notice) if isinstance(notice, Exit) else notice)
+                self.record(self._judged(notice) if isinstance(notice, Exit) else notice)
         return None

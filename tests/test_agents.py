@@ -46,7 +46,7 @@ def test_builtin_argv(name: str, expected: str) -> None:
 
 def test_table_is_consistent() -> None:
     assert [agent.name for agent in agents.BUILTIN.values()] == list(agents.BUILTIN)
-    assert set(agents.FIRST_FOUND) | {"shell"} == set(agents.BUILTIN)
+    assert set(agents.FIRST_FOUND) | {"ollama", "shell"} == set(agents.BUILTIN)
     for agent in agents.BUILTIN.values():
         agents.check_agent(agent)
         assert agent.env == {}, "the user's environment holds"

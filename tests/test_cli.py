@@ -15,13 +15,16 @@ from terminal import Terminal
 
 STATUS_KEYS_LINE = (
     "schema_version session_id name labels dialect agent status outcome started_at ended_at total "
-    "completed running successful failed skipped max_parallel base_branch seq epoch results_dir tasks"
+    "completed running successful failed skipped max_parallel base_branch usage usage_by_model budget seq "
+    "epoch processes results_dir stopped tasks"
 )
 STATUS_KEYS = set(STATUS_KEYS_LINE.split())
 TASK_KEYS_LINE = (
     "num id title labels status phase outcome reason_class reason held_until attempt round agent model "
     "exit_code signal started_at ended_at duration_s pid branch rescue_branch worktree worktree_kept "
-    "base_commit commit diff_stat output stderr raw needs conversation usage check"
+    "worktree_remark "
+    "base_commit commit diff_stat output stderr raw needs conversation usage usage_by_model "
+    "check"
 )
 TASK_KEYS = set(TASK_KEYS_LINE.split())
 RUN_KEYS_LINE = "session_id results_dir agent dialect name labels total max_parallel"
@@ -79,7 +82,7 @@ def test_status_is_one_object_with_all_its_keys(sessionrun: Command) -> None:
     assert bad["reason"].startswith("exit_code")
     assert view["started_at"] <= good["started_at"] <= good["ended_at"] <= view["ended_at"]
     on_disk = json.loads((sessionrun.directory(session_id) / "status.json").read_bytes())
-    assert {**on_disk, "results_dir": view["results_dir"]} == view
+    assert {**on_disk, "results_dir": view["results_dir"], "stopped": []} == view
 
 
 def test_status_of_some_tasks(sessionrun: Command) -> None:
@@ -215,6 +218,29 @@ def test_a_fifo_in_an_outputs_place_stops_nobody(sessionrun: Command, suffix: st
     assert sessionrun.wait(session_id)["tasks"][0]["reason_class"] == reason_class
 
 
+def test_why_an_agent_failed_is_known_by_its_words(sessionrun: Command) -> None:
+    failed = {"type": "turn.failed", "error": {"message": "You've hit your usage limit. Try again in 2 hours."}}
+    (sessionrun.cwd / "stream").write_text(json.dumps(failed))
+    (sessionrun.cwd / "sessionrun.toml").write_text(
+        "[agents.limited]\noutput = 'codex'\nargv = ['sh', '-c', 'cat stream; exit 1']\n"
+        "[agents.plain]\nargv = ['sh', '-c', 'echo HTTP 429: too many requests >&2; exit 1']\n"
+    )
+    script = "echo HTTP 429: too many requests >&2; exit 1"
+    tasks = [{"id": name, "agent": name, "prompt": "x"} for name in ("limited", "plain")]
+    session_id = sessionrun.start({"prompts": [*tasks, {"id": "script", "prompt": script}]})
+    assert sessionrun("wait", session_id, "--no-held").returncode == 75
+    reasons = {task["id"]: task["reason"].split(": ")[:2] for task in sessionrun.status(session_id)["tasks"]}
+    assert reasons["limited"] == ["held", "usage_limit"]
+    assert reasons["plain"] == ["held", "rate_limited"]
+    assert reasons["script"][0] == "exit_code"
+    sessionrun("cancel", session_id)
+    journal = (sessionrun.directory(session_id) / "journal").read_text().splitlines()
+    records = [json.loads(line[9:]) for line in journal if '"JobFinished"' in line]
+    ends = {record["key"].partition("/")[0]: record.get("resets_at", 0) - record["at"] for record in records}
+    assert 7100 < ends["limited"] <= 7200
+    assert ends["plain"] < 0, "no time was told"
+
+
 # --- bad input ---
 
 
@@ -223,7 +249,7 @@ def test_a_fifo_in_an_outputs_place_stops_nobody(sessionrun: Command, suffix: st
     [
         (["nosuch.json"], '{"prompts": ["true"]}', "nosuch.json: no such file"),
         (["statsu"], '{"prompts": ["true"]}', "statsu: no such file or verb"),
-        (["."], None, "Is a directory"),
+        (["."], None, "no job in this directory"),
         ([], "", "empty"),
         ([], "{", "stdin"),
         ([], '{"prompts": []}', "prompts"),
@@ -343,6 +369,11 @@ def test_a_session_is_found_from_another_directory(sessionrun: Command, tmp_path
     away = Command(tmp_path, tmp_path / "results")
     assert away.load("status", session_id[:8])["session_id"] == session_id
     assert away.load("status", "last")["session_id"] == session_id
+    for verb in ("cancel", "retry", "hold", "release", "resume", "clean"):
+        done = away(verb, "last")
+        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+        assert "name one of elsewhere by its id" in done.stderr
+        assert away(verb, session_id[:8], "--dry-run" if verb == "clean" else "--json").returncode == 0
     assert away.load("list") == []
     assert [view["session_id"] for view in away.load("list", "--all")] == [session_id]
     assert away.load("overview", "--all")["sessions"]["total"] == 1
@@ -368,7 +399,7 @@ def test_list_and_overview(sessionrun: Command) -> None:
         assert [view["session_id"] for view in sessionrun.load("list", "--state", state)] == [session_id]
     assert sessionrun.load("list", "--state", "interrupted") == []
     view = sessionrun.load("list")[2]
-    assert set(view) == (STATUS_KEYS - {"base_branch", "epoch", "tasks"})
+    assert set(view) == (STATUS_KEYS - {"base_branch", "usage_by_model", "epoch", "tasks"})
     counts = sessionrun.load("overview")
     assert counts["sessions"] == {
         "total": 3,
@@ -377,6 +408,7 @@ def test_list_and_overview(sessionrun: Command) -> None:
         "completed": 1,
         "cancelled": 1,
         "interrupted": 0,
+        "stopped": 0,
     }
     assert counts["tasks"] == {
         "total": 5,

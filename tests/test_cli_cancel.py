@@ -214,9 +214,9 @@ def test_ctrl_c_while_it_starts(sessionrun: Command) -> None:
             terminal.type(b"\x03")
             assert terminal.finish() == 130
         assert b"Traceback" not in terminal.output
+        eventually(lambda: sessionrun.load("list", "--state", "running") == [])
         for path in sessionrun.results.glob("session-*"):
             assert_nothing_left(path.name.removeprefix("session-"))
-    assert sessionrun.load("list", "--state", "running") == []
 
 
 def test_other_ends_of_the_caller_leave_the_session_running(sessionrun: Command) -> None:

@@ -20,6 +20,7 @@ HOSTILE = (
     b" over\rwritten del \x7f bidi \xe2\x80\xae\xe2\x81\xa6 line \xe2\x80\xa8 nul \x00 bad \xff\xfe\xc3\n"
 )
 BIG_BYTES = 100_000_000
+GIGABYTE = 1_000_000_000
 
 
 def run_outputs(sessionrun: Command, **outputs: bytes) -> str:
@@ -94,6 +95,27 @@ def test_results_tail(sessionrun: Command) -> None:
     assert done.endswith("\n" + "z" * 300_000 + "\n")
     record = sessionrun.load("results", session_id, "lf", "--tail", "1")
     assert [task["output"] for task in record["tasks"]] == ["3\n"]
+
+
+def test_results_raw(sessionrun: Command) -> None:
+    config = '[agents.replay]\nargv = ["sh", "{prompt_file}"]\nprompt_kind = "script"\noutput = "codex"\n'
+    (sessionrun.cwd / "sessionrun.toml").write_text(config)
+    stream = b'{"type":"thread.started","thread_id":"t-1"}\n\xff noise\x1b[2J\n'
+    stream += b'{"type":"item.completed","item":{"type":"agent_message","text":"hi"}}\n{"type":"turn.completed"}'
+    (sessionrun.cwd / "stream").write_bytes(stream)
+    plan = [{"id": "a", "prompt": "cat stream", "agent": "replay"}, {"id": "b", "prompt": "printf plain"}]
+    session_id = sessionrun.start({"prompts": plan})
+    sessionrun.wait(session_id)
+    assert raw(sessionrun, "results", session_id, "a", "--raw") == stream
+    assert raw(sessionrun, "results", session_id, "--raw") == stream + b"plain"
+    assert raw(sessionrun, "results", session_id, "a", "--raw", "--tail", "1") == b'{"type":"turn.completed"}'
+    assert [task["output"] for task in sessionrun.load("results", session_id)["tasks"]] == ["hi", "plain"]
+    refused = sessionrun("results", session_id, "--raw", "--json")
+    assert refused.returncode == 2
+    assert "--raw" in json.loads(refused.stdout or refused.stderr)["error"]["message"]
+    with Terminal([*sessionrun.argv, "results", session_id, "--raw"], sessionrun.cwd) as terminal:
+        assert terminal.finish() == 0
+    assert b"\\xff noise\\x1b[2J" in terminal.output
 
 
 # --- byte for byte, and harmless ---
@@ -229,6 +251,26 @@ def test_full_standard_output_is_one_line(sessionrun: Command, words: str) -> No
     assert b"No space left on device" in errors
 
 
+@pytest.mark.parametrize("words", [[], ["-q"], ["--json"]])
+def test_a_session_whose_id_cannot_be_told_is_named_on_standard_error(
+    sessionrun: Command, words: list[str]
+) -> None:
+    (sessionrun.cwd / "plan.json").write_text('["true"]')
+    with open("/dev/full", "wb") as full:
+        process = sessionrun.popen(
+            "--agent", "shell", *words, "plan.json", stdout=full, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL
+        )
+        _, errors = process.communicate(timeout=30)
+    assert process.returncode == 3
+    session_id = sessionrun.status("last")["session_id"]
+    said = errors.decode().splitlines()[-1]
+    assert said == (
+        "sessionrun: error: cannot write standard output: No space left on device; "
+        f"session {session_id} was started and runs"
+    )
+    assert sessionrun.wait(session_id)["outcome"] == "succeeded"
+
+
 def test_closed_standard_output(sessionrun: Command) -> None:
     run_outputs(sessionrun, a=b"x")
     for words in ("status", "status --json", "results", "logs", "list"):
@@ -290,6 +332,23 @@ def test_big_outputs_take_little_memory(sessionrun: Command, big: str) -> None:
 def test_big_logs_take_little_memory(sessionrun: Command, big: str) -> None:
     code, memory, _ = measure(sessionrun, "logs", big)
     assert code == 0
+    assert memory < 64 * 1024 * 1024
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "words", ["results", "results --json", "results --tail 2", "logs", "logs -n 2", "logs -f"]
+)
+def test_one_line_of_a_gigabyte_takes_little_memory(sessionrun: Command, words: str) -> None:
+    prompt = f"head -c {GIGABYTE} /dev/zero | tr '\\0' x"
+    session_id = sessionrun.start({"prompts": [{"id": "a", "prompt": prompt}]})
+    sessionrun.until(session_id, lambda view: view["ended_at"])
+    verb, *options = words.split()
+    code, memory, _ = measure(sessionrun, verb, session_id, *options)
+    output = sessionrun.directory(session_id) / "task-a.txt"
+    size = output.stat().st_size
+    output.unlink()
+    assert (code, size) == (0, GIGABYTE)
     assert memory < 64 * 1024 * 1024
 
 

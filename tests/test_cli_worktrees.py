@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Command, kill_sessions
+from conftest import Command, eventually, kill_sessions
 from terminal import Terminal
 
 from sessionrun.cli.status import format_status
@@ -24,12 +24,14 @@ THREE = {
         {"id": "idle", "prompt": "true"},
     ]
 }
+NOTHING_SAID = "clean: say what to clean: an ID, --older-than, --state, --keep or --worktrees\n"
 BROKEN = {
     "prompts": [
         {"id": "half", "prompt": "echo half > half.txt; exit 3"},
         {"id": "nest", "prompt": "git init -q inner; echo in > inner/f; echo plain > plain.txt"},
     ]
 }
+WAITS = "while ! [ -e ../../go ]; do sleep 0.05; done"
 
 
 class Project(Command):
@@ -168,6 +170,46 @@ def test_what_cannot_be_is_refused_in_one_line(project: Project, place: Any, wor
     assert not project.results.exists()
 
 
+def test_a_directory_that_the_base_commit_has_not_is_refused(project: Project) -> None:
+    new = project.cwd / "new" / "deep*[x]"
+    new.mkdir(parents=True)
+    (project.cwd / "linked").mkdir()
+    words = ("--worktree", "--agent", "shell")
+    base = project.git("rev-parse", "--short=12", "main")
+    why = (
+        "new/deep*[x] is no directory in main ({}), where its worktree begins; "
+        "commit it, start in another directory, or give another --base\n"
+    )
+    top, project.cwd = project.cwd, new
+    for more in ((), ("--dry-run",)):
+        done = project(*words, *more, stdin='["true"]')
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr.startswith("sessionrun: error: task 1 (ID: ") and done.stderr.endswith(why.format(base))
+    assert not project.results.exists()
+    project.cwd = top
+    plan = {"prompts": [{"id": "a", "prompt": "pwd", "cwd": "new/deep*[x]"}]}
+    done = project(*words, stdin=json.dumps(plan))
+    assert done.returncode == 2 and why.format(base) in done.stderr
+    plan = {"prompts": [{"id": "a", "prompt": "pwd", "cwd": "linked", "links": "linked"}]}
+    assert project.wait(project.start(plan, "--worktree"))["outcome"] == "succeeded"
+    (new / "file").write_text("x")
+    project.git("add", "new")
+    project.git("commit", "-q", "-m", "new")
+    project.cwd = new
+    assert project(*words, "--sync", stdin='["true"]').returncode == 0
+    done = project(*words, "--base", "HEAD~1", stdin='["true"]')
+    assert done.returncode == 2 and f"in {base} ({base})" in done.stderr
+    project.cwd = top
+
+
+def test_a_directory_that_comes_along_need_not_be_committed(project: Project) -> None:
+    (project.cwd / "data").mkdir()
+    (project.cwd / "data" / "x.log").write_text("x")
+    (project.cwd / ".worktreeinclude").write_text("*.log\n")
+    session = project.finish({"prompts": [{"id": "a", "prompt": "cat x.log", "cwd": "data"}]})
+    assert (project.directory(session) / "task-a.txt").read_text() == "x"
+
+
 def test_each_attempt_has_a_branch_and_a_patch(project: Project) -> None:
     prompt = 'echo "$SESSIONRUN_BRANCH" > got; [ "$SESSIONRUN_ATTEMPT" = 2 ]'
     session = project.finish({"prompts": [{"id": "a", "prompt": prompt, "retries": 1}]})
@@ -255,6 +297,80 @@ def test_diff_of_a_running_task_is_its_worktree_as_it_is(project: Project) -> No
     assert project("diff", session, "a").stdout == text
 
 
+@pytest.mark.parametrize("words", [(), ("--now",)])
+def test_cancel_stops_the_tree_before_it_parks_and_parks_before_it_removes(
+    project: Project, words: tuple[str, ...]
+) -> None:
+    """A child that ignores TERM writes to the end: its last line is in the commit, and then it is gone."""
+    count = "trap '' TERM; n=0; while :; do n=$((n + 1)); echo $n >> $SESSIONRUN_WORKTREE/count; sleep 0.01; done"
+    (project.cwd / "sessionrun.toml").write_text(
+        '[agents.short]\nargv = ["sh", "{prompt_file}"]\nstdin = "none"\nstop_grace_s = 0.3\n'
+    )
+    session = project.start(
+        {"prompts": [{"id": "a", "prompt": f"setsid sh -c '{count.replace(chr(39), chr(34))}' & wait"}]},
+        *("--worktree", "--agent", "short"),
+    )
+    tree = project.worktree("main-task-a")
+    project.until(session, lambda view: (tree / "count").exists())
+    (task,) = project.load("cancel", session, *words)["tasks"]
+    assert (task["outcome"], task["worktree"], task["worktree_kept"]) == ("cancelled", None, None)
+    assert not tree.exists()
+    lines = project.git("show", "main-task-a:count").split("\n")
+    assert lines == [str(number + 1) for number in range(len(lines))]
+
+
+def test_a_session_that_a_hook_starts_leaves_the_repository_of_the_hook_alone(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """git tells hooks by variables which repository and index they are in; a task has others."""
+    main = project.git("rev-parse", "main")
+    monkeypatch.setenv("GIT_DIR", str(project.cwd / ".git"))
+    monkeypatch.setenv("GIT_INDEX_FILE", str(project.cwd / ".git" / "index"))
+    prompt = "echo x > f; git add f; git -c user.name=Bob -c user.email=b@example.org commit -q -m mine"
+    project.finish({"prompts": [{"id": "a", "prompt": prompt}]})
+    assert project.git("rev-parse", "main") == main
+    assert project.git("log", "-1", "--format=%s", "main-task-a") == "mine"
+
+
+@pytest.mark.parametrize("new", [False, True])
+def test_what_an_agent_writes_for_itself_is_no_work(project: Project, new: bool) -> None:
+    """Two branches with aider's history and cache would conflict with each other; its settings are work."""
+    (project.cwd / "sessionrun.toml").write_text(
+        '[agents.mine]\nargv = ["sh", "{prompt_file}"]\nstdin = "none"\noutput = "aider"\n'
+    )
+    script = "for f in chat.history.md tags.cache.v4/db conf.yml; do mkdir -p $(dirname .aider.$f); "
+    script += "echo x > .aider.$f; done; exit 3"
+    session = project.finish({"prompts": [{"id": "a", "prompt": script}]}, "--agent", "mine")
+    if new:
+        assert project("retry", session, "a", "--new", "--sync").returncode == 1
+    names = project.git("ls-tree", "-r", "--name-only", "main-task-a-2" if new else "main-task-a")
+    assert names.split() == [".aider.conf.yml", ".gitignore", "README"]
+
+
+def test_a_retry_gets_a_branch_of_its_own(project: Project) -> None:
+    """In the same session and in a new one, which begins where the branch stands by then."""
+    plan = {"prompts": [{"id": "a", "prompt": "echo $SESSIONRUN_ATTEMPT > f; cat ../../ok"}, WAITS]}
+    session = project.start(plan, "--worktree")
+    project.until(session, lambda view: view["completed"] == 1)
+    project.git("commit", "-q", "--allow-empty", "-m", "second")
+    (project.cwd.parent / "ok").touch()
+    assert project("retry", session).returncode == 0
+    view = project.until(session, lambda view: view["completed"] == 1)
+    assert (view["tasks"][0]["attempt"], view["tasks"][0]["branch"]) == (2, "main-task-a-2")
+    assert project.git("show", "main-task-a:f") == "1" and project.git("show", "main-task-a-2:f") == "2"
+    first = project.git("rev-parse", "main~1")
+    assert view["tasks"][0]["base_commit"] == first
+    project("cancel", session, "2")
+    project.wait(session)
+    new = project("retry", session, "2", "--new", "-q").stdout.strip()
+    assert project.status(new)["base_branch"] == "main"
+    started = project.until(new, lambda view: view["tasks"][0]["base_commit"])
+    assert started["tasks"][0]["base_commit"] == project.git("rev-parse", "main")
+    assert started["tasks"][0]["branch"].startswith("main-task-")
+    (project.cwd.parent / "go").touch()
+    assert project.wait(new)["outcome"] == "succeeded"
+
+
 @pytest.mark.parametrize("words", [(), ("--stat",)])
 def test_diff_goes_on_after_a_task_whose_worktree_is_none_any_more(
     project: Project, words: tuple[str, ...]
@@ -308,7 +424,7 @@ def test_merge_instructions(project: Project) -> None:
     session = project.finish({"prompts": [*THREE["prompts"], *BROKEN["prompts"]]})
     base = project.git("rev-parse", "--short=12", "main")
     assert merge_block(project("results", session).stdout) == (
-        "To look at first:\n"
+        f"To look at first, in {project.cwd}:\n"
         "------------------------------\n"
         "# Task 4 (ID: half): failed; 1 file, +1 -0\n"
         f"git diff {base} main-task-half\n"
@@ -317,7 +433,7 @@ def test_merge_instructions(project: Project) -> None:
         f"git -C {project.worktree('main-task-nest')} status\n"
         f"git diff {base} main-task-nest-rescue\n"
         "\n"
-        "To merge what succeeded, in a checkout of main:\n"
+        f"To merge what succeeded, in {project.cwd} with main checked out:\n"
         "------------------------------\n"
         "# Task 1 (ID: hello): 1 file, +1 -0\n"
         "git merge main-task-hello\n"
@@ -443,7 +559,7 @@ def test_clean_as_json(project: Project) -> None:
 
 def test_clean_needs_to_be_told_what(project: Project) -> None:
     done = project("clean")
-    assert (done.returncode, done.stderr) == (2, "sessionrun: error: clean: say what to clean: --worktrees\n")
+    assert (done.returncode, done.stderr) == (2, "sessionrun: error: " + NOTHING_SAID)
     assert project("clean", "--worktrees", "nosuch").returncode == 2
     assert project("clean", "--worktrees").stdout == "Nothing to clean.\n"
 
@@ -463,8 +579,9 @@ def test_clean_leaves_a_live_session_alone(project: Project) -> None:
     session = project.start(plan, "--worktree")
     project.until(session, lambda view: view["completed"] == 1 and view["tasks"][1]["phase"] == "running")
     before = project.git("for-each-ref"), project.git("worktree", "list")
-    for words in ((), (session,)):
-        assert project("clean", "--worktrees", *words).stdout == "Nothing to clean.\n"
+    runs = f"kept session {project.directory(session)}: it is running\n"
+    for words, said in (((), "Nothing to clean.\n"), ((session,), runs)):
+        assert project("clean", "--worktrees", *words).stdout == said
     assert (project.git("for-each-ref"), project.git("worktree", "list")) == before
     assert project.worktree("main-task-b").is_dir()
 
@@ -472,9 +589,10 @@ def test_clean_leaves_a_live_session_alone(project: Project) -> None:
 def test_clean_waits_for_the_last_process_of_a_dead_session(project: Project) -> None:
     plan = {"prompts": [{"id": "a", "prompt": "echo work > work.txt; exec sleep 60"}]}
     session = project.start(plan, "--worktree")
-    project.until(session, lambda view: (project.worktree("main-task-a") / "work.txt").exists())
-    pid = project.status(session)["tasks"][0]["pid"]
-    os.kill(project.supervisor(session), signal.SIGKILL)
+    eventually((project.worktree("main-task-a") / "work.txt").exists)
+    view = project.until(session, lambda view: view["tasks"][0]["phase"] == "running" and view["tasks"][0]["pid"])
+    pid = view["tasks"][0]["pid"]
+    project.kill_chain(session)
     project.until(session, lambda view: view["status"] == "interrupted")
     done = project("clean", "--worktrees")
     assert (done.stdout, done.stderr) == (

@@ -95,12 +95,13 @@ def test_no_home_no_file() -> None:
 
 
 def test_every_setting(places: Places) -> None:
-    file = places.project(
+    places.project(
         """
         agent = "claude"
         model = "opus"
         max_parallel = 0
         timeout = "15m"
+        idle_timeout = "90s"
         results_dir = "runs"
         approve = false
         """
@@ -111,17 +112,17 @@ def test_every_setting(places: Places) -> None:
         model="opus",
         max_parallel=0,
         timeout_s=900.0,
+        idle_timeout_s=90.0,
         results_dir=places.top / "runs",
         approve=False,
-        sources=(str(file),),
     )
 
 
 def test_current_directory_before_the_repositorys_top(places: Places) -> None:
     places.project('agent = "top"\nmodel = "m"')
-    here = places.here('agent = "here"')
+    places.here('agent = "here"')
     config = places.load()
-    assert (config.agent, config.model, config.sources) == ("here", None, (str(here),))
+    assert (config.agent, config.model) == ("here", None)
 
 
 def test_outside_a_repository_no_parent_is_searched(places: Places) -> None:
@@ -139,11 +140,10 @@ def test_a_worktrees_git_file_marks_the_top_too(places: Places) -> None:
 
 def test_variables_over_project_over_user_key_by_key(places: Places) -> None:
     user = places.user('max_parallel = 1\ntimeout = 1\nresults_dir = "u"\napprove = true')
-    project = places.project("max_parallel = 2\ntimeout = 2")
+    places.project("max_parallel = 2\ntimeout = 2")
     config = places.load(SESSIONRUN_MAX_PARALLEL="3", SESSIONRUN_YOLO="0")
     assert (config.max_parallel, config.timeout_s, config.approve) == (3, 2.0, False)
     assert config.results_dir == user.parent / "u"
-    assert config.sources == ("SESSIONRUN_MAX_PARALLEL", "SESSIONRUN_YOLO", str(project), str(user))
 
 
 def test_every_variable(places: Places) -> None:
@@ -163,7 +163,6 @@ def test_every_variable(places: Places) -> None:
         timeout_s=7200.0,
         results_dir=places.deep / "runs",
         approve=True,
-        sources=VARIABLES,
     )
 
 
@@ -212,7 +211,9 @@ def test_agents_own_changed_and_laid_over_each_other(places: Places) -> None:
 
 def test_the_manuals_example(places: Places) -> None:
     page = (Path(__file__).parents[1] / "man" / "sessionrun-input.5").read_text()
-    places.project(page.split(".EX\n")[3].partition(".EE")[0].replace("\\-", "-"))
+    places.project(
+        page.partition(".SH CONFIGURATION\n")[2].split(".EX\n")[1].partition(".EE")[0].replace("\\-", "-")
+    )
     agents = places.load().agents
     assert agents["claude"].stop_grace_s == 10.0
     assert agents["mine"].argv == ("my-agent", "{model_args}", "--file", "{prompt_file}")

@@ -18,6 +18,7 @@ from conftest import Command, eventually, mount_disk
 
 from sessionrun.cli.view import load_summary_view, load_view
 from sessionrun.errors import SessionrunError
+from sessionrun.requests import load_requests
 from sessionrun.store import SessionDir
 
 GATE = "while ! [ -e {0} ]; do sleep 0.05; done"
@@ -31,20 +32,12 @@ PLAN = {
 }
 
 
-def kill_supervisor(sessionrun: Command, session_id: str) -> None:
-    """kill -9, and wait until it is gone."""
-    pid = sessionrun.supervisor(session_id)
-    os.kill(pid, signal.SIGKILL)
-    session = SessionDir(sessionrun.directory(session_id))
-    eventually(lambda: not session.is_alive())
-
-
 @pytest.fixture
 def crashed(sessionrun: Command) -> str:
-    """A session whose supervisor was killed: one task done, two with a living process, one pending."""
+    """A session whose processes but for the jobs were killed: one task done, two alive, one pending."""
     session_id = sessionrun.start(PLAN)
     sessionrun.until(session_id, lambda view: (view["completed"], view["running"]) == (1, 2))
-    kill_supervisor(sessionrun, session_id)
+    sessionrun.kill_chain(session_id)
     return session_id
 
 
@@ -52,7 +45,7 @@ def statuses(view: dict[str, Any]) -> list[tuple[str, str | None]]:
     return [(task["status"], task["outcome"]) for task in view["tasks"]]
 
 
-# --- kill -9 of the supervisor ---
+# --- kill -9 of root, keeper and supervisor ---
 
 
 def test_running_tasks_go_on_and_are_shown_as_long_as_they_live(sessionrun: Command, crashed: str) -> None:
@@ -84,10 +77,11 @@ def test_running_tasks_go_on_and_are_shown_as_long_as_they_live(sessionrun: Comm
 
 
 def test_what_waits_for_it_ends_with_4(sessionrun: Command, crashed: str) -> None:
-    for words in (["wait"], ["wait", "--any", "lives"], ["logs", "-f"], ["cancel"]):
+    for words in (["wait"], ["wait", "--any", "lives"], ["logs", "-f"]):
         done = sessionrun(words[0], crashed, *words[1:], "--json")
         assert done.returncode == 4, words
-        assert "gone" in done.stderr or "nobody runs" in done.stderr
+        assert f"sessionrun resume {crashed}" in done.stderr, words
+        assert "gone" in done.stderr
         assert json.loads(done.stdout.splitlines()[-1])["error"]["code"] == 4
     assert sessionrun("wait", crashed, "done").returncode == 0
     assert sessionrun("results", crashed).returncode == 0
@@ -101,7 +95,7 @@ def test_what_waits_for_it_already_ends_with_4(sessionrun: Command) -> None:
     followers = [sessionrun.popen("--sync", "--agent", "shell", str(file), **quiet)]
     eventually(lambda: sessionrun.load("overview")["tasks"]["running"] == 1)
     followers += [sessionrun.popen(*words, **quiet) for words in (["wait"], ["logs", "-f"])]
-    kill_supervisor(sessionrun, sessionrun.status("last")["session_id"])
+    sessionrun.kill_chain(sessionrun.status("last")["session_id"])
     for process in followers:
         assert process.wait(20) == 4
 
@@ -144,7 +138,7 @@ def test_a_task_between_two_jobs_is_not_lost(sessionrun: Command) -> None:
     sessionrun.until(session_id, lambda view: view["running"] == 2)
     (sessionrun.cwd / "go").touch()
     sessionrun.until(session_id, lambda view: view["tasks"][1]["phase"] == "running")
-    kill_supervisor(sessionrun, session_id)
+    sessionrun.kill_chain(session_id)
     assert statuses(sessionrun.status(session_id)) == [("running", None), ("pending", None)]
 
 
@@ -192,6 +186,31 @@ def test_a_planted_link_or_fifo_is_refused(sessionrun: Command) -> None:
     os.mkfifo(path)
     done = sessionrun("status", session_id, "--json")
     assert (done.returncode, done.stderr.count("\n")) == (3, 1)
+
+
+def test_nothing_hangs_on_what_is_planted_in_a_dead_session(sessionrun: Command, crashed: str) -> None:
+    """In a directory where others may write: `resume` goes on with nothing, and each verb says so in a line."""
+    session = SessionDir(sessionrun.directory(crashed))
+    aside = session.path / "aside"
+    for name in ("spec.json", "journal", "ledger", "status.json", "keeper.lock", "supervisor.log"):
+        path = session.path / name
+        path.rename(aside)
+        os.mkfifo(path, 0o600)
+        resumed = sessionrun("resume", crashed)
+        assert (resumed.returncode, resumed.stderr.count("\n")) == (3, 1), resumed.stderr
+        assert f"{path.parent.name}/{name}" in resumed.stderr and "not a regular file" in resumed.stderr
+        assert not session.is_alive()
+        shown = sessionrun("status", crashed)
+        told = name not in ("keeper.lock", "supervisor.log")
+        assert (shown.returncode, shown.stderr.count("\n")) == ((3, 1) if told else (0, 0)), shown.stderr
+        checked = sessionrun("doctor", crashed)
+        assert checked.returncode == 1
+        assert "a FIFO in the place of a regular file" in checked.stdout
+        aside.rename(path)
+    session.summary_path.unlink()
+    os.mkfifo(session.summary_path)
+    for words in ("list", "overview", "doctor"):
+        assert "Traceback" not in sessionrun(words).stderr
 
 
 # --- damaged logs ---
@@ -309,7 +328,7 @@ def test_a_request_that_nobody_hears_waits(sessionrun: Command, crashed: str) ->
     request_id, heard = session.send_request({"kind": "cancel", "tasks": []})
     assert not heard
     assert session.has_request(request_id)
-    assert [request["request_id"] for request in session.load_requests()] == [request_id]
+    assert [found.path.stem for found in load_requests(session)] == [request_id]
 
 
 def test_requests_of_any_shape_do_no_harm(sessionrun: Command) -> None:
@@ -322,10 +341,24 @@ def test_requests_of_any_shape_do_no_harm(sessionrun: Command) -> None:
     os.mkfifo(requests / "fifo.json")
     (requests / "link.json").symlink_to("/etc/passwd")
     (requests / "folder.json").mkdir()
-    for record in ({"kind": "cancel", "tasks": 3}, {"kind": "cancel", "tasks": ["none"]}, {"kind": "x"}, {}):
+    (requests / "huge.json").write_bytes(b"[" + b" " * (10 << 20) + b"]")
+    (requests / os.fsdecode(b"\xff.json")).write_bytes(b'{"request_id": "x"}')
+    refused: tuple[dict[str, Any], ...] = (
+        {"kind": "cancel", "tasks": 3},
+        {"kind": "cancel", "tasks": ["none"]},
+        {"kind": "cancel", "now": "yes"},
+        {"kind": "retry", "outcomes": ["good"]},
+        {"kind": "hold", "reason": 3},
+        {"kind": "x"},
+        {},
+    )
+    for record in refused:
         request_id, heard = session.send_request(record)
         assert heard
-        eventually(lambda one=request_id: not session.has_request(one))  # type: ignore[misc]
+        eventually(lambda one=request_id: (requests / f"{one}.refused").exists())  # type: ignore[misc]
+    assert list(requests.glob("*.json")) == []
+    log = session.log_path.read_text().splitlines()
+    assert sum(line.startswith("request ") and "is refused: " in line for line in log) == len(refused) + 10
     assert sessionrun.status(session_id)["status"] == "running"
     assert sessionrun("cancel", session_id).returncode == 0
     assert sessionrun.status(session_id)["status"] == "cancelled"
@@ -397,7 +430,9 @@ def test_a_running_session_survives_a_full_disk(sessionrun: Command, small_disk:
     eventually(look)
     cpu_after = supervisor.cpu_times()
     assert {view["status"] for view in waited} == {"running"}
-    assert {view["completed"] for view in waited} == {0}
+    assert waited[-1]["completed"] == 1  # recorded in the room that was kept for it
+    assert waited[-1]["running"] == 0  # and nothing new was started
+    assert "No space" in (held := waited[-1]["tasks"][1]["reason"]) or "is full" in held
     assert cpu_after.user + cpu_after.system - cpu_before.user - cpu_before.system < 0.2
     filler.unlink()
     view = eventually(lambda: (view := load_view(session))["ended_at"] and view)

@@ -20,6 +20,9 @@ from sessionrun.model import Check, TaskSpec
 
 EXAMPLES = sorted((ROOT / "examples" / "prompts").glob("*.*[!d]"))
 
+OF_OTHERS = ("approve", "repository", "views")
+"""What only other dialects say."""
+
 UUID4 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 
 README_EXAMPLE = """\
@@ -45,7 +48,7 @@ def told(plan: Plan) -> dict[str, Any]:
         record = {name: value for name, value in asdict(task).items() if name in said}
         record["id"] = "(generated)" if UUID4.fullmatch(task.id) else task.id
         tasks.append(record)
-    return {**asdict(plan), "tasks": tasks}
+    return {name: value for name, value in {**asdict(plan), "tasks": tasks}.items() if name not in OF_OTHERS}
 
 
 # --- what is accepted ---------------------------------------------------------------------------------------
@@ -63,7 +66,13 @@ def test_example_against_golden(example: Path) -> None:
 
 
 def test_examples_are_all_there() -> None:
-    assert [path.name for path in EXAMPLES] == ["diamond.yaml", "many.jsonl", "mixed.json", "tour.json"]
+    assert [path.name for path in EXAMPLES] == [
+        "diamond.yaml",
+        "many.jsonl",
+        "mixed.json",
+        "release.yaml",
+        "tour.json",
+    ]
 
 
 def test_readme_example_of_the_runner_whose_place_we_take() -> None:
@@ -115,7 +124,7 @@ def test_one_object_with_a_prompt_is_a_list_of_one() -> None:
 def test_asking_for_the_dialect_by_name() -> None:
     source = Source("stdin", b'["a"]', "/")
     assert choose_dialect(source, "prompts")[1] == "asked for"
-    with pytest.raises(InputError, match="no dialect 'prompt'; there are: prompts"):
+    with pytest.raises(InputError, match=r"no dialect 'prompt'; there are: .*prompts"):
         choose_dialect(source, "prompt")
 
 
@@ -127,6 +136,7 @@ def test_every_task_field() -> None:
                 title="Build it",
                 agent="qwen",
                 model="qwen3-coder",
+                args=["--verbose"],
                 cwd="../web",
                 workspace={"kind": "worktree"},
                 setup="npm ci",
@@ -134,12 +144,35 @@ def test_every_task_field() -> None:
                 links=["node_modules"],
                 needs=[],
                 uses=["gpu", "licence", "gpu"],
-                check={"commands": ["npm test", "npm run lint"], "timeout": "5m", "uses": {"db": 2}},
+                check={
+                    "commands": ["npm test", "npm run lint"],
+                    "timeout": "5m",
+                    "uses": {"db": 2},
+                    "verify": "Judge.",
+                    "files": "src/a.py",
+                },
+                brief={
+                    "mode": "edit",
+                    "system": "You edit.",
+                    "context": ["docs/./a.md"],
+                    "targets": "src/a.py",
+                    "outputs": ["src/a.py"],
+                    "room": 2,
+                    "max_context_lines": 10,
+                    "max_output_lines": 20,
+                    "create_directories": False,
+                    "protected": ["jobs/_*"],
+                },
                 land="main",
                 rounds=3,
                 timeout="1h30m",
                 idle_timeout=90,
+                prompt_mode="continue",
                 retries=2,
+                fallback=["codex", "aider/openai/gpt"],
+                fallback_on="usage_limit",
+                expect_change=True,
+                budget_usd=1.5,
                 env={"CI": "1"},
                 labels={"team": "web"},
             )
@@ -151,19 +184,43 @@ def test_every_task_field() -> None:
         "title": "Build it",
         "agent": "qwen",
         "model": "qwen3-coder",
+        "args": ("--verbose",),
         "cwd": "/web",
-        "workspace": {"kind": "worktree"},
+        "workspace": {"kind": "worktree", "branch": None, "directory": None},
         "setup": ("npm ci",),
         "setup_timeout_s": 1200.0,
         "links": ("node_modules",),
         "needs": (),
         "uses": {"gpu": 2, "licence": 1},
-        "check": {"commands": ("npm test", "npm run lint"), "timeout_s": 300.0, "uses": {"db": 2}},
+        "check": {
+            "commands": ("npm test", "npm run lint"),
+            "timeout_s": 300.0,
+            "uses": {"db": 2},
+            "verify": "Judge.",
+            "files": ("src/a.py",),
+        },
+        "brief": {
+            "mode": "edit",
+            "system": "You edit.",
+            "context": ("docs/a.md",),
+            "targets": ("src/a.py",),
+            "outputs": ("src/a.py",),
+            "room": 2,
+            "max_context_lines": 10,
+            "max_output_lines": 20,
+            "create_directories": False,
+            "protected": ("jobs/_*",),
+        },
         "land": {"target": "main", "uses": {}},
         "rounds": 3,
         "timeout_s": 5400.0,
         "idle_timeout_s": 90.0,
+        "prompt_mode": "continue",
         "retries": 2,
+        "fallback": ({"agent": "codex", "model": None}, {"agent": "aider", "model": "openai/gpt"}),
+        "fallback_on": ("usage_limit",),
+        "expect_change": True,
+        "budget_usd": 1.5,
         "env": {"CI": "1"},
         "labels": {"team": "web"},
     }
@@ -317,7 +374,7 @@ def test_flags_beat_name_and_labels() -> None:
 
 def test_the_manuals_examples_are_read() -> None:
     page = (ROOT / "man" / "sessionrun-input.5").read_text().replace("\\-", "-")
-    first, plan, _ = (block.partition(".EE")[0] for block in page.split(".EX\n")[1:])
+    first, plan, *_ = (block.partition(".EE")[0] for block in page.split(".EX\n")[1:])
     assert first == README_EXAMPLE
     api, docs = load(plan).tasks
     assert (api.check, api.rounds, api.uses) == (Check(("make test",)), 3, {"database": 1})

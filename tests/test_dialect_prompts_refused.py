@@ -11,9 +11,10 @@ from dialect_plans import DATA, load, one, refusal
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sessionrun.dialects import MAX_INPUT_BYTES, Options
+from sessionrun.dialects import DIALECTS, MAX_INPUT_BYTES, Options
 from sessionrun.dialects.fields import TASK_FIELDS
 from sessionrun.errors import InputError
+from sessionrun.reasons import NOT_OF_WORK, REASONS
 
 # --- warnings -----------------------------------------------------------------------------------------------
 
@@ -53,6 +54,13 @@ REFUSED: list[tuple[str, str | bytes, str]] = [
     ("stdin", "[" * 100_000, "stdin: line 1, column 65: nesting deeper than 64 levels"),
     ("p.yaml", f"x: {DEEP[1:-1]}", "p.yaml: line 1, column 67: nesting deeper than 64 levels"),
     ("p.yaml", "- " * 70 + "a", "p.yaml: line 1, column 129: nesting deeper than 64 levels"),
+    (
+        "stdin",
+        '[{"prompt": "p", "fallback_on": "check_failed"}]',
+        "stdin: [0].fallback_on: must be one of "
+        + ", ".join(name for name in REASONS if name not in NOT_OF_WORK)
+        + ', not the text "check_failed"',
+    ),
     ("stdin", '["a", ' + "9" * 5000 + "]", f"stdin: line 1, column 7: {'9' * 40}... {OUT_OF_RANGE}"),
 ]
 """Name of the input, the input, the message."""
@@ -61,6 +69,12 @@ REFUSED: list[tuple[str, str | bytes, str]] = [
 @pytest.mark.parametrize(("name", "text", "message"), REFUSED)
 def test_refused(name: str, text: str | bytes, message: str) -> None:
     assert refusal(text, name) == message
+
+
+@pytest.mark.parametrize("text", ["Write some tests", '{"instances": []}', "# nothing\n"])
+def test_refused_by_all(text: str) -> None:
+    expected = "; ".join(f"{name}: {dialect.EXPECTS}" for name, dialect in DIALECTS.items())
+    assert refusal(text) == f"stdin: no dialect takes this input ({expected})"
 
 
 def test_refused_by_the_yaml_parser() -> None:

@@ -17,10 +17,11 @@ import click
 import pytest
 from conftest import Command
 
-from sessionrun import agents, config, errors, events, git, model, transitions, workspaces
+from sessionrun import agents, config, crashpoint, errors, events, git, model, transitions, workspaces
 from sessionrun import cli as command_line
 from sessionrun.cli.argv import FLAG_VERBS, VERBS
 from sessionrun.dialects import Options, Source, choose_dialect
+from sessionrun.reasons import REASONS, REASONS_VERSION
 from sessionrun.status import PHASE_WORDS, SUMMARY_KEYS
 from sessionrun.workspaces import park, registration, space, worktree
 
@@ -33,7 +34,7 @@ DOCUMENTS = sorted(
     if path.is_file()
 )
 STATES: tuple[str, ...] = import_module("sessionrun.cli.list").STATES
-EXIT_CODES = {0, 1, 2, 3, 4, 124, 130}
+EXIT_CODES = {0, 1, 2, 3, 4, 75, 124, 130}
 
 
 def read(name: str) -> str:
@@ -141,7 +142,7 @@ def test_common_options_are_common() -> None:
     assert common == {"--json", "--results-dir"}
     for verb in VERBS:
         missing = common - help_options(load_verb(verb), hidden=False)
-        assert missing <= ({"--results-dir"} if verb == "agents" else set())
+        assert missing <= ({"--results-dir"} if verb in ("agents", "schema") else set())
 
 
 def test_every_verb_and_its_other_spelling_is_in_the_manual(sessionrun: Command) -> None:
@@ -161,7 +162,7 @@ def test_every_environment_variable_is_in_the_manual() -> None:
     documented = set(re.findall(r"SESSIONRUN_[A-Z_]+", part("sessionrun.1", "ENVIRONMENT").text))
     code = "".join(path.read_text() for path in (TOP / "sessionrun").rglob("*.py"))
 
-    assert documented == set(re.findall(r"SESSIONRUN_[A-Z_]+", code))
+    assert documented == set(re.findall(r"SESSIONRUN_[A-Z_]+", code)) - set(crashpoint.VARIABLES)
     assert set(config.VARIABLES) <= documented
 
 
@@ -199,6 +200,20 @@ def test_the_words_of_the_contract_are_those_of_the_code() -> None:
     assert all(is_bold(part("sessionrun-files.5", "PHASES"), verdict) for verdict in events.VERDICTS)
     listed = re.findall(r"^\.BR (\w+)[ ,.]", summary.text, re.MULTILINE)
     assert listed == list(SUMMARY_KEYS)
+
+
+def test_the_reason_classes_are_the_table_of_the_code() -> None:
+    section = part("sessionrun-files.5", "REASON CLASSES")
+    assert f"This is version {REASONS_VERSION} of the table" in section.text
+    explained = {"limit", "backoff", "continues"}
+    listed = {}
+    for tag in section.tags:
+        name, _, flags = tag.partition("(")
+        listed[name.strip()] = {flag for flag in flags.rstrip(")").split(", ") if flag}
+    assert [name for name in listed if name not in explained] == list(REASONS)
+    for name, reason in REASONS.items():
+        effects = {str(reason.effect)} - {"none"} | ({"continues"} if reason.goes_on else set())
+        assert listed[name] == effects, name
 
 
 def test_the_table_of_phases_is_the_code_s() -> None:
@@ -291,7 +306,7 @@ def section(name: str, heading: str) -> str:
 def test_the_agents_of_the_documents_are_those_of_the_code() -> None:
     rows = re.findall(r"^\| `(\w+)` \|[^|]*\| (\S+) \|", section("README.md", "Agents"), re.MULTILINE)
 
-    assert [name for name, _ in rows] == [*agents.FIRST_FOUND, "shell"]
+    assert [name for name, _ in rows] == [*agents.FIRST_FOUND, "ollama", "shell"]
     assert part("sessionrun.1", "AGENTS").tag_words() == set(agents.BUILTIN)
     manual = part("sessionrun.1", "AGENTS").text
     for name, approval in rows:

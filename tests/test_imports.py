@@ -23,7 +23,28 @@ LONG_FUNCTION = 60
 LONG_FUNCTIONS: set[str] = set()
 """Functions of more than `LONG_FUNCTION` lines that were looked at and found to be best as they are."""
 
-PURE = ("errors", "model", "validation", "events", "transitions", "ready", "state", "fold", "scheduler", "status")
+PURE = (
+    "errors",
+    "reasons",
+    "keys",
+    "brief",
+    "usage",
+    "model",
+    "validation",
+    "events",
+    "transitions",
+    "ready",
+    "budget",
+    "state",
+    "steps",
+    "providers",
+    "holds",
+    "control",
+    "spending",
+    "fold",
+    "scheduler",
+    "status",
+)
 HARMLESS = {
     "__future__",
     "collections",
@@ -37,7 +58,21 @@ HARMLESS = {
     "typing",
     "zlib",
 }
-READER_VERBS = ("status", "results", "list", "overview", "wait", "logs", "cancel", "diff", "clean", "agents")
+CONTROL_VERBS = ("cancel", "retry", "hold", "release")
+READER_VERBS = (
+    "status",
+    "results",
+    "list",
+    "overview",
+    "wait",
+    "logs",
+    "explain",
+    "cost",
+    "diff",
+    "clean",
+    "doctor",
+    "agents",
+)
 NOT_FOR_READERS = (
     "asyncio",
     "daemon",
@@ -145,11 +180,93 @@ def test_the_order_of_the_pure_modules() -> None:
 @pytest.mark.parametrize(
     ("family", "allowed"),
     [
-        ("sessionrun.journal", ["sessionrun.errors"]),
-        ("sessionrun.ledger", ["sessionrun.model"]),
+        ("sessionrun.crashpoint", []),
+        (
+            "sessionrun.journal",
+            ["sessionrun.crashpoint", "sessionrun.errors", "sessionrun.regular", "sessionrun.reserve"],
+        ),
+        ("sessionrun.regular", []),
+        ("sessionrun.reserve", ["sessionrun.regular"]),
+        ("sessionrun.ledger", []),
+        ("sessionrun.locks", ["sessionrun.regular"]),
         ("sessionrun.processes", []),
+        (
+            "sessionrun.recovery",
+            [
+                "sessionrun.events",
+                "sessionrun.executors",
+                "sessionrun.ledger",
+                "sessionrun.model",
+                "sessionrun.state",
+            ],
+        ),
+        (
+            "sessionrun.keeper",
+            [
+                "sessionrun.keeper",
+                "sessionrun.crashpoint",
+                "sessionrun.errors",
+                "sessionrun.journal",
+                "sessionrun.ledger",
+                "sessionrun.locks",
+                "sessionrun.processes",
+                "sessionrun.regular",
+                "sessionrun.reserve",
+            ],
+        ),
         ("sessionrun.index", ["sessionrun.store"]),
+        ("sessionrun.comparing", []),
+        ("sessionrun.runfile", ["sessionrun.errors", "sessionrun.model"]),
+        ("sessionrun.briefing", ["sessionrun.brief", "sessionrun.regular"]),
+        (
+            "sessionrun.answers",
+            [
+                "sessionrun.answers",
+                "sessionrun.agents",
+                "sessionrun.brief",
+                "sessionrun.briefing",
+                "sessionrun.model",
+                "sessionrun.regular",
+                "sessionrun.store",
+            ],
+        ),
+        (
+            "sessionrun.jobstatus",
+            [
+                "sessionrun.errors",
+                "sessionrun.model",
+                "sessionrun.regular",
+                "sessionrun.store",
+                "sessionrun.workspaces.registration",
+            ],
+        ),
+        (
+            "sessionrun.views",
+            [
+                "sessionrun.errors",
+                "sessionrun.jobstatus",
+                "sessionrun.model",
+                "sessionrun.regular",
+                "sessionrun.runfile",
+                "sessionrun.status",
+                "sessionrun.store",
+                "sessionrun.workspaces.registration",
+            ],
+        ),
         ("sessionrun.git", ["sessionrun.errors"]),
+        ("sessionrun.stopped", ["sessionrun.processes"]),
+        ("sessionrun.living", ["sessionrun.processes", "sessionrun.ledger"]),
+        (
+            "sessionrun.explanation",
+            [
+                "sessionrun.budget",
+                "sessionrun.events",
+                "sessionrun.ledger",
+                "sessionrun.model",
+                "sessionrun.state",
+                "sessionrun.status",
+            ],
+        ),
         (
             "sessionrun.workspaces",
             [
@@ -157,23 +274,45 @@ def test_the_order_of_the_pure_modules() -> None:
                 "sessionrun.git",
                 "sessionrun.model",
                 "sessionrun.errors",
+                "sessionrun.regular",
                 "sessionrun.store",
             ],
         ),
         (
             "sessionrun.dialects",
-            ["sessionrun.dialects", "sessionrun.model", "sessionrun.validation", "sessionrun.errors"],
+            [
+                "sessionrun.dialects",
+                "sessionrun.model",
+                "sessionrun.validation",
+                "sessionrun.errors",
+                "sessionrun.reasons",
+            ],
         ),
-        ("sessionrun.agents", ["sessionrun.agents", "sessionrun.model", "sessionrun.events", "sessionrun.errors"]),
-        ("sessionrun.outcome", ["sessionrun.agents", "sessionrun.model", "sessionrun.events"]),
+        (
+            "sessionrun.agents",
+            [
+                "sessionrun.agents",
+                "sessionrun.model",
+                "sessionrun.events",
+                "sessionrun.errors",
+                "sessionrun.regular",
+            ],
+        ),
+        (
+            "sessionrun.outcome",
+            ["sessionrun.agents", "sessionrun.model", "sessionrun.events", "sessionrun.reasons"],
+        ),
         (
             "sessionrun.store",
             [
+                "sessionrun.crashpoint",
                 "sessionrun.errors",
                 "sessionrun.model",
                 "sessionrun.events",
                 "sessionrun.journal",
+                "sessionrun.locks",
                 "sessionrun.index",
+                "sessionrun.regular",
             ],
         ),
     ],
@@ -215,7 +354,7 @@ def test_what_a_part_may_not_know(family: str, forbidden: list[str]) -> None:
 @pytest.mark.parametrize(
     ("family", "only"),
     [
-        ("sessionrun.detach", {"sessionrun.cli.run"}),
+        ("sessionrun.detach", {"sessionrun.cli.run", "sessionrun.cli.control", "sessionrun.cli.resume"}),
         ("sessionrun.supervisor", {"sessionrun.detached"}),
         ("sessionrun.executors.local", {"sessionrun.detached"}),
         ("daemon", {"sessionrun.detach"}),
@@ -237,7 +376,7 @@ def test_the_command_line_is_used_by_nobody() -> None:
             assert not any(belongs(name, "sessionrun.cli", "click") for name in module.ever), module.name
 
 
-@pytest.mark.parametrize("verb", READER_VERBS)
+@pytest.mark.parametrize("verb", READER_VERBS + CONTROL_VERBS)
 def test_what_a_reader_imports_at_start(verb: str) -> None:
     seen: set[str] = set()
     queue = ["sessionrun.cli", f"sessionrun.cli.{verb}"]
@@ -333,10 +472,10 @@ def test_no_process_gets_a_shell_or_a_preexec_function() -> None:
 def test_what_is_written_twice_for_speed_is_the_same() -> None:
     """A launch and a poll do without the modules that define these."""
     from sessionrun import detach, model, store
-    from sessionrun.events import SupervisorStarted, from_record, to_record
+    from sessionrun.events import SessionStarted, from_record, to_record
 
     assert store.STATUS_VERSION == model.SCHEMA_VERSION
     record = detach._first_record()
     entry = from_record(record)
-    assert isinstance(entry.event, SupervisorStarted)
+    assert isinstance(entry.event, SessionStarted)
     assert to_record(entry) == record

@@ -6,6 +6,7 @@ import errno
 import os
 import signal
 import unicodedata
+from dataclasses import replace
 
 import orjson
 import pytest
@@ -24,6 +25,11 @@ REFUSED = AgentResult(ok=False, reason_class="auth", reason="401 go away", conve
 SILENT = AgentResult(ok=False, reason_class="incomplete_output", reason="no output; standard error: no key")
 GARBAGE = AgentResult(ok=False, reason_class="bad_output", reason="no line of the output is an event")
 NAMELESS = AgentResult(ok=False)
+BROKEN = AgentResult(ok=False, reason_class="incomplete_output", reason="the output ends", conversation="c-1")
+NOW = 1_800_000_000.0
+
+HEAP = "FATAL ERROR: Reached heap limit Allocation failed - JavaScript heap out of memory"
+TRACE = "Traceback (most recent call last):\n  File \"x\", line 1\nKeyError: 'a'\n"
 
 
 def judge(
@@ -32,8 +38,11 @@ def judge(
     *,
     number: int | None = None,
     detail: str | None = None,
+    stderr: str = "",
 ) -> JobFinished:
-    return judge_exit(KEY, wait_status=wait_status, errno=number, detail=detail, result=result)
+    return judge_exit(
+        KEY, wait_status=wait_status, errno=number, detail=detail, result=result, now=NOW, stderr=stderr
+    )
 
 
 @pytest.mark.parametrize(
@@ -44,15 +53,17 @@ def judge(
         (0, REFUSED, "auth", "auth: 401 go away"),
         (0, SILENT, "incomplete_output", "incomplete_output: no output; standard error: no key"),
         (0, GARBAGE, "bad_output", "bad_output: no line of the output is an event"),
-        (0, NAMELESS, "agent_error", "agent_error: the agent reports a failure"),
+        (0, NAMELESS, "unknown", "unknown: the agent reports a failure"),
         (1, None, "exit_code", "exit_code: exit code 1"),
         (7, FINE, "exit_code", "exit_code: exit code 7"),
         (1, REFUSED, "auth", "auth: 401 go away (exit code 1)"),
         (144, REFUSED, "auth", "auth: 401 go away (exit code 144)"),
         (1, SILENT, "exit_code", "exit_code: exit code 1; no output; standard error: no key"),
         (2, GARBAGE, "exit_code", "exit_code: exit code 2; no line of the output is an event"),
-        (1, NAMELESS, "agent_error", "agent_error: the agent reports a failure (exit code 1)"),
+        (1, NAMELESS, "unknown", "unknown: the agent reports a failure (exit code 1)"),
         (137, None, "exit_code", "exit_code: exit code 137"),
+        (0, BROKEN, "incomplete_output", "incomplete_output: the output ends"),
+        (1, BROKEN, "agent_crashed", "agent_crashed: the output ends (exit code 1)"),
     ],
 )
 def test_exit_code_and_agent(
@@ -72,8 +83,46 @@ def test_a_signal_wins_over_what_was_printed(result: AgentResult | None) -> None
     assert (finished.exit_code, finished.signal, finished.wait_status) == (None, 9, 9)
 
 
+@pytest.mark.parametrize(
+    ("status", "result", "stderr", "reason"),
+    [
+        (256, None, "Error: 429 too many requests\n", "rate_limited: Error: 429 too many requests (exit code 1)"),
+        (256, SILENT, "Error: model_not_found\nbye\n", "bad_model: Error: model_not_found (exit code 1)"),
+        (0, SILENT, "Error: model_not_found\n", "bad_model: Error: model_not_found"),
+        (0, None, "Error: model_not_found\n", None),
+        (0, FINE, f"rate limit exceeded\n{HEAP}\n{TRACE}", None),
+        (256, FINE, "rate limit exceeded\n", "exit_code: exit code 1"),
+        (256, FINE, TRACE, "agent_crashed: KeyError: 'a' (exit code 1)"),
+        (256, REFUSED, f"overloaded_error\n{HEAP}", "auth: 401 go away (exit code 1)"),
+        (256, None, TRACE + "and went on\n", "exit_code: exit code 1"),
+        (256, None, "Traceback (most recent call last):\nMemoryError\n", "oom: MemoryError (exit code 1)"),
+        (134 << 8, None, HEAP, f"oom: {HEAP} (exit code 134)"),
+        (signal.SIGABRT, None, HEAP, f"oom: killed by SIGABRT (6): {HEAP}"),
+        (signal.SIGKILL, None, HEAP, "signal: killed by SIGKILL (9)"),
+        (256, None, "x\nTypeError: no\n    at f (a.js:1:2)\n", "agent_crashed: TypeError: no (exit code 1)"),
+        (512, None, "panic: oh\n\ngoroutine 1 [running]:\n", "agent_crashed: panic: oh (exit code 2)"),
+        (0x137F, None, "", "unknown: odd wait status 0x137f"),
+    ],
+)
+def test_standard_error_tells_why_where_the_agent_does_not(
+    status: int, result: AgentResult | None, stderr: str, reason: str | None
+) -> None:
+    assert judge(status, result, stderr=stderr).reason == reason
+
+
+def test_the_end_of_a_limit() -> None:
+    limit = AgentResult(ok=False, reason_class="usage_limit", reason="limit", words="try again in 2 hours")
+    assert judge(256, limit).resets_at == NOW + 7200
+    assert judge(256, replace(limit, resets_at=NOW + 60)).resets_at == NOW + 60, "what the stream states"
+    assert judge(256, replace(limit, resets_at=NOW - 60)).resets_at == NOW + 7200, "but not what is past"
+    assert judge(256, replace(limit, reason_class="auth")).resets_at is None, "no limit, no end"
+    assert judge(256, replace(limit, words="limit"), stderr="try again in 5 s").resets_at is None
+    assert judge(256, None, stderr="usage limit reached, try again in 5 s").resets_at == NOW + 5
+    assert judge(256, None, stderr="rate_limit_error. Retrying in 5 s\nrate_limit_error").resets_at is None
+
+
 def test_core_dump_and_unnamed_signal() -> None:
-    assert judge(signal.SIGSEGV | 0x80).reason == "signal: killed by SIGSEGV (11), core dumped"
+    assert judge(signal.SIGSEGV | 0x80).reason == "agent_crashed: killed by SIGSEGV (11), core dumped"
     unnamed = next(number for number in range(32, 64) if number not in set(signal.Signals))
     assert judge(unnamed).reason == f"signal: killed by signal ({unnamed})"
 
@@ -106,6 +155,7 @@ def test_what_the_agent_said_is_kept_whatever_the_verdict() -> None:
     for status in (0, 256, signal.SIGTERM):
         finished = judge(status, FINE)
         assert (finished.key, finished.conversation, finished.model) == (KEY, "c-1", "m")
+        assert finished.turns == 3
         assert finished.usage == Usage(1, 2, 0.5)
 
 
@@ -128,9 +178,9 @@ results = st.none() | st.builds(
 )
 
 
-@given(st.integers(0, 0xFFFF), results)
-def test_every_status_gets_a_verdict(status: int, result: AgentResult | None) -> None:
-    finished = judge(status, result)
+@given(st.integers(0, 0xFFFF), results, st.text() | st.sampled_from([HEAP, TRACE, "429 too many requests"]))
+def test_every_status_gets_a_verdict(status: int, result: AgentResult | None, stderr: str) -> None:
+    finished = judge(status, result, stderr=stderr)
     # The core dump bit without a signal: no system says so, and os.WIFEXITED takes it for exit code 0.
     assert (finished.verdict == "passed") is (status in (0, 0x80) and (result is None or result.ok))
     assert (finished.reason is None) is (finished.reason_class is None) is (finished.verdict == "passed")

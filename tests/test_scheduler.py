@@ -6,10 +6,13 @@ A line is ``input & input -> order; order``; no arrow means that nothing is orde
     started|passed|failed|lost|interrupted KEY     what became of a job
     void KEY / refused KEY        it never ran, by a fault / for want of room (counts for nothing)
     cancel [ID ...]               a request, for the whole session when it names nobody
+    cancel-now [ID ...] / retry [ID ...] [OUTCOME ...] / pause [ID ...] / unpause [ID ...]
+                                   other requests; to pause is to hold on request
     hold NAME [until S] [until_exit] / lift NAME
     add ID / close                a task from `late`; the feed ends
     reboot                        a new supervisor on another boot
     at S                          time passes
+    grew SIZE                     from now on, what a job is found to have printed
 
 Orders are carried out at once (``start KEY`` claims the job) until the scheduler only waits; a time it wants
 to be woken at is written ``wake S`` where it matters.
@@ -25,6 +28,7 @@ from simulation import EPOCH_S, Drive, make_session
 
 from sessionrun.events import (
     CancelJob,
+    CheckOutput,
     EndSession,
     Entry,
     Event,
@@ -36,7 +40,9 @@ from sessionrun.events import (
     JobLost,
     JobStarted,
     Order,
+    OutputSeen,
     Record,
+    RequestKind,
     RequestReceived,
     StartJob,
     SupervisorStarted,
@@ -49,9 +55,10 @@ from sessionrun.events import (
 from sessionrun.executors import Exit
 from sessionrun.executors.simulated import Fate, SimulatedExecutor
 from sessionrun.fold import apply, begin
-from sessionrun.model import Check, Job, JobKey, Land, TaskSpec, Workspace, parse_job_key
-from sessionrun.scheduler import backoff_s, decide
+from sessionrun.model import OUTCOMES, Check, Job, JobKey, Land, TaskSpec, Workspace, parse_job_key
+from sessionrun.scheduler import decide
 from sessionrun.state import State
+from sessionrun.steps import backoff_s
 
 TREE = Workspace("worktree")
 CHECK = Check(("true",))
@@ -307,6 +314,77 @@ HISTORIES: dict[str, History] = {
         passed a/1/2/check/1 -> end a failed check_timeout: not done after 3 s; session completed failed
         """,
         {"a": "failed check_timeout: not done after 3 s"},
+    ),
+    "silence from the start: stopped when the idle time is up, and tried again": History(
+        (task("a", idle_timeout_s=5.0, retries=1),),
+        """
+        begin -> start a/1/1/work/1
+        started a/1/1/work/1 -> wake 5
+        at 5 -> fire a/1/1/work/1 idle_timeout; stop a/1/1/work/1 timed_out
+        passed a/1/1/work/1 -> retry a timed_out; wake 5.98
+        at 6 -> start a/2/1/work/1
+        passed a/2/1/work/1 -> end a succeeded; session completed succeeded
+        """,
+        {"a": "succeeded"},
+    ),
+    "output puts the look off; the silence after it lasts at most twice as long": History(
+        (task("a", idle_timeout_s=5.0),),
+        """
+        begin -> start a/1/1/work/1
+        started a/1/1/work/1 -> wake 5
+        grew 1 & at 5.5 -> look a/1/1/work/1; wake 10.5
+        grew 9 & at 10.5 -> look a/1/1/work/1; wake 15.5
+        at 15 -> wake 15.5
+        at 15.5 -> fire a/1/1/work/1 idle_timeout; stop a/1/1/work/1 timed_out
+        failed a/1/1/work/1 -> end a timed_out stalled: no output for 5 s; session completed failed
+        """,
+        {"a": "timed_out stalled: no output for 5 s"},
+    ),
+    "output does not put off the deadline, whichever comes first": History(
+        (task("a", idle_timeout_s=4.0, timeout_s=10.0), task("b", idle_timeout_s=10.0, timeout_s=4.0)),
+        """
+        begin -> start a/1/1/work/1; start b/1/1/work/1
+        started a/1/1/work/1 & started b/1/1/work/1 -> wake 4
+        grew 1 & at 4 -> look a/1/1/work/1; fire b/1/1/work/1 timeout; stop b/1/1/work/1 timed_out; wake 8
+        failed b/1/1/work/1 -> end b timed_out timeout: not done after 4 s
+        grew 2 & at 11 -> look a/1/1/work/1; fire a/1/1/work/1 timeout; stop a/1/1/work/1 timed_out
+        failed a/1/1/work/1 -> end a timed_out timeout: not done after 10 s; session completed failed
+        """,
+        {"a": "timed_out timeout: not done after 10 s", "b": "timed_out timeout: not done after 4 s"},
+    ),
+    "both times are up at once: the deadline counts": History(
+        (task("a", idle_timeout_s=4.0, timeout_s=4.0),),
+        """
+        begin -> start a/1/1/work/1
+        started a/1/1/work/1 -> wake 4
+        at 4 -> fire a/1/1/work/1 timeout; stop a/1/1/work/1 timed_out
+        passed a/1/1/work/1 -> end a timed_out timeout: not done after 4 s; session completed failed
+        """,
+        {"a": "timed_out timeout: not done after 4 s"},
+    ),
+    "only work may not be silent": History(
+        (task("a", idle_timeout_s=4.0, setup=("s",), check=CHECK),),
+        """
+        begin -> start a/1/1/setup/1
+        started a/1/1/setup/1 & at 50
+        passed a/1/1/setup/1 -> start a/1/1/work/1
+        started a/1/1/work/1 -> wake 54
+        at 51 & passed a/1/1/work/1 -> start a/1/1/check/1
+        started a/1/1/check/1 & at 99
+        passed a/1/1/check/1 -> end a succeeded; session completed succeeded
+        """,
+        {"a": "succeeded"},
+    ),
+    "what is being stopped is not looked at": History(
+        (task("a", idle_timeout_s=4.0),),
+        """
+        begin -> start a/1/1/work/1
+        started a/1/1/work/1 -> wake 4
+        at 3 & cancel a -> stop a/1/1/work/1 cancelled
+        at 9
+        failed a/1/1/work/1 -> end a cancelled cancelled: on request; session completed failed
+        """,
+        {"a": "cancelled cancelled: on request"},
     ),
     "a setup's own time is up: the task fails, and its own limit counts from its work": History(
         (task("a", setup=("s",), setup_timeout_s=3.0, timeout_s=10.0),),
@@ -774,6 +852,202 @@ session completed failed
         {"a": "succeeded", "b": "succeeded", "c": "succeeded"},
         {"gpu": 1},
     ),
+    # --- requests ---
+    "a cancel without grace hastens a stop already under way, once": History(
+        (task("a"), task("b", timeout_s=5.0)),
+        """
+        begin -> start a/1/1/work/1; start b/1/1/work/1
+        started b/1/1/work/1
+        cancel a -> stop a/1/1/work/1 cancelled
+        cancel a
+        at 5 -> fire b/1/1/work/1 timeout; stop b/1/1/work/1 timed_out
+        cancel
+        cancel-now -> stop a/1/1/work/1 cancelled now; stop b/1/1/work/1 timed_out now
+        cancel-now
+        failed a/1/1/work/1 -> end a cancelled cancelled: on request
+        failed b/1/1/work/1 -> end b timed_out timeout: not done after 5 s; session cancelled failed
+        """,
+        {"a": "cancelled cancelled: on request", "b": "timed_out timeout: not done after 5 s"},
+    ),
+    "a cancel never touches RELEASE, and ends a backoff": History(
+        (task("a", workspace=TREE), task("b", retries=3)),
+        """
+        begin -> start a/1/1/prepare/1; start b/1/1/work/1
+        passed a/1/1/prepare/1 -> start a/1/1/work/1
+        failed a/1/1/work/1 -> start a/1/1/release/1
+        failed b/1/1/work/1 -> retry b failed
+        cancel-now -> end b cancelled cancelled: on request
+        passed a/1/1/release/1 -> end a failed exit: 1; session cancelled failed
+        """,
+        {"a": "failed exit: 1", "b": "cancelled cancelled: on request"},
+    ),
+    "retry re-opens what failed and what was skipped for it, and an ended session": History(
+        (task("a"), task("b", needs=("a",)), task("c", needs=("b",)), task("d"), task("e", needs=("d",))),
+        """
+        begin -> start a/1/1/work/1; start d/1/1/work/1
+        passed d/1/1/work/1 -> end d succeeded; start e/1/1/work/1
+        failed a/1/1/work/1 -> end a failed exit: 1; end b skipped need: 'a' did not succeed; \
+            end c skipped need: 'b' was skipped
+        passed e/1/1/work/1 -> end e succeeded; session completed failed
+        retry failed timed_out -> start a/2/1/work/1
+        passed a/2/1/work/1 -> end a succeeded; start b/1/1/work/1
+        passed b/1/1/work/1 -> end b succeeded; start c/1/1/work/1
+        retry failed
+        passed c/1/1/work/1 -> end c succeeded; session completed succeeded
+        retry failed
+        """,
+        dict.fromkeys("abcde", "succeeded"),
+    ),
+    "who needs two tasks is re-opened when neither is in its way": History(
+        (task("a"), task("b"), task("c", needs=("a", "b"))),
+        """
+        begin -> start a/1/1/work/1; start b/1/1/work/1
+        failed a/1/1/work/1 -> end a failed exit: 1; end c skipped need: 'a' did not succeed
+        failed b/1/1/work/1 -> end b failed exit: 1; session completed failed
+        retry a -> start a/2/1/work/1
+        passed a/2/1/work/1 -> end a succeeded; session completed failed
+        retry b -> start b/2/1/work/1
+        passed b/2/1/work/1 -> end b succeeded; start c/1/1/work/1
+        passed c/1/1/work/1 -> end c succeeded; session completed succeeded
+        """,
+        dict.fromkeys("abc", "succeeded"),
+    ),
+    "a retry on request has all the retries of the task again": History(
+        (task("a", retries=1),),
+        """
+        begin -> start a/1/1/work/1
+        failed a/1/1/work/1 -> retry a failed
+        at 10 -> start a/2/1/work/1
+        failed a/2/1/work/1 -> end a failed exit: 1; session completed failed
+        retry failed -> start a/3/1/work/1
+        failed a/3/1/work/1 -> retry a failed
+        at 20 -> start a/4/1/work/1
+        failed a/4/1/work/1 -> end a failed exit: 1; session completed failed
+        """,
+        {"a": "failed exit: 1"},
+    ),
+    "lost and interrupted tasks run again when that is asked for, never by themselves": History(
+        (task("a", retries=2), task("b", retries=2), task("c")),
+        """
+        begin -> start a/1/1/work/1; start b/1/1/work/1; start c/1/1/work/1
+        lost a/1/1/work/1 -> end a lost lost: gone
+        interrupted b/1/1/work/1 -> end b interrupted interrupted: gone
+        retry failed timed_out
+        retry lost interrupted -> start a/2/1/work/1; start b/2/1/work/1
+        passed a/2/1/work/1 -> end a succeeded
+        passed b/2/1/work/1 -> end b succeeded
+        passed c/1/1/work/1 -> end c succeeded; session completed succeeded
+        """,
+        dict.fromkeys("abc", "succeeded"),
+    ),
+    "a task whose end is decided is tried again after its RELEASE": History(
+        (task("a", workspace=TREE), task("b")),
+        """
+        begin -> start a/1/1/prepare/1; start b/1/1/work/1
+        passed a/1/1/prepare/1 -> start a/1/1/work/1
+        lost a/1/1/work/1 -> start a/1/1/release/1
+        retry lost
+        passed b/1/1/work/1 -> end b succeeded
+        passed a/1/1/release/1 -> end a lost lost: gone; start a/2/1/prepare/1
+        passed a/2/1/prepare/1 -> start a/2/1/work/1
+        passed a/2/1/work/1 -> start a/2/1/release/1
+        retry a lost failed
+        passed a/2/1/release/1 -> end a succeeded; session completed succeeded
+        """,
+        dict.fromkeys("ab", "succeeded"),
+    ),
+    "a cancelled session is completed by a retry; a cancel that comes after the end does nothing": History(
+        (task("a"), task("b")),
+        """
+        begin -> start a/1/1/work/1; start b/1/1/work/1
+        passed b/1/1/work/1 -> end b succeeded
+        cancel -> stop a/1/1/work/1 cancelled
+        failed a/1/1/work/1 -> end a cancelled cancelled: on request; session cancelled failed
+        retry failed lost
+        cancel
+        retry a b -> start a/2/1/work/1
+        passed a/2/1/work/1 -> end a succeeded; session completed succeeded
+        """,
+        dict.fromkeys("ab", "succeeded"),
+    ),
+    "failures of before do not count against max_failures": History(
+        (task("a"), task("b"), task("c")),
+        """
+        begin -> start a/1/1/work/1
+        failed a/1/1/work/1 -> end a failed exit: 1; end b skipped max_failures: stopped after 1 failed; \
+            end c skipped max_failures: stopped after 1 failed; session completed failed
+        retry b c -> start b/1/1/work/1
+        passed b/1/1/work/1 -> end b succeeded; start c/1/1/work/1
+        retry a failed
+        failed c/1/1/work/1 -> end c failed exit: 1; end a failed exit: 1; session completed failed
+        """,
+        {"a": "failed exit: 1", "b": "succeeded", "c": "failed exit: 1"},
+        {"slot": 1},
+        max_failures=1,
+    ),
+    "what is held starts nothing new; its check and release go on": History(
+        (task("a", workspace=TREE, check=CHECK, rounds=2), task("b"), task("c", needs=("b",)), task("d")),
+        """
+        begin -> start a/1/1/prepare/1; start b/1/1/work/1
+        passed a/1/1/prepare/1 -> start a/1/1/work/1
+        pause
+        pause a
+        passed a/1/1/work/1 -> start a/1/1/check/1
+        failed a/1/1/check/1
+        passed b/1/1/work/1 -> end b succeeded
+        unpause d -> start d/1/1/work/1
+        unpause c
+        passed d/1/1/work/1 -> end d succeeded; start c/1/1/work/1
+        unpause -> start a/1/2/work/1
+        unpause
+        passed c/1/1/work/1 -> end c succeeded
+        passed a/1/2/work/1 -> start a/1/2/check/1
+        pause a
+        passed a/1/2/check/1 -> start a/1/2/release/1
+        passed a/1/2/release/1 -> end a succeeded; session completed succeeded
+        """,
+        dict.fromkeys("abcd", "succeeded"),
+        {"slot": 2},
+    ),
+    "a hold on request and one of the machine are two": History(
+        (task("a", uses={"gpu": 1}), task("b", retries=1)),
+        """
+        pause a & hold gpu until 9 -> start b/1/1/work/1; wake 9
+        failed b/1/1/work/1 -> retry b failed
+        pause b
+        at 9 -> lift gpu
+        unpause a -> start a/1/1/work/1
+        passed a/1/1/work/1 -> end a succeeded
+        unpause -> start b/2/1/work/1
+        pause b
+        cancel b -> stop b/2/1/work/1 cancelled
+        failed b/2/1/work/1 -> end b cancelled cancelled: on request; session completed failed
+        """,
+        {"a": "succeeded", "b": "cancelled cancelled: on request"},
+        {"gpu": 1},
+    ),
+    "what is held can be cancelled, and a hold of the session is for those that come later too": History(
+        (task("a"),),
+        """
+        pause
+        add late
+        cancel a -> end a cancelled cancelled: on request
+        unpause late -> start late/1/1/work/1
+        passed late/1/1/work/1 -> end late succeeded
+        close -> session completed failed
+        """,
+        {"a": "cancelled cancelled: on request", "late": "succeeded"},
+        late=(task("late"),),
+    ),
+}
+
+
+REQUESTS: Mapping[str, RequestKind] = {
+    "cancel": "cancel",
+    "cancel-now": "cancel",
+    "retry": "retry",
+    "pause": "hold",
+    "unpause": "release",
 }
 
 
@@ -790,7 +1064,7 @@ class Play:
         self.late = {late.id: late for late in history.late or ()}
         self.state = begin(spec)
         self.entries: list[Entry] = []
-        self.now = 0.0
+        self.now, self.size = 0.0, 0
         self.boot_id = "first"
         self.record(SupervisorStarted(1, 1, 1, self.boot_id, "n", "0"))
 
@@ -805,6 +1079,8 @@ class Play:
             verb, *words = happens.split()
             if verb == "at":
                 self.now = float(words[0])
+            elif verb == "grew":
+                self.size = int(words[0])
             elif verb == "reboot":
                 self.now = 0.5
                 self.record(SupervisorStarted(2, 1, 1, "second", "n", "0"))
@@ -829,8 +1105,11 @@ class Play:
             return JobLost(parse_job_key(name), "void", "gone", counts=verb == "void")
         if verb in ("lost", "interrupted"):
             return JobLost(parse_job_key(name), "lost" if verb == "lost" else "interrupted", "gone")
-        if verb == "cancel":
-            return RequestReceived(f"r{len(self.entries)}", "cancel", tuple(words))
+        if verb in REQUESTS:
+            outcomes = tuple(word for word in OUTCOMES if word in words)
+            ids = tuple(word for word in words if word not in outcomes)
+            now = verb == "cancel-now"
+            return RequestReceived(f"r{len(self.entries)}", REQUESTS[verb], ids, now=now, outcomes=outcomes)
         if verb == "hold":
             until = float(words[words.index("until") + 1]) if "until" in words else None
             return HoldPlaced(name, "stop", until, until_exit="until_exit" in words)
@@ -849,8 +1128,17 @@ class Play:
             self.record(order.event)
             return describe(order.event)
         if isinstance(order, CancelJob):
-            return f"stop {order.key.text()} {order.reason}"
+            return f"stop {order.key.text()} {order.reason}{' now' * order.now}"
+        if isinstance(order, CheckOutput):
+            return self.check_output(order.key)
         return f"wake {round(order.mono, 2):g}"
+
+    def check_output(self, key: JobKey) -> str:
+        job = self.state.tasks[key.task].job
+        assert job is not None
+        event = OutputSeen(key, self.size) if self.size != job.output_size else TimerFired(key, "idle_timeout")
+        self.record(event)
+        return f"look {key.text()}" if isinstance(event, OutputSeen) else describe(event)
 
 
 def describe(event: Event) -> str:
@@ -870,7 +1158,8 @@ def describe(event: Event) -> str:
 def test_history(name: str) -> None:
     history = HISTORIES[name]
     play = Play(history)
-    for number, line in enumerate(filter(None, map(str.strip, history.lines.splitlines())), 1):
+    lines = history.lines.replace("\\\n", "").splitlines()
+    for number, line in enumerate(filter(None, map(str.strip, lines)), 1):
         inputs, _, expected = line.partition("->")
         orders = play.say(inputs)
         wanted = [order.strip() for order in expected.split(";") if order.strip()]

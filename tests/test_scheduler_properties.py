@@ -9,9 +9,11 @@ from zlib import crc32
 import orjson
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from simulation import Drive, Planned, make_session
+from simulation import AGENTS, CLASSES, Drive, Planned, make_session
 
+from sessionrun.control import RETRY_FAILED, RETRY_LOST
 from sessionrun.events import (
+    REQUEST_KINDS,
     Entry,
     FeedClosed,
     HoldLifted,
@@ -31,8 +33,8 @@ from sessionrun.events import (
 )
 from sessionrun.executors.simulated import Fate, SimulatedExecutor
 from sessionrun.fold import apply, begin
-from sessionrun.model import SLOT, Check, Job, JobKey, Land, SessionSpec, TaskSpec, Workspace
-from sessionrun.state import State, job_tokens, task_tokens
+from sessionrun.model import SLOT, Alternative, Check, Job, JobKey, Land, SessionSpec, TaskSpec, Workspace
+from sessionrun.state import PROVIDED_PHASES, State, job_tokens, provider_of, span_tokens
 from sessionrun.transitions import MAX_STARTS
 
 PROFILE = settings(
@@ -44,12 +46,16 @@ PROFILE = settings(
 )
 CAPACITIES = st.fixed_dictionaries(
     {"gpu": st.integers(1, 3), "merge:r": st.just(1), "worktree:w": st.integers(1, 2)},
-    optional={SLOT: st.integers(1, 3)},
+    optional={SLOT: st.integers(1, 3), "provider:first": st.integers(1, 2)},
 )
 SECONDS = st.integers(0, 12).map(lambda half: half / 2)
+LATE_SECONDS = st.integers(0, 30).map(lambda half: half / 2)
 FATES = st.one_of(
-    st.builds(Fate, st.just("exits"), SECONDS, st.just(0), grace_s=SECONDS),
+    st.builds(
+        Fate, st.just("exits"), SECONDS, st.just(0), grace_s=SECONDS, prints_at=st.lists(SECONDS).map(tuple)
+    ),
     st.builds(Fate, st.just("exits"), SECONDS, st.sampled_from([0, 256, 9]), grace_s=SECONDS),
+    st.builds(Fate, st.just("exits"), SECONDS, st.sampled_from([code << 8 for code in CLASSES]), grace_s=SECONDS),
     st.builds(Fate, st.sampled_from(["lost", "interrupted", "void", "refused", "unstartable"]), SECONDS),
 )
 
@@ -63,9 +69,10 @@ class World:
     planned: list[Planned]
 
     def fate_of(self, job: Job) -> Fate:
-        """Always the same for the same key; nothing is refused for ever."""
+        """Always the same for the same key; nothing is refused or limited for ever."""
         fate = self.fates[crc32(job.key.text().encode()) % len(self.fates)]
-        return Fate() if fate.kind == "refused" and job.key.start > 4 else fate
+        passes = fate.kind == "refused" or fate.wait_status >> 8 in CLASSES
+        return Fate() if passes and job.key.start > 4 else fate
 
 
 @st.composite
@@ -92,7 +99,10 @@ def tasks_of(draw: st.DrawFn, number: int, resources: dict[str, int]) -> TaskSpe
         land=draw(st.sampled_from([None, Land("main", {"merge:r": 1})])),
         rounds=draw(st.integers(1, 3)),
         timeout_s=draw(st.none() | SECONDS),
+        idle_timeout_s=draw(st.none() | SECONDS),
         retries=draw(st.integers(0, 2)),
+        agent=draw(st.sampled_from(sorted(AGENTS))),
+        fallback=tuple(map(Alternative, draw(st.lists(st.sampled_from(sorted(AGENTS)), max_size=2)))),
     )
 
 
@@ -109,6 +119,21 @@ def holds(draw: st.DrawFn) -> list[Planned]:
 
 
 @st.composite
+def requests_of(draw: st.DrawFn, name: str, tasks: list[TaskSpec]) -> RequestReceived:
+    """Anything that a client may ask for, about some tasks or all."""
+    known = st.sampled_from([task.id for task in tasks] or ["none"])
+    kind = draw(st.sampled_from(REQUEST_KINDS))
+    outcomes = (*RETRY_FAILED, *RETRY_LOST)
+    return RequestReceived(
+        name,
+        kind,
+        tuple(draw(st.lists(known, max_size=2))),
+        now=kind == "cancel" and draw(st.booleans()),
+        outcomes=tuple(draw(st.lists(st.sampled_from(outcomes), max_size=3))) if kind == "retry" else (),
+    )
+
+
+@st.composite
 def worlds(draw: st.DrawFn) -> World:
     """A session of up to eight tasks, the last of them perhaps brought late by a feed."""
     resources = draw(CAPACITIES)
@@ -118,10 +143,9 @@ def worlds(draw: st.DrawFn) -> World:
     planned: list[Planned] = [(draw(SECONDS), TaskAdded(task)) for task in tasks[len(early) :]]
     if late is not None:
         planned.append((13.0, FeedClosed()))
-    for place, named in enumerate(
-        draw(st.lists(st.lists(st.sampled_from(tasks or [TaskSpec("none", ())]), max_size=2), max_size=2))
-    ):
-        planned.append((draw(SECONDS), RequestReceived(f"r{place}", "cancel", tuple(task.id for task in named))))
+    count = draw(st.integers(0, 4))
+    planned += [(draw(LATE_SECONDS), draw(requests_of(f"r{place}", tasks))) for place in range(count)]
+    planned.append((16.0, RequestReceived("last", "release")))  # or what is held would wait for ever
     for hold in draw(st.lists(holds(), max_size=2)):
         planned += hold
     spec = make_session(
@@ -145,6 +169,7 @@ class Watch:
         self.begun: set[tuple[str, int]] = set()
         self.unwanted: set[str] = set()
         self.unsure: set[str] = set()
+        self.attempts: dict[str, int] = {}
 
     def __call__(self, state: State, entry: Entry) -> None:
         event = entry.event
@@ -158,14 +183,26 @@ class Watch:
             if isinstance(event, TaskEnded):
                 assert event.task not in self.ended, "ended twice"
                 self.ended[event.task] = event.outcome
-        elif isinstance(event, RequestReceived):
-            self.unwanted |= set(event.tasks or state.tasks) & set(state.tasks)
+        elif isinstance(event, RequestReceived) and event.kind == "cancel":
+            named = set(event.tasks or state.tasks) & set(state.tasks)
+            self.unwanted |= named if state.ended is None else set()
         elif isinstance(event, SessionEnded):
             assert set(self.ended) == set(state.tasks)
             assert state.free == state.spec.resources, "a token did not come back"
+        self._see_what_was_reopened(state)
         self._check_tokens(state)
         apply(self.replayed, from_record(orjson.loads(orjson.dumps(to_record(entry)))))
         assert self.replayed == state
+
+    def _see_what_was_reopened(self, state: State) -> None:
+        """An end is taken back on request only, and never that of a success."""
+        for name, outcome in list(self.ended.items()):
+            if state.tasks[name].outcome is None:
+                assert outcome != "succeeded", "a success was tried again"
+                assert state.ended is None
+                del self.ended[name]
+        self.unwanted = {name for name in self.unwanted if state.tasks[name].cancelled}
+        self.unsure = {name for name in self.unsure if state.tasks[name].attempt == self.attempts[name]}
 
     def _on_claim(self, state: State, key: JobKey) -> None:
         task = state.tasks[key.task]
@@ -173,8 +210,13 @@ class Watch:
         assert key.task not in self.running, "two jobs of one task"
         assert key.task not in self.ended, "a job after the end"
         assert all(self.ended.get(need) == "succeeded" for need in task.spec.needs), "started before its needs"
-        tokens = {SLOT, *dict(job_tokens(task, key.phase))}
+        tokens = {SLOT, *dict(job_tokens(state, task, key.phase))}
+        if key.phase in PROVIDED_PHASES:
+            tokens.add(provider_of(state, task))
+            provider = state.providers.get(provider_of(state, task))
+            assert not (provider and provider.probing) or provider.canary == key.task, "two canaries"
         assert not tokens & set(state.holds), "started under a hold"
+        assert task.held is None or key.phase in ("check", "release"), "started under a hold on request"
         assert key.task not in self.unsure or key.phase == "release", "what may have run ran again"
         if (key.task, key.attempt) not in self.begun:
             assert not state.halted, "a new attempt after the session was stopped"
@@ -190,6 +232,7 @@ class Watch:
         assert self.running.pop(task) == event.key
         if event.key.phase in ("setup", "work") and isinstance(event, JobLost) and event.verdict != "void":
             self.unsure.add(task)
+            self.attempts[task] = event.key.attempt
         if event.key.phase == "release":
             counts = event.counts if isinstance(event, JobLost) else MAX_STARTS
             self.owed[task] -= counts
@@ -199,8 +242,8 @@ class Watch:
     def _check_tokens(self, state: State) -> None:
         held: Counter[str] = Counter()
         for task in state.tasks.values():
-            held.update(dict(task_tokens(state, task)) if task.active else {})
-            held.update(dict(job_tokens(task, task.job.key.phase)) if task.job else {})
+            held.update(dict(span_tokens(state, task)))
+            held.update(dict(job_tokens(state, task, task.job.key.phase)) if task.job else {})
         assert {name: state.spec.resources[name] - held[name] for name in state.free} == state.free
         assert all(amount >= 0 for amount in state.free.values()), "more was taken than there is"
         assert state.running_jobs == len(self.running)
@@ -236,4 +279,5 @@ def test_a_session_cut_anywhere_goes_on_to_one_outcome_per_task(
     for key in list(watch.running.values()):
         rest.record(JobLost(key, verdict, "the machine went down", counts=verdict != "void"))
     rest.run()
+    assert rest.state.ended is not None
     assert set(watch.ended) >= {task.id for task in world.spec.tasks}

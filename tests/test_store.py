@@ -6,6 +6,7 @@ import fcntl
 import os
 import resource
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -20,19 +21,23 @@ from hypothesis import strategies as st
 from simulation import make_session
 
 from sessionrun import index
-from sessionrun.errors import SessionNotFound, StoreError
+from sessionrun.errors import InputError, SessionNotFound, StoreError
+from sessionrun.events import RequestReceived
 from sessionrun.journal import AppendLog, parse_log, read_log
 from sessionrun.ledger import (
     claim_record,
     exit_record,
     failure_record,
     fold_ledger,
+    gone_record,
     incarnation_record,
     spawn_record,
     try_record,
 )
 from sessionrun.model import JobKey, SessionSpec, TaskSpec
-from sessionrun.store import SessionDir, find_session, iterate_sessions, read_regular, replace_file
+from sessionrun.regular import NotRegular, read_regular
+from sessionrun.requests import load_requests
+from sessionrun.store import SessionDir, find_session, iterate_sessions, replace_file
 
 KEY = JobKey("a", 1, 1, "work", 1)
 PAYLOAD = st.binary(max_size=30).map(lambda content: content.replace(b"\n", b""))
@@ -157,9 +162,15 @@ def test_a_log_that_is_not_there_is_empty(tmp_path: Path) -> None:
 def test_a_planted_link_is_no_log(tmp_path: Path) -> None:
     (tmp_path / "victim").write_text("precious")
     (tmp_path / "log").symlink_to(tmp_path / "victim")
-    with pytest.raises(OSError, match="symbolic"):
+    with pytest.raises(NotRegular):
         AppendLog(tmp_path / "log")
     assert (tmp_path / "victim").read_text() == "precious"
+    (tmp_path / "log").unlink()
+    os.mkfifo(tmp_path / "log")
+    with pytest.raises(NotRegular):
+        AppendLog(tmp_path / "log")
+    with pytest.raises(StoreError, match="not a regular file"):
+        read_log(tmp_path / "log")
 
 
 # --- the ledger's records ---
@@ -170,19 +181,22 @@ def test_the_ledger_adds_up() -> None:
     ledger = fold_ledger(
         [
             incarnation_record(1, 2, "boot", "ns"),
-            claim_record(KEY),
-            claim_record(other),
-            try_record(KEY),
-            spawn_record(KEY, 77, 1234),
-            exit_record(KEY, 256),
-            try_record(other),
-            failure_record(other, 2),
+            claim_record(KEY.text()),
+            claim_record(other.text()),
+            try_record(KEY.text(), 10.0),
+            spawn_record(KEY.text(), 77, 1234),
+            exit_record(KEY.text(), 256),
+            try_record(other.text(), 3.0),
+            failure_record(other.text(), 2),
         ]
     )
     one, two = ledger.jobs[KEY.text()], ledger.jobs[other.text()]
     assert (ledger.boot_id, ledger.pid_ns) == ("boot", "ns")
     assert (one.tried, one.pid, one.started, one.wait_status, one.errno) == (True, 77, 1234, 256, None)
     assert (two.tried, two.pid, two.wait_status, two.errno) == (True, None, None, 2)
+    assert (one.grace_s, one.is_open, two.is_open) == (10.0, True, False)  # a process of it may still be left
+    ledger = fold_ledger([claim_record("a"), try_record("a", 1.0), exit_record("a", 0), gone_record("a")])
+    assert not ledger.jobs["a"].is_open
 
 
 @given(st.lists(st.binary(max_size=40)))
@@ -191,7 +205,7 @@ def test_any_ledger_can_be_read(payloads: list[bytes]) -> None:
 
 
 def test_records_of_a_later_version_are_passed_over() -> None:
-    ledger = fold_ledger([b"Z something new", b"S a/1/1/work/1", b"X a/1/1/work/1 many", claim_record(KEY)])
+    ledger = fold_ledger([b"? something new", b"S a/1/1/work/1", b"X a/1/1/work/1 many", claim_record(KEY.text())])
     assert ledger.jobs[KEY.text()].wait_status is None
 
 
@@ -234,12 +248,16 @@ def test_only_regular_files_are_read(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"x")
     (tmp_path / "link").symlink_to(tmp_path / "file")
     os.mkfifo(tmp_path / "fifo")
-    assert read_regular(tmp_path / "file") == b"x"
-    for name in ("link", "fifo"):
-        with pytest.raises((OSError, StoreError)):
-            read_regular(tmp_path / name)
-    with pytest.raises((OSError, StoreError)):
-        read_regular(tmp_path)
+    with socket.socket(socket.AF_UNIX) as one:
+        one.bind(str(tmp_path / "socket"))
+    assert read_regular(tmp_path / "file", 1) == b"x"
+    for place in (*(tmp_path / name for name in ("link", "fifo", "socket")), tmp_path, Path("/dev/zero")):
+        with pytest.raises(NotRegular):
+            read_regular(place)
+    with pytest.raises(FileNotFoundError):
+        read_regular(tmp_path / "none")
+    with pytest.raises(OSError, match="larger than 0 bytes"):
+        read_regular(tmp_path / "file", 0)
 
 
 # --- the directory ---
@@ -250,7 +268,7 @@ def test_a_new_session(tmp_path: Path) -> None:
     session = make_directory(results)
     assert session.load_spec() == make_spec()
     assert (results / ".gitignore").read_text() == "*\n"
-    assert sorted(os.listdir(session.path)) == ["lock", "prompts", "requests", "spec.json", "wake"]
+    assert sorted(os.listdir(session.path)) == ["prompts", "requests", "root.lock", "spec.json", "wake"]
     for path in [session.path, *session.path.iterdir()]:
         assert path.stat().st_mode & 0o077 == 0
     assert (session.load_status(), session.load_summary(), session.load_journal()[0]) == (None, None, [])
@@ -280,12 +298,23 @@ def test_a_session_that_cannot_be_made_leaves_nothing(tmp_path: Path) -> None:
     assert os.listdir(results) == [".gitignore"]
 
 
+def test_a_place_where_everybody_may_write_is_refused(tmp_path: Path) -> None:
+    results = tmp_path / "results"
+    results.mkdir()
+    results.chmod(0o777)
+    with pytest.raises(InputError, match="everybody may write"):
+        make_directory(results)
+    assert os.listdir(results) == []
+    results.chmod(0o1777)
+    make_directory(results)
+
+
 def test_the_lock_tells_who_is_alive(tmp_path: Path) -> None:
     session = SessionDir(tmp_path / "session-x")
     fd = session.create(make_spec())
     assert session.is_alive()
     with pytest.raises(StoreError, match="another process"):
-        session.hold_lock(timeout_s=0.05)
+        session.hold_lock("root.lock", timeout_s=0.05)
     os.close(fd)
     assert not session.is_alive()
     fd = session.hold_lock("keeper.lock")
@@ -298,7 +327,7 @@ def test_the_lock_of_a_dead_process_is_free(tmp_path: Path) -> None:
     session = make_directory(tmp_path)
     code = (
         "import sys; from pathlib import Path; from sessionrun.store import SessionDir;"
-        "fd = SessionDir(Path(sys.argv[1])).hold_lock(); print('held', flush=True); sys.stdin.read()"
+        "fd = SessionDir(Path(sys.argv[1])).hold_lock('lock'); print('held', flush=True); sys.stdin.read()"
     )
     argv = [sys.executable, "-c", code, str(session.path)]
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
@@ -313,11 +342,12 @@ def test_the_lock_of_a_dead_process_is_free(tmp_path: Path) -> None:
 def test_probing_does_not_disturb_a_start(tmp_path: Path) -> None:
     """A reader holds the lock for an instant; a starter tries again."""
     session = make_directory(tmp_path)
+    os.close(session.hold_lock("lock"))
     probe = os.open(session.path / "lock", os.O_RDONLY)
     fcntl.flock(probe, fcntl.LOCK_SH)
     release = threading.Timer(0.2, os.close, [probe])
     release.start()
-    os.close(session.hold_lock())
+    os.close(session.hold_lock("lock"))
     release.join()
 
 
@@ -330,14 +360,14 @@ def test_probing_creates_nothing(tmp_path: Path) -> None:
 
 def test_a_link_in_the_locks_place_is_not_followed(tmp_path: Path) -> None:
     session = make_directory(tmp_path)
-    lock = session.path / "lock"
+    lock = session.path / "root.lock"
     lock.rename(session.path / "aside")
     lock.symlink_to("aside")
     fd = os.open(session.path / "aside", os.O_RDWR)
     fcntl.flock(fd, fcntl.LOCK_EX)
     assert not session.is_alive()
-    with pytest.raises(OSError, match="symbolic"):
-        session.hold_lock()
+    with pytest.raises(NotRegular):
+        session.hold_lock("root.lock")
     os.close(fd)
 
 
@@ -352,12 +382,12 @@ def test_requests_and_the_bell(tmp_path: Path) -> None:
     second, heard = session.send_request({"kind": "cancel", "tasks": ["a"]})
     assert heard
     assert os.read(bell, 10) == b"."
-    assert {request["request_id"] for request in session.load_requests()} == {first, second}
+    assert {found.path.stem for found in load_requests(session)} == {first, second}
     assert session.has_request(first)
     session.drop_request(first)
     session.drop_request(first)
     assert not session.has_request(first)
-    assert session.load_requests() == [{"request_id": second, "kind": "cancel", "tasks": ["a"]}]
+    assert [found.request for found in load_requests(session)] == [RequestReceived(second, "cancel", ("a",))]
     os.close(bell)
 
 
@@ -388,7 +418,7 @@ def test_requests_come_oldest_first(tmp_path: Path) -> None:
     ids = [session.send_request({"kind": "cancel"})[0] for _ in range(5)]
     for age, request_id in enumerate(reversed(ids)):
         os.utime(session.path / "requests" / f"{request_id}.json", (1000 + age, 1000 + age))
-    assert [request["request_id"] for request in session.load_requests()] == ids[::-1]
+    assert [found.path.stem for found in load_requests(session)] == ids[::-1]
 
 
 # --- finding ---

@@ -6,6 +6,7 @@ import json
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from sessionrun.detach import _first_record
 from sessionrun.errors import StoreError
@@ -14,7 +15,7 @@ from sessionrun.events import (
     HoldPlaced,
     JobFinished,
     SessionEnded,
-    SupervisorStarted,
+    SessionStarted,
     TaskEnded,
     from_record,
     to_record,
@@ -25,6 +26,7 @@ from sessionrun.fold import apply, begin
 from sessionrun.jobs import JobMaker
 from sessionrun.journal import AppendLog
 from sessionrun.model import SLOT, AgentSpec, Check, Job, SessionSpec, TaskSpec
+from sessionrun.requests import load_requests
 from sessionrun.state import State
 from sessionrun.status import project
 from sessionrun.store import SessionDir
@@ -98,9 +100,10 @@ def run(
     *,
     on_wait: Callable[[], None] = lambda: None,
     refusals: int = 0,
+    state: State | None = None,
 ) -> tuple[State, Observed]:
     executor = Observed(script, on_wait)
-    state = begin(spec)
+    state = begin(spec) if state is None else state
     journal = FullDisk(session.journal_path, refusals)
     Supervisor(session, state, journal, executor, JobMaker(session, spec), SimulatedClock(executor)).run()
     journal.close()
@@ -168,6 +171,94 @@ def test_a_request_is_journaled_before_it_is_acknowledged(own_place: Path) -> No
     assert not session.has_request(request)
     assert {name: task.outcome for name, task in state.tasks.items()} == {"a": "succeeded", "b": "cancelled"}
     assert [e.event for e in session.load_journal()[0] if type(e.event).__name__ == "RequestReceived"] != []
+
+
+def write_request(session: SessionDir, name: str, **record: object) -> None:
+    """A request whose bell was not heard."""
+    path = session.path / "requests" / f"{name}.json"
+    path.write_text(json.dumps({"request_id": name, **record}))
+
+
+class Leaving(SessionDir):
+    """Gets one request each time an end was shown, without a bell: as if that was rung too late."""
+
+    def __init__(self, path: Path, requests: list[dict[str, object]]) -> None:
+        super().__init__(path)
+        self.requests = requests
+        self.ends: list[str] = []
+
+    __slots__ = ("ends", "requests")
+
+    def replace_status(self, status: dict[str, Any], summary: dict[str, Any], *, durable: bool) -> None:
+        super().replace_status(status, summary, durable=durable)
+        if status["ended_at"] is not None:
+            self.ends.append(status["outcome"])
+            if self.requests:
+                write_request(self, f"r{len(self.requests)}", **self.requests.pop(0))
+
+
+def test_a_request_that_comes_while_it_leaves_is_taken(own_place: Path) -> None:
+    """Two retries and, at last, a cancel that has nothing left to hit."""
+    session, spec = make_session(own_place, TaskSpec("a", ("true",)))
+    retry: dict[str, object] = {"kind": "retry", "outcomes": ["failed"]}
+    leaving = Leaving(session.path, [retry, retry, {"kind": "cancel"}])
+    state, executor = run(
+        leaving, spec, lambda job: Fate(duration_s=1, wait_status=0 if job.key.attempt == 3 else 1 << 8)
+    )
+    assert [job.key.attempt for job in executor.started] == [1, 2, 3]
+    assert leaving.ends == ["failed", "failed", "succeeded", "succeeded"]
+    assert state.ended == SessionEnded("completed", "succeeded")
+    assert load_requests(session) == []
+    assert replay(session) == state
+
+
+def test_an_ended_session_is_re_opened_by_a_request_that_waited(own_place: Path) -> None:
+    """What is shown goes from ended to running and to ended; its older entries stay as they are."""
+    session, spec = make_session(own_place, TaskSpec("a", ("true",)), TaskSpec("b", ("true",), needs=("a",)))
+    run(session, spec, lambda job: Fate(wait_status=1 << 8))
+    before = session.journal_path.read_bytes()
+    first = session.load_status()
+    assert first is not None and first["ended_at"] is not None
+    session.send_request({"kind": "retry"})
+    seen: list[tuple[object, object]] = []
+
+    def look() -> None:
+        status, summary = session.load_status(), session.load_summary()
+        assert status is not None and summary is not None
+        seen.append((status["ended_at"], summary["ended_at"]))
+        assert load_requests(session) == []
+
+    state, executor = run(session, spec, lambda job: Fate(duration_s=1), on_wait=look, state=replay(session))
+    assert [(job.key.task, job.key.attempt) for job in executor.started] == [("a", 2), ("b", 1)]
+    assert seen and set(seen) == {(None, None)}
+    assert state.ended == SessionEnded("completed", "succeeded")
+    assert session.journal_path.read_bytes().startswith(before)
+    last = session.load_status()
+    assert last is not None and last["ended_at"] > first["ended_at"]
+    assert last["started_at"] == first["started_at"]
+
+
+def test_a_request_taken_before_is_not_taken_again(own_place: Path) -> None:
+    """A crash between its record and its acknowledgment leaves the file."""
+    session, spec = make_session(own_place, TaskSpec("a", ("true",)))
+    write_request(session, "r", kind="cancel", tasks=["a"])
+    run(session, spec, lambda job: Fate())
+    before = len(session.load_journal()[0])
+    write_request(session, "r", kind="cancel", tasks=["a"])
+    run(session, spec, lambda job: Fate(), state=replay(session))
+    assert load_requests(session) == []
+    assert len(session.load_journal()[0]) == before
+
+
+def test_a_request_that_cannot_be_put_aside_keeps_nobody(own_place: Path) -> None:
+    """It is told once, and the session ends all the same."""
+    session, spec = make_session(own_place, TaskSpec("a", ("true",)))
+    write_request(session, "bad", kind="frobnicate")
+    in_its_place = session.path / "requests" / "bad.refused"
+    in_its_place.mkdir()
+    (in_its_place / "x").touch()
+    state, _ = run(session, spec, lambda job: Fate(duration_s=1))
+    assert state.ended is not None
 
 
 def test_a_full_disk_delays_and_loses_nothing(own_place: Path) -> None:
@@ -270,7 +361,7 @@ def test_the_launchers_first_record_is_the_event_it_stands_for() -> None:
     """`detach` spells it by hand to start faster; it must be what `events` would write."""
     record = _first_record()
     entry = from_record(record)
-    assert isinstance(entry.event, SupervisorStarted)
+    assert isinstance(entry.event, SessionStarted)
     assert entry.event.journal_version == JOURNAL_VERSION
     assert to_record(entry) == record
 

@@ -87,6 +87,8 @@ STOPPED: dict[tuple[Phase, Stopping, Verdict], Verdict | None] = {
     ("work", "timeout", "passed"): "timed_out",
     ("work", "timeout", "failed"): "timed_out",
     ("work", "timeout", "lost"): None,
+    ("work", "idle_timeout", "passed"): "timed_out",
+    ("work", "idle_timeout", "lost"): None,
     ("check", "timeout", "failed"): "timed_out",
     ("check", "check_timeout", "passed"): "failed",
     ("check", "check_timeout", "interrupted"): None,

@@ -184,6 +184,20 @@ def test_what_no_commit_can_hold_keeps_the_worktree(project: Project, work: Work
     assert (path / "plain").read_text() == "plain work"
 
 
+def test_a_change_in_the_second_of_the_checkout_is_found(project: Project) -> None:
+    """Of the same size: git tells it by the time of the index alone, so a copy of the index must have that too."""
+    for number in range(10):
+        request, place = project.prepare(f"t{number}")
+        file = Path(place.worktree or "") / "a.txt"
+        before = int(file.stat().st_ctime)
+        file.write_text("b\n")
+        if int(file.stat().st_ctime) == before:
+            break
+    eventually(lambda: int(time.time()) > before + 1)
+    released = release(replace(request, place=place), project.folder())
+    assert released.commit is not None and project.show(released.commit, "a.txt") == b"b\n"
+
+
 def test_hidden_changes_are_found(project: Project) -> None:
     """An agent that tells git to look away does not lose its work."""
 
@@ -249,7 +263,8 @@ def test_commits_off_the_branch_outlive_the_worktrees_directory(project: Project
 def test_clean_keeps_commits_off_the_branch_of_a_worktree_that_is_gone(project: Project) -> None:
     request, place = project.prepare()
     claim = Claim(place.branch or "", place.worktree or "", place.base_commit or "", request.owner)
-    leftover = Leftover(request.repository, "s1", "t", "do it", (), claim, worked=True)
+    folder = project.folder()
+    leftover = Leftover(request.repository, "s1", "t", "do it", (), claim, folder, worked=True)
     commit = _commit_off_branch_and_delete(project, leftover.path)
     for dry_run in (True, False, False):
         list(clean_leftover(leftover, dry_run=dry_run))

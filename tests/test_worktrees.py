@@ -206,8 +206,8 @@ def test_two_sessions_at_once_lose_nothing(sessionrun: Command, project: Project
 
 
 def check_keys(project: Project, tasks: list[dict[str, Any]]) -> None:
-    branches = [task["branch"] for task in tasks]
-    assert len(set(branches)) == len(branches)
+    branches = [task["branch"] for task in tasks if task["id"] != "moved"]  # that one renamed it
+    assert None not in branches and len(set(branches)) == len(branches)
     refs = dict(
         line.split(" ") for line in project.run("for-each-ref", "--format=%(refname) %(objectname)").split("\n")
     )
@@ -376,17 +376,21 @@ def test_a_link_or_included_file_that_became_work_is_parked(project: Project) ->
     (project.top / ".worktreeinclude").write_text("*.log\n")
     (project.top / "env.log").write_text("secret\n")
     (project.top / "data").mkdir()
+    (project.top / "more").mkdir()
 
     def work(path: Path) -> None:
         (path / ".gitignore").unlink()
         (path / "env.log").write_text("changed\n")
         (path / "data").unlink()
         (path / "data").write_text("no link\n")
+        (path / "more").unlink()
+        (path / "more").symlink_to("elsewhere")
 
-    place, _ = project.cycle(work, links=("data/",))
+    place, _ = project.cycle(work, links=("data/", "more"))
     assert place.commit is not None
     assert project.show(place.commit, "env.log") == b"changed\n"
     assert project.show(place.commit, "data") == b"no link\n"
+    assert project.show(place.commit, "more") == b"elsewhere"
 
 
 def test_a_locked_worktree_stays(project: Project) -> None:
@@ -454,6 +458,26 @@ def test_links_that_cannot_be(sessionrun: Command, project: Project) -> None:
     removed = sessionrun.load("clean", "--worktrees")
     assert [finding["name"] for finding in removed] == ["main-task-good"]
     check_clean(project, before)
+
+
+def test_clean_where_the_results_directory_is_relative(
+    sessionrun: Command, project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SESSIONRUN_RESULTS_DIR")
+    plan = [{"id": "t", "prompt": "git switch -qc other; echo work > work.txt"}]
+    session_id = start(sessionrun, project, plan, "--worktree")
+    monkeypatch.chdir(project.top)
+    sessionrun.cwd = project.top
+    (task,) = wait(sessionrun, session_id)["tasks"]
+    assert task["worktree_kept"] == "HEAD is on other, not on main-task-t"
+    project.run("-C", task["worktree"], "add", ".")
+    project.run("-C", task["worktree"], "commit", "-qm", "work")
+    project.run("-C", task["worktree"], "switch", "-q", "main-task-t")
+    planned = sessionrun("clean", "--worktrees", "--dry-run").stdout
+    assert f"would remove worktree {task['worktree']}: " in planned
+    assert sessionrun("clean", "--worktrees").stdout == planned.replace("would remove", "removed")
+    assert not Path(task["worktree"]).exists()
+    assert project.run("show", "other:work.txt") == "work"
 
 
 @pytest.mark.parametrize(

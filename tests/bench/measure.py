@@ -21,7 +21,7 @@ from statistics import median
 from typing import Any, Final
 
 from sessionrun.events import JobStarted, SupervisorStarted
-from sessionrun.processes import Identity, send_signal
+from sessionrun.processes import Identity, identify, parent_of, send_signal
 from sessionrun.store import SessionDir, iterate_sessions
 
 Samples = Mapping[str, Sequence[float]]
@@ -79,7 +79,7 @@ def print_table(rows: Sequence[Row]) -> None:
             f"{row.ratio:.2f}x",
             f"{row.low:.2f}",
             f"{row.high:.2f}",
-            f"{row.goal:.1f}x",
+            f"{row.goal:g}x",
             "met" if row.ratio <= row.goal else "MISSED",
         )
         for row in rows
@@ -157,6 +157,14 @@ def end_session(session: SessionDir) -> None:
 
 
 def _kill(session: SessionDir) -> None:
-    for entry in session.load_journal()[0]:
-        if isinstance(entry.event, (SupervisorStarted, JobStarted)):
-            send_signal(Identity(entry.event.pid, entry.event.started), signal.SIGKILL)
+    events = [entry.event for entry in session.load_journal()[0]]
+    for event in reversed(events):  # the chain's first, from the root down, or it would heal
+        if isinstance(event, SupervisorStarted):
+            root = identify(parent_of(event.keeper or 0) or 0)
+            known = Identity(event.keeper or 0, event.keeper_started or 0), Identity(event.pid, event.started)
+            for one in (*([root] if root and root.pid > 1 else []), *known):
+                send_signal(one, signal.SIGKILL)
+            break
+    for event in events:
+        if isinstance(event, JobStarted):
+            send_signal(Identity(event.pid, event.started), signal.SIGKILL)

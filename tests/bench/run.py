@@ -6,13 +6,15 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from . import bench_dispatch, bench_launch, bench_list, bench_status, bench_worktrees
+from . import bench_dispatch, bench_graph, bench_jobs, bench_launch, bench_list, bench_status, bench_worktrees
 from .measure import Row, print_table
 
 BENCHMARKS: Final[Mapping[str, Callable[[], list[Row]]]] = {
     "launch": bench_launch.measure,
     "status": bench_status.measure,
     "dispatch": bench_dispatch.measure,
+    "jobs": bench_jobs.measure,
+    "graph": bench_graph.measure,
     "list": bench_list.measure,
     "worktrees": bench_worktrees.measure,
 }

@@ -1,0 +1,199 @@
+"""Installs the real agent CLIs into a cache folder, each in the version that is pinned here.
+
+    python -m tests.agents.install        install what is missing; print what there is
+
+The folder is AGENTS_CACHE, else `sessionrun-agents` in the user's cache directory.  What is there in its
+version is left alone.  What cannot be installed is named with the reason and makes no failure: its tests are
+skipped with that reason.  Only npm's and pip's registries are asked.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+NODE: Final = "22.23.3"
+NODE_AT_LEAST: Final = (22, 0)
+"""With an older Node npm takes older versions of some of them, and says nothing."""
+
+NPM_VERSIONS: Final = {
+    "claude": ("@anthropic-ai/claude-code", "2.1.329"),
+    "codex": ("@openai/codex", "0.169.0"),
+    "qwen": ("@qwen-code/qwen-code", "0.24.4"),
+    "gemini": ("@google/gemini-cli", "0.61.0"),
+    "opencode": ("opencode-ai", "1.18.33"),
+}
+AIDER: Final = "0.86.2"
+AIDER_PYTHONS: Final = ((3, 12), (3, 11), (3, 10))
+
+INSTALL_S: Final = 900
+ASK_S: Final = 60
+
+
+class CannotInstall(Exception):
+    """Why something could not be installed, in one line."""
+
+
+def _choose_folder() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return Path(os.environ.get("AGENTS_CACHE") or Path(base, "sessionrun-agents")).absolute()
+
+
+FOLDER: Final = _choose_folder()
+"""Chosen at import: the tests have a home of their own."""
+
+
+@dataclass(frozen=True)
+class Cache:
+    """The folder and what lies in it."""
+
+    folder: Path
+
+    @property
+    def path(self) -> str:
+        """What comes in front of PATH to find the agents, each with the Node that it needs."""
+        places = ("node/node_modules/.bin", "npm/node_modules/.bin", "bin")
+        return os.pathsep.join(str(self.folder / place) for place in places)
+
+    @property
+    def env(self) -> dict[str, str]:
+        """The environment in which the agents are found."""
+        return {**os.environ, "PATH": os.pathsep.join((self.path, os.environ.get("PATH", os.defpath)))}
+
+    def version(self, agent: str) -> str | None:
+        """The version of an agent in the folder, as it says itself; None when it does not run."""
+        program = shutil.which(agent, path=self.path)
+        if program is None:
+            return None
+        try:
+            done = subprocess.run(
+                [program, "--version"], env=self.env, stdin=subprocess.DEVNULL, capture_output=True, timeout=ASK_S
+            )
+        except (OSError, subprocess.TimeoutExpired):
+            return None
+        found = re.search(rb"\d+\.\d+\.\d+\S*", done.stdout)
+        return found.group().decode() if found and done.returncode == 0 else None
+
+    def reason(self, agent: str) -> str | None:
+        """Why an agent is not there, as the last installation noted it."""
+        try:
+            return self._note(agent).read_text().strip()
+        except OSError:
+            return None
+
+    def install(self, agent: str) -> str:
+        """Make sure that an agent is there in its version; the version.
+
+        Raises:
+            CannotInstall: it cannot be; the reason is noted in the folder.
+        """
+        wanted = AIDER if agent == "aider" else NPM_VERSIONS[agent][1]
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._note(agent).unlink(missing_ok=True)
+        try:
+            if self.version(agent) != wanted:
+                self._install_aider() if agent == "aider" else self._install_npm(*NPM_VERSIONS[agent])
+            found = self.version(agent)
+            if found != wanted:
+                raise CannotInstall(f"it was installed, but says version {found}, not {wanted}")
+        except CannotInstall as error:
+            self._note(agent).write_text(f"{error}\n")
+            raise
+        return wanted
+
+    def _note(self, agent: str) -> Path:
+        return self.folder / f"{agent}.missing"
+
+    def _install_npm(self, package: str, version: str) -> None:
+        self._install_node()
+        _npm(self.folder / "npm", f"{package}@{version}", self.env)
+
+    def _install_node(self) -> None:
+        """A Node that is new enough: the user's, else one from npm."""
+        if _node_version(self.env) >= NODE_AT_LEAST:
+            return
+        system = "darwin" if sys.platform == "darwin" else "linux"
+        machine = "arm64" if os.uname().machine in ("arm64", "aarch64") else "x64"
+        package = f"node-{system}-{machine}"
+        _npm(self.folder / "node", f"{package}@{NODE}", self.env)
+        programs = self.folder / "node/node_modules/.bin"
+        programs.mkdir(exist_ok=True)
+        if not (programs / "node").exists():  # the package names no program of its own
+            (programs / "node").symlink_to(f"../{package}/bin/node")
+
+    def _install_aider(self) -> None:
+        """Aider in a virtual environment of its own: it wants exact versions of a hundred packages."""
+        venv = self.folder / "aider"
+        _run([_find_python(), "-m", "venv", "--clear", str(venv)], dict(os.environ))
+        _run([str(venv / "bin/pip"), "install", "-q", f"aider-chat=={AIDER}"], dict(os.environ))
+        # Only aider itself goes on PATH: the environment has a python of its own beside it.
+        (self.folder / "bin").mkdir(exist_ok=True)
+        (self.folder / "bin/aider").unlink(missing_ok=True)
+        (self.folder / "bin/aider").symlink_to("../aider/bin/aider")
+
+
+AGENTS: Final = (*NPM_VERSIONS, "aider")
+
+
+def _npm(folder: Path, package: str, env: dict[str, str]) -> None:
+    npm = shutil.which("npm")
+    if npm is None:
+        raise CannotInstall("npm is not on PATH")
+    folder.mkdir(parents=True, exist_ok=True)
+    _run([npm, "install", "--no-audit", "--no-fund", "--save-exact", "--prefix", str(folder), package], env)
+
+
+def _node_version(env: dict[str, str]) -> tuple[int, ...]:
+    try:
+        said = subprocess.run(["node", "--version"], env=env, capture_output=True, timeout=ASK_S).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return ()
+    return tuple(int(number) for number in re.findall(rb"\d+", said))
+
+
+def _find_python() -> str:
+    """A Python that aider's packages have wheels for."""
+    names = [sys.executable, *(f"python{major}.{minor}" for major, minor in AIDER_PYTHONS), "python3"]
+    code = "import sys, venv; print(sys.version_info[0], sys.version_info[1])"
+    for name in names:
+        try:
+            said = subprocess.run([name, "-c", code], capture_output=True, timeout=ASK_S).stdout.split()
+        except (OSError, subprocess.TimeoutExpired):
+            continue
+        if tuple(map(int, said)) in AIDER_PYTHONS:
+            return name
+    raise CannotInstall("it needs Python 3.10 to 3.12, and none is on PATH")
+
+
+def _run(argv: list[str], env: dict[str, str]) -> None:
+    try:
+        done = subprocess.run(argv, env=env, stdin=subprocess.DEVNULL, capture_output=True, timeout=INSTALL_S)
+    except OSError as error:
+        raise CannotInstall(f"{argv[0]}: {error.strerror}") from error
+    except subprocess.TimeoutExpired as error:
+        raise CannotInstall(f"{os.path.basename(argv[0])} did not end within {INSTALL_S} s") from error
+    if done.returncode != 0:
+        lines = [line.strip() for line in done.stderr.decode("utf-8", "replace").splitlines() if line.strip()]
+        said = next((line for line in lines if "ERR" in line or "rror" in line), lines[-1] if lines else "?")
+        raise CannotInstall(f"{os.path.basename(argv[0])} failed: {said[:200]}")
+
+
+def main() -> None:
+    """Install all and print one line for each."""
+    cache = Cache(FOLDER)
+    print(f"agents in {cache.folder}", flush=True)
+    for agent in AGENTS:
+        try:
+            print(f"  {agent:9} {cache.install(agent)}", flush=True)
+        except CannotInstall as error:
+            print(f"  {agent:9} not installed: {error}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,17 @@
+"""What the tests of this package share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from .place import Place, make_place
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    """A place of the test's own; what was started there is ended with it."""
+    with make_place(tmp_path) as made:
+        yield made

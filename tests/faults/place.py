@@ -1,0 +1,122 @@
+"""Where a campaign runs: directories of its own, the real command, and waiting without sleeping blindly."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from sessionrun.processes import send_signal
+from sessionrun.store import SessionDir, iterate_sessions
+
+from .chain import find_left
+
+POLL_S: Final = 0.01
+
+
+def wait_until(condition: Callable[[], Any], timeout_s: float) -> bool:
+    """Call until the answer is true; False when it did not become so in time."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(POLL_S)
+    return True
+
+
+@dataclass
+class Place:
+    """Directories of a campaign, and the environment that its commands get."""
+
+    path: Path
+    environ: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def results(self) -> Path:
+        """The results directory."""
+        return self.path / "results"
+
+    @property
+    def executed(self) -> Path:
+        """What ran, told by those that ran: a line for each start, by one write(2)."""
+        return self.path / "executed"
+
+    def run_argv(self, plan: object, *words: str) -> list[str]:
+        """How to run a plan on the shell agent; the command prints the session's id alone."""
+        file = self.path / f"plan-{time.monotonic_ns()}.json"
+        file.write_text(json.dumps(plan))
+        options = ["-q", "--agent", "shell", "--results-dir", str(self.results), *words]
+        return [sys.executable, "-m", "sessionrun", "run", *options, str(file)]
+
+    def popen(self, argv: list[str], *, env: Mapping[str, str] | None = None, cwd: Path | None = None) -> Any:
+        """Start one of our commands beside the test; both outputs are pipes."""
+        return subprocess.Popen(
+            argv,
+            cwd=cwd or self.path,
+            env={**self.environ, **(env or {})},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def start(
+        self, plan: object, *words: str, env: Mapping[str, str] | None = None, cwd: Path | None = None
+    ) -> SessionDir:
+        """Start a session; raises AssertionError with what was said when that fails."""
+        process = self.popen(self.run_argv(plan, *words), env=env, cwd=cwd)
+        out, said = process.communicate(timeout=60)
+        assert process.returncode == 0, said
+        return self.session(out.strip())
+
+    def session(self, session_id: str) -> SessionDir:
+        """The session of an id."""
+        return SessionDir(self.results / f"session-{session_id}")
+
+    def popen_resume(self, session: SessionDir, *, env: Mapping[str, str] | None = None) -> Any:
+        """Resume a session, beside the test."""
+        words = ["resume", session.session_id, "--results-dir", str(self.results)]
+        return self.popen([sys.executable, "-m", "sessionrun", *words], env=env)
+
+    def resume(self, session: SessionDir, *, env: Mapping[str, str] | None = None) -> str:
+        """Resume a session; what was said."""
+        out, said = self.popen_resume(session, env=env).communicate(timeout=60)
+        return str(out or said).strip()
+
+
+@contextmanager
+def make_place(parent: Path | None = None, code: Path | None = None) -> Iterator[Place]:
+    """A place that vanishes afterwards, with all processes of the sessions in it; `code` holds the package."""
+    path = Path(tempfile.mkdtemp(prefix="faults-", dir=parent)).resolve()
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("SESSIONRUN_")}
+    environ["PYTHONPATH"] = str(code or os.environ.get("PYTHONPATH") or Path(__file__).parents[2])
+    environ.update(HOME=str(path), XDG_STATE_HOME=str(path / "state"), XDG_CONFIG_HOME=str(path / "config"))
+    place = Place(path, environ)
+    try:
+        yield place
+    finally:
+        end_sessions(place.results)
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def end_sessions(results: Path) -> None:
+    """Kill every process of the sessions in a results directory, until none is left."""
+    for session in iterate_sessions(results):
+        wait_until(lambda session=session: not _kill_left(session.path), 20.0)  # type: ignore[misc]
+
+
+def _kill_left(session: Path) -> int:
+    left = find_left(session)
+    for process in left:
+        send_signal(process.identity, signal.SIGKILL)
+    return len(left)

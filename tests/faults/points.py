@@ -1,0 +1,163 @@
+"""Deaths at exact points: ``python -m tests.faults.points`` kills each process at each of its steps.
+
+The steps are the calls of `sessionrun.crashpoint` in the code.  A sweep of a role goes on, one session for each
+step, until its process comes to its end without having made so many.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from itertools import count, takewhile
+from pathlib import Path
+from typing import Final
+
+from sessionrun.store import SessionDir
+
+from .campaign import HUNG_S, find_sessions, has_ended, is_gone, kill_all, print_table
+from .oracle import Figures, examine, make_plan
+from .place import Place, end_sessions, make_place, wait_until
+
+TASKS: Final = 4
+PARALLEL: Final = 2
+AT_ONCE: Final = 3
+MOST_RESUMES: Final = 6
+SWEPT: Final = ("launcher", "daemon", "root", "keeper", "supervisor")
+LAST: Final = 400
+"""More steps than any of the roles makes in such a session."""
+
+
+def crash_at_start(place: Place, points: str) -> Figures | None:
+    """A session that is started with crash points; None when none of them was reached."""
+    env = _environ(place, points)
+    process = place.popen(place.run_argv(_plan(place), "--max-parallel", str(PARALLEL)), env=env)
+    out, said = process.communicate(timeout=90)
+    figures = Figures()
+    if "Traceback" in said:
+        figures.wrong.append(f"{points}: run said {said}")
+    for session in find_sessions(place):
+        helped = _finish(place, session, env, figures)
+        # a root that dies takes nobody with it; more than one death may leave nobody
+        if helped and out.strip() and "," not in points:
+            figures.wrong.append(f"{points}: did not end by itself")
+        figures.add(examine(session, place.executed, may_lose="root" in points and "," in points))
+    if out.strip() and not find_sessions(place):
+        figures.wrong.append(f"{points}: {out.strip()} was promised and is not there")
+    return _mark(place, points, figures)
+
+
+def crash_at_resume(place: Place, points: str) -> Figures | None:
+    """A session that lost all of its chain, and is resumed with crash points."""
+    session = place.start(_plan(place, 0.2), "--max-parallel", str(PARALLEL))
+    wait_until(lambda: place.executed.exists(), 20.0)
+    kill_all(session)
+    figures = Figures()
+    _finish(place, session, _environ(place, points), figures)
+    figures.add(examine(session, place.executed, may_lose=True))
+    return _mark(place, points, figures)
+
+
+def _plan(place: Place, seconds: float = 0.0) -> object:
+    return make_plan(place.executed, TASKS, random.Random(0), more=f"sleep {seconds};")
+
+
+def _environ(place: Place, points: str) -> Mapping[str, str]:
+    marks = place.path / "marks"
+    marks.mkdir()
+    return {"SESSIONRUN_CRASH_AT": points, "SESSIONRUN_CRASH_MARKS": str(marks)}
+
+
+def _finish(place: Place, session: SessionDir, env: Mapping[str, str], figures: Figures) -> bool:
+    """Wait for the end, resuming whenever nobody is left; whether that was so."""
+    for number in range(MOST_RESUMES):
+        wait_until(lambda: has_ended(session) or is_gone(session), HUNG_S)
+        if has_ended(session) or not is_gone(session) or not session.spec_path.exists():
+            return number > 0
+        figures.resumed += 1
+        place.popen_resume(session, env=env).communicate(timeout=90)
+    return True
+
+
+def _mark(place: Place, points: str, figures: Figures) -> Figures | None:
+    """Count the deaths; a session that none of its points hit says only that the sweep is over."""
+    reached = [path.name.partition("-")[2].split(":")[0] for path in (place.path / "marks").iterdir()]
+    figures.kills.update(reached)
+    figures.wrong = [one if points in one else f"{points}: {one}" for one in figures.wrong]
+    return figures if reached or figures.wrong else None
+
+
+CASES: Final = {"start": crash_at_start, "resume": crash_at_resume}
+
+
+def run_points(case: str, points: Sequence[str], code: Path | None = None) -> Iterator[Figures | None]:
+    """Run a session for each of the points, some at once, and give what was seen in their order."""
+    with make_place(code=code) as place, ThreadPoolExecutor(AT_ONCE) as pool:
+        waiting = [pool.submit(_run_one, place, case, number, one) for number, one in enumerate(points)]
+        try:
+            for future in waiting:
+                yield future.result()
+        finally:
+            for future in waiting:
+                future.cancel()
+
+
+def _run_one(outer: Place, case: str, number: int, points: str) -> Figures | None:
+    place = Place(outer.path / str(number), outer.environ)
+    place.path.mkdir()
+    try:
+        return CASES[case](place, points)
+    finally:
+        end_sessions(place.results)
+
+
+def sweep(case: str, role: str, *, every: int = 1, error: str = "", code: Path | None = None) -> Figures:
+    """All steps of a role, or every so many-th; with `error` calls that fail with it, in the place of deaths."""
+    points = (f"{role}:{number}{error and ':' + error}" for number in count(1, every))
+    total = Figures()
+    chosen = list(takewhile(lambda point: int(point.split(":")[1]) <= LAST, points))
+    for figures in run_points(case, chosen, code):
+        if figures is None:
+            return total
+        total.add(figures)
+    return total
+
+
+def random_pairs(number: int, seed: int) -> list[str]:
+    """Two deaths in one session, anywhere."""
+    rng = random.Random(seed)
+    chosen = partial(rng.choice, ("root", "keeper", "keeper", "supervisor", "supervisor"))
+    return [f"{chosen()}:{rng.randint(1, 90)},{chosen()}:{rng.randint(1, 60)}" for _ in range(number)]
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.faults.points",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--case", choices=list(CASES), action="append", dest="cases")
+    parser.add_argument("--role", choices=SWEPT, action="append", dest="roles")
+    parser.add_argument("--error", default="", help="calls that fail with it, in the place of deaths")
+    parser.add_argument("--every", type=int, default=1)
+    parser.add_argument("--pairs", type=int, default=100)
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    found = {
+        f"{case} {role}": sweep(case, role, every=options.every, error=options.error)
+        for case in options.cases or CASES
+        for role in options.roles or SWEPT
+    }
+    pairs = found["pairs"] = Figures()
+    for figures in run_points("start", random_pairs(options.pairs, options.seed)):
+        pairs.add(figures or Figures())
+    print_table(found)
+    sys.exit(0 if all(figures.is_good for figures in found.values()) else 1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,26 @@
+"""The short campaign of the test command; `make campaign` runs the long one."""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+
+import pytest
+
+from .campaign import MODES, print_table, run_campaign
+
+KILLS = 200
+SECONDS = 60.0
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="finds its victims in /proc")
+
+
+def test_random_kills_lose_nothing_and_run_nothing_twice(capsys: pytest.CaptureFixture[str]) -> None:
+    seed = int(os.environ.get("CAMPAIGN_SEED") or random.SystemRandom().getrandbits(32))
+    found = run_campaign(list(MODES), KILLS, SECONDS, seed)
+    with capsys.disabled():
+        print(f"\nseed {seed}")
+        print_table(found)
+    assert all(figures.is_good for figures in found.values()), f"CAMPAIGN_SEED={seed} repeats this"
+    assert sum(figures.sessions for figures in found.values()) >= len(MODES)

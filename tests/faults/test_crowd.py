@@ -1,0 +1,120 @@
+"""Many at once: resumes of one dead session, readers of one that writes as fast as it can."""
+
+from __future__ import annotations
+
+import random
+import re
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import orjson
+import pytest
+
+from sessionrun.store import SessionDir
+
+from .campaign import has_ended, kill_all
+from .chain import Role, find_chain, kill_role
+from .oracle import CODES, examine, make_plan
+from .place import Place, wait_until
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks for processes in /proc")
+
+USERS = 60
+AT_ONCE = 12
+POLLERS = 200
+TASKS = 1000
+END_S = 60.0
+MANY = 10_000
+LONG_S = 300.0
+
+
+def test_of_many_resumes_one_acts(place: Place) -> None:
+    session = place.start(make_plan(place.executed, 6, random.Random(1), more="sleep 2;"), "--max-parallel", "3")
+    wait_until(place.executed.exists, 20.0)
+    kill_all(session)
+    roots: list[int] = []
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        users = [pool.submit(place.resume, session) for _ in range(USERS)]
+        while not all(user.done() for user in users):
+            roots.append(len(find_chain(session.path)["root"]))
+    said = [user.result() for user in users]
+    assert sum(one.endswith(": goes on") for one in said) == 1, said
+    others = [one for one in said if not one.endswith(": goes on")]
+    assert all(re.search(r": is running \(.*lock.* held\)$|: has ended", one) for one in others), others
+    assert max(roots) == 1
+    assert wait_until(lambda: has_ended(session), END_S)
+    figures = examine(session, place.executed, may_lose=True)
+    assert figures.is_good, figures.wrong
+    assert figures.lost <= 3
+
+
+def test_no_reader_ever_sees_half(place: Place) -> None:
+    """Every file is replaced whole, and its `seq` only grows."""
+    session = place.start({"prompts": ["true"] * TASKS}, "--max-parallel", "16")
+    with ThreadPoolExecutor(POLLERS) as pool:
+        reads = sum(pool.map(lambda number: poll(session, number), range(POLLERS)))
+    assert reads > POLLERS
+    status = session.load_status()
+    assert status is not None
+    assert (status["completed"], status["successful"]) == (TASKS, TASKS)
+
+
+def poll(session: SessionDir, number: int) -> int:
+    """Read both files until the session has ended; how often."""
+    reads, last, deadline = 0, 0, time.monotonic() + END_S
+    while time.monotonic() < deadline:
+        for path in (session.status_path, session.summary_path):
+            try:
+                seen = orjson.loads(path.read_bytes())
+            except FileNotFoundError:
+                continue
+            reads += 1
+            assert seen["total"] == TASKS
+            if path == session.summary_path:
+                continue
+            assert seen["seq"] >= last
+            assert seen["completed"] == sum(task["status"] == "completed" for task in seen["tasks"])
+            last = seen["seq"]
+            if seen["ended_at"] is not None:
+                return reads
+        wait_until(lambda: False, 0.05)
+    raise AssertionError(f"poller {number} saw no end")
+
+
+def test_a_large_session_is_resumed_in_about_a_second(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    prompts = [{"id": "first", "prompt": f"echo >> '{place.executed}'; sleep 60"}, *["true"] * TASKS]
+    session = place.start({"prompts": prompts}, "--max-parallel", "8")
+    wait_until(lambda: (status := session.load_status()) and status["completed"] >= TASKS / 2, END_S)
+    kill_all(session)
+    before = session.load_status()
+    began = time.monotonic()
+    assert place.resume(session).endswith(": goes on")
+    assert wait_until(lambda: (status := session.load_status()) and status["seq"] > (before or {})["seq"], 20.0)
+    seconds = time.monotonic() - began
+    with capsys.disabled():
+        print(f"\nresume of {TASKS} tasks, until status.json is new: {seconds:.2f} s")
+    assert seconds < 5.0
+
+
+@pytest.mark.slow
+def test_ten_thousand_short_tasks_and_kills_on_the_way(place: Place) -> None:
+    prompt = f"echo \"$SESSIONRUN_JOB $$\" >> '{place.executed}'; exit"
+    plan = {"prompts": [{"id": f"t{number}", "prompt": f"{prompt} {number % CODES}"} for number in range(MANY)]}
+    session = place.start(plan, "--max-parallel", "16")
+    kills: tuple[list[Role], ...] = (["supervisor"], ["keeper"], ["supervisor", "keeper"])
+    for part, victims in enumerate(kills, 1):
+        assert wait_until(lambda share=part / 4: count_completed(session) > MANY * share, LONG_S)  # type: ignore[misc]
+        for role in victims:  # who has just forked a job is not told from it, and is spared at that moment
+            assert wait_until(lambda role=role: kill_role(session.path, role), END_S)  # type: ignore[misc]
+    assert wait_until(lambda: has_ended(session), LONG_S)
+    figures = examine(session, place.executed)
+    assert figures.is_good, figures.wrong[:5]
+    assert figures.tasks == MANY
+    assert figures.lost == 0
+
+
+def count_completed(session: SessionDir) -> int:
+    """How many of its tasks have ended, as the summary has it."""
+    summary = session.load_summary()
+    return summary["completed"] if summary else 0

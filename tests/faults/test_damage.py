@@ -1,0 +1,231 @@
+"""Logs that are cut, flipped or forged, and then a `resume`: no traceback, no wrong state, nothing runs twice."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import psutil
+import pytest
+
+from sessionrun import locks
+from sessionrun.journal import AppendLog, read_log
+from sessionrun.keeper import root_command
+from sessionrun.ledger import claim_record, exit_record, gone_record, spawn_record, try_record
+from sessionrun.processes import Identity, is_alive, send_signal, start_time
+from sessionrun.store import SessionDir
+
+from .campaign import has_ended, kill_all
+from .chain import find_left
+from .oracle import LedgerLines
+from .place import Place, end_sessions, wait_until
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks for processes in /proc")
+
+END_S = 30.0
+AT_ONCE = 3
+SAMPLED = 10
+SEED = 11
+EVERY_SLOW = 11
+
+
+@dataclass
+class Dead:
+    """A session whose processes are all gone: one task done, one that ran when they died, two that never ran."""
+
+    place: Place
+    session: SessionDir
+    job: Identity
+
+    def copy(self) -> tuple[Place, SessionDir]:
+        """The same under another id, so that many can be resumed at once."""
+        new_id = str(uuid.uuid4())
+        place = Place(self.place.path / new_id, self.place.environ)
+        session = place.session(new_id)
+        shutil.copytree(self.session.path, session.path, ignore=shutil.ignore_patterns("wake", "*.lock", "lock"))
+        os.mkfifo(session.wake_path)
+        old = self.session.session_id.encode(), str(self.place.executed).encode()
+        spec = session.spec_path.read_bytes().replace(old[0], new_id.encode())
+        session.spec_path.write_bytes(spec.replace(old[1], str(place.executed).encode()))
+        return place, session
+
+
+@pytest.fixture
+def dead(place: Place) -> Iterator[Dead]:
+    told = f"echo $SESSIONRUN_TASK >> '{place.executed}'"
+    prompts = [
+        {"id": "done", "prompt": f"{told}; exit 4"},
+        {"id": "ran", "prompt": f"{told}; exec sleep 60"},
+        {"id": "waits", "prompt": told},
+        {"id": "last", "prompt": told, "needs": ["waits"]},
+    ]
+    session = place.start({"prompts": prompts}, "--max-parallel", "1")
+
+    def is_known() -> Any:
+        status = session.load_status()
+        return status and status["completed"] == 1 and status["tasks"][1]["pid"]
+
+    assert wait_until(is_known, END_S)
+    kill_all(session)
+    pid = LedgerLines(session).pids["ran/1/1/work/1"]
+    job = Identity(pid, start_time(pid) or 0)
+    send_signal(job, signal.SIGKILL)
+    assert wait_until(lambda: not is_alive(job), END_S)
+    assert place.executed.read_text().split() == ["done", "ran"]
+    yield Dead(place, session, job)
+
+
+def go_on(dead: Dead, file: str, content: bytes) -> str:
+    """Resume a copy whose `file` has this content; what is wrong with what came of it."""
+    place, session = dead.copy()
+    (session.path / file).write_bytes(content)
+    try:
+        process = place.popen_resume(session)
+        _, said = process.communicate(timeout=60)
+        if process.returncode != 0:
+            polite = process.returncode == 3 and said.count("\n") <= 2 and "is damaged at byte" in said
+            return "" if polite else f"exit {process.returncode}: {said}"
+        if not wait_until(lambda: has_ended(session), END_S):
+            return "has not ended"
+        return look(place, session)
+    finally:
+        end_sessions(place.results)
+        shutil.rmtree(place.path)
+
+
+def look(place: Place, session: SessionDir) -> str:
+    status = session.load_status() or {}
+    outcomes = {task["id"]: task["outcome"] for task in status["tasks"]}
+    ran = Counter(place.executed.read_text().split()) if place.executed.exists() else Counter()
+    if ran != {"waits": 1, "last": 1}:
+        return f"ran again: {ran}"
+    if outcomes["ran"] not in ("lost", "interrupted") or outcomes["waits"] != "succeeded":
+        return f"wrong: {outcomes}"
+    if outcomes["done"] not in ("failed", "lost"):
+        return f"wrong: {outcomes}"
+    log = session.log_path.read_text()
+    return f"log: {log}" if "Traceback" in log else ""
+
+
+def damage(content: bytes, kind: str, place: int) -> bytes:
+    """Cut it there, or flip a bit of the byte there."""
+    if kind == "cut":
+        return content[:place]
+    flipped = bytearray(content)
+    flipped[place] ^= 1 << (place % 8)
+    return bytes(flipped)
+
+
+def check_damage(dead: Dead, file: str, kind: str, places: list[int]) -> None:
+    content = (dead.session.path / file).read_bytes()
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        seen = pool.map(lambda place: (place, go_on(dead, file, damage(content, kind, place))), places)
+    wrong = [(place, one) for place, one in seen if one]
+    assert not wrong, (file, kind, content.decode(), wrong[:3])
+
+
+def line_ends(content: bytes) -> list[int]:
+    """Where a record ends: to be cut there looks like nothing at all."""
+    return [place + 1 for place, byte in enumerate(content) if byte == 10]
+
+
+@pytest.mark.parametrize("kind", ["cut", "flip"])
+@pytest.mark.parametrize("file", ["journal", "ledger"])
+def test_a_damaged_log_and_a_resume(dead: Dead, file: str, kind: str) -> None:
+    content = (dead.session.path / file).read_bytes()
+    places = random.Random(SEED).sample(range(len(content)), SAMPLED)
+    if kind == "cut":
+        places = [*places[: SAMPLED // 2], *line_ends(content)[:-1]]
+    check_damage(dead, file, kind, places)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["cut", "flip"])
+@pytest.mark.parametrize("file", ["journal", "ledger"])
+def test_damage_everywhere_and_a_resume(dead: Dead, file: str, kind: str) -> None:
+    size = (dead.session.path / file).stat().st_size
+    check_damage(dead, file, kind, list(range(0, size, EVERY_SLOW)))
+
+
+# --- forged identities ---
+
+
+def forge(session: SessionDir, record: bytes, changes: dict[int, bytes]) -> None:
+    """Change words of the ledger's records of one kind."""
+    payloads = [payload.split() for payload in read_log(session.ledger_path).payloads]
+    for words in payloads:
+        if words[0] == record:
+            for place, word in changes.items():
+                words[place] = word
+    session.ledger_path.unlink()
+    log = AppendLog(session.ledger_path)
+    log.append([b" ".join(words) for words in payloads])
+    log.close()
+
+
+@pytest.mark.parametrize(
+    ("record", "changes", "outcome"),
+    [
+        (b"S", {}, "lost"),
+        (b"S", {3: b"1"}, "lost"),
+        (b"K", {3: b"another-boot"}, "interrupted"),
+        (b"K", {4: b"1"}, "lost"),
+    ],
+    ids=["a foreign pid", "a foreign pid and start", "another boot", "another pid namespace"],
+)
+def test_no_foreign_process_is_signalled(
+    dead: Dead, record: bytes, changes: dict[int, bytes], outcome: str
+) -> None:
+    """Its pid is on record, with a start time, a boot or a namespace that is not its own."""
+    foreign = subprocess.Popen(["sleep", "60"], start_new_session=True)
+    try:
+        place, session = dead.copy()
+        pid, started = b"%d" % foreign.pid, b"%d" % (start_time(foreign.pid) or 0)
+        forge(session, b"S", {2: pid} if record == b"S" else {2: pid, 3: started})
+        forge(session, record, changes)
+        assert place.resume(session).endswith(": goes on")
+        assert wait_until(lambda: has_ended(session), END_S)
+        assert wait_until(lambda: not session.is_alive(), END_S)
+        status = session.load_status() or {}
+        assert [task["outcome"] for task in status["tasks"]][1:] == [outcome, "succeeded", "succeeded"]
+        assert foreign.poll() is None
+        assert psutil.Process(foreign.pid).status() == psutil.STATUS_SLEEPING
+    finally:
+        foreign.kill()
+        foreign.wait()
+
+
+def test_a_keeper_reads_the_ledger_once_it_has_the_lock(dead: Dead) -> None:
+    """What an earlier one wrote until it gave the lock up is known to the next, and not run again."""
+    place, session = dead.copy()
+    root_fd, keeper_fd = session.hold_lock("root.lock"), session.hold_lock("keeper.lock")
+    command = root_command(str(session.path), root_fd)
+    root = subprocess.Popen(command, env=place.environ, pass_fds=[root_fd], start_new_session=True)
+    os.close(root_fd)
+    try:
+        name = os.fsencode(session.path)
+        assert wait_until(lambda: sum(name in one.words for one in find_left(session.path)) == 2, END_S)
+        assert not wait_until(lambda: not locks.is_held(session.path / "keeper.lock"), 0.5)  # it has begun to wait
+        key = "waits/1/1/work/1"
+        log = AppendLog(session.ledger_path)
+        log.append([claim_record(key), try_record(key, 3.0), spawn_record(key, 2, 1)])
+        log.append([exit_record(key, 6 << 8), gone_record(key)])
+        log.close()
+        os.close(keeper_fd)
+        assert wait_until(lambda: has_ended(session), END_S)
+        root.wait(END_S)
+    finally:
+        end_sessions(place.results)
+    status = session.load_status() or {}
+    assert (status["tasks"][2]["exit_code"], status["tasks"][3]["outcome"]) == (6, "skipped")
+    assert not place.executed.exists()

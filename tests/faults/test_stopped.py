@@ -1,0 +1,106 @@
+"""Root or supervisor is stopped while the keeper is killed: the session goes on, and nothing runs twice."""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+import orjson
+import pytest
+
+from sessionrun import detached
+from sessionrun.events import Entry, SupervisorStarted, to_record
+from sessionrun.journal import AppendLog, read_log
+from sessionrun.ledger import fold_ledger
+from sessionrun.processes import Identity, is_alive, send_signal, start_time
+from sessionrun.store import SessionDir
+
+from .campaign import has_ended
+from .chain import Role, find_chain, kill_role
+from .oracle import examine, make_plan
+from .place import Place, wait_until
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks for processes in /proc")
+
+END_S = 60.0
+
+
+@pytest.fixture
+def session(place: Place) -> SessionDir:
+    """One of which a part has run."""
+    begun = place.start(make_plan(place.executed, 60, random.Random(7)), "--max-parallel", "2")
+    assert wait_until(place.executed.exists, END_S)
+    return begun
+
+
+@contextmanager
+def stopped(session: SessionDir, role: Role) -> Iterator[Identity]:
+    """Who plays this role, stopped; it goes on afterwards, if it is still there."""
+    (process,) = find_chain(session.path)[role]
+    send_signal(process, signal.SIGSTOP)
+    try:
+        yield process
+    finally:
+        send_signal(process, signal.SIGCONT)
+
+
+def assert_sound(place: Place, session: SessionDir) -> None:
+    """It has ended as it should; no job was lost, and none ran twice."""
+    assert wait_until(lambda: has_ended(session), END_S), find_chain(session.path)
+    figures = examine(session, place.executed)
+    assert figures.is_good, figures.wrong
+    assert figures.lost == 0
+
+
+def has_no_job(session: SessionDir) -> bool:
+    """Whether every job that was started is gone, with its tree."""
+    jobs = fold_ledger(read_log(session.ledger_path).payloads).jobs.values()
+    return all(job.gone or job.lost for job in jobs if job.tried)
+
+
+def test_a_stopped_root(place: Place, session: SessionDir) -> None:
+    with stopped(session, "root"):
+        assert kill_role(session.path, "keeper")
+        assert wait_until(lambda: not find_chain(session.path)["keeper"], END_S)
+        assert session.held_locks()[-1] == "root.lock"
+    assert_sound(place, session)
+
+
+def test_a_supervisor_that_goes_on(place: Place, session: SessionDir) -> None:
+    with stopped(session, "supervisor") as first:
+        old = find_chain(session.path)["keeper"]
+        assert kill_role(session.path, "keeper")
+        assert wait_until(lambda: find_chain(session.path)["keeper"] not in ([], old), END_S)
+    assert wait_until(lambda: not is_alive(first), END_S)
+    assert_sound(place, session)
+
+
+def test_a_supervisor_that_stays_stopped(place: Place, session: SessionDir) -> None:
+    """It holds the session's lock, and no job is left to wait for: the next one takes it by force."""
+    with stopped(session, "supervisor") as first:
+        assert wait_until(lambda: has_no_job(session), END_S)
+        assert kill_role(session.path, "keeper")
+        assert wait_until(lambda: not is_alive(first), END_S)
+        assert_sound(place, session)
+
+
+def test_who_is_not_the_roots_is_not_killed(place: Place, session: SessionDir) -> None:
+    """Whatever the journal says: it is an agent's to write in, too."""
+    assert_sound(place, session)
+    entries, _ = session.load_journal()
+    begun = next(entry.event for entry in entries if isinstance(entry.event, SupervisorStarted))
+    with subprocess.Popen(["sleep", "60"]) as foreign:
+        started = start_time(foreign.pid) or 0
+        event = replace(begun, pid=foreign.pid, started=started)
+        log = AppendLog(session.journal_path)
+        log.append([orjson.dumps(to_record(Entry(entries[-1].seq + 1, time.time(), time.monotonic(), event)))])
+        log.close()
+        assert not detached._end_orphan(session)
+        assert foreign.poll() is None
+        foreign.kill()

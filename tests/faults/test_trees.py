@@ -1,0 +1,172 @@
+"""Agents that do not want to end, whoever of the chain dies meanwhile: no process is left, no other is touched."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+
+from sessionrun.processes import identify, is_alive
+from sessionrun.store import SessionDir
+
+from .campaign import has_ended
+from .chain import ROLES, Role, find_chain, find_left, kill_role
+from .place import Place, wait_until
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks for processes in /proc")
+
+END_S = 30.0
+CHAIN_MB = 64
+"""For root, keeper and supervisor together, resident, shared pages counted for each."""
+
+_TELL = "echo $$ >> pids"
+_SLEEPER = f"setsid sh -c '{_TELL}; exec sleep 60'"
+_DAEMON = """\
+import os, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        os.write(os.open("pids", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), b"%d\\n" % os.getpid())
+        time.sleep(60)
+    os._exit(0)
+os.wait()
+"""
+_MAKE_DAEMON = f"{shlex.quote(sys.executable)} -c {shlex.quote(_DAEMON)}"
+
+STUBBORN = {
+    "ignores TERM": f"trap '' TERM; {_TELL}; while :; do sleep 0.1; done",
+    "daemon": f"{_MAKE_DAEMON}; {_TELL}; sleep 60",
+    "forks on TERM": f'trap "{_SLEEPER} & exit 1" TERM; {_TELL}; while :; do sleep 0.05; done',
+    "stopped": f"{_TELL}; kill -STOP $$; sleep 60",
+    "tool ignores TERM": f"(trap '' TERM; exec {_SLEEPER}) & {_TELL}; wait",
+}
+LEAVES = {
+    "holds its output": f"{_SLEEPER} &\n while ! [ -s pids ]; do sleep 0.01; done; sleep 0.3; exit 3",
+    "daemon": f"{_MAKE_DAEMON}; while ! [ -s pids ]; do sleep 0.01; done; sleep 0.3; exit 3",
+}
+
+
+def pids_of(folder: Path) -> list[int]:
+    """The pids that were told in a folder."""
+    file = folder / "pids"
+    return [int(line) for line in file.read_text().split()] if file.exists() else []
+
+
+def start(place: Place, scripts: dict[str, str]) -> SessionDir:
+    """A session with a task for each script, each in a folder of its own; all of them are running."""
+    prompts = []
+    for number, script in enumerate(scripts.values()):
+        folder = place.path / f"t{number}"
+        folder.mkdir()
+        prompts.append({"id": folder.name, "prompt": script, "cwd": str(folder)})
+    session = place.start({"prompts": prompts}, "--max-parallel", "16")
+    folders = [place.path / prompt["id"] for prompt in prompts]
+    assert wait_until(lambda: all(pids_of(folder) for folder in folders), END_S)
+    return session
+
+
+def cancel(place: Place, session: SessionDir) -> None:
+    words = ["cancel", session.session_id, "--results-dir", str(place.results)]
+    _, said = place.popen([sys.executable, "-m", "sessionrun", *words]).communicate(timeout=60)
+    assert not said, said
+
+
+def assert_nothing_left(place: Place, session: SessionDir) -> None:
+    assert wait_until(lambda: has_ended(session) and not session.is_alive(), END_S), find_chain(session.path)
+    pids = [pid for folder in place.path.glob("t*") for pid in pids_of(folder)]
+    assert [pid for pid in pids if identify(pid) is not None] == []
+    assert find_left(session.path) == []
+
+
+@pytest.mark.parametrize("victim", [None, "keeper", "supervisor"])
+def test_agents_that_do_not_want_to_end(place: Place, victim: Role | None) -> None:
+    session = start(place, STUBBORN)
+    wait_until(lambda: len(pids_of(place.path / "t1")) == 2, END_S)
+    if victim is not None:
+        assert kill_role(session.path, victim)
+    cancel(place, session)
+    assert_nothing_left(place, session)
+    status = session.load_status()
+    assert status is not None
+    assert {task["outcome"] for task in status["tasks"]} == {"cancelled"}
+
+
+def test_the_keeper_dies_while_they_are_stopped(place: Place) -> None:
+    session = start(place, STUBBORN)
+    words = ["cancel", session.session_id, "--results-dir", str(place.results)]
+    cancelling = place.popen([sys.executable, "-m", "sessionrun", *words])
+    assert wait_until(lambda: len(pids_of(place.path / "t2")) > 1, END_S)  # TERM has come
+    assert kill_role(session.path, "keeper")
+    cancelling.communicate(timeout=60)
+    assert_nothing_left(place, session)
+
+
+@pytest.mark.parametrize("victim", [None, "keeper"])
+def test_what_they_leave_behind(place: Place, victim: Role | None) -> None:
+    """Whoever holds on to a job's output, or has become a daemon, is stopped; the job's code is kept."""
+    session = start(place, LEAVES)
+    if victim is not None:
+        assert kill_role(session.path, victim)
+    assert_nothing_left(place, session)
+    status = session.load_status()
+    assert status is not None
+    assert [task["exit_code"] for task in status["tasks"]] == [3, 3]
+
+
+@pytest.mark.parametrize("victim", [None, "keeper"])
+def test_what_hides_is_ended_with_the_session(place: Place, victim: Role | None) -> None:
+    """Whoever left the job's session, its tree and its environment lives no longer than the session."""
+    hide = f"(setsid env -i sh -c '{_TELL}; exec sleep 60' &)"
+    session = start(place, {"hides": f"{hide}; while ! [ -e go ]; do sleep 0.05; done"})
+    if victim is not None:
+        assert kill_role(session.path, victim)
+        assert wait_until(lambda: len(find_chain(session.path)["keeper"]) == 1, END_S)
+    (place.path / "t0" / "go").touch()
+    assert_nothing_left(place, session)
+
+
+@pytest.mark.parametrize("victim", [None, "keeper", "root"])
+def test_a_session_that_a_job_starts_at_its_end(place: Place, victim: Role | None) -> None:
+    """It is nobody's tree but its own: the end of that job, of its keeper and of its session leave it alone."""
+    (place.path / "inner").mkdir()
+    inner = Place(place.path / "inner", place.environ)
+    gate = f"echo $$ >> '{inner.path}/pids'; while ! [ -e '{inner.path}/go' ]; do sleep 0.05; done; exit 5"
+    command = shlex.join(inner.run_argv({"prompts": [gate]}))
+    outer = place.start({"prompts": [f"unset XX; {command}"]})
+    assert wait_until(lambda: pids_of(inner.path), END_S)
+    if victim is not None:
+        kill_role(outer.path, victim)
+    assert wait_until(lambda: has_ended(outer) and not outer.is_alive(), END_S)
+    session = next(SessionDir(path) for path in inner.results.glob("session-*"))
+    job = identify(pids_of(inner.path)[0])
+    assert job is not None
+    assert all(len(find_chain(session.path)[role]) == 1 for role in ROLES)
+    assert not find_left(outer.path)
+    (inner.path / "go").touch()
+    assert wait_until(lambda: has_ended(session) and not session.is_alive(), END_S)
+    assert not is_alive(job)
+    status = session.load_status()
+    assert status is not None
+    assert status["tasks"][0]["exit_code"] == 5
+
+
+@pytest.mark.parametrize("megabytes", [200, pytest.param(1000, marks=pytest.mark.slow)])
+def test_a_line_without_an_end_costs_no_memory(place: Place, megabytes: int) -> None:
+    size = megabytes * 1_000_000
+    script = f"{_TELL}; head -c {size} /dev/zero | tr '\\0' x; while ! [ -e go ]; do sleep 0.05; done"
+    session = start(place, {"long": script})
+    output = session.output_path("t0")
+    assert wait_until(lambda: output.stat().st_size == size, END_S)
+    chain = find_chain(session.path)
+    peaks = {role: _peak_mb(one.pid) for role in ROLES for one in chain[role]}
+    (place.path / "t0" / "go").touch()
+    assert_nothing_left(place, session)
+    assert set(peaks) == set(ROLES)
+    assert sum(peaks.values()) < CHAIN_MB, peaks
+
+
+def _peak_mb(pid: int) -> float:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith("VmHWM")).split()[1]) / 1024

@@ -1,0 +1,434 @@
+"""Budgets: nothing starts that there is no money for, every task still ends, and it is said why."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+import orjson
+import pytest
+from agent_samples import read_stream, sample_path
+from conftest import Command, eventually
+from dialect_plans import load as load_plan
+from dialect_plans import refusal
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from simulation import Drive, make_session
+
+from sessionrun import agents
+from sessionrun.budget import BUDGET, Money, find_task_budget, to_nano
+from sessionrun.events import (
+    Entry,
+    Event,
+    HoldPlaced,
+    JobClaimed,
+    JobFinished,
+    RequestReceived,
+    from_record,
+    to_record,
+)
+from sessionrun.executors.simulated import Fate, FateKind, SimulatedExecutor
+from sessionrun.fold import apply, begin
+from sessionrun.model import SLOT, AgentSpec, Check, Job, Limits, SessionSpec, TaskSpec, Usage, Workspace
+from sessionrun.state import State
+from sessionrun.status import project
+
+AGENTS = {
+    "ai": AgentSpec(name="ai", argv=("ai",), output="claude"),
+    "shell": AgentSpec(name="shell", argv=("sh",), prompt_kind="script"),
+}
+KINDS: tuple[FateKind, ...] = ("exits", "exits", "exits", "lost", "void", "unstartable")
+PROFILE = settings(
+    max_examples=300,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+
+
+def make(*tasks: TaskSpec, slots: int | None = None, **limits: float) -> SessionSpec:
+    resources = {} if slots is None else {SLOT: slots}
+    return replace(make_session(tasks, resources=resources), agents=AGENTS, limits=Limits(**limits))  # type: ignore[arg-type]
+
+
+def task(name: str, agent: str = "ai", **fields: Any) -> TaskSpec:
+    return TaskSpec(id=name, prompts=("x",), agent=agent, **fields)
+
+
+class Paid(Drive):
+    """A session whose jobs cost what a table says, by task (US dollars, None: nobody knows); it checks itself."""
+
+    def __init__(
+        self,
+        spec: SessionSpec,
+        costs: Mapping[str, float | None],
+        fates: Mapping[str, Fate] | None = None,
+        planned: list[tuple[float, Event]] | None = None,
+    ) -> None:
+        def fate_of(job: Job) -> Fate:
+            return (fates or {}).get(f"{job.key.task}/{job.key.phase}", Fate(duration_s=1.0))
+
+        self.costs = costs
+        self.most = 0
+        self.shown: list[dict[str, Any]] = []
+        self.replayed = begin(spec)
+        super().__init__(spec, SimulatedExecutor(fate_of), planned or (), self._look)
+
+    def record(self, event: Event) -> None:
+        """Say what a job cost that ran."""
+        if isinstance(event, JobFinished) and event.key.phase == "work" and event.wait_status is not None:
+            cost = self.costs.get(event.key.task, 1.0)
+            known = self.state.spec.agents[self.state.tasks[event.key.task].spec.agent].prompt_kind == "text"
+            used = Usage(10, 10, cost, cost_source="agent") if cost is not None and known else None
+            event = replace(event, usage=used, model="m")
+        super().record(event)
+
+    def _look(self, state: State, entry: Entry) -> None:
+        money = state.money
+        assert money.reserved >= 0
+        assert money.working >= 0
+        self.most = max(self.most, money.spent + money.reserved)
+        apply(self.replayed, from_record(orjson.loads(orjson.dumps(to_record(entry)))))
+        assert self.replayed == state
+        self.shown.append(project(state))
+
+    def run(self) -> Paid:
+        """See `Drive.run`."""
+        super().run()
+        return self
+
+    @property
+    def ends(self) -> dict[str, tuple[str | None, str | None]]:
+        return {name: (one.outcome, one.reason_class) for name, one in self.state.tasks.items()}
+
+
+# --- the rules
+
+
+def test_the_hard_budget_lets_start_what_it_can_pay() -> None:
+    spec = make(*(task(f"t{num}") for num in range(6)), slots=1, budget_usd=3.0)
+    drive = Paid(spec, {}).run()
+    assert list(drive.ends.values()) == [("succeeded", None)] * 3 + [("skipped", BUDGET)] * 3
+    assert drive.state.money == Money(to_nano(3), 0, to_nano(3), 3, 0)
+    assert drive.state.tasks["t5"].reason == "budget: $3 spent of $3; a job is taken to cost $1"
+
+
+def test_what_runs_is_reserved_and_what_is_left_over_goes_to_who_waits() -> None:
+    spec = make(*(task(f"t{num}") for num in range(4)), budget_usd=4.0, task_budget_usd=2.0)
+    drive = Paid(spec, dict.fromkeys(("t0", "t1", "t2", "t3"), 0.5)).run()
+    claimed = [entry.mono for entry in drive.entries if isinstance(entry.event, JobClaimed)]
+    assert claimed == [0.0, 0.0, 1.0, 2.0]  # two at once; then three may still cost 2 beside what was spent
+    assert set(drive.ends.values()) == {("succeeded", None)}
+    assert drive.most <= to_nano(4)
+
+
+def test_scripts_need_no_money() -> None:
+    drive = Paid(make(task("ai"), task("more"), task("sh", "shell"), slots=1, budget_usd=1.0), {}).run()
+    assert drive.ends == {"ai": ("succeeded", None), "more": ("skipped", BUDGET), "sh": ("succeeded", None)}
+
+
+def test_a_job_of_unknown_cost_counts_as_its_reservation() -> None:
+    tasks = [task(f"t{num}", budget_usd=1.0) for num in range(4)]
+    drive = Paid(make(*tasks, slots=1, budget_usd=3.0), dict.fromkeys((one.id for one in tasks), None)).run()
+    assert [end for end, _ in drive.ends.values()] == ["succeeded"] * 3 + ["skipped"]
+
+
+def test_a_job_that_never_ran_costs_nothing() -> None:
+    fates = {"t0/work": Fate("unstartable"), "t1/work": Fate("void")}
+    drive = Paid(make(task("t0"), task("t1"), task("t2"), slots=1, budget_usd=1.0), {}, fates).run()
+    assert drive.ends["t2"] == ("succeeded", None)
+    assert drive.state.money.spent == to_nano(1)
+
+
+def test_who_has_begun_fails_and_its_worktree_is_released() -> None:
+    """The second round of a task finds no money: its work is on its branch all the same."""
+    worker = task("a", workspace=Workspace("worktree"), check=Check(("false",)), rounds=3)
+    drive = Paid(make(worker, task("b"), slots=1, budget_usd=1.5), {}, {"a/check": Fate(wait_status=256)}).run()
+    assert drive.ends == {"a": ("failed", BUDGET), "b": ("skipped", BUDGET)}
+    phases = [entry.event.key.phase for entry in drive.entries if isinstance(entry.event, JobClaimed)]
+    assert phases == ["prepare", "work", "check", "release"]
+
+
+@pytest.mark.parametrize("fields", [{"retries": 3}, {"check": Check(("false",)), "rounds": 3}])
+def test_a_task_that_spent_its_budget_gets_no_further_chance(fields: dict[str, Any]) -> None:
+    fates = {"a/work": Fate(wait_status=256)} if "retries" in fields else {"a/check": Fate(wait_status=256)}
+    drive = Paid(make(task("a", budget_usd=1.5, **fields)), {}, fates).run()
+    assert drive.ends == {"a": ("failed", BUDGET)}
+    assert drive.state.money.spent == to_nano(2)
+    assert "$2 spent of the $1.5 of this task" in (drive.state.tasks["a"].reason or "")
+
+
+def test_a_request_to_retry_gives_a_task_its_budget_anew() -> None:
+    again: tuple[float, Event] = (5.0, RequestReceived("r", "retry", ("a",)))
+    fates = {"a/work": Fate(wait_status=256)}
+    drive = Paid(make(task("a", budget_usd=0.5, retries=2)), {}, fates, [again]).run()
+    assert drive.state.tasks["a"].attempt == 2
+    assert drive.state.money.spent == to_nano(2)
+    assert (drive.state.tasks["a"].reason or "").count(BUDGET) == 1
+    again = (10.0, RequestReceived("r", "retry", ("a",)))
+    drive = Paid(make(task("a", budget_usd=2.5, retries=2)), {}, fates, [again]).run()
+    assert drive.state.tasks["a"].attempt == 6, "what it had spent before counted"
+
+
+def test_the_soft_budget_holds_until_it_is_released_and_only_once() -> None:
+    spec = make(*(task(f"t{num}") for num in range(5)), slots=1, soft_budget_usd=2.0)
+    planned: list[tuple[float, Event]] = [
+        (10.0, RequestReceived("one", "release", ("t4",))),
+        (20.0, RequestReceived("all", "release")),
+    ]
+    drive = Paid(spec, {}, {}, planned).run()
+    claimed = [entry.mono for entry in drive.entries if isinstance(entry.event, JobClaimed)]
+    assert claimed == [0.0, 1.0, 20.0, 21.0, 22.0]
+    holds = [entry.event for entry in drive.entries if isinstance(entry.event, HoldPlaced)]
+    assert [hold.resource for hold in holds] == [BUDGET]
+    assert "the soft budget is spent ($2 of $2)" in holds[0].reason
+    assert set(drive.ends.values()) == {("succeeded", None)}
+
+
+def test_what_was_begun_under_a_soft_budget_is_finished() -> None:
+    worker = task("a", workspace=Workspace("worktree"), check=Check(("true",)))
+    drive = Paid(make(worker, soft_budget_usd=0.5), {}).run()
+    assert drive.ends == {"a": ("succeeded", None)}
+
+
+def test_status_shows_what_waits_for_money() -> None:
+    spec = make(task("a"), task("b"), task("c", needs=("a",)), slots=1, soft_budget_usd=1.0, budget_usd=9.0)
+    drive = Paid(spec, {}, {}, [(50.0, RequestReceived("all", "release"))])
+    shown = drive.run().shown
+    held = next(view for view in shown if view["budget"]["held"])
+    assert held["budget"] == {
+        "budget_usd": 9.0,
+        "soft_budget_usd": 1.0,
+        "spent_usd": 1.0,
+        "reserved_usd": 0.0,
+        "held": True,
+    }
+    assert [one["reason_class"] for one in held["tasks"]] == [None, "held", "held"]
+    assert "soft budget is spent" in held["tasks"][1]["reason"]
+    assert shown[-1]["budget"]["held"] is False
+
+
+# --- properties
+
+
+@st.composite
+def paid_worlds(draw: st.DrawFn) -> tuple[SessionSpec, dict[str, float | None], dict[str, Fate], list[Any]]:
+    """Tasks whose jobs never cost more than their budget says, under any budgets."""
+    tasks, costs, fates = [], {}, {}
+    for num in range(draw(st.integers(1, 8))):
+        name = f"t{num}"
+        own = draw(st.integers(1, 40)) / 10
+        tasks.append(
+            task(
+                name,
+                draw(st.sampled_from(["ai", "ai", "ai", "shell"])),
+                budget_usd=own,
+                retries=draw(st.integers(0, 2)),
+                rounds=draw(st.integers(1, 3)),
+                check=draw(st.sampled_from([None, Check(("true",))])),
+                workspace=Workspace(draw(st.sampled_from(["none", "worktree"]))),
+                needs=tuple(f"t{draw(st.integers(0, num - 1))}" for _ in range(min(num, draw(st.integers(0, 1))))),
+            )
+        )
+        costs[name] = draw(st.one_of(st.none(), st.floats(0, own / 3)))
+        for phase in ("work", "check"):
+            kind: FateKind = draw(st.sampled_from(KINDS))
+            status = draw(st.sampled_from([0, 0, 256]))
+            fates[f"{name}/{phase}"] = Fate(kind, float(draw(st.integers(0, 4))), status)
+    largest = max(one.budget_usd or 0.0 for one in tasks)
+    limits = {"budget_usd": largest + draw(st.integers(0, 60)) / 10} if draw(st.booleans()) else {}
+    if draw(st.booleans()):
+        limits["soft_budget_usd"] = draw(st.integers(1, 60)) / 10
+    spec = make(*tasks, slots=draw(st.sampled_from([None, 1, 2])), **limits)
+    # what was held on request until the first may come to the soft budget after it
+    planned: list[tuple[float, Event]] = [(at, RequestReceived(f"r{at}", "release")) for at in (200.0, 400.0)]
+    if draw(st.booleans()):
+        at = float(draw(st.integers(0, 20)))
+        planned.insert(0, (at, RequestReceived("r", draw(st.sampled_from(["retry", "hold", "release"])), ())))
+    return spec, costs, fates, planned
+
+
+@PROFILE
+@given(paid_worlds())
+def test_never_over_budget_when_reservations_hold(
+    world: tuple[SessionSpec, dict[str, float | None], dict[str, Fate], list[Any]],
+) -> None:
+    spec, costs, fates, planned = world
+    drive = Paid(spec, costs, fates, planned).run()
+    assert drive.state.ended is not None
+    money = drive.state.money
+    assert (money.reserved, money.working) == (0, 0)
+    if spec.limits.budget_usd is not None:
+        assert drive.most <= to_nano(spec.limits.budget_usd)
+    for name, (outcome, reason_class) in drive.ends.items():
+        if reason_class == BUDGET:
+            one = drive.state.tasks[name]
+            assert outcome == ("skipped" if one.usage is None and one.attempt == 1 else "failed")
+    for one in drive.state.tasks.values():
+        whole = find_task_budget(spec.limits, one.spec)
+        spent = one.usage.cost_usd if one.usage and one.usage.cost_usd else 0.0
+        assert whole is not None
+        assert spent <= 2 * whole + 1e-9  # twice only if the user had it tried again
+
+
+@PROFILE
+@given(st.lists(st.tuples(st.floats(0, 3), st.integers(0, 5)), min_size=1, max_size=12), st.integers(1, 4))
+def test_every_task_ends_with_reservations_that_are_only_guessed(
+    jobs: list[tuple[float, int]], slots: int
+) -> None:
+    tasks = [task(f"t{num}") for num in range(len(jobs))]
+    costs = {f"t{num}": cost for num, (cost, _) in enumerate(jobs)}
+    fates = {f"t{num}/work": Fate(duration_s=float(seconds)) for num, (_, seconds) in enumerate(jobs)}
+    budget = 0.5 + crc32(repr(jobs).encode()) % 50 / 10
+    drive = Paid(make(*tasks, slots=slots, budget_usd=budget), costs, fates).run()
+    assert {end for end, _ in drive.ends.values()} <= {"succeeded", "skipped"}
+    if all(end == "skipped" for end, _ in list(drive.ends.values())[1:]):
+        assert drive.ends["t0"] == ("succeeded", None), "the first one always starts"
+
+
+# --- agents
+
+
+def test_an_agent_is_told_its_budget_where_it_has_an_option() -> None:
+    claude = agents.BUILTIN["claude"]
+    argv = agents.build_argv(claude, model=None, approve=True, prompt_file="p", budget=0.25)
+    assert argv[-1] == "--max-budget-usd=0.25"
+    assert "--max-budget-usd=100000" in agents.build_argv(
+        claude, model=None, approve=True, prompt_file="p", budget=100000.0
+    )
+    for agent in agents.BUILTIN.values():
+        assert not any(
+            "budget" in word for word in agents.build_argv(agent, model=None, approve=True, prompt_file="p")
+        )
+
+
+def test_claude_that_spent_its_budget(tmp_path: Path) -> None:
+    result = {"type": "result", "subtype": "error_max_budget_usd", "is_error": True, "total_cost_usd": 0.3}
+    assert read_stream(tmp_path, "claude", result).reason_class == BUDGET
+
+
+# --- the command
+
+
+@pytest.fixture
+def paid(sessionrun: Command) -> Command:
+    """An agent `ai` that prints claude's answer, which cost 0.000138 dollars, and waits for `go` when told to."""
+    script = sessionrun.cwd / "ai"
+    said = sample_path("claude", "ok")
+    script.write_text(
+        f'#!/bin/sh\necho "$@" >>argv\nread -r prompt\n\n'
+        f'while [ "$prompt" = wait ] && ! [ -e go ]; do sleep 0.05; done\ncat {said}\n'
+    )
+    script.chmod(0o755)
+    (sessionrun.cwd / "sessionrun.toml").write_text(
+        f'[agents.ai]\nargv = ["{script}"]\noutput = "claude"\nbudget_args = ["--cap={{budget}}"]\n'
+    )
+    return sessionrun
+
+
+def plan_of(*names: str, **fields: Any) -> str:
+    tasks = [{"id": name, "prompt": "x\n", "agent": "ai"} for name in names]
+    return json.dumps({"prompts": tasks, "max_parallel": 1, **fields})
+
+
+def test_a_session_with_a_hard_budget(paid: Command) -> None:
+    done = paid("--sync", "--budget", "0.0002", "--task-budget", "$0.00015", stdin=plan_of("a", "b", "c"))
+    assert done.returncode == 1
+    assert "Task 2 (ID: b): skipped" in done.stdout
+    assert "budget: $0.000138 spent of $0.0002; a job is taken to cost $0.00015" in " ".join(done.stdout.split())
+    view = paid.status("last")
+    assert [one["outcome"] for one in view["tasks"]] == ["succeeded", "skipped", "skipped"]
+    assert (paid.cwd / "argv").read_text() == "--cap=0.00015\n"
+    assert view["budget"]["spent_usd"] == 0.000138
+
+
+def test_a_task_that_waits_for_money_says_so(paid: Command) -> None:
+    tasks = [{"id": "a", "prompt": "wait\n", "agent": "ai"}, {"id": "b", "prompt": "x\n", "agent": "ai"}]
+    plan = {"prompts": tasks, "limits": {"budget_usd": 0.0003, "task_budget_usd": 0.00016}}
+    session_id = paid("-q", stdin=json.dumps(plan)).stdout.strip()
+    eventually((paid.cwd / "argv").exists)
+    eventually(lambda: paid.status(session_id)["tasks"][1]["reason_class"] == "held")
+    waiting = paid.status(session_id)["tasks"][1]
+    why = "budget: $0 spent and $0.00016 reserved of $0.0003; a job is taken to cost $0.00016"
+    assert (waiting["id"], waiting["reason_class"], waiting["reason"]) == ("b", "held", f"held: {why}")
+    (told,) = paid.load("explain", session_id, "b")["tasks"]
+    assert (told["cause"], told["why"], told["budget"]) == ("budget", why, why)
+    assert "Budget: $0.0000 spent, $0.0002 reserved of $0.0003" in paid("status", session_id).stdout
+    (paid.cwd / "go").touch()
+    assert paid("wait", session_id).returncode == 0  # it cost less than was reserved
+
+
+def test_a_session_with_a_soft_budget_is_released(paid: Command) -> None:
+    done = paid("-q", stdin=plan_of("a", "b", limits={"soft_budget_usd": 0.0001}))
+    session_id = done.stdout.strip()
+    eventually(lambda: paid.status(session_id)["budget"]["held"])
+    assert "held: the soft budget is spent" in " ".join(paid("status", session_id).stdout.split())
+    assert "budget is held" in paid("explain", session_id, "b").stdout
+    assert paid.load("list")[0]["budget"]["held"]
+    assert "1 released" in paid("release", session_id).stdout
+    assert paid("wait", session_id).returncode == 0
+    assert [one["outcome"] for one in paid.status(session_id)["tasks"]] == ["succeeded", "succeeded"]
+
+
+def test_budgets_of_the_configuration_give_way_to_those_of_the_input_and_of_flags(paid: Command) -> None:
+    with (paid.cwd / "sessionrun.toml").open() as config:
+        text = config.read()
+    (paid.cwd / "sessionrun.toml").write_text("budget_usd = 5\ntask_budget_usd = 1\n" + text)
+    plan = plan_of("a", limits={"budget_usd": 4})
+    session_id = paid("-q", "--soft-budget", "3", stdin=plan).stdout.strip()
+    assert paid("wait", session_id).returncode == 0
+    spec = json.loads((paid.directory(session_id) / "spec.json").read_bytes())
+    assert spec["limits"] == {
+        "max_failures": None,
+        "budget_usd": 4.0,
+        "soft_budget_usd": 3.0,
+        "task_budget_usd": 1.0,
+    }
+
+
+def test_budgets_that_cannot_be_are_refused(paid: Command) -> None:
+    for words, problem in (
+        (["--budget", "0"], "no amount of US dollars"),
+        (["--task-budget", "lots"], "no amount of US dollars"),
+        (["--budget", "1", "--task-budget", "2"], "its budget of $2 is more than the session's of $1"),
+    ):
+        done = paid("--dry-run", *words, stdin=plan_of("a"))
+        assert done.returncode == 2
+        assert problem in done.stderr
+    done = paid("--dry-run", stdin=plan_of("a", limits={"budget_usd": 0}))
+    assert done.returncode == 2
+    assert "limits.budget_usd" in done.stderr
+
+
+def test_a_budget_that_cannot_see_is_warned_of(paid: Command) -> None:
+    with (paid.cwd / "sessionrun.toml").open("a") as config:
+        for name in ("codex", "mine"):
+            output = '"codex"' if name == "codex" else '"text"'
+            config.write(f'[agents.{name}]\nargv = ["{paid.cwd / "ai"}"]\napprove_args = []\noutput = {output}\n')
+    tasks = [{"prompt": "x", "agent": "codex"}, {"prompt": "x", "agent": "mine"}, {"prompt": "x", "agent": "ai"}]
+    tasks += [{"prompt": "x", "agent": "codex", "model": "gpt-5"}, {"prompt": "true", "agent": "shell"}]
+    done = paid("--dry-run", "--budget", "1", stdin=json.dumps(tasks))
+    warnings = [line for line in done.stderr.splitlines() if "budget" in line]
+    assert len(warnings) == 2
+    assert "may not see what codex costs (no price for codex:default)" in warnings[0]
+    assert "cannot see what mine costs" in warnings[1]
+    assert "budget" not in paid("--dry-run", stdin=json.dumps(tasks)).stderr
+
+
+def test_limits_of_a_plan_and_of_a_task_are_read() -> None:
+    plan = load_plan(
+        json.dumps({"prompts": [{"prompt": "x", "budget_usd": 2}], "limits": {"task_budget_usd": 0.5}})
+    )
+    assert (plan.tasks[0].budget_usd, plan.limits.task_budget_usd) == (2.0, 0.5)
+    for wrong, place in (
+        ({"prompts": ["x"], "defaults": {"budget_usd": 1}}, "defaults.budget_usd: belongs to one task"),
+        ({"prompts": ["x"], "limits": {"budget_usd": -1}}, "limits.budget_usd: must lie between"),
+        ({"prompts": [{"prompt": "x", "budget_usd": "5"}]}, "budget_usd: must be an amount in US dollars"),
+        ({"prompts": ["x"], "resources": {"budget": 1}}, '"budget" is what tasks wait for'),
+    ):
+        assert place in refusal(json.dumps(wrong))

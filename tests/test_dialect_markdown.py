@@ -1,0 +1,609 @@
+"""The markdown dialect: front matter, edges, settings, which jobs run; sessions with an `ollama` of ours."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Command
+from dialect_plans import ROOT
+
+from sessionrun.dialects import Folder, Options, Plan, Source, choose_dialect
+from sessionrun.dialects.edges import Node, derive_edges
+from sessionrun.dialects.front_matter import FIELDS
+from sessionrun.errors import InputError
+from sessionrun.model import TaskSpec
+
+EXAMPLE = ROOT / "examples" / "markdown"
+
+SEED = """\
+---
+mode: edit
+context_files:
+  - src/core/runner/mod.rs
+  - src/core/status.rs
+target_files:
+  - src/core/runner/mod.rs
+output_dir: src/core/runner/
+output_file: mod.rs
+---
+
+# Add Parallel Batch Execution to Runner
+
+## Goal
+
+Add a `run_batch()` method.
+"""
+
+
+def job(body: str = "# Do it\n", **fields: Any) -> str:
+    fields = {"output_dir": "src", "output_file": "a.py", **fields}
+    return "---\n" + "".join(f"{key}: {json.dumps(value)}\n" for key, value in fields.items()) + f"---\n{body}"
+
+
+def load(
+    files: Mapping[str, str], options: Options | None = None, settings: str | None = None, only: str | None = None
+) -> Plan:
+    raw = {name: text.encode() for name, text in files.items()}
+    folder = Folder("jobs", "/p/jobs", "/p", raw, settings.encode() if settings is not None else None, only)
+    source = Source("jobs", b"", "/p/jobs", "/p", folder)
+    dialect, _ = choose_dialect(source, None)
+    assert dialect.NAME == "markdown"
+    return dialect.load(source, options or Options())
+
+
+def refusal(files: Mapping[str, str], options: Options | None = None, settings: str | None = None) -> str:
+    with pytest.raises(InputError) as caught:
+        load(files, options, settings)
+    return str(caught.value)
+
+
+def by_id(plan: Plan) -> dict[str, TaskSpec]:
+    return {task.id: task for task in plan.tasks}
+
+
+# --- what a job means ---
+
+
+def test_the_job_of_the_seed_is_read_unchanged() -> None:
+    plan = load({"batch_003_parallel_runner.md": SEED})
+    (task,) = plan.tasks
+    assert task.id == "batch_003_parallel_runner"
+    assert task.title == "Add Parallel Batch Execution to Runner"
+    assert (task.agent, task.model, task.cwd) == ("ollama", "qwen-32k:latest", "/p")
+    assert task.brief is not None
+    assert task.brief.mode == "edit"
+    assert task.brief.targets == task.brief.outputs == ("src/core/runner/mod.rs",)
+    assert task.brief.context == ("src/core/runner/mod.rs", "src/core/status.rs")
+    assert task.check is not None
+    assert task.check.verify is not None
+    assert task.rounds == 2
+    assert plan.max_parallel is None
+    assert not plan.warnings
+
+
+def test_settings_of_the_project() -> None:
+    settings = """
+[project]
+language = "rust"
+[ollama]
+url = "http://there:1"
+model = "m:1"
+timeout_seconds = 100
+[limits]
+max_context_files = 3
+max_context_lines = 10
+max_output_lines = 20
+[behavior]
+stream_output = true
+create_output_dirs = false
+[build]
+build_command = "make"
+test_command = "make test"
+verify_tests = false
+lint_command = "make lint"
+auto_fix_attempts = 4
+"""
+    plan = load({"a.md": job(context_files=["b"])}, settings=settings)
+    (task,) = plan.tasks
+    assert task.model == "m:1"
+    assert task.env == {"OLLAMA_HOST": "http://there:1"}
+    assert task.brief is not None
+    assert (task.brief.room, task.brief.max_context_lines, task.brief.max_output_lines) == (2, 10, 20)
+    assert task.brief.create_directories is False
+    assert task.check is not None
+    assert task.check.commands == ("make", "make lint")
+    assert (task.check.uses, plan.resources) == ({"tree": 1}, {"tree": 1})
+    assert task.rounds == 5
+    assert task.timeout_s == 100 * 5 * 2
+    assert load({"a.md": job()}, Options(agent="claude"), settings).tasks[0].model is None
+    assert not load({"a.md": job()}, Options(workspace="worktree"), settings).resources
+
+
+def test_sequential_and_test_files_become_chains() -> None:
+    files = {
+        "a.md": job(output_files=["src/x.py", "src/y.py", "src/z.py"], sequential=True, test_file="test_a.py"),
+        "b.md": job(depends_on="a", output_file="b.py"),
+    }
+    tasks = by_id(load(files))
+    assert list(tasks) == ["a.test", "a.1", "a.2", "a", "b"]
+    assert [task.needs for task in tasks.values()] == [(), ("a.test",), ("a.1",), ("a.2",), ("a",)]
+    last, test = tasks["a"].brief, tasks["a.test"].brief
+    assert last is not None
+    assert test is not None
+    assert (last.outputs, last.context) == (("src/z.py",), ("src/test_a.py", "src/x.py", "src/y.py"))
+    assert test.outputs == ("src/test_a.py",)
+    assert [bool(task.check and task.check.verify) for task in tasks.values()] == [False, False, False, True, True]
+    assert {task.labels["job"] for task in tasks.values()} == {"a", "b"}
+
+
+def test_split_writes_every_file() -> None:
+    plan = load({"a.md": job(mode="split", target_file="src/big.py", output_files=["src/x.py", "src/y.py"])})
+    brief = plan.tasks[0].brief
+    assert brief is not None
+    assert (brief.mode, brief.targets, brief.outputs) == ("split", ("src/big.py",), ("src/x.py", "src/y.py"))
+
+
+def test_system_prompts_of_the_project_win() -> None:
+    files = {"a.md": job(), "_systemprompt_create.md": "Mine.\n", "_verify.md": "Judge.", "_notes.md": "---\nno"}
+    (task,) = load(files).tasks
+    assert task.brief is not None
+    assert task.brief.system == "Mine."
+    assert task.check is not None
+    assert task.check.verify == "Judge."
+
+
+# --- edges ---
+
+
+def test_edges_from_files_need_no_barrier() -> None:
+    files = {
+        "a.md": job(output_file="a.py"),
+        "b.md": job(output_file="b.py", context_files=["src/a.py"]),
+        "c.md": job(output_file="c.py"),
+        "d.md": job(mode="edit", target_files=["src/c.py"], depends_on=["b"]),
+    }
+    assert {name: task.needs for name, task in by_id(load(files)).items()} == {
+        "a": (),
+        "b": ("a",),
+        "c": (),
+        "d": ("b", "c"),
+    }
+
+
+def test_of_two_that_read_each_other_s_files_the_first_goes_first() -> None:
+    files = {
+        "a.md": job(output_file="a.py", context_files=["src/b.py"]),
+        "b.md": job(output_file="b.py", context_files=["src/a.py"]),
+    }
+    assert {name: task.needs for name, task in by_id(load(files)).items()} == {"a": (), "b": ("a",)}
+
+
+def test_worktrees_hide_what_others_wrote_and_that_is_said() -> None:
+    files = {"a.md": job(output_file="a.py"), "b.md": job(output_file="b.py", context_files=["src/a.py"])}
+    (warning,) = load(files, Options(workspace="worktree")).warnings
+    assert "do not see what those wrote" in warning
+    assert not load({"a.md": job()}, Options(workspace="worktree")).warnings
+
+
+def test_explicit_edges_beat_those_from_files() -> None:
+    files = {
+        "a.md": job(output_file="a.py", depends_on=["b"]),
+        "b.md": job(output_file="b.py", context_files=["src/a.py"]),
+    }
+    plan = load(files)
+    assert {name: task.needs for name, task in by_id(plan).items()} == {"a": ("b",), "b": ()}
+    assert plan.warnings == ("b uses src/a.py, which a writes after it: it gets the file as it is before",)
+
+
+def test_edges_from_files_never_close_a_circle() -> None:
+    names = [f"j{n}" for n in range(12)]
+    nodes = [
+        Node(name, (), frozenset({names[(n + 1) % 12], names[(n + 5) % 12]}), frozenset({name}))
+        for n, name in enumerate(names)
+    ]
+    needs, refused = derive_edges(nodes)
+    from sessionrun.validation import find_cycle
+
+    assert find_cycle(needs) is None
+    assert refused
+
+
+# --- refusals: each names the file and the line ---
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (
+            "# no front matter\n",
+            "jobs/a.md: line 1: a job begins with front matter: a line ---, keys, and a line ---",
+        ),
+        ("---\nmode: edit\n", "jobs/a.md: line 3: the front matter does not end: add a line ---"),
+        (
+            "---\noutput_file: a\n---\n\n",
+            "jobs/a.md: line 4: nothing behind the front matter says what is to be done",
+        ),
+        ("---\nmode: [\n---\nx", "jobs/a.md: line 3, column 1: not valid YAML"),
+        (
+            "---\noutput_file: a\nmode: rewrite\n---\nx",
+            "jobs/a.md: line 3: mode: must be one of replace, edit, split",
+        ),
+        (
+            job(context_files=["ok", "../x"]),
+            'jobs/a.md: line 4: context_files[1]: leads out of the project: the text "../x"',
+        ),
+        (
+            job(output_file="/etc/x"),
+            "jobs/a.md: line 3: output_file: must be a path inside of the project, not the text",
+        ),
+        (job(output_dir="../.."), "jobs/a.md: line 2: output_dir: leads out of the project"),
+        (
+            job(context_files=["a", "b", "c"]),
+            "jobs/a.md: line 4: context_files: 3 files, but at most 2 (max_context_files in worksplit.toml)",
+        ),
+        (job(depends_on=["aa", "b"]), 'jobs/a.md: line 4: depends_on: "aa" is no job of this directory'),
+        (job(depends_on=["a"]), "jobs/a.md: line 4: depends_on: jobs need each other in a circle: a -> a"),
+        (job(mode="edit", sequential=True), "jobs/a.md: line 5: sequential: does not go with mode edit"),
+        (job(mode="split"), 'jobs/a.md: line 4: mode: split needs "target_file" and "output_files"'),
+        ("---\nverify: true\n---\nx", "jobs/a.md: line 1: output_file: must say which file the job writes"),
+    ],
+)
+def test_a_bad_job_is_refused_with_file_and_line(text: str, problem: str) -> None:
+    assert refusal({"a.md": text, "b.md": job()}).startswith(problem)
+
+
+def test_other_refusals() -> None:
+    assert "no job in this directory" in refusal({"_only.md": "x"})
+    assert refusal({"a b.md": job()}).startswith("jobs/a b.md: the name of a job must be")
+    assert refusal({"a.md": job()}, settings="[limits]\nmax_output_lines = 0").startswith(
+        "worksplit.toml: limits.max_output_lines: must be 1 or more"
+    )
+    assert refusal({"a.md": job()}, settings="[x").startswith("worksplit.toml: not valid TOML")
+    assert refusal({"a.md": job()}, Options(only=("b",))) == 'jobs: no job "b"'
+    assert "delete it to begin anew" in refusal({"a.md": job(), "_jobstatus.json": "{"})
+
+
+def test_an_unknown_key_is_said() -> None:
+    plan = load({"a.md": job(contextfiles=["x"])})
+    assert plan.warnings == (
+        'jobs/a.md: line 4: unknown key contextfiles, ignored (did you mean "context_files"?)',
+    )
+
+
+# --- which jobs run ---
+
+STATUSES = json.dumps(
+    [{"id": name, "status": word} for name, word in (("a", "pass"), ("b", "fail"), ("c", "partial"))]
+)
+FOUR = {
+    "a.md": job(output_file="a.py"),
+    "b.md": job(output_file="b.py"),
+    "c.md": job(output_file="c.py"),
+    "d.md": job(output_file="d.py", depends_on=["a"]),
+    "e.md": job(output_file="e.py", depends_on=["b"]),
+    "_jobstatus.json": STATUSES,
+}
+
+
+@pytest.mark.parametrize(
+    ("options", "ids"),
+    [
+        (Options(), ["d"]),
+        (Options(include_stuck=True), ["c", "d"]),
+        (Options(rerun=True), ["a", "b", "d", "e"]),
+        (Options(rerun=True, include_stuck=True), ["a", "b", "c", "d", "e"]),
+        (Options(only=("b",)), ["b"]),
+    ],
+)
+def test_what_ended_runs_again_only_when_asked(options: Options, ids: list[str]) -> None:
+    assert list(by_id(load(FOUR, options))) == ids
+
+
+def test_a_need_that_passed_earlier_is_met_and_one_that_failed_keeps_back() -> None:
+    plan = load(FOUR)
+    assert plan.tasks[0].needs == ()
+    assert any("e.md: left out: it needs b, which has not passed (fail)" in line for line in plan.warnings)
+    assert any("(c): --resume takes them, too" in line for line in plan.warnings)
+
+
+def test_one_file_is_one_job() -> None:
+    assert list(by_id(load({k: v for k, v in FOUR.items() if k[0] != "_"}, only="a.md"))) == ["a"]
+
+
+def test_the_manual_names_every_key() -> None:
+    page = (ROOT / "man" / "sessionrun-input.5").read_text()
+    section = page.split(".SH MARKDOWN JOBS", 1)[1].split(".SH CONFIGURATION", 1)[0]
+    assert all(key in section for key in FIELDS)
+
+
+# --- sessions ---
+
+OLLAMA = r'''#!/usr/bin/env python3
+"""Answers as the files beside it say: by what the prompt holds, one after the other."""
+import json, os, sys
+here = os.path.dirname(os.path.abspath(__file__))
+prompt = sys.stdin.read()
+for number, (needle, answers) in enumerate(json.load(open(os.path.join(here, "answers.json")))):
+    if needle in prompt:
+        seen = os.path.join(here, f"seen-{number}")
+        count = len(open(seen).read()) if os.path.exists(seen) else 0
+        open(seen, "a").write("x")
+        open(os.path.join(here, f"prompt-{number}-{count}"), "w").write(prompt)
+        print(answers[min(count, len(answers) - 1)])
+        sys.exit()
+sys.exit("nobody told me what to answer")
+'''
+
+
+class Project:
+    """A project with jobs, and an `ollama` on PATH that answers what the test says."""
+
+    def __init__(self, place: Path, sessionrun: Command) -> None:
+        self.path = place / "project"
+        self.bin = place / "bin"
+        self.bin.mkdir()
+        (self.path / "jobs").mkdir(parents=True)
+        (self.bin / "ollama").write_text(OLLAMA)
+        (self.bin / "ollama").chmod(0o755)
+        self.run = sessionrun
+
+    def write(self, **files: str) -> None:
+        for name, text in files.items():
+            (self.path / "jobs" / f"{name}.md").write_text(text)
+
+    def __call__(self, *words: str, answers: Any) -> Any:
+        (self.bin / "answers.json").write_text(json.dumps(answers))
+        env = {"PATH": f"{self.bin}:{os.environ['PATH']}"}
+        return self.run(*words, str(self.path), env=env)
+
+    def sync(self, *words: str, answers: Any) -> tuple[int, dict[str, Any]]:
+        done = self("--sync", "--json", *words, answers=answers)
+        assert done.stdout, done.stderr
+        view = json.loads(done.stdout)
+        assert "summary" in view, view
+        return done.returncode, view
+
+    def read(self, path: str) -> str:
+        return (self.path / path).read_text()
+
+    def statuses(self) -> dict[str, str]:
+        entries = json.loads(self.read("jobs/_jobstatus.json"))
+        return {entry["id"]: entry["status"] for entry in entries}
+
+
+@pytest.fixture
+def project(tmp_path: Path, sessionrun: Command) -> Project:
+    return Project(tmp_path, sessionrun)
+
+
+def whole(path: str, text: str = "X = 1") -> str:
+    return f"Sure!\n\n~~~worksplit:{path}\n{text}\n~~~worksplit\n"
+
+
+JUDGE = "You judge"
+
+
+def test_jobs_run_and_are_accounted_for(project: Project) -> None:
+    project.write(
+        a=job("# First\n", output_file="a.py"),
+        b=job("# Second\n", output_file="b.py", context_files=["src/a.py"], verify=False),
+        c=job("# Third\n", output_file="c.py", depends_on=["b"]),
+    )
+    answers = [
+        [JUDGE, ["PASS_WITH_WARNINGS\nfine"]],
+        ["# First", [whole("src/a.py", "A = 1")]],
+        ["# Second", ["```python\nB = 2\n```"]],
+        ["# Third", ["<think>hm</think>\nC = 3"]],
+    ]
+    code, view = project.sync(answers=answers)
+    assert code == 0
+    assert [project.read(f"src/{name}.py") for name in "abc"] == ["A = 1\n", "B = 2\n", "C = 3\n"]
+    summary = view["summary"]
+    assert [summary[key] for key in ("processed", "passed", "failed", "skipped")] == [3, 3, 0, 0]
+    assert summary["results"][2]["implicit_context_files"] == ["src/b.py", "src/a.py"]
+    assert summary["results"][0]["output_paths"] == ["src/a.py"]
+    assert summary["results"][0]["output_lines"] == 1
+    assert "A = 1" in (project.bin / "prompt-2-0").read_text()
+    assert "B = 2" in (project.bin / "prompt-3-0").read_text()
+    assert project.statuses() == {"a": "pass", "b": "pass", "c": "pass"}
+    again = project(answers=answers)
+    assert (again.returncode, again.stdout) == (0, "No jobs to process\n")
+
+
+def test_a_failure_is_fed_back_once_and_keeps_dependents_from_running(project: Project) -> None:
+    project.write(
+        a=job("# First\n", output_file="a.py"),
+        b=job("# Second\n", output_file="b.py", depends_on=["a"]),
+    )
+    answers = [
+        [JUDGE, ["FAIL_SOFT\nsrc/a.py has no docstring", "well, perhaps"]],
+        ["# First", [whole("src/a.py"), whole("src/a.py", "X = 2")]],
+    ]
+    code, view = project.sync(answers=answers)
+    assert code == 1
+    first, second = view["summary"]["results"]
+    assert first["retry_attempted"] is True
+    assert first["error"].startswith("check_failed: the verdict is unclear")
+    assert (second["status"], second["error"]) == ("skipped", "need: 'a' did not succeed")
+    assert view["summary"]["skipped"] == 1
+    assert "has no docstring" in (project.bin / "prompt-1-1").read_text()
+    assert "X = 1" in (project.bin / "prompt-1-1").read_text()
+    assert project.statuses() == {"a": "fail", "b": "created"}
+
+
+def test_edits_are_made_all_or_none(project: Project) -> None:
+    (project.path / "src").mkdir()
+    (project.path / "src" / "a.py").write_text("A = 1\nB = 2\nA = 1\n")
+    project.write(a=job("# Change\n", mode="edit", verify=False))
+    bad = "FILE: src/a.py\nFIND:\nB = 2\nREPLACE:\nB = 3\nEND\nFIND:\nA = 1\nREPLACE:\nA = 9\nEND\n"
+    good = bad.replace("FIND:\nA = 1", "FIND (near line 3):\nA = 1")
+    code, view = project.sync(answers=[["# Change", [bad, good]]])
+    assert code == 0, view
+    assert project.read("src/a.py") == "A = 1\nB = 3\nA = 9\n"
+    assert "is 2 times in src/a.py" in (project.bin / "prompt-0-1").read_text()
+    assert "B = 2" in (project.bin / "prompt-0-1").read_text(), "the first answer changed nothing"
+
+
+@pytest.mark.parametrize(
+    "path", ["../out.py", "/etc/out.py", "link/out.py", "jobs/_systemprompt_create.md", ".git/x"]
+)
+def test_an_answer_writes_only_inside_of_the_project(project: Project, tmp_path: Path, path: str) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (project.path / "link").symlink_to(tmp_path / "elsewhere")
+    (project.path / ".git").mkdir()
+    project.write(a=job("# Out\n", verify=False, output_files=["src/a.py", "src/b.py"]))
+    answer = whole("src/a.py") + whole(path)
+    code, view = project.sync(answers=[["# Out", [answer]]])
+    assert code == 1
+    assert view["tasks"][0]["reason_class"] == "check_failed"
+    assert not (project.path / "src" / "a.py").exists(), "all or nothing"
+    assert not (tmp_path / "out.py").exists()
+    assert not list((tmp_path / "elsewhere").iterdir())
+    assert [file.name for file in (project.path / "jobs").glob("*.md")] == ["a.md"]
+
+
+def test_commands_check_the_tree_one_at_a_time(project: Project) -> None:
+    (project.path / "worksplit.toml").write_text(
+        '[build]\nbuild_command = "mkdir busy && sleep 0.2 && rmdir busy"\nlint_command = "grep -q 2 src/a.py"\n'
+    )
+    project.write(
+        a=job("# First\n", output_file="a.py", verify=False),
+        b=job("# Second\n", output_file="b.py", verify=False),
+    )
+    answers = [["# First", [whole("src/a.py", "1"), whole("src/a.py", "2")]], ["# Second", [whole("src/b.py")]]]
+    code, view = project.sync(answers=answers)
+    reasons = [task["reason"] for task in view["tasks"]]
+    assert code == 0, reasons
+
+
+@pytest.mark.parametrize(
+    ("name", "prepare", "problem"),
+    [
+        ("missing", "", "task 1 (ID: a): src/gone.py: No such file or directory"),
+        ("long", "x\n" * 1001, "task 1 (ID: a): src/gone.py has 1001 lines, and at most 1000 may be shown"),
+    ],
+)
+def test_a_context_file_that_cannot_be_shown_is_refused_before_the_start(
+    project: Project, name: str, prepare: str, problem: str
+) -> None:
+    if prepare:
+        (project.path / "src").mkdir()
+        (project.path / "src" / "gone.py").write_text(prepare)
+    project.write(a=job(context_files=["src/gone.py"]))
+    done = project(answers=[])
+    assert (done.returncode, done.stderr) == (2, f"sessionrun: error: {problem}\n")
+    assert not (project.run.cwd / "results").exists()
+
+
+def test_a_context_link_that_leaves_the_project_is_refused(project: Project, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("s")
+    (project.path / "notes").symlink_to(tmp_path / "secret")
+    project.write(a=job(context_files=["notes"]))
+    done = project(answers=[])
+    assert (done.returncode, done.stderr) == (
+        2,
+        "sessionrun: error: task 1 (ID: a): notes leads out of the project\n",
+    )
+
+
+def test_an_agent_that_edits_is_told_which_files(project: Project) -> None:
+    (project.path / "src").mkdir()
+    (project.path / "src" / "x.py").write_text("secret = 1\n")
+    (project.run.cwd / "sessionrun.toml").write_text(
+        '[agents.editor]\nargv = ["sh", "-c", "cat > seen; echo y > src/a.py; echo PASS"]\n'
+    )
+    project.write(a=job("# Go\n", context_files=["src/x.py"]))
+    code, view = project.sync("--agent", "editor", answers=[])
+    assert code == 0, view
+    assert project.read("src/a.py") == "y\n"
+    assert view["summary"]["results"][0]["output_paths"] == ["src/a.py"]
+
+
+def test_stop_on_fail_counts_what_was_skipped(project: Project) -> None:
+    project.write(**{name: job(f"# {name}\n", output_file=f"{name}.py", verify=False) for name in "abcd"})
+    code, view = project.sync("--batch", "--max-concurrent", "1", "--stop-on-fail", answers=[["#", ["a", ""]]])
+    assert code == 1
+    summary = view["summary"]
+    assert [summary[key] for key in ("processed", "passed", "failed", "skipped")] == [2, 1, 1, 2]
+    assert {task["reason_class"] for task in view["tasks"][2:]} == {"max_failures"}
+
+
+def test_what_a_killed_session_left_is_stuck(project: Project) -> None:
+    project.write(a=job("# First\n"), b=job("# Second\n", output_file="b.py", depends_on=["a"]))
+    (project.bin / "ollama").write_text("#!/bin/sh\nsleep 60\n")
+    session_id = project("-q", answers=[]).stdout.strip()
+    project.run.until(session_id, lambda view: view["tasks"][0]["phase"] == "running")
+    assert project.statuses() == {"a": "pending_work", "b": "pending_work"}
+    project.run.kill_chain(session_id)
+    (project.bin / "ollama").write_text(OLLAMA)
+    answers = [["#", [whole("src/a.py"), "PASS", whole("src/b.py"), "PASS"]]]
+    done = project("--sync", answers=answers)
+    assert done.stdout == "No jobs to process\n"
+    assert "2 jobs were begun and have not ended (a, b): --resume takes them, too" in done.stderr
+    code, view = project.sync("--resume", answers=answers)
+    assert code == 0, view
+    assert project.statuses() == {"a": "pass", "b": "pass"}
+
+
+def test_the_view_leaves_alone_what_belongs_to_others(project: Project) -> None:
+    project.write(a=job("# First\n", verify=False), b=job("# Second\n", output_file="b.py", verify=False))
+    old = [
+        {"id": "b", "status": "pass", "created_at": "then", "updated_at": "then", "ran": True, "more": 1},
+        {"id": "gone", "status": "fail", "created_at": "then", "updated_at": "then", "ran": True},
+    ]
+    (project.path / "jobs" / "_jobstatus.json").write_text(json.dumps(old))
+    code, _ = project.sync(answers=[["# First", [whole("src/a.py")]]])
+    assert code == 0
+    assert project.statuses() == {"a": "pass", "b": "pass"}
+    assert json.loads(project.read("jobs/_jobstatus.json"))[1] == old[0]
+
+
+def test_a_job_of_several_calls_is_one_job(project: Project) -> None:
+    text = job("# Parts\n", output_files=["src/x.py", "src/y.py"], sequential=True, test_file="test_x.py")
+    project.write(a=text)
+    answers = [[JUDGE, ["PASS"]], ["# Parts", [whole("src/test_x.py"), whole("src/x.py"), "", ""]]]
+    code, view = project.sync(answers=answers)
+    (result,) = view["summary"]["results"]
+    assert (code, result["status"]) == (1, "partial")
+    assert result["output_paths"] == ["src/x.py"]
+    assert (result["test_path"], result["test_lines"]) == ("src/test_x.py", 1)
+    assert project.statuses() == {"a": "partial"}
+
+
+def test_a_preview_shows_waves_and_the_critical_path(project: Project) -> None:
+    project.write(
+        a=job(output_file="a.py"),
+        b=job(output_file="b.py", depends_on=["a"]),
+        c=job(output_file="c.py"),
+        d=job(output_file="d.py", depends_on=["b", "c"]),
+    )
+    done = project("--dry-run", "--json", answers=[])
+    record = json.loads(done.stdout)
+    assert record["waves"] == [["a", "c"], ["b"], ["d"]]
+    assert record["critical_path"] == ["a", "b", "d"]
+    assert "Critical path: 3 tasks: a -> b -> d\n" in project("--dry-run", answers=[]).stdout
+    assert not (project.path / "jobs" / "_jobstatus.json").exists()
+
+
+def test_the_example_runs(project: Project) -> None:
+    import shutil
+
+    shutil.rmtree(project.path)
+    shutil.copytree(EXAMPLE, project.path)
+    line = "    return celsius * 9 / 5 + 32\n"
+    edit = f"FILE: src/scale.py\nFIND:\n{line}REPLACE:\n{line}\n\n"
+    answers = [
+        ["You review", ["PASS"]],
+        ["# Add kelvin", [edit + "def to_kelvin(celsius):\n    return celsius + 273.15\nEND\n"]],
+        ["# Print a table", [whole("src/table.py", "def table(values):\n    return []")]],
+        ["# The command", [whole("src/main.py", "import table")]],
+        ["# Notes", [whole("docs/scales.md", "# Scales")]],
+    ]
+    code, view = project.sync(answers=answers)
+    assert code == 0, [task["reason"] for task in view["tasks"]]
+    assert "273.15" in (project.bin / "prompt-2-0").read_text()

@@ -1,0 +1,247 @@
+"""The matrix dialect: the configuration of the Qwen Concurrent Runner, every option of it, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sessionrun.dialects import DIALECTS, Fallback, Options, Plan, RepositoryWish, Source, choose_dialect
+from sessionrun.dialects.matrix import SETUP
+from sessionrun.errors import InputError
+from sessionrun.model import Check, Limits, Workspace
+
+ROOT = Path(__file__).resolve().parent.parent
+TASK = {"id": "t", "name": "Task", "prompts": ["a", "b"]}
+SMALL = {"tasks": [TASK], "models": ["m"]}
+
+
+def read(text: str | bytes, options: Options | None = None, *, requested: str | None = None) -> Plan:
+    raw = text if isinstance(text, bytes) else text.encode()
+    source = Source("c.json", raw, "/of/file", "/started")
+    dialect, _ = choose_dialect(source, requested)
+    assert dialect.NAME == "matrix"
+    return dialect.load(source, options or Options())
+
+
+def plan_of(options: Options | None = None, **said: Any) -> Plan:
+    return read(json.dumps({**SMALL, **said}), options)
+
+
+def refusal(**said: Any) -> str:
+    with pytest.raises(InputError) as caught:
+        record = {name: value for name, value in {**SMALL, **said}.items() if value != "-"}
+        read(json.dumps(record), requested="matrix")
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def cells(plan: Plan) -> list[tuple[str, ...]]:
+    return [tuple(task.labels[name] for name in ("task", "model", "agent", "sample")) for task in plan.tasks]
+
+
+def test_the_defaults_are_those_of_the_document() -> None:
+    plan = plan_of()
+    (task,) = plan.tasks
+    assert re.fullmatch(r"[0-9a-f]{8}", task.id)
+    assert (task.prompts, task.title, task.agent, task.model) == (("a\nb",), "Task (m)", "qwen", "m")
+    assert task.args == ("--openai-logging", "--openai-logging-dir={task_dir}/logs")
+    assert task.workspace == Workspace("worktree", f"run-{task.id}", f"run-{task.id}")
+    assert (task.setup, task.cwd, task.check) == ((SETUP,), "/started", None)
+    assert (plan.max_parallel, plan.approve, plan.agent) == (4, None, None)
+    keys = {"path": "source_repo", "--base": "branch", "--worktree-dir": "worktree_base"}
+    home = str(Path("~/.qwen/worktrees").expanduser())
+    assert plan.repository == RepositoryWish("/started", None, home, None, keys)
+    (view,) = plan.views
+    assert view.kind == "matrix-results"
+    assert view.settings == {
+        "results_file": "/started/results.json",
+        "outputs_dir": "/started/outputs",
+        "shown_as": "outputs",
+        "kept": {},
+    }
+    assert plan.warnings == ()
+
+
+def test_every_option_of_the_document() -> None:
+    plan = plan_of(
+        concurrency=7,
+        yolo=False,
+        source_repo="../repo",
+        branch="release/1",
+        worktree_base="/elsewhere",
+        outputs_dir="/abs/out",
+        results_file="r/x.json",
+        keep_worktree=True,
+        models=["m", {"name": "n", "auth_type": "openai"}, {"name": "o", "authType": "qwen-oauth"}],
+    )
+    assert (plan.max_parallel, plan.approve) == (7, False)
+    assert (plan.repository.path, plan.repository.base) == ("/repo", "release/1")
+    assert (plan.repository.worktree_dir, plan.repository.keep) == ("/elsewhere", "always")
+    settings = plan.views[0].settings
+    assert (settings["outputs_dir"], settings["shown_as"]) == ("/abs/out", "/abs/out")
+    assert settings["results_file"] == "/started/r/x.json"
+    plain, openai, oauth = plan.tasks
+    assert (plain.args[0], openai.args[0], oauth.args[0]) == (
+        "--openai-logging",
+        "--auth-type=openai",
+        "--auth-type=qwen-oauth",
+    )
+    assert openai.labels["auth_type"] == "openai"
+    assert plain.workspace.branch == f"{{base}}-run-{plain.id}"
+
+
+def test_null_is_as_good_as_nothing() -> None:
+    assert plan_of(branch=None).repository.base is None
+    assert plan_of(concurrency=0).max_parallel is None
+
+
+@pytest.mark.parametrize("name", ["config.json", "samples.json"])
+def test_the_examples_are_read_without_a_warning(name: str) -> None:
+    plan = read((ROOT / "examples" / "matrix" / name).read_bytes())
+    assert plan.warnings == ()
+    assert len(plan.tasks) == {"config.json": 2, "samples.json": 12}[name]
+
+
+def test_the_runs_come_task_by_task_and_model_by_model() -> None:
+    plan = plan_of(
+        tasks=[{**TASK, "id": "t"}, {**TASK, "id": "u"}],
+        models=["m", "n"],
+        agents=["qwen", "claude"],
+        samples=2,
+        exclude=[{"model": "n", "agent": "claude"}, {"task": "u", "sample": 2}],
+        include=[{"task": "t", "model": "big", "agent": "claude", "samples": 1, "auth_type": "x"}],
+    )
+    assert cells(plan) == [
+        ("t", "m", "qwen", "1"),
+        ("t", "m", "qwen", "2"),
+        ("t", "m", "claude", "1"),
+        ("t", "m", "claude", "2"),
+        ("t", "n", "qwen", "1"),
+        ("t", "n", "qwen", "2"),
+        ("u", "m", "qwen", "1"),
+        ("u", "m", "claude", "1"),
+        ("u", "n", "qwen", "1"),
+        ("t", "big", "claude", "1"),
+    ]
+    assert len({task.id for task in plan.tasks}) == 10
+    assert {task.args for task in plan.tasks if task.agent == "claude"} == {()}
+
+
+def test_an_addition_is_spread_over_what_it_leaves_out() -> None:
+    plan = plan_of(agents=["qwen", "codex"], samples=2, include=[{"task": "t", "model": "x"}])
+    assert cells(plan)[4:] == [("t", "x", agent, sample) for agent in ("qwen", "codex") for sample in ("1", "2")]
+
+
+def test_keys_of_the_plan_format_for_all_and_for_one() -> None:
+    other = {**TASK, "id": "u", "setup": [], "check": ["make u"], "env": {"B": "2"}, "timeout": 0}
+    plan = plan_of(
+        tasks=[TASK, other],
+        setup="make",
+        check="make t",
+        env={"A": "1"},
+        timeout="5m",
+        retries=1,
+        limits={"max_failures": 2},
+        name="bench",
+    )
+    first, second = plan.tasks
+    assert (first.setup, first.check, first.timeout_s, first.retries) == (("make",), Check(("make t",)), 300.0, 1)
+    assert (second.setup, second.check, second.timeout_s) == ((), Check(("make u",)), None)
+    assert (first.env, second.env) == ({"A": "1"}, {"A": "1", "B": "2"})
+    assert (plan.limits, plan.name) == (Limits(max_failures=2), "bench")
+
+
+def test_flags_take_the_place_of_an_axis_and_beat_the_input() -> None:
+    options = Options(agent="claude", model="opus", max_parallel=2, name="n", timeout_s=9.0, labels={"a": "b"})
+    plan = plan_of(options, agents=["qwen"], models=["m", "n"], concurrency=5, timeout=3, name="x")
+    assert cells(plan) == [("t", "opus", "claude", "1")]
+    assert (plan.max_parallel, plan.name, plan.agent, plan.labels) == (2, "n", "claude", {"a": "b"})
+    assert plan.tasks[0].timeout_s == 9.0
+
+
+def test_the_configuration_counts_where_the_input_is_silent() -> None:
+    options = Options(fallback=Fallback(agent="codex", model="x", max_parallel=9))
+    assert cells(plan_of(options)) == [("t", "m", "codex", "1")]
+    assert plan_of(options).max_parallel == 9
+    assert plan_of(options, concurrency=1, agents=["qwen"]).max_parallel == 1
+
+
+def test_an_unknown_key_is_told() -> None:
+    plan = plan_of(concurency=2, tasks=[{**TASK, "promts": []}])
+    assert plan.warnings == (
+        'c.json: unknown key concurency, ignored (did you mean "concurrency"?)',
+        'c.json: unknown key tasks[0].promts, ignored (did you mean "prompts"?)',
+    )
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        ({"tasks": "-"}, 'the object has no "tasks"'),
+        ({"models": "-"}, 'the object has no "models"'),
+        ({"tasks": []}, "tasks: must not be an empty list"),
+        ({"models": []}, "models: must not be an empty list"),
+        ({"tasks": {}}, "tasks: must be a list, not an object"),
+        ({"tasks": ["x"]}, 'tasks[0]: must be an object, not the text "x"'),
+        ({"tasks": [{**TASK, "id": None}]}, 'tasks[0]: has no "id"'),
+        ({"tasks": [{**TASK, "name": None}]}, 'tasks[0]: has no "name"'),
+        ({"tasks": [{"id": "a", "name": "b"}]}, 'tasks[0]: has no "prompts"'),
+        ({"tasks": [{**TASK, "prompts": []}]}, "tasks[0].prompts: must not be an empty list"),
+        ({"tasks": [{**TASK, "prompts": "a"}]}, 'tasks[0].prompts: must be a list, not the text "a"'),
+        ({"tasks": [{**TASK, "prompts": ["a", ""]}]}, "tasks[0].prompts[1]: must not be empty"),
+        ({"tasks": [{**TASK, "id": 1}]}, "tasks[0].id: must be text, not the number 1"),
+        ({"tasks": [TASK, TASK]}, 'tasks[1].id: "t" is used twice'),
+        ({"models": ["m", "m"]}, 'models[1]: "m" is there twice; samples repeat a run'),
+        ({"models": [1]}, "models[0]: must be text, not the number 1"),
+        ({"models": [{"auth_type": "x"}]}, 'models[0]: has no "name"'),
+        ({"models": [{"name": "m", "auth_type": "x", "authType": "y"}]}, "models[0]: auth_type and authType mean"),
+        ({"agents": ["a", "a"]}, 'agents[1]: "a" is there twice; samples repeat a run'),
+        ({"agents": []}, "agents: must not be an empty list"),
+        ({"concurrency": -1}, "concurrency: must be 0 (unlimited) or more, not -1"),
+        ({"concurrency": True}, "concurrency: must be a whole number, not true"),
+        ({"yolo": "yes"}, 'yolo: must be true or false, not the text "yes"'),
+        ({"keep_worktree": 1}, "keep_worktree: must be true or false, not the number 1"),
+        ({"branch": ""}, "branch: must not be empty"),
+        ({"source_repo": 5}, "source_repo: must be text, not the number 5"),
+        ({"results_file": "a\nb"}, "results_file: must be one line without control characters"),
+        ({"outputs_dir": []}, "outputs_dir: must be text, not a list"),
+        ({"worktree_base": " "}, "worktree_base: must not be empty"),
+        ({"samples": 0}, "samples: must be 1 or more, not 0"),
+        ({"prompt_mode": "x"}, 'prompt_mode: must be one of join, continue, not the text "x"'),
+        ({"exclude": [{}]}, 'exclude[0]: names none of "task", "model", "agent", "sample"'),
+        ({"exclude": ["t"]}, 'exclude[0]: must be an object, not the text "t"'),
+        ({"exclude": [{"model": "n"}]}, 'exclude[0].model: "n" is no model of this matrix'),
+        ({"exclude": [{"sample": 2}]}, "exclude[0].sample: must be at most 1, the number of samples"),
+        ({"exclude": [{"task": "t"}]}, "exclude: leaves no run"),
+        ({"include": [{"task": "t"}]}, 'include[0]: has no "model"'),
+        ({"include": [{"task": "u", "model": "m"}]}, 'include[0].task: "u" is no task of this matrix'),
+        ({"include": [{"task": "t", "model": "m"}]}, "include[0]: adds a run that is there already"),
+        ({"check": {"timeout": 3}}, 'check: needs "commands"'),
+    ],
+)
+def test_refused(said: dict[str, Any], message: str) -> None:
+    assert refusal(**said).startswith(f"c.json: {message}")
+
+
+def test_something_else_is_refused() -> None:
+    with pytest.raises(InputError, match=r'^c\.json: expected an object with "tasks" and "models", not a list$'):
+        read("[1]", requested="matrix")
+
+
+def test_a_plan_with_one_model_is_no_matrix() -> None:
+    text = b'{"tasks": ["a"], "model": "m"}'
+    assert choose_dialect(Source("p.json", text, "/"), None)[0] is DIALECTS["prompts"]
+
+
+def test_the_manual_names_every_key() -> None:
+    from sessionrun.dialects import axes, matrix
+
+    page = (ROOT / "man" / "sessionrun-input.5").read_text()
+    section = page[page.index(".SH MATRIX") : page.index(".SH WHO WINS")]
+    tables = (matrix._TOP_FIELDS, matrix._TASK_FIELDS, axes._MODEL_FIELDS, axes._RULE_FIELDS, axes._EXTRA_FIELDS)
+    keys = {key for table in tables for key in table if not key.endswith("_s")}
+    assert [key for key in sorted(keys) if not re.search(rf"^\.BR? .*\b{key}\b", section, re.MULTILINE)] == []

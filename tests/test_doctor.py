@@ -1,0 +1,601 @@
+"""`doctor`: for each check a damage that it finds, what --fix makes of it, and what it must never touch."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import stat
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from conftest import Command, eventually, mount_disk
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from test_cli_worktrees import Project
+from test_removal import finish, interrupt, project
+
+from sessionrun import index
+from sessionrun.checkup import (
+    ENVIRONMENT_CHECKS,
+    SESSION_CHECKS,
+    environment,
+    examine,
+    examine_environment,
+    repair,
+)
+from sessionrun.cli.view import load_view
+from sessionrun.journal import AppendLog
+from sessionrun.store import SessionDir
+from sessionrun.workspaces import command_line, load_claim
+from sessionrun.workspaces.registration import trash_path
+
+__all__ = ["project"]
+
+PLAN = {"prompts": [{"id": "a", "prompt": "echo fine"}, {"id": "b", "prompt": "exit 3", "check": "true"}]}
+UNKNOWN = b'{"ev":"X","seq":99}'
+DEAD_PID = 2**22 - 7
+"""No process has it: the largest pid of Linux is near, and nobody comes so far."""
+
+
+@pytest.fixture
+def ended(sessionrun: Command) -> SessionDir:
+    """A session that ended as it should."""
+    return SessionDir(sessionrun.directory(finish(sessionrun, PLAN)))
+
+
+@pytest.fixture
+def dead(sessionrun: Command) -> SessionDir:
+    """A session whose supervisor was killed, with no process left."""
+    session_id, pid = interrupt(sessionrun)
+    os.killpg(pid, signal.SIGKILL)
+    sessionrun.until(session_id, lambda view: not view["running"])
+    session = SessionDir(sessionrun.directory(session_id))
+    repair(session, [])  # status.json may rightly lag behind the logs
+    return session
+
+
+def found(session: SessionDir) -> list[tuple[str, str]]:
+    return [(finding.check, finding.severity) for finding in examine(session, [])]
+
+
+def edit(path: Path, change: Callable[[bytes], bytes]) -> None:
+    path.write_bytes(change(path.read_bytes()))
+
+
+def append(path: Path, *payloads: bytes) -> None:
+    log = AppendLog(path)
+    log.append(payloads)
+    log.close()
+
+
+# --- health ---
+
+
+def test_sound_sessions_and_a_sound_environment_have_no_findings(sessionrun: Command) -> None:
+    finish(sessionrun, PLAN)
+    running = sessionrun.start({"prompts": ["sleep 60", {"prompt": "sleep 1", "setup": "true", "check": "true"}]})
+    sessionrun.until(running, lambda view: view["running"] == 2)
+    for words in ((), ("--fix",), (running,)):
+        done = sessionrun("doctor", *words)
+        assert (done.returncode, done.stderr) == (0, ""), done.stdout
+        number = "1 session" if words == (running,) else "2 sessions"
+        assert done.stdout == f"Nothing is wrong; {number} looked at.\n"
+    sessionrun.until(running, lambda view: view["completed"] == 1)
+    assert sessionrun("doctor").returncode == 0
+    assert sessionrun.load("doctor") == {"findings": [], "sessions": 2, "remaining": 0}
+
+
+def test_nothing_at_all_is_nothing_wrong(sessionrun: Command) -> None:
+    assert sessionrun("doctor").stdout == "Nothing is wrong; 0 sessions looked at.\n"
+    assert not sessionrun.results.exists()
+
+
+# --- one damage for each check ---
+
+
+def _flip_middle(session: SessionDir) -> None:
+    edit(session.journal_path, lambda content: content[:40] + bytes([content[40] ^ 1]) + content[41:])
+
+
+def _plant(name: str) -> Callable[[SessionDir], None]:
+    def plant(session: SessionDir) -> None:
+        path = session.path / name
+        path.unlink()
+        path.symlink_to(session.path / "spec.json")
+
+    return plant
+
+
+def _fifo(name: str) -> Callable[[SessionDir], None]:
+    def plant(session: SessionDir) -> None:
+        (session.path / name).unlink()
+        os.mkfifo(session.path / name, 0o600)
+
+    return plant
+
+
+def _no_fifo(session: SessionDir) -> None:
+    session.wake_path.unlink()
+    session.wake_path.touch(0o600)
+
+
+def _widen(session: SessionDir) -> None:
+    session.path.chmod(0o755)
+    session.spec_path.chmod(0o644)
+
+
+def _leave_temporary(session: SessionDir) -> None:
+    for path in (
+        session.path / f".status.json.{DEAD_PID}.tmp",
+        session.path / "requests" / f".x.json.{os.getpid()}.tmp",
+    ):
+        path.touch(0o600)
+        os.utime(path, (0, 0))
+
+
+def _leave_request(session: SessionDir) -> None:
+    session.send_request({"kind": "cancel", "tasks": []})
+
+
+def _stale_status(session: SessionDir) -> None:
+    status = json.loads(session.status_path.read_bytes())
+    session.status_path.write_text(json.dumps({**status, "seq": 1}) + "\n")
+
+
+def _false_status(session: SessionDir) -> None:
+    status = json.loads(session.status_path.read_bytes())
+    status["tasks"][0]["outcome"] = "failed"
+    session.status_path.write_text(json.dumps(status) + "\n")
+
+
+def _forge_seq(session: SessionDir) -> None:
+    record = json.loads(session.journal_path.read_bytes().splitlines()[0][9:])
+    append(session.journal_path, json.dumps({**record, "seq": 99}).encode())
+    for path in (session.status_path, session.summary_path):  # as a writer of these would have it
+        content = json.loads(path.read_bytes())
+        path.write_text(json.dumps({**content, "seq": 99}) + "\n")
+
+
+def _forget_journal(session: SessionDir) -> None:
+    edit(session.journal_path, lambda content: b"".join(content.splitlines(True)[:-1]))
+
+
+DAMAGES: dict[str, tuple[Callable[[SessionDir], None], list[str], bool]] = {
+    # what is done, the checks that find it, whether --fix repairs it
+    "spec damaged": (lambda one: edit(one.spec_path, lambda content: content[:-9]), ["spec"], False),
+    "spec of another": (
+        lambda one: edit(one.spec_path, lambda content: content.replace(one.session_id.encode(), b"other")),
+        ["spec", "status", "summary"],
+        False,
+    ),
+    "journal damaged": (_flip_middle, ["journal"], False),
+    "journal torn": (lambda one: edit(one.journal_path, lambda content: content + b"0123"), ["journal"], True),
+    "journal ends in zeros": (
+        lambda one: edit(one.journal_path, lambda content: content + b"\0" * 9 + b"\n"),
+        ["journal"],
+        False,
+    ),
+    "ledger torn": (lambda one: edit(one.ledger_path, lambda content: content + b"0123"), ["ledger"], True),
+    "ledger damaged": (
+        lambda one: edit(one.ledger_path, lambda content: b"#" + content[1:]),
+        ["ledger"],
+        False,
+    ),
+    "ledger cut": (lambda one: edit(one.ledger_path, lambda content: b""), ["ledger"], False),
+    "number doubled": (_forge_seq, ["sequence"], False),
+    "unknown event": (
+        lambda one: append(one.journal_path, b'{"ev":"X","seq":99}'),
+        ["sequence", "records"],
+        False,
+    ),
+    "unknown process record": (lambda one: append(one.ledger_path, b"? what"), ["records"], False),
+    "status gone": (lambda one: one.status_path.unlink(), ["status"], True),
+    "status damaged": (lambda one: edit(one.status_path, lambda content: content[:-9]), ["status"], True),
+    "status stale": (_stale_status, ["status"], True),
+    "status false": (_false_status, ["status"], True),
+    "summary gone": (lambda one: one.summary_path.unlink(), ["summary"], True),
+    "logs behind": (_forget_journal, ["status", "summary", "interrupted"], False),
+    "request left": (_leave_request, ["requests"], False),
+    "link for a lock": (_plant("lock"), ["kinds"], False),
+    "FIFO for a lock": (_fifo("lock"), ["kinds"], False),
+    "FIFO for an output": (_fifo("task-a.txt"), ["kinds"], False),
+    "link for status.json": (_plant("status.json"), ["status", "kinds"], True),
+    "wake gone": (lambda one: one.wake_path.unlink(), ["wake"], True),
+    "no FIFO": (_no_fifo, ["kinds"], False),
+    "modes": (_widen, ["modes"], True),
+    "temporary": (_leave_temporary, ["temporary", "temporary"], True),
+    "output gone": (lambda one: one.output_path("b").unlink(), ["outputs"], False),
+}
+
+
+def test_every_check_has_a_test() -> None:
+    elsewhere = {"interrupted", "lingering", "stopped", "processes", "worktrees"}
+    covered = {check for _, checks, _ in DAMAGES.values() for check in checks}
+    assert covered | elsewhere == set(SESSION_CHECKS)
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damage_is_found_and_only_what_is_safe_is_repaired(
+    sessionrun: Command, ended: SessionDir, damage: str
+) -> None:
+    do, checks, fixable = DAMAGES[damage]
+    before = load_view(ended)
+    assert found(ended) == []
+    do(ended)
+    assert [check for check, _ in found(ended)] == checks
+    told = json.loads(sessionrun("doctor", ended.session_id, "--json").stdout)
+    assert [record["check"] for record in told["findings"]] == checks
+    assert told["remaining"] == len(checks)
+    assert all(record["what"] and record["plan"] and record["where"] for record in told["findings"])
+    logs = ended.journal_path.read_bytes(), ended.ledger_path.read_bytes()
+    done = sessionrun("doctor", ended.session_id, "--fix")
+    assert (done.returncode, done.stderr) == (0 if fixable else 1, ""), done.stdout
+    if fixable:
+        assert done.stdout.startswith("fixed: ")
+        assert found(ended) == []
+        assert load_view(ended) == before
+    else:
+        assert (ended.journal_path.read_bytes(), ended.ledger_path.read_bytes()) == logs
+    again = sessionrun("doctor", ended.session_id, "--fix")
+    assert again.returncode == done.returncode
+    assert "fixed: " not in again.stdout or not fixable
+
+
+@pytest.mark.parametrize("damage", [name for name, (_, _, fixable) in DAMAGES.items() if fixable])
+@pytest.mark.parametrize("name", ["lock", "keeper.lock", "root.lock"])
+def test_a_session_that_somebody_holds_is_left_as_it_is(ended: SessionDir, damage: str, name: str) -> None:
+    DAMAGES[damage][0](ended)
+    before = snapshot(ended.path)
+    fd = ended.hold_lock(name)
+    assert repair(ended, []) == []
+    os.close(fd)
+    assert snapshot(ended.path) == before
+    assert repair(ended, [])
+
+
+def snapshot(path: Path) -> dict[str, tuple[int, bytes]]:
+    """Modes and contents of what is in a directory, but for the locks."""
+    return {
+        str(one.relative_to(path)): (one.stat().st_mode, one.read_bytes() if one.is_file() else b"")
+        for one in sorted(path.rglob("*"))
+        if not one.name.endswith("lock")
+    }
+
+
+def test_a_planted_journal_is_found_and_nothing_made_of_it(ended: SessionDir) -> None:
+    ended.journal_path.unlink()
+    os.mkfifo(ended.journal_path, 0o600)
+    checks = {check for check, _ in found(ended)}
+    assert {"kinds", "status", "summary"} <= checks
+    assert repair(ended, []) == []
+
+
+def test_modes_of_what_is_not_ours_alone_are_left(ended: SessionDir, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.write_text("mine")
+    outside.chmod(0o644)
+    os.link(outside, ended.path / "linked")
+    (ended.path / "link").symlink_to(outside)
+    _widen(ended)
+    assert [finding.check for finding in repair(ended, [])] == ["modes"]
+    assert stat.S_IMODE(outside.stat().st_mode) == 0o644
+    assert stat.S_IMODE(ended.path.stat().st_mode) == 0o700
+    assert stat.S_IMODE(ended.spec_path.stat().st_mode) == 0o600
+
+
+def test_temporary_files_that_may_be_in_use_stay(dead: SessionDir) -> None:
+    names = [f".status.json.{os.getpid()}.tmp", f".summary.{DEAD_PID}.tmp", ".x.tmp", "x.1.tmp"]
+    for name in names:
+        (dead.path / name).touch(0o600)
+    os.utime(dead.path / names[0], None)  # its process lives, and it is young; the second is too young
+    assert [check for check, _ in found(dead)] == ["interrupted"]
+
+
+def test_a_directory_in_which_no_session_began(sessionrun: Command, ended: SessionDir) -> None:
+    empty = sessionrun.results / "session-00000000-0000-4000-8000-000000000000"
+    empty.mkdir(mode=0o700)
+    done = sessionrun("doctor")
+    assert done.returncode == 1
+    assert f"rm -r {empty.relative_to(sessionrun.cwd)}" in done.stdout
+    fd = SessionDir(empty).hold_lock("lock")  # it is just being made
+    assert sessionrun("doctor").returncode == 0
+    os.close(fd)
+
+
+# --- who lives ---
+
+
+def test_a_session_that_nobody_runs(sessionrun: Command, dead: SessionDir) -> None:
+    assert found(dead) == [("interrupted", "warning")]
+    done = sessionrun("doctor", dead.session_id, "--fix")
+    assert done.returncode == 1
+    assert f"\n  go on with it: sessionrun resume {dead.session_id}\n" in done.stdout
+    dead.send_request({"kind": "cancel", "tasks": []})
+    dead.status_path.unlink()
+    assert [check for check, _ in found(dead)] == ["status", "interrupted", "requests"]
+    assert [finding.check for finding in repair(dead, [])] == ["status"]
+    assert [check for check, _ in found(dead)] == ["interrupted", "requests"]
+
+
+def test_processes_of_a_dead_session_are_named_and_not_touched(sessionrun: Command) -> None:
+    session_id, pid = interrupt(sessionrun, "setsid sh -c 'echo $$ >away; exec sleep 60' & exec env -i sleep 60")
+    away = int(eventually(lambda: (sessionrun.cwd / "away").exists() and (sessionrun.cwd / "away").read_text()))
+    told = json.loads(sessionrun("doctor", session_id, "--fix", "--json").stdout)
+    (record,) = [one for one in told["findings"] if one["check"] == "processes"]
+    assert f"kill -TERM {' '.join(sorted([str(pid), str(away)]))}" in record["plan"]
+    assert psutil.pid_exists(pid)
+    assert psutil.pid_exists(away)
+    os.killpg(pid, signal.SIGKILL)
+    os.kill(away, signal.SIGKILL)
+    eventually(lambda: "processes" not in sessionrun("doctor", session_id, "--json").stdout)
+
+
+def test_a_process_that_survived_the_end_of_its_job(sessionrun: Command, ended: SessionDir) -> None:
+    marker = {**os.environ, "SESSIONRUN_JOB": f"{ended.session_id}/a/1/1/work/1"}
+    with subprocess.Popen(["sleep", "60"], env=marker) as child:
+        told = json.loads(sessionrun("doctor", ended.session_id, "--json").stdout)
+        (record,) = told["findings"]
+        assert record["what"] == f"job a/1/1/work/1: it has ended, but process {child.pid} lives"
+        assert record["plan"] == f"to stop it: kill -TERM {child.pid}"
+        child.kill()
+
+
+@pytest.mark.parametrize(("kind", "word"), [(b"S", 3), (b"K", 3), (b"K", 4)])
+def test_no_process_is_guessed(sessionrun: Command, kind: bytes, word: int) -> None:
+    """Another start time, boot or container: the pid means nothing."""
+    session_id, pid = interrupt(sessionrun, "exec env -i sleep 60")
+    session = SessionDir(sessionrun.directory(session_id))
+    eventually(lambda: psutil.Process(pid).name() == "sleep")
+    assert "processes" in dict(found(session))
+    lines = [line[9:].split() for line in session.ledger_path.read_bytes().splitlines()]
+    session.ledger_path.unlink()
+    for words in lines:
+        if words[0] == kind:
+            words[word] = b"1"
+    append(session.ledger_path, *(b" ".join(words) for words in lines))
+    assert "processes" not in dict(found(session))
+    os.kill(pid, signal.SIGKILL)
+
+
+def test_a_stopped_supervisor(sessionrun: Command) -> None:
+    session_id = sessionrun.start({"prompts": ["sleep 60"]})
+    sessionrun.until(session_id, lambda view: view["running"] == 1)
+    pid = sessionrun.supervisor(session_id)
+    os.kill(pid, signal.SIGSTOP)
+    eventually(lambda: f"\n  kill -CONT {pid}\n" in sessionrun("doctor", session_id).stdout)
+    os.kill(pid, signal.SIGCONT)
+
+
+def test_a_lock_held_long_after_the_end(ended: SessionDir) -> None:
+    fd = ended.hold_lock("lock")
+    assert found(ended) == []
+    content = ended.journal_path.read_bytes().splitlines()
+    ended.journal_path.unlink()
+    records = [json.loads(line[9:]) for line in content]
+    append(ended.journal_path, *(json.dumps({**one, "at": one["at"] - 3600}).encode() for one in records))
+    assert found(ended) == [("lingering", "warning")]
+    os.close(fd)
+
+
+# --- worktrees ---
+
+
+def test_a_sound_session_with_worktrees(project: Project) -> None:
+    prompts = [
+        {"id": "a", "prompt": "echo work > work"},
+        {"id": "b", "prompt": "git init -q inner; touch inner/x"},
+    ]
+    session = project.finish({"prompts": prompts})
+    eventually(lambda: not SessionDir(project.directory(session)).is_alive())
+    assert project.status(session)["tasks"][1]["worktree_kept"]
+    done = project("doctor")
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout
+    shutil.rmtree(project.worktree("main-task-b"))
+    done = project("doctor", session)
+    assert done.returncode == 1
+    assert "the worktree of task b is gone\n" in done.stdout
+    assert "which is gone\n" in done.stdout
+    assert f"\n  git -C {project.cwd} worktree prune\n" in done.stdout
+    lock = project.cwd / ".git" / "refs" / "heads" / "main-task-a.lock"
+    lock.touch()
+    os.utime(lock, (0, 0))
+    assert f"warning: {lock}: " in project("doctor", session).stdout
+    trash = project.worktree(f".trash-{session}-12345678")
+    assert not trash.exists()
+
+
+def test_a_worktree_that_a_crash_left(project: Project) -> None:
+    session = project.start({"prompts": [{"id": "a", "prompt": "echo work > work; sleep 60"}]}, "--worktree")
+    view = project.until(session, lambda view: (at := view["tasks"][0])["phase"] == "running" and at["pid"])
+    eventually(lambda: list(project.worktree("main-task-a").glob("work")))
+    project.kill_chain(session)
+    os.killpg(view["tasks"][0]["pid"], signal.SIGKILL)
+    project.until(session, lambda view: not view["running"])
+    checks = [check for check, _ in found(SessionDir(project.directory(session)))]
+    assert "interrupted" in checks
+    assert "worktrees" not in checks  # resume, or clean, sees to it
+
+
+def test_a_worktree_that_no_task_has_and_one_that_was_half_removed(project: Project) -> None:
+    """As the crash of a PREPARE leaves it whose task got another worktree, and that of a `clean` of it."""
+    session = SessionDir(project.directory(project.finish({"prompts": [{"id": "a", "prompt": "true"}]})))
+    eventually(lambda: not session.is_alive())
+    assert found(session) == []
+    (folder,) = (session.path / "jobs" / "a").glob("a1-*-prepare")
+    subprocess.run(command_line("prepare", folder), check=True)
+    claim = load_claim(folder)
+    assert claim is not None
+    worktree = Path(claim.worktree)
+    (finding,) = examine(session, [])
+    assert (finding.check, finding.where) == ("worktrees", str(worktree))
+    assert finding.what == "a worktree that no task has any more, as a crash leaves it"
+    worktree.rename(trash := trash_path(worktree, claim.owner))
+    listed, half = examine(session, [])
+    assert listed.what == f"git still lists the worktree {worktree}, which is gone"
+    assert (half.where, half.what) == (str(trash), "a worktree whose removal was broken off")
+    assert half.plan == f"sessionrun clean --worktrees {session.session_id}"
+    assert project("clean", "--worktrees", session.session_id).returncode == 0
+    assert found(session) == []
+    assert not trash.exists()
+
+
+def test_a_repository_that_is_gone(project: Project) -> None:
+    session = project.finish({"prompts": [{"id": "a", "prompt": "true"}]})
+    project.cwd.rename(project.cwd.with_name("moved"))
+    (finding,) = examine(SessionDir(project.directory(session)), [])
+    assert (finding.check, finding.what) == ("worktrees", "the session's repository is gone")
+
+
+# --- the environment ---
+
+
+def environment_findings(results: Path) -> list[tuple[str, str]]:
+    return [(finding.check, finding.severity) for finding in examine_environment(results)]
+
+
+def test_the_results_directory(tmp_path: Path) -> None:
+    results = tmp_path / "results"
+    assert environment_findings(results) == []
+    results.mkdir()
+    assert environment_findings(results) == []
+    results.chmod(0o777)
+    assert environment_findings(results) == [("results", "error")]
+    results.chmod(0o1777)
+    assert environment_findings(results) == []
+    results.rmdir()
+    results.write_text("")
+    assert environment_findings(results) == [("results", "error")]
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system with little room."""
+    yield from mount_disk(tmp_path / "disk", "1m")
+
+
+def test_a_disk_that_is_nearly_full(small_disk: Path) -> None:
+    assert environment_findings(small_disk / "results") == [("space", "warning")]
+
+
+def test_the_index_and_trash(sessionrun: Command, ended: SessionDir) -> None:
+    path = index.index_path()
+    path.chmod(0o644)
+    trash = sessionrun.results / f".trash-{ended.path.name}"
+    trash.mkdir()
+    (trash / "x").touch()
+    assert environment_findings(sessionrun.results) == [("index", "warning"), ("trash", "warning")]
+    done = sessionrun("doctor", "--fix")
+    assert done.returncode == 0
+    assert done.stdout.count("fixed: ") == 2
+    assert environment_findings(sessionrun.results) == []
+    path.unlink()
+    path.symlink_to(ended.spec_path)
+    assert environment_findings(sessionrun.results) == [("index", "error")]
+    assert sessionrun("doctor", "--fix").returncode == 1
+
+
+def test_git_that_is_missing_or_old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", str(folder))
+    assert environment_findings(tmp_path) == [("git", "warning")]
+    (folder / "git").write_text("#!/bin/sh\necho git version 2.20.1\n")
+    (folder / "git").chmod(0o755)
+    assert environment_findings(tmp_path) == [("git", "warning")]
+    (folder / "git").write_text("#!/bin/sh\necho git version 2.31.0\n")
+    assert environment_findings(tmp_path) == []
+    for line in ("git version", "git version banana", "git version 2.x", "", "2.40.1"):
+        (folder / "git").write_text(f"#!/bin/sh\necho '{line}'\n")
+        (finding,) = examine_environment(tmp_path)
+        assert (finding.check, finding.what) == ("git", f"git version: it says {line!r}")
+
+
+def test_python_that_is_too_old() -> None:
+    (finding,) = environment._judge_python((3, 9, 18))
+    assert (finding.check, finding.severity) == ("python", "error")
+    assert (finding.what, finding.plan) == ("this is 3.9.18", "use 3.10 or newer")
+    assert not [*environment._judge_python((3, 10, 0)), *environment._judge_python((4, 0, 0))]
+
+
+@pytest.mark.parametrize("kind", ["nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs", "lustre"])
+def test_a_network_disk_is_named(tmp_path: Path, kind: str) -> None:
+    (finding,) = environment._judge_file_system(tmp_path, kind)
+    assert (finding.check, finding.severity, finding.where) == ("network", "warning", str(tmp_path))
+    assert f"({kind})" in finding.what
+    for local in ("ext4", "tmpfs", "overlay", "apfs", None):
+        assert not list(environment._judge_file_system(tmp_path, local))
+
+
+def test_flock_is_tried_and_network_disks_are_known(tmp_path: Path) -> None:
+    assert environment._try_flock(tmp_path) is None
+    assert environment._file_system_of(tmp_path)
+    assert not (environment._file_system_of(tmp_path) or "").startswith(environment._NETWORK)
+    assert set(ENVIRONMENT_CHECKS) == {"python", "git", "results", "network", "flock", "space", "index", "trash"}
+
+
+# --- any damage ---
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    name=st.sampled_from(["spec.json", "journal", "ledger", "status.json", "summary"]),
+    place=st.floats(0, 1),
+    change=st.one_of(st.just(None), st.binary(max_size=20)),
+)
+def test_no_damage_of_one_file_is_overlooked_or_made_worse(
+    ended: SessionDir, tmp_path: Path, name: str, place: float, change: bytes | None
+) -> None:
+    """Cut at any byte, or overwritten: it is found, a repair leaves the logs' good part as it is, and ends."""
+    copy = tmp_path / "copy" / ended.path.name
+    shutil.rmtree(copy.parent, ignore_errors=True)
+    shutil.copytree(ended.path, copy, ignore=shutil.ignore_patterns("wake"))
+    os.mkfifo(copy / "wake", 0o600)
+    session = SessionDir(copy)
+    content = (copy / name).read_bytes()
+    at = int(place * (len(content) - 1))
+    damaged = content[:at] if change is None else content[:at] + change + content[at + len(change) :]
+    (copy / name).write_bytes(damaged)
+    before = examine(session, [])
+    assert before or _means_the_same(content, damaged)
+    repair(session, [])
+    after = examine(session, [])
+    assert not any(finding.fix for finding in after)
+    assert len(after) <= len(before)
+    if name in ("status.json", "summary"):
+        repaired = any(finding.fix for finding in before)
+        assert after == [finding for finding in before if not finding.fix]  # it may claim to be ahead of the logs
+        assert (copy / name).read_bytes() == (content if repaired else damaged)
+    else:
+        assert damaged.startswith((copy / name).read_bytes())
+
+
+def _means_the_same(content: bytes, damaged: bytes) -> bool:
+    if content == damaged:
+        return True
+    try:
+        one, other = json.loads(content), json.loads(damaged)
+    except ValueError:
+        return False
+    # a title or a time in the spec may be any other; a key that is spelt differently is one that is not known
+    return isinstance(one, dict) and isinstance(other, dict)
+
+
+def test_the_sum_in_words(sessionrun: Command, ended: SessionDir) -> None:
+    ended.wake_path.unlink()
+    _leave_request(ended)
+    ended.status_path.unlink()
+    block = sessionrun("doctor", ended.session_id).stdout
+    assert block.endswith("\n3 findings; 1 session looked at; sessionrun doctor --fix repairs 2.\n")
+    told: dict[str, Any] = json.loads(sessionrun("doctor", ended.session_id, "--fix", "--json").stdout)
+    assert [(one["check"], one["fixed"], one["fixable"]) for one in told["findings"]] == [
+        ("status", True, True),
+        ("wake", True, True),
+        ("requests", False, False),
+    ]
+    assert (told["remaining"], told["sessions"]) == (1, 1)

@@ -1,0 +1,284 @@
+"""`explain`: each cause for which a task waits, and the story of each way to end."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from typing import Any
+
+import pytest
+from conftest import Command, eventually
+from simulation import make_session
+
+from sessionrun.events import Entry, HoldPlaced
+from sessionrun.explanation import CAUSES, Evidence, explain_session, find_holders
+from sessionrun.fold import apply, begin
+from sessionrun.ledger import Ledger
+from sessionrun.model import OUTCOMES, TaskSpec
+from sessionrun.status import project
+from sessionrun.store import SessionDir
+
+GATE = "while ! [ -e go ]; do sleep 0.05; done"
+
+
+def explain(sessionrun: Command, session_id: str, *tasks: str) -> dict[str, Any]:
+    told: dict[str, Any] = sessionrun.load("explain", session_id, *tasks)
+    assert set(told["causes"]) <= {*CAUSES, *OUTCOMES}
+    assert sum(told["causes"].values()) == told["total"]
+    return told
+
+
+def causes(told: dict[str, Any]) -> dict[str, str]:
+    return {task["id"]: task["cause"] for task in told["tasks"]}
+
+
+def kill_session(sessionrun: Command, session_id: str) -> None:
+    sessionrun.kill_chain(session_id)
+
+
+def test_who_waits_for_a_slot_and_who_has_it(sessionrun: Command) -> None:
+    prompts = [{"id": name, "prompt": "sleep 60"} for name in "abcd"]
+    session_id = sessionrun.start({"max_parallel": 2, "prompts": prompts})
+    sessionrun.until(session_id, lambda view: view["running"] == 2)
+    told = explain(sessionrun, session_id)
+    assert causes(told) == {"a": "running", "b": "running", "c": "token", "d": "token"}
+    assert told["causes"] == {"running": 2, "token": 2}
+    assert told["tokens"] == [{"resource": "slot", "capacity": 2, "free": 0, "holders": ["a", "b"]}]
+    waiting = told["tasks"][2]
+    assert waiting["tokens"] == [{"resource": "slot", "capacity": 2, "free": 0, "holders": ["a", "b"], "wants": 1}]
+    assert waiting["why"] == "slot: 2 of 2 slots in use by a, b"
+    block = sessionrun("explain", session_id).stdout
+    assert f"\nRun by: process {sessionrun.supervisor(session_id)}, supervisor number 1\n" in block
+    assert "\nTasks: 4: 2 running, 2 token\n" in block
+    assert "\ntoken:\n  Task 3 (ID: c): slot: 2 of 2 slots in use by a, b\n" in block
+
+
+def test_who_waits_for_another_token_between_two_jobs(sessionrun: Command) -> None:
+    plan = {
+        "resources": {"gpu": 3},
+        "prompts": [
+            {"id": "holds", "prompt": "sleep 60", "uses": {"gpu": 2}},
+            {"id": "between", "prompt": "true", "uses": {"gpu": 2}, "setup": "true"},
+        ],
+    }
+    session_id = sessionrun.start(plan)
+    sessionrun.until(session_id, lambda view: view["tasks"][1]["phase"] == "running")
+    task = explain(sessionrun, session_id, "between")["tasks"][0]
+    assert (task["cause"], task["status"]) == ("token", "running")
+    assert task["why"] == "gpu: 2 of 3 in use by holds, 2 wanted"
+    assert [job["phase"] for job in task["attempts"][0]["jobs"]] == ["setup"]
+
+
+def test_needs_and_their_state(sessionrun: Command) -> None:
+    plan = {
+        "prompts": [
+            {"id": "done", "prompt": "true"},
+            {"id": "runs", "prompt": "sleep 60"},
+            {"id": "waits", "prompt": "true", "needs": ["done", "runs"]},
+            {"id": "last", "prompt": "true", "needs": ["waits"]},
+        ]
+    }
+    session_id = sessionrun.start(plan)
+    sessionrun.until(session_id, lambda view: (view["completed"], view["running"]) == (1, 1))
+    told = explain(sessionrun, session_id)
+    assert causes(told) == {"runs": "running", "waits": "need", "last": "need"}
+    waits = told["tasks"][1]
+    assert waits["needs"] == [
+        {"id": "done", "status": "completed", "outcome": "succeeded"},
+        {"id": "runs", "status": "running", "outcome": None},
+    ]
+    assert waits["why"] == "needs runs (running)"
+    block = sessionrun("explain", session_id, "waits").stdout
+    assert "\n  need: needs runs (running)\n  needs done: succeeded\n  needs runs: running" in block
+
+
+def test_the_chain_of_skipped_tasks_leads_to_the_root(sessionrun: Command) -> None:
+    plan = {
+        "prompts": [
+            {"id": "root", "prompt": "exit 7"},
+            {"id": "mid", "prompt": "true", "needs": ["root"]},
+            {"id": "end", "prompt": "true", "needs": ["mid"]},
+        ]
+    }
+    session_id = sessionrun.start(plan)
+    sessionrun.wait(session_id)
+    told = explain(sessionrun, session_id, "end")
+    assert told["causes"] == {"failed": 1, "skipped": 2}
+    (end,) = told["tasks"]
+    assert (end["cause"], end["chain"], end["attempts"]) == ("skipped", ["mid", "root"], [])
+    assert end["why"] == "because of mid <- root: exit_code: exit code 7"
+    assert explain(sessionrun, session_id)["tasks"] == []
+
+
+def test_backoff_and_the_attempts_so_far(sessionrun: Command) -> None:
+    plan = {"prompts": [{"id": "a", "prompt": "exit 3", "retries": 9}]}
+    session_id = sessionrun.start(plan)
+    sessionrun.until(session_id, lambda view: view["tasks"][0]["attempt"] == 3 and not view["running"])
+    task = explain(sessionrun, session_id, "a")["tasks"][0]
+    assert (task["cause"], task["status"], task["attempt"]) == ("backoff", "pending", 3)
+    assert task["retry_at"] in task["why"]
+    assert [one["outcome"] for one in task["attempts"]] == ["failed", "failed"]
+    for number, attempt in enumerate(task["attempts"], 1):
+        assert (attempt["attempt"], attempt["rounds"], attempt["reason"]) == (number, 1, "exit_code: exit code 3")
+        assert attempt["started_at"] <= attempt["ended_at"]
+        assert attempt["duration_s"] >= 0
+        (job,) = attempt["jobs"]
+        assert (job["key"], job["verdict"], job["exit_code"]) == (f"a/{number}/1/work/1", "failed", 3)
+        assert job["ledger"]["wait_status"] == 3 << 8
+    assert "\n  attempt 2: failed after " in sessionrun("explain", session_id, "a").stdout
+
+
+def test_rounds_and_a_timer(sessionrun: Command) -> None:
+    plan = {
+        "prompts": [
+            {"id": "rounds", "prompt": "true", "check": "exit 1", "rounds": 2},
+            {"id": "slow", "prompt": "exec sleep 60", "timeout": 0.2},
+        ]
+    }
+    session_id = sessionrun.start(plan)
+    sessionrun.wait(session_id)
+    rounds, slow = explain(sessionrun, session_id, "1", "2")["tasks"]
+    assert rounds["attempts"][0]["rounds"] == 2
+    assert [job["phase"] for job in rounds["attempts"][0]["jobs"]] == ["work", "check"] * 2
+    job = slow["attempts"][0]["jobs"][0]
+    assert (slow["cause"], job["timer"], job["signal"]) == ("timed_out", "timeout", 15)
+    block = sessionrun("explain", session_id, "slow").stdout
+    assert "stopped by timeout, signal 15" in block
+    assert f"\n  file: {sessionrun.directory(session_id)}/task-slow.txt\n" in block
+
+
+def test_a_cancelled_task_that_is_still_stopping(sessionrun: Command) -> None:
+    session_id = sessionrun.start({"prompts": [{"id": "a", "prompt": "trap '' TERM; touch up; " + GATE}]})
+    eventually((sessionrun.cwd / "up").exists)
+    sessionrun("cancel", session_id, "--timeout", "0")
+    eventually(lambda: causes(explain(sessionrun, session_id)) == {"a": "stopping"})
+    (sessionrun.cwd / "go").touch()
+    sessionrun.wait(session_id)
+    assert explain(sessionrun, session_id, "a")["tasks"][0]["why"] == "cancelled: on request"
+
+
+def test_a_session_that_nobody_runs(sessionrun: Command) -> None:
+    plan = {
+        "prompts": [
+            {"id": "lives", "prompt": "sleep 60"},
+            {"id": "dies", "prompt": "sleep 60"},
+            {"id": "waits", "prompt": "true", "needs": ["lives"]},
+        ]
+    }
+    session_id = sessionrun.start(plan)
+    view = sessionrun.until(session_id, lambda view: view["running"] == 2)
+    lives, dies = (view["tasks"][number]["pid"] for number in (0, 1))
+    kill_session(sessionrun, session_id)
+    os.killpg(dies, signal.SIGKILL)
+    sessionrun.until(session_id, lambda view: view["running"] == 1)
+    told = explain(sessionrun, session_id)
+    assert told["resume"] == f"sessionrun resume {session_id}"
+    assert told["causes"] == {"lost": 1, "nobody": 2}
+    assert causes(told) == {"lives": "nobody", "waits": "nobody"}
+    block = sessionrun("explain", session_id).stdout
+    assert f"\nNobody runs it.  To go on with it: sessionrun resume {session_id}\n" in block
+    assert f"process group {lives}; to stop it: kill -TERM -{lives}" in block
+    told = explain(sessionrun, session_id, "lives", "dies")
+    for task, alive in zip(told["tasks"], (True, False), strict=True):
+        ledger = task["attempts"][0]["jobs"][0]["ledger"]
+        assert (ledger["tried"], ledger["wait_status"], ledger["alive"]) == (True, None, alive)
+    block = sessionrun("explain", session_id, "dies").stdout
+    assert f"process {dies}, no exit recorded, gone" in block
+
+
+@pytest.mark.parametrize(
+    ("records", "said"),
+    [
+        ([], "the ledger has no claim of it: it never ran"),
+        ([b"C a/1/1/work/1"], "claimed, but its start was never tried: it never ran"),
+        ([b"C a/1/1/work/1", b"T a/1/1/work/1"], "its start was tried, and no process of it was recorded"),
+        ([b"C a/1/1/work/1", b"T a/1/1/work/1", b"F a/1/1/work/1 2"], "could not be started (errno 2)"),
+        ([b"T a/1/1/work/1", b"S a/1/1/work/1 1 1", b"X a/1/1/work/1 9"], "process 1, wait status 9"),
+        ([b"T a/1/1/work/1", b"S a/1/1/work/1 1 1"], "process 1, no exit recorded, gone"),
+    ],
+)
+def test_what_the_ledger_says_of_a_job_without_an_end(
+    sessionrun: Command, records: list[bytes], said: str
+) -> None:
+    from sessionrun import processes
+    from sessionrun.journal import AppendLog
+    from sessionrun.ledger import incarnation_record
+
+    session_id = sessionrun.start({"prompts": [{"id": "a", "prompt": "sleep 60"}]})
+    sessionrun.until(session_id, lambda view: view["running"] == 1)
+    kill_session(sessionrun, session_id)
+    session = SessionDir(sessionrun.directory(session_id))
+    session.ledger_path.unlink()
+    log = AppendLog(session.ledger_path)
+    log.append([incarnation_record(1, 1, processes.boot_id(), processes.pid_namespace()), *records])
+    log.close()
+    assert said in sessionrun("explain", session_id, "a").stdout
+
+
+@pytest.mark.parametrize(
+    ("held", "expected"),
+    [
+        ("slot", {"a": "hold", "b": "hold", "c": "need"}),
+        ("gpu", {"a": "ready", "b": "hold", "c": "need"}),
+        ("disk:worktrees", {"a": "ready", "b": "ready", "c": "need"}),
+    ],
+)
+def test_a_hold_with_its_reason_stops_who_needs_it(held: str, expected: dict[str, str]) -> None:
+    """No hold that a test can bring about lasts, so these are told to the fold."""
+    tasks = [
+        TaskSpec("a", ("true",)),
+        TaskSpec("b", ("true",), uses={"gpu": 1}),
+        TaskSpec("c", ("true",), needs=("a",)),
+    ]
+    state = begin(make_session(tasks, resources={"gpu": 1, "slot": 2}))
+    apply(state, Entry(1, 1000.0, 10.0, HoldPlaced(held, "the provider said no", until=70.0)))
+    view = {**project(state), "results_dir": "", "stopped": []}
+    told = explain_session(Evidence(view, state, [], Ledger(), 1000.0, lambda job: None, find_holders(state)))
+    assert causes(told) == expected
+    hold = {"resource": held, "reason": "the provider said no", "until": "1970-01-01T00:17:40.000Z"}
+    assert told["holds"] == [hold]
+    for task in told["tasks"]:
+        if task["cause"] == "hold":
+            assert task["holds"] == [hold]
+            assert task["why"] == f"{held} is held: the provider said no, until 1970-01-01T00:17:40.000Z"
+
+
+def test_a_hold_on_request_is_named(sessionrun: Command) -> None:
+    tasks = [
+        {"id": "a", "prompt": "sleep 60"},
+        {"id": "b", "prompt": "true", "needs": "z"},
+        {"id": "z", "prompt": "true"},
+    ]
+    session = sessionrun.start(tasks, "--max-parallel", "1")
+    sessionrun("hold", session, "z", "--reason", "not yet")
+    told = explain(sessionrun, session)
+    assert causes(told) == {"a": "running", "b": "need", "z": "hold"}
+    hold = {"resource": "request", "reason": "not yet", "until": None}
+    assert (told["holds"], told["tasks"][2]["holds"], told["tasks"][2]["why"]) == ([], [hold], "held: not yet")
+    sessionrun("hold", session)
+    assert explain(sessionrun, session)["holds"] == [{**hold, "reason": "on request"}]
+
+
+def test_a_stopped_supervisor_is_named_with_what_helps(sessionrun: Command) -> None:
+    session_id = sessionrun.start({"prompts": ["sleep 60"]})
+    sessionrun.until(session_id, lambda view: view["running"] == 1)
+    pid = sessionrun.supervisor(session_id)
+    os.kill(pid, signal.SIGSTOP)
+    line = f"\nStopped: its supervisor, process {pid}.  To let it go on: kill -CONT {pid}\n"
+    eventually(lambda: line in sessionrun("explain", session_id).stdout)
+    os.kill(pid, signal.SIGCONT)
+
+
+def test_errors_and_words_that_mean_nothing(sessionrun: Command) -> None:
+    session_id = sessionrun.start({"prompts": ["true"]})
+    assert sessionrun("explain", session_id, "nobody").returncode == 2
+    assert sessionrun("explain", "nosuch").returncode == 2
+    sessionrun.wait(session_id)
+    journal = sessionrun.directory(session_id) / "journal"
+    journal.write_bytes(journal.read_bytes()[:-30])
+    done = sessionrun("explain", session_id, "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout)["session_id"] == session_id
+    assert subprocess.run([*sessionrun.argv, "explain", "--help"], cwd=sessionrun.cwd).returncode == 0

@@ -1,0 +1,84 @@
+"""Whatever a task does to its index and to git's settings: what lies in its worktree is committed, or it stays."""
+
+from __future__ import annotations
+
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from test_workspaces import Project, project
+
+from sessionrun.errors import SessionrunError
+from sessionrun.workspaces.release import release
+
+__all__ = ["project"]
+
+WORK = "echo x1 > a.txt; echo n > n"
+MONITOR = """
+printf '#!/bin/sh\nprintf "t\\0"' > ../hook
+chmod +x ../hook
+git config core.fsmonitor $PWD/../hook
+git config core.fsmonitorHookVersion 2
+git update-index --fsmonitor
+git status
+git update-index --fsmonitor-valid a.txt
+"""
+
+TRICKS = {
+    "a split index": "git update-index --split-index",
+    "a file system monitor that sees nothing": MONITOR,
+    "an untracked cache": "git update-index --untracked-cache; git status",
+    "times that tell nothing": "git config core.trustctime false; git config core.checkStat minimal; git status",
+    "stat data that are trusted": "git config core.ignoreStat true; git reset -q --hard",
+    "a sparse checkout": "git sparse-checkout set sub; git sparse-checkout reapply",
+    "modes that do not count": "git config core.fileMode false; chmod +x sub/b.txt",
+    "no index": "rm $(git rev-parse --git-path index)",
+    "files taken out of the index": "git rm -q --cached a.txt sub/b.txt",
+    "a commit that is replaced": "echo own > own; git add own; git commit -qm own; git replace HEAD HEAD~1",
+    "a tag of the branch's name": "git tag main-task-t",
+    "a branch that is another's name": "git symbolic-ref refs/heads/alias refs/heads/main-task-t; "
+    "git symbolic-ref HEAD refs/heads/alias",
+    "a bisection": "echo own > own; git add own; git commit -qm own; git bisect start HEAD HEAD~1",
+    "attributes": "echo '* -text' > .gitattributes",
+}
+KEPT = {
+    "an index that is none": "echo garbage > $(git rev-parse --git-path index)",
+    "a filter that fails": "git config filter.bad.clean false; git config filter.bad.required true; "
+    "echo '* filter=bad' > .gitattributes",
+    "another top": "git config extensions.worktreeConfig true; git config --worktree core.worktree /",
+}
+
+
+def files(path: Path) -> dict[str, bytes]:
+    found = [one for one in path.rglob("*") if one.is_file() and one.name != ".git"]
+    return {str(one.relative_to(path)): one.read_bytes() for one in found}
+
+
+@pytest.mark.parametrize("name", TRICKS)
+def test_nothing_is_overlooked(project: Project, name: str) -> None:
+    left = {}
+
+    def work(path: Path) -> None:
+        subprocess.run(["sh", "-c", f"{TRICKS[name]}\n{WORK}"], cwd=path, capture_output=True, check=True)
+        left.update(files(path))
+
+    place, path = project.cycle(work)
+    assert (place.kept, place.rescue, place.branch) == (None, None, "main-task-t") and not path.exists()
+    commit = project.run("--no-replace-objects", "rev-parse", "refs/heads/main-task-t")
+    assert {"a.txt", "n"} <= set(left)
+    for file, content in left.items():
+        blob = ["git", "--no-replace-objects", "cat-file", "blob", f"{commit}:{file}"]
+        assert subprocess.run(blob, cwd=project.top, capture_output=True).stdout == content, file
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_what_cannot_be_read_stays(project: Project, name: str) -> None:
+    request, place = project.prepare()
+    path = Path(place.worktree or "")
+    subprocess.run(["sh", "-c", f"{KEPT[name]}\n{WORK}"], cwd=path, capture_output=True, check=True)
+    left = files(path)
+    with pytest.raises(SessionrunError) as caught:
+        release(replace(request, place=place), project.folder())
+    assert "\n" not in str(caught.value)
+    assert files(path) == left and {"a.txt", "n"} <= set(left)

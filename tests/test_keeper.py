@@ -1,0 +1,517 @@
+"""A keeper in a process of its own, driven through the executor as the supervisor does; nothing is simulated."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NoReturn
+
+import psutil
+import pytest
+from conftest import eventually, is_gone
+
+from sessionrun.events import HoldPlaced, JobLost, JobStarted
+from sessionrun.executors import Exit
+from sessionrun.executors.local import LocalExecutor
+from sessionrun.journal import read_log
+from sessionrun.keeper.loop import Keeper, Supervisor
+from sessionrun.keeper.wire import Connection, JobOrder, pack, pack_job
+from sessionrun.ledger import fold_ledger
+from sessionrun.model import Job, JobKey
+
+SESSION = str(uuid.uuid4())
+"""Not the same in two runs of these tests at once: processes are found by it."""
+PATIENCE_S = 20.0
+
+
+@dataclass
+class Bench:
+    """An executor in a directory of its own."""
+
+    place: Path
+    executor: LocalExecutor
+    keeper: int
+    started: dict[str, JobStarted] = field(default_factory=dict)
+    early: list[Exit] = field(default_factory=list)
+
+    def job(self, script: str, name: str = "a", **values: Any) -> Job:
+        """A job that runs a shell script."""
+        job = Job(
+            key=JobKey(name, 1, 1, "work", 1),
+            argv=("/bin/sh", "-c", script),
+            cwd=str(self.place),
+            stdout=str(self.place / f"{name}.out"),
+            stderr=str(self.place / f"{name}.err"),
+            stop_grace_s=0.3,
+        )
+        return replace(job, **values)
+
+    def start(self, *jobs: Job) -> list[Any]:
+        """Start jobs; what became of each, in the order told.  An end that comes early is for `wait`."""
+        heard: list[Any] = list(self.executor.start(jobs))
+        deadline = time.monotonic() + PATIENCE_S
+        while len({one.key for one in heard if not isinstance(one, HoldPlaced)}) < len(jobs):
+            assert time.monotonic() < deadline, heard
+            heard += self.executor.wait(1.0, None)
+        ended = [one for one in heard if isinstance(one, Exit) and one.errno is None]
+        self.early += ended
+        self.started |= {one.key.task: one for one in heard if isinstance(one, JobStarted)}
+        return [one for one in heard if one not in ended]
+
+    def wait(self, count: int = 1) -> dict[str, Exit]:
+        """Wait for that many ends."""
+        ends: dict[str, Exit] = {}
+        deadline = time.monotonic() + PATIENCE_S
+        while len(ends) < count:
+            assert time.monotonic() < deadline, f"{ends} of {count}"
+            early, self.early = self.early, []
+            for notice in early or self.executor.wait(1.0, None):
+                assert isinstance(notice, Exit)
+                assert notice.key.task not in ends
+                ends[notice.key.task] = notice
+        return ends
+
+    def run(self, script: str, **values: Any) -> Exit:
+        """Run one job to its end."""
+        notices = self.start(self.job(script, **values))
+        assert isinstance(notices[0], JobStarted), notices
+        return self.wait()["a"]
+
+    def output(self, name: str = "a") -> str:
+        return (self.place / f"{name}.out").read_text()
+
+    def pid_in(self, name: str) -> int:
+        """The pid that a script wrote into a file."""
+        path = self.place / name
+        return int(eventually(lambda: path.exists() and path.read_text().endswith("\n") and path.read_text()))
+
+
+class GivenSupervisor(Supervisor):
+    """The test is the supervisor: it is there already, and nobody starts it."""
+
+    def __init__(self, end: socket.socket) -> None:
+        super().__init__([])
+        self._connection = Connection(end)
+
+    def is_due(self) -> bool:
+        return False
+
+
+def keep(session: Path, end: socket.socket, env: dict[bytes, bytes]) -> NoReturn:
+    """In a forked process: be the keeper of the session that the test runs."""
+    code = 3
+    try:
+        os.environb.clear()
+        os.environb.update(env)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        codes_read, codes_write = os.pipe()
+        os.write(codes_write, b"end\n")
+        supervisor = GivenSupervisor(end)
+        code = Keeper(session, codes_read, supervisor).run(-1)
+    finally:
+        os._exit(code)
+
+
+def fork_keeper(session: Path) -> tuple[socket.socket, int]:
+    ours, theirs = socket.socketpair()
+    pid = os.fork()
+    if pid == 0:
+        ours.close()
+        keep(session, theirs, dict(os.environb))
+    theirs.close()
+    return ours, pid
+
+
+@contextmanager
+def make_bench(tmp_path: Path) -> Iterator[Bench]:
+    """A keeper that inherits what this process has and ignores."""
+    directory = tmp_path / f"session-{SESSION}"
+    directory.mkdir()
+    end, keeper = fork_keeper(directory)
+    one = Bench(directory, LocalExecutor(end), keeper)
+    yield one
+    one.executor.close()
+    for process in psutil.process_iter():
+        try:
+            if SESSION in process.environ().get("SESSIONRUN_JOB", ""):
+                process.kill()
+        except psutil.Error:
+            continue
+    assert os.waitpid(one.keeper, 0)[1] == 0
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    with make_bench(tmp_path) as one:
+        yield one
+
+
+# --- ends ---
+
+
+@pytest.mark.parametrize("code", [0, 1, 7, 126, 127, 255])
+def test_exit_codes_are_kept(bench: Bench, code: int) -> None:
+    ended = bench.run(f"exit {code}")
+    assert ended.wait_status == code << 8
+    assert (ended.errno, ended.detail) == (None, None)
+    assert ended.cpu_s is not None
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGPIPE, signal.SIGALRM])
+def test_deaths_by_signal_are_kept(bench: Bench, number: signal.Signals) -> None:
+    status = bench.run(f"kill -{int(number)} $$").wait_status
+    assert status is not None
+    assert (os.WIFSIGNALED(status), os.WTERMSIG(status), os.WCOREDUMP(status)) == (True, number, False)
+
+
+def test_the_core_dump_bit_is_kept(tmp_path: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_CORE)
+    pattern = Path("/proc/sys/kernel/core_pattern").read_text() if os.path.exists("/proc/sys/kernel") else "|"
+    if hard == 0 or pattern.startswith("|"):
+        pytest.skip("core dumps cannot be had here")
+    resource.setrlimit(resource.RLIMIT_CORE, (hard, hard))
+    try:
+        with make_bench(tmp_path) as bench:
+            status = bench.run("kill -QUIT $$").wait_status
+            jobs = fold_ledger(read_log(bench.place / "ledger").payloads).jobs
+    finally:
+        resource.setrlimit(resource.RLIMIT_CORE, (soft, hard))
+    assert status is not None
+    if not os.WCOREDUMP(status):
+        pytest.skip("the kernel did not dump core")
+    assert jobs["a/1/1/work/1"].wait_status == status
+
+
+def test_the_ledger_has_it_all(bench: Bench) -> None:
+    ended = bench.run("exit 3")
+    ledger = fold_ledger(read_log(bench.place / "ledger").payloads)
+    job = ledger.jobs["a/1/1/work/1"]
+    assert (job.tried, job.wait_status, job.errno) == (True, 3 << 8, None)
+    assert (job.pid, job.started) == (bench.started["a"].pid, bench.started["a"].started)
+    assert ledger.boot_id
+    kinds = [payload[:1] for payload in read_log(bench.place / "ledger").payloads]
+    assert kinds == [b"K", b"C", b"T", b"S", b"X", b"Z"]
+    assert ended.ledger == (bench.place / "ledger").stat().st_size
+
+
+def test_many_at_once(bench: Bench) -> None:
+    jobs = [bench.job(f"echo out {n}; exit {n % 7}", f"t{n}") for n in range(100)]
+    notices = bench.start(*jobs)
+    assert [notice.key for notice in notices] == [job.key for job in jobs]
+    ends = bench.wait(100)
+    assert {name: ended.wait_status for name, ended in ends.items()} == {f"t{n}": n % 7 << 8 for n in range(100)}
+    assert all(bench.output(f"t{n}") == f"out {n}\n" for n in range(100))
+    assert len({notice.pid for notice in notices}) == 100
+
+
+def test_the_wait_ends_when_the_time_is_up_or_somebody_rings(bench: Bench) -> None:
+    bench.start(bench.job("sleep 60"))
+    assert bench.executor.wait(0.01, None) == []
+    read_fd, write_fd = os.pipe()
+    os.write(write_fd, b".")
+    assert bench.executor.wait(None, read_fd) == []
+    assert bench.executor.wait(1e8, read_fd) == []  # the longest timeout that a plan may name
+    assert bench.executor.wait(1e300, read_fd) == []
+    os.close(read_fd)
+    os.close(write_fd)
+
+
+# --- what cannot be started ---
+
+
+@pytest.mark.parametrize(
+    ("values", "number", "said"),
+    [
+        ({"argv": ("/no/such/program",)}, errno.ENOENT, "/no/such/program"),
+        ({"argv": ("/etc/passwd",)}, errno.EACCES, "/etc/passwd"),
+        ({"argv": ("/tmp",)}, errno.EACCES, None),
+        ({"cwd": "/no/such/directory"}, errno.ENOENT, "/no/such/directory"),
+        ({"cwd": "/etc/passwd"}, errno.ENOTDIR, "/etc/passwd"),
+        ({"stdout": "/no/such/directory/out"}, errno.ENOENT, None),
+        ({"stdout": "/tmp"}, errno.EISDIR, None),
+        ({"stdin": "/no/such/prompt"}, errno.ENOENT, None),
+        ({"argv": ("/bin/sh", "-c", "x" * 300_000)}, errno.E2BIG, None),
+        ({"argv": ("/bin/sh", "nul\0byte")}, errno.EINVAL, None),
+        ({"env": {"A=B": "c"}}, errno.EINVAL, None),
+    ],
+    ids=range(11),
+)
+def test_what_cannot_be_started(bench: Bench, values: dict[str, Any], number: int, said: str | None) -> None:
+    (ended,) = bench.start(bench.job("true", **values))
+    assert isinstance(ended, Exit)
+    assert (ended.wait_status, ended.errno) == (None, number)
+    assert ended.detail
+    assert said is None or said in ended.detail
+    assert fold_ledger(read_log(bench.place / "ledger").payloads).jobs["a/1/1/work/1"].errno == number
+    bench.start(bench.job("exit 5", "b"))
+    assert bench.wait()["b"].wait_status == 5 << 8
+
+
+def test_a_disk_without_room_for_the_outputs_is_a_hold(bench: Bench) -> None:
+    disk = bench.place / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "nr_inodes=2", "tmpfs", str(disk)]
+    if os.geteuid() != 0 or shutil.which("mount") is None or subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("needs root, to mount a small tmpfs")
+    try:
+        (disk / "last").touch()
+        hold, lost = bench.start(bench.job("true", stdout=str(disk / "out")))
+    finally:
+        subprocess.run(["umount", "-l", str(disk)], check=True)
+    assert isinstance(hold, HoldPlaced)
+    assert (lost.verdict, lost.counts) == ("void", False)
+
+
+def test_a_planted_link_in_the_outputs_place_is_refused(bench: Bench) -> None:
+    victim = bench.place / "victim"
+    victim.write_text("precious")
+    (bench.place / "a.out").symlink_to(victim)
+    (ended,) = bench.start(bench.job("echo overwritten"))
+    assert isinstance(ended, Exit)
+    assert ended.errno == errno.ELOOP
+    assert victim.read_text() == "precious"
+
+
+# --- what a job gets ---
+
+
+def test_standard_input_is_null_or_the_prompt(bench: Bench) -> None:
+    bench.run("cat; readlink /proc/self/fd/0")
+    assert bench.output() == "/dev/null\n"
+    prompt = bench.place / "prompt"
+    prompt.write_text("the prompt\n")
+    bench.start(bench.job("cat", "b", stdin=str(prompt)))
+    bench.wait()
+    assert bench.output("b") == "the prompt\n"
+
+
+def test_no_other_descriptor_is_inherited(bench: Bench) -> None:
+    bench.run("exec ls -l /proc/self/fd")
+    assert "ledger" not in bench.output()
+
+
+def test_signals_are_as_at_login(tmp_path: Path) -> None:
+    """Python ignores SIGPIPE and a caller may ignore or block more; a job must not notice."""
+    show = (
+        "import signal as s;"
+        "print(s.getsignal(2) is s.default_int_handler, int(s.getsignal(15)), s.pthread_sigmask(0, ()))"
+    )
+    old = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+    try:
+        with make_bench(tmp_path) as bench:
+            bench.run("", argv=(sys.executable, "-S", "-c", show))
+            assert bench.output() == "True 0 set()\n"
+            bench.start(bench.job("(yes; echo $? >code) | head -n 1 >/dev/null", "b"))
+            bench.wait()
+            assert (bench.place / "code").read_text() == "141\n"
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGUSR1])
+        signal.signal(signal.SIGTERM, old)
+
+
+def test_session_group_marker_and_environment(bench: Bench) -> None:
+    ended = bench.run("ps -o pid=,pgid=,sid= $$; echo $SESSIONRUN_JOB $ADDED; pwd", env={"ADDED": "caf\xe9"})
+    assert ended.wait_status == 0
+    ids, *rest = bench.output().splitlines()
+    assert set(map(int, ids.split())) == {bench.started["a"].pid}
+    assert rest == [f"{SESSION}/a/1/1/work/1 caf\xe9", str(bench.place)]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc: a shell shows PWD as it corrected it")
+def test_the_variable_with_the_working_directory_is_not_the_caller_s(bench: Bench) -> None:
+    ended = bench.run("tr '\\0' '\\n' < /proc/$$/environ | grep ^PWD=")
+    assert ended.wait_status == 0
+    assert bench.output() == f"PWD={bench.place}\n"
+
+
+def test_outputs_are_appended_and_private(bench: Bench) -> None:
+    (bench.place / "a.out").write_text("before\n")
+    bench.run("echo after; echo error >&2; echo more")
+    assert bench.output() == "before\nafter\nmore\n"
+    assert (bench.place / "a.err").read_text() == "error\n"
+    assert (bench.place / "a.err").stat().st_mode & 0o777 == 0o600
+
+
+# --- stopping ---
+
+
+def stop_and_wait(bench: Bench) -> tuple[int, float]:
+    """Stop the job; its wait status and how long that took."""
+    began = time.monotonic()
+    bench.executor.stop(JobKey("a", 1, 1, "work", 1))
+    status = bench.wait()["a"].wait_status
+    assert status is not None
+    return status, time.monotonic() - began
+
+
+def test_term_comes_first(bench: Bench) -> None:
+    bench.start(bench.job("trap 'echo stopped; exit 9' TERM; echo $$ >ready; while :; do sleep 0.05; done"))
+    bench.pid_in("ready")
+    status, _ = stop_and_wait(bench)
+    assert status == 9 << 8
+    assert bench.output() == "stopped\n"
+
+
+def test_kill_follows_after_the_grace(bench: Bench) -> None:
+    bench.start(bench.job("trap '' TERM; echo $$ >ready; while :; do sleep 0.05; done", stop_grace_s=0.5))
+    bench.pid_in("ready")
+    status, took_s = stop_and_wait(bench)
+    assert os.WTERMSIG(status) == signal.SIGKILL
+    assert took_s >= 0.5
+
+
+def test_stopping_twice_or_nothing_does_no_harm(bench: Bench) -> None:
+    bench.executor.stop(JobKey("none", 1, 1, "work", 1))
+    bench.start(bench.job("exec sleep 60"))
+    bench.executor.stop(JobKey("a", 1, 1, "work", 1))
+    status, _ = stop_and_wait(bench)
+    assert os.WTERMSIG(status) == signal.SIGTERM
+    bench.executor.stop(JobKey("a", 1, 1, "work", 1))
+    assert bench.executor.wait(0.0, None) == []
+
+
+def test_a_stop_that_comes_with_its_start_is_not_lost(bench: Bench) -> None:
+    """Both wait in the socket while the keeper is stopped or busy, and are read at once."""
+    os.kill(bench.keeper, signal.SIGSTOP)
+    eventually(lambda: psutil.Process(bench.keeper).status() == psutil.STATUS_STOPPED)
+    bench.executor.start([bench.job("exec sleep 60")])
+    bench.executor.stop(JobKey("a", 1, 1, "work", 1))
+    os.kill(bench.keeper, signal.SIGCONT)
+    heard: list[Any] = []
+    deadline = time.monotonic() + PATIENCE_S
+    while not any(isinstance(one, Exit) for one in heard):
+        assert time.monotonic() < deadline, heard
+        heard += bench.executor.wait(1.0, None)
+    assert os.WTERMSIG(heard[-1].wait_status) == signal.SIGTERM
+
+
+def test_a_stopped_process_is_woken_to_end(bench: Bench) -> None:
+    bench.start(bench.job("trap 'exit 4' TERM; echo $$ >ready; kill -STOP $$; sleep 60"))
+    pid = bench.pid_in("ready")
+    eventually(lambda: psutil.Process(pid).status() == psutil.STATUS_STOPPED)
+    status, _ = stop_and_wait(bench)
+    assert status == 4 << 8
+
+
+TREES: dict[str, str] = {
+    "a child": "sleep 60 & echo $! >child; wait",
+    "a child in a session of its own": "setsid sh -c 'echo $$ >child; exec sleep 60' & wait",
+    "a daemon": "(setsid sh -c 'echo $$ >child; exec sleep 60' </dev/null >/dev/null 2>&1 &); sleep 60",
+    "a child that ignores TERM": "(trap '' TERM; exec setsid sh -c 'echo $$ >child; exec sleep 60') & wait",
+    "a grandchild": "sh -c 'sh -c \"echo \\$\\$ >child; exec sleep 60\" & wait' & wait",
+}
+
+
+@pytest.mark.parametrize("name", TREES)
+def test_the_whole_tree_is_stopped(bench: Bench, name: str) -> None:
+    bench.start(bench.job(TREES[name]))
+    child = psutil.Process(bench.pid_in("child"))
+    stop_and_wait(bench)
+    assert is_gone(child)
+
+
+def test_others_are_left_alone(bench: Bench) -> None:
+    bench.start(bench.job("sleep 60"), bench.job("echo $$ >other; sleep 60", "b"))
+    other = psutil.Process(bench.pid_in("other"))
+    stop_and_wait(bench)
+    assert not is_gone(other)
+
+
+def test_what_a_job_leaves_in_its_group_is_stopped(bench: Bench) -> None:
+    ended = bench.run("sleep 60 & echo $! >child; exit 3")
+    assert ended.wait_status == 3 << 8
+    pid = bench.pid_in("child")
+    assert not psutil.pid_exists(pid) or is_gone(psutil.Process(pid))
+
+
+LEFT_BEHIND: dict[str, str] = {
+    "a child in a session of its own": "setsid sh -c 'echo $$ >child; exec sleep 60' &",
+    "a daemon": "(setsid sh -c 'echo $$ >child; exec sleep 60' </dev/null >/dev/null 2>&1 &)\n",
+}
+
+
+@pytest.mark.parametrize("name", LEFT_BEHIND)
+def test_what_a_job_leaves_elsewhere_is_stopped(bench: Bench, name: str) -> None:
+    """It left the job's session and lost its parent, but not the job's marker."""
+    ended = bench.run(f"{LEFT_BEHIND[name]} while ! [ -s child ]; do sleep 0.01; done; exit 3")
+    assert ended.wait_status == 3 << 8
+    pid = bench.pid_in("child")
+    assert not psutil.pid_exists(pid) or is_gone(psutil.Process(pid))
+
+
+def test_what_another_job_has_left_is_not_stopped(bench: Bench) -> None:
+    bench.start(bench.job("(setsid sh -c 'echo $$ >child; exec sleep 60' >/dev/null 2>&1 &); sleep 60", "b"))
+    child = psutil.Process(bench.pid_in("child"))
+    bench.run("exit 0")
+    assert not is_gone(child)
+
+
+def test_the_ledger_up_to_the_hello_is_that_of_the_moment_it_is_asked_for(tmp_path: Path) -> None:
+    """A supervisor waits for its lock; what another one did meanwhile must not be news to it, nor unknown."""
+    directory = tmp_path / f"session-{SESSION}"
+    directory.mkdir()
+    end, keeper = fork_keeper(directory)
+    place = os.fsencode(directory)
+    order = JobOrder(
+        "a/1/1/work/1", 1.0, place, b"", place + b"/out", place + b"/err", [b"/bin/sh", b"-c", b"exit 3"], []
+    )
+    end.sendall(pack(pack_job(order)))
+    try:
+        eventually(lambda: any(b"Z a/1" in line for line in read_log(directory / "ledger").payloads))
+        executor = LocalExecutor(end)
+    except BaseException:
+        os.kill(keeper, signal.SIGKILL)
+        raise
+    assert executor.ledger_end == (directory / "ledger").stat().st_size
+    assert executor.wait(0.05, None) == []
+    executor.close()
+    assert os.waitpid(keeper, 0)[1] == 0
+
+
+def test_a_key_is_claimed_once(bench: Bench) -> None:
+    job = bench.job("echo ran")
+    bench.run("echo ran")
+    (lost,) = bench.start(job)
+    assert isinstance(lost, JobLost)
+    assert lost.verdict == "lost"
+    assert bench.output() == "ran\n"
+
+
+def test_a_leftover_that_ignores_term_is_killed(bench: Bench) -> None:
+    ended = bench.run("(trap '' TERM; while :; do sleep 0.05; done) & echo $! >child; exit 0")
+    assert ended.wait_status == 0
+    pid = bench.pid_in("child")
+    assert not psutil.pid_exists(pid) or is_gone(psutil.Process(pid))
+
+
+def test_the_ledger_survives_a_refusal(bench: Bench) -> None:
+    """Past the limit of file sizes nothing can be claimed: a hold, and nothing was started."""
+    size = (bench.place / "ledger").stat().st_size
+    if not hasattr(resource, "prlimit"):
+        pytest.skip("the limits of another process cannot be set here")
+    limits = resource.prlimit(bench.keeper, resource.RLIMIT_FSIZE)
+    resource.prlimit(bench.keeper, resource.RLIMIT_FSIZE, (size + 5, limits[1]))
+    try:
+        notices = bench.start(bench.job("echo ran"))
+    finally:
+        resource.prlimit(bench.keeper, resource.RLIMIT_FSIZE, limits)
+    assert isinstance(notices[0], HoldPlaced)
+    assert isinstance(notices[1], JobLost)
+    assert not (bench.place / "a.out").exists()
+    assert (bench.place / "ledger").stat().st_size == size
+    bench.start(bench.job("echo ran", key=JobKey("a", 1, 1, "work", 2)))
+    bench.wait()
+    assert bench.output() == "ran\n"

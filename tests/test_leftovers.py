@@ -1,0 +1,555 @@
+"""Worktrees that tasks deleted, moved or broke, jobs that are killed, and what `clean` says and does then."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from conftest import Command, eventually, mount_disk
+from test_workspaces import Project, Work
+from test_worktrees import by_id, check_clean, kill_all, project, snapshot, start, wait
+
+from sessionrun.errors import SessionrunError
+from sessionrun.model import Place
+from sessionrun.workspaces import Claim, Request, load_claim
+from sessionrun.workspaces.clean import Finding, Leftover, clean_leftover
+from sessionrun.workspaces.registration import MARK, trash_path
+from sessionrun.workspaces.release import release
+from sessionrun.workspaces.worktree import prepare
+
+__all__ = ["project"]
+
+
+def leave(project: Project, work: Work, *, worked: bool = True) -> Leftover:
+    """What a session leaves that died after `work`."""
+    request, place = project.prepare()
+    folder = project.root / f"job-{project._jobs}"
+    claim = load_claim(folder)
+    assert claim is not None
+    work(Path(place.worktree or ""))
+    return Leftover(request.repository, "s1", "t", "do it", (), claim, folder, worked)
+
+
+def git(path: Path, *words: str) -> None:
+    subprocess.run(["git", "-c", "user.name=x", "-c", "user.email=x@y", *words], cwd=path, check=True)
+
+
+def commit(path: Path, text: str) -> None:
+    (path / "a.txt").write_text(text)
+    git(path, "commit", "-qam", text)
+
+
+# --- branches and worktrees that the task deleted ---
+
+
+def _delete_all(path: Path) -> None:
+    commit(path, "own")
+    top = Path((path / ".git").read_text().removeprefix("gitdir: ")).parents[2]
+    git(top, "worktree", "remove", "--force", str(path))
+    git(top, "branch", "-q", "-D", "main-task-t")
+
+
+def test_a_task_that_deletes_its_worktree_and_its_branch_has_none(project: Project) -> None:
+    place, path = project.cycle(_delete_all)
+    remark = "worktree and branch main-task-t were deleted before it ended: nothing holds its work"
+    base = project.run("rev-parse", "main")
+    assert place == Place(base_commit=base, remark=remark, changed=False)
+    assert project.run("branch", "--format=%(refname:short)") == "main" and not path.exists()
+
+
+def test_readers_do_not_speak_of_a_branch_that_is_not_there(sessionrun: Command, project: Project) -> None:
+    drop = 'cd "$SESSIONRUN_REPOSITORY"; git worktree remove --force "$SESSIONRUN_WORKTREE"; '
+    plan = [
+        {"id": "gone", "prompt": f"{drop} git branch -q -D $SESSIONRUN_BRANCH"},
+        {"id": "good", "prompt": "echo > good"},
+        {"id": "renamed", "prompt": "git branch -m mine; echo > new"},
+    ]
+    session_id = start(sessionrun, project, plan, "--worktree")
+    tasks = by_id(wait(sessionrun, session_id))
+    gone = tasks["gone"]
+    assert (gone["outcome"], gone["branch"], gone["commit"], gone["worktree"]) == ("succeeded", None, None, None)
+    remark = "worktree and branch main-task-gone were deleted before it ended: nothing holds its work"
+    assert gone["worktree_remark"] == remark and gone["worktree_kept"] is None
+    assert (tasks["renamed"]["branch"], tasks["renamed"]["rescue_branch"]) == (None, "main-task-renamed-rescue")
+    said = sessionrun("results", session_id).stdout
+    assert (
+        "merge main-task-gone" not in said and "# when all that is merged:\ngit branch -d main-task-good\n" in said
+    )
+    words = " ".join(said.replace("\n# ", " ").split())
+    assert f"Task 1 (ID: gone): changes unknown {remark}" in words
+    assert f"git diff {tasks['renamed']['base_commit'][:12]} main-task-renamed-rescue\n" in said
+    assert remark in " ".join(sessionrun("status", session_id).stdout.split())
+    assert "worktree kept: worktree" not in sessionrun("status", session_id).stdout
+    done = sessionrun("diff", session_id)
+    assert done.returncode == 0 and "(ID: renamed): main-task-renamed-rescue" in done.stdout
+    assert "task 'gone' has no branch" in sessionrun("diff", session_id, "gone").stderr
+
+
+def test_a_worktree_that_was_deleted_is_remarked_upon(sessionrun: Command, project: Project) -> None:
+    drop = "echo a > new; git add new; git commit -qm own; echo lost > lost; rm -r $SESSIONRUN_WORKTREE"
+    session_id = start(sessionrun, project, [{"id": "t", "prompt": drop}], "--worktree")
+    task = by_id(wait(sessionrun, session_id))["t"]
+    remark = "its worktree was gone before it ended: what was not committed there is on no branch"
+    assert (task["branch"], task["worktree"], task["worktree_remark"]) == ("main-task-t", None, remark)
+    assert task["commit"] == project.run("rev-parse", "main-task-t") != task["base_commit"]
+    said = sessionrun("results", session_id).stdout
+    assert "git merge main-task-t\n" in said and remark in " ".join(said.replace("\n# ", " ").split())
+
+
+def test_a_name_that_was_claimed_twice_is_cleaned_once(sessionrun: Command, project: Project) -> None:
+    session_id = start(sessionrun, project, [{"id": "t", "prompt": "echo > new"}], "--worktree")
+    wait(sessionrun, session_id)
+    jobs = sessionrun.directory(session_id) / "jobs" / "t"
+    (jobs / "a1-r1-prepare").is_dir()
+    shutil.copytree(jobs / "a1-r1-prepare", jobs / "a1-r1-prepare-2")
+    done = sessionrun("clean", "--worktrees")
+    assert done.stdout == "kept branch main-task-t: it holds work that is not merged\n"
+
+
+@pytest.mark.parametrize("work", [True, False])
+def test_a_branch_that_was_deleted_under_its_worktree_is_made_again(project: Project, work: bool) -> None:
+    def delete(path: Path) -> None:
+        if work:
+            commit(path, "own\n")
+        git(path, "update-ref", "-d", "refs/heads/main-task-t")
+
+    place, path = project.cycle(delete)
+    assert (place.branch, place.rescue, place.kept, place.worktree) == ("main-task-t", None, None, None)
+    assert place.commit == project.run("rev-parse", "main-task-t") and not path.exists()
+    assert project.show("main-task-t", "a.txt") == (b"own\n" if work else b"a\n")
+
+
+def test_readers_know_what_was_removed_later(sessionrun: Command, project: Project) -> None:
+    """`clean` leaves status.json alone; what it says of worktrees that are gone is not shown."""
+    ready = [project.root / "ready-work", project.root / "ready-none"]
+    plan = [
+        {"id": "work", "prompt": f"echo work > work; touch {ready[0]}; exec sleep 60"},
+        {"id": "none", "prompt": f"touch {ready[1]}; exec sleep 60"},
+        {"id": "off", "prompt": "git switch -q --detach; echo off > off"},
+    ]
+    session_id = start(sessionrun, project, plan, "--worktree")
+    sessionrun.until(session_id, lambda view: by_id(view)["off"]["outcome"])
+    eventually(lambda: all(path.exists() for path in ready))
+    kill_all(session_id, sessionrun.directory(session_id))
+    tree = str(project.root / "repo-worktrees" / "main-task-work")
+    assert by_id(sessionrun.status(session_id))["work"]["worktree"] == tree
+    assert f"git -C {tree} status\n" in sessionrun("results", session_id).stdout
+    sessionrun.load("clean", "--worktrees")
+    git(project.top, "worktree", "remove", "--force", str(project.root / "repo-worktrees" / "main-task-off"))
+    for task in sessionrun.status(session_id)["tasks"]:
+        assert (task["worktree"], task["worktree_kept"]) == (None, None)
+    base = project.run("rev-parse", "main")[:12]
+    said = sessionrun("results", session_id).stdout
+    assert f"# Task 1 (ID: work): lost; changes unknown\ngit diff {base} main-task-work\n" in said
+    assert f"git diff {base} main-task-off-rescue\n" in said
+    assert "repo-worktrees" not in said + sessionrun("status", session_id).stdout
+    assert "(ID: none)" not in said.partition("To look at first")[2]
+    assert "+work" in sessionrun("diff", session_id, "work").stdout
+
+
+def test_a_kept_worktree_that_was_removed_is_not_named_any_more(sessionrun: Command, project: Project) -> None:
+    session_id = start(sessionrun, project, [{"id": "t", "prompt": "git switch -q --detach"}], "--worktree")
+    (task,) = wait(sessionrun, session_id)["tasks"]
+    assert task["worktree_kept"]
+    git(project.top, "worktree", "remove", task["worktree"])
+    shown = sessionrun.status(session_id)["tasks"][0]
+    assert (shown["worktree"], shown["worktree_kept"]) == (None, None)
+    assert shown == {**task, "worktree": None, "worktree_kept": None}
+
+
+# --- worktrees that were moved ---
+
+
+def _move_off_branch(project: Project, path: Path) -> Path:
+    git(path, "switch", "-q", "--detach")
+    commit(path, "off")
+    elsewhere = project.root / "else where" / "tree"
+    elsewhere.parent.mkdir(exist_ok=True)
+    git(project.top, "worktree", "move", str(path), str(elsewhere))
+    (elsewhere / "new").write_text("new")
+    return elsewhere
+
+
+def test_a_worktree_that_was_moved_and_is_off_its_branch_is_found(project: Project) -> None:
+    place, path = project.cycle(lambda path: _move_off_branch(project, path))
+    elsewhere = project.root / "else where" / "tree"
+    assert place.worktree == str(elsewhere) and place.kept == "HEAD is on no branch, not on main-task-t"
+    assert place.rescue == "main-task-t-rescue" and "new" in project.files(place.rescue)
+    assert not path.exists() and elsewhere.is_dir()
+
+
+def test_a_moved_worktree_is_that_of_its_own_attempt(project: Project) -> None:
+    """Two attempts of a task have the same owner; each is released where it is."""
+    first, second = project.prepare(), project.prepare()
+    trees = []
+    for _, place in (first, second):
+        tree = project.root / f"moved-{place.branch}"
+        git(project.top, "worktree", "move", place.worktree or "", str(tree))
+        git(tree, "switch", "-q", "--detach")
+        commit(tree, place.branch or "")
+        trees.append(tree)
+    for (request, place), tree in zip((first, second), trees, strict=True):
+        released = release(replace(request, place=place), project.folder())
+        assert released.worktree == str(tree)
+        assert project.show(released.rescue or "", "a.txt").decode() == place.branch
+
+
+def test_marks_of_older_versions_are_understood(project: Project) -> None:
+    request, place = project.prepare()
+    (mark,) = (project.top / ".git/worktrees").glob(f"*/{MARK}")
+    mark.write_text(request.owner)
+    elsewhere = project.root / "elsewhere"
+    git(project.top, "worktree", "move", place.worktree or "", str(elsewhere))
+    (elsewhere / "new").write_text("new")
+    released = release(replace(request, place=place), project.folder())
+    assert released.kept is None and "new" in project.files("main-task-t") and not elsewhere.exists()
+
+
+def test_what_is_left_beside_a_moved_worktree_is_cleaned(project: Project) -> None:
+    """Killed while the moved worktree was deleted: RELEASE again, or `clean`, finds what lies there."""
+    request = Request(project.repository(), "s1", "t", "do it")
+    folder = project.root / "jobs" / "a1-r1-prepare"
+    folder.mkdir(parents=True)
+    place = prepare(request, folder)
+    _move_off_branch(project, Path(place.worktree or ""))
+    tree = project.root / "else where" / "tree"
+    git(tree, "switch", "-q", "-C", "main-task-t")
+    for number in (1, 2):
+        job = folder.with_name(f"a1-r1-release-{number}")
+        job.mkdir()
+        assert release(replace(request, place=place), job).worktree is None
+        assert list(tree.parent.iterdir()) == []
+        trash_path(tree, request.owner).mkdir()
+    claim = load_claim(folder)
+    assert claim is not None and claim.moved == str(tree)
+    leftover = Leftover(request.repository, "s1", "t", "do it", (), claim, folder, worked=True)
+    for dry_run in (True, False):
+        found = [finding for finding in clean_leftover(leftover, dry_run=dry_run) if finding.what == "trash"]
+        assert [finding.name for finding in found] == [str(trash_path(tree, request.owner))]
+    assert list(tree.parent.iterdir()) == []
+
+
+# --- worktrees that are none any more ---
+
+
+def test_the_remark_on_a_broken_link_says_how_to_mend_it(sessionrun: Command, project: Project) -> None:
+    plan = [{"id": "t", "prompt": "mv .git ../old; git init -q; echo > new"}]
+    session_id = start(sessionrun, project, plan, "--worktree")
+    task = by_id(wait(sessionrun, session_id))["t"]
+    tree = Path(task["worktree"])
+    assert task["outcome"] == "succeeded" and task["worktree_kept"].startswith("release_failed: ")
+    assert "run git worktree repair in the latter" in task["worktree_kept"]
+    shutil.rmtree(tree / ".git")
+    git(project.top, "worktree", "repair")
+    assert sessionrun("clean", "--worktrees").returncode == 0
+    assert "new" in project.files("main-task-t") and not tree.exists()
+
+
+def test_worktrees_whose_links_were_swapped_are_kept(project: Project) -> None:
+    """Each would be parked as what the other began with."""
+    both = [project.prepare(name) for name in ("one", "two")]
+    links = [Path(place.worktree or "") / ".git" for _, place in both]
+    contents = [link.read_text() for link in links]
+    for (_, place), link, content in zip(both, links, reversed(contents), strict=True):
+        (link.parent / "new").write_text(place.branch or "")
+        link.write_text(content)
+    for request, place in both:
+        with pytest.raises(SessionrunError, match="no worktree of"):
+            release(replace(request, place=place), project.folder())
+        claim = Claim(place.branch or "", place.worktree or "", place.base_commit or "", request.owner)
+        leftover = Leftover(request.repository, "s1", request.task, "", (), claim, project.folder(), worked=True)
+        for dry_run in (True, False):
+            (finding,) = clean_leftover(leftover, dry_run=dry_run)
+            assert not finding.removed and "no worktree of" in finding.why
+    assert all((link.parent / "new").exists() for link in links)
+
+
+# --- jobs that are killed ---
+
+
+def _kill_by_filter(project: Project, kind: str, times: int) -> Path:
+    """Let git's filter kill the process group of the job that runs it, the first `times` times."""
+    count = project.root / "count"
+    script = project.root / "filter.sh"
+    limit = f'[ "$(wc -l < {count})" -gt {times} ]'
+    script.write_text(
+        f"case $(pwd) in */repo) exec cat;; esac; echo >> {count}; {limit} || kill -KILL 0; exec cat\n"
+    )
+    (project.top / ".gitattributes").write_text("*.k filter=k\n")
+    (project.top / "one.k").write_text("one\n")
+    project.run("add", "-A")
+    project.run("commit", "-qm", "filtered")
+    project.run("config", f"filter.k.{kind}", f"sh {script}")
+    return count
+
+
+def test_a_release_that_is_killed_runs_again(sessionrun: Command, project: Project) -> None:
+    count = _kill_by_filter(project, "clean", 2)
+    session_id = start(sessionrun, project, [{"id": "t", "prompt": "echo two > one.k"}], "--worktree")
+    task = by_id(wait(sessionrun, session_id))["t"]
+    assert (task["outcome"], task["worktree_kept"], task["worktree"]) == ("succeeded", None, None)
+    assert project.show("main-task-t", "one.k") == b"two\n"
+    assert count.read_text().count("\n") >= 3
+
+
+def test_a_release_that_is_killed_each_time_keeps_the_worktree(sessionrun: Command, project: Project) -> None:
+    count = _kill_by_filter(project, "clean", 99)
+    session_id = start(sessionrun, project, [{"id": "t", "prompt": "echo two > one.k; exit 3"}], "--worktree")
+    task = by_id(wait(sessionrun, session_id))["t"]
+    assert (task["outcome"], task["reason_class"]) == ("failed", "exit_code")
+    assert task["worktree_kept"] == "release_failed: killed by SIGKILL (9)"
+    assert (Path(task["worktree"]) / "one.k").read_text() == "two\n"
+    assert count.read_text() == "\n\n\n"
+
+
+def test_a_prepare_that_is_killed_runs_again(sessionrun: Command, project: Project) -> None:
+    _kill_by_filter(project, "smudge", 2)
+    before = snapshot(project)
+    session_id = start(sessionrun, project, [{"id": "t", "prompt": "cat one.k"}], "--worktree")
+    task = by_id(wait(sessionrun, session_id))["t"]
+    assert task["outcome"] == "succeeded", task["reason"]
+    assert (sessionrun.directory(session_id) / "task-t.txt").read_text() == "one\n"
+    assert sessionrun("clean", "--worktrees").returncode == 0
+    check_clean(project, before)
+
+
+def test_a_prepare_that_is_killed_each_time_fails_the_task(sessionrun: Command, project: Project) -> None:
+    _kill_by_filter(project, "smudge", 99)
+    before = snapshot(project)
+    plan = [{"id": "t", "prompt": f"touch {project.root}/ran"}]
+    task = by_id(wait(sessionrun, start(sessionrun, project, plan, "--worktree")))["t"]
+    assert (task["outcome"], task["reason"]) == ("failed", "workspace_failed: killed by SIGKILL (9)")
+    assert not (project.root / "ran").exists()
+    assert sessionrun("clean", "--worktrees").returncode == 0
+    check_clean(project, before)
+
+
+# --- what is in the way ---
+
+
+def test_a_stray_git_directory_at_the_launch_is_no_repository(sessionrun: Command, project: Project) -> None:
+    stray = project.root / "stray"
+    (stray / ".git").mkdir(parents=True)
+    (stray / ".git" / "x").write_text("x")
+    sessionrun.cwd = stray
+    done = sessionrun("--worktree", "--agent", "shell", stdin='["true"]')
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1) and "is in no git repository" in done.stderr
+    (project.top / "sub" / ".git").mkdir()  # inside another one it does not count
+    session_id = start(sessionrun, project, [{"id": "t", "prompt": "pwd"}], "--worktree", cwd=project.top / "sub")
+    assert by_id(wait(sessionrun, session_id))["t"]["branch"] == "main-task-t"
+
+
+def test_a_repository_that_git_cannot_read_keeps_the_worktree(project: Project) -> None:
+    def work(path: Path) -> None:
+        _nest(path)
+        git(path / "inner", "add", "f")
+        git(path / "inner", "commit", "-q", "-m", "inner")
+        (path / "inner" / ".git" / "HEAD").unlink()
+        (path / "beside" / ".git").mkdir(parents=True)  # holds nothing
+        (path / "beside" / "g").write_text("g")
+
+    place, path = project.cycle(work)
+    assert place.kept == "inner/.git is no repository, and no commit can hold it" and path.is_dir()
+    assert {"inner/f", "beside/g"} <= project.files(place.rescue or "")
+
+
+def test_a_stale_lock_of_packed_refs_stops_no_task(sessionrun: Command, project: Project) -> None:
+    project.run("pack-refs", "--all")
+    lock = project.top / ".git" / "packed-refs.lock"
+    lock.touch()
+    plan = [{"id": "work", "prompt": "echo > new"}, {"id": "idle", "prompt": "true"}]
+    tasks = by_id(wait(sessionrun, start(sessionrun, project, plan, "--worktree")))
+    assert [task["outcome"] for task in tasks.values()] == ["succeeded", "succeeded"]
+    assert "new" in project.files("main-task-work") and tasks["work"]["worktree"] is None
+    done = sessionrun("clean", "--worktrees")
+    assert done.returncode == 0 and "Traceback" not in done.stderr
+    assert "kept branch main-task-idle: git update-ref: " in done.stdout and "packed-refs.lock" in done.stdout
+    lock.unlink()
+    assert "removed branch main-task-idle" in sessionrun("clean", "--worktrees").stdout
+
+
+def test_two_cleans_at_once_do_it_once(sessionrun: Command, project: Project) -> None:
+    ready = project.root / "ready"
+    plan = [{"id": f"t{n}", "prompt": f"echo {n} > new; touch {ready}{n}; exec sleep 60"} for n in range(6)]
+    session_id = start(sessionrun, project, plan, "--worktree")
+    eventually(lambda: all(Path(f"{ready}{n}").exists() for n in range(6)))
+    kill_all(session_id, sessionrun.directory(session_id))
+    cleans = [sessionrun.popen("clean", "--worktrees", stdout=-1, stderr=-1) for _ in range(3)]
+    outputs = [process.communicate() for process in cleans]
+    assert [process.returncode for process in cleans] == [0, 0, 0]
+    assert [errors for _, errors in outputs] == [b"", b"", b""]
+    lines = b"".join(output for output, _ in outputs).decode().splitlines()
+    removed = [line for line in lines if line.startswith("removed worktree")]
+    assert len(removed) == 6 and not any("kept worktree" in line for line in lines)
+    branches = project.run("for-each-ref", "--format=%(refname:lstrip=2)", "refs/heads/main-*").split()
+    assert branches == [f"main-task-t{n}" for n in range(6)]
+    assert all("new" in project.files(branch) for branch in branches)
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_a_half_made_worktree_does_not_stop_clean(project: Project, dry_run: bool) -> None:
+    leftover = leave(project, _leave_new)
+    project.run("worktree", "add", "-q", "-b", "other", str(project.root / "other"))
+    admin = project.top / ".git/worktrees/main-task-dead"
+    admin.mkdir()
+    (admin / "locked").write_text("initializing\n")
+    (admin / "gitdir").write_text(f"{project.root}/repo-worktrees/main-task-dead/.git\n")
+    (admin / "commondir").write_text("")
+    found = list(clean_leftover(leftover, dry_run=dry_run))
+    assert [(finding.what, finding.removed) for finding in found] == [("worktree", True), ("branch", False)]
+    assert found[1].why == "it holds work that is not merged"
+    assert admin.is_dir()  # another claim's
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk with room for a repository and its worktrees, until a task fills it."""
+    yield from mount_disk(tmp_path / "disk", "300m")
+
+
+def test_a_release_on_a_full_disk_keeps_the_work(sessionrun: Command, project: Project, small_disk: Path) -> None:
+    shutil.copytree(project.top, small_disk / "repo", symlinks=True)
+    fill = f"head -c 1M /dev/urandom > new; cat /dev/zero > {small_disk}/filler 2>/dev/null; true"
+    plan = [{"id": "t", "prompt": fill}]
+    session_id = start(sessionrun, project, plan, "--worktree", cwd=small_disk / "repo")
+    task = by_id(wait(sessionrun, session_id))["t"]
+    assert task["outcome"] == "succeeded" and task["commit"] is None
+    assert task["worktree_kept"].startswith("release_failed: ") and "\n" not in task["worktree_kept"]
+    content = (Path(task["worktree"]) / "new").read_bytes()
+    assert len(content) == 2**20
+    done = sessionrun("clean", "--worktrees")
+    assert done.returncode == 0 and "kept worktree" in done.stdout
+    (small_disk / "filler").unlink()
+    done = sessionrun("clean", "--worktrees")
+    assert "removed worktree" in done.stdout, done.stdout
+    git(small_disk / "repo", "cat-file", "-e", "main-task-t:new")
+    assert git_blob(small_disk / "repo", "main-task-t:new") == content
+
+
+def git_blob(top: Path, name: str) -> bytes:
+    return subprocess.run(["git", "cat-file", "blob", name], cwd=top, capture_output=True, check=True).stdout
+
+
+# --- a dry run tells what will be ---
+
+
+def _conflict(path: Path) -> None:
+    git(path, "switch", "-q", "-c", "side")
+    commit(path, "side\n")
+    git(path, "switch", "-q", "main-task-t")
+    commit(path, "ours\n")
+    subprocess.run(["git", "merge", "-q", "side"], cwd=path, capture_output=True)
+
+
+def _nest(path: Path) -> None:
+    git(path, "init", "-q", "inner")
+    (path / "inner" / "f").write_text("f")
+
+
+def _fill(path: Path) -> None:
+    with (path / "big").open("wb") as stream:
+        stream.truncate(101 * 1024 * 1024)
+
+
+def _stage_and_revert(path: Path) -> None:
+    (path / "a.txt").write_text("staged\n")
+    git(path, "add", "a.txt")
+    (path / "a.txt").write_text("a\n")
+
+
+def _push_branch_on(path: Path) -> None:
+    """Somebody moves the branch while the worktree has work."""
+    (path / "new").write_text("new")
+    commit(path, "own")
+    git(path, "update-ref", "refs/heads/main-task-t", "HEAD~1")
+    git(path, "reset", "-q", "--soft", "HEAD")
+    head = path / ".git"
+    admin = Path(head.read_text().removeprefix("gitdir: ").strip())
+    git(path, "switch", "-q", "--detach")
+    (admin / "HEAD").write_text("ref: refs/heads/main-task-t\n")
+
+
+def _run(*words: str) -> Work:
+    return lambda path: git(path, *words)
+
+
+def _both(*works: Work) -> Work:
+    def work(path: Path) -> None:
+        for one in works:
+            one(path)
+
+    return work
+
+
+def _leave_new(path: Path) -> None:
+    (path / "new").write_text("new")
+
+
+SITUATIONS: dict[str, Work] = {
+    "nothing done": lambda path: None,
+    "plain work": _leave_new,
+    "a commit": lambda path: commit(path, "own"),
+    "a commit and work": _both(lambda path: commit(path, "own"), _leave_new),
+    "only ignored": lambda path: (path / "x.log").write_text("x"),
+    "staged and reverted": _stage_and_revert,
+    "detached": _run("switch", "-q", "--detach"),
+    "detached, commit": _both(_run("switch", "-q", "--detach"), lambda path: commit(path, "off")),
+    "renamed branch": _run("branch", "-m", "mine"),
+    "renamed branch, work": _both(_run("branch", "-m", "mine"), _leave_new),
+    "another branch": _run("switch", "-q", "-c", "mine"),
+    "orphan": _both(_run("switch", "-q", "--orphan", "mine"), _leave_new),
+    "deleted branch": _run("update-ref", "-d", "refs/heads/main-task-t"),
+    "deleted branch, work": _both(_leave_new, _run("update-ref", "-d", "refs/heads/main-task-t")),
+    "moved branch": _push_branch_on,
+    "unmerged": _conflict,
+    "nested": _nest,
+    "huge": _fill,
+    "locked": lambda path: git(path, "worktree", "lock", str(path)),
+    "directory gone": shutil.rmtree,
+    "directory gone, commit": _both(lambda path: commit(path, "own"), shutil.rmtree),
+    "directory gone, off branch": _both(
+        _run("switch", "-q", "--detach"), lambda path: commit(path, "off"), shutil.rmtree
+    ),
+    "removed": _delete_all,
+    "moved": lambda path: git(path, "worktree", "move", str(path), f"{path}-moved"),
+    "moved, detached": _both(
+        _run("switch", "-q", "--detach"), lambda path: git(path, "worktree", "move", str(path), f"{path}-moved")
+    ),
+    "no link": lambda path: (path / ".git").unlink(),
+    "replaced link": _both(lambda path: (path / ".git").unlink(), _run("init", "-q")),
+    "merged": lambda path: _merge(path),
+}
+
+
+def _merge(path: Path) -> None:
+    commit(path, "own")
+    git(path.parents[1] / "repo", "merge", "-q", "--ff-only", "main-task-t")
+
+
+@pytest.mark.parametrize("name", SITUATIONS)
+@pytest.mark.parametrize("worked", [True, False])
+def test_a_dry_run_says_what_clean_does(project: Project, name: str, worked: bool) -> None:
+    """The same verdicts in the same words, and nothing is changed by asking."""
+    leftover = leave(project, SITUATIONS[name], worked=worked)
+    everything = _all_files(project.root)
+    foreseen = list(clean_leftover(leftover, dry_run=True))
+    assert _all_files(project.root) == everything
+    done = list(clean_leftover(leftover, dry_run=False))
+    assert foreseen == done
+    _check_verdicts(project, done)
+
+
+def _all_files(root: Path) -> dict[str, bytes]:
+    files = [path for path in root.rglob("*") if path.is_file() and not path.is_symlink()]
+    return {str(path): path.read_bytes() if path.stat().st_size < 2**20 else b"" for path in files}
+
+
+def _check_verdicts(project: Project, done: list[Finding]) -> None:
+    branches = project.run("for-each-ref", "--format=%(refname:lstrip=2)", "refs/heads").split()
+    for finding in done:
+        there = finding.name in branches if finding.what == "branch" else Path(finding.name).exists()
+        assert there is not finding.removed, finding

@@ -1,0 +1,209 @@
+"""A provider's limit, met by real processes: a program that speaks as claude does, and has a quota."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from typing import Any
+
+import pytest
+from conftest import Command
+
+PROGRAM = """\
+import json, os, pathlib, signal, sys, time
+
+here = pathlib.Path(sys.argv[1])
+prompt = sys.stdin.read()
+until = float((here / "until").read_text())
+resumed = [word for word in sys.argv if word.startswith("--resume=")]
+with (here / "runs").open("a") as runs:
+    runs.write(json.dumps([time.time(), prompt, resumed]) + chr(10))
+if resumed and (here / "gone").exists():
+    said = "No conversation found with session ID: c-1"
+    print(said, file=sys.stderr)
+    lost = {"type": "result", "subtype": "error_during_execution", "is_error": True, "num_turns": 0}
+    print(json.dumps({**lost, "session_id": "c-1", "errors": [said]}))
+    sys.exit(1)
+print(json.dumps({"type": "system", "subtype": "init", "session_id": "c-1", "model": "m"}))
+usage = {"input_tokens": 3, "output_tokens": 0 if time.time() < until else 5}
+result = {"type": "result", "subtype": "success", "session_id": "c-1", "num_turns": 1, "usage": usage}
+if prompt == "crash":
+    sys.stdout.flush()
+    os.kill(os.getpid(), signal.SIGSEGV)
+if time.time() < until:
+    print(json.dumps({**result, "is_error": True, "result": f"Claude AI usage limit reached|{int(until)}"}))
+    sys.exit(1)
+print(json.dumps({**result, "is_error": False, "result": f"did {prompt.strip()}"}))
+"""
+
+
+class Quota:
+    """An agent `limited` with a quota, and another one without."""
+
+    def __init__(self, sessionrun: Command) -> None:
+        self.sessionrun = sessionrun
+        self.folder = folder = sessionrun.cwd
+        (folder / "agent.py").write_text(PROGRAM)
+        self.set(0.0)
+        argv = json.dumps([sys.executable, str(folder / "agent.py"), str(folder)])
+        agent = f"argv = {argv}\noutput = 'claude'\ncontinue_args = ['--resume={{conversation}}']\n"
+        (folder / "sessionrun.toml").write_text(f"[agents.limited]\n{agent}\n[agents.other]\n{agent}")
+
+    def set(self, until: float) -> None:
+        """The quota is used up until then."""
+        (self.folder / "until").write_text(str(until))
+
+    def start(self, tasks: list[dict[str, Any]], *words: str) -> str:
+        """A session of these tasks."""
+        done = self.sessionrun("-q", "--agent", "limited", *words, stdin=json.dumps({"prompts": tasks}))
+        assert done.returncode == 0, done.stderr
+        self.sessionrun.sessions.append(done.stdout.strip())
+        return self.sessionrun.sessions[-1]
+
+    def runs(self) -> list[list[Any]]:
+        """Each run: when, its prompt, the conversation that it went on with."""
+        return [json.loads(line) for line in (self.folder / "runs").read_text().splitlines()]
+
+
+@pytest.fixture
+def quota(sessionrun: Command) -> Quota:
+    return Quota(sessionrun)
+
+
+def test_tasks_wait_for_the_reset_and_lose_no_retry(quota: Quota) -> None:
+    reset = int(time.time()) + 4
+    quota.set(reset)
+    tasks = [{"id": f"t{number}", "prompt": f"p{number}"} for number in range(3)]
+    session = quota.start(
+        [
+            *tasks,
+            {"id": "n", "prompt": "p3", "needs": ["t2"]},
+            {"id": "s", "agent": "shell", "prompt": "echo fine"},
+        ],
+        "--max-parallel",
+        "1",
+    )
+    view = quota.sessionrun.until(session, lambda view: view["tasks"][0]["held_until"])
+    assert view["tasks"][0]["reason"].startswith("held: usage_limit: ")
+    done = quota.sessionrun.until(session, lambda view: view["tasks"][4]["outcome"] == "succeeded")
+    assert done["tasks"][1]["status"] == "pending", "it was started although its provider was held"
+    said = quota.sessionrun("explain", session, "t1").stdout
+    assert "provider:limited" in said
+    waited = quota.sessionrun("wait", session, "--no-held")
+    assert (waited.returncode, quota.sessionrun("wait", session, "s", "--no-held").returncode) == (75, 0)
+    view = quota.sessionrun.wait(session)
+    assert [(task["outcome"], task["attempt"]) for task in view["tasks"]] == [("succeeded", 1)] * 5
+    runs = quota.runs()
+    assert [run[1] for run in runs] == ["p0", "p0", "p1", "p2", "p3"], "others met the limit too"
+    assert all(run[0] >= reset for run in runs[1:])
+    assert [run[2] for run in runs] == [[]] * 5, "a conversation in which nothing was said went on"
+
+
+def test_another_agent_takes_over(quota: Quota) -> None:
+    quota.set(time.time() + 600)
+    tasks = [{"id": "a", "prompt": "one"}, {"id": "b", "prompt": "two"}]
+    session = quota.start(tasks, "--fallback", "shell", "--max-parallel", "1")
+    quota.sessionrun.wait(session)
+    view = quota.sessionrun.status(session)
+    assert [task["agent"] for task in view["tasks"]] == ["shell", "shell"]
+    assert len(quota.runs()) == 1
+    assert "failed, " in (said := quota.sessionrun("explain", session, "a").stdout)
+    assert "exit code 1: usage_limit: Claude AI usage limit reached|" in said
+
+
+def test_without_auto_release_somebody_has_to_say_so(quota: Quota) -> None:
+    quota.set(time.time() + 600)
+    session = quota.start([{"id": "a", "prompt": "p"}], "--no-auto-release")
+    quota.sessionrun.until(session, lambda view: view["tasks"][0]["reason_class"] == "held")
+    assert quota.sessionrun.status(session)["tasks"][0]["held_until"] is None
+    quota.set(0)
+    quota.sessionrun("release", session)
+    assert quota.sessionrun.wait(session)["outcome"] == "succeeded"
+
+
+def test_a_hold_outlives_the_supervisor(quota: Quota) -> None:
+    quota.set(int(time.time()) + 3)
+    session = quota.start([{"id": "a", "prompt": "p"}])
+    quota.sessionrun.until(session, lambda view: view["tasks"][0]["held_until"])
+    quota.sessionrun.kill_chain(session)
+    assert quota.sessionrun("resume", session).returncode == 0
+    view = quota.sessionrun.wait(session)
+    assert (view["outcome"], view["tasks"][0]["attempt"], len(quota.runs())) == ("succeeded", 1, 2)
+
+
+def test_what_is_held_waits_in_vain_where_nobody_runs_the_session(quota: Quota) -> None:
+    quota.set(time.time() + 600)
+    session = quota.start([{"id": "a", "prompt": "p"}])
+    quota.sessionrun.until(session, lambda view: view["tasks"][0]["held_until"])
+    assert "[Task waits to go on]" in quota.sessionrun("results", session).stdout
+    quota.sessionrun.kill_chain(session)
+    assert quota.sessionrun("wait", session, "--no-held").returncode == 4
+
+
+def test_a_run_that_broke_off_goes_on_in_its_conversation(quota: Quota) -> None:
+    session = quota.start([{"id": "a", "prompt": "crash", "retries": 1}])
+    view = quota.sessionrun.wait(session)
+    assert (view["tasks"][0]["outcome"], view["tasks"][0]["attempt"]) == ("succeeded", 1)
+    (_, first, none), (_, second, resumed) = quota.runs()
+    assert (first, none, resumed) == ("crash", [], ["--resume=c-1"])
+    assert second.startswith("Your last run was broken off (") and second.endswith("Go on where you stopped.")
+
+
+def test_a_conversation_that_is_gone_begins_anew_with_the_whole_prompt(quota: Quota) -> None:
+    (quota.folder / "gone").touch()
+    session = quota.start([{"id": "a", "prompt": "crash", "retries": 1}])
+    view = quota.sessionrun.wait(session)
+    assert (view["tasks"][0]["outcome"], view["tasks"][0]["attempt"]) == ("succeeded", 1)
+    prompts, resumed = [run[1] for run in quota.runs()], [run[2] for run in quota.runs()]
+    assert resumed == [[], ["--resume=c-1"], []]
+    assert prompts[2].startswith("crash\n\nAn earlier run of this task was broken off (")
+
+
+def test_a_red_check_of_a_conversation_that_is_gone(quota: Quota) -> None:
+    (quota.folder / "gone").touch()
+    check = {"commands": "echo it is red; [ $SESSIONRUN_ROUND = 2 ]"}
+    session = quota.start([{"id": "a", "prompt": "p", "check": check, "rounds": 2}])
+    assert quota.sessionrun.wait(session)["outcome"] == "succeeded"
+    (_, first, _), _, (_, last, resumed) = quota.runs()
+    assert (first, resumed) == ("p", [])
+    assert last.startswith("p\n\nYour last attempt did not pass its check.") and last.endswith("it is red\n")
+
+
+def test_a_red_check_goes_on_in_the_conversation(quota: Quota) -> None:
+    check = {"commands": "echo it is red; [ $SESSIONRUN_ROUND = 2 ]"}
+    session = quota.start([{"id": "a", "prompt": "p", "check": check, "rounds": 2}])
+    assert quota.sessionrun.wait(session)["outcome"] == "succeeded"
+    told = "Your work did not pass its check. The end of the check's output:\n\nit is red\n"
+    assert [run[1:] for run in quota.runs()] == [["p", []], [told, ["--resume=c-1"]]]
+
+
+def test_prompts_that_are_turns_of_one_conversation(quota: Quota) -> None:
+    plan = [{"id": "a", "prompts": ["one", "two", "three"], "prompt_mode": "continue"}]
+    assert quota.sessionrun.wait(quota.start(plan))["outcome"] == "succeeded"
+    resumed = ["--resume=c-1"]
+    assert [run[1:] for run in quota.runs()] == [["one", []], ["two", resumed], ["three", resumed]]
+    session = quota.sessionrun.sessions[-1]
+    assert quota.sessionrun("results", session).stdout.count("did three") == 1
+
+
+def test_an_agent_that_cannot_go_on_is_given_no_turns(quota: Quota) -> None:
+    plan = {"prompts": [{"id": "a", "prompts": ["one", "two"], "prompt_mode": "continue", "agent": "plain"}]}
+    with (quota.folder / "sessionrun.toml").open("a") as file:
+        file.write("[agents.plain]\nargv = ['cat']\n")
+    done = quota.sessionrun(stdin=json.dumps(plan))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "agent 'plain' cannot go on with a conversation" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--fallback", "nobody"], "unknown agent 'nobody'"),
+        (["--fallback", "/m"], "--fallback: "),
+    ],
+)
+def test_bad_words(quota: Quota, words: list[str], said: str) -> None:
+    done = quota.sessionrun("--agent", "limited", *words, stdin='["p"]')
+    assert done.returncode == 2
+    assert said in done.stderr and done.stderr.count("\n") == 1

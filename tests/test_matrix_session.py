@@ -1,0 +1,483 @@
+"""A matrix as a session: runs in worktrees, the results file while it runs, what a second launch does."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Command, eventually, kill_sessions
+
+EXAMPLES = Path(__file__).resolve().parent.parent / "examples" / "matrix"
+WORDS = {"queued", "preparing", "initializing", "running", "succeeded", "failed"}
+
+QWEN = r"""#!/bin/sh
+logs= model=
+for word; do
+    case $word in
+        --openai-logging-dir=*) logs=${word#*=} ;;
+        --model=*) model=${word#*=} ;;
+    esac
+done
+prompt=$(cat)
+echo "$*" >> "$HOME/calls"
+while [ -e "$HOME/wait" ]; do sleep 0.02; done
+mkdir -p "$logs" && echo '{}' > "$logs/openai-$$.json"
+if [ -e "$HOME/fail-$model" ]; then
+    echo "model $model is out" >&2
+    exit 7
+fi
+printf '%s\n%s\n' "$model" "$prompt" > answer.txt
+say() { printf '%s\n' "$1"; }
+say '{"type":"system","subtype":"init","session_id":"c1","model":"'"$model"'"}'
+say '{"type":"assistant","message":{"role":"assistant","content":[{"type":"text","text":"done"}]}}'
+say '{"type":"result","subtype":"success","is_error":false,"result":"done by '"$model"'","session_id":"c1",
+"num_turns":1,"usage":{"input_tokens":10,"output_tokens":5}}' | tr -d '\n'
+echo
+"""
+
+READER = """
+import json, sys
+path, looks, words = sys.argv[1], 0, set()
+print("ready", flush=True)
+import os
+import re
+while not os.path.exists(path + ".stop"):
+    with open(path) as stream:
+        document = json.load(stream)
+    words |= {run["status"] for run in document["runs"]}
+    looks += 1
+print(json.dumps({"looks": looks, "words": sorted(words)}))
+"""
+
+
+class Matrix(Command):
+    """The command in a repository with a package.json, and a `qwen` on PATH that only writes a file."""
+
+    def git(self, *argv: str) -> str:
+        done = subprocess.run(["git", *argv], cwd=self.cwd, capture_output=True, text=True, check=True)
+        return done.stdout.strip()
+
+    def config(self, **said: Any) -> str:
+        base = {
+            "worktree_base": "../trees",
+            "setup": "true",
+            "tasks": [{"id": "one", "name": "One", "prompts": ["Do it.", "Do it well."]}],
+            "models": ["m1", "m2"],
+        }
+        (self.cwd / "config.json").write_text(json.dumps({**base, **said}))
+        return "config.json"
+
+    def document(self) -> dict[str, Any]:
+        loaded = json.loads((self.cwd / "results.json").read_text())
+        assert isinstance(loaded, dict)
+        return loaded
+
+    def runs(self) -> list[dict[str, Any]]:
+        return list(self.document()["runs"])
+
+    def launch(self, *words: str) -> str:
+        done = self("-q", *words, "config.json")
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    def calls(self) -> list[str]:
+        path = Path(os.environ["HOME"]) / "calls"
+        return path.read_text().splitlines() if path.exists() else []
+
+
+@pytest.fixture
+def matrix(own_place: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Matrix]:
+    top = own_place / "repo"
+    top.mkdir()
+    bin_dir = own_place / "bin"
+    bin_dir.mkdir()
+    (bin_dir / "qwen").write_text(QWEN)
+    (bin_dir / "qwen").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{bin_dir}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("SESSIONRUN_RESULTS_DIR", str(own_place / "sessions"))
+    matrix = Matrix(top, own_place / "sessions")
+    matrix.git("init", "-q", "-b", "main")
+    matrix.git("config", "user.name", "Ann")
+    matrix.git("config", "user.email", "ann@example.org")
+    (top / "package.json").write_text(
+        '{"name": "x", "private": true, "scripts": {"build": "echo built > built"}}\n'
+    )
+    (top / ".gitignore").write_text("built\nnode_modules\npackage-lock.json\n*.json\noutputs\n!package.json\n")
+    matrix.git("add", "-A")
+    matrix.git("commit", "-q", "-m", "first")
+    yield matrix
+    kill_sessions(matrix.results)
+
+
+def test_three_tasks_two_models_two_samples(matrix: Matrix) -> None:
+    config = json.loads((EXAMPLES / "samples.json").read_text())
+    config["worktree_base"] = "../trees"
+    if shutil.which("npm") is None:
+        config["setup"] = "echo built > built"
+    (matrix.cwd / "config.json").write_text(json.dumps(config))
+    (Path(os.environ["HOME"]) / "wait").touch()
+    session = matrix.launch()
+    reader = subprocess.Popen(
+        [sys.executable, "-c", READER, str(matrix.cwd / "results.json")], stdout=subprocess.PIPE, text=True
+    )
+    assert reader.stdout is not None
+    assert reader.stdout.readline() == "ready\n"
+    eventually(lambda: any(run["status"] == "running" for run in matrix.runs()), timeout_s=60)
+    (Path(os.environ["HOME"]) / "wait").unlink()
+    status = matrix.wait(session)
+    (matrix.cwd / "results.json.stop").touch()
+    seen = json.loads(reader.communicate()[0])
+
+    assert reader.returncode == 0
+    assert seen["looks"] > 10
+    assert {"queued", "running", "succeeded"} <= set(seen["words"]) <= WORDS
+    runs = matrix.runs()
+    assert status["outcome"] == "succeeded", [task["reason"] for task in status["tasks"]]
+    cells = [(run["task_id"], run["model"], run["sample"]) for run in runs]
+    assert cells == [
+        (task, model, sample)
+        for task in ("docs", "tests", "lint")
+        for model in ("qwen3-coder-plus", "qwen3-max")
+        for sample in (1, 2)
+    ]
+    assert {run["status"] for run in runs} == {"succeeded"}
+    for run in runs:
+        check_outputs(matrix, run)
+    assert len({run["run_id"] for run in runs}) == 12
+    assert matrix("doctor", session).returncode == 0
+    assert matrix.git("worktree", "list").count("\n") == 0
+    assert not list((matrix.cwd.parent / "trees").iterdir())
+    assert matrix.git("status", "--porcelain", "--untracked-files=no") == ""
+
+
+def check_outputs(matrix: Matrix, run: Mapping[str, Any]) -> None:
+    """What lies in a run's directory."""
+    folder = matrix.cwd / run["output_dir"]
+    assert run["output_dir"] == f"outputs/{run['run_id']}"
+    assert sorted(path.name for path in folder.iterdir()) == ["diff.patch", "logs", "stderr.txt", "stdout.txt"]
+    assert (matrix.cwd / run["stdout_file"]).read_text() == f"done by {run['model']}"
+    assert "+++ b/answer.txt" in (matrix.cwd / run["diff_file"]).read_text()
+    assert [path.name[:7] for path in (matrix.cwd / run["logs_dir"]).iterdir()] == ["openai-"]
+    assert (run["exit_code"], run["error_message"], run["session_id"]) == (0, None, "c1")
+
+
+def test_the_example_runs_unchanged_and_with_npm(matrix: Matrix) -> None:
+    if shutil.which("npm") is None:
+        pytest.skip("npm is not installed: the setup of a package.json cannot run")
+    shutil.copy(EXAMPLES / "config.json", matrix.cwd)
+    done = matrix("--sync", "-q", "config.json", env={"npm_config_offline": "true", "npm_config_audit": "false"})
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    first, second = matrix.runs()
+    assert (first["model"], second["model"]) == ("claude-3-5-sonnet-20241022", "qwen3-coder-plus")
+    assert (first["task_id"], first["task_name"]) == ("code-review", "Security Code Review")
+    home = Path(os.environ["HOME"])
+    assert first["worktree_path"] == str(home / ".qwen" / "worktrees" / f"run-{first['run_id']}")
+    assert not Path(first["worktree_path"]).exists()
+    assert all("--yolo" in call and "--openai-logging " in call for call in matrix.calls())
+    assert matrix.git("branch", "--list", f"run-{first['run_id']}")
+    for key in ("logs_dir", "started_at", "ended_at", "stderr_file"):
+        assert first[key]
+
+
+def test_what_succeeded_is_skipped_unless_it_is_to_run_again(matrix: Matrix) -> None:
+    matrix.config()
+    flag = Path(os.environ["HOME"]) / "fail-m2"
+    flag.touch()
+    assert matrix("--sync", "-q", "config.json").returncode == 1
+    first, second = matrix.runs()
+    assert (first["status"], second["status"], second["exit_code"]) == ("succeeded", "failed", 7)
+    assert second["error_message"]
+    assert second["diff_file"] is None
+
+    flag.unlink()
+    again = matrix("--sync", "-q", "config.json")
+    assert again.returncode == 0
+    assert "skipped: 1 that succeeded before" in again.stderr
+    kept, fresh = matrix.runs()
+    assert kept == first
+    assert (fresh["model"], fresh["status"]) == ("m2", "succeeded")
+    assert len(matrix.calls()) == 3
+
+    nothing = matrix("--sync", "config.json")
+    assert nothing.returncode == 0
+    assert "nothing to do" in nothing.stderr
+    assert len(matrix.calls()) == 3
+
+    assert matrix("--sync", "-q", "--rerun", "config.json").returncode == 0
+    assert len(matrix.calls()) == 5
+    assert {run["run_id"] for run in matrix.runs()} & {kept["run_id"], fresh["run_id"]} == set()
+
+
+def test_a_results_file_has_one_writer(matrix: Matrix) -> None:
+    matrix.config()
+    (Path(os.environ["HOME"]) / "wait").touch()
+    session = matrix.launch()
+    second = matrix("--rerun", "config.json")
+    assert second.returncode == 2
+    assert f"results.json is being written by session {session}" in second.stderr
+    assert len(list(matrix.results.glob("session-*"))) == 1
+    (Path(os.environ["HOME"]) / "wait").unlink()
+    assert matrix.wait(session)["outcome"] == "succeeded"
+    assert {run["status"] for run in matrix.runs()} == {"succeeded"}
+
+
+def test_of_two_launches_at_once_one_gets_the_file(matrix: Matrix) -> None:
+    matrix.config()
+    (Path(os.environ["HOME"]) / "wait").touch()
+    launches = [
+        matrix.popen("-q", "config.json", stdout=subprocess.PIPE, stderr=subprocess.PIPE) for _ in range(4)
+    ]
+    said = [launch.communicate(timeout=60) for launch in launches]
+    started = [out.decode().strip() for out, _ in said if out]
+    assert sorted(launch.returncode for launch in launches) == [0, 2, 2, 2]
+    assert matrix.document()["session"] == str(matrix.directory(started[0]))
+    assert sum(b"is being written by session" in err for _, err in said) == 3
+    assert [path.name for path in matrix.results.glob("session-*")] == [f"session-{started[0]}"]
+    (Path(os.environ["HOME"]) / "wait").unlink()
+    assert matrix.wait(started[0])["outcome"] == "succeeded"
+
+
+def test_the_words_while_it_runs(matrix: Matrix) -> None:
+    wait = Path(os.environ["HOME"]) / "wait"
+    matrix.config(setup='while [ -e "$HOME/wait" ]; do sleep 0.02; done', concurrency=1)
+    wait.touch()
+    session = matrix.launch()
+    eventually(lambda: [run["status"] for run in matrix.runs()] == ["initializing", "queued"])
+    first, second = matrix.runs()
+    assert Path(first["worktree_path"]).is_dir()
+    assert (first["ended_at"], first["exit_code"], second["started_at"]) == (None, None, None)
+    wait.unlink()
+    assert matrix.wait(session)["outcome"] == "succeeded"
+
+
+def test_a_file_that_is_no_results_file_is_left_alone(matrix: Matrix) -> None:
+    matrix.config()
+    for content in ('{"mine": 1}', "no JSON"):
+        (matrix.cwd / "results.json").write_text(content)
+        for words in ((), ("--rerun",)):
+            done = matrix(*words, "config.json")
+            assert done.returncode == 2
+            assert "is no results file" in done.stderr
+        assert (matrix.cwd / "results.json").read_text() == content
+    assert not list(matrix.results.glob("session-*"))
+
+
+def test_the_results_file_is_right_after_a_crash(matrix: Matrix) -> None:
+    matrix.config()
+    wait = Path(os.environ["HOME"]) / "wait"
+    wait.touch()
+    session = matrix.launch()
+    eventually(lambda: len(matrix.calls()) == 2)
+    matrix.kill_chain(session)
+    (matrix.cwd / "results.json").unlink()
+    wait.unlink()
+    assert matrix("resume", session).returncode == 0
+    status = matrix.wait(session)
+    words = {"succeeded": "succeeded"}
+    runs = matrix.runs()
+    assert [run["status"] for run in runs] == [words.get(task["outcome"], "failed") for task in status["tasks"]]
+    assert all((run["error_message"] is None) == (run["status"] == "succeeded") for run in runs)
+
+
+def test_the_results_file_outlives_its_writer(matrix: Matrix) -> None:
+    """Whoever dies is started again, and knows from the journal alone what belongs into the file."""
+    matrix.config(samples=2, concurrency=2)
+    wait = Path(os.environ["HOME"]) / "wait"
+    wait.touch()
+    session = matrix.launch()
+    eventually(lambda: len(matrix.calls()) == 2)
+    for _ in range(2):
+        pid = matrix.supervisor(session)
+        os.kill(pid, signal.SIGKILL)
+        eventually(partial(is_followed, matrix, session, pid))
+    wait.unlink()
+    assert matrix.wait(session)["outcome"] == "succeeded"
+    assert [run["status"] for run in matrix.runs()] == ["succeeded"] * 4
+    assert len(matrix.calls()) == 4
+    for run in matrix.runs():
+        assert (matrix.cwd / run["diff_file"]).read_text()
+
+
+def is_followed(matrix: Matrix, session: str, pid: int) -> bool:
+    return matrix.supervisor(session) != pid
+
+
+def test_ctrl_c_stops_every_run_and_cleans_up(matrix: Matrix) -> None:
+    matrix.config()
+    (Path(os.environ["HOME"]) / "wait").touch()
+    process = matrix.popen("--sync", "-q", "config.json", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    eventually(lambda: len(matrix.calls()) == 2)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    assert process.returncode == 130
+    runs = matrix.runs()
+    assert [run["status"] for run in runs] == ["failed", "failed"]
+    assert all("cancelled" in run["error_message"] for run in runs)
+    assert not list((matrix.cwd.parent / "trees").iterdir())
+
+
+def test_a_view_that_cannot_be_written_harms_nobody(matrix: Matrix) -> None:
+    matrix.config(results_file="sub/results.json", outputs_dir="sub/outputs")
+    (Path(os.environ["HOME"]) / "wait").touch()
+    session = matrix.launch()
+    eventually(lambda: len(matrix.calls()) == 2)
+    shutil.rmtree(matrix.cwd / "sub")
+    (matrix.cwd / "sub").write_text("a file")
+    (Path(os.environ["HOME"]) / "wait").unlink()
+    assert matrix.wait(session)["outcome"] == "succeeded"
+    assert "view cannot be written" in (matrix.directory(session) / "supervisor.log").read_text()
+    assert stat.S_ISREG((matrix.cwd / "sub").stat().st_mode)
+
+
+def test_a_session_that_was_followed_by_another_leaves_the_file_alone(matrix: Matrix) -> None:
+    matrix.config(models=["m1"])
+    home = Path(os.environ["HOME"])
+    (home / "fail-m1").touch()
+    first = matrix.launch()
+    matrix.wait(first)
+    (home / "fail-m1").unlink()
+    second = matrix.launch()
+    matrix.wait(second)
+    before = matrix.document()
+    assert before["session"] == str(matrix.directory(second))
+    assert matrix("retry", first, "--failed").returncode == 0
+    assert matrix.wait(first)["outcome"] == "succeeded"
+    assert matrix.document() == before
+    assert "belongs to a later session" in (matrix.directory(first) / "supervisor.log").read_text()
+
+
+def test_a_new_session_of_failed_runs_keeps_the_others_in_the_file(matrix: Matrix) -> None:
+    matrix.config(models=["m1", "m2", "m3"])
+    flag = Path(os.environ["HOME"]) / "fail-m2"
+    flag.touch()
+    old = matrix.launch()
+    matrix.wait(old)
+    flag.unlink()
+    before = matrix.runs()
+    assert matrix("retry", old, "--failed", "--new", "--sync", "-q").returncode == 0
+    after = matrix.runs()
+    assert [run["model"] for run in after] == ["m1", "m2", "m3"]
+    assert (after[0], after[2]) == (before[0], before[2])
+    assert (before[1]["status"], after[1]["status"]) == ("failed", "succeeded")
+
+
+def test_a_retried_run_shows_its_last_attempt(matrix: Matrix) -> None:
+    matrix.config(models=["m1"])
+    flag = Path(os.environ["HOME"]) / "fail-m1"
+    flag.touch()
+    session = matrix.launch()
+    matrix.wait(session)
+    flag.unlink()
+    assert matrix("retry", session, "--failed").returncode == 0
+    assert matrix.wait(session)["outcome"] == "succeeded"
+    (run,) = matrix.runs()
+    assert (run["status"], run["error_message"]) == ("succeeded", None)
+    assert (matrix.cwd / run["diff_file"]).readlink().name == "a2-diff.patch"
+    assert len(list((matrix.cwd / run["logs_dir"]).iterdir())) == 2
+
+
+def test_more_samples_run_only_those_that_are_new(matrix: Matrix) -> None:
+    matrix.config()
+    matrix.wait(matrix.launch())
+    matrix.config(samples=2)
+    matrix.wait(matrix.launch())
+    assert [(run["model"], run["sample"]) for run in matrix.runs()] == [("m1", 1), ("m1", 2), ("m2", 1), ("m2", 2)]
+    assert len(matrix.calls()) == 4
+
+
+def test_the_other_program_s_results_file_is_known(matrix: Matrix) -> None:
+    matrix.config()
+    old = {"run_id": "abc123", "task_id": "one", "model": "m1", "status": "succeeded", "logs_dir": "x"}
+    (matrix.cwd / "results.json").write_text(json.dumps({"updated_at": "2026-01-28T10:30:00", "runs": [old]}))
+    matrix.wait(matrix.launch())
+    first, second = matrix.runs()
+    assert first == old
+    assert (second["model"], second["status"]) == ("m2", "succeeded")
+
+
+def test_keep_worktree_and_a_branch_and_a_place_inside_the_repository(matrix: Matrix) -> None:
+    (matrix.cwd / "sub").mkdir()
+    (matrix.cwd / "sub" / "file").write_text("x")
+    matrix.git("add", "-A")
+    matrix.git("commit", "-q", "-m", "sub")
+    matrix.git("branch", "old", "HEAD")
+    matrix.config(
+        keep_worktree=True, branch="old", source_repo="sub", models=["m1"], results_file="deep/er/r.json"
+    )
+    session = matrix.launch()
+    status = matrix.wait(session)
+    (run,) = json.loads((matrix.cwd / "deep" / "er" / "r.json").read_text())["runs"]
+    assert run["branch"] == f"old-run-{run['run_id']}"
+    assert run["worktree_path"] == str(matrix.cwd.parent / "trees" / f"run-{run['run_id']}")
+    assert (Path(run["worktree_path"]) / "sub" / "answer.txt").exists()
+    assert status["tasks"][0]["worktree_kept"] == "worktrees are kept"
+
+
+def test_status_compares_models(matrix: Matrix) -> None:
+    matrix.config(samples=2, check="test -s answer.txt")
+    (Path(os.environ["HOME"]) / "fail-m2").touch()
+    session = matrix.launch()
+    matrix.wait(session)
+    head, *rows = (
+        re.split(r" {2,}", row) for row in matrix("status", session, "--by", "model").stdout.splitlines()
+    )
+    assert head == ["MODEL", "TASK", "RUNS", "TIME", "COST", "CHANGED", "CHECK", "PASS@1", "PASS@2"]
+    assert (rows[0][:2], rows[1][:3]) == (["m1", "2/2"], ["", "one", "2/2"])
+    assert rows[0][4:6] == ["1 file +3 -0", "2/2"]
+    assert rows[2][:2] == ["m2", "0/2"]
+    record = matrix.load("status", session, "--by", "task")
+    assert [(group["key"], group["succeeded"], group["failed"]) for group in record["groups"]] == [("one", 2, 2)]
+    assert record["groups"][0]["pass_at"]["1"]["estimate"] == 0.5
+    chosen = matrix.load("status", session, "1", "--by", "model")
+    assert [cell["outcome"] for group in chosen["groups"] for cell in group["cells"]] == ["succeeded"]
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        ({"source_repo": "nowhere"}, "config.json: source_repo: {top}/nowhere is no directory"),
+        ({"source_repo": "../outside"}, "config.json: source_repo: {up}/outside is in no git repository"),
+        ({"branch": "nope"}, "config.json: branch: "),
+        ({"worktree_base": "trees"}, "config.json: worktree_base: "),
+        ({"agents": ["nobody"]}, "unknown agent 'nobody'"),
+        ({"results_file": "."}, "{top} is no plain file, so it is no results file"),
+    ],
+)
+def test_what_cannot_be_is_refused_by_its_key(matrix: Matrix, said: dict[str, Any], message: str) -> None:
+    (matrix.cwd.parent / "outside").mkdir()
+    matrix.config(**said)
+    done = matrix("config.json", env={"GIT_CEILING_DIRECTORIES": str(matrix.cwd.parent)})
+    assert done.returncode == 2
+    wanted = message.format(top=matrix.cwd, up=matrix.cwd.parent)
+    assert done.stderr.startswith(f"sessionrun: error: {wanted}")
+    assert done.stderr.count("\n") == 1
+    assert not matrix.results.exists()
+
+
+def test_a_dry_run_says_what_would_run_and_makes_nothing(matrix: Matrix) -> None:
+    matrix.config()
+    record = matrix.load("--dry-run", "config.json")
+    assert (record["dialect"], record["total"], record["max_parallel"]) == ("matrix", 2, 4)
+    for task in record["tasks"]:
+        assert task["branch"] == f"run-{task['id']}"
+        assert task["cwd"] == str(matrix.cwd.parent / "trees" / f"run-{task['id']}")
+    assert not (matrix.cwd / "results.json").exists()
+    assert not matrix.results.exists()
+
+
+def test_rerun_means_nothing_without_a_results_file(matrix: Matrix) -> None:
+    done = matrix("--rerun", "--agent", "shell", stdin='["true"]')
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert done.stderr.startswith("sessionrun: error: --rerun: ")

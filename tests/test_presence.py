@@ -1,0 +1,168 @@
+"""Who runs a session, as readers see it: stopped processes, a chain that restarts itself, and one that is gone."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import psutil
+import pytest
+from conftest import Command, eventually
+
+from sessionrun import processes
+from sessionrun.cli.view import load_summary_view, load_view
+from sessionrun.stopped import find_stopped
+from sessionrun.store import SessionDir
+
+SLEEPING = {"prompts": [{"id": "a", "prompt": "sleep 60"}, {"id": "b", "prompt": "true"}]}
+
+
+@pytest.fixture
+def running(sessionrun: Command) -> str:
+    """A session with one task done and one running, as status.json already says."""
+    session_id = sessionrun.start(SLEEPING)
+    sessionrun.until(session_id, lambda view: (view["completed"], view["running"]) == (1, 1))
+    return session_id
+
+
+@pytest.fixture
+def stopped(sessionrun: Command, running: str) -> Iterator[str]:
+    """The same with its supervisor stopped."""
+    pid = sessionrun.supervisor(running)
+    os.kill(pid, signal.SIGSTOP)
+    eventually(lambda: psutil.Process(pid).status() == psutil.STATUS_STOPPED)
+    yield running
+    os.kill(pid, signal.SIGCONT)
+
+
+def kill_session(sessionrun: Command, session_id: str) -> SessionDir:
+    sessionrun.kill_chain(session_id)
+    return SessionDir(sessionrun.directory(session_id))
+
+
+# --- stopped ---
+
+
+def test_a_stopped_supervisor_is_shown_by_all_readers(sessionrun: Command, stopped: str) -> None:
+    assert sessionrun.status(stopped)["stopped"] == ["supervisor"]
+    assert sessionrun.load("status", stopped, "a")["stopped"] == ["supervisor"]
+    assert sessionrun.load("list")[0]["stopped"] == ["supervisor"]
+    assert sessionrun.load("overview")["sessions"]["stopped"] == 1
+    assert "\nStatus: running (supervisor stopped)\n" in sessionrun("status", stopped).stdout
+    assert " running (supervisor stopped) " in sessionrun("list").stdout
+    assert "\n  running (supervisor stopped): 1\n" in sessionrun("overview").stdout
+    (sessionrun.directory(stopped) / "status.json").unlink()
+    assert sessionrun.status(stopped)["stopped"] == ["supervisor"]
+
+
+def test_one_that_goes_on_is_not_shown_so_any_more(sessionrun: Command, stopped: str) -> None:
+    os.kill(sessionrun.supervisor(stopped), signal.SIGCONT)
+    eventually(lambda: sessionrun.status(stopped)["stopped"] == [])
+    assert "\nStatus: running\n" in sessionrun("status", stopped).stdout
+    assert "\n  running: 1\n" in sessionrun("overview").stdout
+    assert sessionrun.load("overview")["sessions"]["stopped"] == 0
+
+
+def test_an_ended_session_names_nobody(sessionrun: Command) -> None:
+    session_id = sessionrun.start({"prompts": ["true"]})
+    assert sessionrun.wait(session_id)["stopped"] == []
+    assert sessionrun.load("list")[0]["stopped"] == []
+
+
+@pytest.mark.parametrize("key", ["started", "boot_id", "pid_ns", "pid"])
+def test_a_pid_alone_is_not_believed(key: str) -> None:
+    with subprocess.Popen(["sleep", "60"]) as child:
+        os.kill(child.pid, signal.SIGSTOP)
+        eventually(lambda: psutil.Process(child.pid).status() == psutil.STATUS_STOPPED)
+        one: dict[str, Any] = {"pid": child.pid, "started": processes.start_time(child.pid)}
+        here = {"boot_id": processes.boot_id(), "pid_ns": processes.pid_namespace()}
+        assert find_stopped({**here, "keeper": one}) == ["keeper"]
+        assert find_stopped({**here, "supervisor": one, "keeper": one}) == ["keeper", "supervisor"]
+        forged = {**one, key: 1} if key in one else one
+        assert find_stopped({**here, **({} if key in one else {key: "1"}), "keeper": forged}) == []
+        child.kill()
+
+
+@pytest.mark.parametrize(
+    "known", [None, [], "x", {}, {"supervisor": 3}, {"supervisor": {"pid": "1", "started": 0}}]
+)
+def test_what_status_json_says_may_have_any_shape(known: object) -> None:
+    assert find_stopped(known) == []
+
+
+# --- recovering ---
+
+
+def test_a_chain_without_a_supervisor_is_recovering(sessionrun: Command, running: str) -> None:
+    session = kill_session(sessionrun, running)
+    assert load_view(session)["status"] == "interrupted"
+    keeper = session.hold_lock("keeper.lock")
+    try:
+        for view in (load_view(session), load_summary_view(session), sessionrun.status(running)):
+            assert (view["status"], view["running"], view["ended_at"]) == ("recovering", 1, None)
+        assert sessionrun.load("list", "--state", "recovering")[0]["session_id"] == running
+        assert sessionrun.load("overview")["sessions"]["recovering"] == 1
+        for path in (session.status_path, session.summary_path):
+            path.unlink()
+        assert load_view(session)["status"] == load_summary_view(session)["status"] == "recovering"
+    finally:
+        os.close(keeper)
+    assert load_view(session)["status"] == "interrupted"
+
+
+def test_a_session_that_no_supervisor_began_yet_is_not_recovering(sessionrun: Command, running: str) -> None:
+    session = kill_session(sessionrun, running)
+    for path in (session.status_path, session.summary_path, session.journal_path, session.ledger_path):
+        path.unlink()
+    keeper = session.hold_lock("root.lock")
+    assert load_view(session)["status"] == "running"
+    os.close(keeper)
+
+
+# --- gone ---
+
+
+@pytest.mark.parametrize("words", [["wait"], ["wait", "--timeout", "0"], ["wait", "--any", "a"], ["logs", "-f"]])
+def test_gone_is_said_a_second_later(sessionrun: Command, running: str, words: list[str]) -> None:
+    """Also by who waits in slices that are shorter: else it would be told 124 for ever."""
+    kill_session(sessionrun, running)
+    began = time.monotonic()
+    assert sessionrun(words[0], running, *words[1:]).returncode == 4
+    assert 1.0 <= time.monotonic() - began < 10
+
+
+def test_a_restart_in_between_is_not_taken_for_the_end(sessionrun: Command, running: str) -> None:
+    followers = [
+        sessionrun.popen(*words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        for words in (["wait"], ["logs", "-f"])
+    ]
+    eventually(lambda: all(_has_read(one.pid) for one in followers))
+    session = kill_session(sessionrun, running)
+    lock = session.hold_lock("root.lock")
+    until = time.monotonic() + 1.5
+    eventually(lambda: time.monotonic() > until)
+    assert [one.poll() for one in followers] == [None, None]
+    os.close(lock)
+    assert [one.wait(20) for one in followers] == [4, 4]
+
+
+def _has_read(pid: int) -> bool:
+    """Whether the command is up and looks at the session (its modules are loaded, and it sleeps between looks)."""
+    try:
+        return (
+            psutil.Process(pid).cpu_times().user > 0.02 and psutil.Process(pid).status() == psutil.STATUS_SLEEPING
+        )
+    except psutil.Error:
+        return False
+
+
+def test_progress_names_a_stopped_supervisor(sessionrun: Command, stopped: str) -> None:
+    from sessionrun.cli.progress import describe
+
+    view = json.loads(sessionrun("list", "--json").stdout)[0]
+    assert describe(view, 1.0).startswith("1/2 done, 1 running, 0 failed, 1.0s, supervisor stopped")

@@ -1,0 +1,130 @@
+"""The table of reason classes: nothing is emitted that it lacks, and its rows fit together."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+import sessionrun as package
+from sessionrun.agents.markers import MARKERS
+from sessionrun.events import Timer
+from sessionrun.model import TaskSpec
+from sessionrun.reasons import REASONS, effect_of
+from sessionrun.transitions import describe_stop
+
+ROOT = Path(package.__file__).parent
+CALLS = {"format_reason": 0, "Problem": 0, "Marker": 0, "_name_phase": 1, "decide_outcome": 3, "JobFinished": 2}
+"""Functions that are given a reason class, and at which place."""
+
+TABLES = {"_STATUS_CLASS", "_CLASSES", "_SUBTYPES", "_ENDINGS", "_PHASE_CLASSES", "_WORKSPACE_CLASSES"}
+"""Tables whose values are reason classes."""
+
+ANNOTATIONS = {"tuple[str, str]", "tuple[str, str] | None"}
+"""What functions return that tell class and text."""
+
+NAMES = ("reason_class", "known", "stated")
+"""Variables that hold a class."""
+
+
+def strings(node: ast.AST | None) -> Iterator[str]:
+    """The constant strings that an expression may come to."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        yield node.value
+    elif isinstance(node, ast.IfExp):
+        yield from (*strings(node.body), *strings(node.orelse))
+    elif isinstance(node, ast.BoolOp):
+        for value in node.values:
+            yield from strings(value)
+
+
+def emitted(tree: ast.AST) -> Iterator[str]:
+    """The constants that stand where a reason class belongs."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            place = CALLS.get(name, len(node.args))
+            yield from strings(node.args[place] if place < len(node.args) else None)
+            if name == "get" and ast.unparse(node.func).removesuffix(".get") in TABLES:
+                yield from strings(node.args[1] if len(node.args) > 1 else None)
+            for keyword in node.keywords:
+                if keyword.arg == "reason_class":
+                    yield from strings(keyword.value)
+        elif isinstance(node, ast.Dict):
+            for key, value in zip(node.keys, node.values, strict=True):
+                if isinstance(key, ast.Constant) and key.value == "reason_class":
+                    yield from strings(value)
+        elif isinstance(node, (ast.Assign, ast.AnnAssign)):
+            yield from assigned(node)
+        elif isinstance(node, ast.FunctionDef):
+            yield from returned(node)
+
+
+def assigned(node: ast.Assign | ast.AnnAssign) -> Iterator[str]:
+    target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+    name = getattr(target, "id", None) or getattr(target, "attr", "")
+    if name in TABLES and isinstance(node.value, ast.Dict):
+        for value in node.value.values:
+            yield from strings(value)
+    elif name in NAMES:
+        yield from strings(node.value)
+    elif ast.unparse(target).endswith("(reason_class, reason)") and isinstance(node.value, ast.Tuple):
+        yield from strings(node.value.elts[0])
+
+
+def returned(node: ast.FunctionDef) -> Iterator[str]:
+    about = node.returns is not None and ast.unparse(node.returns) in ANNOTATIONS
+    if not about or "class" not in (ast.get_docstring(node) or "class").lower():
+        return
+    for inner in ast.walk(node):
+        if isinstance(inner, ast.Return) and isinstance(inner.value, ast.Tuple):
+            yield from strings(inner.value.elts[0])
+
+
+def test_the_code_emits_no_class_that_the_table_lacks() -> None:
+    found = {}
+    for path in sorted(ROOT.rglob("*.py")):
+        if path.name in ("explanation.py", "reasons.py") or path.parent.name == "dialects":
+            continue  # they tell other things by such pairs
+        found.update(dict.fromkeys(emitted(ast.parse(path.read_text())), path.name))
+    assert {name: where for name, where in found.items() if name not in REASONS} == {}
+    told_elsewhere = {"stalled", "no_change", "budget"}  # by timers and policies, or not yet
+    computed = {"lost", "interrupted", "timeout", "setup_timeout", "check_timeout"}
+    assert set(REASONS) - set(found) - computed <= told_elsewhere
+
+
+@pytest.mark.parametrize("stopping", ["cancelled", *get_args(Timer)])
+def test_a_stopped_job_has_a_published_class(stopping: str) -> None:
+    from sessionrun.model import Check
+
+    spec = TaskSpec(
+        "a", ("x",), timeout_s=1.0, setup_timeout_s=1.0, check=Check(("true",), timeout_s=1.0), idle_timeout_s=1.0
+    )
+    reason_class, reason = describe_stop(spec, stopping)  # type: ignore[arg-type]
+    assert reason_class in REASONS
+    assert reason.startswith(f"{reason_class}: ")
+
+
+def test_effects() -> None:
+    assert {name for name in REASONS if effect_of(name) == "limit"} == {"usage_limit"}
+    assert {name for name in REASONS if effect_of(name) == "backoff"} == {"rate_limited", "overloaded"}
+    assert effect_of(None) == effect_of("what nobody published") == "none"
+    assert all(REASONS[name].goes_on for name in REASONS if effect_of(name) != "none"), "what was held goes on"
+    assert not REASONS["context_full"].goes_on
+
+
+def test_an_unknown_failure_has_no_effect() -> None:
+    assert effect_of("unknown") == "none"
+    assert not REASONS["unknown"].goes_on
+
+
+def test_what_is_narrow_stands_above_what_is_wide() -> None:
+    """A limit of the account answers with the status of haste: its phrases are looked for first."""
+    places: dict[str, list[int]] = {}
+    for place, row in enumerate(MARKERS):
+        places.setdefault(row.reason_class, []).append(place)
+    assert max(places["usage_limit"]) < min(place for place in places["rate_limited"] if place > 20)
+    assert len({row.phrase for row in MARKERS}) == len(MARKERS)

@@ -1,0 +1,362 @@
+"""`clean` by id, age, state and number: what goes, what never does, and two of them at once."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Command, eventually, kill_sessions
+from test_cli_worktrees import Project
+
+from sessionrun import index
+from sessionrun.cli.clean import find_candidates
+from sessionrun.removal import Candidate, choose, find_trash, remove_sessions
+from sessionrun.store import SessionDir
+
+DAY_S = 86400.0
+
+
+@pytest.fixture
+def project(own_place: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
+    """A repository with one commit."""
+    repository = own_place / "repo"
+    repository.mkdir()
+    project = Project(repository, own_place / "results")
+    monkeypatch.setenv("SESSIONRUN_RESULTS_DIR", str(project.results))
+    project.git("init", "-q", "-b", "main")
+    for words in (("user.name", "Somebody"), ("user.email", "somebody@example.org")):
+        project.git("config", *words)
+    (repository / "README").write_text("read\n")
+    project.git("add", ".")
+    project.git("commit", "-q", "-m", "begin")
+    yield project
+    kill_sessions(project.results)
+
+
+def finish(sessionrun: Command, plan: object = None) -> str:
+    session_id = sessionrun.start(plan or {"prompts": ["true"]})
+    sessionrun.wait(session_id)
+    eventually(lambda: not SessionDir(sessionrun.directory(session_id)).is_alive())
+    return session_id
+
+
+def interrupt(sessionrun: Command, prompt: str = "sleep 60") -> tuple[str, int]:
+    """A session whose processes but the task were killed, and the pid of its task."""
+    session_id = sessionrun.start({"prompts": [prompt]})
+    view = sessionrun.until(session_id, lambda view: view["tasks"][0]["pid"])
+    sessionrun.kill_chain(session_id)
+    return session_id, int(view["tasks"][0]["pid"])
+
+
+def make_older(sessionrun: Command, session_id: str, ended_at: str) -> None:
+    """Move a session's end into the past, for all readers."""
+    for name in ("status.json", "summary"):
+        path = sessionrun.directory(session_id) / name
+        record = json.loads(path.read_bytes())
+        path.write_text(json.dumps({**record, "ended_at": ended_at}) + "\n")
+
+
+def left(sessionrun: Command) -> set[str]:
+    return {path.name.removeprefix("session-") for path in sessionrun.results.glob("session-*")}
+
+
+# --- choosing ---
+
+
+def candidate(status: str, age_days: float) -> Candidate:
+    session = SessionDir(Path(f"results/session-{status}-{age_days}"))
+    return Candidate(session, {"status": status}, (0, 0), -age_days * DAY_S)
+
+
+@pytest.mark.parametrize(
+    ("states", "older_than_days", "keep", "expected"),
+    [
+        ("completed cancelled", 0, 0, "completed-9 cancelled-5 completed-1"),
+        ("completed cancelled", 3, 0, "completed-9 cancelled-5"),
+        ("completed cancelled", 0, 1, "completed-9 cancelled-5"),
+        ("completed cancelled", 7, 2, "completed-9"),
+        ("completed cancelled", 7, 3, ""),
+        ("completed", 0, 1, "completed-9"),
+        ("interrupted", 0, 0, "interrupted-7"),
+        ("cancelled", 5, 0, "cancelled-5"),
+    ],
+)
+def test_choosing(states: str, older_than_days: float, keep: int, expected: str) -> None:
+    found = [
+        candidate(status, age)
+        for status, age in (
+            ("completed", 1),
+            ("cancelled", 5),
+            ("completed", 9),
+            ("interrupted", 7),
+            ("running", 8),
+        )
+    ]
+    going, staying = choose(found, states=states.split(), older_than_s=older_than_days * DAY_S, keep=keep, now=0.0)
+    assert [one.session.session_id for one in going] == expected.split()
+    assert len(going) + len(staying) == len(found)
+    assert not any(one.removed for one in staying)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        (),
+        ("--dry-run",),
+        ("--older-than", "soon"),
+        ("--older-than", "-1d"),
+        ("--state", "running"),
+        ("--state", ""),
+        ("--keep", "-1"),
+        ("nosuch",),
+    ],
+)
+def test_bad_words_are_refused(sessionrun: Command, words: tuple[str, ...]) -> None:
+    session_id = finish(sessionrun)
+    done = sessionrun("clean", *words)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert left(sessionrun) == {session_id}
+
+
+# --- what goes ---
+
+
+def test_by_id_with_a_dry_run_first(sessionrun: Command) -> None:
+    session_id, other = finish(sessionrun), finish(sessionrun)
+    path = sessionrun.directory(session_id)
+    assert sessionrun("clean", session_id, "--dry-run").stdout == (
+        f"would remove session {path}: completed, nothing needs it\n"
+    )
+    assert left(sessionrun) == {session_id, other}
+    assert sessionrun.load("clean", session_id[:8]) == [
+        {
+            "session_id": session_id,
+            "what": "session",
+            "name": str(path),
+            "task": None,
+            "removed": True,
+            "why": "completed, nothing needs it",
+        }
+    ]
+    assert sorted(os.listdir(sessionrun.results)) == [".gitignore", f"session-{other}"]
+    assert sessionrun("status", session_id).returncode == 2
+
+
+def test_the_index_forgets_what_is_removed_and_nothing_else(sessionrun: Command) -> None:
+    ids = [finish(sessionrun) for _ in range(3)]
+    sessionrun("clean", ids[1])
+    assert ids[1].encode() not in index.index_path().read_bytes()
+    assert [session.session_id for session in index.sessions()] == [ids[0], ids[2]]
+    ids.append(finish(sessionrun))
+    assert [view["session_id"] for view in sessionrun.load("list", "--all")] == [ids[3], ids[2], ids[0]]
+
+
+def test_by_age_and_number(sessionrun: Command) -> None:
+    ids = [finish(sessionrun) for _ in range(4)]
+    for number, session_id in enumerate(ids[:3]):
+        make_older(sessionrun, session_id, f"2020-01-0{number + 1}T00:00:00.000Z")
+    assert len(sessionrun.load("clean", "--older-than", "1d", "--keep", "2", "--dry-run")) == 2
+    assert [one["session_id"] for one in sessionrun.load("clean", "--older-than", "1d", "--keep", "2")] == ids[:2]
+    assert left(sessionrun) == set(ids[2:])
+    assert [one["session_id"] for one in sessionrun.load("clean", "--keep", "1")] == [ids[2]]
+    assert sessionrun("clean", "--keep", "1").stdout == "Nothing to clean.\n"
+
+
+def test_by_state(sessionrun: Command) -> None:
+    completed = finish(sessionrun)
+    cancelled = sessionrun.start({"prompts": ["sleep 60"]})
+    sessionrun("cancel", cancelled)
+    eventually(lambda: not SessionDir(sessionrun.directory(cancelled)).is_alive())
+    assert [one["session_id"] for one in sessionrun.load("clean", "--state", "cancelled")] == [cancelled]
+    assert left(sessionrun) == {completed}
+
+
+def test_what_lies_in_a_session_may_be_odd(sessionrun: Command, tmp_path: Path) -> None:
+    """Links are removed as links, and what cannot be listed is opened up."""
+    session_id = finish(sessionrun)
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    (precious / "file").write_text("mine")
+    path = sessionrun.directory(session_id)
+    (path / "jobs").mkdir(exist_ok=True)
+    (path / "jobs" / "link").symlink_to(precious)
+    os.mkfifo(path / "jobs" / "fifo")
+    (path / "jobs" / "closed").mkdir(mode=0o000)
+    assert sessionrun.load("clean", session_id)[0]["removed"]
+    assert (precious / "file").read_text() == "mine"
+    assert left(sessionrun) == set()
+
+
+# --- what stays ---
+
+
+def test_a_running_session_stays(sessionrun: Command) -> None:
+    session_id = sessionrun.start({"prompts": ["sleep 60"]})
+    assert sessionrun.load("clean", session_id)[0]["why"] == "it is running"
+    assert (
+        sessionrun("clean", "--older-than", "0", "--state", "interrupted,completed").stdout
+        == "Nothing to clean.\n"
+    )
+    assert sessionrun("clean", "--worktrees").stdout == "Nothing to clean.\n"
+    said = sessionrun("clean", "--worktrees", session_id).stdout
+    assert said == f"kept session {sessionrun.directory(session_id)}: it is running\n"
+    assert sessionrun.status(session_id)["status"] == "running"
+
+
+@pytest.mark.parametrize("name", ["lock", "keeper.lock", "root.lock"])
+def test_an_ended_session_of_which_a_process_lives_stays(sessionrun: Command, name: str) -> None:
+    session_id = finish(sessionrun)
+    fd = SessionDir(sessionrun.directory(session_id)).hold_lock(name)
+    for words in (["--dry-run"], []):
+        (record,) = sessionrun.load("clean", session_id, *words)
+        assert (record["removed"], record["why"].startswith("a process of it lives")) == (False, True)
+    os.close(fd)
+    assert sessionrun.load("clean", session_id)[0]["removed"]
+
+
+def test_an_interrupted_session_stays_unless_it_is_meant(sessionrun: Command) -> None:
+    session_id, pid = interrupt(sessionrun)
+    assert sessionrun("clean", "--older-than", "0").stdout == "Nothing to clean.\n"
+    why = sessionrun.load("clean", session_id)[0]["why"]
+    assert why == "it is interrupted; --state interrupted removes it too"
+    why = sessionrun.load("clean", session_id, "--state", "interrupted")[0]["why"]
+    assert why.startswith(f"processes of its jobs still live: {pid}")
+    os.killpg(pid, signal.SIGKILL)
+    sessionrun.until(session_id, lambda view: not view["running"])
+    assert sessionrun.load("clean", session_id, "--state", "interrupted")[0]["removed"]
+
+
+def test_a_process_without_the_marker_is_known_by_the_ledger(sessionrun: Command) -> None:
+    session_id, pid = interrupt(sessionrun, "exec env -i sleep 60")
+    eventually(lambda: b"SESSIONRUN" not in Path(f"/proc/{pid}/environ").read_bytes())
+    why = sessionrun.load("clean", session_id, "--state", "interrupted")[0]["why"]
+    assert why == f"processes of its jobs still live: {pid}"
+    os.killpg(pid, signal.SIGKILL)
+
+
+def test_a_process_that_left_its_group_is_known_by_its_marker(sessionrun: Command) -> None:
+    session_id, pid = interrupt(sessionrun, "setsid sh -c 'echo $$ >away; exec sleep 60' & sleep 60")
+    away = int(eventually(lambda: (sessionrun.cwd / "away").exists() and (sessionrun.cwd / "away").read_text()))
+    os.killpg(pid, signal.SIGKILL)
+    sessionrun.until(session_id, lambda view: not view["running"])
+    why = sessionrun.load("clean", session_id, "--state", "interrupted")[0]["why"]
+    assert why == f"processes of its jobs still live: {away}"
+    os.kill(away, signal.SIGKILL)
+
+
+def test_a_session_that_went_on_meanwhile_stays(sessionrun: Command) -> None:
+    session_id = finish(sessionrun)
+    session = SessionDir(sessionrun.directory(session_id))
+    found = find_candidates([session])
+    with session.journal_path.open("ab") as stream:
+        stream.write(b"x")
+    (removal,) = remove_sessions(found, lambda session: (), dry_run=False)
+    assert (removal.removed, removal.why) == (False, "it went on just now")
+
+
+def test_a_directory_behind_a_link_stays(sessionrun: Command, tmp_path: Path) -> None:
+    session_id = finish(sessionrun)
+    path = sessionrun.directory(session_id)
+    real = tmp_path / path.name
+    path.rename(real)
+    path.symlink_to(real)
+    index.remember(path)
+    assert sessionrun.load("clean", session_id)[0]["why"] == "it is not a directory of yours"
+    assert (real / "spec.json").exists()
+
+
+def test_a_session_that_cannot_be_read_stays(sessionrun: Command) -> None:
+    session_id = finish(sessionrun)
+    (sessionrun.directory(session_id) / "spec.json").write_text("{")
+    done = sessionrun("clean", "--older-than", "0")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "spec.json is damaged" in done.stdout
+    assert left(sessionrun) == {session_id}
+
+
+# --- worktrees ---
+
+
+def test_a_session_whose_claims_are_needed_stays(project: Project) -> None:
+    session = project.finish(
+        {"prompts": [{"id": "a", "prompt": "echo work > work"}, {"id": "b", "prompt": "true"}]}
+    )
+    eventually(lambda: not SessionDir(project.directory(session)).is_alive())
+    (record,) = project.load("clean", session)
+    assert not record["removed"]
+    assert "main-task-a" in record["why"]
+    assert "main-task-b" in record["why"]
+    words = ("clean", session, "--worktrees", "--older-than", "0")
+    assert [(one["what"], one["removed"]) for one in project.load(*words, "--dry-run")] == [
+        ("branch", False),
+        ("branch", True),
+        ("session", False),
+    ]
+    records = project.load(*words)
+    assert (records[-1]["what"], records[-1]["removed"]) == ("session", False)
+    assert "main-task-a" in records[-1]["why"]
+    assert "main-task-b" not in records[-1]["why"]
+    assert project.branches() == ["main", "main-task-a"]
+    project.git("merge", "-q", "main-task-a")
+    for extra, branches in ((("--dry-run",), ["main", "main-task-a"]), ((), ["main"])):
+        assert [(one["what"], one["removed"]) for one in project.load(*words, *extra)] == [
+            ("branch", True),
+            ("session", True),
+        ]
+        assert project.branches() == branches
+    assert left(project) == set()
+
+
+def test_a_session_whose_repository_is_gone_goes(project: Project) -> None:
+    session = project.finish({"prompts": [{"id": "a", "prompt": "echo work > work"}]})
+    eventually(lambda: not SessionDir(project.directory(session)).is_alive())
+    project.git("rev-parse", "main-task-a")
+    project.cwd.rename(project.cwd.with_name("moved"))
+    done = subprocess.run(
+        [*project.argv, "clean", session], cwd=project.cwd.parent, capture_output=True, text=True
+    )
+    assert (done.returncode, left(project)) == (0, set()), done.stderr
+
+
+# --- crashes, and others at the same ---
+
+
+def test_trash_of_a_removal_that_was_broken_off_is_swept(sessionrun: Command) -> None:
+    session_id = finish(sessionrun)
+    trash = sessionrun.results / f".trash-session-{uuid.uuid4()}"
+    trash.mkdir()
+    (trash / "journal").write_text("")
+    for name in (".trash-other", ".trash-session-x", f"trash-session-{uuid.uuid4()}"):
+        (sessionrun.results / name).mkdir()
+    (sessionrun.results / f".trash-session-{uuid.uuid4()}").symlink_to(sessionrun.directory(session_id))
+    assert find_trash(sessionrun.results) == [trash]
+    sessionrun("clean", "--keep", "9", "--dry-run")
+    assert trash.exists()
+    sessionrun("clean", "--keep", "9")
+    assert not trash.exists()
+    assert len(os.listdir(sessionrun.results)) == 6
+    assert left(sessionrun) == {session_id}
+
+
+def test_two_at_once(sessionrun: Command) -> None:
+    ids = {
+        finish(sessionrun, {"prompts": [{"id": f"t{n}", "prompt": "true"} for n in range(5)]}) for _ in range(6)
+    }
+    words = ("clean", "--older-than", "0", "--json")
+    both = [sessionrun.popen(*words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) for _ in range(4)]
+    removed: list[dict[str, Any]] = []
+    for one in both:
+        stdout, stderr = one.communicate(timeout=60)
+        assert (one.returncode, stderr) == (0, b"")
+        removed += [record for record in json.loads(stdout) if record["removed"]]
+    assert sorted(record["session_id"] for record in removed) == sorted(ids)
+    assert os.listdir(sessionrun.results) == [".gitignore"]
+    assert index.sessions() == []

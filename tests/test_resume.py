@@ -1,0 +1,297 @@
+"""`resume`: a session of which no process is left goes on, and says truly what became of what had been running."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import orjson
+import psutil
+import pytest
+from conftest import Command, eventually, is_gone, kill_sessions
+
+from sessionrun.journal import AppendLog, read_log
+from sessionrun.ledger import exit_record, fold_ledger
+from sessionrun.store import SessionDir
+
+GATE = "while ! [ -e {0} ]; do sleep 0.05; done"
+PLAN = {
+    "max_parallel": 2,
+    "prompts": [
+        {"id": "done", "prompt": "exit 7"},
+        {"id": "lives", "prompt": f"echo begun >>lives; {GATE.format('go')}; echo over"},
+        {"id": "dies", "prompt": "echo begun >>dies; sleep 60"},
+        {"id": "waits", "prompt": "echo waits >>waits; echo $GREETING", "needs": ["done"]},
+        {"id": "next", "prompt": "echo next >>next; echo $GREETING"},
+    ],
+}
+
+
+@pytest.fixture
+def crashed(sessionrun: Command) -> str:
+    """One task has failed, two run on without anybody, one has not begun."""
+    session_id = sessionrun.start(PLAN)
+    sessionrun.until(session_id, lambda view: (view["completed"], view["running"]) == (2, 2))
+    sessionrun.kill_chain(session_id)
+    return session_id
+
+
+def outcomes(view: dict[str, Any]) -> dict[str, str]:
+    return {task["id"]: task["outcome"] for task in view["tasks"]}
+
+
+def test_it_goes_on_and_nothing_is_done_twice(sessionrun: Command, crashed: str) -> None:
+    dies = sessionrun.status(crashed)["tasks"][2]["pid"]
+    os.killpg(dies, signal.SIGKILL)
+    done = sessionrun("resume", crashed, env={"GREETING": "hello"})
+    assert (done.returncode, done.stdout) == (0, f"Session: {crashed}: goes on\n"), done.stderr
+    sessionrun.until(crashed, lambda view: outcomes(view)["dies"] == "lost")
+    (sessionrun.cwd / "go").touch()
+    view = sessionrun.wait(crashed)
+    expected = {"done": "failed", "lives": "lost", "dies": "lost", "waits": "skipped", "next": "succeeded"}
+    assert outcomes(view) == expected
+    assert (view["status"], view["outcome"], view["epoch"]) == ("completed", "failed", 2)
+    assert view["tasks"][0]["exit_code"] == 7
+    for name in ("lives", "dies", "next"):
+        assert len((sessionrun.cwd / name).read_text().splitlines()) == 1
+    directory = sessionrun.directory(crashed)
+    assert (directory / "task-lives.txt").read_text() == "over\n"  # its end was seen, its exit code was not
+    assert (directory / "task-next.txt").read_text() == "hello\n"  # the environment is that of `resume`
+    eventually(lambda: not SessionDir(directory).is_alive())
+
+
+def test_a_lost_task_runs_again_only_when_asked_to(sessionrun: Command, crashed: str) -> None:
+    (sessionrun.cwd / "go").touch()
+    sessionrun("resume", crashed)
+    os.killpg(sessionrun.status(crashed)["tasks"][2]["pid"], signal.SIGKILL)
+    sessionrun.wait(crashed)
+    assert sessionrun("retry", crashed, "lives").returncode == 0
+    view = sessionrun.wait(crashed)
+    assert (view["tasks"][1]["outcome"], view["tasks"][1]["attempt"]) == ("succeeded", 2)
+    assert (sessionrun.cwd / "lives").read_text() == "begun\nbegun\n"
+    assert outcomes(view)["dies"] == "lost"
+
+
+def test_after_a_restart_of_the_machine(sessionrun: Command, crashed: str) -> None:
+    """The processes of another boot are not looked for, whoever has their pids."""
+    session = SessionDir(sessionrun.directory(crashed))
+    payloads = read_log(session.ledger_path).payloads
+    session.ledger_path.unlink()
+    log = AppendLog(session.ledger_path)
+    boot = next(payload.split()[3] for payload in payloads if payload.startswith(b"K"))
+    log.append([payload.replace(boot, b"another-boot") for payload in payloads])
+    log.close()
+    pids = [task["pid"] for task in load_recorded(session)]
+    assert sessionrun("resume", crashed).returncode == 0
+    view = sessionrun.wait(crashed)
+    expected = {"lives": "interrupted", "dies": "interrupted", "next": "succeeded"}
+    assert {name: outcomes(view)[name] for name in expected} == expected
+    assert view["tasks"][1]["reason"] == "interrupted: the machine was restarted while it ran"
+    for pid in pids:
+        os.kill(pid, 0)  # they were left alone
+        os.killpg(pid, signal.SIGKILL)
+
+
+def test_a_code_from_before_the_restart_counts(sessionrun: Command, crashed: str) -> None:
+    """The power went between a job's exit and the word that nothing of its tree is left."""
+    session = SessionDir(sessionrun.directory(crashed))
+    payloads = read_log(session.ledger_path).payloads
+    session.ledger_path.unlink()
+    boot = next(payload.split()[3] for payload in payloads if payload.startswith(b"K"))
+    key = next(payload.split()[1] for payload in payloads if payload.startswith(b"S dies"))
+    log = AppendLog(session.ledger_path)
+    log.append(
+        [*(payload.replace(boot, b"another-boot") for payload in payloads), exit_record(key.decode(), 9 << 8)]
+    )
+    log.close()
+    pids = [task["pid"] for task in sessionrun.status(crashed)["tasks"][1:3]]
+    assert sessionrun("resume", crashed).returncode == 0
+    task = sessionrun.wait(crashed)["tasks"][2]
+    assert (task["outcome"], task["exit_code"]) == ("failed", 9)
+    for pid in filter(None, pids):
+        os.killpg(pid, signal.SIGKILL)
+
+
+def load_recorded(session: SessionDir) -> list[dict[str, int]]:
+    """The pids of jobs without an end in the ledger."""
+    jobs = fold_ledger(read_log(session.ledger_path).payloads).jobs.values()
+    return [{"pid": job.pid} for job in jobs if job.pid is not None and job.wait_status is None]
+
+
+def test_what_runs_or_has_ended_is_left_alone(sessionrun: Command) -> None:
+    session_id = sessionrun.start({"prompts": [GATE.format("go")]})
+    done = sessionrun("resume", session_id)
+    assert done.returncode == 0
+    assert done.stdout.startswith(f"Session: {session_id}: is running (")
+    assert "root.lock" in done.stdout
+    (sessionrun.cwd / "go").touch()
+    sessionrun.wait(session_id)
+    assert sessionrun("resume", session_id).stdout == f"Session: {session_id}: has ended (succeeded)\n"
+    assert sessionrun.load("resume", session_id) == {
+        "session_id": session_id,
+        "resumed": False,
+        "status": "completed",
+    }
+
+
+def test_a_readers_probe_is_not_taken_for_life(sessionrun: Command, crashed: str) -> None:
+    """Somebody reads while we resume: the probe's shared lock is there when we try, and gone soon after."""
+    code = """
+import fcntl, os, sys, threading
+from pathlib import Path
+from sessionrun.detach import resume
+from sessionrun.store import SessionDir
+session = SessionDir(Path(sys.argv[1]))
+fd = os.open(session.path / "root.lock", os.O_RDONLY)
+def probe(frame, event, argument):
+    if frame.f_code.co_name == "hold":
+        sys.setprofile(None)
+        fcntl.flock(fd, fcntl.LOCK_SH)
+        threading.Timer(0.05, os.close, [fd]).start()
+sys.setprofile(probe)
+sys.exit(not resume(session))
+"""
+    command = [sys.executable, "-c", code, str(sessionrun.directory(crashed))]
+    assert subprocess.run(command, cwd=sessionrun.cwd).returncode == 0
+    sessionrun("cancel", crashed, "--now")
+
+
+def test_whoever_has_the_pid_now_is_left_alone(sessionrun: Command, crashed: str) -> None:
+    """A daemon: its session's leader, which had got the job's pid, is gone as well."""
+    session = SessionDir(sessionrun.directory(crashed))
+    daemon = subprocess.run(
+        ["setsid", "sh", "-c", "sleep 60 >/dev/null & echo $$ $!"], stdout=subprocess.PIPE, check=True
+    )
+    leader, pid = map(int, daemon.stdout.split())
+    payloads = read_log(session.ledger_path).payloads
+    session.ledger_path.unlink()
+    log = AppendLog(session.ledger_path)
+    job = fold_ledger(payloads).jobs["dies/1/1/work/1"].pid or 0
+    assert job
+    log.append([payload.replace(b" %d " % job, b" %d " % leader) for payload in payloads])
+    log.close()
+    os.killpg(job, signal.SIGKILL)
+    try:
+        assert sessionrun("resume", crashed).returncode == 0
+        sessionrun.until(crashed, lambda view: outcomes(view)["dies"] == "lost")
+        assert not is_gone(psutil.Process(pid))
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        sessionrun("cancel", crashed, "--now")
+
+
+def test_a_zombie_that_nobody_reaps_is_lost(sessionrun: Command) -> None:
+    """In a container without an init orphans go to a process that knows nothing of them."""
+    code = """
+import os, subprocess, sys
+from sessionrun.processes import become_subreaper
+if become_subreaper():
+    subprocess.run(sys.argv[1:])
+os.close(1)
+sys.stdin.read()
+"""
+    plan = sessionrun.cwd / "plan.json"
+    plan.write_text('["exec sleep 60"]')
+    command = [sys.executable, "-c", code, *sessionrun.argv, "-q", "--agent", "shell", str(plan)]
+    with subprocess.Popen(
+        command, cwd=sessionrun.cwd, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as first:
+        assert first.stdin is not None and first.stdout is not None
+        session_id = first.stdout.readline().strip()
+        sessionrun.until(session_id, lambda view: view["running"] == 1)
+        pid = sessionrun.status(session_id)["tasks"][0]["pid"]
+        sessionrun.kill_chain(session_id)
+        os.kill(pid, signal.SIGKILL)
+        eventually(lambda: is_gone(psutil.Process(pid)))
+        assert sessionrun("resume", session_id).returncode == 0
+        sessionrun.until(session_id, lambda view: view["completed"] == 1)
+        assert list(outcomes(sessionrun.status(session_id)).values()) == ["lost"]
+        first.stdin.close()
+
+
+def test_damaged_logs_are_not_gone_on_with(sessionrun: Command, crashed: str) -> None:
+    session = SessionDir(sessionrun.directory(crashed))
+    for path in (session.journal_path, session.ledger_path):
+        content = path.read_bytes()
+        path.write_bytes(content[:30] + b"#" + content[31:])
+        done = sessionrun("resume", crashed)
+        assert done.returncode == 3
+        assert done.stderr.count("\n") <= 2 and f"{path} is damaged at byte 0" in done.stderr
+        assert not session.is_alive()
+        path.write_bytes(content)
+    assert sessionrun("resume", crashed).returncode == 0
+
+
+def test_a_session_that_is_moved_while_it_runs(sessionrun: Command) -> None:
+    """What runs ends and is recorded, nothing more begins, and at its new place it can be gone on with."""
+    plan = {
+        "max_parallel": 1,
+        "prompts": [
+            {"id": "runs", "prompt": f"{GATE.format('go')}; echo over; exit 3"},
+            {"id": "waits", "prompt": "echo waits >>waits"},
+        ],
+    }
+    session_id = sessionrun.start(plan)
+    sessionrun.until(session_id, lambda view: view["tasks"][0]["pid"])
+    moved = sessionrun.cwd / "moved"
+    sessionrun.results.rename(moved)
+    try:
+        away = Command(sessionrun.cwd, moved)
+        where = ("--results-dir", "moved")
+        assert away.load("status", session_id, *where)["status"] == "running"
+        (sessionrun.cwd / "go").touch()
+        assert sessionrun("wait", session_id, *where).returncode == 4
+        view = away.load("status", session_id, *where)
+        assert (view["status"], outcomes(view)) == ("interrupted", {"runs": "failed", "waits": None})
+        assert view["tasks"][0]["exit_code"] == 3
+        assert "is not there any more" in view["tasks"][1]["reason"]
+        assert not sessionrun.results.exists()
+        assert sessionrun("resume", session_id, *where).stdout.endswith("goes on\n")
+        sessionrun("wait", session_id, *where)
+        assert outcomes(away.load("status", session_id, *where)) == {"runs": "failed", "waits": "succeeded"}
+        assert (sessionrun.cwd / "waits").read_text() == "waits\n"
+        assert (moved / f"session-{session_id}" / "task-runs.txt").read_text() == "over\n"
+    finally:
+        kill_sessions(moved)
+
+
+def test_a_journal_of_a_newer_version_is_not_gone_on_with(sessionrun: Command, crashed: str) -> None:
+    session = SessionDir(sessionrun.directory(crashed))
+    entries, _ = session.load_journal()
+    newer = {**_begun(session)[-1], "seq": entries[-1].seq + 1, "version": "99.0", "journal_version": 2}
+    log = AppendLog(session.journal_path)
+    log.append([orjson.dumps(newer)])
+    log.close()
+    for words in (("resume", crashed), ("status", crashed)):
+        done = sessionrun(*words)
+        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (3, "", 1)
+        assert "written by sessionrun 99.0: use that one" in done.stderr
+    assert not session.is_alive()
+
+
+def _begun(session: SessionDir) -> list[dict[str, Any]]:
+    """The journal's records of supervisors that began."""
+    records = [orjson.loads(payload) for payload in read_log(session.journal_path).payloads]
+    return [record for record in records if record["ev"] == "SupervisorStarted"]
+
+
+def test_another_program_of_the_agents_name_is_told_of(sessionrun: Command, tmp_path: Path) -> None:
+    programs = [tmp_path / "one", tmp_path / "two"]
+    for place in programs:
+        place.mkdir()
+        (place / "noop").write_text("#!/bin/sh\nexit 0\n")
+        (place / "noop").chmod(0o755)
+    (sessionrun.cwd / "sessionrun.toml").write_text('[agents.noop]\nargv = ["noop"]\nstdin = "prompt"\n')
+    path = os.environ["PATH"]
+    plan = sessionrun.cwd / "plan.json"
+    plan.write_text('{"prompts": [{"prompt": "sleep 60", "agent": "shell"}, "x"]}')
+    words = ["-q", "--agent", "noop", str(plan)]
+    session_id = sessionrun(*words, env={"PATH": f"{programs[0]}:{path}"}).stdout.strip()
+    sessionrun.until(session_id, lambda view: view["completed"] == 1)
+    sessionrun.kill_chain(session_id)
+    done = sessionrun("resume", session_id, env={"PATH": f"{programs[1]}:{path}"})
+    assert f"goes on with {programs[0]}/noop; PATH has {programs[1]}/noop now" in done.stderr

@@ -62,13 +62,16 @@ REFUSED = (
     *(f"keeper:{call}:EIO" for call in (4, 7, 9)),
     "keeper:2:EMFILE",
     *(f"supervisor:{call}:EDQUOT" for call in (1, 2, 3, 6)),
-    *(f"supervisor:{call}:EIO" for call in (4, 7, 20, 21)),
+    *(f"supervisor:{call}:EIO" for call in (4, 7, 12)),
 )
+LATE = tuple(f"supervisor:{call}:EIO" for call in (18, 20, 21))
+"""A busy machine has more events for each write, and so may come to its end without these."""
 
 
 def test_a_sample_of_refused_calls() -> None:
     """Whatever the system refuses once: the session goes on by itself and ends."""
-    check(add_up("start", REFUSED), len(REFUSED) - 1)
+    check(add_up("start", REFUSED), len(REFUSED))
+    check(add_up("start", LATE), 0)
 
 
 @pytest.mark.slow

@@ -151,21 +151,26 @@ class Command:
         assert isinstance(status, dict)
         return status
 
-    def until(self, session_id: str, condition: Callable[[dict[str, Any]], Any]) -> dict[str, Any]:
-        """Wait until the session's status is so; return it."""
+    def until(
+        self, session_id: str, condition: Callable[[dict[str, Any]], Any], *, timeout_s: float = EVENTUALLY_S
+    ) -> dict[str, Any]:
+        """Wait until the session's status is so; return it.  It is read here: a command for each look is dear."""
+        from sessionrun.cli.view import load_view
+        from sessionrun.store import SessionDir
+
+        session = SessionDir(self.directory(session_id))
         seen: list[dict[str, Any]] = []
 
         def check() -> Any:
-            seen[:] = [self.status(session_id)]
+            seen[:] = [json.loads(json.dumps(load_view(session)))]
             return condition(seen[0])
 
-        eventually(check)
+        eventually(check, timeout_s=timeout_s)
         return seen[0]
 
     def wait(self, session_id: str) -> dict[str, Any]:
         """Wait for the end; return the status."""
-        self("wait", session_id, "--timeout", "60")
-        return self.status(session_id)
+        return self.until(session_id, lambda view: view["ended_at"], timeout_s=60)
 
     def supervisor(self, session_id: str) -> int:
         """The pid of the process that decides, as the session's journal names it."""
@@ -219,7 +224,7 @@ def kill_sessions(results: Path) -> None:
 
     ids = {path.name.removeprefix("session-") for path in results.glob("session-*")}
     victims = []
-    for process in psutil.process_iter():
+    for process in psutil.process_iter() if ids else ():
         try:
             marker = process.environ().get("SESSIONRUN_JOB", "")
             words = process.cmdline()

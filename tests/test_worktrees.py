@@ -54,8 +54,7 @@ def start(sessionrun: Command, project: Project, plan: object, *words: str, cwd:
 
 def wait(sessionrun: Command, session_id: str) -> dict[str, Any]:
     """Wait for the end, however long; the status."""
-    eventually(lambda: sessionrun("wait", session_id, "--timeout", "50").returncode != 124, timeout_s=SLOW_S)
-    return sessionrun.status(session_id)
+    return sessionrun.until(session_id, lambda view: view["ended_at"], timeout_s=SLOW_S)
 
 
 def by_id(view: dict[str, Any]) -> dict[str, dict[str, Any]]:

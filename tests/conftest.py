@@ -16,15 +16,29 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
-EVENTUALLY_S = 20.0
-"""How long `eventually` waits for anything; a test that needs more is `slow`."""
+EVENTUALLY_S = 60.0
+"""How long `eventually` waits for anything: far longer than it takes, for machines that are busy."""
+
+RESTED_S = 0.6
+"""Who has not run for so long rests."""
+
+for _name, _count, _same in (("fast", 100, True), ("slow", 500, False)):
+    settings.register_profile(
+        _name, max_examples=_count, derandomize=_same, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    )
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Switches for the tiers that the test command leaves out."""
     parser.addoption("--slow", action="store_true", help="also run tests that take more than a few seconds")
     parser.addoption("--agents", action="store_true", help="also run tests that need the real agent CLIs")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """The fast tier draws the same examples each time, the slow one more of them, and others."""
+    settings.load_profile("slow" if config.getoption("--slow") else "fast")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import orjson
 import pytest
 from agent_samples import FORMATS, RECORDED, STREAMS, read_bytes, sample_path
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sessionrun import agents
@@ -160,7 +160,6 @@ def check_reading(scratch: Path, output: OutputFormat, stdout: bytes) -> None:
         assert isinstance(agents.render_events(output, line), str)
 
 
-@settings(max_examples=300, deadline=None)
 @given(mutated())
 def test_mutated_output_never_raises_nor_becomes_a_success(
     scratch: Path, case: tuple[OutputFormat, bytes]
@@ -168,7 +167,6 @@ def test_mutated_output_never_raises_nor_becomes_a_success(
     check_reading(scratch, *case)
 
 
-@settings(max_examples=300, deadline=None)
 @given(st.sampled_from([name for name in FORMATS if name != "text"]), st.lists(lines, max_size=8))
 def test_random_output_never_raises_nor_becomes_a_success(
     scratch: Path, output: OutputFormat, some: list[bytes]
@@ -176,7 +174,6 @@ def test_random_output_never_raises_nor_becomes_a_success(
     check_reading(scratch, output, b"\n".join(some))
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.sampled_from(STREAMS), events)
 def test_any_event_can_be_followed(output: OutputFormat, event: dict[str, object]) -> None:
     assert isinstance(agents.render_events(output, orjson.dumps(event)), str)

@@ -43,10 +43,6 @@ AGENTS = {
 }
 KINDS: tuple[FateKind, ...] = ("exits", "exits", "exits", "lost", "void", "unstartable")
 PROFILE = settings(
-    max_examples=300,
-    deadline=None,
-    derandomize=True,
-    database=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 
@@ -352,8 +348,7 @@ def test_a_task_that_waits_for_money_says_so(paid: Command) -> None:
     plan = {"prompts": tasks, "limits": {"budget_usd": 0.0003, "task_budget_usd": 0.00016}}
     session_id = paid("-q", stdin=json.dumps(plan)).stdout.strip()
     eventually((paid.cwd / "argv").exists)
-    eventually(lambda: paid.status(session_id)["tasks"][1]["reason_class"] == "held")
-    waiting = paid.status(session_id)["tasks"][1]
+    waiting = paid.until(session_id, lambda view: view["tasks"][1]["reason_class"] == "held")["tasks"][1]
     why = "budget: $0 spent and $0.00016 reserved of $0.0003; a job is taken to cost $0.00016"
     assert (waiting["id"], waiting["reason_class"], waiting["reason"]) == ("b", "held", f"held: {why}")
     (told,) = paid.load("explain", session_id, "b")["tasks"]
@@ -366,7 +361,7 @@ def test_a_task_that_waits_for_money_says_so(paid: Command) -> None:
 def test_a_session_with_a_soft_budget_is_released(paid: Command) -> None:
     done = paid("-q", stdin=plan_of("a", "b", limits={"soft_budget_usd": 0.0001}))
     session_id = done.stdout.strip()
-    eventually(lambda: paid.status(session_id)["budget"]["held"])
+    paid.until(session_id, lambda view: view["budget"]["held"])
     assert "held: the soft budget is spent" in " ".join(paid("status", session_id).stdout.split())
     assert "budget is held" in paid("explain", session_id, "b").stdout
     assert paid.load("list")[0]["budget"]["held"]

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from conftest import Command, eventually
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from simulation import Drive
 from test_removal import left, make_older
@@ -39,7 +39,7 @@ def without_times(value: Any) -> Any:
     return [without_times(one) for one in value] if isinstance(value, (list, tuple)) else value
 
 
-@settings(PROFILE, max_examples=150)
+@PROFILE
 @given(world=worlds(), jumps=JUMPS)
 def test_a_jump_of_the_wall_clock_decides_nothing(world: World, jumps: list[float]) -> None:
     drive = Drive(world.spec, SimulatedExecutor(world.fate_of), world.planned).run()

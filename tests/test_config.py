@@ -12,7 +12,7 @@ from typing import Any
 
 import platformdirs
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sessionrun.config import VARIABLES, Config, load_config, load_results_dir, user_config_file
@@ -321,7 +321,6 @@ TOML_VALUES = st.sampled_from(
 )
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(TOML_KEYS, TOML_VALUES), max_size=4), st.booleans())
 def test_any_file_gives_a_config_or_one_line(
     tmp_path_factory: pytest.TempPathFactory, lines: list[tuple[str, Any]], table: bool

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from dialect_plans import DATA, load, one, refusal
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sessionrun.dialects import DIALECTS, MAX_INPUT_BYTES, Options
@@ -136,25 +136,21 @@ def check_plan_or_refusal(text: bytes, name: str) -> None:
         assert all(warning.isprintable() for warning in plan.warnings)
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=200), NAMES)
 def test_any_bytes(text: bytes, name: str) -> None:
     check_plan_or_refusal(text, name)
 
 
-@settings(deadline=None)
 @given(st.text(alphabet="{}[]\"'\\,:&*!|>-# \nabp019.eudNn~\t?%@", max_size=60), NAMES)
 def test_any_punctuation(text: str, name: str) -> None:
     check_plan_or_refusal(text.encode(), name)
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.lists(VALUES, max_size=3), st.dictionaries(KEYS, VALUES, max_size=5), NAMES)
 def test_any_values(tasks: list[Any], top: dict[str, Any], name: str) -> None:
     check_plan_or_refusal(json.dumps({**top, "prompts": tasks}).encode(), name)
 
 
-@settings(deadline=None)
 @given(st.dictionaries(KEYS, VALUES, max_size=5), NAMES)
 def test_any_fields_of_a_task(said: dict[str, Any], name: str) -> None:
     check_plan_or_refusal(json.dumps([{"prompt": "p", **said}]).encode(), name)

@@ -542,7 +542,7 @@ def test_flock_is_tried_and_network_disks_are_known(tmp_path: Path) -> None:
 # --- any damage ---
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(
     name=st.sampled_from(["spec.json", "journal", "ledger", "status.json", "summary"]),
     place=st.floats(0, 1),

@@ -6,7 +6,7 @@ from dataclasses import replace
 from random import Random
 from typing import Literal
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from simulation import EPOCH_S, Drive, Planned, judge, make_session
 
@@ -71,7 +71,6 @@ def draw_requests(rng: Random, names: list[str]) -> list[Planned]:
     return asked + [(1e4 * number, RequestReceived(f"z{number}", "release")) for number in range(1, 13)]
 
 
-@settings(max_examples=300, deadline=None)
 @given(st.integers(0, 2**32))
 def test_every_task_ends_and_no_token_is_lost(seed: int) -> None:
     rng = Random(seed)

@@ -38,10 +38,6 @@ from sessionrun.state import PROVIDED_PHASES, State, job_tokens, provider_of, sp
 from sessionrun.transitions import MAX_STARTS
 
 PROFILE = settings(
-    max_examples=500,
-    deadline=None,
-    derandomize=True,
-    database=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 CAPACITIES = st.fixed_dictionaries(

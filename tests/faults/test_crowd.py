@@ -9,6 +9,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import orjson
+import psutil
 import pytest
 
 from sessionrun.store import SessionDir
@@ -20,25 +21,24 @@ from .place import Place, wait_until
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks for processes in /proc")
 
-USERS = 60
 AT_ONCE = 12
-POLLERS = 200
-TASKS = 1000
 END_S = 60.0
 MANY = 10_000
 LONG_S = 300.0
+LARGE = 1000
 
 
-def test_of_many_resumes_one_acts(place: Place) -> None:
+@pytest.mark.parametrize("users", [24, pytest.param(60, marks=pytest.mark.slow)])
+def test_of_many_resumes_one_acts(place: Place, users: int) -> None:
     session = place.start(make_plan(place.executed, 6, random.Random(1), more="sleep 2;"), "--max-parallel", "3")
-    wait_until(place.executed.exists, 20.0)
+    wait_until(place.executed.exists, END_S)
     kill_all(session)
     roots: list[int] = []
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        users = [pool.submit(place.resume, session) for _ in range(USERS)]
-        while not all(user.done() for user in users):
+        asked = [pool.submit(place.resume, session) for _ in range(users)]
+        while not all(user.done() for user in asked):
             roots.append(len(find_chain(session.path)["root"]))
-    said = [user.result() for user in users]
+    said = [user.result() for user in asked]
     assert sum(one.endswith(": goes on") for one in said) == 1, said
     others = [one for one in said if not one.endswith(": goes on")]
     assert all(re.search(r": is running \(.*lock.* held\)$|: has ended", one) for one in others), others
@@ -49,20 +49,21 @@ def test_of_many_resumes_one_acts(place: Place) -> None:
     assert figures.lost <= 3
 
 
-def test_no_reader_ever_sees_half(place: Place) -> None:
+@pytest.mark.parametrize(("readers", "tasks"), [(50, 300), pytest.param(200, 1000, marks=pytest.mark.slow)])
+def test_no_reader_ever_sees_half(place: Place, readers: int, tasks: int) -> None:
     """Every file is replaced whole, and its `seq` only grows."""
-    session = place.start({"prompts": ["true"] * TASKS}, "--max-parallel", "16")
-    with ThreadPoolExecutor(POLLERS) as pool:
-        reads = sum(pool.map(lambda number: poll(session, number), range(POLLERS)))
-    assert reads > POLLERS
+    session = place.start({"prompts": ["true"] * tasks}, "--max-parallel", "16")
+    with ThreadPoolExecutor(readers) as pool:
+        reads = sum(pool.map(lambda number: poll(session, number, tasks), range(readers)))
+    assert reads > readers
     status = session.load_status()
     assert status is not None
-    assert (status["completed"], status["successful"]) == (TASKS, TASKS)
+    assert (status["completed"], status["successful"]) == (tasks, tasks)
 
 
-def poll(session: SessionDir, number: int) -> int:
+def poll(session: SessionDir, number: int, tasks: int) -> int:
     """Read both files until the session has ended; how often."""
-    reads, last, deadline = 0, 0, time.monotonic() + END_S
+    reads, last, deadline = 0, 0, time.monotonic() + LONG_S
     while time.monotonic() < deadline:
         for path in (session.status_path, session.summary_path):
             try:
@@ -70,7 +71,7 @@ def poll(session: SessionDir, number: int) -> int:
             except FileNotFoundError:
                 continue
             reads += 1
-            assert seen["total"] == TASKS
+            assert seen["total"] == tasks
             if path == session.summary_path:
                 continue
             assert seen["seq"] >= last
@@ -82,19 +83,18 @@ def poll(session: SessionDir, number: int) -> int:
     raise AssertionError(f"poller {number} saw no end")
 
 
-def test_a_large_session_is_resumed_in_about_a_second(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
-    prompts = [{"id": "first", "prompt": f"echo >> '{place.executed}'; sleep 60"}, *["true"] * TASKS]
+def test_a_large_session_is_resumed_with_little_work(place: Place) -> None:
+    """Its supervisor shows where it stands after so much time on a processor, however busy the machine is."""
+    prompts = [{"id": "first", "prompt": f"echo >> '{place.executed}'; sleep 600"}, *["true"] * LARGE]
     session = place.start({"prompts": prompts}, "--max-parallel", "8")
-    wait_until(lambda: (status := session.load_status()) and status["completed"] >= TASKS / 2, END_S)
+    assert wait_until(lambda: (summary := session.load_summary()) and summary["completed"] >= LARGE / 2, LONG_S)
     kill_all(session)
     before = session.load_status()
-    began = time.monotonic()
     assert place.resume(session).endswith(": goes on")
-    assert wait_until(lambda: (status := session.load_status()) and status["seq"] > (before or {})["seq"], 20.0)
-    seconds = time.monotonic() - began
-    with capsys.disabled():
-        print(f"\nresume of {TASKS} tasks, until status.json is new: {seconds:.2f} s")
-    assert seconds < 5.0
+    assert wait_until(lambda: (status := session.load_status()) and status["seq"] > (before or {})["seq"], END_S)
+    (supervisor,) = find_chain(session.path)["supervisor"]
+    used = psutil.Process(supervisor.pid).cpu_times()
+    assert used.user + used.system < 5.0
 
 
 @pytest.mark.slow

@@ -17,7 +17,14 @@ from .place import Place, wait_until
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks for processes in /proc")
 
-END_S = 30.0
+END_S = 60.0
+AGENT = """
+[agents.own]
+argv = ["sh", "{{prompt_file}}"]
+stdin = "none"
+prompt_kind = "script"
+stop_grace_s = {grace_s}
+"""
 CHAIN_MB = 64
 """For root, keeper and supervisor together, resident, shared pages counted for each."""
 
@@ -54,14 +61,15 @@ def pids_of(folder: Path) -> list[int]:
     return [int(line) for line in file.read_text().split()] if file.exists() else []
 
 
-def start(place: Place, scripts: dict[str, str]) -> SessionDir:
+def start(place: Place, scripts: dict[str, str], grace_s: float = 0.5) -> SessionDir:
     """A session with a task for each script, each in a folder of its own; all of them are running."""
+    (place.path / "sessionrun.toml").write_text(AGENT.format(grace_s=grace_s))
     prompts = []
     for number, script in enumerate(scripts.values()):
         folder = place.path / f"t{number}"
         folder.mkdir()
         prompts.append({"id": folder.name, "prompt": script, "cwd": str(folder)})
-    session = place.start({"prompts": prompts}, "--max-parallel", "16")
+    session = place.start({"prompts": prompts}, "--max-parallel", "16", "--agent", "own")
     folders = [place.path / prompt["id"] for prompt in prompts]
     assert wait_until(lambda: all(pids_of(folder) for folder in folders), END_S)
     return session
@@ -69,7 +77,7 @@ def start(place: Place, scripts: dict[str, str]) -> SessionDir:
 
 def cancel(place: Place, session: SessionDir) -> None:
     words = ["cancel", session.session_id, "--results-dir", str(place.results)]
-    _, said = place.popen([sys.executable, "-m", "sessionrun", *words]).communicate(timeout=60)
+    _, said = place.popen([sys.executable, "-m", "sessionrun", *words]).communicate(timeout=120)
     assert not said, said
 
 
@@ -94,12 +102,12 @@ def test_agents_that_do_not_want_to_end(place: Place, victim: Role | None) -> No
 
 
 def test_the_keeper_dies_while_they_are_stopped(place: Place) -> None:
-    session = start(place, STUBBORN)
+    session = start(place, STUBBORN, grace_s=3.0)  # the keeper has to be found before that is over
     words = ["cancel", session.session_id, "--results-dir", str(place.results)]
     cancelling = place.popen([sys.executable, "-m", "sessionrun", *words])
     assert wait_until(lambda: len(pids_of(place.path / "t2")) > 1, END_S)  # TERM has come
     assert kill_role(session.path, "keeper")
-    cancelling.communicate(timeout=60)
+    cancelling.communicate(timeout=120)
     assert_nothing_left(place, session)
 
 

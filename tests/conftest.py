@@ -128,7 +128,7 @@ class Command:
             cwd=self.cwd,
             env={**os.environ, **(env or {})},
             capture_output=True,
-            timeout=60,
+            timeout=120,
             **source,
         )
         return subprocess.CompletedProcess(
@@ -254,6 +254,23 @@ def kill_sessions(results: Path) -> None:
             pass
     for process in victims:
         eventually(partial(is_gone, process))
+
+
+def rests(*pids: int) -> Callable[[], bool]:
+    """Whether these processes have rested for a moment, to be asked again and again: none of them was woken up."""
+    import psutil
+
+    processes = [psutil.Process(pid) for pid in pids]
+    seen: list[tuple[int, float]] = [(-1, 0.0)]
+
+    def has_rested() -> bool:
+        switches = sum(int(process.num_ctx_switches().voluntary) for process in processes)
+        now = time.monotonic()
+        if switches != seen[-1][0]:
+            seen.append((switches, now))
+        return now - seen[-1][1] > RESTED_S
+
+    return has_rested
 
 
 def is_gone(process: Any) -> bool:

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 
 COLUMNS = 80
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 class Terminal:

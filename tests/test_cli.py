@@ -166,7 +166,12 @@ def test_how_many_at_once(sessionrun: Command, option: str) -> None:
 
 def test_a_task_out_of_time(sessionrun: Command) -> None:
     done = sessionrun(
-        "--sync", "--timeout", "0.5", "--agent", "shell", stdin=shell("echo begun; sleep 60", "true")
+        "--sync",
+        "--timeout",
+        "1",
+        "--agent",
+        "shell",
+        stdin='["echo begun; sleep 60", {"prompt": "true", "timeout": 60}]',
     )
     assert done.returncode == 1
     assert "timed out" in done.stdout
@@ -458,7 +463,7 @@ def test_wait(sessionrun: Command) -> None:
     with sessionrun.popen("wait", session_id, stdout=subprocess.PIPE) as waiting:
         assert waiting.poll() is None
         (sessionrun.cwd / "go").touch()
-        assert waiting.wait(20) == 1
+        assert waiting.wait(60) == 1
     assert sessionrun("wait", session_id, "slow").returncode == 0
     assert sessionrun("wait", session_id, "nobody").returncode == 2
 

@@ -11,14 +11,17 @@ import psutil
 from conftest import Command, eventually
 from terminal import Terminal
 
+from sessionrun.cli.list import load_all
+
 STUBBORN = "trap '' TERM INT HUP; echo $$ >stubborn; while :; do sleep 1; done"
 RUNAWAY = "setsid sh -c 'trap \"\" TERM; echo $$ >runaway; exec sleep 60' </dev/null & while :; do sleep 1; done"
 
-SHORT_GRACE = """
-[agents.short]
-argv = ["sh", "{prompt_file}"]
+GATE = "while ! [ -e go ]; do sleep 0.05; done"
+GRACE = """
+[agents.own]
+argv = ["sh", "{{prompt_file}}"]
 stdin = "none"
-stop_grace_s = 0.3
+stop_grace_s = {grace_s}
 """
 
 
@@ -39,7 +42,7 @@ def processes_of(session_id: str) -> list[int]:
 
 def assert_nothing_left(session_id: str) -> None:
     """No process of the session lives, soon after its end."""
-    eventually(lambda: not processes_of(session_id), timeout_s=5)
+    eventually(lambda: not processes_of(session_id))
 
 
 def test_a_whole_session(sessionrun: Command) -> None:
@@ -84,7 +87,7 @@ def test_a_task_that_waits(sessionrun: Command) -> None:
     plan = {
         "max_parallel": 1,
         "prompts": [
-            {"id": "a", "prompt": "while ! [ -e go ]; do sleep 0.05; done"},
+            {"id": "a", "prompt": GATE},
             {"id": "b", "prompt": "true"},
             {"id": "c", "prompt": "true", "needs": ["b"]},
             {"id": "d", "prompt": "true"},
@@ -107,7 +110,7 @@ def test_what_has_ended_stays_as_it_is(sessionrun: Command) -> None:
 
 
 def test_an_agent_that_ignores_term(sessionrun: Command) -> None:
-    session_id = sessionrun.start({"prompts": [STUBBORN]})
+    session_id = sessionrun.start({"prompts": [STUBBORN]}, *use_grace(sessionrun))
     eventually((sessionrun.cwd / "stubborn").exists)
     done = sessionrun("cancel", session_id)
     assert done.returncode == 0
@@ -117,7 +120,7 @@ def test_an_agent_that_ignores_term(sessionrun: Command) -> None:
 
 
 def test_a_child_in_a_session_of_its_own(sessionrun: Command) -> None:
-    session_id = sessionrun.start({"prompts": [RUNAWAY]}, *use_short_grace(sessionrun))
+    session_id = sessionrun.start({"prompts": [RUNAWAY]}, *use_grace(sessionrun))
     runaway = sessionrun.cwd / "runaway"
     pid = int(eventually(lambda: runaway.exists() and runaway.read_text().strip()))
     assert os.getsid(pid) == pid
@@ -126,11 +129,12 @@ def test_a_child_in_a_session_of_its_own(sessionrun: Command) -> None:
 
 
 def test_only_asking(sessionrun: Command) -> None:
-    session_id = sessionrun.start({"prompts": [STUBBORN]}, *use_short_grace(sessionrun))
+    session_id = sessionrun.start({"prompts": [STUBBORN]}, *use_grace(sessionrun, 600))
     eventually((sessionrun.cwd / "stubborn").exists)
     done = sessionrun("cancel", session_id, "--timeout", "0")
     assert (done.returncode, done.stdout) == (0, f"Session: {session_id}: 1 still stopping\n")
     assert sessionrun("cancel", session_id, "--timeout", "0.01").returncode == 124
+    assert sessionrun("cancel", session_id, "--now").returncode == 0
     assert sessionrun.wait(session_id)["status"] == "cancelled"
 
 
@@ -138,14 +142,14 @@ def test_many_cancels_at_once(sessionrun: Command) -> None:
     session_id = sessionrun.start({"prompts": ["sleep 60"] * 5})
     asking = [sessionrun.popen("cancel", session_id, "--json", stdout=subprocess.PIPE) for _ in range(6)]
     for process in asking:
-        output, _ = process.communicate(timeout=30)
+        output, _ = process.communicate(timeout=60)
         assert process.returncode == 0
         assert json.loads(output)["status"] == "cancelled"
     assert list((sessionrun.directory(session_id) / "requests").iterdir()) == []
 
 
 def test_time_out_takes_the_tree_along(sessionrun: Command) -> None:
-    session_id = sessionrun.start({"prompts": [{"prompt": RUNAWAY, "timeout": 1}]}, *use_short_grace(sessionrun))
+    session_id = sessionrun.start({"prompts": [{"prompt": RUNAWAY, "timeout": 2}]}, *use_grace(sessionrun))
     task = sessionrun.wait(session_id)["tasks"][0]
     assert (sessionrun.cwd / "runaway").exists()
     assert task["outcome"] == "timed_out"
@@ -155,10 +159,10 @@ def test_time_out_takes_the_tree_along(sessionrun: Command) -> None:
 # --- sync ---
 
 
-def use_short_grace(sessionrun: Command) -> list[str]:
-    """An agent like `shell` that is killed soon when it does not end; the words that choose it."""
-    (sessionrun.cwd / "sessionrun.toml").write_text(SHORT_GRACE)
-    return ["--agent", "short"]
+def use_grace(sessionrun: Command, grace_s: float = 0.3) -> list[str]:
+    """An agent like `shell` that is killed soon when it does not end, or late; the words that choose it."""
+    (sessionrun.cwd / "sessionrun.toml").write_text(GRACE.format(grace_s=grace_s))
+    return ["--agent", "own"]
 
 
 def start_on_terminal(sessionrun: Command, plan: object, *words: str) -> Terminal:
@@ -184,8 +188,9 @@ def test_sync_off_a_terminal(sessionrun: Command) -> None:
 
 
 def test_sync_on_a_terminal(sessionrun: Command) -> None:
-    with start_on_terminal(sessionrun, {"prompts": ["sleep 0.5; echo the answer", "true"]}) as terminal:
+    with start_on_terminal(sessionrun, {"prompts": [f"{GATE}; echo the answer", "true"]}) as terminal:
         terminal.read_until(b"1/2 done, 1 running, 0 failed, ")
+        (sessionrun.cwd / "go").touch()
         assert terminal.finish() == 0
     assert b"the answer\r\n" in terminal.output
     assert b"\x1b[?25h" in terminal.output  # the cursor is back
@@ -193,7 +198,7 @@ def test_sync_on_a_terminal(sessionrun: Command) -> None:
 
 def test_ctrl_c_cancels_and_waits(sessionrun: Command) -> None:
     plan = {"prompts": ["true", "sleep 60", STUBBORN]}
-    with start_on_terminal(sessionrun, plan, *use_short_grace(sessionrun)) as terminal:
+    with start_on_terminal(sessionrun, plan, *use_grace(sessionrun)) as terminal:
         eventually((sessionrun.cwd / "stubborn").exists)
         terminal.read_until(b"1/3 done")
         terminal.type(b"\x03")
@@ -214,7 +219,9 @@ def test_ctrl_c_while_it_starts(sessionrun: Command) -> None:
             terminal.type(b"\x03")
             assert terminal.finish() == 130
         assert b"Traceback" not in terminal.output
-        eventually(lambda: sessionrun.load("list", "--state", "running") == [])
+        eventually(
+            lambda: all(one["status"] != "running" for one in load_all(sessionrun.results, everywhere=False))
+        )
         for path in sessionrun.results.glob("session-*"):
             assert_nothing_left(path.name.removeprefix("session-"))
 
@@ -224,9 +231,9 @@ def test_other_ends_of_the_caller_leave_the_session_running(sessionrun: Command)
     plan.write_text('{"prompts": ["sleep 60"]}')
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGKILL):
         process = sessionrun.popen("--sync", "-q", "--agent", "shell", str(plan), stderr=subprocess.DEVNULL)
-        eventually(lambda: sessionrun.load("overview")["tasks"]["running"] == 1)
+        eventually(lambda: [one["running"] for one in load_all(sessionrun.results, everywhere=False)][:1] == [1])
         process.send_signal(number)
-        assert process.wait(20) == -number
+        assert process.wait(60) == -number
         view = sessionrun.status("last")
         assert view["status"] == "running"
         assert psutil.pid_exists(view["tasks"][0]["pid"])

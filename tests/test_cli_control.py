@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Command, eventually, kill_sessions
+from conftest import Command, eventually, kill_sessions, rests
 
 from sessionrun.cli.control import ask
 from sessionrun.errors import StoreError
@@ -59,7 +59,7 @@ def start_stubborn(sessionrun: Command) -> str:
 
 def test_cancel_now_gives_no_grace(sessionrun: Command) -> None:
     session_id = start_stubborn(sessionrun)
-    assert sessionrun("cancel", session_id, "--now", "--timeout", "15").returncode == 0
+    assert sessionrun("cancel", session_id, "--now", "--timeout", "60").returncode == 0
     task = sessionrun.status(session_id)["tasks"][0]
     assert (task["outcome"], task["signal"]) == ("cancelled", signal.SIGKILL)
     assert sessionrun("cancel", session_id, "--now").stdout == f"Session: {session_id}: 1 cancelled\n"
@@ -69,7 +69,7 @@ def test_cancel_now_hastens_a_cancel(sessionrun: Command) -> None:
     session_id = start_stubborn(sessionrun)
     assert sessionrun("cancel", session_id, "--timeout", "0.2").returncode == 124
     assert sessionrun.status(session_id)["tasks"][0]["status"] == "running"
-    assert sessionrun("cancel", session_id, "1", "--now", "--timeout", "15").returncode == 0
+    assert sessionrun("cancel", session_id, "1", "--now", "--timeout", "60").returncode == 0
     assert sessionrun.wait(session_id)["tasks"][0]["signal"] == signal.SIGKILL
     assert requests_of(sessionrun, session_id) == []
 
@@ -165,7 +165,7 @@ def test_many_retries_of_a_session_that_ends_are_all_heard(sessionrun: Command) 
     """Asked for again and again just as the session ends, each retry is one more attempt."""
     needs_resume(sessionrun)
     session_id = sessionrun.start({"prompts": ["exit 3"]})
-    for attempt in range(2, 12):
+    for attempt in range(2, 8):
         sessionrun.until(session_id, lambda view: view["completed"] == 1)
         assert sessionrun("retry", session_id, "-q").stdout == f"{session_id}\n"
         assert sessionrun.wait(session_id)["tasks"][0]["attempt"] == attempt
@@ -281,13 +281,8 @@ def test_a_held_session_lives_on_without_work_and_can_be_cancelled(sessionrun: C
     assert sessionrun.load("hold", session_id)["tasks"][1]["reason"] == "held: on request"
     (sessionrun.cwd / "go").touch()
     sessionrun.until(session_id, lambda view: view["completed"] == 1)
-    import psutil
-
-    process = psutil.Process(sessionrun.supervisor(session_id))
-    before = process.cpu_times()
-    assert sessionrun("wait", session_id, "--timeout", "1").returncode == 124
-    after = process.cpu_times()
-    assert after.user + after.system - before.user - before.system <= 0.02
+    eventually(rests(sessionrun.supervisor(session_id)))
+    assert sessionrun("wait", session_id, "--timeout", "0.1").returncode == 124
     assert sessionrun("cancel", session_id).stdout == f"Session: {session_id}: 1 cancelled, 1 had ended before\n"
 
 
@@ -310,6 +305,6 @@ def test_a_client_learns_that_its_request_was_refused(sessionrun: Command) -> No
     session_id = sessionrun.start({"prompts": ["sleep 60"]})
     session = SessionDir(sessionrun.directory(session_id))
     with pytest.raises(StoreError, match="refused the request"):
-        ask(session, {"kind": "frobnicate"}, timeout_s=20.0)
+        ask(session, {"kind": "frobnicate"}, timeout_s=60.0)
     assert "does not know the kind 'frobnicate'" in session.log_path.read_text()
     assert requests_of(sessionrun, session_id) == []

@@ -10,22 +10,17 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import psutil
 import pytest
-from conftest import Command, eventually
+from conftest import Command, eventually, rests
 from terminal import Terminal
 
 from sessionrun.cli.view import load_view
 from sessionrun.store import SessionDir
 
 LONG = '{"prompts": [{"id": "a", "prompt": "echo begun; while ! [ -e go ]; do sleep 0.05; done; echo over"}]}'
-AT_ONCE_S = 8.0
-"""Far less than the 30 s that the tasks take, far more than a start takes on a busy machine."""
-
-RESTED_S = 0.6
 
 
 def write_plan(sessionrun: Command, text: str = LONG) -> Path:
@@ -64,7 +59,7 @@ def test_a_job_inherits_nothing_of_the_caller(sessionrun: Command) -> None:
     file = write_plan(sessionrun, '{"prompts": [{"id": "a", "prompt": "exec ls /proc/self/fd"}]}')
     words = ["-q", "--agent", "shell", str(file)]
     process = sessionrun.popen(*words, pass_fds=(read_fd, write_fd), stdout=subprocess.PIPE)
-    output, _ = process.communicate(timeout=30)
+    output, _ = process.communicate(timeout=60)
     os.close(read_fd)
     os.close(write_fd)
     session_id = output.decode().strip()
@@ -77,18 +72,7 @@ def test_it_rests_when_nothing_happens(sessionrun: Command) -> None:
     """No idle wake-ups: no CPU time passes while the tasks sleep."""
     session_id = sessionrun.start({"prompts": ["sleep 60"] * 3})
     sessionrun.until(session_id, lambda view: view["running"] == 3)
-    chain = [psutil.Process(pid) for pid in sessionrun.chain(session_id)]
-
-    seen: list[tuple[int, float]] = [(-1, 0.0)]
-
-    def has_rested() -> bool:
-        switches = sum(int(process.num_ctx_switches().voluntary) for process in chain)
-        now = time.monotonic()
-        if switches != seen[-1][0]:
-            seen.append((switches, now))
-        return now - seen[-1][1] > RESTED_S
-
-    eventually(has_rested)
+    eventually(rests(*sessionrun.chain(session_id)))
 
 
 @pytest.mark.parametrize("kind", ["socket", "pipe", "file", "terminal"])
@@ -103,7 +87,7 @@ def test_standard_input_may_be_anything(sessionrun: Command, kind: str) -> None:
         ours, theirs = socket.socketpair()
         streams = {"socket": theirs.fileno(), "pipe": subprocess.PIPE, "file": os.open(file, os.O_RDONLY)}
         process = subprocess.Popen(argv, cwd=sessionrun.cwd, stdin=streams[kind], stdout=subprocess.PIPE)
-        output, _ = process.communicate(timeout=30)
+        output, _ = process.communicate(timeout=60)
         session_id = output.decode().strip()
         ours.close()
         theirs.close()
@@ -123,7 +107,7 @@ def test_prompts_may_come_from_any_of_them(sessionrun: Command, kind: str) -> No
     streams = {"socket": theirs.fileno(), "pipe": read_fd, "file": os.open(file, os.O_RDONLY)}
     words = ["-q", "--agent", "shell"]
     process = sessionrun.popen(*words, stdin=streams[kind], stdout=subprocess.PIPE)
-    output, _ = process.communicate(timeout=30)
+    output, _ = process.communicate(timeout=60)
     for fd in streams.values():
         os.close(fd)
     theirs.detach()
@@ -136,7 +120,7 @@ def test_closed_descriptors(sessionrun: Command, closed: tuple[int, ...]) -> Non
     file = write_plan(sessionrun)
     redirections = " ".join(f"{fd}{'<' if fd == 0 else '>'}&-" for fd in closed)
     command = " ".join([*sessionrun.argv, "-q", "--agent", "shell", str(file), redirections])
-    done = subprocess.run(["sh", "-c", command], cwd=sessionrun.cwd, capture_output=True, timeout=30)
+    done = subprocess.run(["sh", "-c", command], cwd=sessionrun.cwd, capture_output=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, b"")
     session_id = sessionrun.status("last")["session_id"]
     assert done.stdout == (b"" if 1 in closed else f"{session_id}\n".encode())
@@ -145,12 +129,10 @@ def test_closed_descriptors(sessionrun: Command, closed: tuple[int, ...]) -> Non
 
 def test_a_command_substitution_ends_at_once(sessionrun: Command) -> None:
     """Nothing of the session holds the caller's pipes: both reach their end while the tasks run."""
-    file = write_plan(sessionrun, '{"prompts": ["sleep 30", "sleep 30 & sleep 30"]}')
+    file = write_plan(sessionrun, '{"prompts": ["sleep 600", "sleep 600 & sleep 600"]}')
     words = [*sessionrun.argv, "-q", "--agent", "shell", str(file)]
-    began = time.monotonic()
     script = f"id=$({' '.join(words)} 2>&1); echo $id"
-    done = subprocess.run(["sh", "-c", script], cwd=sessionrun.cwd, capture_output=True, timeout=30)
-    assert time.monotonic() - began < AT_ONCE_S
+    done = subprocess.run(["sh", "-c", script], cwd=sessionrun.cwd, capture_output=True, timeout=60)
     session_id = done.stdout.decode().strip()
     assert sessionrun.status(session_id)["status"] == "running"
     assert sessionrun("cancel", session_id).returncode == 0
@@ -174,9 +156,7 @@ def test_from_node_with_default_streams(sessionrun: Command) -> None:
     script = sessionrun.cwd / "start.js"
     script.write_text(NODE_SCRIPT)
     words = [*sessionrun.argv, "-q", "--agent", "shell", str(write_plan(sessionrun))]
-    began = time.monotonic()
     done = subprocess.run([node, str(script), *words], cwd=sessionrun.cwd, capture_output=True, timeout=60)
-    assert time.monotonic() - began < AT_ONCE_S
     answer = json.loads(done.stdout)
     assert answer["code"] == 0, done.stderr
     assert_runs_on(sessionrun, answer["id"])
@@ -203,7 +183,7 @@ def test_as_the_child_of_process_1(sessionrun: Command) -> None:
         session = SessionDir(sessionrun.directory(session_id))
         eventually(lambda: load_view(session)["ended_at"])
         (sessionrun.cwd / "leave").touch()
-        assert process.wait(20) == 0
+        assert process.wait(60) == 0
     assert sessionrun.status(session_id)["outcome"] == "succeeded"
 
 
@@ -235,7 +215,7 @@ def test_as_an_orphan(sessionrun: Command) -> None:
 def test_with_signals_ignored_by_the_caller(sessionrun: Command, number: str) -> None:
     words = " ".join([*sessionrun.argv, "-q", "--agent", "shell", str(write_plan(sessionrun))])
     script = f"trap '' {number}; {words}"
-    done = subprocess.run(["sh", "-c", script], cwd=sessionrun.cwd, capture_output=True, timeout=30)
+    done = subprocess.run(["sh", "-c", script], cwd=sessionrun.cwd, capture_output=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, b"")
     assert_runs_on(sessionrun, done.stdout.decode().strip())
 
@@ -248,7 +228,7 @@ def test_with_signals_blocked_by_the_caller(sessionrun: Command) -> None:
         "os.execv(sys.argv[1], sys.argv[1:])"
     )
     argv = [sys.executable, "-c", code, *words]
-    done = subprocess.run(argv, cwd=sessionrun.cwd, capture_output=True, timeout=30)
+    done = subprocess.run(argv, cwd=sessionrun.cwd, capture_output=True, timeout=60)
     assert done.returncode == 0, done.stderr
     assert_runs_on(sessionrun, done.stdout.decode().strip())
 

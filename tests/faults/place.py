@@ -75,7 +75,7 @@ class Place:
     ) -> SessionDir:
         """Start a session; raises AssertionError with what was said when that fails."""
         process = self.popen(self.run_argv(plan, *words), env=env, cwd=cwd)
-        out, said = process.communicate(timeout=60)
+        out, said = process.communicate(timeout=120)
         assert process.returncode == 0, said
         return self.session(out.strip())
 
@@ -90,7 +90,7 @@ class Place:
 
     def resume(self, session: SessionDir, *, env: Mapping[str, str] | None = None) -> str:
         """Resume a session; what was said."""
-        out, said = self.popen_resume(session, env=env).communicate(timeout=60)
+        out, said = self.popen_resume(session, env=env).communicate(timeout=120)
         return str(out or said).strip()
 
 

@@ -35,7 +35,7 @@ def crash_at_start(place: Place, points: str) -> Figures | None:
     """A session that is started with crash points; None when none of them was reached."""
     env = _environ(place, points)
     process = place.popen(place.run_argv(_plan(place), "--max-parallel", str(PARALLEL)), env=env)
-    out, said = process.communicate(timeout=90)
+    out, said = process.communicate(timeout=120)
     figures = Figures()
     if "Traceback" in said:
         figures.wrong.append(f"{points}: run said {said}")
@@ -53,7 +53,7 @@ def crash_at_start(place: Place, points: str) -> Figures | None:
 def crash_at_resume(place: Place, points: str) -> Figures | None:
     """A session that lost all of its chain, and is resumed with crash points."""
     session = place.start(_plan(place, 0.2), "--max-parallel", str(PARALLEL))
-    wait_until(lambda: place.executed.exists(), 20.0)
+    wait_until(lambda: place.executed.exists(), HUNG_S)
     kill_all(session)
     figures = Figures()
     _finish(place, session, _environ(place, points), figures)
@@ -78,7 +78,7 @@ def _finish(place: Place, session: SessionDir, env: Mapping[str, str], figures: 
         if has_ended(session) or not is_gone(session) or not session.spec_path.exists():
             return number > 0
         figures.resumed += 1
-        place.popen_resume(session, env=env).communicate(timeout=90)
+        place.popen_resume(session, env=env).communicate(timeout=120)
     return True
 
 

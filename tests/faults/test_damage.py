@@ -32,7 +32,7 @@ from .place import Place, end_sessions, wait_until
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks for processes in /proc")
 
-END_S = 30.0
+END_S = 60.0
 AT_ONCE = 3
 SAMPLED = 10
 SEED = 11
@@ -91,7 +91,7 @@ def go_on(dead: Dead, file: str, content: bytes) -> str:
     (session.path / file).write_bytes(content)
     try:
         process = place.popen_resume(session)
-        _, said = process.communicate(timeout=60)
+        _, said = process.communicate(timeout=120)
         if process.returncode != 0:
             polite = process.returncode == 3 and said.count("\n") <= 2 and "is damaged at byte" in said
             return "" if polite else f"exit {process.returncode}: {said}"

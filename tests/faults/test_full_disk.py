@@ -19,7 +19,7 @@ from .place import make_place, wait_until
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks for processes in /proc")
 
-END_S = 30.0
+END_S = 60.0
 
 
 @pytest.fixture

@@ -76,7 +76,7 @@ def _refs(place: Place) -> dict[str, str]:
 def _examine(place: Place, session: SessionDir, before: dict[str, str]) -> list[str]:
     words = ["clean", session.session_id, "--worktrees", "--json", "--results-dir", str(place.results)]
     process = place.popen([sys.executable, "-m", "sessionrun", *words])
-    out, said = process.communicate(timeout=60)
+    out, said = process.communicate(timeout=120)
     wrong = [f"clean said {said}"] if said or process.returncode else []
     kept = [one for one in json.loads(out or "[]") if not one["removed"] and one["what"] == "worktree"]
     wrong += [f"clean kept {kept}"] if kept else []

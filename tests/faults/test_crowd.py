@@ -36,7 +36,7 @@ def test_of_many_resumes_one_acts(place: Place, users: int) -> None:
     roots: list[int] = []
     with ThreadPoolExecutor(AT_ONCE) as pool:
         asked = [pool.submit(place.resume, session) for _ in range(users)]
-        while not all(user.done() for user in asked):
+        while not wait_until(lambda: all(user.done() for user in asked), 0.02):
             roots.append(len(find_chain(session.path)["root"]))
     said = [user.result() for user in asked]
     assert sum(one.endswith(": goes on") for one in said) == 1, said

@@ -211,6 +211,8 @@ def test_an_unknown_key_is_told() -> None:
         ({"outputs_dir": []}, "outputs_dir: must be text, not a list"),
         ({"worktree_base": " "}, "worktree_base: must not be empty"),
         ({"samples": 0}, "samples: must be 1 or more, not 0"),
+        ({"samples": 10**9}, "makes 1,000,000,000 runs; the limit is 100,000"),
+        ({"include": [{"task": "t", "model": "n", "samples": 10**9}]}, "include[0]: makes 1,000,000,000 runs"),
         ({"prompt_mode": "x"}, 'prompt_mode: must be one of join, continue, not the text "x"'),
         ({"exclude": [{}]}, 'exclude[0]: names none of "task", "model", "agent", "sample"'),
         ({"exclude": ["t"]}, 'exclude[0]: must be an object, not the text "t"'),
@@ -235,6 +237,12 @@ def test_something_else_is_refused() -> None:
 def test_a_plan_with_one_model_is_no_matrix() -> None:
     text = b'{"tasks": ["a"], "model": "m"}'
     assert choose_dialect(Source("p.json", text, "/"), None)[0] is DIALECTS["prompts"]
+
+
+def test_a_matrix_without_models_is_no_plan_for_the_checkout() -> None:
+    text = json.dumps({"source_repo": ".", "tasks": [TASK]}).encode()
+    dialect, why = choose_dialect(Source("c.json", text, "/"), None)
+    assert (dialect.NAME, why) == ("matrix", 'JSON object with "tasks" and "source_repo"')
 
 
 def test_the_manual_names_every_key() -> None:

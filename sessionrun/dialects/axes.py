@@ -11,6 +11,9 @@ from sessionrun.dialects.fields import Field, suggest
 from sessionrun.dialects.limits import quote
 from sessionrun.dialects.reading import Reading, Spot
 
+MAX_RUNS: Final = 100_000
+"""More are a slip of the finger; and a list of them all is made before anything starts."""
+
 
 @dataclass(frozen=True, slots=True)
 class Model:
@@ -43,6 +46,10 @@ class Axes:
     models: Sequence[Model]
     agents: Sequence[str]
     samples: int = 1
+
+    def count(self) -> int:
+        """How many cells there are."""
+        return len(self.tasks) * len(self.models) * len(self.agents) * self.samples
 
     def cells(self) -> Iterator[Cell]:
         """All cells: task by task, in each model by model, in each agent by agent."""
@@ -116,8 +123,9 @@ def spread(reading: Reading, axes: Axes, include: Sequence[Any], exclude: Sequen
     """The cells of the axes without those that `exclude` matches, and then those that `include` adds.
 
     Raises:
-        InputError: a rule or an addition is none, or nothing is left.
+        InputError: a rule or an addition is none, nothing is left, or there are too many.
     """
+    _check_size(reading, Spot(), axes)
     rules = [_read_rule(reading, Spot(("exclude", index)), rule, axes) for index, rule in enumerate(exclude)]
     cells = [cell for cell in axes.cells() if not any(_matches(rule, cell) for rule in rules)]
     places = {cell.place for cell in cells}
@@ -131,6 +139,11 @@ def spread(reading: Reading, axes: Axes, include: Sequence[Any], exclude: Sequen
     if not cells:
         raise reading.error(Spot(), Misfit("leaves no run", "exclude"))
     return cells
+
+
+def _check_size(reading: Reading, spot: Spot, axes: Axes) -> None:
+    if axes.count() > MAX_RUNS:
+        raise reading.error(spot, Misfit(f"makes {axes.count():,} runs; the limit is {MAX_RUNS:,}"))
 
 
 def _read_name(reading: Reading, spot: Spot, entry: Any) -> str:
@@ -173,7 +186,9 @@ def _read_extra(reading: Reading, spot: Spot, extra: Any, axes: Axes) -> Iterato
     auth_type = fields.get("auth_type", listed.auth_type if listed else None)
     model = Model(fields["model"], auth_type)
     agents = [fields["agent"]] if "agent" in fields else axes.agents
-    yield from Axes([fields["task"]], [model], agents, fields.get("samples", axes.samples)).cells()
+    added = Axes([fields["task"]], [model], agents, fields.get("samples", axes.samples))
+    _check_size(reading, spot, added)
+    yield from added.cells()
 
 
 def _read_record(reading: Reading, spot: Spot, value: Any, table: Mapping[str, Field]) -> dict[str, Any]:

@@ -25,6 +25,9 @@ from sessionrun.model import Limits, TaskSpec, View, Workspace
 NAME: Final = "matrix"
 EXPECTS: Final = 'an object with "tasks" and "models"'
 
+_MARKS: Final = ("models", "source_repo", "worktree_base", "outputs_dir", "results_file")
+"""Beside "tasks", each tells a matrix: who forgets the models must not get a plan for his checkout."""
+
 AGENT: Final = "qwen"
 MAX_PARALLEL: Final = 4
 WORKTREE_BASE: Final = "~/.qwen/worktrees"
@@ -122,9 +125,10 @@ def matches(source: Source) -> str | None:
     """
     document = parse_document(source)
     value = document.value
-    if isinstance(value, dict) and "tasks" in value and "models" in value:
-        return f'{document.format} object with "tasks" and "models"'
-    return None
+    if not isinstance(value, dict) or "tasks" not in value:
+        return None
+    mark = next((key for key in _MARKS if key in value), None)
+    return None if mark is None else f'{document.format} object with "tasks" and {quote(mark)}'
 
 
 def load(source: Source, options: Options) -> Plan:

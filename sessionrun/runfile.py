@@ -24,6 +24,9 @@ WORDS: Final[Mapping[str, str]] = {
 }
 """Our phases in that file's words; it has none for what comes after the agent's work."""
 
+ENDS: Final = ("succeeded", "failed")
+"""The words of a run that has ended."""
+
 _CELL: Final = (("task_id", ""), ("model", ""), ("agent", ""), ("sample", 1))
 """The keys of a run that tell its cell, and what stands for one that is not there."""
 

@@ -8,6 +8,7 @@ launched last with it.  An older one that is resumed leaves it alone.
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,7 +22,7 @@ from sessionrun import jobstatus
 from sessionrun.errors import InputError, SessionrunError, StoreError
 from sessionrun.model import JobKey, SessionSpec, TaskSpec, View
 from sessionrun.regular import NotRegular, read_regular
-from sessionrun.runfile import LINKS, find_done, find_others, has_diff, project_runs, read_runs
+from sessionrun.runfile import ENDS, LINKS, find_done, find_others, has_diff, project_runs, read_runs
 from sessionrun.status import format_time
 from sessionrun.store import AGENT_DIR, SessionDir, replace_file
 
@@ -58,32 +59,52 @@ class ViewWriter:
         if view.kind == jobstatus.KIND:
             jobstatus.write_jobs(view, status, _now())
             return
-        self._link_outputs(Path(view.settings["outputs_dir"]), status)
-        write_runs(view, status, self._session, self._spec, durable=durable)
+        try:
+            self._link_outputs(Path(view.settings["outputs_dir"]), status)
+        finally:  # the file does not wait for links that cannot be made
+            write_runs(view, status, self._session, self._spec, durable=durable)
 
     def _link_outputs(self, outputs: Path, status: Mapping[str, Any]) -> None:
+        """All links that can be made; then the first error of those that cannot."""
+        problems = []
         for task in status["tasks"]:
-            attempt = task["id"], task["attempt"]
-            if task["status"] == "pending" or attempt in self._settled:
+            if task["status"] == "pending" or (task["id"], task["attempt"]) in self._settled:
                 continue
-            folder = outputs / task["id"]
-            folder.mkdir(parents=True, exist_ok=True)
-            for name, target in self._targets(task):
-                if (folder / name) not in self._linked and target.exists():
-                    _link(folder / name, target)
-                    self._linked.add(folder / name)
-            if task["status"] == "completed":
-                self._settled.add(attempt)
-                self._linked.discard(folder / LINKS["diff_file"])  # another attempt has another one
+            try:
+                self._link_task(outputs / task["id"], task)
+            except OSError as error:
+                problems.append(error)
+        if problems:
+            raise problems[0]
+
+    def _link_task(self, folder: Path, task: Mapping[str, Any]) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, target in self._targets(task):
+            if (folder / name) not in self._linked and target.exists():
+                _link(folder / name, target)
+                self._linked.add(folder / name)
+        if task["status"] == "completed":
+            self._settled.add((task["id"], task["attempt"]))
+            for key in ("diff_file", "stderr_file"):  # another attempt may have another one
+                self._linked.discard(folder / LINKS[key])
 
     def _targets(self, task: Mapping[str, Any]) -> Iterator[tuple[str, Path]]:
         session, name = self._session, task["id"]
         release = JobKey(name, task["attempt"], 1, "release", 1)
         yield LINKS["stdout_file"], session.output_path(name)
-        yield LINKS["stderr_file"], session.error_path(name)
+        yield LINKS["stderr_file"], self._find_errors(task)
         yield LINKS["logs_dir"], session.job_path(release).parent / AGENT_DIR / "logs"
         if has_diff(task):
             yield LINKS["diff_file"], session.patch_path(release)
+
+    def _find_errors(self, task: Mapping[str, Any]) -> Path:
+        """The agent's standard error, or, where it came to nothing without an agent, that of the setup."""
+        path = self._session.error_path(task["id"])
+        if task["reason_class"] not in ("setup_failed", "setup_timeout"):
+            return path
+        setup = JobKey(task["id"], task["attempt"], 1, "setup", 1)
+        starts = (self._session.job_path(setup._replace(start=start)) / "stderr" for start in (3, 2, 1))
+        return next((found for found in starts if found.exists()), path)
 
 
 def carry_over(view: View, tasks: Sequence[TaskSpec]) -> tuple[View, set[str]]:
@@ -125,7 +146,8 @@ def claim_views(session: SessionDir, spec: SessionSpec, status: Mapping[str, Any
         path = _results_path(view)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            with hold_lock(path.with_name(f".{path.name}.lock")):
+            _make_outputs(view.settings["outputs_dir"])
+            with hold_lock(_lock_path(path)):
                 owner = _owner(view)
                 if owner is not None and owner.path != session.path and owner.is_alive():
                     raise InputError(
@@ -134,7 +156,78 @@ def claim_views(session: SessionDir, spec: SessionSpec, status: Mapping[str, Any
                 load_runs(view)
                 write_runs(view, status, session, spec, durable=True)
         except OSError as error:
+            at = error.filename if error.filename == view.settings["outputs_dir"] else path
+            raise StoreError(f"cannot write {at}: {error.strerror}") from error
+
+
+def mend_views(spec: SessionSpec) -> None:
+    """Bring up to date the views of sessions that ended, where nothing is left to start: see `load_runs`.
+
+    Raises:
+        StoreError: one cannot be written.
+    """
+    from sessionrun.workspaces.registration import hold_lock
+
+    for view in spec.views:
+        if view.kind == jobstatus.KIND:
+            continue
+        path, owner = _results_path(view), _owner(view)
+        try:
+            with hold_lock(_lock_path(path)):
+                document, runs = _load(path), load_runs(view)
+                if owner is not None and not owner.is_alive() and document["runs"] != runs:
+                    replace_file(path, _encode({**document, "runs": runs}), durable=True)
+        except OSError as error:
             raise StoreError(f"cannot write {path}: {error.strerror}") from error
+
+
+def find_behind(session: SessionDir, spec: SessionSpec) -> list[str]:
+    """The results files of a session that ended which do not say so: it could not write them."""
+    views = [view for view in spec.views if view.kind != jobstatus.KIND and is_ours(view, session)]
+    return [str(_results_path(view)) for view in views if not _shows_end(view)]
+
+
+def _shows_end(view: View) -> bool:
+    try:
+        document = _load(_results_path(view))
+        return document is not None and all(run.get("status") in ENDS for run in read_runs(document, ""))
+    except SessionrunError:
+        return False
+
+
+def remark_on_owner(view: View) -> str | None:
+    """What to say of a session that was interrupted over the view's file; None: there is none."""
+    owner = None if view.kind == jobstatus.KIND else _owner(view)
+    if owner is None or owner.is_alive() or not owner.spec_path.exists():
+        return None
+    summary = owner.load_summary()
+    if summary is not None and summary["ended_at"]:
+        return None
+    told = f"session {owner.session_id}, which wrote {view.settings['results_file']}, was interrupted"
+    return f"{told}: what it began is begun anew (to go on with it instead: sessionrun resume {owner.session_id})"
+
+
+def find_outputs(session: SessionDir) -> list[str]:
+    """The directories of outputs whose links lead into a session: with it they lose what they show.
+
+    Raises:
+        StoreError: its spec cannot be read.
+    """
+    spec = session.load_spec()
+    folders = [view.settings["outputs_dir"] for view in spec.views if view.kind != jobstatus.KIND]
+    return [folder for folder in folders if any(_leads_into(session, folder, task.id) for task in spec.tasks)]
+
+
+def _leads_into(session: SessionDir, folder: str, task: str) -> bool:
+    links = (os.path.join(folder, task, name) for name in LINKS.values())
+    inside = f"{session.path.absolute()}/"
+    return any(os.path.islink(link) and os.readlink(link).startswith(inside) for link in links)
+
+
+def _make_outputs(path: str) -> None:
+    os.makedirs(path, exist_ok=True)
+    if not os.access(path, os.W_OK | os.X_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
 
 
 def _claim_jobs(view: View, status: Mapping[str, Any]) -> None:
@@ -155,12 +248,30 @@ def is_ours(view: View, session: SessionDir) -> bool:
 def load_runs(view: View) -> list[dict[str, Any]]:
     """The runs that a view's file holds now; none where there is no file.
 
+    Where a run has not ended, what counts is what its session says: the disk may have been full at the end.
+
     Raises:
         InputError: there is something else than a results file.
     """
     path = _results_path(view)
     document = _load(path)
-    return [] if document is None else read_runs(document, str(path))
+    if document is None:
+        return []
+    runs, owner = read_runs(document, str(path)), _owner(view)
+    if owner is None or all(run.get("status") in ENDS for run in runs):
+        return runs
+    told = _told_by(owner)
+    return [run if run.get("status") in ENDS else told.get(run.get("run_id"), run) for run in runs]
+
+
+def _told_by(owner: SessionDir) -> dict[Any, dict[str, Any]]:
+    """The runs of a session by their ids, as its status.json has them."""
+    try:
+        spec, status = owner.load_spec(), owner.load_status()
+    except SessionrunError:
+        return {}
+    views = [view for view in spec.views if view.kind != jobstatus.KIND] if status else []
+    return {run["run_id"]: run for view in views for run in _project(view, status or {}, owner, spec)["runs"]}
 
 
 def write_runs(
@@ -171,12 +282,18 @@ def write_runs(
     Raises:
         OSError: it cannot be written.
     """
+    replace_file(_results_path(view), _encode(_project(view, status, session, spec)), durable=durable)
+
+
+def _project(view: View, status: Mapping[str, Any], session: SessionDir, spec: SessionSpec) -> dict[str, Any]:
     worktree_dir = spec.repository.worktree_dir if spec.repository else ""
-    document = project_runs(
+    return project_runs(
         status, view.settings, worktree_dir=worktree_dir, session=str(session.path), now=time.time()
     )
-    content = orjson.dumps(document, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
-    replace_file(_results_path(view), content, durable=durable)
+
+
+def _encode(document: Mapping[str, Any]) -> bytes:
+    return orjson.dumps(document, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
 
 
 def _keep(view: View, runs: Mapping[int, Mapping[str, Any]]) -> View:
@@ -186,6 +303,10 @@ def _keep(view: View, runs: Mapping[int, Mapping[str, Any]]) -> View:
 def _results_path(view: View) -> Path:
     """The file itself, also where a link leads to it: it is replaced, and the link is not."""
     return Path(os.path.realpath(view.settings["results_file"]))
+
+
+def _lock_path(path: Path) -> Path:
+    return path.with_name(f".{path.name}.lock")
 
 
 def _owner(view: View) -> SessionDir | None:

@@ -341,6 +341,88 @@ def test_a_view_that_cannot_be_written_harms_nobody(matrix: Matrix) -> None:
     assert stat.S_ISREG((matrix.cwd / "sub").stat().st_mode)
 
 
+def test_links_that_cannot_be_made_do_not_hold_up_the_file(matrix: Matrix) -> None:
+    matrix.config(concurrency=1)
+    (Path(os.environ["HOME"]) / "wait").touch()
+    session = matrix.launch()
+    first, second = matrix.runs()
+    (matrix.cwd / second["output_dir"]).write_text("a file")
+    (Path(os.environ["HOME"]) / "wait").unlink()
+    assert matrix.wait(session)["outcome"] == "succeeded"
+    assert [run["status"] for run in matrix.runs()] == ["succeeded", "succeeded"]
+    assert (matrix.cwd / first["stdout_file"]).read_text() == "done by m1"
+    assert "view cannot be written" in (matrix.directory(session) / "supervisor.log").read_text()
+
+
+def test_sync_says_that_the_file_is_behind(matrix: Matrix) -> None:
+    spoil = 'cd "$SESSIONRUN_REPOSITORY" && rm -r sub && echo > sub'
+    matrix.config(
+        models=["m"],
+        agents=["shell"],
+        results_file="sub/r.json",
+        outputs_dir="sub/outputs",
+        tasks=[{"id": "one", "name": "One", "prompts": [spoil]}],
+    )
+    done = matrix("--sync", "-q", "config.json")
+    assert done.returncode == 0
+    assert f"{matrix.cwd}/sub/r.json could not be brought up to date" in done.stderr
+
+
+def test_what_the_file_missed_is_known_at_the_next_launch(matrix: Matrix) -> None:
+    """Its last state may be from before the disk was full; the session knows better."""
+    matrix.config(models=["m1"])
+    matrix.wait(matrix.launch())
+    whole = matrix.document()
+    stale = {**whole, "runs": [{**run, "status": "running"} for run in whole["runs"]]}
+    (matrix.cwd / "results.json").write_text(json.dumps(stale))
+    told = matrix("config.json").stderr
+    assert "nothing to do" in told
+    assert "interrupted" not in told
+    assert matrix.document() == whole
+
+    (matrix.cwd / "results.json").write_text(json.dumps(stale))
+    matrix.config(models=["m1", "m2"])
+    matrix.wait(matrix.launch())
+    assert matrix.runs()[:1] == whole["runs"]
+    assert len(matrix.calls()) == 2
+
+
+def test_a_launch_over_an_interrupted_session_says_so(matrix: Matrix) -> None:
+    matrix.config()
+    (Path(os.environ["HOME"]) / "wait").touch()
+    session = matrix.launch()
+    eventually(lambda: len(matrix.calls()) == 2)
+    matrix.kill_chain(session)
+    told = matrix("--dry-run", "config.json").stderr
+    assert f"session {session}, which wrote" in told
+    assert f"sessionrun resume {session}" in told
+
+
+def test_a_failed_setup_says_where_its_words_are(matrix: Matrix) -> None:
+    go = Path(os.environ["HOME"]) / "go"
+    matrix.config(models=["m1"], setup='test -e "$HOME/go" || { echo "no such script" >&2; exit 3; }')
+    session = matrix.launch()
+    matrix.wait(session)
+    (run,) = matrix.runs()
+    words = f"jobs/{run['run_id']}/a1-r1-setup/stderr"
+    assert run["error_message"] == f"setup_failed: exit code 3, see {words}"
+    for path in (matrix.directory(session) / words, matrix.cwd / run["stderr_file"]):
+        assert path.read_text() == "no such script\n"
+    go.touch()
+    assert matrix("retry", session, "--failed").returncode == 0
+    assert matrix.wait(session)["outcome"] == "succeeded"
+    assert (matrix.cwd / run["stderr_file"]).read_text() == ""
+
+
+def test_clean_says_what_leads_to_a_session(matrix: Matrix) -> None:
+    matrix.config(models=["m1"], tasks=[{"id": "one", "name": "One", "prompts": ["true"]}], agents=["shell"])
+    session = matrix.launch()
+    matrix.wait(session)
+    for words, verb in ((("--dry-run",), "would remove"), ((), "removed")):
+        line = f"{verb} session {matrix.directory(session)}: completed, nothing needs it but the links in"
+        assert f"{line} {matrix.cwd}/outputs\n" in matrix("clean", "--keep", "0", "--worktrees", *words).stdout
+
+
 def test_a_session_that_was_followed_by_another_leaves_the_file_alone(matrix: Matrix) -> None:
     matrix.config(models=["m1"])
     home = Path(os.environ["HOME"])
@@ -464,6 +546,14 @@ def test_what_cannot_be_is_refused_by_its_key(matrix: Matrix, said: dict[str, An
     assert done.stderr.startswith(f"sessionrun: error: {wanted}")
     assert done.stderr.count("\n") == 1
     assert not matrix.results.exists()
+
+
+def test_outputs_that_cannot_be_are_refused(matrix: Matrix) -> None:
+    matrix.config(outputs_dir="package.json")
+    done = matrix("config.json")
+    assert done.returncode == 3
+    assert done.stderr.endswith(f"error: cannot write {matrix.cwd}/package.json: File exists\n")
+    assert not list(matrix.results.glob("session-*"))
 
 
 def test_a_dry_run_says_what_would_run_and_makes_nothing(matrix: Matrix) -> None:

@@ -97,12 +97,16 @@ def has_ended(view: View) -> bool:
 
 
 def _summarise(session: SessionDir, view: View) -> dict[str, Any] | None:
-    """The account of a session of jobs; None for any other."""
+    """The account of a session of jobs; None for any other.  A view that is behind is told."""
     spec = session.load_spec()
     if not spec.views:
         return None
     from sessionrun.cli.batch import summarise_jobs
+    from sessionrun.cli.render import warn
+    from sessionrun.views import find_behind
 
+    for path in find_behind(session, spec):
+        warn(f"{path} could not be brought up to date: {session.path / 'supervisor.log'} says why")
     return summarise_jobs(session, spec, view)
 
 

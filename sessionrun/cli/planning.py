@@ -92,6 +92,7 @@ def plan_session(file: str | None, asked: Asked, git: AskedGit, money: AskedMone
     choice = choose_agent(plan, config)
     repository, remarks = _find_repository(plan, git, config, source.name)
     skipped = 0
+    remarks += _remark_on_views(plan)
     if plan.views and not asked.rerun:
         plan, skipped = _skip_done(plan)
     elif asked.rerun and not plan.views:
@@ -112,6 +113,14 @@ def plan_session(file: str | None, asked: Asked, git: AskedGit, money: AskedMone
 def _settle_approval(asked: Asked, plan: Plan, config: Config) -> bool:
     """Whether agents may use all their tools: the flag over the input over the configuration."""
     return next((said for said in (asked.approve, plan.approve, config.approve) if said is not None), True)
+
+
+def _remark_on_views(plan: Plan) -> list[str]:
+    if not plan.views:
+        return []
+    from sessionrun.views import remark_on_owner
+
+    return [remark for remark in map(remark_on_owner, plan.views) if remark]
 
 
 def _skip_done(plan: Plan) -> tuple[Plan, int]:

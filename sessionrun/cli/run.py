@@ -159,6 +159,9 @@ def command(
         print_preview(planned, as_json=as_json)
         return 0
     if not planned.spec.tasks:
+        from sessionrun.views import mend_views
+
+        mend_views(planned.spec)
         return _tell_nothing_to_do(planned.skipped, as_json=as_json)
     if not quiet:
         click.echo(f"agent: {escape_line(planned.choice.name)} ({planned.choice.why})", err=True)

@@ -96,7 +96,8 @@ class JobMaker:
         if key.phase in ("prepare", "release"):
             verdict = self._judge_workspace(verdict)
         elif key.phase in _PHASE_CLASSES and verdict.verdict == "failed":
-            verdict = _name_phase(verdict, _PHASE_CLASSES[key.phase], self._find_problem(key))
+            why = (verdict.reason or "").partition(": ")[2]
+            verdict = _name_phase(verdict, _PHASE_CLASSES[key.phase], self._find_problem(key, why))
         elif ran and verdict.verdict == "failed" and (self._session.job_path(key) / REFUSAL).exists():
             verdict = _name_phase(verdict, "bad_context", _tail(self._session.job_path(key) / REFUSAL).decode())
         return replace(verdict, ledger=ended.ledger, cpu_s=ended.cpu_s)
@@ -201,7 +202,9 @@ class JobMaker:
             env={**agent.env, **self._env(task, key, state.place)},
         )
 
-    def _find_problem(self, key: JobKey) -> str | None:
+    def _find_problem(self, key: JobKey, why: str) -> str | None:
+        if key.phase == "setup":  # nothing else shows what it printed
+            return f"{why}, see {(self._session.job_path(key) / 'stderr').relative_to(self._session.path)}"
         report = answers.load_report(self._session.job_path(key)) if key.phase == "check" else None
         return report.problem if report else None
 

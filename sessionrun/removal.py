@@ -166,6 +166,7 @@ def _remove_all(ready: Sequence[Candidate], *, dry_run: bool) -> Iterator[Remova
     from sessionrun.journal import read_log
     from sessionrun.ledger import fold_ledger
     from sessionrun.living import find_marked, find_recorded
+    from sessionrun.views import find_outputs
 
     marked = find_marked()
     for one in ready:
@@ -177,6 +178,7 @@ def _remove_all(ready: Sequence[Candidate], *, dry_run: bool) -> Iterator[Remova
             yield Removal(session, False, f"processes of its jobs still live: {pids}")
             continue
         try:
+            shown = find_outputs(session)
             if not dry_run:
                 _remove(session)
         except FileNotFoundError:
@@ -184,7 +186,8 @@ def _remove_all(ready: Sequence[Candidate], *, dry_run: bool) -> Iterator[Remova
         except OSError as error:
             yield Removal(session, False, f"it cannot be removed: {error.strerror}")
             continue
-        yield Removal(session, True, f"{one.status}, nothing needs it")
+        but = f" but the links in {', '.join(shown)}" if shown else ""
+        yield Removal(session, True, f"{one.status}, nothing needs it{but}")
 
 
 def _remove(session: SessionDir) -> None:

@@ -8,17 +8,22 @@ between ``<<<<<<< SEARCH``, ``=======`` and ``>>>>>>> REPLACE``).  What is not c
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 _THOUGHTS: Final = re.compile(r"\A\s*(?:<think>.*?</think>|Thinking\.\.\..*?\.\.\.done thinking\.)\s*", re.DOTALL)
 _MARKER: Final = re.compile(r"^[ \t]*~~~worksplit(?::[ \t]*(\S[^\n]*?))?[ \t]*$")
 _FENCE: Final = re.compile(r"^(`{3,}|~{3,})[ \t]*([^`\n]*)$")
 _FILE: Final = re.compile(r"^FILE:[ \t]*(\S.*?)[ \t]*$")
+_WORD: Final = re.compile(r"(?:FIND(?: \([^)]*\))?:|REPLACE:|END)[ \t]*$")
+_STRAY: Final = re.compile(r"(?:REPLACE:|END)[ \t]*$")
 _FIND: Final = re.compile(r"^FIND(?:[ \t]*\([^)\d]*(\d+)?[^)]*\))?:[ \t]*$")
-_SEARCH: Final = re.compile(r"^<{5,9} ?SEARCH[ \t]*$")
-_DIVIDER: Final = re.compile(r"^={5,9}[ \t]*$")
+_SEARCH: Final = re.compile(r"^(<{5,9}) ?SEARCH[ \t]*$")
 _REPLACED: Final = re.compile(r"^>{5,9} ?REPLACE[ \t]*$")
+_MAX_MARKER: Final = 5000
+"""A longer line is none of these; some of them take long to say so."""
+
+_BOM: Final = "\ufeff"
 
 
 class Unclear(ValueError):
@@ -55,7 +60,7 @@ def read_files(answer: str, outputs: Sequence[str]) -> dict[str, str]:
     names = iter(outputs)
     files: dict[str, str] = {}
     for path, content in blocks:
-        name = path if path is not None else next(names)
+        name = _plain(path) if path is not None else next(names)
         if name in files:
             raise Unclear(f"{name} comes twice")
         if not content.strip():
@@ -74,16 +79,21 @@ def read_edits(answer: str, targets: Sequence[str]) -> list[Edit]:
     edits: list[Edit] = []
     lines = iter(strip_thoughts(answer).split("\n"))
     for line in lines:
+        if len(line) > _MAX_MARKER:
+            continue
         if named := _FILE.match(line):
-            path = named[1].strip("`")
+            path = _plain(named[1])
         elif found := _FIND.match(line):
-            quoted = _until(lines, lambda one: one.strip() == "REPLACE:", "REPLACE:")
-            new = _until(lines, lambda one: one.strip() == "END", "END")
+            quoted, new = _until(lines, "REPLACE:"), _until(lines, "END")
+            _refuse_words([*quoted, *new], _WORD)
             edits.append(_edit(path, quoted, new, int(found[1]) if found[1] else None))
-        elif _SEARCH.match(line):
-            quoted = _until(lines, lambda one: bool(_DIVIDER.match(one)), "=======")
-            new = _until(lines, lambda one: bool(_REPLACED.match(one)), ">>>>>>> REPLACE")
+        elif found := _SEARCH.match(line):
+            divider = "=" * len(found[1])
+            quoted, new = _until(lines, divider), _until(lines, ">>>>>>> REPLACE", _REPLACED)
+            _refuse_words(new, re.compile(divider + "[ \t]*$"))
             edits.append(_edit(path, quoted, new, None))
+        else:
+            _refuse_words([line], _STRAY)
     if not edits:
         raise Unclear("the answer has no edits: FILE:, FIND:, REPLACE: and END, each on a line of its own")
     return edits
@@ -107,29 +117,41 @@ def apply_edits(edits: Sequence[Edit], contents: Mapping[str, str | None]) -> di
                 raise Unclear(f"edit {number}: there is no file {edit.path}")
             changed[edit.path] = edit.replace
             continue
-        place = _find(text, edit, number)
-        changed[edit.path] = text[:place] + edit.replace + text[place + len(edit.find) :]
+        mark = _BOM if text.startswith(_BOM) else ""
+        changed[edit.path] = mark + _apply(text.removeprefix(_BOM), edit, number)
     return changed
 
 
-def _find(text: str, edit: Edit, number: int) -> int:
-    """Where in the text whole lines are as they are quoted."""
+def _apply(text: str, edit: Edit, number: int) -> str:
+    """The text with one edit made; lines end as they did where it is made."""
+    place = _find(text, edit, number)
+    old = place[1]
+    end = "\r\n" if "\r\n" in (old if "\n" in old else text) else "\n"
+    new = edit.replace if old.endswith("\n") else edit.replace.removesuffix("\n")
+    return text[: place.start()] + new.replace("\n", end) + text[place.end(1) :]
+
+
+def _find(text: str, edit: Edit, number: int) -> re.Match[str]:
+    """Where in the text whole lines are as they are quoted, but for how they end."""
     if not edit.find.strip():
         raise Unclear(f"edit {number}: nothing stands below FIND, but {edit.path} exists")
-    places = [match.start() for match in re.finditer(rf"^{re.escape(edit.find)}", text, re.MULTILINE)]
-    if not places and not text.endswith("\n") and text.endswith(edit.find.removesuffix("\n")):
-        return len(text) - len(edit.find.removesuffix("\n"))
+    quoted = edit.find.removesuffix("\n").split("\n")
+    last = r"(?:\r?\n|\Z)" if quoted[-1] else r"\r?\n"
+    pattern = r"^(?=(" + r"\r?\n".join(map(re.escape, quoted)) + last + "))"
+    places = list(re.finditer(pattern, text, re.MULTILINE))
     if not places:
-        first = next(line for line in edit.find.split("\n") if line.strip())
+        first = next(line for line in quoted if line.strip())
         raise Unclear(
             f"edit {number}: what is to be replaced is not in {edit.path}; it begins {first.strip()[:60]!r}"
         )
-    if len(places) > 1 and edit.near is None:
-        raise Unclear(
-            f"edit {number}: what is to be replaced is {len(places)} times in {edit.path}: quote more lines"
-        )
-    near = edit.near or 1
-    return min(places, key=lambda place: abs(text.count("\n", 0, place) + 1 - near))
+    if len(places) == 1:
+        return places[0]
+    near = edit.near
+    if near is not None:
+        far = [abs(text.count("\n", 0, place.start()) + 1 - near) for place in places]
+        if far.count(min(far)) == 1:
+            return places[far.index(min(far))]
+    raise Unclear(f"edit {number}: what is to be replaced is {len(places)} times in {edit.path}: quote more lines")
 
 
 def _edit(path: str | None, find: list[str], replace: list[str], near: int | None) -> Edit:
@@ -138,13 +160,32 @@ def _edit(path: str | None, find: list[str], replace: list[str], near: int | Non
     return Edit(path, "".join(f"{line}\n" for line in find), "".join(f"{line}\n" for line in replace), near)
 
 
-def _until(lines: Iterator[str], is_end: Callable[[str], bool], wanted: str) -> list[str]:
+def _until(lines: Iterator[str], wanted: str, pattern: re.Pattern[str] | None = None) -> list[str]:
+    """The lines up to the one that is wanted, or that matches."""
     taken: list[str] = []
     for line in lines:
-        if is_end(line):
+        if pattern.match(line) if pattern else line.rstrip(" \t") == wanted:
             return taken
         taken.append(line)
     raise Unclear(f"an edit does not end: no line {wanted}")
+
+
+def _refuse_words(lines: Iterable[str], words: re.Pattern[str]) -> None:
+    """A word of the format where none belongs: a line is missing, or the text itself looks like it."""
+    for line in lines:
+        if len(line) <= _MAX_MARKER and words.match(line):
+            raise Unclear(
+                f"a line {line.strip()!r} is where none belongs; where the text itself has such a line, write "
+                "the edit between <<<<<<< SEARCH, ======= and >>>>>>> REPLACE, or quote other lines"
+            )
+
+
+def _plain(path: str) -> str:
+    """A path without quotation marks and detours; what leads out of the project stays as it is."""
+    path = path.strip("`\"'")
+    return ("/" if path.startswith("/") else "") + "/".join(
+        part for part in path.split("/") if part not in ("", ".")
+    )
 
 
 def strip_thoughts(answer: str) -> str:
@@ -158,7 +199,7 @@ def _marked(text: str) -> list[tuple[str | None, str]]:
     path: str | None = None
     lines: list[str] | None = None
     for line in text.split("\n"):
-        marker = _MARKER.match(line)
+        marker = _MARKER.match(line) if len(line) <= _MAX_MARKER else None
         if marker is None:
             if lines is not None:
                 lines.append(line)

@@ -63,7 +63,7 @@ def needs_request(task: TaskSpec, agent: AgentSpec) -> bool:
     """Whether the task's CHECK is more than shell commands."""
     if agent.prompt_kind == "script":
         return False
-    return bool(task.check and task.check.verify) or (task.brief is not None and not agent.edits)
+    return bool(task.check and task.check.verify) or task.brief is not None
 
 
 def make_request(

@@ -28,7 +28,11 @@ _HEADS: Final[dict[Role, str]] = {
 
 
 class BriefProblem(Exception):
-    """A file cannot be shown as the brief wants it."""
+    """The file `path` cannot be shown, or written, as the brief wants it; the text names it, too."""
+
+    def __init__(self, path: str, problem: str) -> None:
+        super().__init__(problem)
+        self.path = path
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +51,13 @@ def resolve_inside(directory: str, path: str) -> str:
         BriefProblem: it lies outside, or in a place that is git's.
     """
     if not path or "\0" in path or os.path.isabs(path) or "\\" in path:
-        raise BriefProblem(f"{path!r} is no path inside of the project")
+        raise BriefProblem(path, f"{path!r} is no path inside of the project")
     top = os.path.realpath(directory)
     real = os.path.realpath(os.path.join(top, path))
     if os.pardir in path.split("/") or not real.startswith(top.rstrip(os.sep) + os.sep):
-        raise BriefProblem(f"{path} leads out of the project")
+        raise BriefProblem(path, f"{path} leads out of the project")
     if ".git" in (part.lower() for part in os.path.relpath(real, top).split(os.sep)):
-        raise BriefProblem(f"{path} belongs to git")
+        raise BriefProblem(path, f"{path} belongs to git")
     return real
 
 
@@ -66,9 +70,9 @@ def read_inside(directory: str, path: str) -> str:
     try:
         raw = read_regular(Path(resolve_inside(directory, path)), MAX_FILE_BYTES)
     except NotRegular:
-        raise BriefProblem(f"{path} is no regular file") from None
+        raise BriefProblem(path, f"{path} is no regular file") from None
     except OSError as error:
-        raise BriefProblem(f"{path}: {error.strerror}") from None
+        raise BriefProblem(path, f"{path}: {error.strerror}") from None
     return raw.decode("utf-8", "replace")
 
 
@@ -103,7 +107,7 @@ def _load(brief: Brief, directory: str, path: str, role: Role) -> Shown:
     text = read_inside(directory, path)
     limit = brief.max_context_lines if role in ("context", "changed") else None
     if limit is not None and count_lines(text) > limit:
-        raise BriefProblem(f"{path} has {count_lines(text)} lines, and at most {limit} may be shown")
+        raise BriefProblem(path, f"{path} has {count_lines(text)} lines, and at most {limit} may be shown")
     return Shown(path, role, text)
 
 

@@ -5,14 +5,21 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import orjson
 import pytest
 
+from sessionrun import crashpoint
+from sessionrun.answers import ANSWER, REQUEST, Request, check, load_report
 from sessionrun.answers.reading import Unclear, apply_edits, read_edits, read_files
-from sessionrun.answers.writing import apply_answer
+from sessionrun.answers.writing import apply_answer, finish_answer
 from sessionrun.brief import Brief
 from sessionrun.briefing import BriefProblem, check_brief, load_shown, word_answer
 
 ONE = ("a.py",)
+
+
+def write(brief: Brief, directory: str, answer: str) -> dict[str, int]:
+    return apply_answer(brief, directory, answer, Path(directory).parent / "record")
 
 
 @pytest.mark.parametrize(
@@ -32,6 +39,7 @@ ONE = ("a.py",)
         ("~~~worksplit:b.py\n```py\n1\n```\n~~~worksplit", {"b.py": "1\n"}),
         ("<think>~~~worksplit:x\n</think>\r\nX = 1\r\n", {"a.py": "X = 1\n"}),
         ("Thinking...\nhm\n...done thinking.\n\nX = 1", {"a.py": "X = 1\n"}),
+        ("~~~worksplit:`./b//c.py`\n1\n~~~worksplit", {"b/c.py": "1\n"}),
     ],
 )
 def test_whole_files(answer: str, files: dict[str, str]) -> None:
@@ -48,6 +56,7 @@ def test_whole_files(answer: str, files: dict[str, str]) -> None:
         ("~~~worksplit:b.py\nX = 1\n", "breaks off: the block of b.py"),
         ("~~~worksplit:b.py\n1\n~~~worksplit\n~~~worksplit:b.py\n2\n~~~worksplit", "b.py comes twice"),
         ("~~~worksplit:b.py\n1\n~~~worksplit\n~~~worksplit\n2\n~~~worksplit", "1 blocks without a path"),
+        ("~~~worksplit:b.py\n1\n~~~worksplit:./b.py\n2\n~~~worksplit", "b.py comes twice"),
     ],
 )
 def test_what_is_not_clear_is_not_guessed(answer: str, problem: str) -> None:
@@ -80,11 +89,42 @@ def test_edits(answer: str, text: str) -> None:
         ("FIND:\n  two\nREPLACE:\nx\nEND", "is 2 times in a.py"),
         ("FIND:\ntwo\nREPLACE:\nx\nEND", "is not in a.py; it begins 'two'"),
         ("FIND:\nREPLACE:\nx\nEND", "nothing stands below FIND"),
+        ("FIND (near line 3):\n  two\nREPLACE:\nx\nEND", "is 2 times in a.py"),
+        ("FIND:\none\nREPLACE:\nx\nFIND:\nthree\nREPLACE:\ny\nEND", "a line 'FIND:' is where none belongs"),
+        ("FIND:\none\nREPLACE:\nBEGIN\nEND\nEND", "a line 'END' is where none belongs"),
+        ("<<<<<<< SEARCH\none\n=======\n1\n=======\n2\n>>>>>>> REPLACE", "a line '=======' is where"),
     ],
 )
 def test_edits_that_cannot_be_made(answer: str, problem: str) -> None:
     with pytest.raises(Unclear, match=problem):
         apply_edits(read_edits(answer, ONE), {"a.py": TEXT})
+
+
+def edit(find: str, replace: str, text: str) -> str:
+    return apply_edits(read_edits(f"FIND:\n{find}\nREPLACE:\n{replace}\nEND", ONE), {"a.py": text})["a.py"]
+
+
+def test_only_whole_lines_are_found_and_all_of_them() -> None:
+    assert edit("x", "y", "a\nx") == "a\ny"
+    with pytest.raises(Unclear, match="is not in"):
+        edit("x", "y", "a\nax")
+    for text in ("x\nx", "x\r\nx"):
+        with pytest.raises(Unclear, match="is 2 times"):
+            edit("x", "y", text)
+    with pytest.raises(Unclear, match="is 2 times"):
+        edit("x\nx", "y", "x\nx\nx\n")
+
+
+def test_line_ends_and_a_byte_order_mark_stay() -> None:
+    assert edit("b\nc", "1\n2\n3", "a\r\nb\r\nc\r\nd\r\n") == "a\r\n1\r\n2\r\n3\r\nd\r\n"
+    assert edit("b", "1\n2", "a\r\nb") == "a\r\n1\r\n2"
+    assert edit("b", "1\n2", "a\r\nb\nc\r\n") == "a\r\n1\n2\nc\r\n"
+    assert edit("a", "A", "\ufeffa\nb\n") == "\ufeffA\nb\n"
+
+
+def test_a_heading_is_no_divider() -> None:
+    found = read_edits("<<<<<<< SEARCH\nT\n=====\n=======\nU\n=====\n>>>>>>> REPLACE", ONE)
+    assert [(one.find, one.replace) for one in found] == [("T\n=====\n", "U\n=====\n")]
 
 
 def test_an_edit_without_a_file_is_refused_where_there_are_several() -> None:
@@ -98,24 +138,114 @@ def test_a_failed_write_undoes_all_others(own_place: Path) -> None:
     answer = "~~~worksplit:a.py\nnew\n~~~worksplit\n~~~worksplit:b.py/c.py\nnew\n~~~worksplit\n"
     (own_place / "b.py").write_text("a file, no directory\n")
     with pytest.raises((OSError, BriefProblem)):
-        apply_answer(Brief(outputs=ONE), str(own_place), answer)
+        write(Brief(outputs=ONE), str(own_place), answer)
     assert (own_place / "a.py").read_text() == "old\n"
     assert sorted(os.listdir(own_place)) == ["a.py", "b.py"]
-    assert apply_answer(Brief(outputs=ONE), str(own_place), "new") == {"a.py": 1}
+    assert write(Brief(outputs=ONE), str(own_place), "new") == {"a.py": 1}
     assert (own_place / "a.py").stat().st_mode & 0o777 == 0o755
 
 
 def test_limits_and_modes_of_writing(own_place: Path) -> None:
     with pytest.raises(Unclear, match="has 3 lines, and at most 2"):
-        apply_answer(Brief(outputs=ONE, max_output_lines=2), str(own_place), "1\n2\n3\n")
+        write(Brief(outputs=ONE, max_output_lines=2), str(own_place), "1\n2\n3\n")
     with pytest.raises(Unclear, match=r"the answer has no b\.py"):
         split = Brief(mode="split", outputs=("a.py", "b.py"))
-        apply_answer(split, str(own_place), "~~~worksplit:a.py\n1\n~~~worksplit")
+        write(split, str(own_place), "~~~worksplit:a.py\n1\n~~~worksplit")
     with pytest.raises(BriefProblem, match="there is no directory deep"):
-        apply_answer(Brief(outputs=("deep/a.py",), create_directories=False), str(own_place), "1")
+        write(Brief(outputs=("deep/a.py",), create_directories=False), str(own_place), "1")
     with pytest.raises(BriefProblem, match="must not be written"):
-        apply_answer(Brief(outputs=("x/_a",), protected=("x/_*",)), str(own_place), "1")
+        write(Brief(outputs=("x/_a",), protected=("x/_*",)), str(own_place), "1")
     assert os.listdir(own_place) == []
+
+
+def test_nothing_of_an_answer_that_fails_is_left(own_place: Path) -> None:
+    answer = "~~~worksplit:new/a.py\n1\n~~~worksplit:new/a.py/b\n2\n~~~worksplit"
+    with pytest.raises((OSError, BriefProblem)):
+        write(Brief(outputs=("new/a.py",)), str(own_place), answer)
+    assert os.listdir(own_place) == []
+    with pytest.raises(Unclear, match=r"the answer has no a\.py, but b\.py"):
+        write(Brief(outputs=ONE), str(own_place), "~~~worksplit:b.py\n1\n~~~worksplit")
+    (own_place / "link").symlink_to("a.py")
+    with pytest.raises(Unclear, match=r"a\.py and link are the same file"):
+        write(Brief(outputs=ONE), str(own_place), "~~~worksplit:a.py\n1\n~~~worksplit:link\n2\n~~~worksplit")
+
+
+def write_and_die(place: Path, record: Path, step: int, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Whether a process that writes edits of two files was killed at that step."""
+    marks = place.parent / f"marks-{step}"
+    marks.mkdir()
+    monkeypatch.setenv("SESSIONRUN_CRASH_AT", f"answer:{step}")
+    monkeypatch.setenv("SESSIONRUN_CRASH_MARKS", str(marks))
+    pid = os.fork()
+    if not pid:
+        crashpoint.arm("answer")
+        apply_answer(TWO, str(place), EDITS, record)
+        os._exit(0)
+    return os.WIFSIGNALED(os.waitpid(pid, 0)[1])
+
+
+TWO = Brief(mode="edit", targets=("a.py", "b.py"))
+EDITS = "FILE: a.py\nFIND:\na\nREPLACE:\na\na\nEND\nFILE: b.py\nFIND:\nb\nREPLACE:\nb\nb\nEND\n"
+
+
+def test_an_answer_is_written_once_and_whole_whenever_its_writer_is_killed(
+    own_place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step, died, settled = 0, True, []
+    while died:
+        step += 1
+        record = own_place.parent / f"record-{step}"
+        for name in "ab":
+            (own_place / f"{name}.py").write_text(f"{name}\n")
+        died = write_and_die(own_place, record, step, monkeypatch)
+        settled.append(record.exists())
+        if record.exists():
+            finish_answer(str(own_place), record)
+        else:
+            apply_answer(TWO, str(own_place), EDITS, record)
+        assert [(own_place / f"{name}.py").read_text() for name in "ab"] == ["a\na\n", "b\nb\n"], step
+        assert sorted(os.listdir(own_place)) == ["a.py", "b.py"], step
+    assert sorted(settled) == settled
+    assert settled.count(False) >= 2
+    assert settled.count(True) >= 3
+
+
+def test_a_link_that_takes_the_place_of_a_directory_leads_nowhere(own_place: Path) -> None:
+    outside = own_place.parent / "outside"
+    outside.mkdir()
+    (outside / "new").write_text("x")
+    (own_place / "src").symlink_to(outside)
+    record = own_place.parent / "record"
+    record.write_bytes(orjson.dumps({"lines": {"src/a": 1}, "moves": [["src", "new", "a"]]}))
+    with pytest.raises(OSError, match="src"):
+        finish_answer(str(own_place), record)
+    assert os.listdir(outside) == ["new"]
+
+
+def run_check(folder: Path, **request: object) -> str | None:
+    folder.mkdir(exist_ok=True)
+    (folder / REQUEST).write_bytes(orjson.dumps(Request(prompt="Do it.", **request)))  # type: ignore[arg-type]
+    check.main(str(folder))
+    report = load_report(folder)
+    assert report is not None
+    assert (folder / ANSWER).exists()
+    return report.problem
+
+
+def test_an_agent_that_edits_has_to_write_what_it_was_asked_for(own_place: Path) -> None:
+    folder, brief = own_place.parent / "check", Brief(outputs=("a.py", "b.py"))
+    assert run_check(folder, directory=str(own_place), brief=brief) == "a.py, b.py: not written"
+    (own_place / "b.py").write_text("1\n")
+    assert run_check(folder, directory=str(own_place), brief=brief) is None
+
+
+def test_an_answer_that_is_too_large_is_named_so(own_place: Path) -> None:
+    answer = own_place.parent / "answer"
+    answer.touch()
+    os.truncate(answer, 100 << 20)
+    given = {"directory": str(own_place), "brief": Brief(outputs=ONE), "answer": str(answer)}
+    problem = run_check(own_place.parent / "check", applied=str(own_place.parent / "record"), **given)
+    assert problem == "the answer is larger than 16 MiB"
 
 
 def test_links_inside_may_be_used_and_links_out_may_not(tmp_path: Path) -> None:
@@ -125,11 +255,11 @@ def test_links_inside_may_be_used_and_links_out_may_not(tmp_path: Path) -> None:
     (project / "in").symlink_to("real")
     (project / "out").symlink_to(outside)
     (project / "file").symlink_to(outside / "f")
-    assert apply_answer(Brief(outputs=("in/a",)), str(project), "1") == {"in/a": 1}
+    assert write(Brief(outputs=("in/a",)), str(project), "1") == {"in/a": 1}
     assert (project / "real" / "a").read_text() == "1\n"
     for path in ("out/a", "file"):
         with pytest.raises(BriefProblem, match="leads out of the project"):
-            apply_answer(Brief(outputs=(path,)), str(project), "1")
+            write(Brief(outputs=(path,)), str(project), "1")
     with pytest.raises(BriefProblem, match="leads out of the project"):
         check_brief(Brief(context=("out/a",)), str(project), frozenset())
 

@@ -221,6 +221,7 @@ def test_the_order_of_the_pure_modules() -> None:
         (
             "sessionrun.answers",
             [
+                "sessionrun.crashpoint",
                 "sessionrun.answers",
                 "sessionrun.agents",
                 "sessionrun.brief",

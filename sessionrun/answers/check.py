@@ -5,6 +5,8 @@ The first step that does not pass is the last one; what is printed is what the n
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 import subprocess
 from dataclasses import replace
@@ -16,8 +18,9 @@ import orjson
 from sessionrun import agents
 from sessionrun.answers import ANSWER, Report, Request, Verification, load_request
 from sessionrun.answers.reading import Unclear, strip_thoughts
-from sessionrun.answers.writing import apply_answer, describe_written
-from sessionrun.briefing import BriefProblem, Shown, read_inside, word_judgement
+from sessionrun.answers.writing import apply_answer, describe_written, finish_answer
+from sessionrun.brief import Brief
+from sessionrun.briefing import BriefProblem, Shown, read_inside, resolve_inside, word_judgement
 from sessionrun.model import OutputFormat
 from sessionrun.regular import read_regular
 from sessionrun.store import replace_file
@@ -43,12 +46,17 @@ def main(name: str) -> int:
     try:
         if request.answer is not None:
             report = replace(report, written=_apply(request))
+        elif request.brief is not None:
+            report = replace(report, written=_find_written(request.brief, request.directory))
         for command in request.commands:
             _run_command(command, request.directory)
         if request.verification is not None:
             report = replace(report, verdict=_verify(request, request.verification, folder))
     except NotPassed as problem:
         report = replace(report, problem=" ".join(str(problem).split())[:_MAX_PROBLEM])
+    except OSError as error:
+        _say(f"The check cannot go on: {error}")
+        report = replace(report, problem=f"the check cannot go on: {error}"[:_MAX_PROBLEM])
     replace_file(folder / ANSWER, orjson.dumps(report), durable=False)
     return 1 if report.problem else 0
 
@@ -56,21 +64,50 @@ def main(name: str) -> int:
 def _apply(request: Request) -> dict[str, int]:
     assert request.brief is not None
     assert request.answer is not None
-    applied = Path(request.applied)
-    if applied.exists():  # this check was broken off behind the writing, and is done again
-        return dict(orjson.loads(read_regular(applied)))
+    record = Path(request.applied)
     try:
-        answer = read_regular(Path(request.answer), _MAX_ANSWER_BYTES).decode("utf-8", "replace")
-        lines = apply_answer(request.brief, request.directory, answer)
+        if record.exists():  # this check was broken off behind it, and is done again
+            return finish_answer(request.directory, record)
+        lines = apply_answer(request.brief, request.directory, _read_answer(Path(request.answer)), record)
     except (Unclear, BriefProblem) as problem:
         _say(f"Your answer could not be used, and no file was written: {problem}")
         raise NotPassed(str(problem)) from None
     except OSError as error:
-        _say(f"No file was written: {error}")
+        _say(f"The files could not be written: {error}")
         raise NotPassed(f"the answer's files cannot be written: {error.strerror}") from None
-    replace_file(applied, orjson.dumps(lines), durable=False)
     _say(describe_written(lines))
     return lines
+
+
+def _read_answer(path: Path) -> str:
+    try:
+        return read_regular(path, _MAX_ANSWER_BYTES).decode("utf-8", "replace")
+    except OSError as error:
+        if error.errno != errno.EFBIG:
+            raise
+        raise Unclear(f"the answer is larger than {_MAX_ANSWER_BYTES >> 20} MiB") from None
+
+
+def _find_written(brief: Brief, directory: str) -> dict[str, int]:
+    """The files that an agent that edits was to write, with their lines; some of them have to be there."""
+    written = {path: lines for path in brief.outputs if (lines := _count_lines(directory, path)) is not None}
+    missing = [path for path in brief.outputs if path not in written]
+    if missing and (brief.mode == "split" or not written):
+        _say(f"You did not write {', '.join(missing)}.")
+        raise NotPassed(f"{', '.join(missing)}: not written")
+    return written
+
+
+def _count_lines(directory: str, path: str) -> int | None:
+    """How many lines a file has; None when there is none."""
+    try:
+        real = resolve_inside(directory, path)
+        if not os.path.isfile(real):
+            return None
+        with open(real, "rb") as stream:
+            return sum(1 for _ in stream)
+    except (BriefProblem, OSError):
+        return None
 
 
 def _run_command(command: str, directory: str) -> None:

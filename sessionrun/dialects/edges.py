@@ -6,7 +6,7 @@ make one; of two jobs that each read what the other writes, the one whose id com
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 
@@ -21,15 +21,23 @@ class Node:
 
 
 def derive_edges(nodes: Iterable[Node]) -> tuple[dict[str, tuple[str, ...]], list[str]]:
-    """All needs by id, and a line for each edge that was not taken because others stand against it."""
+    """All needs by id, and a line for each edge that was not taken because others stand against it.
+
+    An edge that follows from those there are is left out: many jobs that write one file would need each other.
+    """
     by_id = {node.id: node for node in nodes}
+    ids = sorted(by_id)
+    bits = {name: 1 << place for place, name in enumerate(ids)}
     needs = {node.id: list(node.needs) for node in by_id.values()}
+    order = _Order(bits)
+    for name in ids:
+        for need in by_id[name].needs:
+            order.add(name, need)
     refused = []
-    for later, earlier, path in _candidates(by_id):
-        if earlier in needs[later]:
-            continue
-        if not _reaches(needs, earlier, later):
+    for later, earlier, path in _find_candidates([by_id[name] for name in ids], bits, order):
+        if not order.waits[earlier] & bits[later]:
             needs[later].append(earlier)
+            order.add(later, earlier)
         elif not (by_id[later].writes & by_id[earlier].reads):  # else the same edge holds the other way round
             refused.append(
                 f"{later} uses {path}, which {earlier} writes after it: it gets the file as it is before"
@@ -37,29 +45,38 @@ def derive_edges(nodes: Iterable[Node]) -> tuple[dict[str, tuple[str, ...]], lis
     return {name: tuple(wanted) for name, wanted in needs.items()}, refused
 
 
-def _candidates(by_id: Mapping[str, Node]) -> list[tuple[str, str, str]]:
-    """(who waits, for whom, because of which file): those along the order of ids first."""
-    writers: dict[str, list[str]] = {}
-    for node in by_id.values():
+class _Order:
+    """Who waits for whom, through others too: `waits` has, by id, the bits of all that it waits for."""
+
+    def __init__(self, bits: Mapping[str, int]) -> None:
+        self._bits = bits
+        self.waits = dict.fromkeys(bits, 0)
+
+    def add(self, later: str, earlier: str) -> None:
+        bit, new = self._bits[later], self.waits[earlier] | self._bits[earlier]
+        for name, waits in self.waits.items():
+            if waits & bit or name == later:
+                self.waits[name] = waits | new
+
+
+def _find_candidates(
+    nodes: Sequence[Node], bits: Mapping[str, int], order: _Order
+) -> Iterator[tuple[str, str, str]]:
+    """(who should wait, for whom, because of which file), without those that already do when their turn comes.
+
+    Those along the order of ids come first; of several the last writer, as it mostly waits for the others.
+    """
+    names = list(bits)
+    writers: dict[str, int] = {}
+    for node in nodes:
         for path in node.writes:
-            writers.setdefault(path, []).append(node.id)
-    found: dict[tuple[str, str], str] = {}
-    for node in by_id.values():
-        for path in sorted(node.reads):
-            for writer in writers.get(path, ()):
-                if writer != node.id:
-                    found.setdefault((node.id, writer), path)
-    return [(*pair, found[pair]) for pair in sorted(found, key=lambda pair: (pair[1] > pair[0], pair))]
-
-
-def _reaches(needs: Mapping[str, list[str]], start: str, goal: str) -> bool:
-    """Whether `start` waits for `goal`, directly or through others."""
-    seen, queue = {start}, [start]
-    while queue:
-        for need in needs.get(queue.pop(), ()):
-            if need == goal:
-                return True
-            if need not in seen:
-                seen.add(need)
-                queue.append(need)
-    return False
+            writers[path] = writers.get(path, 0) | bits[node.id]
+    for ahead in (True, False):
+        for node in nodes:
+            own, tried = bits[node.id], bits[node.id]
+            side = own - 1 if ahead else ~(own - 1)
+            for path in sorted(node.reads if ahead else node.reads - node.writes):  # writers are in order by then
+                while left := writers.get(path, 0) & side & ~tried & ~order.waits[node.id]:
+                    place = left.bit_length() - 1
+                    tried |= 1 << place
+                    yield node.id, names[place], path

@@ -17,40 +17,68 @@ import orjson
 
 from sessionrun.errors import InputError
 from sessionrun.model import View
-from sessionrun.regular import NotRegular, read_regular
-from sessionrun.store import replace_file
+from sessionrun.regular import NotRegular, find_mode, read_regular
+from sessionrun.store import SessionDir, replace_file
 
 KIND: Final = "job-status"
+CLAIM_PATIENCE_S: Final = 10.0
+"""How long a launch waits for the file; who writes it has it for some milliseconds."""
 
 _FAILED: Final = ("failed", "timed_out", "lost", "interrupted")
 
 
-def write_jobs(view: View, status: Mapping[str, Any], now: str, *, claim: bool = False) -> None:
+def write_jobs(
+    view: View,
+    status: Mapping[str, Any],
+    now: str,
+    session: Path,
+    *,
+    claim: bool = False,
+    patience_s: float = CLAIM_PATIENCE_S,
+) -> None:
     """Bring the entries of a session's jobs up to date.
 
     Args:
         view: where the file is and which tasks each job is.
         status: the object of status.json.
         now: the time, as the file spells it.
-        claim: the session begins: the entries become its own, whosever they were.
+        session: the session's directory.
+        claim: the session begins: the entries become its own, unless a session that lives runs one of the jobs.
+        patience_s: how long to wait while another process writes the file.
 
     Raises:
-        InputError: there is something else than a status file in its place.
+        InputError: there is something else than a status file in its place, or a job is being run.
+        SessionrunError: another process holds the file for too long.
         OSError: it cannot be written.
     """
     path = Path(os.path.realpath(view.settings["path"]))
     tasks = {task["id"]: task for task in status["tasks"]}
-    with _hold(path):
+    jobs = Path(view.settings["path"]).parent
+    with _hold(path, patience_s):
         old = {entry["id"]: entry for entry in load_entries(path)}
-        new = {job_id: entry for job_id, entry in old.items() if (path.parent / f"{job_id}.md").exists()}
+        new = {job_id: entry for job_id, entry in old.items() if (jobs / f"{job_id}.md").exists()}
+        if claim:
+            _refuse_running(old, view.settings["jobs"], session)
         for job_id, parts in view.settings["jobs"].items():
             entry = old.get(job_id, {})
             if claim or entry.get("session", status["session_id"]) == status["session_id"]:
                 word, error = word_job([tasks[part] for part in parts if part in tasks])
                 new[job_id] = _update(entry, job_id, word, error, now, status["session_id"])
+                new[job_id]["results_dir"] = str(session)
         content = orjson.dumps(sorted(new.values(), key=_id), option=orjson.OPT_INDENT_2)
         if new != old:
-            replace_file(path, content + b"\n", durable=False)
+            replace_file(path, content + b"\n", durable=False, mode=find_mode(path))
+
+
+def _refuse_running(entries: Mapping[str, Mapping[str, Any]], jobs: Collection[str], session: Path) -> None:
+    """Two sessions that run the same job at once would write the same files."""
+    for entry in (entries[job_id] for job_id in jobs if job_id in entries):
+        owner = Path(str(entry.get("results_dir", session)))
+        begun = str(entry.get("status")).startswith("pending")
+        if begun and owner != session and SessionDir(owner).is_alive():
+            raise InputError(
+                f"job {entry['id']} is being run by session {entry.get('session')}: wait for it, or cancel it"
+            )
 
 
 def narrow_view(view: View, ids: Collection[str]) -> View:
@@ -115,8 +143,8 @@ def _update(
 
 
 @contextmanager
-def _hold(path: Path) -> Iterator[None]:
+def _hold(path: Path, patience_s: float) -> Iterator[None]:
     from sessionrun.workspaces.registration import hold_lock
 
-    with hold_lock(path.with_name(f".{path.name}.lock")):
+    with hold_lock(path.with_name(f".{path.name}.lock"), timeout_s=patience_s):
         yield

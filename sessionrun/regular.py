@@ -24,15 +24,15 @@ class NotRegular(OSError):
     """Something else than a regular file lies there."""
 
 
-def open_regular(path: Path | str, flags: int = os.O_RDONLY) -> int:
-    """Open a file, private if it is made; not blocking, which means nothing to a regular file.
+def open_regular(path: Path | str, flags: int = os.O_RDONLY, mode: int = 0o600) -> int:
+    """Open a file, private if it is made and nothing else is said; not blocking, which means nothing to it.
 
     Raises:
         NotRegular: a link, FIFO, device, socket or directory lies there.
         OSError: it cannot be opened.
     """
     try:
-        fd = os.open(path, flags | _FLAGS, 0o600)
+        fd = os.open(path, flags | _FLAGS, mode)
     except OSError as error:
         if error.errno in _SAYS_OTHER:
             raise _refuse(path) from error
@@ -61,6 +61,14 @@ def read_regular(path: Path, limit: int | None = None) -> bytes:
         return content
     finally:
         os.close(fd)
+
+
+def find_mode(path: Path) -> int:
+    """The permissions that a file of the user has when it is replaced: those it had, else the usual ones."""
+    try:
+        return os.stat(path).st_mode & 0o777
+    except FileNotFoundError:
+        return 0o666
 
 
 def _refuse(path: Path | str) -> NotRegular:

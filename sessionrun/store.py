@@ -294,10 +294,10 @@ def _read(path: Path) -> bytes:
         raise StoreError(f"{path} is not a regular file: put it aside") from error
 
 
-def replace_file(path: Path, content: bytes, *, durable: bool) -> None:
+def replace_file(path: Path, content: bytes, *, durable: bool, mode: int = 0o600) -> None:
     """Write a file beside its place and rename it there: a reader sees the old or the new, never a part."""
     beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    fd = open_regular(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    fd = open_regular(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
     try:
         crashpoint.call()
         view = memoryview(content)

@@ -14,17 +14,20 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import orjson
 
 from sessionrun import jobstatus
 from sessionrun.errors import InputError, SessionrunError, StoreError
 from sessionrun.model import JobKey, SessionSpec, TaskSpec, View
-from sessionrun.regular import NotRegular, read_regular
+from sessionrun.regular import NotRegular, find_mode, read_regular
 from sessionrun.runfile import ENDS, LINKS, find_done, find_others, has_diff, project_runs, read_runs
 from sessionrun.status import format_time
 from sessionrun.store import AGENT_DIR, SessionDir, replace_file
+
+_PATIENCE_S: Final = 1.0
+_LAST_PATIENCE_S: Final = 5.0
 
 
 class ViewWriter:
@@ -57,12 +60,18 @@ class ViewWriter:
 
     def _write_view(self, view: View, status: Mapping[str, Any], *, durable: bool) -> None:
         if view.kind == jobstatus.KIND:
-            jobstatus.write_jobs(view, status, _now())
+            jobstatus.write_jobs(view, status, _now(), self._session.path, patience_s=self._find_patience(status))
             return
         try:
             self._link_outputs(Path(view.settings["outputs_dir"]), status)
         finally:  # the file does not wait for links that cannot be made
             write_runs(view, status, self._session, self._spec, durable=durable)
+
+    def _find_patience(self, status: Mapping[str, Any]) -> float:
+        """How long to wait for the lock on a view: a session goes on although somebody never gives that back."""
+        if status["ended_at"] is not None:
+            return _LAST_PATIENCE_S
+        return 0 if self._complaint else _PATIENCE_S
 
     def _link_outputs(self, outputs: Path, status: Mapping[str, Any]) -> None:
         """All links that can be made; then the first error of those that cannot."""
@@ -141,13 +150,13 @@ def claim_views(session: SessionDir, spec: SessionSpec, status: Mapping[str, Any
 
     for view in spec.views:
         if view.kind == jobstatus.KIND:
-            _claim_jobs(view, status)
+            _claim_jobs(view, status, session.path)
             continue
         path = _results_path(view)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             _make_outputs(view.settings["outputs_dir"])
-            with hold_lock(_lock_path(path)):
+            with hold_lock(_lock_path(path), timeout_s=jobstatus.CLAIM_PATIENCE_S):
                 owner = _owner(view)
                 if owner is not None and owner.path != session.path and owner.is_alive():
                     raise InputError(
@@ -173,10 +182,10 @@ def mend_views(spec: SessionSpec) -> None:
             continue
         path, owner = _results_path(view), _owner(view)
         try:
-            with hold_lock(_lock_path(path)):
+            with hold_lock(_lock_path(path), timeout_s=jobstatus.CLAIM_PATIENCE_S):
                 document, runs = _load(path), load_runs(view)
                 if owner is not None and not owner.is_alive() and document["runs"] != runs:
-                    replace_file(path, _encode({**document, "runs": runs}), durable=True)
+                    _replace(path, {**document, "runs": runs}, durable=True)
         except OSError as error:
             raise StoreError(f"cannot write {path}: {error.strerror}") from error
 
@@ -230,9 +239,9 @@ def _make_outputs(path: str) -> None:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
 
 
-def _claim_jobs(view: View, status: Mapping[str, Any]) -> None:
+def _claim_jobs(view: View, status: Mapping[str, Any], session: Path) -> None:
     try:
-        jobstatus.write_jobs(view, status, _now(), claim=True)
+        jobstatus.write_jobs(view, status, _now(), session, claim=True)
     except OSError as error:
         raise StoreError(f"cannot write {view.settings['path']}: {error.strerror}") from error
 
@@ -282,7 +291,7 @@ def write_runs(
     Raises:
         OSError: it cannot be written.
     """
-    replace_file(_results_path(view), _encode(_project(view, status, session, spec)), durable=durable)
+    _replace(_results_path(view), _project(view, status, session, spec), durable=durable)
 
 
 def _project(view: View, status: Mapping[str, Any], session: SessionDir, spec: SessionSpec) -> dict[str, Any]:
@@ -292,8 +301,9 @@ def _project(view: View, status: Mapping[str, Any], session: SessionDir, spec: S
     )
 
 
-def _encode(document: Mapping[str, Any]) -> bytes:
-    return orjson.dumps(document, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+def _replace(path: Path, document: Mapping[str, Any], *, durable: bool) -> None:
+    content = orjson.dumps(document, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+    replace_file(path, content, durable=durable, mode=find_mode(path))
 
 
 def _keep(view: View, runs: Mapping[int, Mapping[str, Any]]) -> View:

@@ -47,7 +47,7 @@ def register_lock(repository: Repository) -> Iterator[None]:
 
 
 @contextmanager
-def hold_lock(path: Path, mode: int = 0o644) -> Iterator[None]:
+def hold_lock(path: Path, mode: int = 0o644, timeout_s: float = LOCK_TIMEOUT_S) -> Iterator[None]:
     """One process at a time is in here, for each lock file.
 
     Raises:
@@ -57,11 +57,11 @@ def hold_lock(path: Path, mode: int = 0o644) -> Iterator[None]:
     from filelock import FileLock, Timeout
 
     # A "soft" lock, which would be taken where flock(2) is missing, outlives its holder: rather none.
-    lock = FileLock(path, mode=mode, timeout=LOCK_TIMEOUT_S, poll_interval=LOCK_POLL_S, fallback_to_soft=False)
+    lock = FileLock(path, mode=mode, timeout=timeout_s, poll_interval=LOCK_POLL_S, fallback_to_soft=False)
     try:
         lock.acquire()
     except Timeout:
-        raise SessionrunError(f"{path} was held for {LOCK_TIMEOUT_S} s by another process") from None
+        raise SessionrunError(f"{path} was held for {timeout_s:g} s by another process") from None
     try:
         yield
     finally:

@@ -69,7 +69,7 @@ def assemble_spec(
         prices=_settle_prices(config, used),
         views=plan.views,
     )
-    check_spec(spec)
+    check_spec(spec, plan.places)
     return spec
 
 
@@ -86,8 +86,8 @@ def ignore_leavings(repository: Repository | None, used: Mapping[str, AgentSpec]
     return replace(repository, excludes="\n".join(rules))
 
 
-def check_spec(spec: SessionSpec) -> None:
-    """Check that each task of a spec can start at all.
+def check_spec(spec: SessionSpec, places: Mapping[tuple[str, str], str] | None = None) -> None:
+    """Check that each task of a spec can start at all; `places` as in a plan.
 
     Raises:
         InputError: one cannot.
@@ -97,7 +97,7 @@ def check_spec(spec: SessionSpec) -> None:
     _check_supported(spec.tasks)
     _check_turns(spec)
     _check_directories(spec.tasks)
-    _check_briefs(spec)
+    _check_briefs(spec, places or {})
     _check_budgets(spec)
     if spec.repository is not None:
         _check_worktrees(spec, spec.repository)
@@ -126,6 +126,13 @@ def foresee_costs(spec: SessionSpec) -> list[str]:
             hint += "" if asked else ", or name a model"
             remarks[f"the budget may not see what {name} costs (no price for {model}): {hint}"] = None
     return list(remarks)
+
+
+def foresee_verdicts(spec: SessionSpec) -> list[str]:
+    """Verdicts that nobody will give: an agent that runs prompts as scripts does not judge."""
+    mute = {name for name, agent in spec.agents.items() if agent.prompt_kind == "script"}
+    count = sum(bool(task.check and task.check.verify) and task.agent in mute for task in spec.tasks)
+    return [f"{count} of {len(spec.tasks)} tasks get no verdict: scripts do not judge"] if count else []
 
 
 def choose_agent(plan: Plan, config: Config) -> Choice:
@@ -232,7 +239,7 @@ def _check_directories(tasks: tuple[TaskSpec, ...]) -> None:
             raise InputError(f"task {num} (ID: {task.id}): cwd {cwd} is no directory")
 
 
-def _check_briefs(spec: SessionSpec) -> None:
+def _check_briefs(spec: SessionSpec, places: Mapping[tuple[str, str], str]) -> None:
     """Refuse what no agent could be shown, as far as that can be known before the start."""
     from sessionrun.briefing import BriefProblem, check_brief
 
@@ -242,11 +249,13 @@ def _check_briefs(spec: SessionSpec) -> None:
         for path in brief.outputs:
             writers.setdefault(path, set()).add(task.id)
     for num, task, brief in briefed:
-        foreseen = frozenset(path for path, ids in writers.items() if ids - {task.id})
+        shared = task.workspace.kind != "worktree"  # in its own one it does not see what others write
+        foreseen = frozenset(path for path, ids in writers.items() if shared and ids - {task.id})
         try:
             check_brief(brief, task.cwd or spec.cwd, foreseen)
         except BriefProblem as problem:
-            raise InputError(f"task {num} (ID: {task.id}): {problem}") from None
+            place = places.get((task.id, problem.path), f"task {num} (ID: {task.id})")
+            raise InputError(f"{place}: {problem}") from None
 
 
 def _check_worktrees(spec: SessionSpec, repository: Repository) -> None:

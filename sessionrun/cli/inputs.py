@@ -15,7 +15,7 @@ JOBS: Final = "jobs"
 """The usual name of a project's directory of jobs."""
 
 SETTINGS: Final = "worksplit.toml"
-_SUFFIXES: Final = (".md", ".json")
+STATUS: Final = "_jobstatus.json"
 
 
 def read_source(file: str | None) -> Source:
@@ -40,11 +40,14 @@ def _read_directory(name: str, only: str | None) -> Source:
         name = os.path.join(name, JOBS)
     directory = os.path.realpath(name)
     project = _find_project(directory)
-    settings = _read(os.path.join(project, SETTINGS)) if os.path.isfile(os.path.join(project, SETTINGS)) else None
+    settings_path = os.path.join(project, SETTINGS)
+    settings = _read(settings_path) if os.path.lexists(settings_path) else None
     files = _read_files(name)
     folder = Folder(name, directory, project, files, settings, only)
     if only is None:
         return Source(name, b"", directory, str(Path.cwd()), folder)
+    if only not in files:
+        raise InputError(f"{os.path.join(name, only)}: a hidden file is no job")
     return Source(os.path.join(name, only), files[only], directory, str(Path.cwd()), folder)
 
 
@@ -64,11 +67,17 @@ def _find_project(directory: str) -> str:
 
 
 def _read_files(name: str) -> dict[str, bytes]:
+    """The files that may belong to jobs; directories and hidden files are none, whatever they are called."""
     try:
-        names = sorted(entry.name for entry in os.scandir(name) if entry.name.endswith(_SUFFIXES))
+        entries = sorted(os.scandir(name), key=lambda entry: entry.name)
     except OSError as error:
         raise InputError(f"{name}: {error.strerror}") from error
-    return {one: _read(os.path.join(name, one)) for one in names if os.path.isfile(os.path.join(name, one))}
+    names = [
+        entry.name
+        for entry in entries
+        if entry.name == STATUS or (entry.name.endswith(".md") and not entry.name.startswith("."))
+    ]
+    return {one: _read(os.path.join(name, one)) for one in names if not os.path.isdir(os.path.join(name, one))}
 
 
 def _read(path: str) -> bytes:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sessionrun import agents
-from sessionrun.cli.assemble import Choice, assemble_spec, choose_agent, foresee_costs
+from sessionrun.cli.assemble import Choice, assemble_spec, choose_agent, foresee_costs, foresee_verdicts
 from sessionrun.cli.inputs import read_source
 from sessionrun.config import Config, load_config
 from sessionrun.dialects import Fallback, Options, Plan, RepositoryWish, choose_dialect
@@ -107,7 +107,8 @@ def plan_session(file: str | None, asked: Asked, git: AskedGit, money: AskedMone
         envelope=options.envelope,
         repository=repository,
     )
-    return Planned(spec, choice, reason, (*plan.warnings, *remarks, *foresee_costs(spec)), skipped)
+    remarks += [*foresee_costs(spec), *foresee_verdicts(spec)]
+    return Planned(spec, choice, reason, (*plan.warnings, *remarks), skipped)
 
 
 def _settle_approval(asked: Asked, plan: Plan, config: Config) -> bool:

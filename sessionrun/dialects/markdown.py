@@ -7,18 +7,20 @@ calls, of which the last has the job's id.  Must not know agents, sessions or th
 from __future__ import annotations
 
 import posixpath
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from sessionrun.dialects.choosing import JOB_SUFFIX, choose_jobs
 from sessionrun.dialects.edges import Node, derive_edges
 from sessionrun.dialects.fields import suggest
 from sessionrun.dialects.front_matter import JobFile, parse_job_file
 from sessionrun.dialects.levels import first
 from sessionrun.dialects.limits import plain, quote
 from sessionrun.dialects.plan import Folder, Options, Plan, Source
-from sessionrun.dialects.system_prompts import DEFAULTS, find_kind
-from sessionrun.dialects.worksplit import ENDED, STATUS_FILE, Settings, parse_settings, parse_statuses
+from sessionrun.dialects.system_prompts import parse_system_prompts
+from sessionrun.dialects.worksplit import STATUS_FILE, Settings, parse_settings, parse_statuses
 from sessionrun.errors import InputError
 from sessionrun.model import AnswerMode, Brief, Check, TaskSpec, View, Workspace
 from sessionrun.validation import describe_id_problem, find_cycle
@@ -35,8 +37,6 @@ VIEW: Final = "job-status"
 
 JOB_LABEL: Final = "job"
 """The label that tells to which job a task belongs."""
-
-_SUFFIX: Final = ".md"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,17 +86,27 @@ def load(source: Source, options: Options) -> Plan:
     warnings: list[str] = []
     jobs = _parse_jobs(folder, warnings)
     statuses = parse_statuses(folder.files.get(STATUS_FILE), _name(folder, STATUS_FILE))
-    chosen = _choose(folder, options, jobs, statuses, warnings)
+    chosen = choose_jobs(folder, options, jobs, statuses, warnings)
     settings = parse_settings(folder.settings, "worksplit.toml")
     agent = first(options.agent, options.fallback.agent) or AGENT
     model = _choose_model(options, settings, agent)
-    ground = _Ground(folder, settings, _read_system_prompts(folder), options, agent, model)
+    ground = _Ground(
+        folder,
+        settings,
+        parse_system_prompts(folder.files, lambda file: _name(folder, file)),
+        options,
+        agent,
+        model,
+    )
     shapes = {job.id: _shape(job, settings) for job in chosen}
     needs = _settle_needs(chosen, jobs, shapes, warnings)
+    if options.workspace is not None:
+        _refuse_chains(chosen, shapes)
     if options.workspace is not None and any(needs.values()):
         warnings.append("in worktrees of their own jobs do not see what those wrote that they wait for")
     parallel = first(options.max_parallel, options.fallback.max_parallel)
     tasks = tuple(task for job in chosen for task in _expand(ground, job, shapes[job.id], needs[job.id]))
+    _refuse_twice(tasks, jobs)
     return Plan(
         tasks=tasks,
         name=options.name,
@@ -108,7 +118,18 @@ def load(source: Source, options: Options) -> Plan:
         agent=agent,
         agent_reason="asked for" if first(options.agent, options.fallback.agent) else "the dialect's default",
         warnings=tuple(warnings),
+        places=_find_places(tasks, jobs),
     )
+
+
+def _find_places(tasks: Sequence[TaskSpec], jobs: Mapping[str, JobFile]) -> dict[tuple[str, str], str]:
+    """Where each path of each task is named."""
+    return {
+        (task.id, path): jobs[task.labels[JOB_LABEL]].place(path)
+        for task in tasks
+        if task.brief
+        for path in (*task.brief.context, *task.brief.targets, *task.brief.outputs)
+    }
 
 
 def _view(folder: Folder, tasks: Sequence[TaskSpec]) -> View:
@@ -130,9 +151,9 @@ def _parse_jobs(folder: Folder, warnings: list[str]) -> dict[str, JobFile]:
     """All jobs of the directory by id, in the order of ids."""
     jobs = {}
     for file in sorted(folder.files):
-        if not file.endswith(_SUFFIX) or file.startswith("_"):
+        if not file.endswith(JOB_SUFFIX) or file.startswith("_"):
             continue
-        job_id, name = file.removesuffix(_SUFFIX), _name(folder, file)
+        job_id, name = file.removesuffix(JOB_SUFFIX), _name(folder, file)
         problem = describe_id_problem(job_id)
         if problem:
             raise InputError(f"{name}: the name of a job {problem}; a file that is no job begins with _")
@@ -140,51 +161,6 @@ def _parse_jobs(folder: Folder, warnings: list[str]) -> dict[str, JobFile]:
     if not jobs:
         raise InputError(f"{plain(folder.name)}: no job in this directory: no file *.md without _ in front")
     return jobs
-
-
-def _choose(
-    folder: Folder,
-    options: Options,
-    jobs: Mapping[str, JobFile],
-    statuses: Mapping[str, str],
-    warnings: list[str],
-) -> list[JobFile]:
-    """The jobs that are to run now, with those left out that would wait for one that is not."""
-    wanted = options.only or ((folder.only.removesuffix(_SUFFIX),) if folder.only else ())
-    for job_id in wanted:
-        if job_id not in jobs:
-            raise InputError(f"{plain(folder.name)}: no job {quote(job_id)}{suggest(job_id, jobs)}")
-    if wanted:
-        return [jobs[job_id] for job_id in sorted(set(wanted))]
-    stuck = sorted(job_id for job_id in jobs if statuses.get(job_id, "created") not in ("created", *ENDED))
-    if stuck and not options.include_stuck:
-        shown = ", ".join(stuck[:5]) + (" ..." if len(stuck) > 5 else "")
-        warnings.append(f"{len(stuck)} jobs were begun and have not ended ({shown}): --resume takes them, too")
-    taken = {"created"} | (set(ENDED) if options.rerun else set())
-    chosen = {
-        job_id: job
-        for job_id, job in jobs.items()
-        if statuses.get(job_id, "created") in taken or (options.include_stuck and job_id in stuck)
-    }
-    _leave_out_hopeless(chosen, jobs, statuses, warnings)
-    return list(chosen.values())
-
-
-def _leave_out_hopeless(
-    chosen: dict[str, JobFile], jobs: Mapping[str, JobFile], statuses: Mapping[str, str], warnings: list[str]
-) -> None:
-    """A job that needs one that is not to run and has not passed cannot run either."""
-    again = True
-    while again:
-        again = False
-        for job_id, job in list(chosen.items()):
-            for need in job.fields.get("depends_on", ()):
-                if need in jobs and need not in chosen and statuses.get(need) != "pass":
-                    word = statuses.get(need, "created")
-                    warnings.append(f"{job.name}: left out: it needs {need}, which has not passed ({word})")
-                    del chosen[job_id]
-                    again = True
-                    break
 
 
 def _settle_needs(
@@ -209,6 +185,25 @@ def _settle_needs(
     return needs_by_id
 
 
+def _refuse_chains(chosen: Sequence[JobFile], shapes: Mapping[str, _Shape]) -> None:
+    """The calls of one job hand files on to each other, which nobody can from one worktree to another."""
+    for job in chosen:
+        for key, is_chain in (("sequential", shapes[job.id].sequential), ("test_file", shapes[job.id].test)):
+            if is_chain:
+                raise job.error(key, "does not go with worktrees: its calls would not see each other's files")
+
+
+def _refuse_twice(tasks: Sequence[TaskSpec], jobs: Mapping[str, JobFile]) -> None:
+    owners: dict[str, JobFile] = {}
+    for task in tasks:
+        job = jobs[task.labels[JOB_LABEL]]
+        other = owners.setdefault(task.id.lower(), job)
+        if other is not job:
+            raise InputError(
+                f"{job.name}: its task {quote(task.id)} has the name of one of {other.name}: rename a file"
+            )
+
+
 # --- what a job becomes ---
 
 
@@ -217,24 +212,6 @@ def _choose_model(options: Options, settings: Settings, agent: str) -> str | Non
         own = options.fallback.model if options.fallback.agent in (None, agent) else None
         return first(options.model, own)
     return first(options.model, settings.model, options.fallback.model, MODEL)
-
-
-def _read_system_prompts(folder: Folder) -> dict[str, str]:
-    """The project's own, by kind, over ours; its words on verification hold for edits, too."""
-    found: dict[str, str] = {}
-    for file, raw in folder.files.items():
-        kind = find_kind(file)
-        if kind is None:
-            continue
-        try:
-            text = raw.decode("utf-8").strip()
-        except UnicodeDecodeError:
-            raise InputError(f"{_name(folder, file)}: is not UTF-8") from None
-        if text:
-            found[kind] = text
-    if "verify" in found:
-        found.setdefault("verify_edit", found["verify"])
-    return {**DEFAULTS, **found}
 
 
 def _shape(job: JobFile, settings: Settings) -> _Shape:
@@ -306,7 +283,7 @@ def _expand(ground: _Ground, job: JobFile, shape: _Shape, needs: tuple[str, ...]
 
 def _brief(ground: _Ground, shape: _Shape, kind: str, context: tuple[str, ...], outputs: tuple[str, ...]) -> Brief:
     settings = ground.settings
-    jobs = posixpath.relpath(ground.folder.directory, ground.folder.project)
+    jobs = re.sub(r"([*?[])", r"[\1]", posixpath.relpath(ground.folder.directory, ground.folder.project))
     return Brief(
         mode=shape.mode if kind != "test" else "replace",
         system=ground.prompts[kind],

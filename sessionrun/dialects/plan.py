@@ -110,7 +110,8 @@ class Plan:
 
     `task.agent` is "" where nobody named one, and `agent` is then None.  All levels (task, flag, input,
     fallback) are already settled; `max_parallel` None means unlimited.  `warnings` are lines for people.
-    `approve` gives way to the flag; None = not said.
+    `approve` gives way to the flag; None = not said.  `places` tells, for messages, where a path of a task is
+    named, by the task's id and the path.
     """
 
     tasks: tuple[TaskSpec, ...]
@@ -126,3 +127,4 @@ class Plan:
     repository: RepositoryWish = RepositoryWish()
     views: tuple[View, ...] = ()
     warnings: tuple[str, ...] = ()
+    places: Mapping[tuple[str, str], str] = field(default_factory=dict)

@@ -17,7 +17,7 @@ def parse_toml(raw: bytes, name: str) -> dict[str, Any]:
     """
     toml: Any = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
     try:
-        return dict(toml.loads(raw.decode("utf-8")))
+        return dict(toml.loads(raw.decode("utf-8").removeprefix("\ufeff")))
     except UnicodeDecodeError:
         raise InputError(f"{name}: is not UTF-8") from None
     except RecursionError:

@@ -6,8 +6,10 @@ The formats named here are those that `answers` reads; they are described in ses
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
+
+from sessionrun.errors import InputError
 
 KINDS: Final = ("create", "edit", "verify", "verify_edit", "test", "split")
 
@@ -63,3 +65,29 @@ def find_kind(name: str) -> str | None:
     """Which system prompt a file of this name is; None for none."""
     match = _NAME.fullmatch(name)
     return match[1] if match else None
+
+
+def parse_system_prompts(files: Mapping[str, bytes], name: Callable[[str], str]) -> dict[str, str]:
+    """The project's own, by kind, over ours; its words on verification hold for edits, too.
+
+    Args:
+        files: those beside the jobs.
+        name: what a file of them is called in messages.
+
+    Raises:
+        InputError: one is not UTF-8.
+    """
+    found: dict[str, str] = {}
+    for file, raw in files.items():
+        kind = find_kind(file)
+        if kind is None:
+            continue
+        try:
+            text = raw.decode("utf-8").removeprefix("\ufeff").replace("\r\n", "\n").strip()
+        except UnicodeDecodeError:
+            raise InputError(f"{name(file)}: is not UTF-8") from None
+        if text:
+            found[kind] = text
+    if "verify" in found:
+        found.setdefault("verify_edit", found["verify"])
+    return {**DEFAULTS, **found}

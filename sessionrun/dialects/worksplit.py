@@ -17,7 +17,7 @@ from sessionrun.dialects.strict_toml import parse_toml
 from sessionrun.errors import InputError
 
 STATUS_FILE: Final = "_jobstatus.json"
-ENDED: Final = ("pass", "fail")
+ENDED: Final = ("pass", "fail", "partial")
 
 
 @dataclass(frozen=True, slots=True)

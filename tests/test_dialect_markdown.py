@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,10 @@ from dialect_plans import ROOT
 from sessionrun.dialects import Folder, Options, Plan, Source, choose_dialect
 from sessionrun.dialects.edges import Node, derive_edges
 from sessionrun.dialects.front_matter import FIELDS
-from sessionrun.errors import InputError
-from sessionrun.model import TaskSpec
+from sessionrun.errors import InputError, SessionrunError
+from sessionrun.jobstatus import write_jobs
+from sessionrun.model import TaskSpec, View
+from sessionrun.workspaces.registration import hold_lock
 
 EXAMPLE = ROOT / "examples" / "markdown"
 
@@ -190,6 +193,32 @@ def test_worktrees_hide_what_others_wrote_and_that_is_said() -> None:
     assert not load({"a.md": job()}, Options(workspace="worktree")).warnings
 
 
+def test_calls_of_one_job_share_no_worktrees() -> None:
+    for fields in ({"sequential": True, "output_files": ["x", "y"]}, {"test_file": "t.py"}):
+        problem = refusal({"a.md": job(**fields)}, Options(workspace="worktree"))
+        assert problem.startswith("jobs/a.md: line 4: ")
+        assert "does not go with worktrees" in problem
+
+
+def test_many_jobs_of_one_file_wait_for_the_one_before() -> None:
+    plan = load({f"j{number:03}.md": job() for number in range(300)})
+    assert [len(task.needs) for task in plan.tasks] == [0] + [1] * 299
+    assert plan.tasks[-1].needs == ("j298",)
+
+
+def test_of_the_writers_of_a_file_all_come_before_its_readers() -> None:
+    nodes = [
+        Node("a", (), frozenset("x"), frozenset()),
+        Node("b", ("c",), frozenset("x"), frozenset("x")),
+        Node("c", (), frozenset("x"), frozenset("x")),
+        Node("d", (), frozenset("x"), frozenset()),
+        Node("e", (), frozenset("x"), frozenset("x")),
+    ]
+    needs, refused = derive_edges(nodes)
+    assert refused == []
+    assert needs == {"a": ("e",), "b": ("c",), "c": (), "d": ("c", "b", "e"), "e": ("c", "b")}
+
+
 def test_explicit_edges_beat_those_from_files() -> None:
     files = {
         "a.md": job(output_file="a.py", depends_on=["b"]),
@@ -268,6 +297,20 @@ def test_other_refusals() -> None:
     assert "delete it to begin anew" in refusal({"a.md": job(), "_jobstatus.json": "{"})
 
 
+def test_tasks_that_would_share_a_name_are_refused() -> None:
+    files = {"a.md": job(test_file="t.py"), "a.test.md": job(), "b.md": job()}
+    assert refusal(files) == ('jobs/a.test.md: its task "a.test" has the name of one of jobs/a.md: rename a file')
+    assert "has the name of one of jobs/A.md" in refusal({"a.md": job(), "A.md": job()})
+
+
+def test_the_jobs_directory_may_have_any_name() -> None:
+    folder = Folder("j[1]", "/p/j[1]", "/p", {"a.md": job().encode()})
+    plan = choose_dialect(source := Source("j", b"", "/p/j[1]", "/p", folder), None)[0].load(source, Options())
+    brief = plan.tasks[0].brief
+    assert brief is not None
+    assert brief.protected == ("j[[]1]/_*",)
+
+
 def test_an_unknown_key_is_said() -> None:
     plan = load({"a.md": job(contextfiles=["x"])})
     assert plan.warnings == (
@@ -295,8 +338,7 @@ FOUR = {
     [
         (Options(), ["d"]),
         (Options(include_stuck=True), ["c", "d"]),
-        (Options(rerun=True), ["a", "b", "d", "e"]),
-        (Options(rerun=True, include_stuck=True), ["a", "b", "c", "d", "e"]),
+        (Options(rerun=True), ["a", "b", "c", "d", "e"]),
         (Options(only=("b",)), ["b"]),
     ],
 )
@@ -484,8 +526,8 @@ def test_commands_check_the_tree_one_at_a_time(project: Project) -> None:
 @pytest.mark.parametrize(
     ("name", "prepare", "problem"),
     [
-        ("missing", "", "task 1 (ID: a): src/gone.py: No such file or directory"),
-        ("long", "x\n" * 1001, "task 1 (ID: a): src/gone.py has 1001 lines, and at most 1000 may be shown"),
+        ("missing", "", "src/gone.py: No such file or directory"),
+        ("long", "x\n" * 1001, "src/gone.py has 1001 lines, and at most 1000 may be shown"),
     ],
 )
 def test_a_context_file_that_cannot_be_shown_is_refused_before_the_start(
@@ -496,8 +538,43 @@ def test_a_context_file_that_cannot_be_shown_is_refused_before_the_start(
         (project.path / "src" / "gone.py").write_text(prepare)
     project.write(a=job(context_files=["src/gone.py"]))
     done = project(answers=[])
-    assert (done.returncode, done.stderr) == (2, f"sessionrun: error: {problem}\n")
+    place = f"{project.path}/jobs/a.md: line 4: context_files"
+    assert (done.returncode, done.stderr) == (2, f"sessionrun: error: {place}: {problem}\n")
     assert not (project.run.cwd / "results").exists()
+
+
+def test_what_cannot_be_read_is_no_job_that_is_passed_over(project: Project) -> None:
+    project.write(a=job())
+    jobs = project.path / "jobs"
+    (jobs / "data.json").mkdir()
+    (jobs / ".#a.md").symlink_to("somebody@somewhere")
+    (project.path / "worksplit.toml").write_bytes(b'\xef\xbb\xbf[ollama]\nmodel = "m"\n')
+    assert project("--dry-run", answers=[]).returncode == 0
+    (jobs / "b.md").symlink_to("gone")
+    done = project("--dry-run", answers=[])
+    assert (done.returncode, done.stderr) == (
+        2,
+        f"sessionrun: error: {jobs}/b.md: No such file or directory\n",
+    )
+    (jobs / "b.md").unlink()
+    os.mkfifo(jobs / "b.md")
+    assert "b.md: is no regular file" in project("--dry-run", answers=[]).stderr
+
+
+def test_a_worktree_shows_no_file_that_another_job_writes(project: Project, tmp_path: Path) -> None:
+    for words in ("init -q", "-c user.name=n -c user.email=e commit -q --allow-empty -m one"):
+        subprocess.run(["git", "-C", str(tmp_path), *words.split()], check=True)
+    project.write(a=job(), b=job(output_file="b.py", context_files=["src/a.py"]))
+    assert project("--dry-run", answers=[]).returncode == 0
+    done = project("--dry-run", "--worktree", answers=[])
+    assert done.returncode == 2
+    assert "jobs/b.md: line 4: context_files: src/a.py: No such file or directory" in done.stderr
+
+
+def test_scripts_give_no_verdict_and_that_is_said(project: Project) -> None:
+    project.write(a=job(), b=job(output_file="b.py", verify=False))
+    done = project("--dry-run", "--agent", "shell", answers=[])
+    assert "1 of 2 tasks get no verdict: scripts do not judge" in done.stderr
 
 
 def test_a_context_link_that_leaves_the_project_is_refused(project: Project, tmp_path: Path) -> None:
@@ -507,7 +584,7 @@ def test_a_context_link_that_leaves_the_project_is_refused(project: Project, tmp
     done = project(answers=[])
     assert (done.returncode, done.stderr) == (
         2,
-        "sessionrun: error: task 1 (ID: a): notes leads out of the project\n",
+        f"sessionrun: error: {project.path}/jobs/a.md: line 4: context_files: notes leads out of the project\n",
     )
 
 
@@ -548,6 +625,37 @@ def test_what_a_killed_session_left_is_stuck(project: Project) -> None:
     code, view = project.sync("--resume", answers=answers)
     assert code == 0, view
     assert project.statuses() == {"a": "pass", "b": "pass"}
+
+
+def test_a_job_that_runs_is_not_begun_by_another_session(project: Project) -> None:
+    project.write(a=job("# First\n"))
+    (project.bin / "ollama").write_text("#!/bin/sh\nsleep 60\n")
+    session_id = project("-q", answers=[]).stdout.strip()
+    for words in (("--resume",), ("--job", "a")):
+        done = project(*words, answers=[])
+        assert done.returncode == 2
+        assert f"job a is being run by session {session_id}: wait for it, or cancel it" in done.stderr
+    assert len(list((project.run.cwd / "results").glob("session-*"))) == 1
+    project.run("cancel", session_id)
+    assert project.statuses() == {"a": "created"}
+
+
+def test_the_status_file_is_the_project_s(tmp_path: Path) -> None:
+    jobs, session = tmp_path / "jobs", tmp_path / "session-x"
+    jobs.mkdir()
+    for name in ("a.md", "b.md"):
+        (jobs / name).touch()
+    path, real = jobs / "_jobstatus.json", tmp_path / "real.json"
+    real.write_text('[{"id": "b", "status": "pass"}]')
+    real.chmod(0o640)
+    path.symlink_to(real)
+    view = View("job-status", {"path": str(path), "jobs": {"a": ["a"]}})
+    task = {"id": "a", "outcome": None, "status": "pending", "phase": None, "reason": None}
+    write_jobs(view, {"session_id": "x", "tasks": [task]}, "now", session)
+    assert [entry["status"] for entry in json.loads(real.read_text())] == ["pending_work", "pass"]
+    assert real.stat().st_mode & 0o777 == 0o640
+    with hold_lock(tmp_path / ".real.json.lock"), pytest.raises(SessionrunError, match="was held for 0 s"):
+        write_jobs(view, {"session_id": "x", "tasks": [task]}, "later", session, patience_s=0)
 
 
 def test_the_view_leaves_alone_what_belongs_to_others(project: Project) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from .campaign import MODES, print_table, run_campaign
 
-KILLS = 100
+KILLS = 200
 SECONDS = 60.0
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="finds its victims in /proc")

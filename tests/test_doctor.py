@@ -220,43 +220,58 @@ def test_every_check_has_a_test() -> None:
     assert covered | elsewhere == set(SESSION_CHECKS)
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
+def copy_of(session: SessionDir, place: Path) -> SessionDir:
+    """The same session in another results directory, to be damaged: to start one for each takes long."""
+    shutil.copytree(session.path, place / session.path.name, ignore=shutil.ignore_patterns("wake"))
+    os.mkfifo(place / session.path.name / "wake", 0o600)
+    return SessionDir(place / session.path.name)
+
+
 def test_damage_is_found_and_only_what_is_safe_is_repaired(
-    sessionrun: Command, ended: SessionDir, damage: str
+    sessionrun: Command, ended: SessionDir, tmp_path: Path
 ) -> None:
+    eventually(lambda: not ended.is_alive())
+    for number, damage in enumerate(DAMAGES):
+        check_damage(sessionrun, copy_of(ended, tmp_path / f"copy-{number}"), damage)
+
+
+def check_damage(sessionrun: Command, ended: SessionDir, damage: str) -> None:
     do, checks, fixable = DAMAGES[damage]
+    doctor = ("doctor", ended.session_id, "--results-dir", str(ended.path.parent))
     before = load_view(ended)
-    assert found(ended) == []
+    assert found(ended) == [], damage
     do(ended)
-    assert [check for check, _ in found(ended)] == checks
-    told = json.loads(sessionrun("doctor", ended.session_id, "--json").stdout)
-    assert [record["check"] for record in told["findings"]] == checks
+    assert [check for check, _ in found(ended)] == checks, damage
+    told = json.loads(sessionrun(*doctor, "--json").stdout)
+    assert [record["check"] for record in told["findings"]] == checks, damage
     assert told["remaining"] == len(checks)
     assert all(record["what"] and record["plan"] and record["where"] for record in told["findings"])
     logs = ended.journal_path.read_bytes(), ended.ledger_path.read_bytes()
-    done = sessionrun("doctor", ended.session_id, "--fix")
-    assert (done.returncode, done.stderr) == (0 if fixable else 1, ""), done.stdout
+    done = sessionrun(*doctor, "--fix")
+    assert (done.returncode, done.stderr) == (0 if fixable else 1, ""), (damage, done.stdout)
     if fixable:
         assert done.stdout.startswith("fixed: ")
         assert found(ended) == []
         assert load_view(ended) == before
     else:
         assert (ended.journal_path.read_bytes(), ended.ledger_path.read_bytes()) == logs
-    again = sessionrun("doctor", ended.session_id, "--fix")
-    assert again.returncode == done.returncode
+    again = sessionrun(*doctor, "--fix")
+    assert again.returncode == done.returncode, damage
     assert "fixed: " not in again.stdout or not fixable
 
 
-@pytest.mark.parametrize("damage", [name for name, (_, _, fixable) in DAMAGES.items() if fixable])
 @pytest.mark.parametrize("name", ["lock", "keeper.lock", "root.lock"])
-def test_a_session_that_somebody_holds_is_left_as_it_is(ended: SessionDir, damage: str, name: str) -> None:
-    DAMAGES[damage][0](ended)
-    before = snapshot(ended.path)
-    fd = ended.hold_lock(name)
-    assert repair(ended, []) == []
-    os.close(fd)
-    assert snapshot(ended.path) == before
-    assert repair(ended, [])
+def test_a_session_that_somebody_holds_is_left_as_it_is(ended: SessionDir, tmp_path: Path, name: str) -> None:
+    eventually(lambda: not ended.is_alive())
+    for damage in [damage for damage, (_, _, fixable) in DAMAGES.items() if fixable]:
+        copy = copy_of(ended, tmp_path / damage)
+        DAMAGES[damage][0](copy)
+        before = snapshot(copy.path)
+        fd = copy.hold_lock(name)
+        assert repair(copy, []) == [], damage
+        os.close(fd)
+        assert snapshot(copy.path) == before, damage
+        assert repair(copy, []), damage
 
 
 def snapshot(path: Path) -> dict[str, tuple[int, bytes]]:
@@ -552,11 +567,9 @@ def test_no_damage_of_one_file_is_overlooked_or_made_worse(
     ended: SessionDir, tmp_path: Path, name: str, place: float, change: bytes | None
 ) -> None:
     """Cut at any byte, or overwritten: it is found, a repair leaves the logs' good part as it is, and ends."""
-    copy = tmp_path / "copy" / ended.path.name
-    shutil.rmtree(copy.parent, ignore_errors=True)
-    shutil.copytree(ended.path, copy, ignore=shutil.ignore_patterns("wake"))
-    os.mkfifo(copy / "wake", 0o600)
-    session = SessionDir(copy)
+    shutil.rmtree(tmp_path / "copy", ignore_errors=True)
+    session = copy_of(ended, tmp_path / "copy")
+    copy = session.path
     content = (copy / name).read_bytes()
     at = int(place * (len(content) - 1))
     damaged = content[:at] if change is None else content[:at] + change + content[at + len(change) :]

@@ -242,7 +242,7 @@ def test_the_remark_on_a_broken_link_says_how_to_mend_it(sessionrun: Command, pr
     task = by_id(wait(sessionrun, session_id))["t"]
     tree = Path(task["worktree"])
     assert task["outcome"] == "succeeded" and task["worktree_kept"].startswith("release_failed: ")
-    assert "run git worktree repair in the latter" in task["worktree_kept"]
+    assert "run git worktree repair in the repository" in task["worktree_kept"]
     shutil.rmtree(tree / ".git")
     git(project.top, "worktree", "repair")
     assert sessionrun("clean", "--worktrees").returncode == 0

@@ -466,7 +466,7 @@ def test_clean_where_the_results_directory_is_relative(
     plan = [{"id": "t", "prompt": "git switch -qc other; echo work > work.txt"}]
     session_id = start(sessionrun, project, plan, "--worktree")
     monkeypatch.chdir(project.top)
-    sessionrun.cwd = project.top
+    sessionrun.cwd, sessionrun.results = project.top, project.top / "results"
     (task,) = wait(sessionrun, session_id)["tasks"]
     assert task["worktree_kept"] == "HEAD is on other, not on main-task-t"
     project.run("-C", task["worktree"], "add", ".")

@@ -233,8 +233,8 @@ def _git_of(request: Request, path: Path) -> Git:
 
 def describe_broken_link(repository: Repository, path: Path) -> str:
     """What to say of a worktree whose `.git` leads elsewhere, and what a user can do about it."""
-    mend = "move its .git away and run git worktree repair in the latter"
-    return f"{path} is no worktree of {repository.top} any more (to mend it: {mend})"
+    mend = "move its .git away and run git worktree repair in the repository"
+    return f"to be mended by hand ({mend}): {path} is no worktree of {repository.top} any more"
 
 
 def _park(request: Request, git: Git, folder: Path) -> Parked:

@@ -25,7 +25,7 @@ campaign: $(READY)
 
 agents: $(READY)
 	$(BIN)/python -m tests.agents.install
-	$(BIN)/pytest --agents -m agents tests/agents
+	$(BIN)/pytest -n 0 --agents -m agents tests/agents
 
 bench: $(READY)
 	$(BIN)/python -m tests.bench.run

@@ -16,7 +16,7 @@ test: $(READY)
 	$(BIN)/pytest
 
 slow: $(READY)
-	$(BIN)/pytest --slow
+	$(BIN)/pytest -n 0 --slow
 
 KILLS ?= 1000
 

@@ -559,6 +559,16 @@ def test_what_cannot_be_read_is_no_job_that_is_passed_over(project: Project) -> 
     (jobs / "b.md").unlink()
     os.mkfifo(jobs / "b.md")
     assert "b.md: is no regular file" in project("--dry-run", answers=[]).stderr
+    (jobs / "b.md").unlink()
+    (jobs / ".hidden.md").write_text(job())
+    done = project.run("--dry-run", str(jobs / ".hidden.md"))
+    assert (done.returncode, done.stderr) == (
+        2,
+        f"sessionrun: error: {jobs}/.hidden.md: a hidden file is no job\n",
+    )
+    (project.path / "worksplit.toml").unlink()
+    (project.path / "worksplit.toml").mkdir()
+    assert "worksplit.toml: is no regular file" in project("--dry-run", answers=[]).stderr
 
 
 def test_a_worktree_shows_no_file_that_another_job_writes(project: Project, tmp_path: Path) -> None:

@@ -202,6 +202,7 @@ def test_what_succeeded_is_skipped_unless_it_is_to_run_again(matrix: Matrix) -> 
     assert second["diff_file"] is None
 
     flag.unlink()
+    (matrix.cwd / "results.json").chmod(0o640)
     again = matrix("--sync", "-q", "config.json")
     assert again.returncode == 0
     assert "skipped: 1 that succeeded before" in again.stderr
@@ -209,6 +210,7 @@ def test_what_succeeded_is_skipped_unless_it_is_to_run_again(matrix: Matrix) -> 
     assert kept == first
     assert (fresh["model"], fresh["status"]) == ("m2", "succeeded")
     assert len(matrix.calls()) == 3
+    assert (matrix.cwd / "results.json").stat().st_mode & 0o777 == 0o640
 
     nothing = matrix("--sync", "config.json")
     assert nothing.returncode == 0

@@ -157,9 +157,9 @@ def test_verbose_says_more_on_standard_error(sessionrun: Command) -> None:
 @pytest.mark.parametrize("option", ["--max-parallel", "--workers", "--max-concurrent"])
 def test_how_many_at_once(sessionrun: Command, option: str) -> None:
     prompt = "mkdir busy || exit 9; rmdir busy"
-    session_id = sessionrun.start({"prompts": [prompt] * 4}, option, "1")
+    session_id = sessionrun.start({"prompts": [prompt] * 8}, option, "1")
     view = sessionrun.wait(session_id)
-    assert (view["max_parallel"], view["successful"]) == (1, 4)
+    assert (view["max_parallel"], view["successful"]) == (1, 8)
     shown = sessionrun("run", "--help").stdout
     assert (option in shown) == (option == "--max-parallel")
 
@@ -171,7 +171,7 @@ def test_a_task_out_of_time(sessionrun: Command) -> None:
         "1",
         "--agent",
         "shell",
-        stdin='["echo begun; sleep 60", {"prompt": "true", "timeout": 60}]',
+        stdin='["echo begun; sleep 600", {"prompt": "true", "timeout": 60}]',
     )
     assert done.returncode == 1
     assert "timed out" in done.stdout
@@ -393,9 +393,9 @@ def test_a_directory_without_a_spec_is_no_session(sessionrun: Command) -> None:
 def test_list_and_overview(sessionrun: Command) -> None:
     done = sessionrun.start(MIXED, "--name", "first")
     sessionrun.wait(done)
-    running = sessionrun.start({"prompts": ["sleep 60", "true"]})
+    running = sessionrun.start({"prompts": ["sleep 600", "true"]})
     sessionrun.until(running, lambda view: view["completed"] == 1)
-    cancelled = sessionrun.start({"prompts": ["sleep 60"]})
+    cancelled = sessionrun.start({"prompts": ["sleep 600"]})
     sessionrun("cancel", cancelled)
     assert [view["session_id"] for view in sessionrun.load("list")] == [cancelled, running, done]
     assert [view["session_id"] for view in sessionrun.load("list", "--limit", "2")] == [cancelled, running]

@@ -14,7 +14,7 @@ from terminal import Terminal
 from sessionrun.cli.list import load_all
 
 STUBBORN = "trap '' TERM INT HUP; echo $$ >stubborn; while :; do sleep 1; done"
-RUNAWAY = "setsid sh -c 'trap \"\" TERM; echo $$ >runaway; exec sleep 60' </dev/null & while :; do sleep 1; done"
+RUNAWAY = "setsid sh -c 'trap \"\" TERM; echo $$ >runaway; exec sleep 600' </dev/null & while :; do sleep 1; done"
 
 GATE = "while ! [ -e go ]; do sleep 0.05; done"
 GRACE = """
@@ -49,9 +49,9 @@ def test_a_whole_session(sessionrun: Command) -> None:
     plan = {
         "prompts": [
             "true",
-            "sleep 60",
+            "sleep 600",
             {"id": "p", "prompt": "true", "needs": ["r"]},
-            {"id": "r", "prompt": "sleep 60"},
+            {"id": "r", "prompt": "sleep 600"},
         ]
     }
     session_id = sessionrun.start(plan)
@@ -68,7 +68,7 @@ def test_a_whole_session(sessionrun: Command) -> None:
 
 
 def test_one_task_of_several(sessionrun: Command) -> None:
-    plan = {"prompts": [{"id": "a", "prompt": "sleep 60"}, {"id": "b", "prompt": "sleep 60"}]}
+    plan = {"prompts": [{"id": "a", "prompt": "sleep 600"}, {"id": "b", "prompt": "sleep 600"}]}
     session_id = sessionrun.start(plan)
     sessionrun.until(session_id, lambda view: view["running"] == 2)
     record = sessionrun.load("cancel", session_id, "b")
@@ -139,7 +139,7 @@ def test_only_asking(sessionrun: Command) -> None:
 
 
 def test_many_cancels_at_once(sessionrun: Command) -> None:
-    session_id = sessionrun.start({"prompts": ["sleep 60"] * 5})
+    session_id = sessionrun.start({"prompts": ["sleep 600"] * 5})
     asking = [sessionrun.popen("cancel", session_id, "--json", stdout=subprocess.PIPE) for _ in range(6)]
     for process in asking:
         output, _ = process.communicate(timeout=60)
@@ -197,7 +197,7 @@ def test_sync_on_a_terminal(sessionrun: Command) -> None:
 
 
 def test_ctrl_c_cancels_and_waits(sessionrun: Command) -> None:
-    plan = {"prompts": ["true", "sleep 60", STUBBORN]}
+    plan = {"prompts": ["true", "sleep 600", STUBBORN]}
     with start_on_terminal(sessionrun, plan, *use_grace(sessionrun)) as terminal:
         eventually((sessionrun.cwd / "stubborn").exists)
         terminal.read_until(b"1/3 done")
@@ -214,7 +214,7 @@ def test_ctrl_c_cancels_and_waits(sessionrun: Command) -> None:
 def test_ctrl_c_while_it_starts(sessionrun: Command) -> None:
     """Whatever it hits, the exit code is 130 and nothing runs on."""
     for turn in range(3):
-        with start_on_terminal(sessionrun, {"prompts": ["sleep 60"]}) as terminal:
+        with start_on_terminal(sessionrun, {"prompts": ["sleep 600"]}) as terminal:
             eventually(lambda turn=turn: len(list(sessionrun.results.glob("session-*/spec.json"))) > turn)  # type: ignore[misc]
             terminal.type(b"\x03")
             assert terminal.finish() == 130
@@ -228,7 +228,7 @@ def test_ctrl_c_while_it_starts(sessionrun: Command) -> None:
 
 def test_other_ends_of_the_caller_leave_the_session_running(sessionrun: Command) -> None:
     plan = sessionrun.cwd / "plan.json"
-    plan.write_text('{"prompts": ["sleep 60"]}')
+    plan.write_text('{"prompts": ["sleep 600"]}')
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGKILL):
         process = sessionrun.popen("--sync", "-q", "--agent", "shell", str(plan), stderr=subprocess.DEVNULL)
         eventually(lambda: [one["running"] for one in load_all(sessionrun.results, everywhere=False)][:1] == [1])

@@ -365,7 +365,7 @@ def test_many_tasks_are_shown(sessionrun: Command) -> None:
 
 
 def test_following_can_be_interrupted(sessionrun: Command) -> None:
-    session_id = sessionrun.start({"prompts": ["echo begun; sleep 60"]})
+    session_id = sessionrun.start({"prompts": ["echo begun; sleep 600"]})
     with Terminal([*sessionrun.argv, "logs", "-f", session_id], sessionrun.cwd) as terminal:
         terminal.read_until(b"begun")
         terminal.type(b"\x03")

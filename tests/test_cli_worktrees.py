@@ -278,9 +278,9 @@ def test_diff_of_a_running_task_is_its_worktree_as_it_is(project: Project) -> No
     (project.cwd / "seen.log").write_text("ignored")
     prompt = (
         "echo more >> README; git commit -q -a -m x; echo again >> README;"
-        "echo new > 'new file'; echo no > no.log; touch ready; sleep 60"
+        "echo new > 'new file'; echo no > no.log; touch ready; sleep 600"
     )
-    plan = {"prompts": [{"id": "a", "prompt": prompt, "links": "seen.log"}, {"id": "b", "prompt": "sleep 60"}]}
+    plan = {"prompts": [{"id": "a", "prompt": prompt, "links": "seen.log"}, {"id": "b", "prompt": "sleep 600"}]}
     session = project.start(plan, "--worktree", "--max-parallel", "1")
     project.until(session, lambda view: view["tasks"][0]["branch"])
     project.until(session, lambda view: (project.worktree("main-task-a") / "ready").exists())
@@ -575,7 +575,7 @@ def test_clean_removes_worktrees_that_were_kept_on_request_and_keeps_their_work(
 
 
 def test_clean_leaves_a_live_session_alone(project: Project) -> None:
-    plan = {"prompts": [{"id": "a", "prompt": "true"}, {"id": "b", "prompt": "sleep 60"}]}
+    plan = {"prompts": [{"id": "a", "prompt": "true"}, {"id": "b", "prompt": "sleep 600"}]}
     session = project.start(plan, "--worktree")
     project.until(session, lambda view: view["completed"] == 1 and view["tasks"][1]["phase"] == "running")
     before = project.git("for-each-ref"), project.git("worktree", "list")
@@ -587,7 +587,7 @@ def test_clean_leaves_a_live_session_alone(project: Project) -> None:
 
 
 def test_clean_waits_for_the_last_process_of_a_dead_session(project: Project) -> None:
-    plan = {"prompts": [{"id": "a", "prompt": "echo work > work.txt; exec sleep 60"}]}
+    plan = {"prompts": [{"id": "a", "prompt": "echo work > work.txt; exec sleep 600"}]}
     session = project.start(plan, "--worktree")
     eventually((project.worktree("main-task-a") / "work.txt").exists)
     view = project.until(session, lambda view: view["tasks"][0]["phase"] == "running" and view["tasks"][0]["pid"])

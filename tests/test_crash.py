@@ -28,7 +28,7 @@ PLAN = {
     "prompts": [
         {"id": "done", "prompt": "echo done"},
         {"id": "lives", "prompt": f"echo begun; {GATE.format('go')}; seq 1000; echo over; touch over"},
-        {"id": "dies", "prompt": "echo begun; sleep 60"},
+        {"id": "dies", "prompt": "echo begun; sleep 600"},
         {"id": "waits", "prompt": "true", "needs": ["lives"]},
     ]
 }
@@ -92,7 +92,7 @@ def test_what_waits_for_it_ends_with_4(sessionrun: Command, crashed: str) -> Non
 
 def test_what_waits_for_it_already_ends_with_4(sessionrun: Command) -> None:
     file = sessionrun.cwd / "plan.json"
-    file.write_text('{"prompts": ["sleep 60"]}')
+    file.write_text('{"prompts": ["sleep 600"]}')
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     followers = [sessionrun.popen("--sync", "--agent", "shell", str(file), **quiet)]
     eventually(lambda: [one["running"] for one in load_all(sessionrun.results, everywhere=False)] == [1])
@@ -131,7 +131,7 @@ def test_a_task_between_two_jobs_is_not_lost(sessionrun: Command) -> None:
     plan = {
         "resources": {"one": 1},
         "prompts": [
-            {"id": "holds", "prompt": "sleep 60", "uses": "one"},
+            {"id": "holds", "prompt": "sleep 600", "uses": "one"},
             {"id": "between", "prompt": "true", "uses": "one", "setup": "while ! [ -e go ]; do sleep 0.05; done"},
         ],
     }
@@ -160,7 +160,7 @@ def test_a_crash_before_anything_ran(sessionrun: Command, crashed: str) -> None:
 def test_status_json_and_summary_may_be_lost(sessionrun: Command) -> None:
     ended = sessionrun.start({"prompts": ["true", "exit 7"]})
     sessionrun.wait(ended)
-    running = sessionrun.start({"prompts": ["sleep 60", "true"]})
+    running = sessionrun.start({"prompts": ["sleep 600", "true"]})
     sessionrun.until(running, lambda view: view["completed"] == 1)
     for session_id in (ended, running):
         session = SessionDir(sessionrun.directory(session_id))
@@ -347,7 +347,7 @@ def test_a_request_that_nobody_hears_waits(sessionrun: Command, crashed: str) ->
 
 
 def test_requests_of_any_shape_do_no_harm(sessionrun: Command) -> None:
-    session_id = sessionrun.start({"prompts": ["sleep 60"]})
+    session_id = sessionrun.start({"prompts": ["sleep 600"]})
     sessionrun.until(session_id, lambda view: view["running"] == 1)
     session = SessionDir(sessionrun.directory(session_id))
     requests = session.path / "requests"

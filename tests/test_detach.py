@@ -70,7 +70,7 @@ def test_a_job_inherits_nothing_of_the_caller(sessionrun: Command) -> None:
 
 def test_it_rests_when_nothing_happens(sessionrun: Command) -> None:
     """No idle wake-ups: no CPU time passes while the tasks sleep."""
-    session_id = sessionrun.start({"prompts": ["sleep 60"] * 3})
+    session_id = sessionrun.start({"prompts": ["sleep 600"] * 3})
     sessionrun.until(session_id, lambda view: view["running"] == 3)
     eventually(rests(*sessionrun.chain(session_id)))
 
@@ -235,7 +235,7 @@ def test_with_signals_blocked_by_the_caller(sessionrun: Command) -> None:
 
 def test_the_callers_group_is_killed_and_its_terminal_closed(sessionrun: Command) -> None:
     words = " ".join([*sessionrun.argv, "-q", "--agent", "shell", str(write_plan(sessionrun))])
-    with Terminal(["/bin/sh", "-c", f"{words}; exec sleep 60"], sessionrun.cwd) as terminal:
+    with Terminal(["/bin/sh", "-c", f"{words}; exec sleep 600"], sessionrun.cwd) as terminal:
         session_id = terminal.read_until(b"\n").decode().strip()
         sessionrun.until(session_id, lambda view: view["running"] == 1)
         os.killpg(terminal.pid, signal.SIGKILL)
@@ -246,7 +246,7 @@ def test_the_callers_group_is_killed_and_its_terminal_closed(sessionrun: Command
 def test_the_callers_terminal_is_closed(sessionrun: Command) -> None:
     """Closing the window sends SIGHUP to all that still belong to it."""
     words = " ".join([*sessionrun.argv, "-q", "--agent", "shell", str(write_plan(sessionrun))])
-    with Terminal(["/bin/sh", "-c", f"{words}; exec sleep 60"], sessionrun.cwd) as terminal:
+    with Terminal(["/bin/sh", "-c", f"{words}; exec sleep 600"], sessionrun.cwd) as terminal:
         session_id = terminal.read_until(b"\n").decode().strip()
         terminal.close()
         _, status = os.waitpid(terminal.pid, 0)
@@ -267,7 +267,7 @@ def test_a_session_within_a_session(sessionrun: Command) -> None:
     inner_plan = write_plan(sessionrun)
     start = " ".join(["SESSIONRUN_FEEDBACK=/x", *sessionrun.argv, "-q", "--agent", "shell", str(inner_plan)])
     outer = sessionrun.start(
-        {"prompts": [{"id": "o", "prompt": f"{start} >id.part; mv id.part id; exec sleep 60"}]}
+        {"prompts": [{"id": "o", "prompt": f"{start} >id.part; mv id.part id; exec sleep 600"}]}
     )
     ready = sessionrun.cwd / "id"
     eventually(ready.exists)

@@ -622,7 +622,7 @@ def test_stop_on_fail_counts_what_was_skipped(project: Project) -> None:
 
 def test_what_a_killed_session_left_is_stuck(project: Project) -> None:
     project.write(a=job("# First\n"), b=job("# Second\n", output_file="b.py", depends_on=["a"]))
-    (project.bin / "ollama").write_text("#!/bin/sh\nsleep 60\n")
+    (project.bin / "ollama").write_text("#!/bin/sh\nsleep 600\n")
     session_id = project("-q", answers=[]).stdout.strip()
     project.run.until(session_id, lambda view: view["tasks"][0]["phase"] == "running")
     assert project.statuses() == {"a": "pending_work", "b": "pending_work"}
@@ -639,7 +639,7 @@ def test_what_a_killed_session_left_is_stuck(project: Project) -> None:
 
 def test_a_job_that_runs_is_not_begun_by_another_session(project: Project) -> None:
     project.write(a=job("# First\n"))
-    (project.bin / "ollama").write_text("#!/bin/sh\nsleep 60\n")
+    (project.bin / "ollama").write_text("#!/bin/sh\nsleep 600\n")
     session_id = project("-q", answers=[]).stdout.strip()
     for words in (("--resume",), ("--job", "a")):
         done = project(*words, answers=[])

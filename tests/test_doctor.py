@@ -79,7 +79,7 @@ def append(path: Path, *payloads: bytes) -> None:
 
 def test_sound_sessions_and_a_sound_environment_have_no_findings(sessionrun: Command) -> None:
     finish(sessionrun, PLAN)
-    running = sessionrun.start({"prompts": ["sleep 60", {"prompt": "sleep 1", "setup": "true", "check": "true"}]})
+    running = sessionrun.start({"prompts": ["sleep 600", {"prompt": "sleep 1", "setup": "true", "check": "true"}]})
     sessionrun.until(running, lambda view: view["running"] == 2)
     for words in ((), ("--fix",), (running,)):
         done = sessionrun("doctor", *words)
@@ -339,7 +339,7 @@ def test_a_session_that_nobody_runs(sessionrun: Command, dead: SessionDir) -> No
 
 
 def test_processes_of_a_dead_session_are_named_and_not_touched(sessionrun: Command) -> None:
-    session_id, pid = interrupt(sessionrun, "setsid sh -c 'echo $$ >away; exec sleep 60' & exec env -i sleep 60")
+    session_id, pid = interrupt(sessionrun, "setsid sh -c 'echo $$ >away; exec sleep 600' & exec env -i sleep 600")
     away = int(eventually(lambda: (sessionrun.cwd / "away").exists() and (sessionrun.cwd / "away").read_text()))
     told = json.loads(sessionrun("doctor", session_id, "--fix", "--json").stdout)
     (record,) = [one for one in told["findings"] if one["check"] == "processes"]
@@ -364,7 +364,7 @@ def test_a_process_that_survived_the_end_of_its_job(sessionrun: Command, ended: 
 @pytest.mark.parametrize(("kind", "word"), [(b"S", 3), (b"K", 3), (b"K", 4)])
 def test_no_process_is_guessed(sessionrun: Command, kind: bytes, word: int) -> None:
     """Another start time, boot or container: the pid means nothing."""
-    session_id, pid = interrupt(sessionrun, "exec env -i sleep 60")
+    session_id, pid = interrupt(sessionrun, "exec env -i sleep 600")
     session = SessionDir(sessionrun.directory(session_id))
     eventually(lambda: psutil.Process(pid).name() == "sleep")
     assert "processes" in dict(found(session))
@@ -379,7 +379,7 @@ def test_no_process_is_guessed(sessionrun: Command, kind: bytes, word: int) -> N
 
 
 def test_a_stopped_supervisor(sessionrun: Command) -> None:
-    session_id = sessionrun.start({"prompts": ["sleep 60"]})
+    session_id = sessionrun.start({"prompts": ["sleep 600"]})
     sessionrun.until(session_id, lambda view: view["running"] == 1)
     pid = sessionrun.supervisor(session_id)
     os.kill(pid, signal.SIGSTOP)
@@ -426,7 +426,7 @@ def test_a_sound_session_with_worktrees(project: Project) -> None:
 
 
 def test_a_worktree_that_a_crash_left(project: Project) -> None:
-    session = project.start({"prompts": [{"id": "a", "prompt": "echo work > work; sleep 60"}]}, "--worktree")
+    session = project.start({"prompts": [{"id": "a", "prompt": "echo work > work; sleep 600"}]}, "--worktree")
     view = project.until(session, lambda view: (at := view["tasks"][0])["phase"] == "running" and at["pid"])
     eventually(lambda: list(project.worktree("main-task-a").glob("work")))
     project.kill_chain(session)

@@ -39,7 +39,7 @@ def kill_session(sessionrun: Command, session_id: str) -> None:
 
 
 def test_who_waits_for_a_slot_and_who_has_it(sessionrun: Command) -> None:
-    prompts = [{"id": name, "prompt": "sleep 60"} for name in "abcd"]
+    prompts = [{"id": name, "prompt": "sleep 600"} for name in "abcd"]
     session_id = sessionrun.start({"max_parallel": 2, "prompts": prompts})
     sessionrun.until(session_id, lambda view: view["running"] == 2)
     told = explain(sessionrun, session_id)
@@ -59,7 +59,7 @@ def test_who_waits_for_another_token_between_two_jobs(sessionrun: Command) -> No
     plan = {
         "resources": {"gpu": 3},
         "prompts": [
-            {"id": "holds", "prompt": "sleep 60", "uses": {"gpu": 2}},
+            {"id": "holds", "prompt": "sleep 600", "uses": {"gpu": 2}},
             {"id": "between", "prompt": "true", "uses": {"gpu": 2}, "setup": "true"},
         ],
     }
@@ -75,7 +75,7 @@ def test_needs_and_their_state(sessionrun: Command) -> None:
     plan = {
         "prompts": [
             {"id": "done", "prompt": "true"},
-            {"id": "runs", "prompt": "sleep 60"},
+            {"id": "runs", "prompt": "sleep 600"},
             {"id": "waits", "prompt": "true", "needs": ["done", "runs"]},
             {"id": "last", "prompt": "true", "needs": ["waits"]},
         ]
@@ -140,7 +140,7 @@ def test_rounds_and_a_timer(sessionrun: Command) -> None:
     plan = {
         "prompts": [
             {"id": "rounds", "prompt": "true", "check": "exit 1", "rounds": 2},
-            {"id": "slow", "prompt": "exec sleep 60", "timeout": 0.2},
+            {"id": "slow", "prompt": "exec sleep 600", "timeout": 0.2},
         ]
     }
     session_id = sessionrun.start(plan)
@@ -171,8 +171,8 @@ def test_a_cancelled_task_that_is_still_stopping(sessionrun: Command) -> None:
 def test_a_session_that_nobody_runs(sessionrun: Command) -> None:
     plan = {
         "prompts": [
-            {"id": "lives", "prompt": "sleep 60"},
-            {"id": "dies", "prompt": "sleep 60"},
+            {"id": "lives", "prompt": "sleep 600"},
+            {"id": "dies", "prompt": "sleep 600"},
             {"id": "waits", "prompt": "true", "needs": ["lives"]},
         ]
     }
@@ -212,7 +212,7 @@ def test_what_the_ledger_says_of_a_job_without_an_end(sessionrun: Command) -> No
     from sessionrun.journal import AppendLog
     from sessionrun.ledger import incarnation_record
 
-    session_id = sessionrun.start({"prompts": [{"id": "a", "prompt": "sleep 60"}]})
+    session_id = sessionrun.start({"prompts": [{"id": "a", "prompt": "sleep 600"}]})
     sessionrun.until(session_id, lambda view: view["running"] == 1)
     kill_session(sessionrun, session_id)
     session = SessionDir(sessionrun.directory(session_id))
@@ -254,7 +254,7 @@ def test_a_hold_with_its_reason_stops_who_needs_it(held: str, expected: dict[str
 
 def test_a_hold_on_request_is_named(sessionrun: Command) -> None:
     tasks = [
-        {"id": "a", "prompt": "sleep 60"},
+        {"id": "a", "prompt": "sleep 600"},
         {"id": "b", "prompt": "true", "needs": "z"},
         {"id": "z", "prompt": "true"},
     ]
@@ -269,7 +269,7 @@ def test_a_hold_on_request_is_named(sessionrun: Command) -> None:
 
 
 def test_a_stopped_supervisor_is_named_with_what_helps(sessionrun: Command) -> None:
-    session_id = sessionrun.start({"prompts": ["sleep 60"]})
+    session_id = sessionrun.start({"prompts": ["sleep 600"]})
     sessionrun.until(session_id, lambda view: view["running"] == 1)
     pid = sessionrun.supervisor(session_id)
     os.kill(pid, signal.SIGSTOP)

@@ -19,7 +19,7 @@ UNDER_WAY = {
     "name": "a name that is so long that a table row which shows it whole would not fit in 80 columns",
     "prompts": [
         {"id": "uuid1", "prompt": "echo first; printf second"},
-        {"id": "uuid2", "prompt": "sleep 60"},
+        {"id": "uuid2", "prompt": "sleep 600"},
         {"id": "uuid3", "prompt": "true", "needs": ["uuid2"]},
     ],
 }

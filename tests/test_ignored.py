@@ -47,7 +47,7 @@ def test_what_a_task_makes_git_ignore_is_committed_all_the_same(
 @pytest.mark.parametrize("how", POISON)
 def test_clean_keeps_to_what_was_ignored_at_launch(sessionrun: Command, project: Project, how: str) -> None:
     ready = project.root / "ready"
-    prompt = f"{POISON[how]}; echo work > work.txt; echo no > no.log; touch {ready}; exec sleep 60"
+    prompt = f"{POISON[how]}; echo work > work.txt; echo no > no.log; touch {ready}; exec sleep 600"
     session_id = start(sessionrun, project, [{"id": "t", "prompt": prompt}], "--worktree")
     eventually(ready.exists)
     eventually(lambda: "+work" in sessionrun("diff", session_id).stdout)  # status.json lags

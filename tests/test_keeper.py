@@ -217,7 +217,7 @@ def test_many_at_once(bench: Bench) -> None:
 
 
 def test_the_wait_ends_when_the_time_is_up_or_somebody_rings(bench: Bench) -> None:
-    bench.start(bench.job("sleep 60"))
+    bench.start(bench.job("sleep 600"))
     assert bench.executor.wait(0.01, None) == []
     read_fd, write_fd = os.pipe()
     os.write(write_fd, b".")
@@ -375,7 +375,7 @@ def test_kill_follows_after_the_grace(bench: Bench) -> None:
 
 def test_stopping_twice_or_nothing_does_no_harm(bench: Bench) -> None:
     bench.executor.stop(JobKey("none", 1, 1, "work", 1))
-    bench.start(bench.job("exec sleep 60"))
+    bench.start(bench.job("exec sleep 600"))
     bench.executor.stop(JobKey("a", 1, 1, "work", 1))
     status, _ = stop_and_wait(bench)
     assert os.WTERMSIG(status) == signal.SIGTERM
@@ -387,7 +387,7 @@ def test_a_stop_that_comes_with_its_start_is_not_lost(bench: Bench) -> None:
     """Both wait in the socket while the keeper is stopped or busy, and are read at once."""
     os.kill(bench.keeper, signal.SIGSTOP)
     eventually(lambda: psutil.Process(bench.keeper).status() == psutil.STATUS_STOPPED)
-    bench.executor.start([bench.job("exec sleep 60")])
+    bench.executor.start([bench.job("exec sleep 600")])
     bench.executor.stop(JobKey("a", 1, 1, "work", 1))
     os.kill(bench.keeper, signal.SIGCONT)
     heard: list[Any] = []
@@ -399,7 +399,7 @@ def test_a_stop_that_comes_with_its_start_is_not_lost(bench: Bench) -> None:
 
 
 def test_a_stopped_process_is_woken_to_end(bench: Bench) -> None:
-    bench.start(bench.job("trap 'exit 4' TERM; echo $$ >ready; kill -STOP $$; sleep 60"))
+    bench.start(bench.job("trap 'exit 4' TERM; echo $$ >ready; kill -STOP $$; sleep 600"))
     pid = bench.pid_in("ready")
     eventually(lambda: psutil.Process(pid).status() == psutil.STATUS_STOPPED)
     status, _ = stop_and_wait(bench)
@@ -407,11 +407,11 @@ def test_a_stopped_process_is_woken_to_end(bench: Bench) -> None:
 
 
 TREES: dict[str, str] = {
-    "a child": "sleep 60 & echo $! >child; wait",
-    "a child in a session of its own": "setsid sh -c 'echo $$ >child; exec sleep 60' & wait",
-    "a daemon": "(setsid sh -c 'echo $$ >child; exec sleep 60' </dev/null >/dev/null 2>&1 &); sleep 60",
-    "a child that ignores TERM": "(trap '' TERM; exec setsid sh -c 'echo $$ >child; exec sleep 60') & wait",
-    "a grandchild": "sh -c 'sh -c \"echo \\$\\$ >child; exec sleep 60\" & wait' & wait",
+    "a child": "sleep 600 & echo $! >child; wait",
+    "a child in a session of its own": "setsid sh -c 'echo $$ >child; exec sleep 600' & wait",
+    "a daemon": "(setsid sh -c 'echo $$ >child; exec sleep 600' </dev/null >/dev/null 2>&1 &); sleep 600",
+    "a child that ignores TERM": "(trap '' TERM; exec setsid sh -c 'echo $$ >child; exec sleep 600') & wait",
+    "a grandchild": "sh -c 'sh -c \"echo \\$\\$ >child; exec sleep 600\" & wait' & wait",
 }
 
 
@@ -424,22 +424,22 @@ def test_the_whole_tree_is_stopped(bench: Bench, name: str) -> None:
 
 
 def test_others_are_left_alone(bench: Bench) -> None:
-    bench.start(bench.job("sleep 60"), bench.job("echo $$ >other; sleep 60", "b"))
+    bench.start(bench.job("sleep 600"), bench.job("echo $$ >other; sleep 600", "b"))
     other = psutil.Process(bench.pid_in("other"))
     stop_and_wait(bench)
     assert not is_gone(other)
 
 
 def test_what_a_job_leaves_in_its_group_is_stopped(bench: Bench) -> None:
-    ended = bench.run("sleep 60 & echo $! >child; exit 3")
+    ended = bench.run("sleep 600 & echo $! >child; exit 3")
     assert ended.wait_status == 3 << 8
     pid = bench.pid_in("child")
     assert not psutil.pid_exists(pid) or is_gone(psutil.Process(pid))
 
 
 LEFT_BEHIND: dict[str, str] = {
-    "a child in a session of its own": "setsid sh -c 'echo $$ >child; exec sleep 60' &",
-    "a daemon": "(setsid sh -c 'echo $$ >child; exec sleep 60' </dev/null >/dev/null 2>&1 &)\n",
+    "a child in a session of its own": "setsid sh -c 'echo $$ >child; exec sleep 600' &",
+    "a daemon": "(setsid sh -c 'echo $$ >child; exec sleep 600' </dev/null >/dev/null 2>&1 &)\n",
 }
 
 
@@ -453,7 +453,7 @@ def test_what_a_job_leaves_elsewhere_is_stopped(bench: Bench, name: str) -> None
 
 
 def test_what_another_job_has_left_is_not_stopped(bench: Bench) -> None:
-    bench.start(bench.job("(setsid sh -c 'echo $$ >child; exec sleep 60' >/dev/null 2>&1 &); sleep 60", "b"))
+    bench.start(bench.job("(setsid sh -c 'echo $$ >child; exec sleep 600' >/dev/null 2>&1 &); sleep 600", "b"))
     child = psutil.Process(bench.pid_in("child"))
     bench.run("exit 0")
     assert not is_gone(child)

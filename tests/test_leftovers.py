@@ -127,8 +127,8 @@ def test_readers_know_what_was_removed_later(sessionrun: Command, project: Proje
     """`clean` leaves status.json alone; what it says of worktrees that are gone is not shown."""
     ready = [project.root / "ready-work", project.root / "ready-none"]
     plan = [
-        {"id": "work", "prompt": f"echo work > work; touch {ready[0]}; exec sleep 60"},
-        {"id": "none", "prompt": f"touch {ready[1]}; exec sleep 60"},
+        {"id": "work", "prompt": f"echo work > work; touch {ready[0]}; exec sleep 600"},
+        {"id": "none", "prompt": f"touch {ready[1]}; exec sleep 600"},
         {"id": "off", "prompt": "git switch -q --detach; echo off > off"},
     ]
     session_id = start(sessionrun, project, plan, "--worktree")
@@ -374,7 +374,7 @@ def test_a_stale_lock_of_packed_refs_stops_no_task(sessionrun: Command, project:
 
 def test_two_cleans_at_once_do_it_once(sessionrun: Command, project: Project) -> None:
     ready = project.root / "ready"
-    plan = [{"id": f"t{n}", "prompt": f"echo {n} > new; touch {ready}{n}; exec sleep 60"} for n in range(6)]
+    plan = [{"id": f"t{n}", "prompt": f"echo {n} > new; touch {ready}{n}; exec sleep 600"} for n in range(6)]
     session_id = start(sessionrun, project, plan, "--worktree")
     eventually(lambda: all(Path(f"{ready}{n}").exists() for n in range(6)))
     kill_all(session_id, sessionrun.directory(session_id))

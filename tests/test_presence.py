@@ -19,7 +19,7 @@ from sessionrun.cli.view import load_summary_view, load_view
 from sessionrun.stopped import find_stopped
 from sessionrun.store import SessionDir
 
-SLEEPING = {"prompts": [{"id": "a", "prompt": "sleep 60"}, {"id": "b", "prompt": "true"}]}
+SLEEPING = {"prompts": [{"id": "a", "prompt": "sleep 600"}, {"id": "b", "prompt": "true"}]}
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ MARKER = f"{uuid.uuid4()}/a/1/1/work/1"
 def leader() -> Iterator[Identity]:
     """A process of ours that leads a session of its own and has a child."""
     process = subprocess.Popen(
-        ["/bin/sh", "-c", "sleep 60 & echo; wait"], stdout=subprocess.PIPE, start_new_session=True
+        ["/bin/sh", "-c", "sleep 600 & echo; wait"], stdout=subprocess.PIPE, start_new_session=True
     )
     assert process.stdout is not None
     process.stdout.readline()

@@ -47,7 +47,7 @@ def finish(sessionrun: Command, plan: object = None) -> str:
     return session_id
 
 
-def interrupt(sessionrun: Command, prompt: str = "sleep 60") -> tuple[str, int]:
+def interrupt(sessionrun: Command, prompt: str = "sleep 600") -> tuple[str, int]:
     """A session whose processes but the task were killed, and the pid of its task."""
     session_id = sessionrun.start({"prompts": [prompt]})
     view = sessionrun.until(session_id, lambda view: view["tasks"][0]["pid"])
@@ -172,7 +172,7 @@ def test_by_age_and_number(sessionrun: Command) -> None:
 
 def test_by_state(sessionrun: Command) -> None:
     completed = finish(sessionrun)
-    cancelled = sessionrun.start({"prompts": ["sleep 60"]})
+    cancelled = sessionrun.start({"prompts": ["sleep 600"]})
     sessionrun("cancel", cancelled)
     eventually(lambda: not SessionDir(sessionrun.directory(cancelled)).is_alive())
     assert [one["session_id"] for one in sessionrun.load("clean", "--state", "cancelled")] == [cancelled]
@@ -199,7 +199,7 @@ def test_what_lies_in_a_session_may_be_odd(sessionrun: Command, tmp_path: Path) 
 
 
 def test_a_running_session_stays(sessionrun: Command) -> None:
-    session_id = sessionrun.start({"prompts": ["sleep 60"]})
+    session_id = sessionrun.start({"prompts": ["sleep 600"]})
     assert sessionrun.load("clean", session_id)[0]["why"] == "it is running"
     assert (
         sessionrun("clean", "--older-than", "0", "--state", "interrupted,completed").stdout
@@ -235,7 +235,7 @@ def test_an_interrupted_session_stays_unless_it_is_meant(sessionrun: Command) ->
 
 
 def test_a_process_without_the_marker_is_known_by_the_ledger(sessionrun: Command) -> None:
-    session_id, pid = interrupt(sessionrun, "exec env -i sleep 60")
+    session_id, pid = interrupt(sessionrun, "exec env -i sleep 600")
     eventually(lambda: b"SESSIONRUN" not in Path(f"/proc/{pid}/environ").read_bytes())
     why = sessionrun.load("clean", session_id, "--state", "interrupted")[0]["why"]
     assert why == f"processes of its jobs still live: {pid}"
@@ -243,7 +243,7 @@ def test_a_process_without_the_marker_is_known_by_the_ledger(sessionrun: Command
 
 
 def test_a_process_that_left_its_group_is_known_by_its_marker(sessionrun: Command) -> None:
-    session_id, pid = interrupt(sessionrun, "setsid sh -c 'echo $$ >away; exec sleep 60' & sleep 60")
+    session_id, pid = interrupt(sessionrun, "setsid sh -c 'echo $$ >away; exec sleep 600' & sleep 600")
     away = int(eventually(lambda: (sessionrun.cwd / "away").exists() and (sessionrun.cwd / "away").read_text()))
     os.killpg(pid, signal.SIGKILL)
     sessionrun.until(session_id, lambda view: not view["running"])

@@ -24,7 +24,7 @@ PLAN = {
     "prompts": [
         {"id": "done", "prompt": "exit 7"},
         {"id": "lives", "prompt": f"echo begun >>lives; {GATE.format('go')}; echo over"},
-        {"id": "dies", "prompt": "echo begun >>dies; sleep 60"},
+        {"id": "dies", "prompt": "echo begun >>dies; sleep 600"},
         {"id": "waits", "prompt": "echo waits >>waits; echo $GREETING", "needs": ["done"]},
         {"id": "next", "prompt": "echo next >>next; echo $GREETING"},
     ],
@@ -164,7 +164,7 @@ def test_whoever_has_the_pid_now_is_left_alone(sessionrun: Command, crashed: str
     """A daemon: its session's leader, which had got the job's pid, is gone as well."""
     session = SessionDir(sessionrun.directory(crashed))
     daemon = subprocess.run(
-        ["setsid", "sh", "-c", "sleep 60 >/dev/null & echo $$ $!"], stdout=subprocess.PIPE, check=True
+        ["setsid", "sh", "-c", "sleep 600 >/dev/null & echo $$ $!"], stdout=subprocess.PIPE, check=True
     )
     leader, pid = map(int, daemon.stdout.split())
     payloads = read_log(session.ledger_path).payloads
@@ -195,7 +195,7 @@ os.close(1)
 sys.stdin.read()
 """
     plan = sessionrun.cwd / "plan.json"
-    plan.write_text('["exec sleep 60"]')
+    plan.write_text('["exec sleep 600"]')
     command = [sys.executable, "-c", code, *sessionrun.argv, "-q", "--agent", "shell", str(plan)]
     with subprocess.Popen(
         command, cwd=sessionrun.cwd, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -288,7 +288,7 @@ def test_another_program_of_the_agents_name_is_told_of(sessionrun: Command, tmp_
     (sessionrun.cwd / "sessionrun.toml").write_text('[agents.noop]\nargv = ["noop"]\nstdin = "prompt"\n')
     path = os.environ["PATH"]
     plan = sessionrun.cwd / "plan.json"
-    plan.write_text('{"prompts": [{"prompt": "sleep 60", "agent": "shell"}, "x"]}')
+    plan.write_text('{"prompts": [{"prompt": "sleep 600", "agent": "shell"}, "x"]}')
     words = ["-q", "--agent", "noop", str(plan)]
     session_id = sessionrun(*words, env={"PATH": f"{programs[0]}:{path}"}).stdout.strip()
     sessionrun.until(session_id, lambda view: view["completed"] == 1)

@@ -35,7 +35,7 @@ def test_who_prints_goes_on(sessionrun: Command) -> None:
         assert 1 <= looks <= task["duration_s"] + 2, "it is looked at once a second, not all the time"
 
 
-@pytest.mark.parametrize("prompt", ["exec sleep 60", "echo begun; exec sleep 60"])
+@pytest.mark.parametrize("prompt", ["exec sleep 600", "echo begun; exec sleep 600"])
 def test_who_falls_silent_is_stopped(sessionrun: Command, prompt: str) -> None:
     session = sessionrun.start([{"id": "a", "prompt": prompt, "idle_timeout": 0.4}])
     task = sessionrun.wait(session)["tasks"][0]
@@ -48,7 +48,7 @@ def test_a_task_may_say_that_it_needs_its_silence(sessionrun: Command) -> None:
     (sessionrun.cwd / "sessionrun.toml").write_text('idle_timeout = "200ms"\n')
     assert "idle_timeout" in sessionrun("--agent", "shell", stdin='["true"]').stderr
     (sessionrun.cwd / "sessionrun.toml").write_text("idle_timeout = 0.3\n")
-    plan = [{"id": "own", "prompt": "sleep 1", "idle_timeout": 0}, {"id": "default", "prompt": "sleep 60"}]
+    plan = [{"id": "own", "prompt": "sleep 1", "idle_timeout": 0}, {"id": "default", "prompt": "sleep 600"}]
     session = sessionrun.start(plan)
     outcomes = {task["id"]: task["outcome"] for task in sessionrun.wait(session)["tasks"]}
     assert outcomes == {"own": "succeeded", "default": "timed_out"}
@@ -57,7 +57,7 @@ def test_a_task_may_say_that_it_needs_its_silence(sessionrun: Command) -> None:
 
 
 def test_a_new_supervisor_goes_on_watching(sessionrun: Command) -> None:
-    prompt = "echo begun; touch begun; exec sleep 60"
+    prompt = "echo begun; touch begun; exec sleep 600"
     session = sessionrun.start([{"id": "a", "prompt": prompt, "idle_timeout": 1, "retries": 1}])
     eventually((sessionrun.cwd / "begun").exists)
     os.kill(sessionrun.supervisor(session), signal.SIGKILL)

@@ -65,7 +65,7 @@ def dead(place: Place) -> Iterator[Dead]:
     told = f"echo $SESSIONRUN_TASK >> '{place.executed}'"
     prompts = [
         {"id": "done", "prompt": f"{told}; exit 4"},
-        {"id": "ran", "prompt": f"{told}; exec sleep 60"},
+        {"id": "ran", "prompt": f"{told}; exec sleep 600"},
         {"id": "waits", "prompt": told},
         {"id": "last", "prompt": told, "needs": ["waits"]},
     ]

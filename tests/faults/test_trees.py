@@ -29,14 +29,14 @@ CHAIN_MB = 64
 """For root, keeper and supervisor together, resident, shared pages counted for each."""
 
 _TELL = "echo $$ >> pids"
-_SLEEPER = f"setsid sh -c '{_TELL}; exec sleep 60'"
+_SLEEPER = f"setsid sh -c '{_TELL}; exec sleep 600'"
 _DAEMON = """\
 import os, time
 if os.fork() == 0:
     os.setsid()
     if os.fork() == 0:
         os.write(os.open("pids", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), b"%d\\n" % os.getpid())
-        time.sleep(60)
+        time.sleep(600)
     os._exit(0)
 os.wait()
 """
@@ -44,9 +44,9 @@ _MAKE_DAEMON = f"{shlex.quote(sys.executable)} -c {shlex.quote(_DAEMON)}"
 
 STUBBORN = {
     "ignores TERM": f"trap '' TERM; {_TELL}; while :; do sleep 0.1; done",
-    "daemon": f"{_MAKE_DAEMON}; {_TELL}; sleep 60",
+    "daemon": f"{_MAKE_DAEMON}; {_TELL}; sleep 600",
     "forks on TERM": f'trap "{_SLEEPER} & exit 1" TERM; {_TELL}; while :; do sleep 0.05; done',
-    "stopped": f"{_TELL}; kill -STOP $$; sleep 60",
+    "stopped": f"{_TELL}; kill -STOP $$; sleep 600",
     "tool ignores TERM": f"(trap '' TERM; exec {_SLEEPER}) & {_TELL}; wait",
 }
 LEAVES = {
@@ -126,7 +126,7 @@ def test_what_they_leave_behind(place: Place, victim: Role | None) -> None:
 @pytest.mark.parametrize("victim", [None, "keeper"])
 def test_what_hides_is_ended_with_the_session(place: Place, victim: Role | None) -> None:
     """Whoever left the job's session, its tree and its environment lives no longer than the session."""
-    hide = f"(setsid env -i sh -c '{_TELL}; exec sleep 60' &)"
+    hide = f"(setsid env -i sh -c '{_TELL}; exec sleep 600' &)"
     session = start(place, {"hides": f"{hide}; while ! [ -e go ]; do sleep 0.05; done"})
     if victim is not None:
         assert kill_role(session.path, victim)

@@ -21,6 +21,12 @@ from sessionrun.keys import PHASES as PHASES
 from sessionrun.keys import JobKey as JobKey
 from sessionrun.keys import Phase as Phase
 from sessionrun.keys import parse_job_key as parse_job_key
+from sessionrun.places import KEEP_POLICIES as KEEP_POLICIES
+from sessionrun.places import GitSettings as GitSettings
+from sessionrun.places import KeepPolicy as KeepPolicy
+from sessionrun.places import Place as Place
+from sessionrun.places import Repository as Repository
+from sessionrun.places import repository_from_record as repository_from_record
 from sessionrun.usage import Usage as Usage  # one of the records, whoever asks
 
 SCHEMA_VERSION: Final = 1
@@ -39,8 +45,6 @@ OUTCOMES: Final[tuple[Outcome, ...]] = (
 OutputFormat = Literal["text", "claude", "codex", "qwen", "gemini", "opencode", "aider"]
 PromptMode = Literal["join", "continue"]
 WorkspaceKind = Literal["none", "worktree", "slot", "mirror"]
-KeepPolicy = Literal["always", "on-failure", "never"]
-KEEP_POLICIES: Final[tuple[KeepPolicy, ...]] = ("always", "on-failure", "never")
 
 SLOT: Final = "slot"
 """The resource that `max_parallel` limits."""
@@ -95,24 +99,6 @@ class View:
 
     kind: str
     settings: Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Repository:
-    """The git repository that worktrees are made from; all paths absolute.
-
-    `top` is the user's checkout, `common_dir` what its worktrees share; branches are called after
-    `base_branch` and begin at `base_commit`; `worktree_dir` holds the worktrees.  `excludes` is what git ignores
-    there by rules outside of its tree; None where a version before this one did not record it.
-    """
-
-    top: str
-    common_dir: str
-    base_branch: str
-    base_commit: str
-    worktree_dir: str
-    keep: KeepPolicy = "never"
-    excludes: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,27 +240,6 @@ class Job:
     stop_grace_s: float = 3.0
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """A task's workspace in git, as far as PREPARE and RELEASE tell; None = there is no such thing.
-
-    `worktree` is its path while it exists; `commit` holds the work, on `branch` or, where that could not be,
-    on `rescue`; `diff_stat` counts files, insertions and deletions against `base_commit`; `kept` is why the
-    worktree was not removed; `remark` is what became of work that is nowhere.  `changed` is whether anything in it
-    that git does not ignore differs from `base_commit`, as far as RELEASE can tell.
-    """
-
-    branch: str | None = None
-    worktree: str | None = None
-    base_commit: str | None = None
-    commit: str | None = None
-    diff_stat: Mapping[str, int] | None = None
-    rescue: str | None = None
-    kept: str | None = None
-    remark: str | None = None
-    changed: bool | None = None
-
-
 WORKTREE_SPACE: Final = "disk:worktrees"
 """Not a token: PREPARE waits while there is a hold of this name, because the disk is nearly full."""
 
@@ -330,7 +295,7 @@ def spec_from_record(record: Mapping[str, Any]) -> SessionSpec:
     values["agents"] = {name: agent_from_record(agent) for name, agent in record["agents"].items()}
     values["tasks"] = tuple(task_from_record(task) for task in record["tasks"])
     if values.get("repository"):
-        values["repository"] = _from_record(Repository, values["repository"])
+        values["repository"] = repository_from_record(values["repository"])
     values["limits"] = _from_record(Limits, record.get("limits", {}))
     values["prices"] = {name: _from_record(Price, price) for name, price in record.get("prices", {}).items()}
     values["views"] = tuple(_from_record(View, view) for view in record.get("views", ()))
@@ -355,7 +320,6 @@ _NAMES: Final[dict[type[Any], frozenset[str]]] = {
         AgentSpec,
         Alternative,
         Workspace,
-        Repository,
         Check,
         Land,
         Limits,

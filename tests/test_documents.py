@@ -23,7 +23,7 @@ from sessionrun.cli.argv import FLAG_VERBS, VERBS
 from sessionrun.dialects import Options, Source, choose_dialect
 from sessionrun.reasons import REASONS, REASONS_VERSION
 from sessionrun.status import PHASE_WORDS, SUMMARY_KEYS
-from sessionrun.workspaces import park, registration, space, worktree
+from sessionrun.workspaces import books, park, registration, space, worktree
 
 TOP = Path(__file__).resolve().parent.parent
 MAN_PAGES = ("sessionrun.1", "sessionrun-files.5", "sessionrun-input.5")
@@ -261,7 +261,7 @@ def test_the_files_of_worktrees_are_in_the_contract() -> None:
         for field in fields(record):
             assert is_bold(written, field.name), f"{record.__name__}.{field.name}"
     page = plain(read("man/sessionrun-files.5"))
-    names = (workspaces.RESCUE_SUFFIX, registration.LOCK_NAME, registration.MARK)
+    names = (workspaces.RESCUE_SUFFIX, registration.LOCK_NAME, books.MARK)
     for word in (*names, f"{park.HUGE_BYTES >> 20} MiB", *model.KEEP_POLICIES):
         assert word in page
     manual = part("sessionrun.1", "WORKTREES").text

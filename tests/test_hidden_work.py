@@ -41,12 +41,17 @@ TRICKS = {
     "git symbolic-ref HEAD refs/heads/alias",
     "a bisection": "echo own > own; git add own; git commit -qm own; git bisect start HEAD HEAD~1",
     "attributes": "echo '* -text' > .gitattributes",
+    "a filter that empties files": "git config filter.zap.clean true; echo '* filter=zap' > .gitattributes",
+    "a filter that fails": "git config filter.bad.clean false; git config filter.bad.required true; "
+    "echo '* filter=bad' > .gitattributes",
+    "line ends": "git config core.autocrlf input; git config core.safecrlf true; printf 'a\\r\\nb\\r\\n' > a.txt",
+    "attributes of all worktrees": "echo '* text eol=lf' > $(git rev-parse --git-common-dir)/info/attributes; "
+    "printf 'a\\r\\n' > a.txt",
+    "an encoding": "echo '* working-tree-encoding=UTF-16' > $(git rev-parse --git-common-dir)/info/attributes",
+    "another top": "git config extensions.worktreeConfig true; git config --worktree core.worktree /",
 }
 KEPT = {
     "an index that is none": "echo garbage > $(git rev-parse --git-path index)",
-    "a filter that fails": "git config filter.bad.clean false; git config filter.bad.required true; "
-    "echo '* filter=bad' > .gitattributes",
-    "another top": "git config extensions.worktreeConfig true; git config --worktree core.worktree /",
 }
 
 

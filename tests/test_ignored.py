@@ -93,7 +93,7 @@ def test_the_copy_ignores_what_git_ignores(project: Project) -> None:
     for name in ("a.o", "keep.o", "build/z", "#odd", "sub/a.c", "sub/b.c", "sub/a.x", "b.x", "space ", "plain"):
         (project.top / name).parent.mkdir(exist_ok=True)
         (project.top / name).write_text("")
-    words = ignore_words(project.repository().excludes, project.folder())
+    words = ignore_words(project.repository(), project.folder())
     git = Git(project.top)
     listed = git.names("ls-files", "-z", "--others", *words)
     assert listed == git.names("ls-files", "-z", "--others", "--exclude-standard")

@@ -16,8 +16,9 @@ from test_worktrees import by_id, check_clean, kill_all, project, snapshot, star
 from sessionrun.errors import SessionrunError
 from sessionrun.model import Place
 from sessionrun.workspaces import Claim, Request, load_claim
+from sessionrun.workspaces.books import MARK
 from sessionrun.workspaces.clean import Finding, Leftover, clean_leftover
-from sessionrun.workspaces.registration import MARK, trash_path
+from sessionrun.workspaces.registration import trash_path
 from sessionrun.workspaces.release import release
 from sessionrun.workspaces.worktree import prepare
 

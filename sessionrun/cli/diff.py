@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,8 @@ from sessionrun.store import SessionDir
 
 if TYPE_CHECKING:
     from sessionrun.git import Git
-    from sessionrun.model import SessionSpec
+    from sessionrun.model import Repository
+    from sessionrun.workspaces.fence import Fence
 
 
 @click.command("diff")
@@ -82,7 +83,7 @@ def _chunks(session: SessionDir, tasks: list[dict[str, Any]], *, stat: bool) -> 
                     warn(f"task {task['id']}: {error}")
                     continue
         if stat:
-            yield _count_patch(patch)
+            yield _count_patch(session, patch)
         else:
             yield from iterate_chunks(patch)
 
@@ -96,21 +97,22 @@ def _decode(chunks: Iterator[bytes]) -> Iterator[str]:
     yield decoder.decode(b"", final=True)
 
 
-def _count_patch(patch: Path) -> bytes:
-    from sessionrun.git import git_environ
+def _count_patch(session: SessionDir, patch: Path) -> bytes:
+    from sessionrun.workspaces.fence import open_fence
 
     if patch.stat().st_size == 0:
         return b""
-    # Below the top of a repository git would leave out what is not below the current directory.
-    environ = {**git_environ(os.environ), "GIT_CEILING_DIRECTORIES": str(patch.parent.parent.resolve())}
-    argv = ["git", "apply", "--stat", patch.name]
-    done = subprocess.run(argv, cwd=patch.parent.resolve(), env=environ, capture_output=True, check=False)
-    return done.stdout
+    repository = session.load_spec().repository
+    assert repository is not None
+    with open_fence(
+        repository
+    ) as fence:  # and the patch's folder as a worktree: no other repository is looked for
+        return fence.inside(patch.parent.resolve(), fence.common).attempt("apply", "--stat", patch.name).stdout
 
 
 def _diff_now(session: SessionDir, task: dict[str, Any], *, stat: bool) -> bytes:
     """Without a patch: the task's worktree or, when that is gone, its branch, against the base commit."""
-    from sessionrun.git import Git
+    from sessionrun.workspaces.fence import open_fence
 
     spec = session.load_spec()
     words = (
@@ -120,39 +122,40 @@ def _diff_now(session: SessionDir, task: dict[str, Any], *, stat: bool) -> bytes
         "--src-prefix=a/",
         "--dst-prefix=b/",
         "--submodule=short",
+        "--ignore-submodules=dirty",  # to look into one git would run with the settings in it
     )
     shape = ("--stat",) if stat else ("--binary", "--full-index")
     argv = ("diff", *words, *shape, task["base_commit"])
     assert spec.repository is not None
-    if task["worktree"] and os.path.isdir(task["worktree"]):
-        _check_ours(spec, task["worktree"])
-        links = next(one.links for one in spec.tasks if one.id == task["id"])
-        return _diff_worktree(Git(Path(task["worktree"])), links, argv, spec.repository.excludes)
-    main = Git(Path(spec.repository.top))
-    branch = main.commit_of(f"refs/heads/{task['rescue_branch'] or task['branch']}")
-    return main(*argv, branch) if branch else b""
+    with open_fence(spec.repository) as fence:
+        if task["worktree"] and os.path.isdir(task["worktree"]):
+            links = next(one.links for one in spec.tasks if one.id == task["id"])
+            return _diff_worktree(_find_git(fence, Path(task["worktree"])), links, argv, spec.repository)
+        main = fence.main()
+        branch = main.commit_of(f"refs/heads/{task['rescue_branch'] or task['branch']}")
+        return main(*argv, branch) if branch else b""
 
 
-def _check_ours(spec: SessionSpec, worktree: str) -> None:
-    """Without its link to the repository, git would speak of another one around it."""
+def _find_git(fence: Fence, worktree: Path) -> Git:
+    """Git in a worktree of ours: without its link to the repository nothing says which one it is."""
     from sessionrun.workspaces.registration import find_admin
     from sessionrun.workspaces.release import describe_broken_link
 
-    assert spec.repository is not None
-    if find_admin(spec.repository, Path(worktree)) is None:
-        raise SessionrunError(describe_broken_link(spec.repository, Path(worktree)))
+    admin = find_admin(fence.repository, worktree)
+    if admin is None:
+        raise SessionrunError(describe_broken_link(fence.repository, worktree))
+    return fence.inside(worktree, admin)
 
 
-def _diff_worktree(git: Git, links: Sequence[str], argv: Sequence[str], excludes: str | None) -> bytes:
+def _diff_worktree(git: Git, links: Sequence[str], argv: Sequence[str], repository: Repository) -> bytes:
     """Run a diff with new files in it too, by a private copy of the worktree's index."""
-    from sessionrun.git import Git
     from sessionrun.workspaces.ignoring import ignore_words
 
     ours = {os.path.normpath(link) for link in links}
     with tempfile.TemporaryDirectory(prefix="sessionrun-") as folder:
-        index = Git(git.directory, Path(folder, "index"))
+        index = replace(git, index=Path(folder, "index"))
         _copy_index(git, index)
-        new = index.names("ls-files", "-z", "--others", *ignore_words(excludes, Path(folder)))
+        new = index.names("ls-files", "-z", "--others", *ignore_words(repository, Path(folder)))
         empty = git.line("hash-object", "-t", "blob", "--stdin")
         entries = [f"100644 {empty}\t{name}\0" for name in new if name not in ours and name[-1:] != "/"]
         index("update-index", "--add", "-z", "--index-info", stdin=os.fsencode("".join(entries)))
@@ -162,9 +165,8 @@ def _diff_worktree(git: Git, links: Sequence[str], argv: Sequence[str], excludes
 def _copy_index(git: Git, index: Git) -> None:
     from sessionrun.workspaces.park import copy_index
 
-    own = git.directory / git.line("rev-parse", "--git-path", "index")
-    assert index.index is not None
+    assert index.index is not None and git.git_dir is not None
     try:
-        copy_index(own, index.index)
+        copy_index(git.git_dir / "index", index.index)
     except FileNotFoundError:
         index("read-tree", "HEAD")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-from pathlib import Path
 from typing import Any
 
 import click
@@ -85,11 +84,11 @@ def preview_record(planned: Planned) -> dict[str, Any]:
 
 def _foresee_places(repository: Repository, tasks: tuple[TaskSpec, ...]) -> dict[str, tuple[str, str]]:
     """Branch and worktree of each task that gets one, unless somebody takes that name before it starts."""
-    from sessionrun.git import Git
+    from sessionrun.workspaces.fence import open_fence
     from sessionrun.workspaces.worktree import branch_stem, free_names
 
-    git = Git(Path(repository.top))
-    taken = set(git.line("for-each-ref", "--format=%(refname:lstrip=2)", "refs/heads").split("\n"))
+    with open_fence(repository) as fence:
+        taken = set(fence.main().line("for-each-ref", "--format=%(refname:lstrip=2)", "refs/heads").split("\n"))
     wanted = [task for task in tasks if task.workspace.kind == "worktree"]
     stems = {task.id: branch_stem(repository, task.id, task.workspace.branch) for task in wanted}
     return {

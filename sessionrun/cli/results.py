@@ -7,7 +7,7 @@ import shlex
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -34,6 +34,9 @@ from sessionrun.cli.status import kept_lines
 from sessionrun.cli.view import load_view
 from sessionrun.errors import InputError
 from sessionrun.store import SessionDir
+
+if TYPE_CHECKING:
+    from sessionrun.model import Repository
 
 STDERR_TAIL: Final = 20
 """Lines of standard error that are shown of a task that failed."""
@@ -94,18 +97,18 @@ def print_results(
     if view["base_branch"] is not None:
         repository = session.load_spec().repository
         assert repository is not None
-        print_merge_instructions(view, tasks, repository.top)
+        print_merge_instructions(view, tasks, repository)
 
 
-def print_merge_instructions(view: dict[str, Any], tasks: list[dict[str, Any]], top: str) -> None:
+def print_merge_instructions(view: dict[str, Any], tasks: list[dict[str, Any]], repository: Repository) -> None:
     """How to get the work of tasks that ran in worktrees, as lines for a shell; nothing where there is none.
 
     Args:
         view: the session.
         tasks: those that are to be shown.
-        top: the checkout from which the session was started.
+        repository: of the checkout from which the session was started.
     """
-    branches = _list_branches(top)
+    branches, top = _list_branches(repository), repository.top
     ended = [task for task in tasks if task["status"] == "completed" and task["base_commit"]]
     holders = {task["id"]: _find_holders(task, branches) for task in ended}
     sound = [task for task in ended if task["outcome"] == "succeeded" and task["commit"] is not None]
@@ -120,13 +123,15 @@ def print_merge_instructions(view: dict[str, Any], tasks: list[dict[str, Any]], 
         _print_to_merge(view, good, top)
 
 
-def _list_branches(top: str) -> list[str]:
+def _list_branches(repository: Repository) -> list[str]:
     """The branches there are; those that were merged are often deleted, and `clean` may have made others."""
-    from sessionrun.git import Git, GitError
+    from sessionrun.git import GitError
+    from sessionrun.workspaces.fence import open_fence
 
     try:
-        return Git(Path(top)).line("for-each-ref", "--format=%(refname:lstrip=2)", "refs/heads").split("\n")
-    except GitError:
+        with open_fence(repository) as fence:
+            return fence.main().line("for-each-ref", "--format=%(refname:lstrip=2)", "refs/heads").split("\n")
+    except (GitError, OSError):
         return []
 
 

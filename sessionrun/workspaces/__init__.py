@@ -8,6 +8,7 @@ leave ``answer.json`` there.  Both are idempotent: what is found done is not don
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,7 +18,8 @@ from typing import Any, Final
 import orjson
 
 from sessionrun.errors import SessionrunError
-from sessionrun.model import KeepPolicy, Place, Repository
+from sessionrun.git import GitError
+from sessionrun.model import KeepPolicy, Place, Repository, repository_from_record
 from sessionrun.regular import read_regular
 from sessionrun.store import replace_file
 
@@ -83,6 +85,8 @@ def main() -> None:
         place = _find_action(sys.argv[1])(load_request(folder), folder)
         replace_file(folder / ANSWER, orjson.dumps(place), durable=True)
     except (SessionrunError, OSError) as error:
+        if isinstance(error, GitError) and error.code == -signal.SIGKILL:
+            os.kill(os.getpid(), signal.SIGKILL)  # what killed git, for want of memory perhaps, may pass
         print(error, file=sys.stderr)
         sys.exit(1)
 
@@ -101,7 +105,7 @@ def _find_action(name: str) -> Callable[[Request, Path], Place]:
 def load_request(folder: Path) -> Request:
     """Read a request."""
     record = orjson.loads(read_regular(folder / REQUEST))
-    record["repository"] = Repository(**record["repository"])
+    record["repository"] = repository_from_record(record["repository"])
     record["links"] = tuple(record["links"])
     record["place"] = Place(**record["place"]) if record["place"] else None
     return Request(**record)

@@ -8,19 +8,19 @@ or when all it holds is in the branch it began from.
 
 from __future__ import annotations
 
-import os
 import tempfile
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Literal
 
 from sessionrun.errors import SessionrunError
-from sessionrun.git import Git, GitError
+from sessionrun.git import WORKSPACE_LIMIT_S, Git
 from sessionrun.model import Place, Repository
 from sessionrun.workspaces import Claim, Request, load_claim
+from sessionrun.workspaces.fence import Fence, open_fence
 from sessionrun.workspaces.registration import (
     find_admin,
     find_lost_admins,
@@ -38,7 +38,7 @@ from sessionrun.workspaces.release import (
     find_worktree,
     foresee,
     is_untouched,
-    release,
+    release_behind,
     rescue_lost_head,
 )
 
@@ -119,11 +119,14 @@ def clean_leftover(leftover: Leftover, *, dry_run: bool) -> Iterator[Finding]:
     """
     attempt = leftover.folder.name.partition("-")[0]
     parent = leftover.folder.parent.absolute()  # git runs in other directories than ours
-    with tempfile.TemporaryDirectory(prefix=f"{attempt}-clean-", dir=parent) as folder:
-        main = Git(Path(leftover.repository.top))
+    with (
+        tempfile.TemporaryDirectory(prefix=f"{attempt}-clean-", dir=parent) as folder,
+        open_fence(leftover.repository, Path(folder), limit_s=WORKSPACE_LIMIT_S) as fence,
+    ):
+        main = fence.main()
         if dry_run:
             main = main.on_trial(Path(folder, "objects"), Path(leftover.repository.common_dir))
-        worktree, tips, path = _clean_worktree(leftover, main, Path(folder))
+        worktree, tips, path = _clean_worktree(leftover, fence, main, Path(folder))
         if worktree is not None:
             yield worktree
         yield from _clean_trash(leftover, dry_run=dry_run)
@@ -138,14 +141,14 @@ def clean_leftover(leftover: Leftover, *, dry_run: bool) -> Iterator[Finding]:
 
 
 def _clean_worktree(
-    leftover: Leftover, main: Git, folder: Path
+    leftover: Leftover, fence: Fence, main: Git, folder: Path
 ) -> tuple[Finding | None, dict[str, str], Path | None]:
     """What became of the worktree, where the branches are then, and where it is if it only would be removed."""
     found = find_worktree(leftover.request)
     path = found or leftover.path
     finding = Finding("worktree", str(path), leftover.task, True, "nothing was done in it")
     if leftover.worked and found is not None:
-        return _release(leftover, finding, main, folder)
+        return _release(leftover, finding, fence, main, folder)
     with register_lock(leftover.repository):
         lost = find_lost_admins(leftover.repository, path)
         if not (path.exists() or lost) or not is_untouched(leftover.request, path):
@@ -161,7 +164,7 @@ def _clean_worktree(
 
 
 def _release(
-    leftover: Leftover, finding: Finding, main: Git, folder: Path
+    leftover: Leftover, finding: Finding, fence: Fence, main: Git, folder: Path
 ) -> tuple[Finding, dict[str, str], Path | None]:
     """Park what is in the worktree, as RELEASE does, and remove it if nothing stays behind."""
     path = Path(finding.name)
@@ -171,9 +174,9 @@ def _release(
         return replace(finding, removed=False, why=why), {}, None
     try:
         if main.trial is None:
-            place = release(leftover.request, folder)
+            place = release_behind(fence, leftover.request, folder)
         else:
-            place = foresee(leftover.request, path, main.trial, folder)
+            place = foresee(fence, leftover.request, path, main.trial, folder)
     except (SessionrunError, OSError) as error:
         return replace(finding, removed=False, why=str(error)), {}, None
     if place.kept is not None:
@@ -202,7 +205,7 @@ def _clean_branch(main: Git, leftover: Leftover, branch: str, tip: str, *, but: 
     if main.trial is None:
         _break_stale_lock(leftover.repository, branch)
     finding = Finding("branch", branch, leftover.task, False, "it holds work that is not merged")
-    if branch in _checked_out(main, leftover, but):
+    if branch in read_heads(leftover.repository, but):
         return replace(finding, why="it is checked out")
     why = _why_not_needed(main, leftover, tip)
     if why is None:
@@ -233,20 +236,3 @@ def _why_not_needed(main: Git, leftover: Leftover, tip: str) -> str | None:
     if target and main.attempt("merge-base", "--is-ancestor", tip, target).returncode == 0:
         return f"it is merged into {repository.base_branch}"
     return None
-
-
-def _checked_out(main: Git, leftover: Leftover, but: Path | None) -> Collection[str]:
-    """Branches that some worktree has checked out."""
-    branches = set()
-    path = None
-    try:
-        listed = main("worktree", "list", "--porcelain")
-    except GitError:  # another task's worktree was half made when all was killed; its claim comes later
-        return read_heads(leftover.repository, but)
-    for line in os.fsdecode(listed).split("\n"):
-        word, _, rest = line.partition(" ")
-        if word == "worktree":
-            path = rest
-        elif word == "branch" and (but is None or path != str(but)):
-            branches.add(rest.removeprefix("refs/heads/"))
-    return branches

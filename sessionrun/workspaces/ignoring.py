@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from sessionrun.git import Git
+from sessionrun.model import Repository
 from sessionrun.store import replace_file
 
 RULES: Final = "ignore-rules"
@@ -28,15 +29,16 @@ def read_rules(top: Path, common_dir: Path) -> str:
     return "\n".join(_read(path) for path in (_find_users_file(top), common_dir / "info" / "exclude"))
 
 
-def ignore_words(rules: str | None, folder: Path) -> tuple[str, ...]:
-    """Arguments for ``git ls-files`` to ignore by these rules; they are put into `folder`.
+def ignore_words(repository: Repository, folder: Path) -> tuple[str, ...]:
+    """Arguments for ``git ls-files`` to ignore by the repository's rules; they are put into `folder`.
 
     Args:
-        rules: from `read_rules`; None (a session of a version that did not record them) = as they are now.
+        repository: with its rules; where a version before did not record them, they are as they are now.
         folder: of the job that asks.
     """
+    rules = repository.excludes
     if rules is None:
-        return ("--exclude-standard",)
+        rules = read_rules(Path(repository.top), Path(repository.common_dir))
     path = folder.absolute() / RULES
     replace_file(path, rules.encode(), durable=False)
     return ("--exclude-per-directory=.gitignore", f"--exclude-from={path}")

@@ -1,47 +1,83 @@
 """Repositories inside a worktree: submodules and clones, whose work no commit of the worktree can hold.
 
 A submodule's own repository lies in the worktree's administrative directory and goes with it; a clone that was
-added to the index looks unchanged to git whatever was committed in it.
+added to the index looks unchanged to git whatever was committed in it.  Each has settings of its own, which a task
+can write: our git reads them with the settings of the session instead.
 """
 
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from sessionrun.git import Git, GitError
+from sessionrun.regular import read_regular
+from sessionrun.workspaces.fence import Fence, furnish
 
 
-def find_repositories(git: Git, git_dir: Path, gitlinks: Sequence[str]) -> Iterator[str]:
+def find_repositories(fence: Fence, top: Path, git_dir: Path, gitlinks: Sequence[str]) -> Iterator[str]:
     """Say of each repository inside the worktree whose work would be lost with it what is the matter.
 
     Args:
-        git: in the worktree.
-        git_dir: the worktree's administrative directory.
+        fence: of the worktree's repository.
+        top: the worktree.
+        git_dir: its administrative directory.
         gitlinks: paths at which the index holds a commit of another repository.
     """
+    modules = git_dir / "modules"
     for name in gitlinks:
-        if (git.directory / name / ".git").is_dir():
+        if (top / name / ".git").is_dir():
             yield f"{name}/ is a repository of its own"
-    if gitlinks:
-        yield from _find_dirty(git)
-    for repository in _submodules(git_dir / "modules"):
-        if _has_own_commits(git, repository):
-            yield f"submodule {repository.relative_to(git_dir / 'modules')} has commits of its own"
+        elif os.path.lexists(top / name / ".git"):
+            yield from _find_changes(fence, fence.inside(top, git_dir), name, modules)
+    for repository in _submodules(modules):
+        if _has_own_commits(fence, repository):
+            yield f"submodule {repository.relative_to(modules)} has commits of its own"
 
 
-def _find_dirty(git: Git) -> Iterator[str]:
-    """Submodules with another commit checked out or with changes, also where settings say to overlook them."""
-    words = ("status", "--porcelain=v2", "-z", "--untracked-files=no", "--ignore-submodules=none")
-    entries = iter(git.names(*words))
-    for entry in entries:
-        parts = entry.split(" ")
-        if parts[0] == "2":
-            next(entries, None)  # a rename's old name is an entry of its own
-        if parts[0] in ("1", "2") and parts[2].startswith("S") and parts[2] != "S...":
-            name = entry.split(" ", 8 if parts[0] == "1" else 9)[-1]
-            yield f"submodule {name} has changes of its own"
+def _find_changes(fence: Fence, outer: Git, name: str, modules: Path) -> Iterator[str]:
+    """A submodule with another commit checked out, or with changes, also in the submodules of its own."""
+    changed = f"submodule {name} has changes of its own"
+    wanted = outer.line("ls-files", "--stage", "-z", "--", f":(literal){name}").split(" ")[1:2]
+    git_dir = _find_git_dir(outer.directory / name, modules)
+    if git_dir is None:
+        yield changed
+        return
+    try:
+        with _open_repository(fence, git_dir, outer.directory / name) as git:
+            said = git("status", "--porcelain", "-z", "--untracked-files=normal", "--ignore-submodules=all")
+            if said or [git.commit_of("HEAD")] != wanted:
+                yield changed
+                return
+            inner = [entry.partition("\t") for entry in git.names("ls-files", "--stage", "-z")]
+            for about, _, path in inner:
+                if about.startswith("160000") and os.path.lexists(git.directory / path / ".git"):
+                    yield from (f"{problem} (in {name})" for problem in _find_changes(fence, git, path, modules))
+    except (GitError, OSError):
+        yield changed  # it cannot be read, so nothing shows that it is empty
+
+
+def _find_git_dir(path: Path, modules: Path) -> Path | None:
+    """The repository of the submodule at `path`, if it is one of the worktree's own."""
+    try:
+        link = read_regular(path / ".git", 1 << 16)
+    except OSError:
+        return None
+    if not link.startswith(b"gitdir: "):
+        return None
+    found = Path(os.path.realpath(path / os.fsdecode(link[8:].rstrip(b"\n"))))
+    return found if found.is_relative_to(os.path.realpath(modules)) and (found / "HEAD").is_file() else None
+
+
+@contextmanager
+def _open_repository(fence: Fence, git_dir: Path, top: Path) -> Iterator[Git]:
+    """Git in a repository inside a worktree, with the settings of the session."""
+    with tempfile.TemporaryDirectory(prefix="inner-", dir=fence.common, ignore_cleanup_errors=True) as made:
+        furnish(Path(made), git_dir, fence.settings)
+        yield Git(top, common=Path(made), git_dir=Path(made), limit_s=fence.limit_s)
 
 
 def _submodules(modules: Path) -> Iterator[Path]:
@@ -52,10 +88,11 @@ def _submodules(modules: Path) -> Iterator[Path]:
             folders[:] = [name for name in folders if name == "modules"]
 
 
-def _has_own_commits(git: Git, repository: Path) -> bool:
+def _has_own_commits(fence: Fence, repository: Path) -> bool:
     """Whether a commit was made here that its origin, as of the last fetch, does not have."""
-    words = ("rev-list", "--max-count=1", "HEAD", "--branches", "--glob=refs/stash", "--not", "--remotes")
+    words = ("rev-list", "--max-count=1", "HEAD", "--branches", "--glob=refs/stash", "--not", "--remotes", "--")
     try:
-        return bool(git(f"--git-dir={repository}", *words))
-    except GitError:
-        return True  # it cannot be read, so nobody can say that nothing is in it
+        with _open_repository(fence, repository, repository) as git:
+            return bool(git(*words))
+    except (GitError, OSError):
+        return True  # it cannot be read, so nothing shows that it has none

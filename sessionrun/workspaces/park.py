@@ -18,7 +18,9 @@ from sessionrun.git import Git, GitError
 from sessionrun.model import Place
 from sessionrun.regular import open_regular
 from sessionrun.workspaces import RESCUE_SUFFIX
+from sessionrun.workspaces.fence import Fence
 from sessionrun.workspaces.inside import find_repositories
+from sessionrun.workspaces.proof import find_untrue
 
 HUGE_BYTES: Final = 100 * 1024 * 1024
 """A new file larger than this stays out of the repository; its worktree is kept."""
@@ -62,10 +64,13 @@ class _Head:
     git_dir: Path
 
 
-def park(git: Git, place: Place, *, brought: Brought, ignore: Sequence[str], message: str, folder: Path) -> Parked:
+def park(
+    fence: Fence, git: Git, place: Place, *, brought: Brought, ignore: Sequence[str], message: str, folder: Path
+) -> Parked:
     """Commit what lies in the worktree.
 
     Args:
+        fence: of the repository.
         git: in the worktree; on trial, nothing but the answer is of use.
         place: its branch and base commit.
         brought: what of it is ours and no work.
@@ -81,8 +86,8 @@ def park(git: Git, place: Place, *, brought: Brought, ignore: Sequence[str], mes
     index = replace(git, index=folder / "park-index")
     unmerged, gitlinks = _copy_index(index, head)
     names, why = _find_work(index, brought, ignore)
-    problems += [*unmerged, *why, *find_repositories(Git(git.directory), head.git_dir, gitlinks)]
-    _update_index(index, names, gitlinks)
+    problems += [*unmerged, *why, *find_repositories(fence, git.directory, head.git_dir, gitlinks)]
+    problems += find_untrue(index, _update_index(index, names, gitlinks), gitlinks)
     tree = index.line("write-tree")
     commit = head.commit
     if tree != head.tree:
@@ -136,15 +141,15 @@ def write_patch(git: Git, base: str, tree: str, patch: Path) -> Mapping[str, int
 
 
 def _read_head(git: Git, place: Place) -> _Head:
-    words = ("rev-parse", "--path-format=absolute", "--git-dir")
-    done = git.attempt(*words, "HEAD^{commit}", "HEAD^{tree}", "--symbolic-full-name", "HEAD")
+    assert git.git_dir is not None
+    done = git.attempt("rev-parse", "HEAD^{commit}", "HEAD^{tree}", "--symbolic-full-name", "HEAD")
     said = os.fsdecode(done.stdout).split("\n")
     if done.returncode == 0:
-        return _Head(said[3], said[1], said[2], Path(said[0]))
+        return _Head(said[2], said[0], said[1], git.git_dir)
     # a branch without a commit: an agent began a history of its own, or deleted its branch
     base = place.base_commit or ""
-    git_dir, tree = git.line(*words), git.line("rev-parse", f"{base}^{{tree}}")
-    return _Head(git.line("symbolic-ref", "HEAD"), base, tree, Path(git_dir))
+    tree = git.line("rev-parse", f"{base}^{{tree}}")
+    return _Head(git.line("symbolic-ref", "HEAD"), base, tree, git.git_dir)
 
 
 def _find_off_branch(reference: str, place: Place) -> list[str]:
@@ -180,8 +185,8 @@ def _find_broken_repositories(top: Path, names: list[str]) -> Iterator[str]:
             yield f"{folder}/.git is no repository, and no commit can hold it"
 
 
-def _update_index(index: Git, names: list[str], gitlinks: list[str]) -> None:
-    """Take what lies there into the index, and out of it what does not.
+def _update_index(index: Git, names: list[str], gitlinks: list[str]) -> list[str]:
+    """Take what lies there into the index, and out of it what does not; return what was taken in.
 
     By names and not by pathspecs: git refuses to add even what a pathspec excludes, if it is ignored.
     """
@@ -198,6 +203,7 @@ def _update_index(index: Git, names: list[str], gitlinks: list[str]) -> None:
         if listed:
             content = b"".join(os.fsencode(name) + b"\0" for name in listed)
             index("update-index", *words, "-z", "--stdin", stdin=content)
+    return there
 
 
 def _is_behind_link(top: Path, name: str, known: dict[str, bool]) -> bool:

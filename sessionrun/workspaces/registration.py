@@ -8,7 +8,6 @@ that was merged and deleted is free for the next session, so a name alone proves
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,21 +16,14 @@ from zlib import crc32
 
 from sessionrun.errors import SessionrunError
 from sessionrun.git import Git, GitError
-from sessionrun.model import Repository
+from sessionrun.model import GitSettings, Repository
 from sessionrun.regular import read_regular
 from sessionrun.workspaces import Claim
+from sessionrun.workspaces.books import MARK, enter_books
 
 LOCK_NAME: Final = "sessionrun.lock"
 LOCK_TIMEOUT_S: Final = 600
 LOCK_POLL_S: Final = 0.01
-MARK: Final = "sessionrun"
-"""File in a worktree's administrative directory: its owner and, on a second line, its branch."""
-
-_RACES: Final = ("commondir", "could not lock config file", ".lock': File exists", "index.lock")
-"""What git says when another git (the user's, an agent's) was in its way; trying again helps."""
-
-_RACE_TRIES: Final = 8
-_RACE_PAUSE_S: Final = 0.05
 
 
 @contextmanager
@@ -68,8 +60,9 @@ def hold_lock(path: Path, mode: int = 0o644, timeout_s: float = LOCK_TIMEOUT_S) 
         lock.release()
 
 
-def register(git: Git, repository: Repository, claim: Claim) -> None:
-    """Make the claim's branch, directory and worktree, without files; under the lock.
+def register(git: Git, settings: GitSettings, repository: Repository, claim: Claim) -> Path:
+    """Make the claim's branch, directory and worktree, without files; under the lock.  Returns where its books
+    are.
 
     Raises:
         FileExistsError: somebody else's directory or branch has the name; it is as it was.
@@ -77,17 +70,14 @@ def register(git: Git, repository: Repository, claim: Claim) -> None:
     """
     path = Path(claim.worktree)
     path.mkdir()
+    _remove_half_made(repository)
     try:
         _create_branch(git, claim)
     except (SessionrunError, OSError):
         path.rmdir()
         raise
     try:
-        _add(git, repository, claim)
-        admin = find_admin(repository, path)
-        if admin is None:
-            raise SessionrunError(f"git made no worktree of {path}")
-        (admin / MARK).write_text(f"{claim.owner}\n{claim.branch}\n")
+        return enter_books(repository, settings, path, claim)
     except (SessionrunError, OSError):
         take_back(git, repository, claim)
         raise
@@ -215,21 +205,8 @@ def _create_branch(git: Git, claim: Claim) -> None:
     raise GitError(("update-ref",), done.returncode, said)
 
 
-def _add(git: Git, repository: Repository, claim: Claim) -> None:
-    """`git worktree add`, again when another git was in its way or a crash left something half made there."""
-    for tries in range(_RACE_TRIES):
-        try:
-            git("worktree", "add", "--quiet", "--no-checkout", "--", claim.worktree, claim.branch)
-            return
-        except GitError as error:
-            if tries + 1 == _RACE_TRIES or not any(race in error.stderr for race in _RACES):
-                raise
-        _remove_half_made(repository)
-        time.sleep(_RACE_PAUSE_S * (tries + 1))
-
-
 def _remove_half_made(repository: Repository) -> None:
-    """What a killed `worktree add` of ours left: git refuses all work with worktrees while it is there.
+    """What a killed `worktree add` of an older version left: the user's git refuses to list worktrees beside it.
 
     We hold the lock, so none of ours is being made now.
     """

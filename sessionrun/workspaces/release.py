@@ -11,10 +11,12 @@ from pathlib import Path
 import orjson
 
 from sessionrun.errors import SessionrunError
-from sessionrun.git import Git
+from sessionrun.git import WORKSPACE_LIMIT_S, Git
 from sessionrun.model import Place, Repository
+from sessionrun.regular import read_regular
 from sessionrun.store import replace_file
 from sessionrun.workspaces import CLAIM, RESCUE_SUFFIX, Claim, Request, load_claim
+from sessionrun.workspaces.fence import Fence, open_fence
 from sessionrun.workspaces.ignoring import ignore_words
 from sessionrun.workspaces.park import Brought, Parked, make_rescue, park, settle_index, write_patch
 from sessionrun.workspaces.registration import (
@@ -28,6 +30,7 @@ from sessionrun.workspaces.registration import (
     trash_path,
     unregister,
 )
+from sessionrun.workspaces.witness import find_changed
 from sessionrun.workspaces.worktree import included_files
 
 
@@ -37,19 +40,30 @@ def release(request: Request, folder: Path) -> Place:
     Raises:
         SessionrunError, OSError: the work could not be parked; the worktree is as it was.
     """
-    place = request.place
-    _take_back_unused(request, folder)
+    with open_fence(request.repository, folder, limit_s=WORKSPACE_LIMIT_S) as fence:
+        changed = find_changed(request.repository, folder, fence.main())
+        released = release_behind(fence, request, folder)
+        return replace(released, git_config_changed=changed) if changed else released
+
+
+def release_behind(fence: Fence, request: Request, folder: Path) -> Place:
+    """The same with a private common directory that is there already.
+
+    Raises:
+        SessionrunError, OSError: as `release`.
+    """
+    place, main = request.place, fence.main()
+    _take_back_unused(main, request, folder)
     if place is None or place.worktree is None or place.branch is None:
         return place or Place()
-    main = Git(Path(request.repository.top))
     path = find_worktree(request)
     if path is None:
         return _release_gone(request, main, folder)
     if path != Path(place.worktree):
         _note_move(place.branch, path, folder)
         place = replace(place, worktree=str(path))
-    git = _git_of(request, path)
-    parked = _park(request, git, folder)
+    git = find_git(fence, request, path)
+    parked = _park(fence, request, git, folder)
     released = _describe(main, place, parked, request)
     if request.expect_change and not released.changed:
         request = replace(request, succeeded=False)
@@ -61,10 +75,11 @@ def release(request: Request, folder: Path) -> Place:
     return replace(released, kept=kept)
 
 
-def foresee(request: Request, path: Path, objects: Path, folder: Path) -> Place:
+def foresee(fence: Fence, request: Request, path: Path, objects: Path, folder: Path) -> Place:
     """What `release` would make of the worktree at `path`, without a change to it or its repository.
 
     Args:
+        fence: of its repository.
         request: of the RELEASE.
         path: where the worktree is.
         objects: where new objects may go, as in `Git.on_trial`.
@@ -74,8 +89,8 @@ def foresee(request: Request, path: Path, objects: Path, folder: Path) -> Place:
         SessionrunError, OSError: what `release` would raise.
     """
     assert request.place is not None
-    git = replace(_git_of(request, path), trial=objects)
-    parked = _park(request, git, folder)
+    git = replace(find_git(fence, request, path), trial=objects)
+    parked = _park(fence, request, git, folder)
     kept = _why_kept(request, parked, path)
     return replace(request.place, commit=parked.commit, rescue=parked.rescue, kept=kept)
 
@@ -106,9 +121,18 @@ def is_untouched(request: Request, path: Path) -> bool:
         return owner == request.owner
     if not path.is_dir():
         return False
-    link = path / ".git"
-    no_link = link.is_file() and link.stat().st_size == 0  # git was killed before it could write it
-    return {entry.name for entry in path.iterdir()} <= ({".git"} if admin or no_link else set())
+    linked = admin is not None or _leads_nowhere(request.repository, path / ".git")
+    return {entry.name for entry in path.iterdir()} <= ({".git"} if linked else set())
+
+
+def _leads_nowhere(repository: Repository, link: Path) -> bool:
+    """Whether a process was killed while it made a worktree here: its link names no administrative directory."""
+    try:
+        text = read_regular(link)
+    except OSError:
+        return False
+    books = os.fsencode(Path(repository.common_dir, "worktrees")) + b"/"
+    return not text or (text.startswith(b"gitdir: " + books) and not os.path.exists(text[8:].rstrip(b"\n")))
 
 
 def rescue_lost_head(request: Request, main: Git, path: Path) -> Iterator[tuple[str, str]]:
@@ -123,9 +147,8 @@ def rescue_lost_head(request: Request, main: Git, path: Path) -> Iterator[tuple[
     for admin in find_lost_admins(request.repository, path):
         if place is None or place.branch is None or load_owner(admin) != request.owner or path.exists():
             continue
-        head = main.attempt(f"--git-dir={admin}", "rev-parse", "--verify", "--quiet", "HEAD^{commit}")
-        commit = head.stdout.decode().strip()
-        if head.returncode == 0 and not main.line("for-each-ref", "--count=1", "--contains", commit):
+        commit = replace(main, git_dir=admin).commit_of("HEAD")
+        if commit is not None and not main.line("for-each-ref", "--count=1", "--contains", commit):
             yield make_rescue(main, place.branch, commit, ours=False)
 
 
@@ -146,7 +169,7 @@ def _prepare_jobs(folder: Path) -> Iterator[tuple[Path, Claim]]:
             yield job, claim
 
 
-def _take_back_unused(request: Request, folder: Path) -> None:
+def _take_back_unused(main: Git, request: Request, folder: Path) -> None:
     """What PREPARE jobs of this attempt began and did not finish: nobody has worked there."""
     used = request.place.worktree if request.place else None
     for _, claim in _prepare_jobs(folder):
@@ -154,7 +177,7 @@ def _take_back_unused(request: Request, folder: Path) -> None:
             continue
         with register_lock(request.repository):
             if is_untouched(request, Path(claim.worktree)):
-                take_back(Git(Path(request.repository.top)), request.repository, claim)
+                take_back(main, request.repository, claim)
 
 
 def _note_move(branch: str, path: Path, folder: Path) -> None:
@@ -216,19 +239,16 @@ def _is_of_another(request: Request, path: Path) -> bool:
     return admin is not None and load_owner(admin) not in (None, request.owner)
 
 
-def _git_of(request: Request, path: Path) -> Git:
+def find_git(fence: Fence, request: Request, path: Path) -> Git:
     """Git in the worktree, made sure that it is that worktree and not a repository around it.
 
     Raises:
         SessionrunError: an agent removed or replaced the worktree's link to its repository.
     """
-    git = Git(path)
-    common = git.attempt("rev-parse", "--path-format=absolute", "--git-common-dir", "--show-toplevel")
-    said = os.fsdecode(common.stdout).split("\n")
-    ours = common.returncode == 0 and os.path.samefile(said[0], request.repository.common_dir)
-    if not ours or not path.samefile(said[1]) or _is_of_another(request, path):
+    admin = find_admin(request.repository, path)
+    if admin is None or _is_of_another(request, path):
         raise SessionrunError(describe_broken_link(request.repository, path))
-    return git
+    return fence.inside(path, admin)
 
 
 def describe_broken_link(repository: Repository, path: Path) -> str:
@@ -237,14 +257,13 @@ def describe_broken_link(repository: Repository, path: Path) -> str:
     return f"to be mended by hand ({mend}): {path} is no worktree of {repository.top} any more"
 
 
-def _park(request: Request, git: Git, folder: Path) -> Parked:
+def _park(fence: Fence, request: Request, git: Git, folder: Path) -> Parked:
     assert request.place is not None
-    main = Git(Path(request.repository.top))
     title = request.title.replace("\0", "")
     message = f"Work of task {request.task}\n\n{title}\n\nParked by sessionrun session {request.session_id}.\n"
-    ignore = ignore_words(request.repository.excludes, folder)
-    brought = _brought(request, main, ignore)
-    return park(git, request.place, brought=brought, ignore=ignore, message=message, folder=folder)
+    ignore = ignore_words(request.repository, folder)
+    brought = _brought(request, fence.main(), ignore)
+    return park(fence, git, request.place, brought=brought, ignore=ignore, message=message, folder=folder)
 
 
 def _brought(request: Request, main: Git, ignore: Sequence[str]) -> Brought:

@@ -9,6 +9,7 @@ from pathlib import Path
 from sessionrun.errors import InputError
 from sessionrun.git import MINIMUM, Git, GitError, version
 from sessionrun.model import KeepPolicy, Repository
+from sessionrun.workspaces.freezing import read_settings
 from sessionrun.workspaces.ignoring import read_rules
 from sessionrun.workspaces.worktree import included_files
 
@@ -38,8 +39,8 @@ def find_repository(
         raise InputError(f"{top}: {problem}")
     folder, remark = _choose_folder(top, common, worktree_dir)
     name = _name_base(git, base) or commit[:12]
-    excludes = read_rules(top, common)
-    return Repository(str(top), str(common), name, commit, str(folder), keep, excludes), remark
+    excludes, settings = read_rules(top, common), read_settings(top, common)
+    return Repository(str(top), str(common), name, commit, str(folder), keep, excludes, settings), remark
 
 
 def find_missing(repository: Repository, folders: Collection[str]) -> set[str]:

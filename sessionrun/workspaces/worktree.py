@@ -1,8 +1,8 @@
 """PREPARE: a branch and a worktree of the task's own.
 
-`git worktree add` is not safe beside itself: one reads what another has half written.  So worktrees are
-registered one at a time, under a lock in the repository's common directory, and without files; the files are
-checked out beside each other.  What cannot be made makes the task fail: it never runs in the user's checkout.
+Worktrees are registered one at a time, under a lock in the repository's common directory, and without files; the
+files are checked out beside each other.  What cannot be made makes the task fail: it never runs in the user's
+checkout.
 """
 
 from __future__ import annotations
@@ -16,12 +16,14 @@ from typing import Final
 import orjson
 
 from sessionrun.errors import SessionrunError
-from sessionrun.git import Git
+from sessionrun.git import WORKSPACE_LIMIT_S, Git
 from sessionrun.model import Place, Repository
 from sessionrun.store import replace_file
 from sessionrun.workspaces import CLAIM, RESCUE_SUFFIX, Claim, Request, load_claim
+from sessionrun.workspaces.fence import Fence, open_fence
 from sessionrun.workspaces.ignoring import ignore_words
 from sessionrun.workspaces.registration import find_admin, load_owner, register, register_lock, take_back
+from sessionrun.workspaces.witness import note_settings
 
 INCLUDE_FILE: Final = ".worktreeinclude"
 
@@ -35,25 +37,37 @@ def prepare(request: Request, folder: Path) -> Place:
     Raises:
         SessionrunError, OSError: it cannot be made; nothing is left but the claim.
     """
-    repository = request.repository
-    git = Git(Path(repository.top))
+    with open_fence(request.repository, folder, limit_s=WORKSPACE_LIMIT_S) as fence:
+        return _prepare(fence, request, folder)
+
+
+def _prepare(fence: Fence, request: Request, folder: Path) -> Place:
+    repository, git = request.repository, fence.main()
     _check_links(request)
+    note_settings(repository, folder, git)
     claim = load_claim(folder)
     with register_lock(repository):
         if claim is not None and not _is_registered(repository, claim):
             take_back(git, repository, claim)
             claim = None
-        claim = claim or _register(git, request, folder)
+        claim = claim or _register(fence, request, folder)
     path = Path(claim.worktree)
     try:
         _sync_claim(claim, folder)
-        Git(path)("reset", "--hard", "--quiet")
-        _bring_files(git, request, path, ignore_words(repository.excludes, folder))
+        _check_out(fence, path)
+        _bring_files(git, request, path, ignore_words(repository, folder))
     except (SessionrunError, OSError):
         with register_lock(repository):
             take_back(git, repository, claim)
         raise
     return Place(branch=claim.branch, worktree=claim.worktree, base_commit=claim.base_commit)
+
+
+def _check_out(fence: Fence, path: Path) -> None:
+    admin = find_admin(fence.repository, path)
+    if admin is None:
+        raise SessionrunError(f"{path} was removed while it was made")
+    fence.inside(path, admin)("reset", "--hard", "--quiet")
 
 
 def included_files(git: Git, top: Path, ignore: Sequence[str]) -> list[str]:
@@ -90,14 +104,15 @@ def free_names(
             yield branch, path
 
 
-def _register(git: Git, request: Request, folder: Path) -> Claim:
-    """Register the first name that nobody has."""
+def _register(fence: Fence, request: Request, folder: Path) -> Claim:
+    """Register the first name that is free."""
+    git = fence.main()
     Path(request.repository.worktree_dir).mkdir(parents=True, exist_ok=True)
     tries = 0
     for claim in _free_names(git, request):
         replace_file(folder / CLAIM, orjson.dumps(claim), durable=False)
         try:
-            register(git, request.repository, claim)
+            register(git, fence.settings, request.repository, claim)
             return claim
         except FileExistsError as error:
             tries += 1

@@ -1,0 +1,85 @@
+"""Frozen records about git: the repository of a session, how it treats files, and the workspace of a task in it.
+
+A part of `model`, which all others import them from.  This module must not know git itself, files or processes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Final, Literal
+
+KeepPolicy = Literal["always", "on-failure", "never"]
+KEEP_POLICIES: Final[tuple[KeepPolicy, ...]] = ("always", "on-failure", "never")
+
+
+@dataclass(frozen=True, slots=True)
+class GitSettings:
+    """What decides how git reads and writes the files of a repository, as it was at the launch.
+
+    `config` are settings by their full names, in order (a value of None is a name without a value); `attributes`
+    is the text of the system's and the user's attribute files, `shared_attributes` that of ``info/attributes``;
+    `git_dir` is the administrative directory of the user's checkout.
+    """
+
+    config: tuple[tuple[str, str | None], ...]
+    user_attributes: str
+    shared_attributes: str
+    git_dir: str
+
+
+@dataclass(frozen=True, slots=True)
+class Repository:
+    """The git repository that worktrees are made from; all paths absolute.
+
+    `top` is the user's checkout, `common_dir` what its worktrees share; branches are called after
+    `base_branch` and begin at `base_commit`; `worktree_dir` holds the worktrees.  `excludes` is what git ignores
+    there by rules outside of its tree, `settings` how it treats files; None where a version before did not record
+    it.
+    """
+
+    top: str
+    common_dir: str
+    base_branch: str
+    base_commit: str
+    worktree_dir: str
+    keep: KeepPolicy = "never"
+    excludes: str | None = None
+    settings: GitSettings | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A task's workspace in git, as far as PREPARE and RELEASE tell; None = there is no such thing.
+
+    `worktree` is its path while it exists; `commit` holds the work, on `branch` or, where that could not be,
+    on `rescue`; `diff_stat` counts files, insertions and deletions against `base_commit`; `kept` is why the
+    worktree was not removed; `remark` is what became of work that is nowhere.  `changed` is whether anything in it
+    that git does not ignore differs from `base_commit`, as far as RELEASE can tell.  `git_config_changed` names
+    the settings that all worktrees of the repository share and that changed while the task ran.
+    """
+
+    branch: str | None = None
+    worktree: str | None = None
+    base_commit: str | None = None
+    commit: str | None = None
+    diff_stat: Mapping[str, int] | None = None
+    rescue: str | None = None
+    kept: str | None = None
+    remark: str | None = None
+    changed: bool | None = None
+    git_config_changed: tuple[str, ...] = ()
+
+
+_REPOSITORY: Final = frozenset(field.name for field in fields(Repository))
+_SETTINGS: Final = frozenset(field.name for field in fields(GitSettings))
+
+
+def repository_from_record(record: Mapping[str, Any]) -> Repository:
+    """Rebuild a repository from its record; keys that a later version added are left out."""
+    values = {name: value for name, value in record.items() if name in _REPOSITORY}
+    if values.get("settings"):
+        settings = {name: value for name, value in values["settings"].items() if name in _SETTINGS}
+        config = tuple((name, value) for name, value in settings["config"])
+        values["settings"] = GitSettings(**{**settings, "config": config})
+    return Repository(**values)

@@ -1,0 +1,161 @@
+"""How git treats files, read once at the launch: settings, filter drivers and attributes.
+
+All worktrees of a repository share its settings, and whatever a task writes there would decide what the files of
+other tasks become when they are parked, and which programs run for that.  So the settings go into the spec, and
+our git reads no others (see `fence`).  What a ``.gitattributes`` file says is work, like a ``.gitignore``: each
+worktree has its own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+from sessionrun.errors import InputError
+from sessionrun.git import Git
+from sessionrun.model import GitSettings
+from sessionrun.regular import read_regular
+
+SYSTEM_ATTRIBUTES: Final = Path("/etc/gitattributes")
+
+_CORE: Final = frozenset(
+    f"core.{name}"
+    for name in (
+        # what a file's content becomes
+        "autocrlf",
+        "eol",
+        "safecrlf",
+        "checkroundtripencoding",
+        "bigfilethreshold",
+        # what counts as a change, and what a file system can hold
+        "filemode",
+        "symlinks",
+        "ignorecase",
+        "precomposeunicode",
+        "protecthfs",
+        "protectntfs",
+        "longpaths",
+        "sparsecheckout",
+        "sparsecheckoutcone",
+        # how the repository is kept
+        "repositoryformatversion",
+        "sharedrepository",
+        "logallrefupdates",
+        "compression",
+        "loosecompression",
+        "fsync",
+        "fsyncmethod",
+        "fsyncobjectfiles",
+        "filesreflocktimeout",
+        "packedrefstimeout",
+    )
+)
+"""The settings of `core` that matter to us; the others name programs and files, or concern people."""
+
+_SECTIONS: Final = ("extensions.", "filter.", "merge.", "index.", "checkout.", "lfs.")
+"""Whole sections that matter: the format of the repository, filters, merge drivers, and the speed of a
+checkout.
+"""
+
+_FOR_FILTERS: Final = ("remote.", "branch.", "url.", "http.", "credential.")
+"""What the program behind a filter asks git for (Git LFS: where its server is); only where there is a filter."""
+
+_NOT_OURS: Final = frozenset(("extensions.worktreeconfig",))
+"""A worktree's own settings are as shared as all others, and already among those of the launch."""
+
+
+def read_settings(top: Path, common_dir: Path) -> GitSettings:
+    """Read what holds in the checkout `top` now.
+
+    Raises:
+        InputError: a filter's setting is not UTF-8, so the spec cannot hold it.
+        GitError: git cannot read its settings.
+    """
+    git = Git(top)
+    found = list(_list_config(git))
+    has_filter = any(name.startswith("filter.") for name, _ in found)
+    wanted = tuple(pair for pair in found if _matters(pair[0], has_filter=has_filter))
+    user = _find_attributes(top, found)
+    texts = [_read_text(path) for path in (SYSTEM_ATTRIBUTES, user)]
+    git_dir = git.line("rev-parse", "--path-format=absolute", "--git-dir")
+    info = _read_text(common_dir / "info" / "attributes")
+    return GitSettings(wanted, "\n".join(texts), info, os.path.realpath(git_dir))
+
+
+def fingerprint(common_dir: Path, git: Git) -> dict[str, str]:
+    """What tells whether the settings that all worktrees share have changed: a digest for each name.
+
+    Args:
+        common_dir: of the repository.
+        git: any; only its program is used.
+    """
+    found: dict[str, list[str]] = {}
+    for name in ("config", "config.worktree"):
+        path = common_dir / name
+        if path.is_file() and not path.is_symlink():
+            done = git.attempt("config", "--file", str(path), "--no-includes", "--list", "-z")
+            for key, value in _parse_config(done.stdout):
+                found.setdefault(key, []).append("" if value is None else value)
+    for name in ("attributes", "exclude"):
+        found[f"info/{name}"] = [_read_text(common_dir / "info" / name)]
+    return {key: _digest("\0".join(values)) for key, values in sorted(found.items())}
+
+
+def compare(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[str, ...]:
+    """The names of what changed between two fingerprints."""
+    return tuple(key for key in sorted({*before, *after}) if before.get(key) != after.get(key))
+
+
+def _list_config(git: Git) -> Iterator[tuple[str, str | None]]:
+    """All settings in force, in order, but those that we give git ourselves."""
+    fields = git("config", "--list", "-z", "--show-scope").split(b"\0")
+    for scope, entry in zip(fields[::2], fields[1::2], strict=False):
+        if scope == b"command":
+            continue
+        yield from _parse_config(entry)
+
+
+def _parse_config(said: bytes) -> Iterator[tuple[str, str | None]]:
+    """The settings that ``git config --list -z`` printed; one that is not UTF-8 is left out, or refused."""
+    for entry in said.split(b"\0"):
+        name, equals, value = entry.partition(b"\n")
+        if not name:
+            continue
+        try:
+            yield name.decode(), value.decode() if equals else None
+        except UnicodeDecodeError:
+            if name.startswith(b"filter."):
+                shown = name.decode("utf-8", "backslashreplace")
+                raise InputError(f"git setting {shown} is not UTF-8: worktrees need it in UTF-8") from None
+
+
+def _matters(name: str, *, has_filter: bool) -> bool:
+    section = name.split(".", 1)[0] + "."
+    if name in _NOT_OURS:
+        return False
+    return name in _CORE or section in _SECTIONS or (has_filter and section in _FOR_FILTERS)
+
+
+def _find_attributes(top: Path, config: list[tuple[str, str | None]]) -> Path:
+    """The user's own attribute file."""
+    named = [value for name, value in config if name == "core.attributesfile" and value]
+    if named:
+        return top / os.path.expanduser(named[-1])
+    home = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
+    return Path(home, "git", "attributes")
+
+
+def _read_text(path: Path) -> str:
+    """A file's text, nothing where there is none; bytes that are not UTF-8 match no path of ours anyway."""
+    try:
+        real = path.resolve()
+        return read_regular(real).decode("utf-8", "replace")
+    except (OSError, RuntimeError):
+        return ""
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:16]

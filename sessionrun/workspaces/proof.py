@@ -1,0 +1,67 @@
+"""Whether a private index holds what lies in the worktree, file by file.
+
+A blob is the file itself, or what the conversions of the launch (filters, line ends) make of it.  Where it is
+neither, something wrote into the file while it was read, or changed what git makes of it: then the commit is not
+the work.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterator, Sequence
+from typing import Final
+
+from sessionrun.git import Git
+
+_QUOTED: Final = {"\n": "\\n", "\r": "\\r", '"': '\\"', "\\": "\\\\"}
+_MOST_NAMED: Final = 3
+
+
+def find_untrue(index: Git, names: Sequence[str], gitlinks: Collection[str]) -> list[str]:
+    """Say of which files the index holds something else; at most one line.
+
+    Args:
+        index: git with the private index.
+        names: what was taken into it.
+        gitlinks: those of them that are other repositories.
+    """
+    links = set(gitlinks)
+    files = [name for name in names if name not in links and _is_file(index, name)]
+    if not files:
+        return []
+    held = _list_blobs(index, set(files))
+    suspects = [
+        name
+        for name, blob in zip(files, _hash(index, files, "--no-filters"), strict=True)
+        if held.get(name) != blob
+    ]
+    untrue = suspects and [
+        name for name, blob in zip(suspects, _hash(index, suspects), strict=True) if held.get(name) != blob
+    ]
+    if not untrue:
+        return []
+    more = f" and {len(untrue) - _MOST_NAMED} more" if len(untrue) > _MOST_NAMED else ""
+    return [f"{', '.join(untrue[:_MOST_NAMED])}{more} changed while the work was parked"]
+
+
+def _is_file(index: Git, name: str) -> bool:
+    path = index.directory / name
+    return path.is_file() and not path.is_symlink()
+
+
+def _list_blobs(index: Git, wanted: Collection[str]) -> dict[str, str]:
+    entries = (entry.partition("\t") for entry in index.names("ls-files", "--stage", "-z"))
+    return {name: about.split(" ")[1] for about, _, name in entries if name in wanted}
+
+
+def _hash(index: Git, names: Sequence[str], *words: str) -> Iterator[str]:
+    """The ids of the blobs that these files would be."""
+    listed = b"".join(os.fsencode(_quote(name)) + b"\n" for name in names)
+    return iter(index("hash-object", *words, "--stdin-paths", stdin=listed).decode().split())
+
+
+def _quote(name: str) -> str:
+    """A path as git reads one from a line: in quotes where it would be taken for another."""
+    if not (name.startswith('"') or "\n" in name or name.endswith("\r")):
+        return name
+    return '"' + "".join(_QUOTED.get(letter, letter) for letter in name) + '"'

@@ -181,6 +181,7 @@ def _project_task(state: State, task: TaskState) -> dict[str, Any]:
         "worktree": place.worktree,
         "worktree_kept": place.kept,
         "worktree_remark": place.remark,
+        "git_config_changed": list(place.git_config_changed) or None,
         "base_commit": place.base_commit,
         "commit": place.commit,
         "diff_stat": place.diff_stat,

@@ -247,7 +247,7 @@ def test_every_key_of_the_spec_is_in_the_contract() -> None:
     spec = part("sessionrun-files.5", "SPEC")
 
     records = (model.SessionSpec, model.AgentSpec, model.TaskSpec, model.Check, model.Land, model.Limits)
-    for record in (*records, model.Workspace, model.Repository):
+    for record in (*records, model.Workspace, model.Repository, model.GitSettings):
         for field in fields(record):
             assert is_bold(spec, field.name), f"{record.__name__}.{field.name}"
 

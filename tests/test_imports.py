@@ -28,6 +28,7 @@ PURE = (
     "reasons",
     "keys",
     "brief",
+    "places",
     "usage",
     "model",
     "validation",

@@ -24,6 +24,9 @@ from sessionrun.cli.render import (
 from sessionrun.cli.view import load_view, read_view
 from sessionrun.comparing import AXES
 
+SHOWN_SETTINGS: Final = 8
+"""So many names of changed settings are shown; --json has all."""
+
 _INDENT: Final = " " * 5
 
 
@@ -88,10 +91,18 @@ def format_status(view: dict[str, Any], tasks: list[dict[str, Any]]) -> str:
 
 
 def kept_lines(task: Mapping[str, Any], indent: str) -> list[str]:
-    """Why a task's worktree was not removed, or what became of its work, as lines of their own."""
-    why, remark = task.get("worktree_kept"), task.get("worktree_remark")
-    lines = _wrap(f"worktree kept: {why}", indent) if why else []
-    return [*lines, *(_wrap(str(remark), indent) if remark else [])]
+    """Why a task's worktree was not removed, or what became of its work, as lines of their own.
+
+    Settings that changed while it ran are named too: the user's own git obeys them.
+    """
+    why, remark, changed = (task.get(key) for key in ("worktree_kept", "worktree_remark", "git_config_changed"))
+    lines = [f"worktree kept: {why}"] if why else []
+    lines += [str(remark)] if remark else []
+    if changed:
+        more = f" and {len(changed) - SHOWN_SETTINGS} more" if len(changed) > SHOWN_SETTINGS else ""
+        names = ", ".join(changed[:SHOWN_SETTINGS]) + more
+        lines.append(f"changed in the repository's git settings while it ran: {names}")
+    return [wrapped for line in lines for wrapped in _wrap(line, indent)]
 
 
 def _held_lines(task: Mapping[str, Any]) -> list[str]:

@@ -81,8 +81,8 @@ def read_settings(top: Path, common_dir: Path) -> GitSettings:
     user = _find_attributes(top, found)
     texts = [_read_text(path) for path in (SYSTEM_ATTRIBUTES, user)]
     git_dir = git.line("rev-parse", "--path-format=absolute", "--git-dir")
-    info = _read_text(common_dir / "info" / "attributes")
-    return GitSettings(wanted, "\n".join(texts), info, os.path.realpath(git_dir))
+    shared = _read_text(common_dir / "info" / "attributes")
+    return GitSettings(wanted, "\n".join(texts), shared, os.path.realpath(git_dir))
 
 
 def fingerprint(common_dir: Path, git: Git) -> dict[str, str]:

@@ -21,7 +21,7 @@ SETTINGS: Final = "git-settings.json"
 """File in the folder of a PREPARE job: a digest for each setting, as it was then."""
 
 _LIMIT_BYTES: Final = 4 << 20
-_MOST_NAMED: Final = 20
+_MOST_NAMED: Final = 100
 
 
 def note_settings(repository: Repository, folder: Path, git: Git) -> None:

@@ -1,0 +1,280 @@
+"""One task's git settings are its own affair: our git neither obeys them nor waits for them, whatever they say."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from conftest import Command, eventually
+from test_workspaces import Project
+from test_worktrees import by_id, project, start, wait
+
+from sessionrun.git import ENVIRONMENT, OVERRIDES, READER_LIMIT_S, Git, GitError
+from sessionrun.model import GitSettings
+from sessionrun.workspaces.fence import furnish, open_fence
+from sessionrun.workspaces.freezing import read_settings
+from sessionrun.workspaces.release import release
+
+__all__ = ["project"]
+
+SHARED = "C=$(git rev-parse --path-format=absolute --git-common-dir)\n"
+
+PROGRAMS = """
+for key in core.fsmonitor core.pager pager.diff pager.status core.editor sequence.editor core.askPass \\
+    core.sshCommand core.gitProxy core.alternateRefsCommand credential.helper diff.external \\
+    interactive.diffFilter gpg.program gpg.ssh.program uploadpack.packObjectsHook \\
+    filter.zap.clean filter.zap.smudge filter.late.process diff.zap.textconv diff.zap.command \\
+    merge.zap.driver alias.diff alias.config trailer.x.command
+do git config $key "$X"; done
+git config filter.zap.required true
+git config commit.gpgSign true
+git config merge.zap.name zap
+git config core.hooksPath "$C/planted"
+mkdir -p "$C/planted" "$C/hooks" "$C/info"
+for hook in reference-transaction post-checkout post-index-change pre-auto-gc post-commit pre-commit
+do cp "$X" "$C/hooks/$hook"; cp "$X" "$C/planted/$hook"; done
+echo '* filter=zap diff=zap merge=zap text eol=crlf working-tree-encoding=UTF-16 ident' > "$C/info/attributes"
+printf '[filter "late"]\\n\\tclean = %s\\n' "$X" > "$C/more"
+git config include.path "$C/more"
+git config core.autocrlf input
+git config core.safecrlf true
+git config core.symlinks false
+git config core.fileMode false
+git config core.attributesFile "$C/info/attributes"
+git config core.splitIndex true
+"""
+
+LAZY = """
+git config protocol.ext.allow always
+git config protocol.allow always
+git config extensions.partialClone evil
+git config remote.evil.promisor true
+git config remote.evil.url "ext::sh $X"
+git config remote.evil.uploadpack "$X"
+"""
+
+
+def _plant(project: Project, steps: str) -> tuple[str, Path]:
+    """A script that plants settings which run a program, and the file that this program makes."""
+    ran, program = project.root / "ran", project.root / "program"
+    program.write_text(f'#!/bin/sh\necho "$0 $*" >> {ran}\nexit 0\n')
+    program.chmod(0o755)
+    return f"X={program}\n{SHARED}{steps}", ran
+
+
+WORK = """
+printf 'print(1)\\n' > hello.py
+printf 'one\\r\\ntwo\\r\\n' > dos.txt
+printf 'a\\000b' > bin
+ln -s hello.py link
+printf '#!/bin/sh\\n' > run.sh; chmod +x run.sh
+"""
+
+
+def _check_work(project: Project, branch: str) -> None:
+    assert project.show(branch, "hello.py") == b"print(1)\n"
+    assert project.show(branch, "dos.txt") == b"one\r\ntwo\r\n"
+    assert project.show(branch, "bin") == b"a\0b"
+    assert project.show(branch, "link") == b"hello.py"
+    modes = Git(project.top).names("ls-tree", "-z", branch, "link", "run.sh")
+    assert [entry[:6] for entry in modes] == ["120000", "100755"]
+
+
+def _run_every_verb(sessionrun: Command, session_id: str) -> None:
+    for words in (
+        ("status", session_id),
+        ("results", session_id),
+        ("diff", session_id),
+        ("diff", "--stat", session_id),
+        ("diff", "--json", session_id),
+        ("explain", session_id),
+        ("logs", session_id),
+        ("cost", session_id),
+        ("list",),
+        ("overview",),
+        ("doctor", session_id),
+        ("clean", "--worktrees", "--dry-run", session_id),
+    ):
+        done = sessionrun(*words)
+        assert "Traceback" not in done.stderr and done.returncode in (0, 1), (words, done.stderr)
+
+
+@pytest.mark.parametrize("steps", [PROGRAMS, LAZY], ids=["programs", "lazy fetch"])
+def test_what_a_task_plants_runs_nothing_and_changes_no_work(
+    sessionrun: Command, project: Project, steps: str
+) -> None:
+    script, ran = _plant(project, steps)
+    planted, go = project.root / "planted", project.root / "go"
+    lost = project.run("rev-parse", "HEAD:a.txt") if steps is LAZY else ""
+    take = f'mv "$C/objects/{lost[:2]}/{lost[2:]}" {project.root}/blob\n' if lost else ""
+    wait_for = "until [ -e {} ]; do sleep 0.05; done\n"
+    plan = [
+        {"id": "bad", "prompt": f"{script}{take}echo b > a.txt\ntouch {planted}\n{wait_for.format(go)}"},
+        {"id": "good", "prompt": f"{wait_for.format(planted)}{WORK}{wait_for.format(go)}"},
+        {"id": "later", "prompt": WORK, "needs": ["bad"]} if not lost else {"id": "later", "prompt": "true"},
+    ]
+    session_id = start(sessionrun, project, plan, "--worktree")
+    eventually(planted.exists)
+    _run_every_verb(sessionrun, session_id)
+    go.touch()
+    tasks = by_id(wait(sessionrun, session_id))
+    assert tasks["good"]["outcome"] == "succeeded", tasks["good"]
+    if lost:  # a commit without a file that it has cannot be made: the work stays where it is
+        assert (Path(tasks["good"]["worktree"]) / "hello.py").read_text() == "print(1)\n"
+        os.rename(project.root / "blob", project.top / ".git/objects" / lost[:2] / lost[2:])
+    else:
+        _check_work(project, "main-task-good")
+        assert tasks["later"]["outcome"] == "succeeded", tasks["later"]
+        _check_work(project, "main-task-later")
+        assert {"filter.zap.clean", "info/attributes"} <= set(tasks["good"]["git_config_changed"])
+        shown = " ".join(sessionrun("status", session_id).stdout.split())
+        assert "changed in the repository's git settings while it ran: alias.config" in shown
+    _run_every_verb(sessionrun, session_id)
+    assert sessionrun("clean", "--worktrees", session_id).returncode == 0
+    _check_work(project, "main-task-good")
+    assert not ran.exists(), ran.read_text()
+
+
+def test_settings_that_hang_hold_nobody_up(sessionrun: Command, project: Project) -> None:
+    """Git waits for ever at a FIFO that is included; ours does not read it."""
+    planted = project.root / "planted"
+    bad = f'{SHARED}mkfifo "$C/pipe"; git config include.path "$C/pipe"; touch {planted}; exec sleep 600'
+    plan = [
+        {"id": "bad", "prompt": bad},
+        {"id": "good", "prompt": f"until [ -e {planted} ]; do sleep 0.05; done\n{WORK}"},
+        {"id": "later", "prompt": WORK, "needs": ["good"]},
+    ]
+    session_id = start(sessionrun, project, plan, "--worktree")
+    assert sessionrun("wait", session_id, "good", "later").returncode == 0
+    _run_every_verb(sessionrun, session_id)
+    assert sessionrun("cancel", session_id, "--now").returncode == 0
+    tasks = by_id(wait(sessionrun, session_id))
+    assert [tasks[name]["outcome"] for name in ("bad", "good", "later")] == ["cancelled", "succeeded", "succeeded"]
+    assert all(task["worktree_kept"] is None for task in tasks.values())
+    assert tasks["later"]["git_config_changed"] is None and "include.path" in tasks["good"]["git_config_changed"]
+    assert sessionrun("clean", "--worktrees", session_id).returncode == 0
+    (project.top / ".git/config").write_text((project.top / ".git/config").read_text().split("[include]")[0])
+    for branch in ("main-task-good", "main-task-later"):
+        _check_work(project, branch)
+
+
+def test_settings_of_the_launch_hold(project: Project) -> None:
+    """What the user has set is applied as ever, with filters, attributes and line ends."""
+    (project.root / "attributes").write_text("*.up filter=up\n")
+    project.run("config", "core.attributesFile", str(project.root / "attributes"))
+    project.run("config", "filter.up.clean", "tr a-z A-Z")
+    project.run("config", "filter.up.smudge", "tr A-Z a-z")
+    (project.top / ".git/info/attributes").write_text("*.txt text eol=crlf\n")
+    (project.top / "one.up").write_text("word\n")
+    project.run("add", "-A")
+    project.run("commit", "-qm", "filtered")
+    assert project.show("main", "one.up") == b"WORD\n"
+    request, place = project.prepare()
+    path = Path(place.worktree or "")
+    assert (path / "one.up").read_text() == "word\n" and (path / "a.txt").read_bytes() == b"a\r\n"
+    (path / "two.up").write_text("new\n")
+    (path / "b.txt").write_bytes(b"b\r\n")
+    project.run("config", "--unset", "filter.up.clean")
+    (project.top / ".git/info/attributes").unlink()
+    released = release(replace(request, place=place), project.folder())
+    assert released.kept is None and released.diff_stat == {"files": 2, "insertions": 2, "deletions": 0}
+    assert project.show("main-task-t", "two.up") == b"NEW\n" and project.show("main-task-t", "b.txt") == b"b\n"
+
+
+def test_a_filter_that_gives_another_answer_each_time_keeps_the_worktree(project: Project) -> None:
+    """A commit that is not what lies there, by the settings of the launch, is no reason to delete the worktree."""
+    project.run("config", "filter.odd.clean", f"cat; date +%N >> {project.root}/n; cat {project.root}/n")
+    (project.top / ".git/info/attributes").write_text("*.odd filter=odd\n")
+    place, path = project.cycle(lambda path: (path / "x.odd").write_text("x"))
+    assert place.kept == "x.odd changed while the work was parked" and (path / "x.odd").read_text() == "x"
+
+
+def test_git_that_does_not_return_is_ended(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, pid = project.root / "bin", project.root / "pid"
+    folder.mkdir()
+    (folder / "git").write_text(f"#!/bin/sh\nsleep 600 & echo $! > {pid}.new; mv {pid}.new {pid}; wait\n")
+    (folder / "git").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    with pytest.raises(GitError, match="not done after 2 s"):
+        Git(project.top, limit_s=2)("status")
+    eventually(lambda: pid.exists() and not Path(f"/proc/{pid.read_text().strip()}").exists())
+
+
+def test_every_kind_of_value_survives_the_copy(project: Project) -> None:
+    values = {
+        "filter.a b.clean": 'say "x" \\ # ; \t end ',
+        "filter.dotted.name.smudge": "line\nline",
+        "filter.ünï.required": "true",
+        "merge.x.driver": "",
+        "lfs.url": " leading",
+    }
+    for key, value in values.items():
+        project.run("config", key, value)
+    repository = project.repository()
+    with open_fence(repository) as fence:
+        for key, value in values.items():
+            assert fence.main()("config", "--get", key) == value.encode() + b"\n", key
+        listed = fence.main()("config", "--list").decode()
+        assert "user.name" not in listed and "core.hookspath=/dev/null" in listed
+
+
+def test_nothing_but_the_settings_of_the_launch_is_in_force(project: Project, tmp_path: Path) -> None:
+    settings = read_settings(project.top, project.top / ".git")
+    made = tmp_path / "made"
+    made.mkdir()
+    furnish(made, project.top / ".git", settings)
+    own = {path.name for path in made.iterdir() if not path.is_symlink()}
+    assert own == {"config", "HEAD", "info", "user-attributes"}
+    linked = {path.name for path in made.iterdir() if path.is_symlink()}
+    assert linked.isdisjoint({"config", "hooks", "info", "config.worktree"}) and {"refs", "objects"} <= linked
+
+
+def test_git_lfs_keeps_its_files_in_the_repository(project: Project, tmp_path: Path) -> None:
+    """What a filter's program stores beside the objects must not lie in what is deleted."""
+    settings = GitSettings((("filter.lfs.clean", "git-lfs clean"),), "", "", str(project.top / ".git"))
+    made = tmp_path / "made"
+    made.mkdir()
+    furnish(made, project.top / ".git", settings)
+    (made / "lfs" / "objects").mkdir()
+    assert (project.top / ".git/lfs/objects").is_dir()
+
+
+def test_a_session_of_an_older_version_has_the_settings_of_now(project: Project) -> None:
+    repository = replace(project.repository(), settings=None)
+    request, place = project.prepare(repository=repository)
+    (Path(place.worktree or "") / "new").write_text("new\n")
+    released = release(replace(request, place=place), project.folder())
+    assert released.kept is None and project.show("main-task-t", "new") == b"new\n"
+
+
+def test_a_sparse_checkout_stays_one(project: Project) -> None:
+    project.run("sparse-checkout", "set", "--no-cone", "/a.txt")
+    request, place = project.prepare()
+    path = Path(place.worktree or "")
+    assert sorted(one.name for one in path.iterdir()) == [".git", "a.txt"]
+    (path / "a.txt").write_text("new\n")
+    released = release(replace(request, place=place), project.folder())
+    assert released.kept is None and project.files("main-task-t") == project.files("main")
+
+
+def test_users_git_knows_the_worktree(project: Project) -> None:
+    """The books are made by us, and read by all other gits."""
+    _, place = project.prepare()
+    path = Path(place.worktree or "")
+    assert project.run("status", "--porcelain", cwd=path) == ""
+    assert project.run("branch", "--show-current", cwd=path) == "main-task-t"
+    listed = project.run("worktree", "list", "--porcelain")
+    assert f"worktree {path}\n" in listed + "\n" and "branch refs/heads/main-task-t" in listed
+    assert project.run("worktree", "prune", "--verbose", "--expire=now") == ""
+    subprocess.run(["git", "fsck", "--no-progress"], cwd=path, check=True, capture_output=True)
+    project.run("worktree", "move", str(path), str(path.with_name("moved")))
+    assert project.run("rev-parse", "HEAD", cwd=path.with_name("moved")) == place.base_commit
+
+
+def test_the_tables_have_a_reason_for_each_row() -> None:
+    rows = {**OVERRIDES, **ENVIRONMENT}
+    assert all(reason for _, reason in rows.values()) and READER_LIMIT_S <= 60
+    assert ENVIRONMENT["GIT_ALLOW_PROTOCOL"][0] == "" and ENVIRONMENT["GIT_NO_LAZY_FETCH"][0] == "1"

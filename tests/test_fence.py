@@ -12,11 +12,13 @@ from conftest import Command, eventually
 from test_workspaces import Project
 from test_worktrees import by_id, project, start, wait
 
+from sessionrun.errors import InputError
 from sessionrun.git import ENVIRONMENT, OVERRIDES, READER_LIMIT_S, Git, GitError
 from sessionrun.model import GitSettings
 from sessionrun.workspaces.fence import furnish, open_fence
 from sessionrun.workspaces.freezing import read_settings
 from sessionrun.workspaces.release import release
+from sessionrun.workspaces.repository import find_repository
 
 __all__ = ["project"]
 
@@ -258,6 +260,20 @@ def test_a_sparse_checkout_stays_one(project: Project) -> None:
     (path / "a.txt").write_text("new\n")
     released = release(replace(request, place=place), project.folder())
     assert released.kept is None and project.files("main-task-t") == project.files("main")
+
+
+def test_a_partial_clone_has_to_have_the_files(project: Project) -> None:
+    """Our git fetches nothing, so what is missing is said before anything starts."""
+    project.run("config", "uploadpack.allowFilter", "true")
+    clone = project.root / "clone"
+    project.run("clone", "-q", "--no-checkout", "--filter=blob:none", f"file://{project.top}", str(clone))
+    with pytest.raises(InputError, match="partial clone without 3 of the files") as caught:
+        find_repository(clone, base=None, worktree_dir=None, keep="never")
+    command = str(caught.value).rpartition("(")[2].rstrip(")")
+    subprocess.run(["sh", "-c", command], check=True)
+    repository, _ = find_repository(clone, base=None, worktree_dir=None, keep="never")
+    _, place = project.prepare(repository=repository)
+    assert (Path(place.worktree or "") / "a.txt").read_text() == "a\n"
 
 
 def test_users_git_knows_the_worktree(project: Project) -> None:

@@ -85,6 +85,11 @@ def read_settings(top: Path, common_dir: Path) -> GitSettings:
     return GitSettings(wanted, "\n".join(texts), shared, os.path.realpath(git_dir))
 
 
+def is_promise(name: str) -> bool:
+    """Whether a setting of this name says that objects may be missing, because a remote has them."""
+    return name == "extensions.partialclone" or (name.startswith("remote.") and name.endswith(".promisor"))
+
+
 def fingerprint(common_dir: Path, git: Git) -> dict[str, str]:
     """What tells whether the settings that all worktrees share have changed: a digest for each name.
 
@@ -136,7 +141,8 @@ def _matters(name: str, *, has_filter: bool) -> bool:
     section = name.split(".", 1)[0] + "."
     if name in _NOT_OURS:
         return False
-    return name in _CORE or section in _SECTIONS or (has_filter and section in _FOR_FILTERS)
+    known = name in _CORE or section in _SECTIONS or is_promise(name)
+    return known or (has_filter and section in _FOR_FILTERS)
 
 
 def _find_attributes(top: Path, config: list[tuple[str, str | None]]) -> Path:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from sessionrun.errors import InputError
 from sessionrun.git import MINIMUM, Git, GitError, version
-from sessionrun.model import KeepPolicy, Repository
-from sessionrun.workspaces.freezing import read_settings
+from sessionrun.model import GitSettings, KeepPolicy, Repository
+from sessionrun.workspaces.freezing import is_promise, read_settings
 from sessionrun.workspaces.ignoring import read_rules
 from sessionrun.workspaces.worktree import included_files
 
@@ -40,6 +40,7 @@ def find_repository(
     folder, remark = _choose_folder(top, common, worktree_dir)
     name = _name_base(git, base) or commit[:12]
     excludes, settings = read_rules(top, common), read_settings(top, common)
+    _check_complete(Git(top), settings, commit)
     return Repository(str(top), str(common), name, commit, str(folder), keep, excludes, settings), remark
 
 
@@ -72,6 +73,18 @@ def _check_version(cwd: Path) -> None:
     if found < MINIMUM:
         wanted, here = (".".join(map(str, numbers)) for numbers in (MINIMUM, found))
         raise InputError(f"worktrees need git {wanted} or newer; this is {here}")
+
+
+def _check_complete(git: Git, settings: GitSettings, commit: str) -> None:
+    """Refuse a partial clone that lacks files of the commit: our git does not fetch them."""
+    if not any(is_promise(name) for name, _ in settings.config):
+        return
+    listed = git("rev-list", "--objects", "--no-object-names", "--missing=print", f"{commit}^{{tree}}")
+    missing = sum(line.startswith(b"?") for line in listed.split(b"\n"))
+    if missing:
+        lacks = f"a partial clone without {missing} of the files of {commit[:12]}"
+        hint = f"git -C {git.directory} archive {commit[:12]} > /dev/null"
+        raise InputError(f"{git.directory} is {lacks}: fetch them ({hint})")
 
 
 def _locate(git: Git) -> tuple[Path, Path]:

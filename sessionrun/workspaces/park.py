@@ -20,7 +20,7 @@ from sessionrun.regular import open_regular
 from sessionrun.workspaces import RESCUE_SUFFIX
 from sessionrun.workspaces.fence import Fence
 from sessionrun.workspaces.inside import find_repositories
-from sessionrun.workspaces.proof import find_untrue
+from sessionrun.workspaces.proof import find_missing, find_untrue
 
 HUGE_BYTES: Final = 100 * 1024 * 1024
 """A new file larger than this stays out of the repository; its worktree is kept."""
@@ -94,6 +94,7 @@ def park(
         parents = [word for parent in _parents(git, head) for word in ("-p", parent)]
         commit = git("commit-tree", tree, *parents, "-F", "-", stdin=message.encode()).decode().strip()
     commit, rescue = _point_a_ref(git, place, head.commit, commit, tidy=not problems)
+    problems += find_missing(git, commit, place.base_commit)
     index_path = index.index
     if index_path is not None:
         index_path.unlink(missing_ok=True)

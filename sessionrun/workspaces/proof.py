@@ -1,4 +1,4 @@
-"""Whether a private index holds what lies in the worktree, file by file.
+"""Whether what was parked is what lies in the worktree, file by file, and whether the repository has all of it.
 
 A blob is the file itself, or what the conversions of the launch (filters, line ends) make of it.  Where it is
 neither, something wrote into the file while it was read, or changed what git makes of it: then the commit is not
@@ -42,6 +42,16 @@ def find_untrue(index: Git, names: Sequence[str], gitlinks: Collection[str]) -> 
         return []
     more = f" and {len(untrue) - _MOST_NAMED} more" if len(untrue) > _MOST_NAMED else ""
     return [f"{', '.join(untrue[:_MOST_NAMED])}{more} changed while the work was parked"]
+
+
+def find_missing(git: Git, commit: str, base: str | None) -> list[str]:
+    """Say that the repository lacks a part of a commit which a ref holds; at most one line.
+
+    A collection of garbage between the first new object and the ref takes away what nothing held yet.
+    """
+    known = ("--not", base) if base is not None else ()
+    done = git.attempt("rev-list", "--objects", "--quiet", commit, *known, "--")
+    return [] if done.returncode == 0 else ["a part of its commit is missing in the repository"]
 
 
 def _is_file(index: Git, name: str) -> bool:

@@ -1,0 +1,368 @@
+"""Bad neighbours, seeded: ``python -m tests.faults.neighbours --rounds 5000``.
+
+One task of a session takes hostile steps, a round each: git settings, links, FIFOs, files of the session, signals.
+Honest tasks beside it, in worktrees, write files and say so outside.  At the end the repository's settings are put
+right, as its user would, and then all of the honest work must be on a branch, or in a worktree that was kept; the
+session must have ended, and no reader may hang or show a traceback.  What was seen is printed; the exit code is 1
+when anything was wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import shutil
+import subprocess
+import sys
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from sessionrun.store import SessionDir
+
+from .place import Place, end_sessions, make_place, wait_until
+
+STEPS: Final = 10
+"""Hostile steps in one session."""
+
+HONEST: Final = ("h1", "h2", "h3", "h4")
+HUNG_S: Final = 120.0
+AT_ONCE: Final = 2
+CODES: Final = (0, 1, 2, 3, 4, 75, 124)
+
+
+class Step(NamedTuple):
+    """What the hostile task does; `hurts`: an honest task may fail by it, but its work must not be lost."""
+
+    script: str
+    hurts: bool = False
+
+
+_CHAIN: Final = (
+    "for p in /proc/[0-9]*; do tr '\\0' ' ' < $p/cmdline 2>/dev/null | grep -q 'WORD.*'\"$S\" "
+    "&& kill -SIGNAL ${p#/proc/} 2>/dev/null; done"
+)
+
+STEPS_BY_NAME: Final[dict[str, Step]] = {
+    # git settings that all worktrees share
+    "filter": Step("git config filter.zap.clean true; mkdir -p $C/info; echo '* filter=zap' > $C/info/attributes"),
+    "failing filter": Step("git config filter.zap.clean false; git config filter.zap.required true"),
+    "line ends": Step("git config core.autocrlf input; git config core.safecrlf true; git config core.eol crlf"),
+    "attributes": Step("echo '* text eol=lf ident working-tree-encoding=UTF-16' > $C/info/attributes"),
+    "ignore all": Step(
+        "mkdir -p $C/info; echo '*' > $C/info/exclude; git config core.excludesFile $C/info/exclude"
+    ),
+    "modes": Step("git config core.fileMode false; git config core.symlinks false"),
+    "hooks": Step("git config core.hooksPath $O/hooks; git config core.fsmonitor $X"),
+    "programs": Step("git config diff.external $X; git config core.pager $X; git config alias.diff '!$X'"),
+    "include a FIFO": Step("mkfifo $C/pipe 2>/dev/null; git config include.path $C/pipe"),
+    "no settings": Step("echo '[' > $C/config"),
+    "settings are a FIFO": Step("rm -f $C/config; mkfifo $C/config"),
+    "settings are a link": Step("rm -f $C/config; ln -s $O/nowhere $C/config"),
+    "another top": Step("git config core.worktree /; git config core.bare true"),
+    "lazy fetch": Step('git config extensions.partialClone e; git config remote.e.url "ext::sh $X"'),
+    "replaced commit": Step(
+        "git replace -f HEAD HEAD~0 2>/dev/null; git update-ref refs/replace/$(git rev-parse HEAD) HEAD"
+    ),
+    "collect garbage": Step("git gc --prune=now --quiet"),
+    "prune worktrees": Step("git worktree prune --expire=now"),
+    "info is a file": Step("rm -rf $C/info; echo x > $C/info"),
+    "draft is taken": Step("mkdir -p $C/.sessionrun-draft; echo x > $C/.sessionrun-draft/x"),
+    # its own worktree
+    "own link is a FIFO": Step("rm -f .git; mkfifo .git"),
+    "own link is another's": Step('echo "gitdir: $C/worktrees/main-task-h2" > .git'),
+    "own worktree is gone": Step('rm -rf "$SESSIONRUN_WORKTREE"; mkdir -p "$SESSIONRUN_WORKTREE"'),
+    "own index is rubbish": Step("echo garbage > $(git rev-parse --git-path index)"),
+    # files of the session
+    "status is rubbish": Step("head -c 500 /dev/urandom > $S/status.json; echo '{}' > $S/summary"),
+    "status is a FIFO": Step("rm -f $S/status.json; mkfifo $S/status.json"),
+    "status is a link": Step("ln -sf $O/victim $S/status.json; ln -sf $O/victim $S/summary"),
+    "requests are rubbish": Step(
+        "for n in 1 2 3 4; do head -c 99 /dev/urandom > $S/requests/$n.json; done; mkfifo $S/requests/f.json"
+    ),
+    "wake is rubbish": Step("head -c 300 /dev/urandom > $S/wake"),
+    "answers are rubbish": Step(
+        "for f in $S/jobs/h*/a*-prepare*/ $S/jobs/h*/a*-release*/; do echo '{' > $f/answer.json; done", True
+    ),
+    "answers are lists": Step("for f in $S/jobs/h*/a*-release*/; do echo '[1]' > $f/answer.json; done", True),
+    "claims are rubbish": Step("for f in $S/jobs/h*/a*-prepare*/; do echo '[]' > $f/claim.json; done", True),
+    "requests of jobs": Step("for f in $S/jobs/h*/a*-*/; do echo 'null' > $f/request.json; done", True),
+    "answers to come": Step("mkdir -p $S/jobs/h3/a1-r1-release/answer.json $S/jobs/h4/a1-r1-release", True),
+    "notes are rubbish": Step("for f in $S/jobs/h*/a*-prepare*/; do echo '[]' > $f/git-settings.json; done"),
+    "log is a FIFO": Step("rm -f $S/supervisor.log; mkfifo $S/supervisor.log"),
+    "outputs are links": Step("ln -sf $O/victim $S/task-bad.err; ln -sf $O/victim $S/task-bad.raw"),
+    # signals
+    "supervisor is killed": Step(_CHAIN.replace("WORD", "sessionrun.detached").replace("SIGNAL", "KILL")),
+    "supervisor stands still": Step(
+        _CHAIN.replace("WORD", "sessionrun.detached").replace("SIGNAL", "STOP")
+        + "; sleep 0.3; "
+        + _CHAIN.replace("WORD", "sessionrun.detached").replace("SIGNAL", "CONT")
+    ),
+    "jobs of workspaces are killed": Step(_CHAIN.replace("WORD", "workspaces/job.py").replace("SIGNAL", "KILL")),
+}
+
+WORK: Final = r"""
+told() { echo "$SESSIONRUN_TASK $1" >> "OUTSIDE/told"; }
+printf 'text of %s\n' $SESSIONRUN_TASK > $SESSIONRUN_TASK.txt; told $SESSIONRUN_TASK.txt
+sleep BRIEF
+printf 'one\r\n%s\r\n' $SESSIONRUN_TASK > $SESSIONRUN_TASK.dos; told $SESSIONRUN_TASK.dos
+printf '\000\001%s' $SESSIONRUN_TASK > $SESSIONRUN_TASK.bin; told $SESSIONRUN_TASK.bin
+mkdir -p in; printf '$Id$ %s\n' $SESSIONRUN_TASK > in/$SESSIONRUN_TASK.log; told in/$SESSIONRUN_TASK.log
+"""
+
+SUFFIXES: Final = {".txt": b"text of %b\n", ".dos": b"one\r\n%b\r\n", ".bin": b"\0\1%b", ".log": b"$Id$ %b\n"}
+
+
+@dataclass
+class Seen:
+    """What was seen, added up; `wrong` are violations in words."""
+
+    rounds: int = 0
+    sessions: int = 0
+    honest: int = 0
+    files: int = 0
+    kept: int = 0
+    steps: Counter[str] = field(default_factory=Counter)
+    wrong: list[str] = field(default_factory=list)
+
+    def add(self, other: Seen) -> None:
+        """Take in what was seen of another session."""
+        self.rounds += other.rounds
+        self.sessions += other.sessions
+        self.honest += other.honest
+        self.files += other.files
+        self.kept += other.kept
+        self.steps += other.steps
+        self.wrong += other.wrong
+
+
+def run_session(place: Place, seed: int) -> Seen:
+    """One session: some hostile steps beside honest tasks, then what must be true."""
+    rng = random.Random(seed)
+    names = [rng.choice(list(STEPS_BY_NAME)) for _ in range(STEPS)]
+    seen = Seen(rounds=STEPS, sessions=1, honest=len(HONEST), steps=Counter(names))
+    before = _make_repository(place)
+    session = place.start(_make_plan(place, rng, names), "--worktree", cwd=place.path / "repo")
+    _read_all(place, session, seen, rng.sample(_READERS, 4))
+    if not wait_until(lambda: _has_ended(place, session), HUNG_S):
+        seen.wrong.append("it did not end")
+    else:
+        _read_all(place, session, seen, _READERS)
+        _mend(place, before)
+        _check(place, session, seen, may_fail=any(STEPS_BY_NAME[name].hurts for name in names))
+    seen.wrong = [f"seed {seed} {names}: {line}" for line in seen.wrong]
+    return seen
+
+
+def _make_plan(place: Place, rng: random.Random, names: list[str]) -> object:
+    outside = place.path / "outside"
+    outside.mkdir()
+    program = outside / "program"
+    program.write_text(f"#!/bin/sh\necho ran >> {outside}/ran\n")
+    program.chmod(0o755)
+    (outside / "hooks").mkdir()
+    shutil.copy(program, outside / "hooks" / "reference-transaction")
+    (outside / "victim").write_text("precious\n")
+    head = f"S={place.results}/session-$SESSIONRUN_SESSION\nO={outside}\nX={program}\nC={place.path}/repo/.git\n"
+    steps = [
+        f"timeout 20 sh -c '{_quote(head + STEPS_BY_NAME[name].script)}'\nsleep {rng.uniform(0, 0.15):.3f}"
+        for name in names
+    ]
+    script = "\n".join(step.replace("\n", "\n") for step in steps)
+    honest = [
+        {
+            "id": name,
+            "prompt": f"sleep {rng.uniform(0, 0.3):.3f}\n"
+            + WORK.replace("OUTSIDE", str(outside)).replace("BRIEF", f"{rng.uniform(0, 0.6):.3f}"),
+        }
+        for name in HONEST
+    ]
+    honest[3]["needs"] = "h1"
+    return {"prompts": [{"id": "bad", "prompt": f"{script}\nexit 0"}, *honest]}
+
+
+def _quote(script: str) -> str:
+    return script.replace("'", "'\\''")
+
+
+def _make_repository(place: Place) -> dict[str, str]:
+    repo = place.path / "repo"
+    repo.mkdir()
+    place.environ.update(GIT_CONFIG_NOSYSTEM="1")
+    (place.path / ".gitconfig").write_text("[user]\nname = Ann\nemail = ann@example.org\n")
+    _git(place, "init", "-q", "-b", "main")
+    (repo / "a.txt").write_text("a\n")
+    _git(place, "add", "-A")
+    _git(place, "commit", "-q", "-m", "first")
+    shutil.copy(repo / ".git" / "config", place.path / "config-before")
+    return _refs(place)
+
+
+def _git(place: Place, *words: str) -> str:
+    return _git_bytes(place, *words).decode("utf-8", "replace")
+
+
+def _git_bytes(place: Place, *words: str) -> bytes:
+    command = ["git", "-C", str(place.path / "repo"), *words]
+    return subprocess.run(command, env=place.environ, capture_output=True, check=True, timeout=HUNG_S).stdout
+
+
+def _refs(place: Place) -> dict[str, str]:
+    lines = _git(place, "for-each-ref", "--format=%(refname) %(objectname)").splitlines()
+    return {name: commit for name, _, commit in (line.partition(" ") for line in lines)}
+
+
+_READERS: Final = [
+    ("status",),
+    ("status", "--json"),
+    ("results",),
+    ("explain",),
+    ("logs",),
+    ("cost",),
+    ("diff",),
+    ("diff", "--stat"),
+    ("doctor",),
+    ("list",),
+    ("overview",),
+    ("clean", "--worktrees", "--dry-run"),
+]
+
+
+def _read_all(place: Place, session: SessionDir, seen: Seen, readers: list[tuple[str, ...]]) -> None:
+    for verb, *words in readers:
+        named = [] if verb in ("list", "overview") else [session.session_id]
+        _call(place, seen, verb, *words, *named)
+
+
+def _call(place: Place, seen: Seen, *words: str) -> str:
+    process = place.popen([sys.executable, "-m", "sessionrun", *words, "--results-dir", str(place.results)])
+    try:
+        out, said = process.communicate(timeout=HUNG_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.communicate()
+        seen.wrong.append(f"{words} hangs")
+        return ""
+    if "Traceback" in said or process.returncode not in CODES:
+        seen.wrong.append(f"{words} ended with {process.returncode}: {said[-600:]}")
+    return str(out)
+
+
+def _has_ended(place: Place, session: SessionDir) -> bool:
+    """By the word of a reader: the hostile task may have put anything in the place of status.json."""
+    if session.is_alive():
+        time.sleep(0.05)
+        return False
+    shown = _call(place, Seen(), "status", "--json", session.session_id)
+    try:
+        return bool(json.loads(shown)["ended_at"])
+    except (ValueError, KeyError):
+        return False
+
+
+def _mend(place: Place, before: dict[str, str]) -> None:
+    """What the user does who finds the repository's settings spoilt."""
+    common = place.path / "repo" / ".git"
+    for name in ("config", "info", "hooks", "pipe"):
+        path = common / name
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+    shutil.copy(place.path / "config-before", common / "config")
+    shutil.rmtree(common / "refs" / "replace", ignore_errors=True)
+
+
+def _check(place: Place, session: SessionDir, seen: Seen, *, may_fail: bool) -> None:
+    outside = place.path / "outside"
+    if (outside / "ran").exists():
+        seen.wrong.append("a planted program was run")
+    if (outside / "victim").read_text() != "precious\n":
+        seen.wrong.append("a planted link was followed")
+    view = json.loads(_call(place, seen, "status", "--json", session.session_id))
+    tasks = {task["id"]: task for task in view["tasks"]}
+    for name in HONEST:
+        if tasks[name]["outcome"] != "succeeded" and not may_fail:
+            seen.wrong.append(f"{name} ended as {tasks[name]['outcome']}: {tasks[name]['reason']}")
+    _call(place, seen, "clean", "--worktrees", session.session_id)
+    for told in sorted(set((outside / "told").read_text().splitlines()) if (outside / "told").exists() else ()):
+        name, _, file = told.partition(" ")
+        seen.files += 1
+        where = _find(place, name, file, tasks[name])
+        if where is None:
+            seen.wrong.append(f"{file} of {name} is lost: {tasks[name]['reason']}, {tasks[name]['worktree_kept']}")
+        seen.kept += where == "kept"
+    refs = _refs(place)
+    if refs.get("refs/heads/main") is None or _git(place, "status", "--porcelain"):
+        seen.wrong.append(f"the checkout has changed: {_git(place, 'status', '--porcelain')!r}")
+
+
+def _find(place: Place, name: str, file: str, task: dict[str, object]) -> str | None:
+    """Where an honest file is, as it was written: on a branch, or in a worktree that was kept."""
+    wanted = SUFFIXES[Path(file).suffix].replace(b"%b", name.encode())
+    for ref in _refs(place):
+        if ref.startswith(f"refs/heads/main-task-{name}"):
+            try:
+                if _git_bytes(place, "--no-replace-objects", "cat-file", "blob", f"{ref}:{file}") == wanted:
+                    return "branch"
+            except subprocess.CalledProcessError:
+                continue
+    for path in (place.path / "repo-worktrees").glob(f"main-task-{name}*"):
+        if (path / file).is_file() and (path / file).read_bytes() == wanted:
+            return "kept"
+    return None
+
+
+def run_rounds(rounds: int, seed: int, *, seconds: float = 1e9) -> Seen:
+    """Run sessions until there were so many hostile steps, or the time is over."""
+    rng = random.Random(seed)
+    total = Seen()
+    deadline = time.monotonic() + seconds
+    with make_place() as place, ThreadPoolExecutor(AT_ONCE) as pool:
+
+        def run(number: int, own_seed: int) -> Seen:
+            if time.monotonic() > deadline:
+                return Seen()
+            inside = Place(place.path / str(number), dict(place.environ))
+            inside.path.mkdir()
+            inside.environ.update(HOME=str(inside.path), XDG_STATE_HOME=str(inside.path / "state"))
+            try:
+                return run_session(inside, own_seed)
+            finally:
+                end_sessions(inside.results)
+                shutil.rmtree(inside.path, ignore_errors=True)
+
+        sessions = -(-rounds // STEPS)
+        for seen in pool.map(run, range(sessions), [rng.getrandbits(32) for _ in range(sessions)]):
+            total.add(seen)
+    return total
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python -m tests.faults.neighbours", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5000)
+    parser.add_argument("--seconds", type=float, default=1e9)
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().getrandbits(32))
+    parser.add_argument("--session", type=int, help="run the one session of this seed")
+    options = parser.parse_args()
+    if options.session is not None:
+        with make_place() as place:
+            seen = run_session(place, options.session)
+    else:
+        print(f"seed {options.seed}", flush=True)
+        seen = run_rounds(options.rounds, options.seed, seconds=options.seconds)
+    print(
+        f"{seen.rounds} rounds, {seen.sessions} sessions, {seen.honest} honest tasks, {seen.files} files "
+        f"({seen.kept} in kept worktrees), {len(seen.wrong)} wrong"
+    )
+    print("\n".join(seen.wrong[:20]))
+    sys.exit(1 if seen.wrong else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -28,7 +28,7 @@ VERDICTS: Final[tuple[Verdict, ...]] = (
 """How one job ended.  `void`: it was claimed, but provably never ran."""
 
 StopReason = Literal["timed_out", "cancelled"]
-Timer = Literal["timeout", "setup_timeout", "check_timeout", "idle_timeout"]
+Timer = Literal["timeout", "setup_timeout", "check_timeout", "idle_timeout", "workspace_timeout"]
 RequestKind = Literal["cancel", "retry", "hold", "release"]
 REQUEST_KINDS: Final[tuple[RequestKind, ...]] = ("cancel", "retry", "hold", "release")
 
@@ -133,7 +133,10 @@ class TimerFired:
 
 @dataclass(frozen=True, slots=True)
 class OutputSeen:
-    """A running job's output was looked at and had changed; `size` is what there was of it now (bytes)."""
+    """A running job's output was looked at and had changed; `size` is what there was of it now (bytes).
+
+    Of a PREPARE or RELEASE it tells also that nothing is there yet: the job waits for its turn.
+    """
 
     key: JobKey
     size: int
@@ -303,9 +306,10 @@ class CancelJob:
 
 @dataclass(frozen=True, slots=True)
 class CheckOutput:
-    """Look at what this job has printed: record `OutputSeen` if it has changed, else that its idle time is up."""
+    """Look at what this job has printed: record `OutputSeen` if it has changed, else that `timer` has fired."""
 
     key: JobKey
+    timer: Timer
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,11 +102,13 @@ class JobMaker:
         return replace(verdict, ledger=ended.ledger, cpu_s=ended.cpu_s)
 
     def measure_output(self, key: JobKey) -> int:
-        """How much a WORK job has printed on standard output and standard error (bytes).
+        """How much a WORK job has printed on standard output and standard error (bytes), or a job of a workspace.
 
         What is not there, or was replaced by something that is no file, counts as nothing.
         """
         task = key.task
+        if key.phase in WORKSPACE_CLASSES:
+            return _size(self._session.job_path(key) / "stdout")
         paths = (self._session.raw_path(task), self._session.output_path(task), self._session.error_path(task))
         return sum(_size(path) for path in paths)
 

@@ -40,6 +40,9 @@ OutputFormat = Literal["text", "claude", "codex", "qwen", "gemini", "opencode", 
 PromptMode = Literal["join", "continue"]
 WorkspaceKind = Literal["none", "worktree", "slot", "mirror"]
 KeepPolicy = Literal["always", "on-failure", "never"]
+WORKSPACE_TIMEOUT_S: Final = 600.0
+"""How long PREPARE and RELEASE may take each where a new session says nothing else."""
+
 KEEP_POLICIES: Final[tuple[KeepPolicy, ...]] = ("always", "on-failure", "never")
 
 SLOT: Final = "slot"
@@ -142,13 +145,15 @@ class Limits:
     """Session-wide stops.  After `max_failures` failed tasks nothing new starts and the rest is skipped.
 
     No work starts that may bring the session over `budget_usd`; when `soft_budget_usd` is spent it is held;
-    `task_budget_usd` is for each task.  US dollars, see `budget`.
+    `task_budget_usd` is for each task.  US dollars, see `budget`.  A PREPARE or RELEASE job may take
+    `workspace_timeout_s`; None is no limit, as in sessions of versions that knew none.
     """
 
     max_failures: int | None = None
     budget_usd: float | None = None
     soft_budget_usd: float | None = None
     task_budget_usd: float | None = None
+    workspace_timeout_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

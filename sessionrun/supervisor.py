@@ -72,7 +72,7 @@ class Jobs(Protocol):
         """The verdict on its end."""
 
     def measure_output(self, key: JobKey) -> int:
-        """How much a WORK job has printed (bytes)."""
+        """How much a job has printed (bytes)."""
 
 
 class Views(Protocol):
@@ -275,17 +275,19 @@ class Supervisor:
         elif isinstance(order, CancelJob):
             self._executor.stop(order.key, now=order.now)
         elif isinstance(order, CheckOutput):
-            self._check_output(order.key)
+            self._check_output(order)
         elif isinstance(order, WakeAt):
             self._wake_at = order.mono
         elif isinstance(order, (Record, EndSession)):
             self._record(order.event)
 
-    def _check_output(self, key: JobKey) -> None:
+    def _check_output(self, order: CheckOutput) -> None:
         """By size alone: what a file says of when it changed is a clock's word, and clocks are set."""
+        key = order.key
         job, size = self._state.tasks[key.task].job, self._jobs.measure_output(key)
-        grown = job is None or size != job.output_size
-        self._record(OutputSeen(key, size) if grown else TimerFired(key, "idle_timeout"))
+        waits = not size and order.timer == "workspace_timeout"
+        grown = waits or job is None or size != job.output_size
+        self._record(OutputSeen(key, size) if grown else TimerFired(key, order.timer))
 
     def _start(self, keys: list[JobKey]) -> None:
         """Start claimed jobs; what cannot even be prepared never ran."""

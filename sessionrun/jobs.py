@@ -19,6 +19,7 @@ from sessionrun import agents, answers
 from sessionrun.briefed import REFUSAL, make_request, needs_request, word_task
 from sessionrun.briefing import BriefProblem
 from sessionrun.budget import find_job_budget
+from sessionrun.errors import JobFileError
 from sessionrun.events import JobFinished
 from sessionrun.executors import Exit
 from sessionrun.jobfiles import read_tail
@@ -92,9 +93,10 @@ class JobMaker:
             verdict = replace(verdict, usage=price_usage(self._spec.prices, used, model))
         if key.phase in WORKSPACE_CLASSES:
             verdict = judge_workspace_job(self._session, state, verdict)
-        elif key.phase in _PHASE_CLASSES and verdict.verdict == "failed":
-            why = (verdict.reason or "").partition(": ")[2]
-            verdict = _name_phase(verdict, _PHASE_CLASSES[key.phase], self._find_problem(key, why))
+        elif key.phase in _PHASE_CLASSES:
+            problem = self._find_problem(state, verdict)
+            if problem or verdict.verdict == "failed":
+                verdict = _name_phase(verdict, _PHASE_CLASSES[key.phase], problem)
         elif ran and verdict.verdict == "failed" and (self._session.job_path(key) / REFUSAL).exists():
             verdict = _name_phase(
                 verdict, "bad_context", read_tail(self._session.job_path(key) / REFUSAL).decode("utf-8", "replace")
@@ -203,11 +205,21 @@ class JobMaker:
             env={**agent.env, **self._env(task, key, state.place)},
         )
 
-    def _find_problem(self, key: JobKey, why: str) -> str | None:
-        if key.phase == "setup":  # nothing else shows what it printed
-            return f"{why}, see {(self._session.job_path(key) / 'stderr').relative_to(self._session.path)}"
-        report = answers.load_report(self._session.job_path(key)) if key.phase == "check" else None
-        return report.problem if report else None
+    def _find_problem(self, state: TaskState, verdict: JobFinished) -> str | None:
+        """What is wrong with a setup or a check, where more is known than how its process ended."""
+        folder, failed = self._session.job_path(verdict.key), verdict.verdict == "failed"
+        if verdict.key.phase == "setup":  # nothing else shows what it printed
+            why = (verdict.reason or "").partition(": ")[2]
+            return f"{why}, see {(folder / 'stderr').relative_to(self._session.path)}" if failed else None
+        if not needs_request(state.spec, self._spec.agents[state.agent]):
+            return None
+        try:
+            report = answers.load_report(folder)
+        except JobFileError as error:
+            return f"its report cannot be used: {error.why}"
+        if report is None:
+            return None if failed else "its report is gone"
+        return report.problem
 
     def _build_shell(self, task: TaskSpec, key: JobKey, place: Place | None) -> Job:
         commands = task.setup if key.phase == "setup" else task.check.commands if task.check else ()
@@ -319,7 +331,7 @@ def _key_before(key: JobKey) -> JobKey | None:
 def _name_phase(verdict: JobFinished, reason_class: str, problem: str | None) -> JobFinished:
     """A failed setup or check is named as such, whatever made it fail; `problem` is what, if it is known."""
     what = problem or (verdict.reason or "").partition(": ")[2]
-    return replace(verdict, reason_class=reason_class, reason=format_reason(reason_class, what))
+    return replace(verdict, verdict="failed", reason_class=reason_class, reason=format_reason(reason_class, what))
 
 
 def _open_private(path: Path) -> BinaryIO:

@@ -46,6 +46,7 @@ from sessionrun.events import (
 from sessionrun.executors import Executor, Exit, Notice
 from sessionrun.fold import apply
 from sessionrun.journal import AppendLog
+from sessionrun.mishaps import fail_job, is_of_one_job
 from sessionrun.model import SLOT, WORKTREE_SPACE, Job, JobKey
 from sessionrun.requests import load_requests, put_aside
 from sessionrun.scheduler import decide
@@ -198,9 +199,10 @@ class Supervisor:
         task = self._state.tasks[ended.key.task]
         try:
             return self._jobs.judge(task, ended)
-        except OSError as error:
-            reason = f"infra: its output cannot be read or written: {error.strerror}"
-            return JobFinished(ended.key, "failed", "infra", reason, ended.wait_status, ledger=ended.ledger)
+        except MemoryError:
+            raise  # it is no job's; the next supervisor begins with little
+        except Exception as error:
+            return fail_job(ended.key, error, ended.wait_status, ended.ledger)
 
     def _take_requests(self) -> bool:
         """Record what clients ask for; whether there was anything new.  It is acknowledged once it is shown."""
@@ -300,9 +302,13 @@ class Supervisor:
                 jobs.append(self._jobs.build(self._state.tasks[key.task], key))
             except NoSpace as error:
                 self._hold([key], str(error), WORKTREE_SPACE, RETRY_SPACE_S)
-            except OSError as error:
-                self._hold(keys[number:], f"cannot write the files of {key.task}: {error.strerror}")
-                break
+            except MemoryError:
+                raise
+            except Exception as error:
+                if isinstance(error, OSError) and not is_of_one_job(error, self._session.path):
+                    self._hold(keys[number:], f"cannot write the files of {key.task}: {error.strerror}")
+                    break
+                self._record(fail_job(key, error))
         if jobs:
             self._hear(self._executor.start(jobs))
 

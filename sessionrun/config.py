@@ -38,9 +38,9 @@ VARIABLES: Final = (
 class Config:
     """What files and environment say; None means "not said".
 
-    `max_parallel`, `timeout_s` and `idle_timeout_s` (seconds) 0 mean "no limit".  Directories are absolute.
-    `agents` holds the built-in agents, as the files changed them, and the user's own; `prices` what the user says
-    models cost.
+    Of `max_parallel`, `timeout_s`, `idle_timeout_s` and `workspace_timeout_s` (seconds) 0 means "no limit".
+    Directories are absolute.  `agents` holds the built-in agents, as the files changed them, and the user's own;
+    `prices` what the user says models cost.
     """
 
     agents: Mapping[str, AgentSpec]
@@ -49,6 +49,7 @@ class Config:
     max_parallel: int | None = None
     timeout_s: float | None = None
     idle_timeout_s: float | None = None
+    workspace_timeout_s: float | None = None
     results_dir: Path | None = None
     worktree_dir: Path | None = None
     approve: bool | None = None
@@ -240,6 +241,8 @@ def _setting_fields() -> Mapping[str, Field]:
         "timeout_s": Field("timeout_s", as_duration),
         "idle_timeout": Field("idle_timeout_s", as_duration),
         "idle_timeout_s": Field("idle_timeout_s", as_duration),
+        "workspace_timeout": Field("workspace_timeout_s", as_duration),
+        "workspace_timeout_s": Field("workspace_timeout_s", as_duration),
         "results_dir": Field("results_dir", as_line),
         "worktree_dir": Field("worktree_dir", as_line),
         "approve": Field("approve", as_flag),

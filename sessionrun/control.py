@@ -33,9 +33,12 @@ def apply_request(state: State, event: RequestReceived) -> None:
 
 
 def cancel(state: State, task: TaskState, *, now: bool = False) -> None:
-    """Once an attempt is decided its outcome stays (RELEASE runs on), but there is no other attempt."""
+    """Once an attempt is decided its outcome stays, but there is no other attempt.
+
+    RELEASE runs on, but for `now`: then it is ended, and the worktree stays.
+    """
     task.cancelled, task.again = True, False
-    if task.job is not None and task.decided is None:
+    if task.job is not None and (now or task.decided is None):
         stop(state, task, task.job, "cancelled", now=now)
     elif task.decided is None:
         decide_outcome(state, task, "cancelled", "cancelled", "cancelled: on request")

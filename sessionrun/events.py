@@ -11,7 +11,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Final, Literal, TypeAlias
 
-from sessionrun.model import JobKey, Outcome, Place, TaskSpec, Usage, parse_job_key, task_from_record
+from sessionrun.model import (
+    JobKey,
+    Outcome,
+    Place,
+    TaskSpec,
+    Usage,
+    parse_job_key,
+    place_from_record,
+    task_from_record,
+)
 
 JOURNAL_VERSION: Final = 1
 
@@ -28,7 +37,7 @@ VERDICTS: Final[tuple[Verdict, ...]] = (
 """How one job ended.  `void`: it was claimed, but provably never ran."""
 
 StopReason = Literal["timed_out", "cancelled"]
-Timer = Literal["timeout", "setup_timeout", "check_timeout", "idle_timeout"]
+Timer = Literal["timeout", "setup_timeout", "check_timeout", "idle_timeout", "workspace_timeout"]
 RequestKind = Literal["cancel", "retry", "hold", "release"]
 REQUEST_KINDS: Final[tuple[RequestKind, ...]] = ("cancel", "retry", "hold", "release")
 
@@ -133,7 +142,10 @@ class TimerFired:
 
 @dataclass(frozen=True, slots=True)
 class OutputSeen:
-    """A running job's output was looked at and had changed; `size` is what there was of it now (bytes)."""
+    """A running job's output was looked at and had changed; `size` is what there was of it now (bytes).
+
+    Of a PREPARE or RELEASE it tells also that nothing is there yet: the job waits for its turn.
+    """
 
     key: JobKey
     size: int
@@ -303,9 +315,10 @@ class CancelJob:
 
 @dataclass(frozen=True, slots=True)
 class CheckOutput:
-    """Look at what this job has printed: record `OutputSeen` if it has changed, else that its idle time is up."""
+    """Look at what this job has printed: record `OutputSeen` if it has changed, else that `timer` has fired."""
 
     key: JobKey
+    timer: Timer
 
 
 @dataclass(frozen=True, slots=True)
@@ -363,7 +376,7 @@ def from_record(record: Mapping[str, Any]) -> Entry:
     if "usage" in values:
         values["usage"] = Usage(**{name: values["usage"][name] for name in _USAGE if name in values["usage"]})
     if "place" in values:
-        values["place"] = Place(**values["place"])
+        values["place"] = place_from_record(values["place"])
     if cls is TaskAdded:
         values["task"] = task_from_record(values["task"])
     if cls is RequestReceived:

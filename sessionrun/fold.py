@@ -7,6 +7,7 @@ state.  Where a rule about phases is needed it is looked up in `transitions`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from sessionrun.budget import BUDGET, describe_refusal, describe_used_up, is_used_up, reserve, settle
@@ -49,6 +50,7 @@ from sessionrun.spending import account, keep_thread
 from sessionrun.state import (
     PROVIDED_PHASES,
     START_BATCH,
+    WORKSPACE_PHASES,
     RunningJob,
     State,
     TaskState,
@@ -56,6 +58,7 @@ from sessionrun.state import (
     give,
     job_tokens,
     take,
+    turn_deadline,
     wanted_tokens,
 )
 from sessionrun.steps import (
@@ -150,7 +153,7 @@ def _on_job_started(state: State, entry: Entry, event: JobStarted) -> None:
         begin_canary(state, task, entry.mono)
     if event.key.phase == "work" and task.deadline is None and task.spec.timeout_s is not None:
         task.deadline = entry.mono + task.spec.timeout_s
-    job.deadline, job.timer = task.deadline_of(event.key.phase, entry.mono)
+    job.deadline, job.timer = task.deadline_of(event.key.phase, entry.mono, state.spec.limits)
     if job.deadline is not None:
         state.queue.set_timer(job.deadline, task.num, task.spec.id)
     _watch_output(state, task, job, entry.mono)
@@ -165,9 +168,14 @@ def _watch_output(state: State, task: TaskState, job: RunningJob, now: float) ->
 
 def _on_output_seen(state: State, entry: Entry, event: OutputSeen) -> None:
     task, job = find_job(state, event.key)
-    if job is not None:
-        job.output_size = event.size
-        _watch_output(state, task, job, entry.mono)
+    if job is None:
+        return
+    job.output_size = event.size
+    _watch_output(state, task, job, entry.mono)
+    if event.key.phase in WORKSPACE_PHASES:
+        job.deadline = turn_deadline(state.spec.limits, entry.mono, event.size)
+        if job.deadline is not None:
+            state.queue.set_timer(job.deadline, task.num, task.spec.id)
 
 
 def _on_timer_fired(state: State, entry: Entry, event: TimerFired) -> None:
@@ -326,7 +334,7 @@ def _job_over(state: State, entry: Entry, task: TaskState, job: RunningJob, end:
     give(state, list(job_tokens(state, task, phase)))
     stopped = judge_stopped(phase, job.stopping, verdict)
     if stopped is not None and job.stopping is not None:
-        verdict, (reason_class, reason) = stopped, describe_stop(task.spec, job.stopping)
+        verdict, (reason_class, reason) = stopped, describe_stop(task.spec, state.spec.limits, phase, job.stopping)
     target = TRANSITIONS[phase, verdict, task.round < task.spec.rounds]
     if phase == "work" and verdict not in ("lost", "interrupted", "void", "cancelled"):
         failure = _End(verdict, reason_class, reason, end.resets_at)
@@ -344,7 +352,15 @@ def _job_over(state: State, entry: Entry, task: TaskState, job: RunningJob, end:
             state.queue.push(CONTINUING, task.num, task.spec.id)
             return
         target = WHEN_AGAIN_ENDS[phase]
+    if phase == "release" and verdict != "passed":
+        _tell_kept(task, reason)
     _go_to(state, task, target, reason_class, reason)
+
+
+def _tell_kept(task: TaskState, why: str | None) -> None:
+    """RELEASE did not come to its end: the worktree, or what is left of it, is where it was."""
+    if task.place is not None and task.place.worktree is not None:
+        task.place = replace(task.place, kept=why)
 
 
 def _go_to(state: State, task: TaskState, target: Target, reason_class: str | None, reason: str | None) -> None:

@@ -26,6 +26,7 @@ from sessionrun.places import GitSettings as GitSettings
 from sessionrun.places import KeepPolicy as KeepPolicy
 from sessionrun.places import Place as Place
 from sessionrun.places import Repository as Repository
+from sessionrun.places import place_from_record as place_from_record
 from sessionrun.places import repository_from_record as repository_from_record
 from sessionrun.usage import Usage as Usage  # one of the records, whoever asks
 
@@ -45,6 +46,9 @@ OUTCOMES: Final[tuple[Outcome, ...]] = (
 OutputFormat = Literal["text", "claude", "codex", "qwen", "gemini", "opencode", "aider"]
 PromptMode = Literal["join", "continue"]
 WorkspaceKind = Literal["none", "worktree", "slot", "mirror"]
+
+WORKSPACE_TIMEOUT_S: Final = 600.0
+"""How long PREPARE and RELEASE may take each where a new session says nothing else."""
 
 SLOT: Final = "slot"
 """The resource that `max_parallel` limits."""
@@ -128,13 +132,15 @@ class Limits:
     """Session-wide stops.  After `max_failures` failed tasks nothing new starts and the rest is skipped.
 
     No work starts that may bring the session over `budget_usd`; when `soft_budget_usd` is spent it is held;
-    `task_budget_usd` is for each task.  US dollars, see `budget`.
+    `task_budget_usd` is for each task.  US dollars, see `budget`.  A PREPARE or RELEASE job may take
+    `workspace_timeout_s`; None is no limit, as in sessions of versions that knew none.
     """
 
     max_failures: int | None = None
     budget_usd: float | None = None
     soft_budget_usd: float | None = None
     task_budget_usd: float | None = None
+    workspace_timeout_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,6 +71,7 @@ class Place:
     git_config_changed: tuple[str, ...] = ()
 
 
+_PLACE: Final = frozenset(field.name for field in fields(Place))
 _REPOSITORY: Final = frozenset(field.name for field in fields(Repository))
 _SETTINGS: Final = frozenset(field.name for field in fields(GitSettings))
 
@@ -83,3 +84,10 @@ def repository_from_record(record: Mapping[str, Any]) -> Repository:
         config = tuple((name, value) for name, value in settings["config"])
         values["settings"] = GitSettings(**{**settings, "config": config})
     return Repository(**values)
+
+
+def place_from_record(record: Mapping[str, Any]) -> Place:
+    """Rebuild a place from its record; keys that a later version added are left out."""
+    values = {name: value for name, value in record.items() if name in _PLACE}
+    values["git_config_changed"] = tuple(values.get("git_config_changed") or ())
+    return Place(**values)

@@ -47,6 +47,7 @@ REASONS: Final[Mapping[str, Reason]] = {
     "lost": Reason("nobody saw how it ended", goes_on=True),
     "interrupted": Reason("the machine was restarted", goes_on=True),
     "infra": Reason("the session's own files could not be read or written"),
+    "internal": Reason("a bug of sessionrun; its traceback is in supervisor.log"),
     "no_change": Reason("a change was expected and nothing was changed"),
     "bad_context": Reason("a file that the agent is to be shown is not there, too long or outside the project"),
     "workspace_failed": Reason("its worktree could not be made; nothing of the task ran"),

@@ -42,7 +42,9 @@ def load_requests(session: SessionDir) -> list[Found]:
             continue  # its client took it back
         except OSError as error:
             found.append(Found(path, None, error.strerror or str(error)))
-        except ValueError as error:
+        except MemoryError:
+            raise
+        except Exception as error:  # whatever is in it, the session goes on
             found.append(Found(path, None, str(error)))
     return found
 

@@ -104,7 +104,8 @@ def _fire_timers(state: State, now: float) -> Iterator[Order]:
         state.queue.drop_timer()
         if job is not None and timer is not None:
             fired.add(top)
-            yield CheckOutput(job.key) if timer == "idle_timeout" else Record(TimerFired(job.key, timer))
+            looks = timer in ("idle_timeout", "workspace_timeout")
+            yield CheckOutput(job.key, timer) if looks else Record(TimerFired(job.key, timer))
 
 
 def _stop_jobs(state: State) -> Iterator[Order]:

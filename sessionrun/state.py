@@ -18,6 +18,7 @@ from sessionrun.model import (
     SLOT,
     WORKTREE_SPACE,
     JobKey,
+    Limits,
     Outcome,
     Phase,
     Place,
@@ -38,6 +39,12 @@ HELD_PHASES: Final[frozenset[Phase]] = frozenset(("prepare", "setup", "work", "l
 
 PROVIDED_PHASES: Final[frozenset[Phase]] = frozenset(("prepare", "setup", "work"))
 """What a hold on a task's provider keeps from starting: WORK, and what would only have to wait for WORK then."""
+
+WORKSPACE_PHASES: Final[frozenset[Phase]] = frozenset(("prepare", "release"))
+"""What is done by our own code in the repository, with the time limit `workspace_timeout`."""
+
+TURN_LOOKS: Final = 4
+"""So often in its time a workspace job is looked at until it has its turn; from there on the time counts."""
 
 CANARY: Final = "canary "
 """Before a provider's name: the one task that may go first is chosen."""
@@ -177,12 +184,14 @@ class TaskState:
             return "prepare"
         return "setup" if self.spec.setup else "work"
 
-    def deadline_of(self, phase: Phase, now: float) -> tuple[float | None, Timer]:
+    def deadline_of(self, phase: Phase, now: float, limits: Limits) -> tuple[float | None, Timer]:
         """When a job of `phase` that begins `now` is to end (monotonic), and which limit that is.
 
         The attempt's deadline holds for WORK and CHECK; a check may have an earlier one of its own.  A setup
-        has only its own.
+        has only its own.  Of PREPARE and RELEASE it is the first look at whether their time counts already.
         """
+        if phase in WORKSPACE_PHASES:
+            return turn_deadline(limits, now, 0), "workspace_timeout"
         if phase == "setup":
             limit = self.spec.setup_timeout_s
             return None if limit is None else now + limit, "setup_timeout"
@@ -270,6 +279,14 @@ class State:
         """Whether as many tasks failed as may."""
         limit = self.spec.limits.max_failures
         return limit is not None and self.failures - self.forgiven >= max(1, limit)
+
+
+def turn_deadline(limits: Limits, now: float, printed: int) -> float | None:
+    """When a workspace job is looked at next (monotonic): it prints something (bytes) once it has its turn."""
+    limit = limits.workspace_timeout_s
+    if not limit:
+        return None
+    return now + (limit if printed else limit / TURN_LOOKS)
 
 
 def find_job(state: State, key: JobKey) -> tuple[TaskState, RunningJob | None]:

@@ -46,6 +46,7 @@ from sessionrun.events import (
 from sessionrun.executors import Executor, Exit, Notice
 from sessionrun.fold import apply
 from sessionrun.journal import AppendLog
+from sessionrun.mishaps import fail_job, is_of_one_job
 from sessionrun.model import SLOT, WORKTREE_SPACE, Job, JobKey
 from sessionrun.requests import load_requests, put_aside
 from sessionrun.scheduler import decide
@@ -72,7 +73,7 @@ class Jobs(Protocol):
         """The verdict on its end."""
 
     def measure_output(self, key: JobKey) -> int:
-        """How much a WORK job has printed (bytes)."""
+        """How much a job has printed (bytes)."""
 
 
 class Views(Protocol):
@@ -198,9 +199,10 @@ class Supervisor:
         task = self._state.tasks[ended.key.task]
         try:
             return self._jobs.judge(task, ended)
-        except OSError as error:
-            reason = f"infra: its output cannot be read or written: {error.strerror}"
-            return JobFinished(ended.key, "failed", "infra", reason, ended.wait_status, ledger=ended.ledger)
+        except MemoryError:
+            raise  # it is no job's; the next supervisor begins with little
+        except Exception as error:
+            return fail_job(ended.key, error, ended.wait_status, ended.ledger)
 
     def _take_requests(self) -> bool:
         """Record what clients ask for; whether there was anything new.  It is acknowledged once it is shown."""
@@ -275,17 +277,19 @@ class Supervisor:
         elif isinstance(order, CancelJob):
             self._executor.stop(order.key, now=order.now)
         elif isinstance(order, CheckOutput):
-            self._check_output(order.key)
+            self._check_output(order)
         elif isinstance(order, WakeAt):
             self._wake_at = order.mono
         elif isinstance(order, (Record, EndSession)):
             self._record(order.event)
 
-    def _check_output(self, key: JobKey) -> None:
+    def _check_output(self, order: CheckOutput) -> None:
         """By size alone: what a file says of when it changed is a clock's word, and clocks are set."""
+        key = order.key
         job, size = self._state.tasks[key.task].job, self._jobs.measure_output(key)
-        grown = job is None or size != job.output_size
-        self._record(OutputSeen(key, size) if grown else TimerFired(key, "idle_timeout"))
+        waits = not size and order.timer == "workspace_timeout"
+        grown = waits or job is None or size != job.output_size
+        self._record(OutputSeen(key, size) if grown else TimerFired(key, order.timer))
 
     def _start(self, keys: list[JobKey]) -> None:
         """Start claimed jobs; what cannot even be prepared never ran."""
@@ -298,9 +302,13 @@ class Supervisor:
                 jobs.append(self._jobs.build(self._state.tasks[key.task], key))
             except NoSpace as error:
                 self._hold([key], str(error), WORKTREE_SPACE, RETRY_SPACE_S)
-            except OSError as error:
-                self._hold(keys[number:], f"cannot write the files of {key.task}: {error.strerror}")
-                break
+            except MemoryError:
+                raise
+            except Exception as error:
+                if isinstance(error, OSError) and not is_of_one_job(error, self._session.path):
+                    self._hold(keys[number:], f"cannot write the files of {key.task}: {error.strerror}")
+                    break
+                self._record(fail_job(key, error))
         if jobs:
             self._hear(self._executor.start(jobs))
 

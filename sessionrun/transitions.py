@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final, Literal, TypeAlias
 
 from sessionrun.events import Timer, Verdict
-from sessionrun.model import OUTCOMES, PHASES, Outcome, Phase, TaskSpec
+from sessionrun.model import OUTCOMES, PHASES, Limits, Outcome, Phase, TaskSpec
 
 Target: TypeAlias = Phase | Outcome | Literal["again", "keep"]
 """The next phase, the outcome, `again` (the same phase, next start) or `keep` (the outcome decided before)."""
@@ -125,28 +125,36 @@ AS_OUTCOME: Final[dict[Target, Outcome]] = {outcome: outcome for outcome in OUTC
 def judge_stopped(phase: Phase, stopping: Stopping | None, verdict: Verdict) -> Verdict | None:
     """The verdict on a job that was being stopped when it ended; None: its own one holds.
 
-    It ended for that reason, whatever its exit code says, but for two cases: what LAND did is done, and a job
-    that ran out of time and whose end nobody saw stays `lost`, because `timed_out` may be tried again.
+    It ended for that reason, whatever its exit code says, but for two cases.  What LAND and RELEASE did is done,
+    and what a PREPARE did whose time was up.  WORK that ran out of time and whose end nobody saw stays `lost`,
+    because `timed_out` may be tried again.
     """
     unseen = verdict in ("lost", "interrupted")
-    if stopping is None or (phase == "land" and (unseen or verdict == "passed")):
+    if stopping is None or (phase == "land" and unseen):
+        return None
+    if verdict == "passed" and (phase in ("land", "release") or stopping == "workspace_timeout"):
         return None
     if stopping == "cancelled":
         return "cancelled"
+    if stopping == "workspace_timeout":
+        return "failed"
     if unseen:
         return None
     return "timed_out" if stopping in ("timeout", "idle_timeout") else "failed"
 
 
-def describe_stop(spec: TaskSpec, stopping: Stopping) -> tuple[str, str]:
+def describe_stop(spec: TaskSpec, limits: Limits, phase: Phase, stopping: Stopping) -> tuple[str, str]:
     """Reason class and reason of a job that was stopped."""
     if stopping == "cancelled":
         return "cancelled", "cancelled: on request"
+    if stopping == "workspace_timeout":
+        reason_class = "release_failed" if phase == "release" else "workspace_failed"
+        return reason_class, f"{reason_class}: not done after {limits.workspace_timeout_s:g} s ({stopping})"
     if stopping == "idle_timeout":
         return "stalled", f"stalled: no output for {spec.idle_timeout_s:g} s"
-    limits = {
+    times = {
         "timeout": spec.timeout_s,
         "setup_timeout": spec.setup_timeout_s,
         "check_timeout": spec.check.timeout_s if spec.check else None,
     }
-    return stopping, f"{stopping}: not done after {limits[stopping]:g} s"
+    return stopping, f"{stopping}: not done after {times[stopping]:g} s"

@@ -24,13 +24,16 @@ from sessionrun.events import (
 from sessionrun.executors import Exit
 from sessionrun.executors.simulated import SimulatedExecutor
 from sessionrun.fold import apply, begin
-from sessionrun.model import AgentSpec, Job, JobKey, Limits, SessionSpec, TaskSpec
+from sessionrun.model import AgentSpec, Job, Limits, Phase, Place, SessionSpec, TaskSpec
 from sessionrun.scheduler import decide
 from sessionrun.state import State
 
 EPOCH_S = 1_700_000_000.0
 CLASSES = {75: "usage_limit", 76: "rate_limited", 77: "agent_crashed", 78: "auth", 79: "no_conversation"}
 """Exit codes by which a simulated agent says why it failed."""
+
+PLACES: dict[Phase, Place] = {"prepare": Place("b", "/w", "c"), "release": Place("b", None, "c")}
+"""What jobs of workspaces answer."""
 
 AGENTS = {
     "one": AgentSpec("one", ("one",), continue_args=("{conversation}",), provider="first"),
@@ -52,6 +55,7 @@ def make_session(
     max_failures: int | None = None,
     open_feed: bool = False,
     auto_release: bool = True,
+    workspace_timeout_s: float | None = None,
 ) -> SessionSpec:
     """A session of these tasks with nothing else in it."""
     return SessionSpec(
@@ -64,7 +68,7 @@ def make_session(
         agents=AGENTS,
         tasks=tuple(tasks),
         resources=resources or {},
-        limits=Limits(max_failures),
+        limits=Limits(max_failures, workspace_timeout_s=workspace_timeout_s),
         open_feed=open_feed,
         auto_release=auto_release,
     )
@@ -76,7 +80,8 @@ def judge(ended: Exit) -> JobFinished:
         reason = f"start_failed: {ended.detail}"
         return JobFinished(ended.key, "failed", "start_failed", reason, ledger=ended.ledger)
     if ended.wait_status == 0:
-        return JobFinished(ended.key, "passed", wait_status=0, exit_code=0, ledger=ended.ledger)
+        place = PLACES.get(ended.key.phase)
+        return JobFinished(ended.key, "passed", wait_status=0, exit_code=0, ledger=ended.ledger, place=place)
     code, signal = ended.wait_status >> 8, ended.wait_status & 0x7F or None
     said = CLASSES.get(code, "exit") if not signal and ended.key.phase == "work" else "exit"
     return JobFinished(
@@ -152,10 +157,12 @@ class Drive:
             if self.state.ended is None or isinstance(event, (HoldLifted, RequestReceived)):
                 self.record(event)
 
-    def _check_output(self, key: JobKey) -> None:
+    def _check_output(self, order: CheckOutput) -> None:
+        key = order.key
         job, size = self.state.tasks[key.task].job, self.executor.measure_output(key)
-        grown = job is None or size != job.output_size
-        self.record(OutputSeen(key, size) if grown else TimerFired(key, "idle_timeout"))
+        waits = not size and order.timer == "workspace_timeout"
+        grown = waits or job is None or size != job.output_size
+        self.record(OutputSeen(key, size) if grown else TimerFired(key, order.timer))
 
     def _settle(self) -> float | None:
         while orders := decide(self.state, self.executor.clock()):
@@ -168,7 +175,7 @@ class Drive:
                 elif isinstance(order, CancelJob):
                     self.executor.stop(order.key, now=order.now)
                 elif isinstance(order, CheckOutput):
-                    self._check_output(order.key)
+                    self._check_output(order)
                 elif isinstance(order, (Record, EndSession)):
                     self.record(order.event)
             for notice in self.executor.start([Job(key, ("true",), "/", "", "") for key in keys]) if keys else ():

@@ -12,9 +12,9 @@ import pytest
 import sessionrun as package
 from sessionrun.agents.markers import MARKERS
 from sessionrun.events import Timer
-from sessionrun.model import TaskSpec
+from sessionrun.model import Phase, TaskSpec
 from sessionrun.reasons import REASONS, effect_of
-from sessionrun.transitions import describe_stop
+from sessionrun.transitions import Stopping, describe_stop
 
 ROOT = Path(package.__file__).parent
 CALLS = {"format_reason": 0, "Problem": 0, "Marker": 0, "_name_phase": 1, "decide_outcome": 3, "JobFinished": 2}
@@ -97,13 +97,14 @@ def test_the_code_emits_no_class_that_the_table_lacks() -> None:
 
 
 @pytest.mark.parametrize("stopping", ["cancelled", *get_args(Timer)])
-def test_a_stopped_job_has_a_published_class(stopping: str) -> None:
-    from sessionrun.model import Check
+@pytest.mark.parametrize("phase", ["prepare", "work", "release"])
+def test_a_stopped_job_has_a_published_class(phase: Phase, stopping: Stopping) -> None:
+    from sessionrun.model import Check, Limits
 
     spec = TaskSpec(
         "a", ("x",), timeout_s=1.0, setup_timeout_s=1.0, check=Check(("true",), timeout_s=1.0), idle_timeout_s=1.0
     )
-    reason_class, reason = describe_stop(spec, stopping)  # type: ignore[arg-type]
+    reason_class, reason = describe_stop(spec, Limits(workspace_timeout_s=1.0), phase, stopping)
     assert reason_class in REASONS
     assert reason.startswith(f"{reason_class}: ")
 

@@ -73,6 +73,7 @@ class History:
     ends: Mapping[str, str]
     resources: dict[str, int] = field(default_factory=dict)
     max_failures: int | None = None
+    workspace_timeout_s: float | None = None
     late: tuple[TaskSpec, ...] | None = None
 
 
@@ -395,6 +396,83 @@ HISTORIES: dict[str, History] = {
         passed a/1/1/setup/1 -> end a failed setup_timeout: not done after 3 s; session completed failed
         """,
         {"a": "failed setup_timeout: not done after 3 s"},
+    ),
+    "a worktree that takes too long fails its task, and is given back": History(
+        (task("a", workspace=TREE),),
+        """
+        begin -> start a/1/1/prepare/1
+        started a/1/1/prepare/1 -> wake 2
+        grew 6 & at 2 -> look a/1/1/prepare/1; wake 10
+        at 10 -> fire a/1/1/prepare/1 workspace_timeout; stop a/1/1/prepare/1 timed_out
+        lost a/1/1/prepare/1 -> start a/1/1/release/1
+        passed a/1/1/release/1 -> end a failed workspace_failed: not done after 8 s (workspace_timeout); \
+            session completed failed
+        """,
+        {"a": "failed workspace_failed: not done after 8 s (workspace_timeout)"},
+        workspace_timeout_s=8.0,
+    ),
+    "a worktree that came when its time was up is one": History(
+        (task("a", workspace=TREE),),
+        """
+        begin -> start a/1/1/prepare/1
+        started a/1/1/prepare/1 & grew 6 & at 2 -> look a/1/1/prepare/1; wake 10
+        at 10 -> fire a/1/1/prepare/1 workspace_timeout; stop a/1/1/prepare/1 timed_out
+        passed a/1/1/prepare/1 -> start a/1/1/work/1
+        passed a/1/1/work/1 -> start a/1/1/release/1
+        passed a/1/1/release/1 -> end a succeeded; session completed succeeded
+        """,
+        {"a": "succeeded"},
+        workspace_timeout_s=8.0,
+    ),
+    "what waits for its turn has no time limit yet": History(
+        (task("a", workspace=TREE),),
+        """
+        begin -> start a/1/1/prepare/1
+        started a/1/1/prepare/1 -> wake 2
+        at 2 -> look a/1/1/prepare/1; wake 4
+        at 9 -> look a/1/1/prepare/1; wake 11
+        passed a/1/1/prepare/1 -> start a/1/1/work/1
+        passed a/1/1/work/1 -> start a/1/1/release/1
+        passed a/1/1/release/1 -> end a succeeded; session completed succeeded
+        """,
+        {"a": "succeeded"},
+        workspace_timeout_s=8.0,
+    ),
+    "a release that takes too long is given up once, and the outcome stays": History(
+        (task("a", workspace=TREE), task("b", needs=("a",))),
+        """
+        begin -> start a/1/1/prepare/1
+        passed a/1/1/prepare/1 -> start a/1/1/work/1
+        passed a/1/1/work/1 -> start a/1/1/release/1
+        started a/1/1/release/1 & grew 6 & at 2 -> look a/1/1/release/1; wake 10
+        at 10 -> fire a/1/1/release/1 workspace_timeout; stop a/1/1/release/1 timed_out
+        lost a/1/1/release/1 -> end a succeeded; start b/1/1/work/1
+        passed b/1/1/work/1 -> end b succeeded; session completed succeeded
+        """,
+        {"a": "succeeded", "b": "succeeded"},
+        workspace_timeout_s=8.0,
+    ),
+    "cancel leaves a release alone, cancel --now ends it": History(
+        (task("a", workspace=TREE),),
+        """
+        begin -> start a/1/1/prepare/1
+        passed a/1/1/prepare/1 -> start a/1/1/work/1
+        passed a/1/1/work/1 -> start a/1/1/release/1
+        started a/1/1/release/1 & cancel
+        cancel-now -> stop a/1/1/release/1 cancelled now
+        lost a/1/1/release/1 -> end a succeeded; session cancelled succeeded
+        """,
+        {"a": "succeeded"},
+    ),
+    "cancel --now ends a PREPARE; what it began is given back": History(
+        (task("a", workspace=TREE),),
+        """
+        begin -> start a/1/1/prepare/1
+        started a/1/1/prepare/1 & cancel-now -> stop a/1/1/prepare/1 cancelled now
+        lost a/1/1/prepare/1 -> start a/1/1/release/1
+        passed a/1/1/release/1 -> end a cancelled cancelled: on request; session cancelled failed
+        """,
+        {"a": "cancelled cancelled: on request"},
     ),
     "work whose time was up and whose end nobody saw is lost, and not retried": History(
         (task("a", timeout_s=5.0, retries=2),),
@@ -876,7 +954,7 @@ session completed failed
         passed a/1/1/prepare/1 -> start a/1/1/work/1
         failed a/1/1/work/1 -> start a/1/1/release/1
         failed b/1/1/work/1 -> retry b failed
-        cancel-now -> end b cancelled cancelled: on request
+        cancel -> end b cancelled cancelled: on request
         passed a/1/1/release/1 -> end a failed exit: 1; session cancelled failed
         """,
         {"a": "failed exit: 1", "b": "cancelled cancelled: on request"},
@@ -1059,6 +1137,7 @@ class Play:
             history.tasks,
             resources=history.resources,
             max_failures=history.max_failures,
+            workspace_timeout_s=history.workspace_timeout_s,
             open_feed=history.late is not None,
         )
         self.late = {late.id: late for late in history.late or ()}
@@ -1130,13 +1209,16 @@ class Play:
         if isinstance(order, CancelJob):
             return f"stop {order.key.text()} {order.reason}{' now' * order.now}"
         if isinstance(order, CheckOutput):
-            return self.check_output(order.key)
+            return self.check_output(order)
         return f"wake {round(order.mono, 2):g}"
 
-    def check_output(self, key: JobKey) -> str:
-        job = self.state.tasks[key.task].job
+    def check_output(self, order: CheckOutput) -> str:
+        key, job = order.key, self.state.tasks[order.key.task].job
         assert job is not None
-        event = OutputSeen(key, self.size) if self.size != job.output_size else TimerFired(key, "idle_timeout")
+        waits = not self.size and order.timer == "workspace_timeout"
+        event = (
+            OutputSeen(key, self.size) if waits or self.size != job.output_size else TimerFired(key, order.timer)
+        )
         self.record(event)
         return f"look {key.text()}" if isinstance(event, OutputSeen) else describe(event)
 

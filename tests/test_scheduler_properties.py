@@ -148,6 +148,7 @@ def worlds(draw: st.DrawFn) -> World:
         draw(st.permutations(early)),
         resources=resources,
         max_failures=draw(st.sampled_from([None, None, None, 1, 2])),
+        workspace_timeout_s=draw(st.none() | st.integers(1, 8).map(lambda half: half / 2)),
         open_feed=late is not None,
     )
     return World(spec, draw(st.lists(FATES, min_size=1, max_size=6)), planned)
@@ -176,6 +177,8 @@ class Watch:
         elif isinstance(event, (TaskEnded, TaskRetried)):
             assert event.task not in self.running
             assert event.task not in self.owed, "RELEASE did not run"
+            place = state.tasks[event.task].place
+            assert place is None or place.worktree is None or place.kept, "nothing says why the worktree is kept"
             if isinstance(event, TaskEnded):
                 assert event.task not in self.ended, "ended twice"
                 self.ended[event.task] = event.outcome
@@ -230,7 +233,9 @@ class Watch:
             self.unsure.add(task)
             self.attempts[task] = event.key.attempt
         if event.key.phase == "release":
-            counts = event.counts if isinstance(event, JobLost) else MAX_STARTS
+            job = self.replayed.tasks[task].job  # as it was before this
+            ended = isinstance(event, JobFinished) or (job is not None and job.stopping is not None)
+            counts = MAX_STARTS if ended or not isinstance(event, JobLost) else event.counts
             self.owed[task] -= counts
             if self.owed[task] <= 0:
                 del self.owed[task]

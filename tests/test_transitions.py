@@ -96,6 +96,12 @@ STOPPED: dict[tuple[Phase, Stopping, Verdict], Verdict | None] = {
     ("land", "cancelled", "lost"): None,
     ("land", "cancelled", "failed"): "cancelled",
     ("prepare", "cancelled", "passed"): "cancelled",
+    ("prepare", "workspace_timeout", "passed"): None,
+    ("prepare", "workspace_timeout", "lost"): "failed",
+    ("release", "workspace_timeout", "lost"): "failed",
+    ("release", "workspace_timeout", "passed"): None,
+    ("release", "cancelled", "passed"): None,
+    ("release", "cancelled", "lost"): "cancelled",
 }
 
 

@@ -15,7 +15,7 @@ from sessionrun.errors import SessionGone
 
 @click.command("cancel")
 @control_options
-@click.option("--now", is_flag=True, help="Kill at once, without grace; also what is being stopped already.")
+@click.option("--now", is_flag=True, help="Kill at once, without grace; also what is being stopped, or released.")
 @json_option
 @results_dir_option
 def command(

@@ -13,7 +13,7 @@ from sessionrun.cli.inputs import read_source
 from sessionrun.config import Config, load_config
 from sessionrun.dialects import Fallback, Options, Plan, RepositoryWish, choose_dialect
 from sessionrun.errors import InputError
-from sessionrun.model import Alternative, KeepPolicy, Limits, Repository, SessionSpec
+from sessionrun.model import WORKSPACE_TIMEOUT_S, Alternative, KeepPolicy, Limits, Repository, SessionSpec
 
 
 class Asked(NamedTuple):
@@ -87,7 +87,7 @@ def plan_session(file: str | None, asked: Asked, git: AskedGit, money: AskedMone
     plan = dialect.load(source, options)
     if not plan.tasks:
         return Nothing(plan.warnings)
-    limits = _settle_budgets(plan.limits, money, config)
+    limits = _settle_workspace_timeout(_settle_budgets(plan.limits, money, config), config)
     plan = replace(plan, limits=replace(limits, max_failures=1) if asked.stop_on_fail else limits)
     choice = choose_agent(plan, config)
     repository, remarks = _find_repository(plan, git, config, source.name)
@@ -144,6 +144,12 @@ def _settle_budgets(limits: Limits, asked: AskedMoney, config: Config) -> Limits
         wanted = (getattr(level, name) for level in (asked, limits, config))
         limits = replace(limits, **{name: next((amount for amount in wanted if amount is not None), None)})
     return limits
+
+
+def _settle_workspace_timeout(limits: Limits, config: Config) -> Limits:
+    """The input's over the configuration's over the usual one; 0 is no limit."""
+    said = (limits.workspace_timeout_s, config.workspace_timeout_s, WORKSPACE_TIMEOUT_S)
+    return replace(limits, workspace_timeout_s=next(limit for limit in said if limit is not None) or None)
 
 
 def _find_repository(

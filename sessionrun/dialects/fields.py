@@ -160,6 +160,8 @@ _LIMITS: Final[Mapping[str, Field]] = {
     "budget_usd": Field("budget_usd", as_budget),
     "soft_budget_usd": Field("soft_budget_usd", as_budget),
     "task_budget_usd": Field("task_budget_usd", as_budget),
+    "workspace_timeout": Field("workspace_timeout_s", as_duration),
+    "workspace_timeout_s": Field("workspace_timeout_s", as_duration),
 }
 
 NESTED: Final[Mapping[str, Collection[str]]] = {

@@ -1,0 +1,265 @@
+"""What goes wrong with one job, its files or our own code for it, is that job's failure: the session goes on."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import orjson
+import pytest
+from conftest import Command, eventually
+from test_supervisor import Observed, SimulatedClock, make_session, replay
+from test_workspace_limits import SlowGit, project, slow
+from test_workspaces import Project
+
+from sessionrun.events import JobFinished
+from sessionrun.executors import Exit
+from sessionrun.executors.simulated import Fate
+from sessionrun.fold import begin
+from sessionrun.jobs import JobMaker
+from sessionrun.journal import AppendLog, read_log
+from sessionrun.model import AgentSpec, Brief, Job, JobKey, Place, TaskSpec, Workspace
+from sessionrun.state import State, TaskState
+from sessionrun.store import SessionDir
+from sessionrun.supervisor import Supervisor
+from sessionrun.workspaces import ANSWER
+
+__all__ = ["project", "slow"]
+
+COMMIT = "0" * 40
+PLACE = Place(branch="main-task-a", worktree="/w/a", base_commit=COMMIT)
+Damage = Callable[[Path], object]
+
+
+def instead(plant: Damage) -> Damage:
+    """Something else lies where the file was."""
+
+    def damage(path: Path) -> None:
+        path.unlink()
+        plant(path)
+
+    return damage
+
+
+DAMAGES: dict[str, Damage] = {
+    "no JSON": lambda path: path.write_bytes(b"{"),
+    "no object": lambda path: path.write_bytes(b"[]"),
+    "of other types": lambda path: path.write_bytes(b'{"worktree":7,"written":7}'),
+    "a link": instead(lambda path: os.symlink("/dev/zero", path)),
+    "a FIFO": instead(os.mkfifo),
+    "a directory": instead(os.mkdir),
+    "gone": instead(lambda path: None),
+}
+
+
+# --- judged ---
+
+
+def judge(
+    own_place: Path, task: TaskSpec, key: JobKey, place: Place | None, name: str, damage: Damage
+) -> JobFinished:
+    """The verdict on a job that ended well, and whose answer was damaged since."""
+    session, spec = make_session(own_place, task)
+    spec = replace(spec, agents={"shell": AgentSpec("shell", ("x",))})  # a script is not shown a brief
+    (session.make_job_path(key) / name).write_bytes(orjson.dumps(PLACE))
+    damage(session.make_job_path(key) / name)
+    state = TaskState(task, 1, place=place)
+    return JobMaker(session, spec).judge(state, Exit(key, 0))
+
+
+@pytest.mark.parametrize("kind", DAMAGES)
+def test_a_prepare_whose_answer_cannot_be_used_has_failed(kind: str, own_place: Path) -> None:
+    task = TaskSpec("a", ("x",), workspace=Workspace("worktree"))
+    verdict = judge(own_place, task, JobKey("a", 1, 1, "prepare", 1), None, ANSWER, DAMAGES[kind])
+    assert (verdict.verdict, verdict.reason_class, verdict.place) == ("failed", "workspace_failed", None)
+    assert (verdict.reason or "").startswith("workspace_failed: its answer cannot be used: ")
+
+
+def test_a_prepare_that_names_no_worktree_has_failed(own_place: Path) -> None:
+    """Else the task would run in the user's checkout."""
+    task = TaskSpec("a", ("x",), workspace=Workspace("worktree"))
+    key = JobKey("a", 1, 1, "prepare", 1)
+    assert judge(own_place, task, key, None, ANSWER, lambda path: path.write_bytes(b"{}")).verdict == "failed"
+
+
+@pytest.mark.parametrize("kind", DAMAGES)
+def test_a_release_whose_answer_cannot_be_used_leaves_the_worktree(kind: str, own_place: Path) -> None:
+    task = TaskSpec("a", ("x",), workspace=Workspace("worktree"))
+    verdict = judge(own_place, task, JobKey("a", 1, 1, "release", 1), PLACE, ANSWER, DAMAGES[kind])
+    assert (verdict.verdict, verdict.reason_class) == ("failed", "release_failed")
+    assert verdict.place is not None
+    assert verdict.place.worktree == PLACE.worktree
+    assert (verdict.place.kept or "").startswith("release_failed: its answer cannot be used: ")
+
+
+@pytest.mark.parametrize("kind", DAMAGES)
+def test_a_check_whose_report_cannot_be_used_has_failed(kind: str, own_place: Path) -> None:
+    task = TaskSpec("a", ("x",), brief=Brief(outputs=("a.py",)))
+    verdict = judge(own_place, task, JobKey("a", 1, 1, "check", 1), None, ANSWER, DAMAGES[kind])
+    assert (verdict.verdict, verdict.reason_class) == ("failed", "check_failed")
+    assert (verdict.reason or "").startswith("check_failed: its report ")
+
+
+# --- our own code ---
+
+
+class Faulty(JobMaker):
+    """Raises for one job, when it is built or when it is judged."""
+
+    fault: tuple[str, str, Exception] = ("", "", Exception())
+
+    def build(self, state: TaskState, key: JobKey) -> Job:
+        self._raise("build", key)
+        return super().build(state, key)
+
+    def judge(self, state: TaskState, ended: Exit) -> JobFinished:
+        self._raise("judge", ended.key)
+        return super().judge(state, ended)
+
+    def _raise(self, where: str, key: JobKey) -> None:
+        if (where, key.task) == self.fault[:2]:
+            raise self.fault[2]
+
+
+def run_faulty(own_place: Path, where: str, error: Exception) -> tuple[State, SessionDir]:
+    """A session of three tasks, of which `b` meets the error."""
+    session, spec = make_session(own_place, *(TaskSpec(name, ("true",)) for name in "abc"))
+    executor = Observed(lambda job: Fate(), lambda: None)
+    jobs = Faulty(session, spec)
+    jobs.fault = (where, "b", error)
+    state = begin(spec)
+    journal = AppendLog(session.journal_path)
+    Supervisor(session, state, journal, executor, jobs, SimulatedClock(executor)).run()
+    journal.close()
+    return state, session
+
+
+@pytest.mark.parametrize("where", ["build", "judge"])
+def test_a_bug_met_by_one_job_ends_that_job(
+    own_place: Path, where: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    state, session = run_faulty(own_place, where, KeyError("surprise"))
+    ends = {task.spec.id: (task.outcome, task.reason_class) for task in state.tasks.values()}
+    assert ends == {"a": ("succeeded", None), "b": ("failed", "internal"), "c": ("succeeded", None)}
+    assert state.tasks["b"].reason == "internal: KeyError: 'surprise' (see supervisor.log)"
+    logged = capfd.readouterr().out
+    assert "b/1/1/work/1" in logged and "Traceback" in logged and "raise self.fault[2]" in logged
+    assert replay(session) == state
+
+
+@pytest.mark.parametrize(
+    "error", [NotADirectoryError(20, "Not a directory"), PermissionError(13, "Permission denied")]
+)
+def test_what_lies_in_the_way_of_one_job_fails_it(own_place: Path, error: OSError) -> None:
+    state, _ = run_faulty(own_place, "build", error)
+    assert {task.spec.id: task.reason_class for task in state.tasks.values()} == {
+        "a": None,
+        "b": "infra",
+        "c": None,
+    }
+
+
+@pytest.mark.parametrize("where", ["build", "judge"])
+@pytest.mark.parametrize("error", [MemoryError(), KeyboardInterrupt(), SystemExit()])
+def test_what_is_no_jobs_fault_passes(own_place: Path, where: str, error: Exception) -> None:
+    with pytest.raises(type(error)):
+        run_faulty(own_place, where, error)
+
+
+def test_a_file_in_place_of_a_folder_stops_one_task(sessionrun: Command) -> None:
+    """The folder of its next job cannot be made: no other task waits for that."""
+    jobs = "../results/session-$SESSIONRUN_SESSION/jobs"
+    plant = f"mkdir -p {jobs} && touch {jobs}/b; touch planted"
+    wait = "while ! [ -e planted ]; do sleep 0.05; done; exit 1"
+    sessionrun.cwd = sessionrun.cwd / "here"
+    sessionrun.cwd.mkdir()
+    plan = {"prompts": [{"id": "a", "prompt": plant}, {"id": "b", "prompt": wait, "retries": 1}, "true"]}
+    session_id = sessionrun.start(plan, "--results-dir", str(sessionrun.results))
+    tasks = {task["id"]: task for task in sessionrun.wait(session_id)["tasks"]}
+    assert tasks["a"]["outcome"] == "succeeded"
+    assert (tasks["b"]["outcome"], tasks["b"]["reason_class"], tasks["b"]["attempt"]) == ("failed", "infra", 2)
+
+
+# --- real processes ---
+
+
+def test_a_neighbour_that_rewrites_answers_hurts_no_session(
+    sessionrun: Command, project: Project, slow: SlowGit
+) -> None:
+    """What can lie between the end of a job and its judgement: the supervisor is stopped for as long."""
+    gate = f"while ! [ -e {project.root}/go ]; do sleep 0.05; done"
+    prompts = [{"id": name, "prompt": f"{gate}; echo {name} >made.txt"} for name in "abc"]
+    slow.block("reset")
+    session_id = sessionrun.start({"prompts": prompts}, "--worktree")
+    for _ in prompts:
+        slow.await_one()
+    directory = sessionrun.directory(session_id)
+    supervisor = sessionrun.supervisor(session_id)
+    rewrite(directory, supervisor, slow, "prepare", "abc", "a")
+    sessionrun.until(session_id, lambda view: view["tasks"][0]["outcome"] == "failed")
+    slow.block("write-tree")
+    (project.root / "go").touch()
+    for _ in "bc":
+        slow.await_one()
+    rewrite(directory, supervisor, slow, "release", "bc", "b")
+    view = sessionrun.wait(session_id)
+    a, b, c = view["tasks"]
+    assert view["epoch"] == 1, "the supervisor has not died"
+    assert (a["outcome"], a["reason_class"]) == ("failed", "workspace_failed")
+    assert (b["outcome"], c["outcome"]) == ("succeeded", "succeeded")
+    status = SessionDir(directory).load_status()
+    assert status is not None
+    kept = [task["worktree_kept"] for task in status["tasks"]]
+    assert kept[1].startswith("release_failed: its answer cannot be used") and kept[2] is None
+    assert (b["branch"], c["branch"]) == ("main-task-b", "main-task-c")
+    for name in "bc":
+        assert project.run("show", f"main-task-{name}:made.txt") == name, "its work is not lost"
+
+
+def rewrite(directory: Path, supervisor: int, slow: SlowGit, phase: str, tasks: str, damaged: str) -> None:
+    """Let the jobs of a phase end while the supervisor is stopped, and damage what one of them answered."""
+    os.kill(supervisor, signal.SIGSTOP)
+    try:
+        slow.free()
+        answers = {name: directory / "jobs" / name / f"a1-r1-{phase}" / ANSWER for name in tasks}
+        eventually(lambda: all(path.exists() for path in answers.values()))
+        answers[damaged].write_bytes(b"{")
+    finally:
+        os.kill(supervisor, signal.SIGCONT)
+
+
+def test_what_the_keeper_gave_up_is_finished_by_resume(
+    sessionrun: Command, project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The supervisor dies again and again; once it does not any more, nothing is lost and nothing runs twice."""
+    points = ["supervisor:1"] * 100
+    marks = project.root / "marks"
+    marks.mkdir()
+    for number, point in enumerate(points):
+        (marks / f"{number}-{point}").touch()  # as if it had happened: for now it does not
+    monkeypatch.setenv("SESSIONRUN_CRASH_AT", ",".join(points))
+    monkeypatch.setenv("SESSIONRUN_CRASH_MARKS", str(marks))
+    gate = f"echo begun >>{project.root}/begun; while ! [ -e {project.root}/go ]; do sleep 0.05; done"
+    prompts = [
+        {"id": "a", "prompt": f"{gate}; echo work >made.txt"},
+        {"id": "b", "prompt": "true", "needs": ["a"]},
+    ]
+    session_id = sessionrun.start({"prompts": prompts}, "--worktree")
+    session = SessionDir(sessionrun.directory(session_id))
+    eventually((project.root / "begun").exists)
+    for path in marks.iterdir():
+        path.unlink()
+    os.kill(sessionrun.supervisor(session_id), signal.SIGKILL)
+    eventually(lambda: b"G" in read_log(session.ledger_path).payloads)
+    (project.root / "go").touch()
+    eventually(lambda: not session.is_alive())
+    assert sessionrun.status(session_id)["status"] == "interrupted"
+    monkeypatch.delenv("SESSIONRUN_CRASH_AT")
+    assert sessionrun("resume", session_id).returncode == 0
+    view = sessionrun.wait(session_id)
+    assert [task["outcome"] for task in view["tasks"]] == ["succeeded", "succeeded"]
+    assert (project.root / "begun").read_text() == "begun\n"
+    assert project.run("show", "main-task-a:made.txt") == "work"

@@ -1,0 +1,185 @@
+"""git that does not come back: PREPARE and RELEASE end in time or by `cancel --now`, and so does their session."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+from pathlib import Path
+from typing import Any
+
+import orjson
+import psutil
+import pytest
+from conftest import Command, eventually
+from simulation import make_session
+from test_workspaces import Project
+
+from sessionrun.cli.planning import _settle_workspace_timeout
+from sessionrun.config import Config
+from sessionrun.model import Limits, TaskSpec, spec_from_record
+from sessionrun.store import SessionDir
+
+LIMITS = {"workspace_timeout": 1}
+WORK = {"id": "a", "prompt": "echo work >made.txt"}
+
+
+SCRIPT = """#!/bin/sh
+wait_here() {{ mktemp {0}/waits-XXXXXX >&2; while [ -e {0}/word ]; do sleep 0.1; done; }}
+[ -e {0}/deaf ] && trap "" TERM
+[ -e {0}/word ] && for one in "$@"; do [ "$one" = "$(cat {0}/word)" ] && wait_here; done
+exec {1} "$@"
+"""
+
+
+class SlowGit:
+    """A `git` first on the PATH, that waits in one of its commands until it is told to go on."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir()
+        self._folder = folder
+        (folder / "git").write_text(SCRIPT.format(folder, shutil.which("git")))
+        (folder / "git").chmod(0o755)
+
+    def block(self, word: str, *, deaf: bool = False) -> None:
+        """From now on a command with this word does not come back, and ignores TERM if it is `deaf`."""
+        (self._folder / "word").write_text(word)
+        if deaf:
+            (self._folder / "deaf").touch()
+
+    def free(self) -> None:
+        """From now on none waits any more."""
+        (self._folder / "word").unlink()
+
+    def await_one(self) -> None:
+        """Until one waits that did not yet."""
+        eventually(lambda: list(self._folder.glob("waits-*")))
+        next(self._folder.glob("waits-*")).unlink()
+
+
+@pytest.fixture
+def slow(own_place: Path, monkeypatch: pytest.MonkeyPatch) -> SlowGit:
+    """It, on the PATH of all that the test starts."""
+    made = SlowGit(own_place / "bin")
+    monkeypatch.setenv("PATH", f"{own_place / 'bin'}:{os.environ['PATH']}")
+    return made
+
+
+@pytest.fixture
+def project(own_place: Path, slow: SlowGit, sessionrun: Command, monkeypatch: pytest.MonkeyPatch) -> Project:
+    """A repository in which the command is started."""
+    monkeypatch.setenv("SESSIONRUN_RESULTS_DIR", str(own_place / "results"))
+    made = Project(own_place)
+    sessionrun.cwd = made.top
+    return made
+
+
+def only(view: dict[str, Any]) -> dict[str, Any]:
+    """The one task."""
+    (task,) = view["tasks"]
+    assert isinstance(task, dict)
+    return task
+
+
+def is_releasing(view: dict[str, Any]) -> bool:
+    """Whether the process of its RELEASE is there."""
+    return only(view)["phase"] == "releasing" and only(view)["pid"] is not None
+
+
+def test_a_prepare_over_its_time_fails_its_task_alone(
+    sessionrun: Command, project: Project, slow: SlowGit
+) -> None:
+    slow.block("reset")
+    session_id = sessionrun.start({"limits": LIMITS, "prompts": [WORK]}, "--worktree")
+    task = only(sessionrun.wait(session_id))
+    assert (task["outcome"], task["reason_class"]) == ("failed", "workspace_failed")
+    assert task["reason"] == "workspace_failed: not done after 1 s (workspace_timeout)"
+    assert project.run("worktree", "list").count("\n") == 0, "its RELEASE takes back what was begun"
+    assert project.run("branch", "--list", "*-task-*") == ""
+
+
+def test_a_release_over_its_time_leaves_worktree_and_outcome(
+    sessionrun: Command, project: Project, slow: SlowGit
+) -> None:
+    slow.block("write-tree", deaf=True)
+    session_id = sessionrun.start({"limits": LIMITS, "prompts": [WORK]}, "--worktree")
+    view = sessionrun.wait(session_id)
+    task = only(view)
+    assert (view["outcome"], task["outcome"]) == ("succeeded", "succeeded")
+    assert task["worktree_kept"] == "release_failed: not done after 1 s (workspace_timeout)"
+    assert Path(task["worktree"], "made.txt").read_text() == "work\n"
+    assert "release_failed: not done after 1 s" in sessionrun("results", session_id).stdout
+    slow.free()
+    done = sessionrun("clean", "--worktrees", session_id)
+    assert done.returncode == 0, done.stderr
+    assert project.run("show", "main-task-a:made.txt") == "work"
+
+
+def test_cancel_now_ends_a_release_and_cancel_does_not(
+    sessionrun: Command, project: Project, slow: SlowGit
+) -> None:
+    slow.block("write-tree")
+    session_id = sessionrun.start({"prompts": [WORK]}, "--worktree")
+    slow.await_one()
+    release = psutil.Process(only(sessionrun.until(session_id, is_releasing))["pid"])
+    done = sessionrun("cancel", session_id, "--timeout", "0")
+    assert done.returncode == 0, done.stderr
+    sessionrun.until(session_id, lambda view: not list((sessionrun.directory(session_id) / "requests").iterdir()))
+    assert release.is_running()
+    done = sessionrun("cancel", session_id, "--now")
+    assert done.returncode == 0, done.stderr
+    view = sessionrun.wait(session_id)
+    task = only(view)
+    assert (view["status"], task["outcome"]) == ("cancelled", "succeeded")
+    assert task["worktree_kept"] == "cancelled: on request"
+    assert Path(task["worktree"], "made.txt").read_text() == "work\n"
+    eventually(lambda: not release.is_running())
+
+
+def test_cancel_now_ends_a_prepare(sessionrun: Command, project: Project, slow: SlowGit) -> None:
+    slow.block("reset")
+    session_id = sessionrun.start({"prompts": [WORK]}, "--worktree")
+    slow.await_one()
+    done = sessionrun("cancel", session_id, "--now")
+    assert done.returncode == 0, done.stderr
+    assert only(sessionrun.wait(session_id))["outcome"] == "cancelled"
+    assert project.run("worktree", "list").count("\n") == 0
+
+
+def test_a_release_that_is_killed_three_times_is_given_up(
+    sessionrun: Command, project: Project, slow: SlowGit
+) -> None:
+    slow.block("write-tree")
+    session_id = sessionrun.start({"prompts": [WORK]}, "--worktree")
+    killed: list[int] = []
+    for _ in range(3):
+        slow.await_one()
+        view = sessionrun.until(session_id, lambda view: is_releasing(view) and only(view)["pid"] not in killed)
+        killed.append(only(view)["pid"])
+        os.kill(killed[-1], signal.SIGKILL)
+    task = only(sessionrun.wait(session_id))
+    assert task["outcome"] == "succeeded"
+    assert task["worktree_kept"] == "release_failed: killed by SIGKILL (9)"
+    assert Path(task["worktree"], "made.txt").exists()
+
+
+def test_the_limit_comes_from_plan_or_settings(sessionrun: Command, project: Project) -> None:
+    (project.top / "sessionrun.toml").write_text('workspace_timeout = "20m"\n')
+    session_id = sessionrun.start({"limits": {"max_failures": 3}, "prompts": ["true"]})
+    assert SessionDir(sessionrun.directory(session_id)).load_spec().limits == Limits(3, workspace_timeout_s=1200)
+
+
+@pytest.mark.parametrize(
+    ("plan", "config", "limit"), [(None, None, 600), (None, 0, None), (90, 0, 90), (0, 90, None), (None, 90, 90)]
+)
+def test_which_limit_wins(plan: float | None, config: float | None, limit: float | None) -> None:
+    said = Config({}, workspace_timeout_s=config)
+    assert _settle_workspace_timeout(Limits(workspace_timeout_s=plan), said).workspace_timeout_s == limit
+
+
+def test_a_session_of_before_has_no_limit() -> None:
+    spec = make_session(()).limits
+    record = orjson.loads(orjson.dumps(make_session((TaskSpec("a", ("x",)),))))
+    del record["limits"]["workspace_timeout_s"]
+    assert spec_from_record(record).limits == spec
+    assert spec.workspace_timeout_s is None

@@ -5,6 +5,7 @@ What they do is in `workspaces`; when they run is the scheduler's business.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -13,18 +14,21 @@ import orjson
 
 from sessionrun import agents
 from sessionrun.events import JobFinished, Verdict
+from sessionrun.handed import find_handed
 from sessionrun.model import Job, JobKey, SessionSpec, title_of
 from sessionrun.outcome import format_reason
 from sessionrun.state import TaskState
 from sessionrun.store import SessionDir, replace_file
-from sessionrun.workspaces import REQUEST, Request, command_line, load_answer, load_request
+from sessionrun.workspaces import NEEDS_CONFLICT, REQUEST, Request, command_line, load_answer, load_request
 from sessionrun.workspaces.space import check_space
 
 _WORKSPACE_CLASSES: Final = {"prepare": "workspace_failed", "release": "release_failed"}
 
 
-def build_workspace(session: SessionDir, spec: SessionSpec, state: TaskState, key: JobKey) -> Job:
-    """PREPARE or RELEASE: our own code in a process of its own."""
+def build_workspace(
+    session: SessionDir, spec: SessionSpec, state: TaskState, key: JobKey, tasks: Mapping[str, TaskState]
+) -> Job:
+    """PREPARE or RELEASE: our own code in a process of its own; `tasks` are all of the session."""
     assert spec.repository is not None
     if key.phase == "prepare":
         check_space(Path(spec.repository.worktree_dir))
@@ -42,6 +46,7 @@ def build_workspace(session: SessionDir, spec: SessionSpec, state: TaskState, ke
         expect_change=state.spec.expect_change,
         branch=state.spec.workspace.branch,
         directory=state.spec.workspace.directory,
+        needs=find_handed(state, tasks) if key.phase == "prepare" else (),
     )
     replace_file(folder / REQUEST, orjson.dumps(request), durable=False)
     return Job(
@@ -63,7 +68,8 @@ def judge_workspace(session: SessionDir, verdict: JobFinished) -> JobFinished:
     if answer is not None:  # without one the task would run in the user's checkout
         return replace(verdict, place=answer)
     said = agents.read_tail(folder / "stderr").decode("utf-8", "replace").strip().split("\n")[-1]
-    reason_class = _WORKSPACE_CLASSES[verdict.key.phase]
+    conflict = verdict.key.phase == "prepare" and verdict.exit_code == NEEDS_CONFLICT
+    reason_class = "needs_conflict" if conflict else _WORKSPACE_CLASSES[verdict.key.phase]
     why = format_reason(reason_class, said or (verdict.reason or "").partition(": ")[2])
     place = load_request(folder).place
     place = replace(place, kept=why) if place is not None else None

@@ -17,7 +17,7 @@ from typing import Any, Final
 import orjson
 
 from sessionrun.errors import SessionrunError
-from sessionrun.model import KeepPolicy, Place, Repository
+from sessionrun.model import Handed, KeepPolicy, Place, Repository
 from sessionrun.regular import read_regular
 from sessionrun.store import replace_file
 
@@ -25,6 +25,9 @@ REQUEST: Final = "request.json"
 ANSWER: Final = "answer.json"
 CLAIM: Final = "claim.json"
 """Written before a branch or a worktree is made, so that `clean` can find what a crash left behind."""
+
+NEEDS_CONFLICT: Final = 10
+"""Exit code of a PREPARE that cannot begin because the work of its needs does not go together."""
 
 RESCUE_SUFFIX: Final = "-rescue"
 """Ends the name of the branch that holds what could not go to the task's own."""
@@ -35,7 +38,7 @@ class Request:
     """What a PREPARE or RELEASE job is to do; `patch` is where the diff goes, `place` what PREPARE made.
 
     With `expect_change` work that changes nothing is no success.  `branch` and `directory` are the names that are
-    wished for.
+    wished for.  `needs` are the ends of other tasks at which the worktree begins.
     """
 
     repository: Repository
@@ -50,6 +53,7 @@ class Request:
     expect_change: bool = False
     branch: str | None = None
     directory: str | None = None
+    needs: tuple[Handed, ...] = ()
 
     @property
     def owner(self) -> str:
@@ -61,7 +65,8 @@ class Request:
 class Claim:
     """The branch and the worktree that a PREPARE job is about to make; `owner` is how it is marked.
 
-    `moved` is where RELEASE found it when somebody had moved it: what is left of it lies there.
+    `moved` is where RELEASE found it when somebody had moved it: what is left of it lies there.  `emptied`: the
+    worktree is gone, and RELEASE deletes the branch, or has deleted it, because it holds nothing.
     """
 
     branch: str
@@ -69,6 +74,7 @@ class Claim:
     base_commit: str
     owner: str
     moved: str | None = None
+    emptied: bool = False
 
     @property
     def paths(self) -> tuple[Path, ...]:
@@ -76,15 +82,19 @@ class Claim:
         return tuple(Path(path) for path in (self.worktree, self.moved) if path)
 
 
+class NeedsConflict(SessionrunError):
+    """The work of a task's needs does not go together."""
+
+
 def main() -> None:
-    """Do what ``argv[1]`` says with the request in the folder ``argv[2]``; a failure is one line and exit 1."""
+    """Do what ``argv[1]`` says with the request in the folder ``argv[2]``; a failure is a line and a code."""
     folder = Path(sys.argv[2])
     try:
         place = _find_action(sys.argv[1])(load_request(folder), folder)
         replace_file(folder / ANSWER, orjson.dumps(place), durable=True)
     except (SessionrunError, OSError) as error:
         print(error, file=sys.stderr)
-        sys.exit(1)
+        sys.exit(NEEDS_CONFLICT if isinstance(error, NeedsConflict) else 1)
 
 
 def _find_action(name: str) -> Callable[[Request, Path], Place]:
@@ -104,6 +114,7 @@ def load_request(folder: Path) -> Request:
     record["repository"] = Repository(**record["repository"])
     record["links"] = tuple(record["links"])
     record["place"] = Place(**record["place"]) if record["place"] else None
+    record["needs"] = tuple(Handed(**need) for need in record.get("needs", ()))
     return Request(**record)
 
 

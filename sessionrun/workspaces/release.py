@@ -15,6 +15,7 @@ from sessionrun.git import Git
 from sessionrun.model import Place, Repository
 from sessionrun.store import replace_file
 from sessionrun.workspaces import CLAIM, RESCUE_SUFFIX, Claim, Request, load_claim
+from sessionrun.workspaces.emptied import drop_empty_branch, is_emptied
 from sessionrun.workspaces.ignoring import ignore_words
 from sessionrun.workspaces.park import Brought, Parked, make_rescue, park, settle_index, write_patch
 from sessionrun.workspaces.registration import (
@@ -31,17 +32,26 @@ from sessionrun.workspaces.registration import (
 from sessionrun.workspaces.worktree import included_files
 
 
-def release(request: Request, folder: Path) -> Place:
+def release(request: Request, folder: Path, *, drop_empty: bool = True) -> Place:
     """Release what PREPARE made; done again after a crash, go on where it stopped.
+
+    With `drop_empty` its branch goes, too, where that holds nothing.
 
     Raises:
         SessionrunError, OSError: the work could not be parked; the worktree is as it was.
     """
     place = request.place
-    _take_back_unused(request, folder)
+    take_back_unused(request, folder)
     if place is None or place.worktree is None or place.branch is None:
         return place or Place()
     main = Git(Path(request.repository.top))
+    released = _release(request, main, folder)
+    return drop_empty_branch(request, main, released, _prepare_jobs(folder)) if drop_empty else released
+
+
+def _release(request: Request, main: Git, folder: Path) -> Place:
+    place = request.place
+    assert place is not None and place.worktree is not None and place.branch is not None
     path = find_worktree(request)
     if path is None:
         return _release_gone(request, main, folder)
@@ -146,11 +156,11 @@ def _prepare_jobs(folder: Path) -> Iterator[tuple[Path, Claim]]:
             yield job, claim
 
 
-def _take_back_unused(request: Request, folder: Path) -> None:
-    """What PREPARE jobs of this attempt began and did not finish: nobody has worked there."""
+def take_back_unused(request: Request, folder: Path) -> None:
+    """What other PREPARE jobs of this attempt began and did not finish: nobody has worked there."""
     used = request.place.worktree if request.place else None
-    for _, claim in _prepare_jobs(folder):
-        if claim.worktree == used:
+    for job, claim in _prepare_jobs(folder):
+        if job == folder or claim.worktree == used:
             continue
         with register_lock(request.repository):
             if is_untouched(request, Path(claim.worktree)):
@@ -171,7 +181,7 @@ def _release_gone(request: Request, main: Git, folder: Path) -> Place:
     path = Path(place.worktree)
     remark = _remark_on_loss(request, path)
     list(rescue_lost_head(request, main, path))
-    parked = _parked_before(main, place)
+    parked = _parked_before(main, place, emptied=is_emptied(place, _prepare_jobs(folder)))
     if parked is None:
         nowhere = f"worktree and branch {place.branch} were deleted before it ended: nothing holds its work"
         released = Place(base_commit=place.base_commit, remark=nowhere, changed=False)
@@ -201,10 +211,10 @@ def _remark_on_loss(request: Request, path: Path) -> str | None:
     return None
 
 
-def _parked_before(main: Git, place: Place) -> Parked | None:
-    """What the branches of a worktree hold that is gone; None where there are none."""
+def _parked_before(main: Git, place: Place, *, emptied: bool) -> Parked | None:
+    """What the branches of a worktree hold that is gone; None where there are none, unless they held nothing."""
     rescue = next(reversed(find_rescues(main, place.branch or "")), None)
-    commit = main.commit_of(f"refs/heads/{rescue or place.branch}")
+    commit = main.commit_of(f"refs/heads/{rescue or place.branch}") or (place.base_commit if emptied else None)
     if commit is None:
         return None
     return Parked(commit, main.line("rev-parse", f"{commit}^{{tree}}"), rescue, ())

@@ -62,21 +62,21 @@ def find_base(request: Request, folder: Path) -> str:
     ends = _find_ends(git, request)
     if len(ends) > 1:
         words = git.line("merge-base", "--independent", *ends).split("\n")
-        ends = {commit: name for commit, name in ends.items() if commit in words}
+        ends = {commit: end for commit, end in ends.items() if commit in words}
     if len(ends) > 1:
         return merge_ends(git, request, ends, folder)
     return next(iter(ends), repository.base_commit)
 
 
-def _find_ends(git: Git, request: Request) -> dict[str, str]:
-    """The commits at which needs ended, each with the name of what ended there; without those that did nothing."""
+def _find_ends(git: Git, request: Request) -> dict[str, Handed]:
+    """The commits at which needs ended, each with the first that ended there; without those that did nothing."""
     repository = request.repository
     needs = [need for need in request.needs if need.commit != repository.base_commit]
-    ends: dict[str, str] = {}
+    ends: dict[str, Handed] = {}
     if any(need.earlier for need in needs):
-        ends[repository.base_commit] = repository.base_branch
+        ends[repository.base_commit] = Handed("", repository.base_commit, repository.base_branch)
     for need, commit in zip(needs, _find_tips(git, needs), strict=True):
-        ends.setdefault(commit, need.branch or f"task {need.task}")
+        ends.setdefault(commit, need)
     return ends
 
 
@@ -113,14 +113,14 @@ def _describe_loss(need: Handed) -> str:
 
 
 def merge_ends(
-    git: Git, request: Request, ends: Mapping[str, str], folder: Path, *, by_index: bool | None = None
+    git: Git, request: Request, ends: Mapping[str, Handed], folder: Path, *, by_index: bool | None = None
 ) -> str:
     """Merge commits in their order; the commit that holds all of them.
 
     Args:
         git: in the repository.
         request: of the job.
-        ends: the commits, with the names of what ended there.
+        ends: the commits, with what ended there.
         folder: where a directory may be made for a while.
         by_index: do it as for an old git; None: as this one needs it.
 
@@ -155,12 +155,17 @@ def _find_opponents(room: _Room, earlier: list[str], commit: str, index_in: Path
     return [one for one in earlier if _merge(room, one, commit, index_in)[0] is None] or earlier
 
 
-def _describe_conflict(against: list[str], name: str, files: Sequence[str]) -> str:
+def _describe_conflict(against: Sequence[Handed], end: Handed, files: Sequence[str]) -> str:
     shown = [one if one.isprintable() else repr(one) for one in files[:MAX_NAMED]]
     more = f" and {len(files) - MAX_NAMED} more" if len(files) > MAX_NAMED else ""
     where = f" in {', '.join(shown)}{more}" if shown else ""
-    others = f"{', '.join(against[:MAX_NAMED])}{' and others' if len(against) > MAX_NAMED else ''}"
-    return f"{others} and {name} conflict{where}; merge one into the other and retry"
+    others = f"{', '.join(map(_name, against[:MAX_NAMED]))}{' ...' if len(against) > MAX_NAMED else ''}"
+    mend = f"merge {against[0].branch} into {end.branch}" if len(against) == 1 else "merge one into the other"
+    return f"{others} and {_name(end)} conflict{where}: {mend}, then retry"
+
+
+def _name(end: Handed) -> str:
+    return repr(end.task) if end.task else str(end.branch)
 
 
 def _bring_attributes(git: Git, commit: str, path: Path) -> None:
@@ -203,14 +208,20 @@ def _merge_by_index(room: _Room, ours: str, theirs: str, index: Path) -> tuple[s
             remove_tree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
 
 
-def _commit(git: Git, request: Request, tree: str, parents: Sequence[str], ends: Mapping[str, str]) -> str:
+def _commit(git: Git, request: Request, tree: str, parents: Sequence[str], ends: Mapping[str, Handed]) -> str:
     """Make a merge commit that depends on nothing but what it merges: its time is that of its newest parent."""
     author = git.line("var", "GIT_COMMITTER_IDENT").rsplit(" ", 2)[0]
     moments = git.line("rev-list", "--no-walk", "--timestamp", *parents).split("\n")
     moment = max(int(line.split(" ")[0]) for line in moments)
     lines = [f"tree {tree}", *(f"parent {parent}" for parent in parents)]
     lines += [f"{role} {author} {moment} +0000" for role in ("author", "committer")]
-    lines += ["", f"{SUBJECT}{request.task}", "", *(f"{name} at {commit}" for commit, name in ends.items()), ""]
+    lines += [
+        "",
+        f"{SUBJECT}{request.task}",
+        "",
+        *(f"{_name(end)} at {commit}" for commit, end in ends.items()),
+        "",
+    ]
     made = git("hash-object", "-t", "commit", "-w", "--stdin", stdin="\n".join(lines).encode())
     return made.decode().strip()
 

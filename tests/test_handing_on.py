@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
+import random
 import re
+import signal
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import orjson
+import psutil
 import pytest
 from conftest import Command
 from test_cli_worktrees import Project, merge_block, project, type_in
@@ -143,6 +147,40 @@ def test_a_prepare_that_is_killed_gives_the_same_branch(sessionrun: Command, rep
     assert tasks["c"]["branch"] == "main-task-c" and repo.run("branch", "--list", "*-2") == ""
     parents = repo.run("rev-parse", f"{tasks['c']['base_commit']}^@").split()
     assert parents == [tasks["a"]["commit"], tasks["b"]["commit"]]
+
+
+def kill_a_workspace_job(session: str, chance: random.Random) -> bool:
+    """SIGKILL to the group of a PREPARE or RELEASE of the session that is seen, by chance; whether one died."""
+    for process in psutil.process_iter():
+        try:
+            marker = process.environ().get("SESSIONRUN_JOB", "")
+            ours = marker.startswith(f"{session}/") and re.search(r"/(prepare|release)/", marker)
+            if ours and os.getpgid(process.pid) == process.pid and chance.random() < 0.3:
+                os.killpg(process.pid, signal.SIGKILL)
+                return True
+        except (psutil.Error, OSError, UnicodeDecodeError):
+            continue
+    return False
+
+
+@pytest.mark.slow
+def test_kill_9_of_prepare_and_release_at_any_moment(project: Project) -> None:
+    """Three deaths in a row end a job, so two hit each session; what comes out is the same as without."""
+    chance, total = random.Random(13), 0
+    for _ in range(20):
+        session, died = project.start(FIVE, "--worktree"), [0]
+
+        def strike(view: dict[str, Any], session: str = session, died: list[int] = died) -> bool:
+            if died[0] < 2:
+                died[0] += kill_a_workspace_job(session, chance)
+            return bool(view["ended_at"])
+
+        project.until(session, strike)
+        total += died[0]
+        check_five(project, session)
+        assert "-2" not in project.git("for-each-ref")
+        project.git("branch", "-q", "-D", *(f"main-task-{name}" for name in ("a", "b", "both", "own", "last")))
+    assert total
 
 
 # --- what cannot be merged ---

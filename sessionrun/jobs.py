@@ -59,8 +59,13 @@ class JobMaker:
         self._clock = clock
         self._tasks = {task.id: task for task in spec.tasks}
 
-    def build(self, state: TaskState, key: JobKey) -> Job:
+    def build(self, state: TaskState, key: JobKey, tasks: Mapping[str, TaskState]) -> Job:
         """The process for a key; writes its prompt and makes its folder.
+
+        Args:
+            state: the key's task.
+            key: the job.
+            tasks: all of the session, by id.
 
         Raises:
             OSError: the session directory cannot be written.
@@ -69,7 +74,7 @@ class JobMaker:
         if key.phase == "work":
             return self._build_work(state, key)
         if key.phase in WORKSPACE_CLASSES:
-            return build_workspace_job(self._session, self._spec, state, key)
+            return build_workspace_job(self._session, self._spec, state, key, tasks)
         if key.phase == "check" and needs_request(state.spec, self._spec.agents[state.agent]):
             return self._build_check(state, key)
         return self._build_shell(state.spec, key, state.place)

@@ -16,6 +16,7 @@ from sessionrun.brief import ANSWER_MODES as ANSWER_MODES
 from sessionrun.brief import AnswerMode as AnswerMode
 from sessionrun.brief import Brief as Brief
 from sessionrun.brief import brief_from_record
+from sessionrun.ends import Handed as Handed
 from sessionrun.errors import InputError
 from sessionrun.keys import PHASES as PHASES
 from sessionrun.keys import JobKey as JobKey
@@ -45,6 +46,7 @@ OUTCOMES: Final[tuple[Outcome, ...]] = (
 
 OutputFormat = Literal["text", "claude", "codex", "qwen", "gemini", "opencode", "aider"]
 PromptMode = Literal["join", "continue"]
+BeginsAt = Literal["needs", "session"]
 WorkspaceKind = Literal["none", "worktree", "slot", "mirror"]
 
 WORKSPACE_TIMEOUT_S: Final = 600.0
@@ -164,6 +166,9 @@ class Alternative:
 class TaskSpec:
     """One task as it was asked for.
 
+    With a worktree it begins where its needs ended, or, with the `base` ``session``, where the session begins;
+    `handed` are needs that an earlier session met.
+
     `fallback` are the agents that take over, one after the other, when WORK fails for a reason class of
     `fallback_on` (empty: the usual ones, see `reasons.FALLBACK_ON`).  With `expect_change` work that changes
     nothing in its worktree has failed.  `args` are added to those of its agent, not of one that takes over; in
@@ -183,6 +188,8 @@ class TaskSpec:
     setup_timeout_s: float | None = None
     links: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
+    base: BeginsAt = "needs"
+    handed: tuple[Handed, ...] = ()
     uses: Mapping[str, int] = field(default_factory=dict)
     check: Check | None = None
     land: Land | None = None
@@ -275,6 +282,8 @@ def task_from_record(record: Mapping[str, Any]) -> TaskSpec:
             values[name] = tuple(values[name])
     if "fallback" in values:
         values["fallback"] = tuple(_from_record(Alternative, one) for one in values["fallback"])
+    if "handed" in values:
+        values["handed"] = tuple(_from_record(Handed, one) for one in values["handed"])
     if "workspace" in values:
         values["workspace"] = _from_record(Workspace, values["workspace"])
     if values.get("check"):
@@ -325,6 +334,7 @@ _NAMES: Final[dict[type[Any], frozenset[str]]] = {
     for cls in (
         AgentSpec,
         Alternative,
+        Handed,
         Workspace,
         Check,
         Land,

@@ -51,6 +51,7 @@ REASONS: Final[Mapping[str, Reason]] = {
     "no_change": Reason("a change was expected and nothing was changed"),
     "bad_context": Reason("a file that the agent is to be shown is not there, too long or outside the project"),
     "workspace_failed": Reason("its worktree could not be made; nothing of the task ran"),
+    "needs_conflict": Reason("the work of tasks that it needs does not go together; nothing of the task ran"),
     "release_failed": Reason("its worktree could not be given back; never the reason of a task"),
     "held": Reason("it waits: a hold keeps it from going on"),
     # from the agent's output
@@ -76,6 +77,9 @@ REASONS: Final[Mapping[str, Reason]] = {
 
 NO_CONVERSATION: Final = "no_conversation"
 
+NEVER_RETRIED: Final = frozenset(("needs_conflict",))
+"""Failures that come again as long as nobody changes anything: `retries` are for others."""
+
 FALLBACK_ON: Final = frozenset(
     ("usage_limit", "rate_limited", "overloaded", "auth", "bad_model", "context_full", "refused", "start_failed")
 )
@@ -95,6 +99,7 @@ NOT_OF_WORK: Final = frozenset(
         "interrupted",
         "no_change",
         "workspace_failed",
+        "needs_conflict",
         "release_failed",
         "held",
     )

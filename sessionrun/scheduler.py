@@ -48,6 +48,7 @@ from sessionrun.events import (
 from sessionrun.model import SLOT, Outcome
 from sessionrun.providers import prefers_fallback
 from sessionrun.ready import NEW
+from sessionrun.reasons import NEVER_RETRIED
 from sessionrun.state import (
     CANARY,
     FAILURES,
@@ -139,6 +140,7 @@ def _hold_for_budget(state: State) -> Iterator[Order]:
 def _ending(state: State, task: TaskState, now: float) -> TaskEnded | TaskRetried:
     assert task.decided is not None
     retry = task.decided in RETRIED and task.retried < task.spec.retries
+    retry = retry and task.reason_class not in NEVER_RETRIED
     if retry and task.reason_class != BUDGET and is_used_up(state, task):
         return TaskEnded(task.spec.id, "failed", BUDGET, describe_used_up(state, task))
     if retry and not task.cancelled and not state.halted:

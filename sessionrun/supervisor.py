@@ -66,8 +66,8 @@ RETRY_FULL_S: Final = 5.0
 class Jobs(Protocol):
     """Builds and judges jobs; see `jobs.JobMaker`."""
 
-    def build(self, task: TaskState, key: JobKey) -> Job:
-        """The process for a key."""
+    def build(self, task: TaskState, key: JobKey, tasks: Mapping[str, TaskState]) -> Job:
+        """The process for a key; `tasks` are all that there are."""
 
     def judge(self, task: TaskState, ended: Exit) -> JobFinished:
         """The verdict on its end."""
@@ -299,7 +299,7 @@ class Supervisor:
         jobs: list[Job] = []
         for number, key in enumerate(keys):
             try:
-                jobs.append(self._jobs.build(self._state.tasks[key.task], key))
+                jobs.append(self._jobs.build(self._state.tasks[key.task], key, self._state.tasks))
             except NoSpace as error:
                 self._hold([key], str(error), WORKTREE_SPACE, RETRY_SPACE_S)
             except MemoryError:

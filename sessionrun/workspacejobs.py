@@ -6,6 +6,7 @@ task: an answer that cannot be used is the failure of its job.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -14,19 +15,22 @@ import orjson
 
 from sessionrun.errors import JobFileError
 from sessionrun.events import JobFinished, Verdict
+from sessionrun.handed import find_handed
 from sessionrun.jobfiles import read_tail
 from sessionrun.model import Job, JobKey, Place, SessionSpec, title_of
 from sessionrun.outcome import format_reason
 from sessionrun.state import TaskState
 from sessionrun.store import SessionDir, replace_file
-from sessionrun.workspaces import ANSWER, REQUEST, Request, command_line, load_answer
+from sessionrun.workspaces import ANSWER, NEEDS_CONFLICT, REQUEST, Request, command_line, load_answer
 from sessionrun.workspaces.space import check_space
 
 REASON_CLASSES: Final = {"prepare": "workspace_failed", "release": "release_failed"}
 
 
-def build_workspace_job(session: SessionDir, spec: SessionSpec, state: TaskState, key: JobKey) -> Job:
-    """The process of a PREPARE or RELEASE; writes its request.
+def build_workspace_job(
+    session: SessionDir, spec: SessionSpec, state: TaskState, key: JobKey, tasks: Mapping[str, TaskState]
+) -> Job:
+    """The process of a PREPARE or RELEASE; writes its request.  `tasks` are all of the session, by id.
 
     Raises:
         OSError: the session directory cannot be written.
@@ -50,6 +54,7 @@ def build_workspace_job(session: SessionDir, spec: SessionSpec, state: TaskState
         expect_change=state.spec.expect_change,
         branch=state.spec.workspace.branch,
         directory=state.spec.workspace.directory,
+        needs=() if releasing else find_handed(state, tasks),
     )
     replace_file(folder / REQUEST, orjson.dumps(request), durable=False)
     return Job(
@@ -74,7 +79,8 @@ def judge_workspace_job(session: SessionDir, state: TaskState, verdict: JobFinis
         except JobFileError as error:
             problem = f"its answer cannot be used: {error.why}"
     said = read_tail(folder / "stderr").decode("utf-8", "replace").strip().split("\n")[-1]
-    reason_class = REASON_CLASSES[verdict.key.phase]
+    conflict = verdict.key.phase == "prepare" and verdict.exit_code == NEEDS_CONFLICT
+    reason_class = "needs_conflict" if conflict else REASON_CLASSES[verdict.key.phase]
     why = format_reason(reason_class, problem or said or (verdict.reason or "").partition(": ")[2])
     place = None if state.place is None else replace(state.place, kept=why)
     ended: Verdict = "lost" if verdict.signal is not None else "failed"

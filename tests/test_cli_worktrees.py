@@ -24,6 +24,7 @@ THREE = {
         {"id": "idle", "prompt": "true"},
     ]
 }
+"""The branch of `idle` goes with its worktree: it holds nothing."""
 NOTHING_SAID = "clean: say what to clean: an ID, --older-than, --state, --keep or --worktrees\n"
 BROKEN = {
     "prompts": [
@@ -106,7 +107,7 @@ def test_a_dry_run_foresees_what_happens(project: Project) -> None:
     (project.cwd / "sub" / "file").write_text("x")
     project.git("add", "-A")
     project.git("commit", "-q", "-m", "sub")
-    plan = {"prompts": [{"id": "a", "prompt": "pwd", "cwd": "sub"}, {"id": "b", "prompt": "pwd"}]}
+    plan = {"prompts": [{"id": "a", "prompt": "pwd | tee x", "cwd": "sub"}, {"id": "b", "prompt": "pwd | tee x"}]}
     project.finish(plan)
     words = ("--worktree", "--agent", "shell", "plan-0.json")
     foreseen = project.load("--dry-run", *words)["tasks"]
@@ -231,7 +232,7 @@ def test_diff_of_a_whole_session(project: Project) -> None:
     assert re.findall(r"^# .*$", done.stdout, re.MULTILINE) == [
         "# Task 1 (ID: hello): main-task-hello",
         "# Task 2 (ID: readme): main-task-readme",
-        "# Task 3 (ID: idle): main-task-idle",
+        "# Task 3 (ID: idle): nothing changed",
     ]
     assert "\n+hello\n" in done.stdout and "\n+more\n" in done.stdout
     project.git("switch", "-q", "-c", "both")
@@ -259,7 +260,7 @@ def test_diff_in_numbers(project: Project, inside: str) -> None:
         " hello.txt |    1 +\n 1 file changed, 1 insertion(+)\n"
         "# Task 2 (ID: readme): main-task-readme\n"
         " README |    1 +\n 1 file changed, 1 insertion(+)\n"
-        "# Task 3 (ID: idle): main-task-idle\n"
+        "# Task 3 (ID: idle): nothing changed\n"
     )
 
 
@@ -459,7 +460,7 @@ def test_merge_instructions_do_what_they_say(project: Project) -> None:
     type_in(project, merge_block(done.stdout))
     assert (project.cwd / "hello.txt").read_text() == "hello\n"
     assert (project.cwd / "README").read_text() == "first\nmore\n"
-    assert project.branches() == ["main", "main-task-idle"]
+    assert project.branches() == ["main"]
 
 
 def test_merge_instructions_of_worktrees_that_were_kept_on_request(project: Project) -> None:
@@ -525,7 +526,6 @@ def test_clean_says_what_goes_then_does_it_then_finds_nothing_new(project: Proje
     expected = (
         "{verb} branch main-task-hello: it is merged into main\n"
         "kept branch main-task-readme: it holds work that is not merged\n"
-        "{verb} branch main-task-idle: it holds nothing of its own\n"
     )
     assert project("clean", "--worktrees", "--dry-run").stdout == expected.format(verb="would remove")
     assert project.snapshot() == before
@@ -539,22 +539,54 @@ def test_clean_says_what_goes_then_does_it_then_finds_nothing_new(project: Proje
 
 def test_clean_as_json(project: Project) -> None:
     session = project.finish(THREE)
+    project.git("branch", "main-task-idle")  # as a version before this one left it
     records = project.load("clean", "--worktrees", "--dry-run")
-    assert [(record["task"], record["removed"]) for record in records] == [
-        ("hello", False),
-        ("readme", False),
-        ("idle", True),
+    assert [(record["task"], record["removed"], record["would_remove"]) for record in records] == [
+        ("hello", False, False),
+        ("readme", False, False),
+        ("idle", False, True),
     ]
     assert records[2] == {
         "session_id": session,
         "what": "branch",
         "name": "main-task-idle",
         "task": "idle",
-        "removed": True,
+        "removed": False,
+        "would_remove": True,
         "why": "it holds nothing of its own",
     }
-    assert project("clean", "--worktrees", "--json").returncode == 0
+    records = project.load("clean", "--worktrees")
+    assert [(record["removed"], record["would_remove"]) for record in records] == [
+        (False, None),
+        (False, None),
+        (True, None),
+    ]
     assert project.branches() == ["main", "main-task-hello", "main-task-readme"]
+
+
+def test_clean_names_a_branch_once(project: Project) -> None:
+    """Two sessions had the same name, one after the other."""
+    task = {"prompts": [THREE["prompts"][0]]}
+    project.finish(task)
+    project.git("merge", "-q", "main-task-hello")
+    project.git("branch", "-q", "-d", "main-task-hello")
+    project.finish({"prompts": [{"id": "hello", "prompt": "echo again > again.txt"}]})
+    assert project("clean", "--worktrees").stdout == (
+        "kept branch main-task-hello: it holds work that is not merged\n"
+    )
+
+
+def test_a_branch_that_holds_nothing_keeps_no_session(project: Project) -> None:
+    session = project.finish({"prompts": [THREE["prompts"][2]]})
+    project.git("branch", "main-task-idle")  # as a version before this one left it
+    before = project.snapshot()
+    said = f"session {project.directory(session)}: completed, nothing needs it\n"
+    assert project("clean", "--keep", "0", "--dry-run").stdout == f"would remove {said}"
+    assert project.snapshot() == before
+    assert project("clean", "--keep", "0").stdout == (
+        f"removed branch main-task-idle: it holds nothing of its own\nremoved {said}"
+    )
+    assert project.branches() == ["main"] and not project.directory(session).exists()
 
 
 def test_clean_needs_to_be_told_what(project: Project) -> None:

@@ -143,6 +143,7 @@ def test_every_task_field() -> None:
                 setup_timeout="20m",
                 links=["node_modules"],
                 needs=[],
+                base="session",
                 uses=["gpu", "licence", "gpu"],
                 check={
                     "commands": ["npm test", "npm run lint"],
@@ -191,6 +192,8 @@ def test_every_task_field() -> None:
         "setup_timeout_s": 1200.0,
         "links": ("node_modules",),
         "needs": (),
+        "base": "session",
+        "handed": (),
         "uses": {"gpu": 2, "licence": 1},
         "check": {
             "commands": ("npm test", "npm run lint"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -111,9 +111,9 @@ class Faulty(JobMaker):
 
     fault: tuple[str, str, Exception] = ("", "", Exception())
 
-    def build(self, state: TaskState, key: JobKey) -> Job:
+    def build(self, state: TaskState, key: JobKey, tasks: Mapping[str, TaskState]) -> Job:
         self._raise("build", key)
-        return super().build(state, key)
+        return super().build(state, key, tasks)
 
     def judge(self, state: TaskState, ended: Exit) -> JobFinished:
         self._raise("judge", ended.key)

@@ -124,9 +124,10 @@ def test_the_patch_applies_to_the_base(project: Project) -> None:
     assert project.run("write-tree", cwd=clone) == project.run("rev-parse", f"{place.commit}^{{tree}}")
 
 
-def test_nothing_done_leaves_an_empty_branch_and_no_worktree(project: Project) -> None:
+def test_nothing_done_leaves_neither_branch_nor_worktree(project: Project) -> None:
     place, path = project.cycle(lambda path: None)
-    assert not path.exists() and place.commit == place.base_commit
+    assert not path.exists() and place.commit == place.base_commit and place.branch is None
+    assert project.run("branch", "--format=%(refname:short)") == "main"
     assert place.diff_stat == {"files": 0, "insertions": 0, "deletions": 0}
 
 
@@ -307,7 +308,7 @@ def test_a_kept_worktree_that_is_released_again_gets_no_second_rescue_branch(pro
 
 
 def test_the_same_names_again_get_suffixes(project: Project) -> None:
-    places = [project.cycle(lambda path: None)[0] for _ in range(3)]
+    places = [project.cycle(lambda path: (path / "new").write_text("n"))[0] for _ in range(3)]
     assert [place.branch for place in places] == ["main-task-t", "main-task-t-2", "main-task-t-3"]
 
 

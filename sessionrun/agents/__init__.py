@@ -47,6 +47,7 @@ __all__ = [
     "read_errors",
     "read_lines",
     "read_result",
+    "read_tail",
     "render_events",
     "version_argv",
 ]
@@ -89,6 +90,9 @@ others report their own alone, as was seen with three runs of each."""
 _LISTS: Final = ("model_args", "approve_args", "continue_args", "budget_args")
 _TOKEN: Final = re.compile(rf"\{{(prompt_file|model|conversation|budget|{'|'.join(_LISTS)})\}}")
 _LONE_WORD: Final = re.compile(r"\{([A-Za-z_]\w*)\}")
+TAIL_BYTES: Final = 16 * 1024
+"""How much `read_tail` reads; the next round is told as much of a failed check's output."""
+
 _COLOUR: Final = re.compile(r"\x1b\[[0-9;]{0,20}m")
 _CHATTER: Final = re.compile(r"(?i)\s*(warning\b|\[startup\]|ripgrep |yolo mode )|\s+at \S|[^a-z]*$")
 """Lines on standard error that agents print in good runs too, and the places in a trace."""
@@ -304,6 +308,16 @@ def open_output(path: Path) -> BinaryIO:
         OSError: there is no such file, or it is no plain file.
     """
     return os.fdopen(open_regular(path), "rb")
+
+
+def read_tail(path: Path) -> bytes:
+    """The end of what a job wrote, at most `TAIL_BYTES`; nothing where there is no such file."""
+    try:
+        with open_output(path) as stream:
+            stream.seek(max(0, os.fstat(stream.fileno()).st_size - TAIL_BYTES))
+            return stream.read(TAIL_BYTES)
+    except OSError:
+        return b""
 
 
 def _read_stream(read: _Read, stream: BinaryIO) -> AgentResult:

@@ -245,17 +245,30 @@ def _check_briefs(spec: SessionSpec, places: Mapping[tuple[str, str], str]) -> N
 
     briefed = [(num, task, task.brief) for num, task in enumerate(spec.tasks, 1) if task.brief is not None]
     writers: dict[str, set[str]] = {}
+    by_id = {task.id: task for task in spec.tasks}
     for _, task, brief in briefed:
         for path in brief.outputs:
             writers.setdefault(path, set()).add(task.id)
     for num, task, brief in briefed:
-        shared = task.workspace.kind != "worktree"  # in its own one it does not see what others write
-        foreseen = frozenset(path for path, ids in writers.items() if shared and ids - {task.id})
+        seen = _find_seen(task, by_id) if task.workspace.kind == "worktree" else set(by_id)
+        foreseen = frozenset(path for path, ids in writers.items() if ids & seen - {task.id})
         try:
             check_brief(brief, task.cwd or spec.cwd, foreseen)
         except BriefProblem as problem:
             place = places.get((task.id, problem.path), f"task {num} (ID: {task.id})")
             raise InputError(f"{place}: {problem}") from None
+
+
+def _find_seen(task: TaskSpec, by_id: Mapping[str, TaskSpec]) -> set[str]:
+    """The tasks whose work is in the worktree of this one: all that it needs, near and far."""
+    seen: set[str] = set()
+    queue = [task]
+    while queue:
+        at = queue.pop()
+        needs = [need for need in at.needs if need in by_id and need not in seen] if at.base == "needs" else []
+        seen.update(needs)
+        queue += [by_id[need] for need in needs]
+    return seen
 
 
 def _check_worktrees(spec: SessionSpec, repository: Repository) -> None:
@@ -272,7 +285,12 @@ def _check_worktrees(spec: SessionSpec, repository: Repository) -> None:
         cwd = inside[task.id]
         if cwd.split(os.sep)[0] == os.pardir:
             raise InputError(f"task {num} (ID: {task.id}): cwd {task.cwd} lies outside {repository.top}")
-        if cwd in missing and not any(_is_below(cwd, os.path.normpath(link)) for link in task.links):
+        begins_elsewhere = task.base == "needs" and (task.needs or task.handed)  # they may make the directory
+        if (
+            cwd in missing
+            and not begins_elsewhere
+            and not any(_is_below(cwd, os.path.normpath(link)) for link in task.links)
+        ):
             where = f"{repository.base_branch} ({repository.base_commit[:12]})"
             raise InputError(
                 f"task {num} (ID: {task.id}): {cwd} is no directory in {where}, where its worktree begins; "

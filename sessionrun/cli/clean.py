@@ -64,13 +64,14 @@ def command(
     )
     if worktrees and not selects:
         named = bool(session_ids)
-        records = [record for session in sessions for record in _clean(session, dry_run=dry_run, named=named)]
+        found = [record for session in sessions for record in _clean(session, dry_run=dry_run, named=named)]
+        records = _name_once(found)
     else:
-        found = find_candidates(sessions)
+        candidates = find_candidates(sessions)
         states, age_s = state or ENDED, older_than or 0.0
-        going, staying = choose(found, states=states, older_than_s=age_s, keep=keep or 0, now=time.time())
+        going, staying = choose(candidates, states=states, older_than_s=age_s, keep=keep or 0, now=time.time())
         records = [_describe(one) for one in staying if session_ids]
-        records += _remove(going, worktrees=worktrees, dry_run=dry_run)
+        records += _name_once(_remove(going, worktrees=worktrees, dry_run=dry_run))
         if not dry_run:
             sweep_trash(folder)
     _print(records, as_json=as_json, dry_run=dry_run)
@@ -78,13 +79,29 @@ def command(
 
 def _print(records: list[dict[str, Any]], *, as_json: bool, dry_run: bool) -> None:
     if as_json:
-        print_json(records)
+        print_json([_as_json(record, dry_run=dry_run) for record in records])
         return
     for record in records:
         verb = ("would remove" if dry_run else "removed") if record["removed"] else "kept"
         click.echo(escape(f"{verb} {record['what']} {record['name']}: {record['why']}"))
     if not records:
         click.echo("Nothing to clean.")
+
+
+def _as_json(record: dict[str, Any], *, dry_run: bool) -> dict[str, Any]:
+    """What is gone is `removed`; what a dry run lets stay is not, but says whether it would go."""
+    goes = record["removed"]
+    return {**record, "removed": goes and not dry_run, "would_remove": goes if dry_run else None}
+
+
+def _name_once(records: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Sessions of the same ids may have claimed the same names, one after the other; what went counts."""
+    named: dict[tuple[str, str], dict[str, Any]] = {}
+    for record in records:
+        name = record["what"], record["name"]
+        if name not in named or record["removed"]:
+            named[name] = record
+    return list(named.values())
 
 
 def find_candidates(sessions: Iterable[SessionDir]) -> list[Candidate]:
@@ -115,12 +132,19 @@ def _remove(going: list[Candidate], *, worktrees: bool, dry_run: bool) -> Iterat
                 if record["removed"]:
                     freed.add(record["name"])
 
+    emptied: list[dict[str, Any]] = []
+
     def find(session: SessionDir) -> list[str]:
-        left = find_leftovers(session)
+        left, empty = find_leftovers(session)
+        if empty and not left and not dry_run:
+            emptied.extend(_clean(session, dry_run=False))
         return [name for name in left if not (dry_run and name in freed)]
 
     for removal in remove_sessions(going, find, dry_run=dry_run):
+        yield from emptied
+        emptied.clear()
         yield _describe(removal)
+    yield from emptied
 
 
 def _describe(removal: Removal) -> dict[str, Any]:
@@ -134,23 +158,27 @@ def _describe(removal: Removal) -> dict[str, Any]:
     }
 
 
-def find_leftovers(session: SessionDir) -> list[str]:
-    """The worktrees and branches that the session's claims still have: without its directory nobody finds them.
+def find_leftovers(session: SessionDir) -> tuple[list[str], list[str]]:
+    """The worktrees and branches that the session's claims still have, and branches of it that hold nothing.
+
+    Without its directory nobody finds the first; the second are of no use to anybody.
 
     Raises:
         SessionrunError, OSError: that cannot be known.
     """
-    from sessionrun.workspaces.clean import clean_leftover
+    from sessionrun.workspaces.clean import NOTHING_OWN, clean_leftover
 
     spec = session.load_spec()
     if spec.repository is None:
-        return []
+        return [], []
     worked = _attempts_that_worked(session)
     leftovers = [one for task in spec.tasks for one in _leftovers(session, spec, task, worked)]
     if not Path(spec.repository.common_dir).exists():  # with it all its branches went
-        return [one.claim.worktree for one in leftovers if Path(one.claim.worktree).exists()]
-    found = [finding.name for one in leftovers for finding in clean_leftover(one, dry_run=True)]
-    return list(dict.fromkeys(found))
+        return [one.claim.worktree for one in leftovers if Path(one.claim.worktree).exists()], []
+    found = [finding for one in leftovers for finding in clean_leftover(one, dry_run=True)]
+    empty = {one.name for one in found if one.what == "branch" and one.removed and one.why == NOTHING_OWN}
+    left = dict.fromkeys(one.name for one in found if one.name not in empty)
+    return list(left), list(empty)
 
 
 def _clean(session: SessionDir, *, dry_run: bool, named: bool = False) -> Iterator[dict[str, Any]]:

@@ -42,7 +42,7 @@ def command(session_id: str, tasks: tuple[str, ...], stat: bool, as_json: bool, 
     if view["base_branch"] is None:
         raise InputError(f"session {view['session_id']} has no worktrees; start one with --worktree")
     named = choose_tasks(view, tasks)
-    chosen = [task for task in named if task["rescue_branch"] or task["branch"]]
+    chosen = [task for task in named if task["rescue_branch"] or task["branch"] or is_unchanged(task)]
     if tasks and len(chosen) < len(named):
         missing = next(task for task in named if task not in chosen)
         raise InputError(f"task {missing['id']!r} has no {'branch' if missing['base_commit'] else 'worktree'}")
@@ -53,6 +53,11 @@ def command(session_id: str, tasks: tuple[str, ...], stat: bool, as_json: bool, 
     else:
         for chunk in _chunks(session, chosen, stat=stat):
             write_bytes(chunk)
+
+
+def is_unchanged(task: dict[str, Any]) -> bool:
+    """Whether the task ended where it began: then it has no branch any more."""
+    return task["commit"] is not None and task["commit"] == task["base_commit"]
 
 
 def patch_path(session: SessionDir, task: dict[str, Any]) -> Path:
@@ -69,8 +74,8 @@ def _record(session: SessionDir, task: dict[str, Any]) -> dict[str, Any]:
 def _chunks(session: SessionDir, tasks: list[dict[str, Any]], *, stat: bool) -> Iterator[bytes]:
     for task in tasks:
         if len(tasks) > 1:
-            branch = escape_line(task["rescue_branch"] or task["branch"])
-            yield f"# Task {task['num']} (ID: {task['id']}): {branch}\n".encode()
+            where = escape_line(task["rescue_branch"] or task["branch"] or "nothing changed")
+            yield f"# Task {task['num']} (ID: {task['id']}): {where}\n".encode()
         patch = patch_path(session, task)
         if not patch.exists():
             try:

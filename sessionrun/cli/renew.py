@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from time import time
@@ -14,7 +14,9 @@ import click
 from sessionrun import agents
 from sessionrun.cli.assemble import agents_of, check_spec, ignore_leavings
 from sessionrun.cli.run import Launch, start_session
+from sessionrun.handed import as_earlier, find_handed
 from sessionrun.model import Repository, SessionSpec, TaskSpec, View
+from sessionrun.state import TaskState
 from sessionrun.status import format_time
 from sessionrun.store import SessionDir
 
@@ -28,8 +30,10 @@ def start_renewed(
         InputError: they cannot run any more; nothing was created.
     """
     from sessionrun.cli.render import escape_line, warn
+    from sessionrun.cli.view import fold_journal
 
-    spec, remark = renew_spec(session.load_spec(), wanted)
+    state, _ = fold_journal(session)
+    spec, remark = renew_spec(session.load_spec(), wanted, state.tasks)
     if remark:
         warn(remark)
     if not quiet:
@@ -39,39 +43,56 @@ def start_renewed(
     )
 
 
-def renew_spec(spec: SessionSpec, wanted: Collection[str]) -> tuple[SessionSpec, str | None]:
+def renew_spec(
+    spec: SessionSpec, wanted: Collection[str], tasks: Mapping[str, TaskState]
+) -> tuple[SessionSpec, str | None]:
     """The spec of a new session of these tasks, as a launch would make it now; and a remark for people.
 
-    A need on a task that is not among them is met: it succeeded.
+    A need on a task that is not among them is met: it succeeded.  Its work is handed on as long as its branch is
+    there: one that is gone was taken over, or is not wanted.
 
     Raises:
         InputError: an agent, a directory or the repository is not there any more.
     """
     names = set(wanted)
-    tasks = tuple(
-        replace(task, needs=tuple(need for need in task.needs if need in names))
-        for task in spec.tasks
-        if task.id in names
-    )
-    used = agents_of(tasks)
+    chosen = tuple(_renew_task(task, names, tasks, spec.repository) for task in spec.tasks if task.id in names)
+    used = agents_of(chosen)
     known = {name: agent for name, agent in spec.agents.items() if name in used}
     for agent in known.values():
         agents.check_startable(agent, approve=spec.approve, euid=os.geteuid(), environ=os.environ)
     repository, remark = None, None
-    if spec.repository is not None and any(task.workspace.kind == "worktree" for task in tasks):
+    if spec.repository is not None and any(task.workspace.kind == "worktree" for task in chosen):
         repository, remark = _renew_repository(spec.repository)
     renewed = replace(
         spec,
         session_id=str(uuid.uuid4()),
         created_at=format_time(time()) or "",
-        tasks=tasks,
+        tasks=chosen,
         agents=known,
         open_feed=False,
         repository=ignore_leavings(repository, known),
-        views=_renew_views(spec, tasks),
+        views=_renew_views(spec, chosen),
     )
     check_spec(renewed)
     return renewed, remark
+
+
+def _renew_task(
+    task: TaskSpec, names: Collection[str], tasks: Mapping[str, TaskState], repository: Repository | None
+) -> TaskSpec:
+    """The task with what is left of its needs, and the branches of those that are met."""
+    needs = tuple(need for need in task.needs if need in names)
+    met = tuple(need for need in task.needs if need not in names)
+    if repository is None or not (met or task.handed) or task.workspace.kind != "worktree":
+        return replace(task, needs=needs)
+    from sessionrun.workspaces.fence import open_fence
+
+    state = tasks[task.id]
+    found = find_handed(replace(state, spec=replace(task, needs=met)), tasks)
+    with open_fence(repository) as fence:
+        git = fence.main()
+        there = [one for one in found if one.commit and one.branch and git.commit_of(f"refs/heads/{one.branch}")]
+    return replace(task, needs=needs, handed=as_earlier(tuple(there)))
 
 
 def _renew_views(spec: SessionSpec, tasks: Sequence[TaskSpec]) -> tuple[View, ...]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import shlex
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,18 +23,16 @@ from sessionrun.cli.render import (
     SINGLE_LINE,
     WAITING,
     escape,
-    escape_line,
     reason_lines,
     task_word,
     write_bytes,
 )
-from sessionrun.cli.status import kept_lines
 from sessionrun.cli.view import load_view
 from sessionrun.errors import InputError
 from sessionrun.store import SessionDir
 
 if TYPE_CHECKING:
-    from sessionrun.model import Repository
+    pass
 
 STDERR_TAIL: Final = 20
 """Lines of standard error that are shown of a task that failed."""
@@ -95,94 +91,11 @@ def print_results(
 
         print_usage(tasks)
     if view["base_branch"] is not None:
+        from sessionrun.cli.merging import print_merge_instructions
+
         repository = session.load_spec().repository
         assert repository is not None
         print_merge_instructions(view, tasks, repository)
-
-
-def print_merge_instructions(view: dict[str, Any], tasks: list[dict[str, Any]], repository: Repository) -> None:
-    """How to get the work of tasks that ran in worktrees, as lines for a shell; nothing where there is none.
-
-    Args:
-        view: the session.
-        tasks: those that are to be shown.
-        repository: of the checkout from which the session was started.
-    """
-    branches, top = _list_branches(repository), repository.top
-    ended = [task for task in tasks if task["status"] == "completed" and task["base_commit"]]
-    holders = {task["id"]: _find_holders(task, branches) for task in ended}
-    sound = [task for task in ended if task["outcome"] == "succeeded" and task["commit"] is not None]
-    good = [task for task in sound if holders[task["id"]] == [task["branch"]]]
-    others = [task for task in ended if holders[task["id"]] or task["worktree"] or task.get("worktree_remark")]
-    others = [task for task in others if task not in good]
-    if others:
-        click.echo(f"\nTo look at first, in {escape_line(top)}:\n{SINGLE_LINE}")
-    for task in others:
-        _print_to_look_at(task, holders[task["id"]])
-    if good:
-        _print_to_merge(view, good, top)
-
-
-def _list_branches(repository: Repository) -> list[str]:
-    """The branches there are; those that were merged are often deleted, and `clean` may have made others."""
-    from sessionrun.git import GitError
-    from sessionrun.workspaces.fence import open_fence
-
-    try:
-        with open_fence(repository) as fence:
-            return fence.main().line("for-each-ref", "--format=%(refname:lstrip=2)", "refs/heads").split("\n")
-    except (GitError, OSError):
-        return []
-
-
-def _find_holders(task: dict[str, Any], branches: list[str]) -> list[str]:
-    """The branches that hold what a task did; where nobody said what was committed, all that may."""
-    branch, rescue = task["branch"], task["rescue_branch"]
-    if task["commit"] == task["base_commit"]:
-        return []
-    if task["commit"] is not None:
-        return [name for name in (rescue or branch,) if name in branches]
-    rescues = re.compile(re.escape(f"{branch}-rescue") + "(-[0-9]+)?")
-    return [name for name in branches if name == branch or rescues.fullmatch(name)]
-
-
-def _print_to_look_at(task: dict[str, Any], holders: list[str]) -> None:
-    click.echo(_describe_work(task))
-    if task["worktree"]:
-        click.echo(f"git -C {_quote(task['worktree'])} status")
-    if task["commit"] is not None or not task["worktree"]:
-        for branch in holders:
-            click.echo(f"git diff {task['base_commit'][:12]} {_quote(branch)}")
-
-
-def _print_to_merge(view: dict[str, Any], tasks: list[dict[str, Any]], top: str) -> None:
-    branch = escape_line(view["base_branch"])
-    click.echo(f"\nTo merge what succeeded, in {escape_line(top)} with {branch} checked out:\n{SINGLE_LINE}")
-    for task in tasks:
-        click.echo(_describe_work(task))
-        click.echo(f"git merge {_quote(task['branch'])}")
-    click.echo("# when all that is merged:")
-    for task in tasks:
-        if not task["worktree"]:
-            click.echo(f"git branch -d {_quote(task['branch'])}")
-    if any(task["worktree"] for task in tasks):
-        click.echo(f"sessionrun clean --worktrees {view['session_id']}")
-
-
-def _describe_work(task: dict[str, Any]) -> str:
-    stat = task["diff_stat"]
-    changes = "changes unknown"
-    if stat:
-        files = "1 file" if stat["files"] == 1 else f"{stat['files']} files"
-        changes = f"{files}, +{stat['insertions']} -{stat['deletions']}"
-    words = changes if task["outcome"] == "succeeded" else f"{task_word(task)}; {changes}"
-    head = f"# Task {task['num']} (ID: {escape(task['id'])}): {words}"
-    return "\n".join([head, *kept_lines(task, "# ")])
-
-
-def _quote(word: str) -> str:
-    """A word for a shell, on one line and safe for a terminal."""
-    return escape(shlex.quote(word).replace("\n", "\\n"))
 
 
 def print_results_json(

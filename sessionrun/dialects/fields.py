@@ -36,7 +36,7 @@ from sessionrun.dialects.convert import (
 )
 from sessionrun.dialects.limits import quote
 from sessionrun.dialects.paths import as_project_paths
-from sessionrun.model import ANSWER_MODES, Brief, Check, Land, Limits, PromptMode
+from sessionrun.model import ANSWER_MODES, BeginsAt, Brief, Check, Land, Limits, PromptMode
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 
@@ -180,6 +180,7 @@ DEFAULT_FIELDS: Final[Mapping[str, Field]] = {
     "args": Field("args", as_argv),
     "cwd": Field("cwd", as_line),
     "workspace": Field("workspace", as_workspace),
+    "base": Field("base", as_choice(get_args(BeginsAt))),
     "setup": Field("setup", as_commands),
     "setup_timeout": Field("setup_timeout_s", as_duration),
     "setup_timeout_s": Field("setup_timeout_s", as_duration),

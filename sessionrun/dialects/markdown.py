@@ -322,6 +322,7 @@ def _make_task(
     rounds = 1 + max(1, ground.settings.auto_fix_attempts if check.commands and ground.settings.auto_fix else 0)
     env = {"OLLAMA_HOST": ground.settings.url} if ground.agent == AGENT and ground.settings.url else {}
     return TaskSpec(
+        base="session",
         id=task_id,
         prompts=(_word_job(job),),
         title=job.title if task_id == job.id else f"{job.title} ({task_id.removeprefix(job.id + '.')})",

@@ -21,13 +21,16 @@ import orjson
 from sessionrun.errors import JobFileError, SessionrunError
 from sessionrun.git import GitError
 from sessionrun.jobfiles import load_record, load_record_if_any
-from sessionrun.model import KeepPolicy, Place, Repository
+from sessionrun.model import Handed, KeepPolicy, Place, Repository
 from sessionrun.store import replace_file
 
 REQUEST: Final = "request.json"
 ANSWER: Final = "answer.json"
 CLAIM: Final = "claim.json"
 """Written before a branch or a worktree is made, so that `clean` can find what a crash left behind."""
+
+NEEDS_CONFLICT: Final = 10
+"""Exit code of a PREPARE that cannot begin because the work of its needs does not go together."""
 
 RESCUE_SUFFIX: Final = "-rescue"
 """Ends the name of the branch that holds what could not go to the task's own."""
@@ -40,7 +43,7 @@ class Request:
     """What a PREPARE or RELEASE job is to do; `patch` is where the diff goes, `place` what PREPARE made.
 
     With `expect_change` work that changes nothing is no success.  `branch` and `directory` are the names that are
-    wished for.
+    wished for.  `needs` are the ends of other tasks at which the worktree begins.
     """
 
     repository: Repository
@@ -55,6 +58,7 @@ class Request:
     expect_change: bool = False
     branch: str | None = None
     directory: str | None = None
+    needs: tuple[Handed, ...] = ()
 
     @property
     def owner(self) -> str:
@@ -66,7 +70,8 @@ class Request:
 class Claim:
     """The branch and the worktree that a PREPARE job is about to make; `owner` is how it is marked.
 
-    `moved` is where RELEASE found it when somebody had moved it: what is left of it lies there.
+    `moved` is where RELEASE found it when somebody had moved it: what is left of it lies there.  `emptied`: the
+    worktree is gone, and RELEASE deletes the branch, or has deleted it, because it holds nothing.
     """
 
     branch: str
@@ -74,6 +79,7 @@ class Claim:
     base_commit: str
     owner: str
     moved: str | None = None
+    emptied: bool = False
 
     @property
     def paths(self) -> tuple[Path, ...]:
@@ -81,8 +87,12 @@ class Claim:
         return tuple(Path(path) for path in (self.worktree, self.moved) if path)
 
 
+class NeedsConflict(SessionrunError):
+    """The work of a task's needs does not go together."""
+
+
 def main() -> None:
-    """Do what ``argv[1]`` says with the request in the folder ``argv[2]``; a failure is one line and exit 1."""
+    """Do what ``argv[1]`` says with the request in the folder ``argv[2]``; a failure is a line and a code."""
     folder = Path(sys.argv[2])
     try:
         place = _find_action(sys.argv[1])(load_request(folder), folder)
@@ -91,7 +101,7 @@ def main() -> None:
         if isinstance(error, GitError) and error.code == -signal.SIGKILL:
             os.kill(os.getpid(), signal.SIGKILL)  # what killed git, for want of memory perhaps, may pass
         print(error, file=sys.stderr)
-        sys.exit(1)
+        sys.exit(NEEDS_CONFLICT if isinstance(error, NeedsConflict) else 1)
 
 
 def _find_action(name: str) -> Callable[[Request, Path], Place]:

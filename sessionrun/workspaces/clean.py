@@ -20,6 +20,8 @@ from sessionrun.errors import SessionrunError
 from sessionrun.git import WORKSPACE_LIMIT_S, Git
 from sessionrun.model import Place, Repository
 from sessionrun.workspaces import Claim, Request, load_claim
+from sessionrun.workspaces.bases import holds_nothing
+from sessionrun.workspaces.claims import is_untouched
 from sessionrun.workspaces.fence import Fence, open_fence
 from sessionrun.workspaces.registration import (
     find_admin,
@@ -37,7 +39,6 @@ from sessionrun.workspaces.release import (
     find_rescues,
     find_worktree,
     foresee,
-    is_untouched,
     release_behind,
     rescue_lost_head,
 )
@@ -46,6 +47,9 @@ What = Literal["worktree", "branch", "trash"]
 
 LOCK_NAME: Final = ".clean"
 """Lock file in a session's folder of jobs."""
+
+NOTHING_OWN: Final = "it holds nothing of its own"
+"""Why a branch goes that nobody worked on."""
 
 STALE_LOCK_S: Final = 10.0
 """Git holds the lock of a branch for moments; one of this age on a dead session's branch is a crash's."""
@@ -207,7 +211,7 @@ def _clean_branch(main: Git, leftover: Leftover, branch: str, tip: str, *, but: 
     finding = Finding("branch", branch, leftover.task, False, "it holds work that is not merged")
     if branch in read_heads(leftover.repository, but):
         return replace(finding, why="it is checked out")
-    why = _why_not_needed(main, leftover, tip)
+    why = _why_not_needed(main, leftover, branch, tip)
     if why is None:
         return finding
     if main.trial is None:
@@ -228,10 +232,10 @@ def _break_stale_lock(repository: Repository, branch: str) -> None:
         pass
 
 
-def _why_not_needed(main: Git, leftover: Leftover, tip: str) -> str | None:
+def _why_not_needed(main: Git, leftover: Leftover, branch: str, tip: str) -> str | None:
     repository = leftover.repository
-    if tip == leftover.claim.base_commit:
-        return "it holds nothing of its own"
+    if holds_nothing(main, repository, branch, tip, leftover.claim.base_commit):
+        return NOTHING_OWN
     target = main.commit_of(f"refs/heads/{repository.base_branch}")
     if target and main.attempt("merge-base", "--is-ancestor", tip, target).returncode == 0:
         return f"it is merged into {repository.base_branch}"

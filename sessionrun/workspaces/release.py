@@ -13,9 +13,10 @@ import orjson
 from sessionrun.errors import SessionrunError
 from sessionrun.git import WORKSPACE_LIMIT_S, Git
 from sessionrun.model import Place, Repository
-from sessionrun.regular import read_regular
 from sessionrun.store import replace_file
-from sessionrun.workspaces import CLAIM, RESCUE_SUFFIX, Claim, Request, load_claim
+from sessionrun.workspaces import CLAIM, RESCUE_SUFFIX, Claim, Request
+from sessionrun.workspaces.claims import prepare_jobs, take_back_unused
+from sessionrun.workspaces.emptied import drop_empty_branch, is_emptied
 from sessionrun.workspaces.fence import Fence, open_fence
 from sessionrun.workspaces.ignoring import ignore_words
 from sessionrun.workspaces.park import Brought, Parked, make_rescue, park, settle_index, write_patch
@@ -26,7 +27,6 @@ from sessionrun.workspaces.registration import (
     load_owner,
     register_lock,
     remove_tree,
-    take_back,
     trash_path,
     unregister,
 )
@@ -34,8 +34,10 @@ from sessionrun.workspaces.witness import find_changed
 from sessionrun.workspaces.worktree import included_files
 
 
-def release(request: Request, folder: Path) -> Place:
+def release(request: Request, folder: Path, *, drop_empty: bool = True) -> Place:
     """Release what PREPARE made; done again after a crash, go on where it stopped.
+
+    With `drop_empty` its branch goes, too, where that holds nothing.
 
     Raises:
         SessionrunError, OSError: the work could not be parked; the worktree is as it was.
@@ -43,17 +45,18 @@ def release(request: Request, folder: Path) -> Place:
     with open_fence(request.repository, folder, limit_s=WORKSPACE_LIMIT_S) as fence:
         changed = find_changed(request.repository, folder, fence.main())
         released = release_behind(fence, request, folder)
+        released = drop_empty_branch(request, fence.main(), released, prepare_jobs(folder))
         return replace(released, git_config_changed=changed) if changed else released
 
 
 def release_behind(fence: Fence, request: Request, folder: Path) -> Place:
-    """The same with a private common directory that is there already.
+    """The same with a private common directory that is there already; its branch stays, whatever it holds.
 
     Raises:
         SessionrunError, OSError: as `release`.
     """
     place, main = request.place, fence.main()
-    _take_back_unused(main, request, folder)
+    take_back_unused(main, request, folder)
     if place is None or place.worktree is None or place.branch is None:
         return place or Place()
     path = find_worktree(request)
@@ -108,33 +111,6 @@ def find_worktree(request: Request) -> Path | None:
     return find_moved(request.repository, claim) or (path if admin is None and path.is_dir() else None)
 
 
-def is_untouched(request: Request, path: Path) -> bool:
-    """Whether this is ours, or nobody's, to take away if nobody worked there; under the lock.
-
-    What bears no mark is either half made, and holds nothing, or somebody else's.
-    """
-    if not path.exists():
-        return True
-    admin = find_admin(request.repository, path)
-    owner = load_owner(admin) if admin else None
-    if owner is not None:
-        return owner == request.owner
-    if not path.is_dir():
-        return False
-    linked = admin is not None or _leads_nowhere(request.repository, path / ".git")
-    return {entry.name for entry in path.iterdir()} <= ({".git"} if linked else set())
-
-
-def _leads_nowhere(repository: Repository, link: Path) -> bool:
-    """Whether a process was killed while it made a worktree here: its link names no administrative directory."""
-    try:
-        text = read_regular(link)
-    except OSError:
-        return False
-    books = os.fsencode(Path(repository.common_dir, "worktrees")) + b"/"
-    return not text or (text.startswith(b"gitdir: " + books) and not os.path.exists(text[8:].rstrip(b"\n")))
-
-
 def rescue_lost_head(request: Request, main: Git, path: Path) -> Iterator[tuple[str, str]]:
     """Put on a rescue branch the commits that only the HEAD of a worktree holds whose directory is gone.
 
@@ -160,29 +136,9 @@ def find_rescues(main: Git, branch: str) -> list[str]:
     return [name.removeprefix("refs/heads/") for name in sorted(names, key=lambda name: (len(name), name))]
 
 
-def _prepare_jobs(folder: Path) -> Iterator[tuple[Path, Claim]]:
-    """The PREPARE jobs of a job's attempt that came as far as a claim."""
-    attempt = folder.name.partition("-")[0]
-    for job in sorted(folder.parent.glob(f"{attempt}-*-prepare*")):
-        claim = load_claim(job)
-        if claim is not None:
-            yield job, claim
-
-
-def _take_back_unused(main: Git, request: Request, folder: Path) -> None:
-    """What PREPARE jobs of this attempt began and did not finish: nobody has worked there."""
-    used = request.place.worktree if request.place else None
-    for _, claim in _prepare_jobs(folder):
-        if claim.worktree == used:
-            continue
-        with register_lock(request.repository):
-            if is_untouched(request, Path(claim.worktree)):
-                take_back(main, request.repository, claim)
-
-
 def _note_move(branch: str, path: Path, folder: Path) -> None:
     """Say in the claim where the worktree is, before it is removed: a crash could leave its remains there."""
-    for job, claim in _prepare_jobs(folder):
+    for job, claim in prepare_jobs(folder):
         if claim.branch == branch:
             replace_file(job / CLAIM, orjson.dumps(replace(claim, moved=str(path))), durable=True)
 
@@ -194,13 +150,13 @@ def _release_gone(request: Request, main: Git, folder: Path) -> Place:
     path = Path(place.worktree)
     remark = _remark_on_loss(request, path)
     list(rescue_lost_head(request, main, path))
-    parked = _parked_before(main, place)
+    parked = _parked_before(main, place, emptied=is_emptied(place, prepare_jobs(folder)))
     if parked is None:
         nowhere = f"worktree and branch {place.branch} were deleted before it ended: nothing holds its work"
         released = Place(base_commit=place.base_commit, remark=nowhere, changed=False)
     else:
         released = replace(_describe(main, place, parked, request), remark=remark)
-    for _, claim in _prepare_jobs(folder):
+    for _, claim in prepare_jobs(folder):
         if claim.branch == place.branch and claim.moved:
             _clear_moved(request, Path(claim.moved))
     return _remove(request, path, released)
@@ -224,10 +180,10 @@ def _remark_on_loss(request: Request, path: Path) -> str | None:
     return None
 
 
-def _parked_before(main: Git, place: Place) -> Parked | None:
-    """What the branches of a worktree hold that is gone; None where there are none."""
+def _parked_before(main: Git, place: Place, *, emptied: bool) -> Parked | None:
+    """What the branches of a worktree hold that is gone; None where there are none, unless they held nothing."""
     rescue = next(reversed(find_rescues(main, place.branch or "")), None)
-    commit = main.commit_of(f"refs/heads/{rescue or place.branch}")
+    commit = main.commit_of(f"refs/heads/{rescue or place.branch}") or (place.base_commit if emptied else None)
     if commit is None:
         return None
     return Parked(commit, main.line("rev-parse", f"{commit}^{{tree}}"), rescue, ())

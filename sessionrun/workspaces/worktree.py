@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -20,6 +21,8 @@ from sessionrun.git import WORKSPACE_LIMIT_S, Git
 from sessionrun.model import Place, Repository
 from sessionrun.store import replace_file
 from sessionrun.workspaces import CLAIM, RESCUE_SUFFIX, Claim, Request, load_claim
+from sessionrun.workspaces.bases import find_base
+from sessionrun.workspaces.claims import take_back_unused
 from sessionrun.workspaces.fence import Fence, open_fence
 from sessionrun.workspaces.ignoring import ignore_words
 from sessionrun.workspaces.registration import find_admin, load_owner, register, register_lock, take_back
@@ -45,12 +48,14 @@ def _prepare(fence: Fence, request: Request, folder: Path) -> Place:
     repository, git = request.repository, fence.main()
     _check_links(request)
     note_settings(repository, folder, git)
+    base = find_base(fence, request, folder)
+    take_back_unused(git, replace(request, place=None), folder)
     claim = load_claim(folder)
     with register_lock(repository):
         if claim is not None and not _is_registered(repository, claim):
             take_back(git, repository, claim)
             claim = None
-        claim = claim or _register(fence, request, folder)
+        claim = claim or _register(fence, request, folder, base)
     path = Path(claim.worktree)
     try:
         _sync_claim(claim, folder)
@@ -104,12 +109,12 @@ def free_names(
             yield branch, path
 
 
-def _register(fence: Fence, request: Request, folder: Path) -> Claim:
+def _register(fence: Fence, request: Request, folder: Path, base: str) -> Claim:
     """Register the first name that is free."""
     git = fence.main()
     Path(request.repository.worktree_dir).mkdir(parents=True, exist_ok=True)
     tries = 0
-    for claim in _free_names(git, request):
+    for claim in _free_names(git, request, base):
         replace_file(folder / CLAIM, orjson.dumps(claim), durable=False)
         try:
             register(git, fence.settings, request.repository, claim)
@@ -121,14 +126,14 @@ def _register(fence: Fence, request: Request, folder: Path) -> Claim:
     raise AssertionError("names never end")
 
 
-def _free_names(git: Git, request: Request) -> Iterator[Claim]:
+def _free_names(git: Git, request: Request, base: str) -> Iterator[Claim]:
     """Claims of names that are free."""
     repository = request.repository
     stem = branch_stem(repository, request.task, request.branch)
     listed = git.line("for-each-ref", "--format=%(refname)", f"refs/heads/{stem}*")
     taken = {name.removeprefix("refs/heads/") for name in listed.split("\n")}
     for branch, path in free_names(repository, stem, taken, request.directory):
-        yield Claim(branch, path, repository.base_commit, request.owner)
+        yield Claim(branch, path, base, request.owner)
 
 
 def _sync_claim(claim: Claim, folder: Path) -> None:

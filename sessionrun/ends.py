@@ -1,0 +1,20 @@
+"""Where a task ended, as those that need it are told: a part of `model`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Handed:
+    """Where a task ended that another one needs: `commit` holds its work, on `branch` while that is there.
+
+    Without a commit nothing holds it, and `why` says so.  `earlier`: it ended in an earlier session, which may
+    have begun elsewhere.
+    """
+
+    task: str
+    commit: str | None
+    branch: str | None = None
+    why: str | None = None
+    earlier: bool = False

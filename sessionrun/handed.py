@@ -1,0 +1,47 @@
+"""What the needs of a task hand on to it: where each of them ended.
+
+Must not know how that becomes the commit at which the task begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from sessionrun.model import Handed, Place
+from sessionrun.state import TaskState
+
+
+def find_handed(task: TaskState, tasks: Mapping[str, TaskState]) -> tuple[Handed, ...]:
+    """Where the needs of a task ended, each once, in their order; nothing where it begins with the session.
+
+    A need without a worktree has nothing of its own; in its place stand its own needs.
+    """
+    return tuple({one.task: one for one in _walk(task, tasks)}.values())
+
+
+def _walk(task: TaskState, tasks: Mapping[str, TaskState]) -> Iterator[Handed]:
+    stack = [task]
+    seen = {task.spec.id}
+    while stack:
+        at = stack.pop()
+        if at is not task and at.spec.workspace.kind == "worktree":
+            yield _handed(at)
+        elif at.spec.base == "needs":
+            yield from at.spec.handed
+            needs = [need for need in at.spec.needs if need in tasks and need not in seen]
+            seen.update(needs)
+            stack += [tasks[need] for need in reversed(needs)]
+
+
+def _handed(need: TaskState) -> Handed:
+    place = need.place or Place()
+    if place.commit is None:
+        why = place.remark or place.kept or "nothing says where its work is"
+        return Handed(need.spec.id, None, place.branch, why)
+    return Handed(need.spec.id, place.commit, place.rescue or place.branch)
+
+
+def as_earlier(handed: tuple[Handed, ...]) -> tuple[Handed, ...]:
+    """The same for a task of a later session."""
+    return tuple(replace(one, earlier=True) for one in handed)

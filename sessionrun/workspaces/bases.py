@@ -1,0 +1,251 @@
+"""Where a worktree begins: where the needs of its task ended.
+
+The ends of several needs are merged in the object database: no branch, index or file of the repository changes,
+and a merge that is done again after a crash is the same commit.  Merging heeds the `.gitattributes` of the first
+end, and none that lie in a checkout.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from sessionrun.errors import SessionrunError
+from sessionrun.git import Git, GitError, version
+from sessionrun.model import Handed, Repository
+from sessionrun.workspaces import NeedsConflict, Request
+from sessionrun.workspaces.fence import Fence
+from sessionrun.workspaces.registration import remove_tree
+
+MERGE_TREE: Final = (2, 38)
+"""Oldest git with `merge-tree --write-tree`; older ones merge by a private index."""
+
+SUBJECT: Final = "Needs of task "
+MAX_NAMED: Final = 5
+"""Most files of a conflict that are named."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Room:
+    """An empty directory in which git merges, as if it was the work tree of the repository."""
+
+    git: Git
+
+    def run(self, *argv: str, codes: Sequence[int] = (0,)) -> tuple[int, bytes]:
+        """The exit code and the output of a command.
+
+        Raises:
+            GitError: its exit code is none of `codes`.
+        """
+        done = self.git.attempt(*argv)
+        if done.returncode not in codes:
+            raise GitError(argv, done.returncode, done.stderr.decode("utf-8", "replace"))
+        return done.returncode, done.stdout
+
+
+def find_base(fence: Fence, request: Request, folder: Path) -> str:
+    """The commit at which the worktree of a PREPARE job begins.
+
+    Args:
+        fence: of the repository.
+        request: of the job; its needs in their order.
+        folder: the job's.
+
+    Raises:
+        NeedsConflict: the work of two needs does not go together.
+        SessionrunError: nothing holds the work of a need any more, or git failed.
+    """
+    repository = request.repository
+    git = fence.main()
+    ends = _find_ends(git, request)
+    if len(ends) > 1:
+        words = git.line("merge-base", "--independent", *ends).split("\n")
+        ends = {commit: end for commit, end in ends.items() if commit in words}
+    if len(ends) > 1:
+        return merge_ends(fence, request, ends, folder)
+    return next(iter(ends), repository.base_commit)
+
+
+def _find_ends(git: Git, request: Request) -> dict[str, Handed]:
+    """The commits at which needs ended, each with the first that ended there; without those that did nothing."""
+    repository = request.repository
+    needs = [need for need in request.needs if need.commit != repository.base_commit]
+    ends: dict[str, Handed] = {}
+    if any(need.earlier for need in needs):
+        ends[repository.base_commit] = Handed("", repository.base_commit, repository.base_branch)
+    for need, commit in zip(needs, _find_tips(git, needs), strict=True):
+        ends.setdefault(commit, need)
+    return ends
+
+
+def _find_tips(git: Git, needs: Sequence[Handed]) -> list[str]:
+    """Where each need ended: its commit or, if somebody went on from there on its branch, the tip of that.
+
+    Raises:
+        SessionrunError: there is no such commit any more.
+    """
+    if not needs:
+        return []
+    asked = [name for need in needs for name in (need.commit or "no", f"refs/heads/{need.branch or need.commit}")]
+    lines = "".join(f"{name}^{{commit}}\n" for name in asked).encode()
+    told = git("cat-file", "--batch-check=%(objectname) %(objecttype)", stdin=lines).decode().splitlines()
+    found = [line.split(" ") for line in told]
+    tips = []
+    for need, commit, tip in zip(needs, found[::2], found[1::2], strict=True):
+        if need.commit is None or commit[-1] != "commit":
+            raise SessionrunError(_describe_loss(need))
+        ahead = tip[-1] == "commit" and tip != commit
+        if ahead and git.attempt("merge-base", "--is-ancestor", need.commit, tip[0]).returncode == 0:
+            tips.append(tip[0])
+        else:
+            tips.append(need.commit)
+    return tips
+
+
+def _describe_loss(need: Handed) -> str:
+    lost = f"nothing holds the work of task {need.task!r}, which it needs"
+    if need.commit is None:
+        return f"{lost}: {need.why}"
+    branch = f"branch {need.branch}" if need.branch else "its branch"
+    return f"{lost}: {branch} and its commit {need.commit[:12]} are gone"
+
+
+def merge_ends(
+    fence: Fence, request: Request, ends: Mapping[str, Handed], folder: Path, *, by_index: bool | None = None
+) -> str:
+    """Merge commits in their order; the commit that holds all of them.
+
+    Args:
+        fence: of the repository.
+        request: of the job.
+        ends: the commits, with what ended there.
+        folder: where a directory may be made for a while.
+        by_index: do it as for an old git; None: as this one needs it.
+
+    Raises:
+        NeedsConflict: two do not go together.
+        GitError: git failed.
+    """
+    path = folder / "merge"
+    remove_tree(path)
+    path.mkdir()
+    old = version(path) < MERGE_TREE if by_index is None else by_index
+    git, room = fence.main(), _Room(fence.inside(path, fence.common))
+    try:
+        commits = list(ends)
+        _bring_attributes(git, commits[0], path)
+        head = commits[0]
+        for number, commit in enumerate(commits[1:], 2):
+            tree, files = _merge(room, head, commit, folder if old else None)
+            if tree is None:
+                against = _find_opponents(room, commits[: number - 1], commit, folder if old else None)
+                raise NeedsConflict(_describe_conflict([ends[one] for one in against], ends[commit], files))
+            head = _commit(git, request, tree, [head, commit] if number < len(commits) else commits, ends)
+        return head
+    finally:
+        remove_tree(path)
+
+
+def _find_opponents(room: _Room, earlier: list[str], commit: str, index_in: Path | None) -> list[str]:
+    """Those of the ends merged before with which this one conflicts; all if it is none of them alone."""
+    if len(earlier) == 1:
+        return earlier
+    return [one for one in earlier if _merge(room, one, commit, index_in)[0] is None] or earlier
+
+
+def _describe_conflict(against: Sequence[Handed], end: Handed, files: Sequence[str]) -> str:
+    shown = [one if one.isprintable() else repr(one) for one in files[:MAX_NAMED]]
+    more = f" and {len(files) - MAX_NAMED} more" if len(files) > MAX_NAMED else ""
+    where = f" in {', '.join(shown)}{more}" if shown else ""
+    others = f"{', '.join(map(_name, against[:MAX_NAMED]))}{' ...' if len(against) > MAX_NAMED else ''}"
+    mend = f"merge {against[0].branch} into {end.branch}" if len(against) == 1 else "merge one into the other"
+    return f"{others} and {_name(end)} conflict{where}: {mend}, then retry"
+
+
+def _name(end: Handed) -> str:
+    return repr(end.task) if end.task else str(end.branch)
+
+
+def _bring_attributes(git: Git, commit: str, path: Path) -> None:
+    """Put the `.gitattributes` files of a commit where git looks for them when it merges there."""
+    for entry in git.names("ls-tree", "-r", "-z", "--full-tree", commit):
+        about, _, name = entry.partition("\t")
+        mode, _, blob = about.split(" ")
+        if os.path.basename(name) == ".gitattributes" and mode.startswith("100"):
+            target = path / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(git("cat-file", "blob", blob))
+
+
+def _merge(room: _Room, ours: str, theirs: str, index_in: Path | None) -> tuple[str | None, list[str]]:
+    """The tree of a merge, or None and the files in conflict; by an index in `index_in`, if one is given."""
+    if index_in is not None:
+        return _merge_by_index(room, ours, theirs, index_in / "merge-index")
+    words = ("merge-tree", "--write-tree", "--allow-unrelated-histories", "-z", "--name-only", "--no-messages")
+    code, said = room.run(*words, ours, theirs, codes=(0, 1))
+    tree, *files = (os.fsdecode(name) for name in said.split(b"\0") if name)
+    return (None if code else tree), files
+
+
+def _merge_by_index(room: _Room, ours: str, theirs: str, index: Path) -> tuple[str | None, list[str]]:
+    """The same with git older than 2.38.  Of the work tree only the files that change are written."""
+    index.unlink(missing_ok=True)
+    own = replace(room, git=replace(room.git, index=index))
+    try:
+        own.run("read-tree", ours)
+        own.run("update-index", "-q", "--refresh", "--ignore-missing", codes=(0, 1))
+        bases = room.run("merge-base", "--all", ours, theirs, codes=(0, 1))[1].decode().split()
+        code, _ = own.run("merge-recursive", *bases, "--", ours, theirs, codes=(0, 1))
+        if code == 0:
+            return own.run("write-tree")[1].decode().strip(), []
+        named = own.run("diff", "--name-only", "-z", "--diff-filter=U")[1].split(b"\0")
+        return None, [os.fsdecode(name) for name in dict.fromkeys(named) if name]
+    finally:
+        index.unlink(missing_ok=True)
+        for entry in room.git.directory.iterdir():
+            remove_tree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
+
+
+def _commit(git: Git, request: Request, tree: str, parents: Sequence[str], ends: Mapping[str, Handed]) -> str:
+    """Make a merge commit that depends on nothing but what it merges: its time is that of its newest parent."""
+    author = git.line("var", "GIT_COMMITTER_IDENT").rsplit(" ", 2)[0]
+    moments = git.line("rev-list", "--no-walk", "--timestamp", *parents).split("\n")
+    moment = max(int(line.split(" ")[0]) for line in moments)
+    lines = [f"tree {tree}", *(f"parent {parent}" for parent in parents)]
+    lines += [f"{role} {author} {moment} +0000" for role in ("author", "committer")]
+    lines += [
+        "",
+        f"{SUBJECT}{request.task}",
+        "",
+        *(f"{_name(end)} at {commit}" for commit, end in ends.items()),
+        "",
+    ]
+    made = git("hash-object", "-t", "commit", "-w", "--stdin", stdin="\n".join(lines).encode())
+    return made.decode().strip()
+
+
+def holds_nothing(git: Git, repository: Repository, branch: str, tip: str, base: str) -> bool:
+    """Whether a branch may go because nothing in it would be lost; under the lock.
+
+    It stands where it began; where that was another task's end, another branch or tag has to hold that, too.  A
+    merge of needs that we made can be made again.
+    """
+    if tip != base:
+        return False
+    if base == repository.base_commit:
+        return True
+    words = ("rev-list", "--max-count=2", tip, "--not", f"--exclude={branch}", "--branches", "--tags", "--remotes")
+    listed = git.attempt(*words)
+    alone = listed.stdout.decode().split()
+    if listed.returncode != 0:
+        return False
+    return not alone or (alone == [tip] and _is_merge_of_needs(git, tip))
+
+
+def _is_merge_of_needs(git: Git, commit: str) -> bool:
+    author = git.line("var", "GIT_COMMITTER_IDENT").rsplit(" ", 2)[0]
+    head, _, message = git("cat-file", "commit", commit).decode("utf-8", "replace").partition("\n\n")
+    return message.startswith(SUBJECT) and f"\ncommitter {author} " in head

@@ -1,0 +1,60 @@
+"""Claims of PREPARE jobs: finding them, and taking back what was begun for them and not used."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from sessionrun.git import Git
+from sessionrun.model import Repository
+from sessionrun.regular import read_regular
+from sessionrun.workspaces import Claim, Request, load_claim
+from sessionrun.workspaces.registration import find_admin, load_owner, register_lock, take_back
+
+
+def prepare_jobs(folder: Path) -> Iterator[tuple[Path, Claim]]:
+    """The PREPARE jobs of a job's attempt that came as far as a claim."""
+    attempt = folder.name.partition("-")[0]
+    for job in sorted(folder.parent.glob(f"{attempt}-*-prepare*")):
+        claim = load_claim(job)
+        if claim is not None:
+            yield job, claim
+
+
+def take_back_unused(main: Git, request: Request, folder: Path) -> None:
+    """What other PREPARE jobs of this attempt began and did not finish: no task has worked there."""
+    used = request.place.worktree if request.place else None
+    for job, claim in prepare_jobs(folder):
+        if job == folder or claim.worktree == used:
+            continue
+        with register_lock(request.repository):
+            if is_untouched(request, Path(claim.worktree)):
+                take_back(main, request.repository, claim)
+
+
+def is_untouched(request: Request, path: Path) -> bool:
+    """Whether this is ours, or nobody's, to take away if nobody worked there; under the lock.
+
+    What bears no mark is either half made, and holds nothing, or somebody else's.
+    """
+    if not path.exists():
+        return True
+    admin = find_admin(request.repository, path)
+    owner = load_owner(admin) if admin else None
+    if owner is not None:
+        return owner == request.owner
+    if not path.is_dir():
+        return False
+    linked = admin is not None or _leads_nowhere(request.repository, path / ".git")
+    return {entry.name for entry in path.iterdir()} <= ({".git"} if linked else set())
+
+
+def _leads_nowhere(repository: Repository, link: Path) -> bool:
+    """Whether a process was killed while it made a worktree here: its link names no administrative directory."""
+    try:
+        text = read_regular(link)
+    except OSError:
+        return False
+    books = os.fsencode(Path(repository.common_dir, "worktrees")) + b"/"
+    return not text or (text.startswith(b"gitdir: " + books) and not os.path.exists(text[8:].rstrip(b"\n")))

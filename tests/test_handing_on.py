@@ -1,0 +1,522 @@
+"""`needs` hands the work on: a task with a worktree begins where those that it needs ended."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import signal
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import orjson
+import psutil
+import pytest
+from conftest import Command
+from test_cli_worktrees import Project, merge_block, project, type_in
+from test_workspaces import Project as Repo
+from test_worktrees import by_id, start, wait
+from test_worktrees import project as repo
+
+from sessionrun.errors import SessionrunError
+from sessionrun.fold import begin
+from sessionrun.handed import find_handed
+from sessionrun.model import Handed, Place, SessionSpec, TaskSpec, Workspace, task_from_record
+from sessionrun.workspaces import CLAIM, REQUEST, Claim, NeedsConflict, Request, load_claim, load_request
+from sessionrun.workspaces.bases import find_base, merge_ends
+from sessionrun.workspaces.clean import Leftover, clean_leftover
+from sessionrun.workspaces.fence import open_fence
+from sessionrun.workspaces.release import release
+from sessionrun.workspaces.worktree import prepare
+
+__all__ = ["project", "repo"]
+
+FIVE: dict[str, list[dict[str, Any]]] = {
+    "prompts": [
+        {"id": "last", "needs": ["both", "own"], "prompt": "cat a b both && echo > last"},
+        {"id": "a", "prompt": "echo a > a"},
+        {"id": "b", "prompt": "echo b > b; git add b; git commit -qm 'b itself'"},
+        {"id": "both", "needs": ["b", "a"], "prompt": "cat a b && echo both > both"},
+        {"id": "own", "needs": "a", "prompt": "cat a && [ ! -e b ] && echo own > own"},
+    ]
+}
+"""Two of them have two needs; `both` and `own` have one in common."""
+
+CLASH = {
+    "prompts": [
+        {"id": "x", "prompt": "echo x > README; echo x > 'a file'; echo x > x"},
+        {"id": "y", "prompt": "echo y > README; echo y > 'a file'; echo y > y"},
+        {"id": "free", "prompt": "echo > free"},
+        {"id": "z", "needs": ["x", "free", "y"], "retries": 2, "prompt": "cat README x y free && echo > z"},
+        {"id": "after", "needs": "z", "prompt": "cat z && echo > after"},
+    ]
+}
+
+
+def changed(project: Project, task: dict[str, Any]) -> list[str]:
+    return project.git("diff", "--name-only", task["base_commit"], task["commit"]).split("\n")
+
+
+# --- the graph ---
+
+
+def check_five(project: Project, session: str) -> None:
+    tasks = by_id(project.status(session))
+    assert [task["reason"] for task in tasks.values() if task["outcome"] != "succeeded"] == []
+    base = project.git("rev-parse", "main")
+    assert tasks["a"]["base_commit"] == tasks["b"]["base_commit"] == base
+    assert tasks["own"]["base_commit"] == tasks["a"]["commit"]
+    for name, needs in (("both", ["b", "a"]), ("last", ["both", "own"])):
+        merged = tasks[name]["base_commit"]
+        parents = project.git("rev-parse", f"{merged}^@").split("\n")
+        assert parents == [tasks[need]["commit"] for need in needs]
+        assert project.git("show", "-s", "--format=%s %an", merged) == f"Needs of task {name} sessionrun"
+    for name, task in tasks.items():
+        assert task["branch"] == f"main-task-{name}" and changed(project, task) == [name]
+        assert task["diff_stat"]["files"] == 1
+        patch = project("diff", session, name).stdout
+        assert re.findall(r"^diff --git a/(.*) b/", patch, re.MULTILINE) == [name]
+    assert project.git("ls-tree", "--name-only", "main-task-last").split() == [
+        ".gitignore",
+        *("README", "a", "b", "both", "last", "own"),
+    ]
+
+
+def test_each_task_finds_the_work_of_its_needs(project: Project) -> None:
+    session = project.finish(FIVE)
+    check_five(project, session)
+    block = merge_block(project("results", session).stdout)
+    assert [line for line in block.split("\n") if line.startswith("git")] == [
+        "git merge main-task-last",
+        *(f"git branch -d main-task-{name}" for name in ("a", "b", "both", "own", "last")),
+    ]
+    assert "# Task 2 (ID: a): 1 file, +1 -0\n# main-task-last contains it\n" in block
+    assert "change" not in block.replace("changes", "")
+    kept = project.load("clean", "--worktrees")
+    assert [finding["removed"] for finding in kept] == [False] * 5
+    type_in(project, block)
+    assert project.branches() == ["main"]
+    assert {"a", "b", "both", "own", "last"} <= {path.name for path in project.cwd.iterdir()}
+
+
+def test_instructions_of_some_of_the_tasks(project: Project) -> None:
+    session = project.finish(FIVE)
+    block = merge_block(project("results", session, "own", "both", "a").stdout)
+    assert [line for line in block.split("\n") if line.startswith("git merge")] == [
+        "git merge main-task-both",
+        "git merge main-task-own",
+    ]
+    type_in(project, block)
+    assert project.branches() == ["main", "main-task-b", "main-task-last"]
+
+
+def test_a_resumed_session_gives_the_same_branches(project: Project) -> None:
+    """All processes die when two needs have ended and their dependents are still held."""
+    tasks = [dict(task) for task in FIVE["prompts"]]
+    tasks[1]["prompt"] = f"while ! [ -e ../../go ]; do sleep 0.05; done; {tasks[1]['prompt']}"
+    session = project.start({"prompts": tasks}, "--worktree")
+    assert project("hold", session, "both", "own").returncode == 0
+    (project.cwd.parent / "go").touch()
+    project.until(session, lambda view: view["completed"] == 2)
+    project.kill_chain(session)
+    assert project("resume", session).returncode == 0
+    assert project("release", session, "both", "own").returncode == 0
+    project.wait(session)
+    check_five(project, session)
+
+
+def test_a_prepare_that_is_killed_gives_the_same_branch(sessionrun: Command, repo: Repo) -> None:
+    """Its third start comes to its end: the task has the names and the base that it would have had."""
+    script, count = repo.root / "filter.sh", repo.root / "count"
+    kill = f'echo >> {count}; [ "$(wc -l < {count})" -gt 2 ] || kill -KILL 0'
+    script.write_text(f'case "$(pwd)" in *-task-c*) {kill};; esac; exec cat\n')
+    (repo.top / ".gitattributes").write_text("*.k filter=k\n")
+    (repo.top / "one.k").write_text("one\n")
+    repo.run("add", "-A")
+    repo.run("commit", "-qm", "filtered")
+    repo.run("config", "filter.k.smudge", f"sh {script}")
+    plan = [
+        {"id": "a", "prompt": "echo a > a.n"},
+        {"id": "b", "prompt": "echo b > b.n"},
+        {"id": "c", "needs": ["a", "b"], "prompt": "cat a.n b.n one.k && echo c > c.n"},
+    ]
+    tasks = by_id(wait(sessionrun, start(sessionrun, repo, plan, "--worktree")))
+    assert tasks["c"]["outcome"] == "succeeded" and count.read_text() == "\n\n\n"
+    assert tasks["c"]["branch"] == "main-task-c" and repo.run("branch", "--list", "*-2") == ""
+    parents = repo.run("rev-parse", f"{tasks['c']['base_commit']}^@").split()
+    assert parents == [tasks["a"]["commit"], tasks["b"]["commit"]]
+
+
+def kill_a_workspace_job(session: str, chance: random.Random) -> bool:
+    """SIGKILL to the group of a PREPARE or RELEASE of the session that is seen, by chance; whether one died."""
+    for process in psutil.process_iter():
+        try:
+            marker = process.environ().get("SESSIONRUN_JOB", "")
+            ours = marker.startswith(f"{session}/") and re.search(r"/(prepare|release)/", marker)
+            if ours and os.getpgid(process.pid) == process.pid and chance.random() < 0.3:
+                os.killpg(process.pid, signal.SIGKILL)
+                return True
+        except (psutil.Error, OSError, UnicodeDecodeError):
+            continue
+    return False
+
+
+@pytest.mark.slow
+def test_kill_9_of_prepare_and_release_at_any_moment(project: Project) -> None:
+    """Three deaths in a row end a job, so two hit each session; what comes out is the same as without."""
+    chance, total = random.Random(13), 0
+    for _ in range(20):
+        session, died = project.start(FIVE, "--worktree"), [0]
+
+        def strike(view: dict[str, Any], session: str = session, died: list[int] = died) -> bool:
+            if died[0] < 2:
+                died[0] += kill_a_workspace_job(session, chance)
+            return bool(view["ended_at"])
+
+        project.until(session, strike)
+        total += died[0]
+        check_five(project, session)
+        assert "-2" not in project.git("for-each-ref")
+        project.git("branch", "-q", "-D", *(f"main-task-{name}" for name in ("a", "b", "both", "own", "last")))
+    assert total
+
+
+# --- what cannot be merged ---
+
+
+def test_a_conflict_of_needs_is_told_and_can_be_mended(project: Project) -> None:
+    session = project.finish(CLASH)
+    tasks = by_id(project.status(session))
+    z = tasks["z"]
+    assert (z["outcome"], z["reason_class"], z["attempt"]) == ("failed", "needs_conflict", 1)
+    mend = "merge main-task-x into main-task-y, then retry"
+    assert z["reason"] == f"needs_conflict: 'x' and 'y' conflict in README, a file: {mend}"
+    assert (z["branch"], z["worktree"], z["base_commit"]) == (None, None, None)
+    assert (tasks["after"]["outcome"], tasks["after"]["reason_class"]) == ("skipped", "need")
+    assert project.branches() == ["main", *(f"main-task-{name}" for name in ("free", "x", "y"))]
+    assert not project.worktree("main-task-z").exists()
+    block = merge_block(project("results", session).stdout)
+    both = "# both change README, a file: main-task-x, main-task-y (merge one, then rebase or mend the next)\n"
+    assert block.split("-\n")[1].startswith(both)
+    project.git("switch", "-q", "main-task-y")
+    project.git("merge", "-q", "-X", "ours", "main-task-x")
+    project.git("switch", "-q", "main")
+    assert project("retry", session).returncode == 0
+    tasks = by_id(project.wait(session))
+    assert [tasks[name]["outcome"] for name in ("z", "after")] == ["succeeded", "succeeded"]
+    assert (project.directory(session) / "task-z.txt").read_text() == "y\nx\ny\n\n"
+    assert tasks["z"]["branch"] == "main-task-z" and changed(project, tasks["z"]) == ["z"]
+    lines = merge_block(project("results", session).stdout).split("\n")
+    assert [line for line in lines if "both change" in line or line.startswith("git merge")] == [
+        "git merge main-task-after"
+    ]
+
+
+def request_of(repo: Repo, *needs: Handed, task: str = "t") -> Request:
+    return Request(repo.repository(), "s1", task, "do it", needs=needs)
+
+
+def end(repo: Repo, name: str, text: str = "", base: str = "main", **files: str) -> Handed:
+    """A task that ended: its branch with a file of its own, and others."""
+    repo.run("switch", "-q", "-c", f"main-task-{name}", base)
+    for file, content in {name: text or name, **files}.items():
+        (repo.top / file).write_text(content)
+    repo.run("add", "-A")
+    repo.run("commit", "-qm", name)
+    repo.run("switch", "-q", "main")
+    return Handed(name, repo.run("rev-parse", f"main-task-{name}"), f"main-task-{name}")
+
+
+def merge(repo: Repo, request: Request, ends: dict[str, Handed], *, by_index: bool) -> str:
+    with open_fence(request.repository) as fence:
+        return merge_ends(fence, request, ends, repo.folder(), by_index=by_index)
+
+
+def base_of(repo: Repo, request: Request, folder: Path) -> str:
+    with open_fence(request.repository) as fence:
+        return find_base(fence, request, folder)
+
+
+@pytest.mark.parametrize("by_index", [False, True], ids=["git 2.38", "older git"])
+def test_merges_are_the_same_each_time(repo: Repo, by_index: bool) -> None:
+    (repo.top / ".gitattributes").write_text("list merge=union\n")
+    (repo.top / "list").write_text("0\n")
+    repo.run("add", "-A")
+    repo.run("commit", "-qm", "list")
+    needs = [end(repo, name, list=f"0\n{name}\n") for name in ("a", "b", "c")]
+    (repo.top / ".gitattributes").write_text("list -merge\n")  # what lies in the checkout does not count
+    before = repo.run("status", "--porcelain"), repo.run("for-each-ref")
+    request, ends = request_of(repo, *needs), {need.commit or "": need for need in needs}
+    made = {merge(repo, request, ends, by_index=by_index) for _ in range(2)}
+    (commit,) = made
+    assert repo.run("rev-parse", f"{commit}^@").split() == [need.commit for need in needs]
+    assert repo.show(commit, "list") == b"0\na\nb\nc\n"
+    assert {"a", "b", "c"} <= repo.files(commit)
+    assert (repo.run("status", "--porcelain"), repo.run("for-each-ref")) == before
+    repo.run("checkout", "-q", ".gitattributes")
+    clash = end(repo, "d", base="main-task-a", a="other")
+    more = end(repo, "e", base="main-task-a", a="another\n")
+    with pytest.raises(NeedsConflict, match=r"^'d' and 'e' conflict in a: merge main-task-d into main-task-e"):
+        ends = {need.commit or "": need for need in (needs[1], clash, more)}
+        merge(repo, request, ends, by_index=by_index)
+    folder = repo.folder()
+    assert base_of(repo, request, folder) == commit or by_index
+    assert list(folder.iterdir()) == []
+
+
+def test_what_contains_others_is_enough(repo: Repo) -> None:
+    a = end(repo, "a")
+    b = end(repo, "b", base="main-task-a")
+    idle = Handed("idle", repo.run("rev-parse", "main"))
+    assert base_of(repo, request_of(repo, a, b), repo.folder()) == b.commit
+    assert base_of(repo, request_of(repo, b, idle, a), repo.folder()) == b.commit
+    assert base_of(repo, request_of(repo, idle, a), repo.folder()) == a.commit
+    assert base_of(repo, request_of(repo, idle), repo.folder()) == repo.run("rev-parse", "main")
+    assert base_of(repo, request_of(repo), repo.folder()) == repo.run("rev-parse", "main")
+
+
+def test_a_need_whose_work_nothing_holds(repo: Repo) -> None:
+    """Without its branch the commit will do, as long as it is there."""
+    a, b = end(repo, "a"), end(repo, "b")
+    repo.run("branch", "-q", "-D", "main-task-a", "main-task-b")
+    merged = base_of(repo, request_of(repo, a, b), repo.folder())
+    assert repo.run("rev-parse", f"{merged}^@").split() == [a.commit, b.commit]
+    repo.run("reflog", "expire", "--expire=now", "--all")
+    repo.run("gc", "-q", "--prune=now")
+    request = request_of(repo, a)
+    with pytest.raises(SessionrunError, match=r"work of task 'a', which it needs: branch main-task-a and .* gone"):
+        prepare(request, repo.folder())
+    with pytest.raises(SessionrunError, match="'l', which it needs: both were deleted"):
+        prepare(replace(request, needs=(Handed("l", None, None, "both were deleted"),)), repo.folder())
+    assert repo.run("branch", "--list", "*task*") == ""
+
+
+def test_somebody_went_on_where_a_need_ended(repo: Repo) -> None:
+    """The tip of its branch counts where that has the recorded work; a branch that was moved away does not."""
+    a = end(repo, "a")
+    repo.run("switch", "-q", "main-task-a")
+    repo.run("commit", "-q", "--allow-empty", "-m", "more")
+    repo.run("switch", "-q", "main")
+    assert base_of(repo, request_of(repo, a), repo.folder()) == repo.run("rev-parse", "main-task-a") != a.commit
+    repo.run("branch", "-q", "-f", "main-task-a", "main")
+    assert base_of(repo, request_of(repo, a), repo.folder()) == a.commit
+
+
+# --- which needs hand on ---
+
+
+def test_base_session_begins_with_the_session(project: Project) -> None:
+    plan = {
+        "defaults": {"base": "session"},
+        "prompts": [
+            {"id": "a", "prompt": "echo a > a"},
+            {"id": "b", "needs": "a", "prompt": "[ ! -e a ] && echo b > b"},
+            {"id": "c", "needs": ["a", "b"], "base": "needs", "prompt": "cat a b && echo c > c"},
+        ],
+    }
+    session = project.finish(plan)
+    tasks = by_id(project.status(session))
+    assert {task["outcome"] for task in tasks.values()} == {"succeeded"}
+    assert tasks["b"]["base_commit"] == project.git("rev-parse", "main")
+    assert changed(project, tasks["c"]) == ["c"]
+    done = project("--worktree", "--agent", "shell", stdin='[{"prompt": "true", "base": "main"}]')
+    assert done.returncode == 2 and '[0].base: must be one of needs, session, not the text "main"' in done.stderr
+
+
+def test_needs_that_changed_nothing_or_have_no_worktree(project: Project) -> None:
+    """`idle` has no branch and `gate` no worktree; what they had to begin with goes on to `last` all the same."""
+    plan = {
+        "prompts": [
+            {"id": "a", "prompt": "mkdir sub; echo a > sub/a"},
+            {"id": "idle", "needs": "a", "prompt": "cat sub/a"},
+            {"id": "gate", "needs": "idle", "workspace": "none", "prompt": "[ ! -e sub/a ]"},
+            {"id": "last", "needs": "gate", "cwd": "sub", "prompt": "cat a && echo > last", "expect_change": True},
+            {"id": "lazy", "needs": "a", "prompt": "true", "expect_change": True},
+        ]
+    }
+    (project.cwd / "sub").mkdir()
+    session = project.finish(plan)
+    tasks = by_id(project.status(session))
+    assert [task["outcome"] for task in tasks.values()] == [*["succeeded"] * 4, "failed"]
+    assert tasks["lazy"]["reason_class"] == "no_change"
+    assert tasks["last"]["base_commit"] == tasks["idle"]["commit"] == tasks["a"]["commit"]
+    assert project.branches() == ["main", "main-task-a", "main-task-last"]
+    assert project("diff", session, "idle").stdout == ""
+
+
+def state_of(*specs: TaskSpec, places: dict[str, Place]) -> dict[str, Any]:
+    state = begin(SessionSpec("s", "", "prompts", "", "/", "shell", {}, specs))
+    for name, place in places.items():
+        state.tasks[name].place = place
+    return state.tasks
+
+
+def test_what_is_handed_on() -> None:
+    tree = Workspace("worktree")
+    places = {
+        "a": Place("ba", None, "0", "1"),
+        "b": Place("bb", None, "0", "2", rescue="bb-rescue"),
+        "lost": Place(base_commit="0", remark="deleted"),
+    }
+    tasks = state_of(
+        *(TaskSpec(name, ("x",), workspace=tree) for name in places),
+        TaskSpec("none", ("x",), needs=("b", "a")),
+        TaskSpec("cut", ("x",), needs=("b",), base="session"),
+        TaskSpec("t", ("x",), needs=("a", "none", "lost", "cut"), workspace=tree),
+        TaskSpec("s", ("x",), needs=("a",), base="session", workspace=tree),
+        TaskSpec("r", ("x",), needs=("a",), handed=(Handed("old", "9"),), workspace=tree),
+        places=places,
+    )
+    a, b = Handed("a", "1", "ba"), Handed("b", "2", "bb-rescue")
+    assert find_handed(tasks["t"], tasks) == (a, b, Handed("lost", None, None, "deleted"))
+    assert find_handed(tasks["s"], tasks) == ()
+    assert find_handed(tasks["r"], tasks) == (Handed("old", "9"), a)
+
+
+# --- trying again ---
+
+
+def test_a_retry_hands_on_to_those_that_were_skipped(project: Project) -> None:
+    """The first attempt of `a` leaves work that nobody gets, that of `b` nothing: its name comes back."""
+    ok = project.cwd.parent / "ok"
+    plan = {
+        "prompts": [
+            {"id": "a", "prompt": f"echo $SESSIONRUN_ATTEMPT > a; [ -e {ok} ]"},
+            {"id": "b", "prompt": f"[ -e {ok} ] && echo b > b"},
+            {"id": "c", "needs": ["a", "b"], "prompt": "cat a b && echo c > c"},
+            {"id": "d", "needs": "c", "prompt": "cat c && echo d > d"},
+        ]
+    }
+    session = project.finish(plan)
+    assert project.branches() == ["main", "main-task-a"]
+    ok.touch()
+    assert project("retry", session).returncode == 0
+    tasks = by_id(project.wait(session))
+    assert {task["outcome"] for task in tasks.values()} == {"succeeded"}
+    branches = {name: f"main-task-{name}" for name in "bcd"}
+    assert {name: task["branch"] for name, task in tasks.items()} == {"a": "main-task-a-2", **branches}
+    assert (project.directory(session) / "task-c.txt").read_text() == "2\nb\n"
+    merged = project.git("rev-parse", f"{tasks['c']['base_commit']}^@").split("\n")
+    assert merged == [tasks["a"]["commit"], tasks["b"]["commit"]]
+
+
+def test_a_new_session_goes_on_from_the_branches_that_are_there(project: Project) -> None:
+    plan = {
+        "prompts": [
+            {"id": "taken", "prompt": "echo taken > taken"},
+            {"id": "merged", "prompt": "echo merged > merged"},
+            {"id": "open", "prompt": "echo open > open"},
+            {"id": "c", "needs": ["taken", "merged", "open"], "prompt": "cat new && echo c > c"},
+            {"id": "d", "needs": ["c", "open"], "prompt": "ls; echo d > d"},
+        ]
+    }
+    session = project.finish(plan)
+    project.git("merge", "-q", "--squash", "main-task-taken")
+    (project.cwd / "new").write_text("new")
+    project.git("add", "-A")
+    project.git("commit", "-q", "-m", "taken")
+    project.git("branch", "-q", "-D", "main-task-taken")
+    project.git("merge", "-q", "--no-edit", "main-task-merged")
+    new = project("retry", session, "--new", "-q").stdout.strip()
+    tasks = by_id(project.wait(new))
+    assert {task["outcome"] for task in tasks.values()} == {"succeeded"}, tasks
+    merge = project.git("rev-parse", f"{tasks['c']['base_commit']}^@").split("\n")
+    assert merge == [project.git("rev-parse", name) for name in ("main", "main-task-open")]
+    assert (project.directory(new) / "task-d.txt").read_text().split() == [
+        *("README", "c", "merged", "new", "open", "taken")
+    ]
+    assert tasks["d"]["base_commit"] == tasks["c"]["commit"]
+
+
+# --- branches that hold nothing ---
+
+
+def test_a_retry_has_the_name_of_an_attempt_that_left_nothing(project: Project) -> None:
+    plan = {"prompts": [{"id": "a", "prompt": "[ $SESSIONRUN_ATTEMPT = 3 ] && echo a > a", "retries": 2}]}
+    (task,) = project.status(project.finish(plan))["tasks"]
+    assert (task["attempt"], task["branch"]) == (3, "main-task-a")
+    assert project.branches() == ["main", "main-task-a"]
+    assert project("clean", "--worktrees").stdout == (
+        "kept branch main-task-a: it holds work that is not merged\n"
+    )
+
+
+def _prepared(repo: Repo, *needs: Handed) -> tuple[Request, Path]:
+    request, folder = request_of(repo, *needs), repo.root / "jobs" / "a1-r1-prepare"
+    folder.mkdir(parents=True)
+    return replace(request, place=prepare(request, folder)), folder
+
+
+def _release(repo: Repo, request: Request, number: int = 1) -> Place:
+    folder = repo.root / "jobs" / f"a1-r1-release-{number}"
+    folder.mkdir(exist_ok=True)
+    return release(request, folder)
+
+
+@pytest.mark.parametrize("killed", ["before the branch went", "after"])
+def test_a_release_that_is_killed_over_an_empty_branch(repo: Repo, killed: str) -> None:
+    request, folder = _prepared(repo)
+    first = _release(repo, request)
+    base = repo.run("rev-parse", "main")
+    assert first == Place(base_commit=base, commit=base, diff_stat=None, changed=False)
+    claim = load_claim(folder)
+    assert claim is not None and claim.emptied
+    if killed != "after":
+        repo.run("branch", claim.branch, base)
+    assert _release(repo, request, 2) == first
+    assert repo.run("branch", "--list", "*task*") == ""
+
+
+def test_an_empty_branch_that_is_needed_stays(repo: Repo) -> None:
+    """One that somebody has checked out, or that alone holds what it began with."""
+    a = end(repo, "a")
+    request, folder = _prepared(repo, a)
+    assert request.place is not None and request.place.base_commit == a.commit
+    repo.run("branch", "-q", "-D", "main-task-a")
+    assert _release(repo, request).branch == "main-task-t"
+    claim = load_claim(folder)
+    assert claim is not None
+    leftover = Leftover(request.repository, "s1", "t", "", (), claim, folder, worked=True)
+    for dry_run in (True, False):
+        (finding,) = clean_leftover(leftover, dry_run=dry_run)
+        assert (finding.removed, finding.why) == (False, "it holds work that is not merged")
+    repo.run("switch", "-q", "main-task-t")
+    assert _release(repo, request, 2).branch == "main-task-t"
+    repo.run("switch", "-q", "main")
+    repo.run("branch", "kept", "main-task-t")
+    assert _release(repo, request, 3).branch is None
+
+
+def test_a_merge_of_needs_alone_is_nothing(repo: Repo) -> None:
+    """It can be made again; one that somebody else made cannot."""
+    request, _ = _prepared(repo, end(repo, "a"), end(repo, "b"))
+    assert _release(repo, request).branch is None
+    repo.run("switch", "-q", "-c", "main-task-m", "main-task-a")
+    repo.run("merge", "-q", "--no-edit", "main-task-b")
+    repo.run("switch", "-q", "main")
+    commit = repo.run("rev-parse", "main-task-m")
+    again = replace(request_of(repo, Handed("m", commit, "main-task-m"), task="u"))
+    place = prepare(again, repo.folder())
+    repo.run("branch", "-q", "-D", "main-task-m")
+    assert _release(repo, replace(again, place=place), 4).branch == "main-task-u"
+
+
+# --- records of the version before ---
+
+
+def test_records_without_the_new_keys_are_read(repo: Repo) -> None:
+    folder = repo.folder()
+    record = json.loads(orjson.dumps(request_of(repo)))
+    del record["needs"]
+    (folder / REQUEST).write_text(json.dumps(record))
+    assert load_request(folder) == request_of(repo)
+    (folder / REQUEST).write_bytes(orjson.dumps(request_of(repo, Handed("a", "1", "b", None, True))))
+    assert load_request(folder).needs == (Handed("a", "1", "b", None, True),)
+    (folder / CLAIM).write_text('{"branch":"b","worktree":"/w","base_commit":"1","owner":"s/t","moved":null}')
+    assert load_claim(folder) == Claim("b", "/w", "1", "s/t")
+    task = json.loads(orjson.dumps(TaskSpec("a", ("x",), needs=("b",), handed=(Handed("c", "1"),))))
+    assert task_from_record(task).handed == (Handed("c", "1"),)
+    del task["base"], task["handed"]
+    assert task_from_record(task) == TaskSpec("a", ("x",), needs=("b",))

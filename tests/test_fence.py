@@ -147,7 +147,7 @@ def test_settings_that_hang_hold_nobody_up(sessionrun: Command, project: Project
     plan = [
         {"id": "bad", "prompt": bad},
         {"id": "good", "prompt": f"until [ -e {planted} ]; do sleep 0.05; done\n{WORK}"},
-        {"id": "later", "prompt": WORK, "needs": ["good"]},
+        {"id": "later", "prompt": "echo later > later.txt", "needs": ["good"]},
     ]
     session_id = start(sessionrun, project, plan, "--worktree")
     assert sessionrun("wait", session_id, "good", "later").returncode == 0
@@ -161,6 +161,7 @@ def test_settings_that_hang_hold_nobody_up(sessionrun: Command, project: Project
     (project.top / ".git/config").write_text((project.top / ".git/config").read_text().split("[include]")[0])
     for branch in ("main-task-good", "main-task-later"):
         _check_work(project, branch)
+    assert project.show("main-task-later", "later.txt") == b"later\n"
 
 
 def test_settings_of_the_launch_hold(project: Project) -> None:

@@ -514,8 +514,10 @@ def test_records_without_the_new_keys_are_read(repo: Repo) -> None:
     assert load_request(folder) == request_of(repo)
     (folder / REQUEST).write_bytes(orjson.dumps(request_of(repo, Handed("a", "1", "b", None, True))))
     assert load_request(folder).needs == (Handed("a", "1", "b", None, True),)
-    (folder / CLAIM).write_text('{"branch":"b","worktree":"/w","base_commit":"1","owner":"s/t","moved":null}')
-    assert load_claim(folder) == Claim("b", "/w", "1", "s/t")
+    (folder / CLAIM).write_text(
+        '{"branch":"b","worktree":"/w","base_commit":"%s","owner":"s/t","moved":null}' % ("1" * 40)
+    )
+    assert load_claim(folder) == Claim("b", "/w", "1" * 40, "s/t")
     task = json.loads(orjson.dumps(TaskSpec("a", ("x",), needs=("b",), handed=(Handed("c", "1"),))))
     assert task_from_record(task).handed == (Handed("c", "1"),)
     del task["base"], task["handed"]

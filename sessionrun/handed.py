@@ -15,9 +15,12 @@ from sessionrun.state import TaskState
 def find_handed(task: TaskState, tasks: Mapping[str, TaskState]) -> tuple[Handed, ...]:
     """Where the needs of a task ended, each once, in their order; nothing where it begins with the session.
 
-    A need without a worktree has nothing of its own; in its place stand its own needs.
+    A need that changed nothing, or has no worktree, has nothing of its own; in its place stand its own needs.  An
+    attempt that somebody asked for follows the branches.
     """
-    return tuple({one.task: one for one in _walk(task, tasks)}.values())
+    asked_for = task.attempt - task.retried > 1
+    found = {one.task: one for one in _walk(task, tasks)}
+    return tuple(replace(one, follow=one.follow or asked_for) for one in found.values())
 
 
 def _walk(task: TaskState, tasks: Mapping[str, TaskState]) -> Iterator[Handed]:
@@ -25,13 +28,17 @@ def _walk(task: TaskState, tasks: Mapping[str, TaskState]) -> Iterator[Handed]:
     seen = {task.spec.id}
     while stack:
         at = stack.pop()
-        if at is not task and at.spec.workspace.kind == "worktree":
+        if at is not task and at.spec.workspace.kind == "worktree" and not _changed_nothing(at.place):
             yield _handed(at)
         elif at.spec.base == "needs":
             yield from at.spec.handed
             needs = [need for need in at.spec.needs if need in tasks and need not in seen]
             seen.update(needs)
             stack += [tasks[need] for need in reversed(needs)]
+
+
+def _changed_nothing(place: Place | None) -> bool:
+    return place is not None and place.commit is not None and place.commit == place.base_commit
 
 
 def _handed(need: TaskState) -> Handed:
@@ -44,4 +51,4 @@ def _handed(need: TaskState) -> Handed:
 
 def as_earlier(handed: tuple[Handed, ...]) -> tuple[Handed, ...]:
     """The same for a task of a later session."""
-    return tuple(replace(one, earlier=True) for one in handed)
+    return tuple(replace(one, earlier=True, follow=True) for one in handed)

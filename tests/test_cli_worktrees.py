@@ -548,6 +548,7 @@ def test_clean_as_json(project: Project) -> None:
     ]
     assert records[2] == {
         "session_id": session,
+        "repository": str(project.cwd),
         "what": "branch",
         "name": "main-task-idle",
         "task": "idle",

@@ -294,12 +294,14 @@ def test_a_need_whose_work_nothing_holds(repo: Repo) -> None:
 
 
 def test_somebody_went_on_where_a_need_ended(repo: Repo) -> None:
-    """The tip of its branch counts where that has the recorded work; a branch that was moved away does not."""
-    a = end(repo, "a")
+    """The tip of its branch counts if it is asked for, and has the recorded work."""
+    recorded = end(repo, "a")
+    a = replace(recorded, follow=True)
     repo.run("switch", "-q", "main-task-a")
     repo.run("commit", "-q", "--allow-empty", "-m", "more")
     repo.run("switch", "-q", "main")
     assert base_of(repo, request_of(repo, a), repo.folder()) == repo.run("rev-parse", "main-task-a") != a.commit
+    assert base_of(repo, request_of(repo, recorded), repo.folder()) == a.commit
     repo.run("branch", "-q", "-f", "main-task-a", "main")
     assert base_of(repo, request_of(repo, a), repo.folder()) == a.commit
 
@@ -373,6 +375,12 @@ def test_what_is_handed_on() -> None:
     assert find_handed(tasks["t"], tasks) == (a, b, Handed("lost", None, None, "deleted"))
     assert find_handed(tasks["s"], tasks) == ()
     assert find_handed(tasks["r"], tasks) == (Handed("old", "9"), a)
+    tasks["a"].place = Place(None, None, "1", "1")
+    assert find_handed(tasks["r"], tasks) == (Handed("old", "9"),)
+    tasks["r"].attempt = 3
+    assert find_handed(tasks["r"], tasks) == (Handed("old", "9", follow=True),)
+    tasks["r"].retried = 2
+    assert find_handed(tasks["r"], tasks) == (Handed("old", "9"),)
 
 
 # --- trying again ---

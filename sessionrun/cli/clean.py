@@ -96,9 +96,9 @@ def _as_json(record: dict[str, Any], *, dry_run: bool) -> dict[str, Any]:
 
 def _name_once(records: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """Sessions of the same ids may have claimed the same names, one after the other; what went counts."""
-    named: dict[tuple[str, str], dict[str, Any]] = {}
+    named: dict[tuple[object, ...], dict[str, Any]] = {}
     for record in records:
-        name = record["what"], record["name"]
+        name = record["repository"], record["what"], record["name"]
         if name not in named or record["removed"]:
             named[name] = record
     return list(named.values())
@@ -150,6 +150,7 @@ def _remove(going: list[Candidate], *, worktrees: bool, dry_run: bool) -> Iterat
 def _describe(removal: Removal) -> dict[str, Any]:
     return {
         "session_id": removal.session.session_id,
+        "repository": None,
         "what": "session",
         "name": str(removal.session.path.absolute()),
         "task": None,
@@ -244,7 +245,11 @@ def _clean_leftover(leftover: Leftover, *, dry_run: bool) -> Iterator[dict[str, 
 
     try:
         for finding in clean_leftover(leftover, dry_run=dry_run):
-            yield {"session_id": leftover.session_id, **asdict(finding)}
+            yield {
+                "session_id": leftover.session_id,
+                "repository": leftover.repository.top,
+                **asdict(finding),
+            }
     except (SessionrunError, OSError) as error:
         warn(f"task {leftover.task} of session {leftover.session_id}: {error}")
 

@@ -82,7 +82,7 @@ def _find_ends(git: Git, request: Request) -> dict[str, Handed]:
 
 
 def _find_tips(git: Git, needs: Sequence[Handed]) -> list[str]:
-    """Where each need ended: its commit or, if somebody went on from there on its branch, the tip of that.
+    """Where each need ended: its commit or, where that is to be followed, the tip of its branch.
 
     Raises:
         SessionrunError: there is no such commit any more.
@@ -97,7 +97,7 @@ def _find_tips(git: Git, needs: Sequence[Handed]) -> list[str]:
     for need, commit, tip in zip(needs, found[::2], found[1::2], strict=True):
         if need.commit is None or commit[-1] != "commit":
             raise SessionrunError(_describe_loss(need))
-        ahead = tip[-1] == "commit" and tip != commit
+        ahead = need.follow and tip[-1] == "commit" and tip != commit
         if ahead and git.attempt("merge-base", "--is-ancestor", need.commit, tip[0]).returncode == 0:
             tips.append(tip[0])
         else:

@@ -124,12 +124,16 @@ class JobFinished:
 
 @dataclass(frozen=True, slots=True)
 class JobLost:
-    """A job whose end nobody saw (`lost`, `interrupted`), or that provably never ran (`void`)."""
+    """A job whose end nobody saw (`lost`, `interrupted`), or that provably never ran (`void`).
+
+    `gone`: it did run, and nothing of its tree of processes is left.
+    """
 
     key: JobKey
     verdict: Verdict
     reason: str
     counts: bool = True
+    gone: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)

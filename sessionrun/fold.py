@@ -45,7 +45,7 @@ from sessionrun.providers import (
     stays_in_work,
 )
 from sessionrun.ready import CONTINUING
-from sessionrun.reasons import NO_CONVERSATION, effect_of
+from sessionrun.reasons import EXIT_UNSEEN, NO_CONVERSATION, effect_of
 from sessionrun.spending import account, keep_thread
 from sessionrun.state import (
     PROVIDED_PHASES,
@@ -192,7 +192,8 @@ def _on_job_finished(state: State, entry: Entry, event: JobFinished) -> None:
         task.exit_code, task.signal = event.exit_code, event.signal
         task.conversation = event.conversation or task.conversation
         task.model = event.model or task.model
-        ran = event.usage is not None or event.wait_status is not None
+        task.unseen = event.reason if event.reason_class == EXIT_UNSEEN else None
+        ran = event.usage is not None or event.wait_status is not None or task.unseen is not None
         settle(state, job.reserved, account(state, task, event.usage, event.model) if ran else None)
         task.broken_off = None if event.verdict == "passed" else task.broken_off
         _keep_thread(task, event)
@@ -375,7 +376,7 @@ def _go_to(state: State, task: TaskState, target: Target, reason_class: str | No
         task.round += task.phase == "check" and phase == "work"
         enter(state, task, phase)
     elif target == "succeeded":
-        decide_outcome(state, task, "succeeded", None, None)
+        decide_outcome(state, task, "succeeded", EXIT_UNSEEN if task.unseen else None, task.unseen)
     elif target == "keep":
         task.prepared = False
         state.queue.decided.append(task.spec.id)

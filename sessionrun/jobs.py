@@ -20,12 +20,13 @@ from sessionrun.briefed import REFUSAL, make_request, needs_request, word_task
 from sessionrun.briefing import BriefProblem
 from sessionrun.budget import find_job_budget
 from sessionrun.errors import JobFileError
-from sessionrun.events import JobFinished
+from sessionrun.events import JobFinished, JobLost
 from sessionrun.executors import Exit
 from sessionrun.jobfiles import read_tail
 from sessionrun.model import AgentSpec, Job, JobKey, Place, SessionSpec, TaskSpec, Usage
 from sessionrun.outcome import format_reason, judge_exit
 from sessionrun.prices import price_usage
+from sessionrun.reasons import EXIT_UNSEEN
 from sessionrun.regular import open_regular
 from sessionrun.spending import name_model, usage_since
 from sessionrun.state import TaskState
@@ -92,10 +93,7 @@ class JobMaker:
             now=self._clock(),
             stderr=self._read_errors(state) if ran else "",
         )
-        if verdict.usage is not None:
-            model = name_model(state.agent, verdict.model, state.asked_model)
-            used = self._used_now(state, verdict.conversation, verdict.usage)
-            verdict = replace(verdict, usage=price_usage(self._spec.prices, used, model))
+        verdict = self._price(state, verdict)
         if key.phase in WORKSPACE_CLASSES:
             verdict = judge_workspace_job(self._session, state, verdict)
         elif key.phase in _PHASE_CLASSES:
@@ -107,6 +105,29 @@ class JobMaker:
                 verdict, "bad_context", read_tail(self._session.job_path(key) / REFUSAL).decode("utf-8", "replace")
             )
         return replace(verdict, ledger=ended.ledger, cpu_s=ended.cpu_s)
+
+    def judge_unseen(self, state: TaskState, lost: JobLost) -> JobFinished | None:
+        """The verdict on WORK whose exit nobody saw, where its agent's own report is whole and good; else None."""
+        key, agent = lost.key, self._spec.agents[state.agent]
+        if not lost.gone or key.phase != "work" or not agents.has_stream(agent):
+            return None
+        if os.path.lexists(self._session.job_path(key) / REFUSAL):
+            return None  # what lies there is of the round before
+        result = self._read_result(state)
+        if result is None or not result.ok:
+            return None
+        verdict = judge_exit(key, wait_status=0, errno=None, detail=None, result=result, now=self._clock())
+        reason = f"{EXIT_UNSEEN}: its answer is whole, though {lost.reason}"
+        verdict = replace(verdict, reason_class=EXIT_UNSEEN, reason=reason, wait_status=None, exit_code=None)
+        return self._price(state, verdict)
+
+    def _price(self, state: TaskState, verdict: JobFinished) -> JobFinished:
+        """The verdict with what the run itself used, and what that cost."""
+        if verdict.usage is None:
+            return verdict
+        model = name_model(state.agent, verdict.model, state.asked_model)
+        used = self._used_now(state, verdict.conversation, verdict.usage)
+        return replace(verdict, usage=price_usage(self._spec.prices, used, model))
 
     def measure_output(self, key: JobKey) -> int:
         """How much a WORK job has printed on standard output and standard error (bytes), or a job of a workspace.

@@ -46,6 +46,7 @@ REASONS: Final[Mapping[str, Reason]] = {
     "budget": Reason("a limit on money or tokens is reached"),
     "lost": Reason("nobody saw how it ended", goes_on=True),
     "interrupted": Reason("the machine was restarted", goes_on=True),
+    "exit_unseen": Reason("it succeeded: its answer is whole, though nobody saw how its process ended"),
     "infra": Reason("the session's own files could not be read or written"),
     "internal": Reason("a bug of sessionrun; its traceback is in supervisor.log"),
     "no_change": Reason("a change was expected and nothing was changed"),
@@ -79,6 +80,8 @@ NO_CONVERSATION: Final = "no_conversation"
 
 NEVER_RETRIED: Final = frozenset(("needs_conflict",))
 """Failures that come again as long as nobody changes anything: `retries` are for others."""
+EXIT_UNSEEN: Final = "exit_unseen"
+"""The only class of a success."""
 
 FALLBACK_ON: Final = frozenset(
     ("usage_limit", "rate_limited", "overloaded", "auth", "bad_model", "context_full", "refused", "start_failed")
@@ -97,6 +100,7 @@ NOT_OF_WORK: Final = frozenset(
         "max_failures",
         "lost",
         "interrupted",
+        "exit_unseen",
         "no_change",
         "workspace_failed",
         "needs_conflict",

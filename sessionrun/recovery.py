@@ -65,9 +65,11 @@ def _judge(key: JobKey, job: LedgerJob | None, ledger: Ledger, offset: int, *, w
     if job.errno is not None:
         return Exit(key, None, offset, errno=job.errno)
     if job.boot_id != ledger.boot_id:
-        return JobLost(key, "interrupted", "the machine was restarted while it ran")
+        return JobLost(key, "interrupted", "the machine was restarted while it ran", gone=True)
     if job.lost:
-        return JobLost(key, "lost", "nobody saw its end: what had started it was dead by then")
+        # of another container nobody can tell whether it lives
+        gone = True if same_boot and job.pid is not None else None
+        return JobLost(key, "lost", "nobody saw its end: what had started it was dead by then", gone=gone)
     return None
 
 

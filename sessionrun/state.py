@@ -97,7 +97,7 @@ class TaskState:
     conversation that its next WORK job goes on with, `thread_usage` what its runs so far used; `broken_off` is why
     a run ended of which the next one has to know.  `forgiven` is what it had cost (nanodollars) when the user last
     asked for it: its budget begins there.  `turn` is the prompt that the next WORK job is given, of those that
-    are turns of one conversation.
+    are turns of one conversation.  `unseen` is why its last WORK job counts as passed though nobody saw it end.
     """
 
     spec: TaskSpec
@@ -119,6 +119,7 @@ class TaskState:
     forgiven: int = 0
     suspended: bool = False
     turn: int = 1
+    unseen: str | None = None
     thread: str | None = None
     thread_usage: Usage | None = None
     broken_off: str | None = None

@@ -72,6 +72,9 @@ class Jobs(Protocol):
     def judge(self, task: TaskState, ended: Exit) -> JobFinished:
         """The verdict on its end."""
 
+    def judge_unseen(self, task: TaskState, lost: JobLost) -> JobFinished | None:
+        """The verdict where what the job left proves that it passed."""
+
     def measure_output(self, key: JobKey) -> int:
         """How much a job has printed (bytes)."""
 
@@ -192,6 +195,8 @@ class Supervisor:
         for notice in notices:
             if isinstance(notice, Exit):
                 self._record(self._judge(notice))
+            elif isinstance(notice, JobLost):
+                self._record(self._judge_unseen(notice) or notice)
             else:
                 self._record(notice)
 
@@ -203,6 +208,16 @@ class Supervisor:
             raise  # it is no job's; the next supervisor begins with little
         except Exception as error:
             return fail_job(ended.key, error, ended.wait_status, ended.ledger)
+
+    def _judge_unseen(self, lost: JobLost) -> JobFinished | None:
+        """What its agent reported before all of ours were killed may be enough."""
+        try:
+            return self._jobs.judge_unseen(self._state.tasks[lost.key.task], lost)
+        except MemoryError:
+            raise
+        except Exception as error:
+            fail_job(lost.key, error)  # it is logged; the job is lost all the same
+            return None
 
     def _take_requests(self) -> bool:
         """Record what clients ask for; whether there was anything new.  It is acknowledged once it is shown."""

@@ -13,7 +13,7 @@ import sessionrun as package
 from sessionrun.agents.markers import MARKERS
 from sessionrun.events import Timer
 from sessionrun.model import Phase, TaskSpec
-from sessionrun.reasons import REASONS, effect_of
+from sessionrun.reasons import EXIT_UNSEEN, REASONS, effect_of
 from sessionrun.transitions import Stopping, describe_stop
 
 ROOT = Path(package.__file__).parent
@@ -92,7 +92,7 @@ def test_the_code_emits_no_class_that_the_table_lacks() -> None:
         found.update(dict.fromkeys(emitted(ast.parse(path.read_text())), path.name))
     assert {name: where for name, where in found.items() if name not in REASONS} == {}
     told_elsewhere = {"stalled", "no_change", "budget"}  # by timers and policies, or not yet
-    computed = {"lost", "interrupted", "timeout", "setup_timeout", "check_timeout"}
+    computed = {"lost", "interrupted", "timeout", "setup_timeout", "check_timeout", EXIT_UNSEEN}
     assert set(REASONS) - set(found) - computed <= told_elsewhere
 
 

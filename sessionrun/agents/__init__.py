@@ -41,6 +41,7 @@ __all__ = [
     "check_startable",
     "find_program",
     "has_stream",
+    "is_whole",
     "last_words",
     "leavings",
     "open_output",
@@ -207,6 +208,11 @@ def version_argv(agent: AgentSpec) -> tuple[str, ...]:
 def has_stream(agent: AgentSpec) -> bool:
     """Whether its standard output is a stream of events, and not the text for a person itself."""
     return agent.output in _STREAMS
+
+
+def is_whole(agent: AgentSpec, raw: Path, errors: Path) -> bool:
+    """Whether its stream has come to its own end, and says that all went well."""
+    return has_stream(agent) and read_result(agent.output, raw, errors).ok
 
 
 def leavings(specs: Iterable[AgentSpec]) -> tuple[str, ...]:

@@ -109,8 +109,8 @@ def task_word(task: Mapping[str, Any]) -> str:
 
 
 def reason_lines(task: Mapping[str, Any], indent: str) -> list[str]:
-    """Why a task did not succeed, as lines of their own; none when there is nothing to say."""
-    reason = task["reason"] if task["status"] == "completed" and task["outcome"] != "succeeded" else None
+    """Why a task ended as it did, as lines of their own; none when there is nothing to say."""
+    reason = task["reason"] if task["status"] == "completed" else None
     if not reason:
         return []
     line = indent + escape_line(reason)

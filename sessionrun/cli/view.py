@@ -17,6 +17,7 @@ from sessionrun.store import SessionDir
 
 if TYPE_CHECKING:
     from sessionrun.events import Entry
+    from sessionrun.model import JobKey
     from sessionrun.state import State
     from sessionrun.status import Gone
 
@@ -158,7 +159,18 @@ def _without_supervisor(session: SessionDir, state: State, status: dict[str, Any
             living.add(key.task)
         elif key.phase in ("setup", "work"):  # the other phases are simply run again
             gone[key.task] = _explain(job.wait_status, same_boot=same_boot, same_machine=same_machine)
+            if job.wait_status is None and (same_machine or not same_boot) and _is_whole(session, state, key):
+                outcome, why = gone[key.task]
+                gone[key.task] = outcome, f"{why}; its answer is whole, and resume takes it as a success"
     return summarise(status, alive=False, living=living, gone=gone)
+
+
+def _is_whole(session: SessionDir, state: State, key: JobKey) -> bool:
+    """Whether the agent of a WORK job had reported its success before it was gone."""
+    from sessionrun import agents
+
+    agent = state.spec.agents[state.tasks[key.task].agent]
+    return key.phase == "work" and agents.is_whole(agent, session.raw_path(key.task), session.error_path(key.task))
 
 
 def _explain(wait_status: int | None, *, same_boot: bool, same_machine: bool) -> Gone:

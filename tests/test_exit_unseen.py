@@ -1,0 +1,156 @@
+"""An answer that is whole counts, also when all of ours were killed and nobody saw how its agent ended."""
+
+from __future__ import annotations
+
+import os
+import signal
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Command, eventually
+from simulation import Drive, make_session
+from test_supervisor import make_session as make_real
+
+from sessionrun.agents import read_result
+from sessionrun.events import JobFinished, JobLost, TaskEnded, from_record, to_record
+from sessionrun.executors import Exit
+from sessionrun.executors.simulated import Fate, SimulatedExecutor
+from sessionrun.fold import apply, begin
+from sessionrun.jobs import JobMaker
+from sessionrun.model import AgentSpec, Check, JobKey, TaskSpec
+from sessionrun.state import TaskState
+from sessionrun.store import SessionDir
+
+OUTCOMES = Path(__file__).parent / "data" / "outcomes"
+SAMPLES = {
+    "claude": OUTCOMES / "claude" / "2.1.329" / "ok.raw",
+    "codex": OUTCOMES / "codex" / "0.169.0" / "ok.raw",
+}
+AGENT = """
+[agents.fake]
+argv = ["/bin/sh", "{script}"]
+output = "{output}"
+"""
+SCRIPT = """echo begun >>{root}/begun
+while ! [ -e {root}/said ]; do sleep 0.05; done
+cat {root}/said; echo $$ >{root}/pid.new; mv {root}/pid.new {root}/pid
+exec sleep 600
+"""
+
+
+def start(sessionrun: Command, output: str, said: bytes, **task: object) -> str:
+    """A session whose agent prints that and then does not end; all of ours are killed when it has said it."""
+    root = sessionrun.cwd
+    (root / "agent.sh").write_text(SCRIPT.format(root=root))
+    (root / "sessionrun.toml").write_text(AGENT.format(script=root / "agent.sh", output=output))
+    (root / "said").write_bytes(said)
+    session_id = sessionrun.start({"prompts": [{"id": "a", "prompt": "do it", **task}]}, "--agent", "fake")
+    eventually((root / "pid").exists)
+    sessionrun.until(session_id, lambda view: view["tasks"][0]["pid"])
+    sessionrun.kill_chain(session_id)
+    return session_id
+
+
+def kill_agent(sessionrun: Command) -> None:
+    """kill -9 of the agent."""
+    os.kill(int((sessionrun.cwd / "pid").read_text()), signal.SIGKILL)
+
+
+def only(view: dict[str, Any]) -> dict[str, Any]:
+    """The one task."""
+    (task,) = view["tasks"]
+    assert isinstance(task, dict)
+    return task
+
+
+@pytest.mark.parametrize("output", SAMPLES)
+def test_a_whole_answer_is_a_success(sessionrun: Command, output: str) -> None:
+    sample = SAMPLES[output]
+    session_id = start(sessionrun, output, sample.read_bytes(), check="touch checked")
+    kill_agent(sessionrun)
+    before = only(sessionrun.until(session_id, lambda view: only(view)["status"] == "completed"))
+    assert before["outcome"] == "lost"
+    assert before["reason"].endswith("its answer is whole, and resume takes it as a success")
+    assert sessionrun("resume", session_id).returncode == 0
+    task = only(sessionrun.wait(session_id))
+    assert (task["outcome"], task["reason_class"]) == ("succeeded", "exit_unseen")
+    assert task["reason"].startswith("exit_unseen: its answer is whole")
+    assert (task["exit_code"], task["signal"], task["check"]["passed"]) == (None, None, True)
+    told = read_result(output, sample, Path("/nowhere"))  # type: ignore[arg-type]
+    assert told.usage is not None
+    assert task["usage"]["output_tokens"] == told.usage.output_tokens
+    assert (task["conversation"], task["model"]) == (told.conversation, told.model)
+    assert (sessionrun.directory(session_id) / "task-a.txt").read_text() == told.text
+    for verb in ("status", "results"):
+        assert "exit_unseen: its answer is whole" in sessionrun(verb, session_id).stdout
+    assert (sessionrun.cwd / "begun").read_text() == "begun\n"
+    assert (sessionrun.cwd / "checked").exists()
+
+
+@pytest.mark.parametrize("output", SAMPLES)
+def test_an_answer_that_breaks_off_is_lost(sessionrun: Command, output: str) -> None:
+    said = SAMPLES[output].read_bytes()
+    session_id = start(sessionrun, output, said[: said.rstrip().rindex(b"}")])
+    kill_agent(sessionrun)
+    assert sessionrun("resume", session_id).returncode == 0
+    task = only(sessionrun.wait(session_id))
+    assert (task["outcome"], task["reason_class"]) == ("lost", "lost")
+
+
+def test_a_failure_that_is_whole_stays_lost(sessionrun: Command) -> None:
+    session_id = start(sessionrun, "claude", (OUTCOMES / "claude" / "2.1.329" / "api_error.raw").read_bytes())
+    kill_agent(sessionrun)
+    assert sessionrun("resume", session_id).returncode == 0
+    assert only(sessionrun.wait(session_id))["outcome"] == "lost"
+
+
+def test_an_agent_that_lives_is_waited_for(sessionrun: Command) -> None:
+    """It has reported its success, and may still do something: its end counts, not its words."""
+    session_id = start(sessionrun, "claude", SAMPLES["claude"].read_bytes())
+    assert sessionrun("resume", session_id).returncode == 0
+    session = SessionDir(sessionrun.directory(session_id))
+    view = sessionrun.until(session_id, lambda view: view["epoch"] == 2)
+    assert only(view)["status"] == "running"
+    assert not any(isinstance(entry.event, (JobFinished, JobLost)) for entry in session.load_journal()[0])
+    kill_agent(sessionrun)
+    task = only(sessionrun.wait(session_id))
+    assert (task["outcome"], task["reason_class"]) == ("succeeded", "exit_unseen")
+
+
+def test_the_reason_lasts_through_the_check_and_a_replay() -> None:
+    """The journal says that it passed, and why: nothing is judged again."""
+    reason = "exit_unseen: its answer is whole"
+    seen = JobFinished(JobKey("a", 1, 1, "work", 1), "passed", "exit_unseen", reason)
+
+    def judged(ended: Exit) -> JobFinished:
+        return seen if ended.key.phase == "work" else JobFinished(ended.key, "passed", wait_status=0, exit_code=0)
+
+    spec = make_session((TaskSpec("a", ("x",), check=Check(("true",))),))
+    drive = Drive(spec, SimulatedExecutor(lambda job: Fate()), judged=judged).run()
+    assert TaskEnded("a", "succeeded", "exit_unseen", reason) in [entry.event for entry in drive.entries]
+    replayed = begin(spec)
+    for entry in drive.entries:
+        apply(replayed, from_record(to_record(entry)))
+    assert replayed == drive.state
+    assert replayed.tasks["a"].reason == reason
+
+
+@pytest.mark.parametrize(
+    "lost",
+    [
+        JobLost(JobKey("a", 1, 1, "work", 1), "lost", "its start was claimed before"),
+        JobLost(JobKey("a", 1, 1, "work", 1), "void", "it was not started"),
+        JobLost(JobKey("a", 1, 1, "check", 1), "lost", "nobody saw its end", gone=True),
+    ],
+)
+def test_what_may_still_live_or_never_ran_is_not_judged(own_place: Path, lost: JobLost) -> None:
+    session, spec = make_real(own_place, TaskSpec("a", ("x",)))
+    spec = replace(spec, agents={"shell": AgentSpec("shell", ("x",), output="claude")})
+    session.raw_path("a").write_bytes(SAMPLES["claude"].read_bytes())
+    jobs = JobMaker(session, spec)
+    assert jobs.judge_unseen(TaskState(spec.tasks[0], 1), lost) is None
+    gone = JobLost(JobKey("a", 1, 1, "work", 1), "interrupted", "the machine was restarted", gone=True)
+    verdict = jobs.judge_unseen(TaskState(spec.tasks[0], 1), gone)
+    assert verdict is not None and verdict.verdict == "passed"

@@ -78,6 +78,8 @@ class Jobs(Protocol):
 class Views(Protocol):
     """Writes what others see of the session; see `views.ViewWriter`."""
 
+    problems: list[str]
+
     def write(self, status: Mapping[str, Any], *, durable: bool) -> str | None:
         """Bring it up to date; what went wrong, for the log."""
 
@@ -321,9 +323,11 @@ class Supervisor:
             self._next_publish = now + RETRY_DISK_S
             return
         status = project(self._state)
-        complaint = self._views.write(status, durable=ended) if self._views else None
-        if complaint:
-            _log(complaint)
+        if self._views:
+            complaint = self._views.write(status, durable=ended)
+            status["view_problems"] = self._views.problems
+            if complaint:
+                _log(complaint)
         try:
             self._session.replace_status(status, project_summary(status), durable=ended or self._shown_ended)
             self._dirty, self._shown_ended = False, ended

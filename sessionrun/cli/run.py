@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -204,6 +205,10 @@ def start_session(spec: SessionSpec, how: Launch) -> int:
         _say_more(spec)
     if how.ready:
         _check_ready(spec)
+    if spec.views:
+        from sessionrun.views import settle_views
+
+        spec = replace(spec, views=settle_views(spec.views))
     lock_fd = absolute.create(spec)
     if spec.views:
         _claim_views(absolute, spec)

@@ -76,6 +76,8 @@ def format_status(view: dict[str, Any], tasks: list[dict[str, Any]]) -> str:
         from sessionrun.cli.money import describe_budget
 
         lines.insert(4, f"Budget: {describe_budget(view['budget'])}")
+    for problem in view.get("view_problems") or ():
+        lines.insert(-2, escape_line(f"Warning: {problem}"))
     for task in tasks:
         lines.append(f"  {task_sign(task)} Task {task['num']} (ID: {escape(task['id'])}): {task_word(task)}")
         lines += reason_lines(task, _INDENT) or _held_lines(task)

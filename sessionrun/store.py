@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import os
 import stat
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -235,42 +234,22 @@ class SessionDir:
         return any(locks.is_held(self.path / name) for name in LOCK_NAMES)
 
     def send_request(self, record: dict[str, Any]) -> tuple[str, bool]:
-        """Leave a request and ring; return its id and whether anybody listens.
+        """Leave a request and ring; see `inbox.send_request`."""
+        from sessionrun import inbox
 
-        Raises:
-            StoreError: the request cannot be written.
-        """
-        request_id = str(uuid.uuid4())
-        path = self.path / "requests" / f"{request_id}.json"
-        try:
-            replace_file(path, orjson.dumps({"request_id": request_id, **record}), durable=True)
-        except OSError as error:
-            raise StoreError(f"cannot write {path}: {error.strerror}") from error
-        return request_id, self.ring()
+        return inbox.send_request(self, record)
 
     def has_request(self, request_id: str) -> bool:
         """Whether the request still waits to be taken."""
-        return os.path.lexists(self.path / "requests" / f"{request_id}.json")
+        from sessionrun import inbox
+
+        return inbox.has_request(self, request_id)
 
     def drop_request(self, request_id: str) -> None:
         """Acknowledge a request: its journal record is durable."""
-        (self.path / "requests" / f"{request_id}.json").unlink(missing_ok=True)
+        from sessionrun import inbox
 
-    def ring(self) -> bool:
-        """Wake the supervisor to look for requests; False: nobody listens."""
-        try:
-            fd = os.open(self.wake_path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
-        except OSError:  # ENXIO: nobody listens
-            return False
-        try:
-            os.write(fd, b".")
-        except BlockingIOError:
-            pass  # so full of bells that it will wake anyway
-        except BrokenPipeError:  # it left in this very moment
-            return False
-        finally:
-            os.close(fd)
-        return True
+        inbox.drop_request(self, request_id)
 
     def _load_cache(self, path: Path) -> dict[str, Any] | None:
         try:

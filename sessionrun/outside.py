@@ -19,7 +19,7 @@ from typing import Final
 
 from sessionrun import crashpoint
 from sessionrun.errors import SessionrunError
-from sessionrun.regular import NotRegular, make_directory, open_regular, read_regular, usual_mode
+from sessionrun.regular import NotRegular, make_directory, no_umask, open_regular, read_regular, usual_mode
 
 POLL_S: Final = 0.01
 
@@ -195,9 +195,8 @@ def _find_mode(folder: int, name: str) -> int:
     found = _stat(folder, name)
     if found is not None:
         return found.st_mode & 0o777
-    umask = os.umask(0)
-    os.umask(umask)
-    return usual_mode(0o666, umask)
+    with no_umask() as umask:
+        return usual_mode(0o666, umask)
 
 
 def _remove(folder: int, name: str) -> None:

@@ -15,6 +15,8 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -73,17 +75,41 @@ def read_regular(path: Path | str, limit: int | None = None, *, dir_fd: int | No
         os.close(fd)
 
 
+@contextmanager
+def no_umask() -> Iterator[int]:
+    """The umask takes nothing in here; it is given.  None of ours has threads that make files meanwhile."""
+    umask = os.umask(0)
+    try:
+        yield umask
+    finally:
+        os.umask(umask)
+
+
 def make_directory(path: Path | str, mode: int = 0o777, *, dir_fd: int | None = None) -> None:
     """Make a directory that others cannot write in; with `dir_fd` it is a name in that directory.
 
     Raises:
         OSError: it cannot be made.
     """
-    umask = os.umask(0)  # none of ours has threads that make files meanwhile
-    try:
+    with no_umask() as umask:
         os.mkdir(path, usual_mode(mode, umask), dir_fd=dir_fd)
-    finally:
-        os.umask(umask)
+
+
+def make_directories(path: Path, mode: int = 0o777) -> None:
+    """The same for what is missing of a path; what is there stays as it is.
+
+    Raises:
+        OSError: one cannot be made, or is something else.
+    """
+    if path.is_dir():
+        return
+    if path.parent != path:
+        make_directories(path.parent, mode)
+    try:
+        make_directory(path, mode)
+    except FileExistsError:
+        if not path.is_dir():
+            raise
 
 
 def usual_mode(mode: int, umask: int) -> int:

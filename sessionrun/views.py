@@ -22,6 +22,7 @@ from typing import Any, Final
 import orjson
 
 from sessionrun import jobstatus, outside
+from sessionrun.creation import has_records
 from sessionrun.errors import InputError, SessionrunError, StoreError
 from sessionrun.model import JobKey, SessionSpec, TaskSpec, View
 from sessionrun.regular import NotRegular
@@ -259,7 +260,7 @@ def _shows_end(view: View) -> bool:
 def remark_on_owner(view: View) -> str | None:
     """What to say of a session that was interrupted over the view's file; None: there is none."""
     owner = None if view.kind == jobstatus.KIND else _owner(view)
-    if owner is None or owner.is_alive() or not owner.spec_path.exists():
+    if owner is None or owner.is_alive() or not has_records(owner):
         return None
     summary = owner.load_summary()
     if summary is not None and summary["ended_at"]:

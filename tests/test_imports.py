@@ -216,7 +216,17 @@ def test_the_order_of_the_pure_modules() -> None:
             ],
         ),
         ("sessionrun.inbox", ["sessionrun.errors", "sessionrun.regular", "sessionrun.store"]),
-        ("sessionrun.index", ["sessionrun.store"]),
+        ("sessionrun.index", ["sessionrun.regular", "sessionrun.store"]),
+        (
+            "sessionrun.creation",
+            [
+                "sessionrun.errors",
+                "sessionrun.locks",
+                "sessionrun.model",
+                "sessionrun.regular",
+                "sessionrun.store",
+            ],
+        ),
         ("sessionrun.comparing", []),
         ("sessionrun.runfile", ["sessionrun.errors", "sessionrun.model"]),
         ("sessionrun.briefing", ["sessionrun.brief", "sessionrun.regular"]),
@@ -246,6 +256,7 @@ def test_the_order_of_the_pure_modules() -> None:
         (
             "sessionrun.views",
             [
+                "sessionrun.creation",
                 "sessionrun.errors",
                 "sessionrun.jobstatus",
                 "sessionrun.model",
@@ -314,6 +325,7 @@ def test_the_order_of_the_pure_modules() -> None:
                 "sessionrun.events",
                 "sessionrun.journal",
                 "sessionrun.locks",
+                "sessionrun.creation",
                 "sessionrun.inbox",
                 "sessionrun.index",
                 "sessionrun.regular",

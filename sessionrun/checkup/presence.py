@@ -21,7 +21,7 @@ LINGERS_AFTER_S: Final = 60.0
 
 def check_disk(evidence: Evidence) -> Iterator[Finding]:
     """Whether the disk has room for a session that goes on."""
-    shortage = None if evidence.ended else find_shortage(evidence.session.path)
+    shortage = None if evidence.ended or not evidence.begun else find_shortage(evidence.session.path)
     if shortage is None:
         return
     what = f"its disk is full: {describe_shortage(shortage)}: nothing new starts"
@@ -31,7 +31,7 @@ def check_disk(evidence: Evidence) -> Iterator[Finding]:
 
 def check_interrupted(evidence: Evidence) -> Iterator[Finding]:
     """Whether a session that has not ended is run by somebody."""
-    if evidence.alive or evidence.ended or evidence.spec is None:
+    if evidence.alive or evidence.ended or evidence.spec is None or not evidence.begun:
         return
     plan = f"go on with it: sessionrun resume {evidence.session.session_id}"
     what = "it has not ended, and nobody runs it"

@@ -53,6 +53,8 @@ def ask_spoken(
             is_heard = voice.speak(now)
             heard_at = heard_at or (now if is_heard or seq is not None else None)
             if timeout_s is not None and now - begun >= timeout_s:
+                if not voice.has_spoken:
+                    raise StoreError(_advise(session))
                 return False
             time.sleep(POLL_LAST_S / 4)
 
@@ -81,6 +83,11 @@ class _Voice:
         self._spoken_at = now
         return False
 
+    @property
+    def has_spoken(self) -> bool:
+        """Whether there was somebody who may have heard it."""
+        return self._spoken_at > 0
+
     def close(self) -> None:
         """Give up the descriptor."""
         if self._fd is not None:
@@ -105,7 +112,7 @@ def has_stopped(session: SessionDir, tasks: Collection[str]) -> bool:
 
 def _advise(session: SessionDir) -> str:
     advice = f"make room on the disk of {session.path.parent}, then ask again"
-    return f"the disk is full and nobody runs session {session.session_id} who could hear it: {advice}"
+    return f"the disk is full, and no supervisor of session {session.session_id} hears the request: {advice}"
 
 
 def _is_shown(session: SessionDir, seq: int) -> bool:

@@ -18,7 +18,7 @@ from zlib import crc32
 from sessionrun.errors import SessionrunError
 from sessionrun.git import Git, GitError
 from sessionrun.model import Repository
-from sessionrun.regular import read_regular
+from sessionrun.regular import make_directory, read_regular
 from sessionrun.workspaces import Claim
 
 LOCK_NAME: Final = "sessionrun.lock"
@@ -76,7 +76,7 @@ def register(git: Git, repository: Repository, claim: Claim) -> None:
         SessionrunError: it cannot be made; nothing of it is left.
     """
     path = Path(claim.worktree)
-    path.mkdir()
+    make_directory(path)
     try:
         _create_branch(git, claim)
     except (SessionrunError, OSError):

@@ -18,6 +18,7 @@ import orjson
 from sessionrun.errors import SessionrunError
 from sessionrun.git import Git
 from sessionrun.model import Place, Repository
+from sessionrun.regular import make_directories
 from sessionrun.store import replace_file
 from sessionrun.workspaces import CLAIM, RESCUE_SUFFIX, Claim, Request, load_claim
 from sessionrun.workspaces.ignoring import ignore_words
@@ -92,7 +93,7 @@ def free_names(
 
 def _register(git: Git, request: Request, folder: Path) -> Claim:
     """Register the first name that nobody has."""
-    Path(request.repository.worktree_dir).mkdir(parents=True, exist_ok=True)
+    make_directories(Path(request.repository.worktree_dir))
     tries = 0
     for claim in _free_names(git, request):
         replace_file(folder / CLAIM, orjson.dumps(claim), durable=False)

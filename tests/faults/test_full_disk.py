@@ -170,7 +170,7 @@ def test_a_full_disk_and_nobody_to_hear(disk: Path) -> None:
         fill(disk)
         code, _, said = run(place, "cancel", session)
         assert code == 4
-        assert "the disk is full and nobody runs session" in said
+        assert "the disk is full, and no supervisor of session" in said
         assert "make room on the disk of" in said
         (disk / "filler").unlink()
         assert run(place, "cancel", session, "--now")[0] == 0

@@ -56,6 +56,7 @@ def resume(session: SessionDir) -> bool:
         StoreError: its logs are damaged or a newer version's, or the processes did not come up.
         NotRegular: something else lies in the place of a lock or of its log.
     """
+    crashpoint.arm("launcher")
     session = SessionDir(session.path.absolute())
     if session.is_alive():
         return False
@@ -93,7 +94,6 @@ def start_detached(session: SessionDir, lock_fd: int, *, new: bool = True) -> No
     Raises:
         StoreError: they did not come up; the message says why, and the directory of a new session is gone again.
     """
-    crashpoint.arm("launcher")
     crashpoint.step()
     ready_read, ready_write = os.pipe()
     gc.freeze()  # or the last collection of each of us copies every page that we share

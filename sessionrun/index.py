@@ -11,6 +11,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sessionrun.regular import make_directories, no_umask
+
 if TYPE_CHECKING:
     from sessionrun.store import SessionDir
 
@@ -36,8 +38,9 @@ def remember(session: Path) -> None:
     if b"\n" in line[:-1]:
         return
     try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        make_directories(path.parent, 0o700)
+        with no_umask():
+            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     except OSError:
         return
     try:

@@ -27,7 +27,7 @@ from sessionrun.model import AgentSpec, Job, JobKey, Place, SessionSpec, TaskSpe
 from sessionrun.outcome import format_reason, judge_exit
 from sessionrun.prices import price_usage
 from sessionrun.reasons import EXIT_UNSEEN
-from sessionrun.regular import open_regular
+from sessionrun.regular import make_directories, open_regular
 from sessionrun.spending import name_model, usage_since
 from sessionrun.state import TaskState
 from sessionrun.store import AGENT_DIR, SessionDir, replace_file
@@ -193,7 +193,7 @@ class JobMaker:
         if not any(TASK_DIR in arg for arg in task.args):
             return task.args
         folder = self._session.make_job_path(key).parent / AGENT_DIR
-        folder.mkdir(exist_ok=True, mode=0o700)
+        make_directories(folder, 0o700)
         return [arg.replace(TASK_DIR, str(folder)) for arg in task.args]
 
     def _build_refusal(self, task: TaskSpec, key: JobKey, place: Place | None, problem: str) -> Job:

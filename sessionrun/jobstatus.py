@@ -7,8 +7,7 @@ session that was launched last with a job has that job's entry.  Entries of jobs
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -17,8 +16,9 @@ import orjson
 
 from sessionrun.errors import InputError
 from sessionrun.model import View
-from sessionrun.regular import NotRegular, find_mode, read_regular
-from sessionrun.store import SessionDir, replace_file
+from sessionrun.outside import hold_file, read_outside, replace_below
+from sessionrun.regular import NotRegular
+from sessionrun.store import SessionDir
 
 KIND: Final = "job-status"
 CLAIM_PATIENCE_S: Final = 10.0
@@ -51,10 +51,10 @@ def write_jobs(
         SessionrunError: another process holds the file for too long.
         OSError: it cannot be written.
     """
-    path = Path(os.path.realpath(view.settings["path"]))
+    path = find_path(view)
     tasks = {task["id"]: task for task in status["tasks"]}
     jobs = Path(view.settings["path"]).parent
-    with _hold(path, patience_s):
+    with hold_file(path, timeout_s=patience_s) as folder:
         old = {entry["id"]: entry for entry in load_entries(path)}
         new = {job_id: entry for job_id, entry in old.items() if (jobs / f"{job_id}.md").exists()}
         if claim:
@@ -67,7 +67,13 @@ def write_jobs(
                 new[job_id]["results_dir"] = str(session)
         content = orjson.dumps(sorted(new.values(), key=_id), option=orjson.OPT_INDENT_2)
         if new != old:
-            replace_file(path, content + b"\n", durable=False, mode=find_mode(path))
+            replace_below(folder, path.name, content + b"\n", durable=False)
+
+
+def find_path(view: View) -> Path:
+    """The status file itself, as the launch has settled it: a link that leads there is not replaced."""
+    places: Mapping[str, str] = view.settings.get("places", {})
+    return Path(places.get("path") or os.path.realpath(view.settings["path"]))
 
 
 def _refuse_running(entries: Mapping[str, Mapping[str, Any]], jobs: Collection[str], session: Path) -> None:
@@ -113,7 +119,7 @@ def load_entries(path: Path) -> list[dict[str, Any]]:
         OSError: it cannot be read.
     """
     try:
-        entries = orjson.loads(read_regular(path))
+        entries = orjson.loads(read_outside(path))
     except FileNotFoundError:
         return []
     except (NotRegular, orjson.JSONDecodeError) as error:
@@ -140,11 +146,3 @@ def _update(
         "ran": word in ("pass", "fail", "partial"),
         "session": session_id,
     }
-
-
-@contextmanager
-def _hold(path: Path, patience_s: float) -> Iterator[None]:
-    from sessionrun.workspaces.registration import hold_lock
-
-    with hold_lock(path.with_name(f".{path.name}.lock"), timeout_s=patience_s):
-        yield

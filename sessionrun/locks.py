@@ -11,8 +11,12 @@ import fcntl
 import os
 import time
 from pathlib import Path
+from typing import Final
 
 from sessionrun.regular import open_regular
+
+NAMES: Final = ("lock", "keeper.lock", "root.lock")
+"""The locks of a session: of its supervisor, keeper and root."""
 
 
 def hold(path: Path, *, timeout_s: float = 2.0) -> int | None:

@@ -7,6 +7,7 @@ not known here; writing one, and acknowledging it, is `store`'s.
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Any, Final, NamedTuple, cast
 
@@ -14,6 +15,7 @@ import orjson
 
 from sessionrun.control import RETRY_FAILED, RETRY_LOST
 from sessionrun.events import REQUEST_KINDS, RequestReceived
+from sessionrun.inbox import MAX_SPOKEN_BYTES
 from sessionrun.model import OUTCOMES
 from sessionrun.regular import read_regular
 from sessionrun.store import REFUSED, SessionDir
@@ -22,6 +24,10 @@ MAX_BYTES: Final = 8 << 20
 """Room for the longest ids of 60,000 tasks."""
 
 MAX_REASON: Final = 300
+MAX_FAULTS: Final = 10
+"""So many requests that are none are told of, of those that were spoken: anybody may go on for ever."""
+
+_UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 class Found(NamedTuple):
@@ -70,6 +76,44 @@ def parse_request(record: Any, name: str) -> RequestReceived:
         raise ValueError("now must be true or false, reason a text")
     reason = " ".join(reason.split())[:MAX_REASON] or None if reason else None
     return RequestReceived(name, kind, tasks, now, cast(Any, outcomes), reason)
+
+
+class Spoken:
+    """Finds requests in what comes out of the FIFO `wake`, among bells and whatever others write there."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+        self._faults = 0
+
+    def hear(self, content: bytes) -> tuple[list[RequestReceived], list[str]]:
+        """The requests that are whole by now, and what is wrong with those that are none."""
+        *lines, self._rest = (self._rest + content).split(b"\n")
+        if len(self._rest) > MAX_SPOKEN_BYTES:  # no request is so long
+            self._rest = b""
+        found, faults = [], []
+        for line in lines:
+            line = line.lstrip(b".")  # bells
+            if not line.startswith(b"{"):
+                continue
+            try:
+                found.append(parse_spoken(line))
+            except ValueError as error:
+                self._faults += 1
+                faults += [str(error)] if self._faults <= MAX_FAULTS else []
+        return found, faults
+
+
+def parse_spoken(line: bytes) -> RequestReceived:
+    """Check a request that was written into the FIFO.
+
+    Raises:
+        ValueError: it is none that this version knows.
+    """
+    record = orjson.loads(line)
+    name = record.get("request_id") if isinstance(record, dict) else None
+    if not isinstance(name, str) or not _UUID.fullmatch(name):
+        raise ValueError("it is no object with a UUID as its request_id")
+    return parse_request(record, name)
 
 
 def put_aside(path: Path) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -46,3 +47,28 @@ def give_up_reserve(path: Path) -> bool:
     except OSError:
         return False
     return True
+
+
+def find_shortage(session: Path) -> dict[str, int | str | None] | None:
+    """What is free on the disk of a session where that is too little to start anything; None: there is enough.
+
+    `free_bytes` and `free_inodes` are what this user may still take; file systems without a number of inodes have
+    null.  A reserve that is there is room enough while a block and an inode are left.
+    """
+    try:
+        found = os.statvfs(session)
+    except OSError:
+        return None
+    is_root = os.geteuid() == 0
+    free = (found.f_bfree if is_root else found.f_bavail) * found.f_frsize
+    inodes = (found.f_ffree if is_root else found.f_favail) if found.f_files else None
+    wanted = found.f_frsize if os.path.lexists(session / NAME) else SMALLEST_BYTES
+    if free >= wanted and inodes != 0:
+        return None
+    return {"path": os.fspath(session.absolute().parent), "free_bytes": free, "free_inodes": inodes}
+
+
+def describe_shortage(shortage: Mapping[str, int | str | None]) -> str:
+    """The same in words."""
+    inodes = "" if shortage["free_inodes"] is None else f" / {shortage['free_inodes']} inodes"
+    return f"{shortage['free_bytes']} bytes{inodes} free in {shortage['path']}"

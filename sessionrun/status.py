@@ -81,6 +81,7 @@ def project(state: State) -> dict[str, Any]:
         "seq": state.seq,
         "epoch": state.epoch,
         "processes": _project_processes(state),
+        "view_problems": [],  # the writer of views knows them, and no log
         "tasks": tasks,
     }
 

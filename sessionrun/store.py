@@ -11,17 +11,16 @@ the instant of a probe.  What the contents mean is not known here: records go in
 from __future__ import annotations
 
 import os
-import stat
-import uuid
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
 from sessionrun import crashpoint, locks
-from sessionrun.errors import InputError, SessionNotFound, StoreError
-from sessionrun.regular import NotRegular, open_regular, read_regular
+from sessionrun.errors import SessionNotFound, StoreError
+from sessionrun.regular import NotRegular, make_directory, open_regular, read_regular
 
 if TYPE_CHECKING:  # a poll reads status.json alone; the records would cost it more than all its other work
     from sessionrun.events import Entry
@@ -35,7 +34,7 @@ REFUSED: Final = ".refused"
 AGENT_DIR: Final = "agent"
 """In a task's folder below ``jobs``: what its agent keeps there; the files in it are not ours."""
 
-LOCK_NAMES: Final = ("lock", "keeper.lock", "root.lock")
+LOCK_NAMES: Final = locks.NAMES
 STATUS_VERSION: Final = 1
 """The `schema_version` of status.json and the summary that is read here: `model.SCHEMA_VERSION`."""
 
@@ -43,10 +42,12 @@ STATUS_VERSION: Final = 1
 class SessionDir:
     """One session's directory, by its path."""
 
-    __slots__ = ("path", "session_id")
+    __slots__ = ("made", "path", "session_id")
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.made: list[Path] = []
+        """The directories that `create` made, from the outermost on."""
         self.session_id = path.name.removeprefix(PREFIX)
 
     @property
@@ -113,7 +114,8 @@ class SessionDir:
         """That folder, made if need be; private by its mode, whatever the umask is."""
         folder = self.job_path(key)
         for path in (folder.parent.parent, folder.parent, folder):
-            path.mkdir(exist_ok=True, mode=0o700)
+            with suppress(FileExistsError):
+                make_directory(path, 0o700)
         return folder
 
     def create(self, spec: SessionSpec) -> int:
@@ -125,35 +127,15 @@ class SessionDir:
             InputError: the spec holds text that is no UTF-8, or others may write in the results directory.
             StoreError: it cannot be written; what was made is removed again.
         """
-        try:
-            content = orjson.dumps(spec)
-        except orjson.JSONEncodeError:
-            raise InputError("an option, a variable or the path of a program is not UTF-8") from None
-        try:
-            _make_results_dir(self.path.parent)
-            os.mkdir(self.path, 0o700)
-        except OSError as error:
-            raise StoreError(f"cannot create {self.path}: {error.strerror}") from error
-        lock_fd = -1
-        try:
-            lock_fd = self.hold_lock("root.lock")
-            os.mkdir(self.path / "prompts", 0o700)
-            os.mkdir(self.path / "requests", 0o700)
-            os.mkfifo(self.wake_path, 0o600)
-            replace_file(self.spec_path, content, durable=True)
-            sync_directory(self.path.parent)
-        except OSError as error:
-            self.discard()
-            if lock_fd >= 0:
-                os.close(lock_fd)
-            raise StoreError(f"cannot write {self.path}: {error.strerror}") from error
-        return lock_fd
+        from sessionrun import creation
+
+        return creation.create_session(self, spec)
 
     def discard(self) -> None:
-        """Remove a directory in which nothing has run."""
-        import shutil
+        """Remove a directory in which nothing has run, and those that were made for it."""
+        from sessionrun import creation
 
-        shutil.rmtree(self.path, ignore_errors=True)
+        creation.discard_session(self)
 
     def load_spec(self) -> SessionSpec:
         """Read the spec.
@@ -235,42 +217,22 @@ class SessionDir:
         return any(locks.is_held(self.path / name) for name in LOCK_NAMES)
 
     def send_request(self, record: dict[str, Any]) -> tuple[str, bool]:
-        """Leave a request and ring; return its id and whether anybody listens.
+        """Leave a request and ring; see `inbox.send_request`."""
+        from sessionrun import inbox
 
-        Raises:
-            StoreError: the request cannot be written.
-        """
-        request_id = str(uuid.uuid4())
-        path = self.path / "requests" / f"{request_id}.json"
-        try:
-            replace_file(path, orjson.dumps({"request_id": request_id, **record}), durable=True)
-        except OSError as error:
-            raise StoreError(f"cannot write {path}: {error.strerror}") from error
-        return request_id, self.ring()
+        return inbox.send_request(self, record)
 
     def has_request(self, request_id: str) -> bool:
         """Whether the request still waits to be taken."""
-        return os.path.lexists(self.path / "requests" / f"{request_id}.json")
+        from sessionrun import inbox
+
+        return inbox.has_request(self, request_id)
 
     def drop_request(self, request_id: str) -> None:
         """Acknowledge a request: its journal record is durable."""
-        (self.path / "requests" / f"{request_id}.json").unlink(missing_ok=True)
+        from sessionrun import inbox
 
-    def ring(self) -> bool:
-        """Wake the supervisor to look for requests; False: nobody listens."""
-        try:
-            fd = os.open(self.wake_path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
-        except OSError:  # ENXIO: nobody listens
-            return False
-        try:
-            os.write(fd, b".")
-        except BlockingIOError:
-            pass  # so full of bells that it will wake anyway
-        except BrokenPipeError:  # it left in this very moment
-            return False
-        finally:
-            os.close(fd)
-        return True
+        inbox.drop_request(self, request_id)
 
     def _load_cache(self, path: Path) -> dict[str, Any] | None:
         try:
@@ -350,7 +312,7 @@ def find_session(results_dir: Path, wanted: str, *, last_of_index: bool = True) 
     from sessionrun import index
 
     if wanted == "last":
-        here = [session for session in iterate_sessions(results_dir) if session.spec_path.exists()]
+        here = [session for session in iterate_sessions(results_dir) if _has_begun(session)]
         newest = max(here, key=lambda session: _age(session.spec_path), default=None)
         if newest is None and not last_of_index:
             raise SessionNotFound(f"there is no session in {results_dir}; name one of elsewhere by its id")
@@ -362,7 +324,7 @@ def find_session(results_dir: Path, wanted: str, *, last_of_index: bool = True) 
     here = [session for session in iterate_sessions(results_dir) if session.session_id.startswith(name)]
     matches = here or index.find(name)
     exact = [session for session in matches if session.session_id == name]
-    matches = [session for session in exact or matches if session.spec_path.exists()]
+    matches = [session for session in exact or matches if _has_begun(session)]
     if not name or not matches:
         raise SessionNotFound(f"no session {wanted!r} in {results_dir}; `sessionrun list --all` shows them")
     if len(matches) > 1:
@@ -371,25 +333,11 @@ def find_session(results_dir: Path, wanted: str, *, last_of_index: bool = True) 
     return matches[0]
 
 
-def _check_shared(path: Path) -> None:
-    """Refuse a place in which another user could put a directory of their own in place of a session's.
+def _has_begun(session: SessionDir) -> bool:
+    """Whether it is a session: what a launcher left that was killed before it began is none."""
+    from sessionrun.creation import has_begun
 
-    Raises:
-        InputError: everybody may write there (and no sticky bit keeps others' entries safe), or it is another's.
-    """
-    found = os.stat(path)
-    if found.st_mode & stat.S_IWOTH and not found.st_mode & stat.S_ISVTX:
-        raise InputError(f"{path}: everybody may write there: chmod o-w it, or give another --results-dir")
-    if found.st_uid not in (0, os.geteuid()) and os.geteuid() != 0:
-        raise InputError(f"{path} belongs to another user: give another --results-dir")
-
-
-def _make_results_dir(path: Path) -> None:
-    """Create the results directory; one that is still empty hides itself, and no work of the user's, from git."""
-    path.mkdir(parents=True, exist_ok=True)
-    _check_shared(path)
-    if not os.listdir(path):
-        (path / ".gitignore").write_text("*\n")
+    return session.spec_path.exists() and has_begun(session)
 
 
 def _age(path: Path) -> float:

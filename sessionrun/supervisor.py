@@ -38,6 +38,7 @@ from sessionrun.events import (
     Order,
     OutputSeen,
     Record,
+    RequestReceived,
     StartJob,
     TimerFired,
     WakeAt,
@@ -48,7 +49,7 @@ from sessionrun.fold import apply
 from sessionrun.journal import AppendLog
 from sessionrun.mishaps import fail_job, is_of_one_job
 from sessionrun.model import SLOT, WORKTREE_SPACE, Job, JobKey
-from sessionrun.requests import load_requests, put_aside
+from sessionrun.requests import Spoken, load_requests, put_aside
 from sessionrun.scheduler import decide
 from sessionrun.state import State, TaskState
 from sessionrun.status import project, project_summary
@@ -81,6 +82,8 @@ class Jobs(Protocol):
 
 class Views(Protocol):
     """Writes what others see of the session; see `views.ViewWriter`."""
+
+    problems: list[str]
 
     def write(self, status: Mapping[str, Any], *, durable: bool) -> str | None:
         """Bring it up to date; what went wrong, for the log."""
@@ -130,6 +133,7 @@ class Supervisor:
         self._next_publish = 0.0
         self._dirty = True
         self._wake_at: float | None = None
+        self._spoken = Spoken()
         self._wake_fd = self._listen()
 
     def run(self, recovered: Sequence[Notice] = ()) -> None:
@@ -159,8 +163,9 @@ class Supervisor:
         Who rings after the last look must learn that nobody listens, so the FIFO is closed first.
         """
         while self._state.ended is not None and not (self._unwritten or self._dirty):
+            self._drain_wake()
             os.close(self._wake_fd)
-            if not self._take_requests():
+            if not self._take_requests() and not self._dirty:
                 return True
             self._wake_fd = self._listen()
             self._take_requests()  # who rang while it was closed does not ring again
@@ -228,10 +233,15 @@ class Supervisor:
                 new |= self._refuse(path, fault or f"there is no task {unknown[0]!r:.140}")
             elif request.request_id not in self._taken:
                 self._taken.add(request.request_id)
-                if request.request_id not in self._state.requests:  # else only its file was left
-                    self._record(request)
-                    new = True
-                self._dirty, self._next_publish = True, 0.0
+                new |= self._take(request)
+        return new
+
+    def _take(self, request: RequestReceived) -> bool:
+        """Record a request, unless it was already: then only its file was left, or it was said again."""
+        new = request.request_id not in self._state.requests
+        if new:
+            self._record(request)
+        self._dirty, self._next_publish = True, 0.0
         return new
 
     def _refuse(self, path: Path, fault: str) -> bool:
@@ -256,10 +266,20 @@ class Supervisor:
         self._taken.clear()
 
     def _drain_wake(self) -> bool:
+        """Read what rang, and take the requests that were spoken because the disk has no room for their files."""
         try:
-            return bool(os.read(self._wake_fd, 4096))
+            content = os.read(self._wake_fd, 4096)
         except BlockingIOError:
             return False
+        requests, faults = self._spoken.hear(content)
+        for request in requests:
+            unknown = [name for name in request.tasks if name not in self._state.tasks]
+            faults += [f"there is no task {unknown[0]!r:.140}"] if unknown else []
+            if not unknown:
+                self._take(request)
+        for fault in faults:
+            _log(f"a request in the FIFO is refused: {fault}")
+        return bool(content)
 
     # --- what to do ---
 
@@ -344,11 +364,13 @@ class Supervisor:
             self._next_publish = now + RETRY_DISK_S
             return
         status = project(self._state)
-        complaint = self._views.write(status, durable=ended) if self._views else None
-        if complaint:
-            _log(complaint)
+        if self._views:
+            complaint = self._views.write(status, durable=ended)
+            status["view_problems"] = self._views.problems
+            if complaint:
+                _log(complaint)
         try:
-            self._session.replace_status(status, project_summary(status), durable=ended or self._shown_ended)
+            self._show(status, durable=ended or self._shown_ended)
             self._dirty, self._shown_ended = False, ended
         except OSError as error:
             _log(f"cannot write {self._session.status_path}: {error.strerror}")
@@ -358,6 +380,17 @@ class Supervisor:
             self._acknowledge()  # after it was shown, so that the client finds what it asked for
         cost = self._clock.mono() - now
         self._next_publish = now + max(PUBLISH_FIRST_S, PUBLISH_COST_FACTOR * cost)
+
+    def _show(self, status: dict[str, Any], *, durable: bool) -> None:
+        """Replace status.json; on a full disk in the room of the reserve, which is for this as for the logs."""
+        summary = project_summary(status)
+        try:
+            self._session.replace_status(status, summary, durable=durable)
+        except OSError as error:
+            path = self._session.path / reserve.NAME
+            if error.errno not in reserve.FULL or not reserve.give_up_reserve(path):
+                raise
+            self._session.replace_status(status, summary, durable=durable)
 
     def _timeout_s(self) -> float | None:
         """How long to wait (seconds); None = until something happens."""

@@ -1,9 +1,11 @@
 """Views: files in other programs' formats that show a session while it runs, outside of its directory.
 
 A view is a projection of status.json and no session reads its own: it can be written anew at any time, and what
-goes wrong with it never harms the session.  The supervisor writes views before status.json, so that whoever finds
-the end there finds it in the views too.  A results file says whose it is (`session`): the session that was
-launched last with it.  An older one that is resumed leaves it alone.
+goes wrong with it never harms the session: it is told in the log and in status.json.  The supervisor writes views
+before status.json, so that whoever finds the end there finds it in the views too.  A results file says whose it is
+(`session`): the session that was launched last with it.  An older one that is resumed leaves it alone.
+
+Where a view's files are is settled at launch; see `outside`.  What lies there and is not this session's is left.
 """
 
 from __future__ import annotations
@@ -11,23 +13,27 @@ from __future__ import annotations
 import errno
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import orjson
 
-from sessionrun import jobstatus
+from sessionrun import jobstatus, outside
+from sessionrun.creation import has_records
 from sessionrun.errors import InputError, SessionrunError, StoreError
 from sessionrun.model import JobKey, SessionSpec, TaskSpec, View
-from sessionrun.regular import NotRegular, find_mode, read_regular
+from sessionrun.regular import NotRegular
 from sessionrun.runfile import ENDS, LINKS, find_done, find_others, has_diff, project_runs, read_runs
 from sessionrun.status import format_time
-from sessionrun.store import AGENT_DIR, SessionDir, replace_file
+from sessionrun.store import AGENT_DIR, SessionDir
 
 _PATIENCE_S: Final = 1.0
 _LAST_PATIENCE_S: Final = 5.0
+_PATHS: Final = ("results_file", "outputs_dir", "path")
+"""The settings of a view that say where its files are."""
 
 
 class ViewWriter:
@@ -36,66 +42,88 @@ class ViewWriter:
     def __init__(self, session: SessionDir, spec: SessionSpec) -> None:
         self._session = session
         self._spec = spec
-        self._views: tuple[View, ...] | None = None
+        self._views = settle_views(spec.views)  # a session of an older version has not settled its own
         self._settled: set[tuple[str, int]] = set()
         self._linked: set[Path] = set()
-        self._complaint: str | None = None
+        self._written: dict[Path, tuple[int, ...] | None] = {}
+        self._told: set[str] = set()
+        self.problems: list[str] = []
+        """What could not be brought up to date by the last `write`, and why."""
 
     def write(self, status: Mapping[str, Any], *, durable: bool) -> str | None:
         """Bring the views up to date; never raises.  What went wrong, if that is something new."""
-        if not self._spec.views:
-            return None
-        complaint = None
-        try:
-            if self._views is None:
-                self._views = tuple(view for view in self._spec.views if is_ours(view, self._session))
-                foreign = len(self._spec.views) - len(self._views)
-                complaint = "its results file belongs to a later session, and is left alone" if foreign else None
-            for view in self._views:
-                self._write_view(view, status, durable=durable)
-        except Exception as error:  # whatever it is, the session goes on
-            complaint = f"a view cannot be written: {error}"
-        told, self._complaint = self._complaint, complaint or self._complaint
-        return complaint if complaint != told else None
+        problems: list[str] = []
+        for view in self._views:
+            for name, write in self._parts(view, status, durable=durable):
+                try:
+                    write()
+                except Exception as error:  # whatever it is, the session goes on
+                    problems.append(f"{name}: {outside.describe(error)}")
+        fresh = [problem for problem in problems if problem not in self._told]
+        self._told.update(fresh)
+        self.problems = problems
+        return "\n".join(fresh) or None
 
-    def _write_view(self, view: View, status: Mapping[str, Any], *, durable: bool) -> None:
+    def _parts(
+        self, view: View, status: Mapping[str, Any], *, durable: bool
+    ) -> Iterator[tuple[str, Callable[[], None]]]:
+        """What is written for a view, with the beginning of what is said when it cannot be."""
         if view.kind == jobstatus.KIND:
-            jobstatus.write_jobs(view, status, _now(), self._session.path, patience_s=self._find_patience(status))
+            patience_s = self._find_patience(status)
+            path = jobstatus.find_path(view)
+            write = partial(jobstatus.write_jobs, view, status, _now(), self._session.path, patience_s=patience_s)
+            yield f"{path} is not written", write
             return
-        try:
-            self._link_outputs(Path(view.settings["outputs_dir"]), status)
-        finally:  # the file does not wait for links that cannot be made
-            write_runs(view, status, self._session, self._spec, durable=durable)
+        outputs = Path(find_place(view, "outputs_dir"))
+        yield f"{outputs} does not show all outputs", partial(self._link_outputs, outputs, status)
+        yield f"{_results_path(view)} is not written", partial(self._write_runs, view, status, durable=durable)
+
+    def _write_runs(self, view: View, status: Mapping[str, Any], *, durable: bool) -> None:
+        """Replace the results file, where it still is ours: read again only if somebody else changed it."""
+        path = _results_path(view)
+        with outside.open_folder(path.parent) as folder:
+            found = outside.identify(folder, path.name)
+            if found is not None and found != self._written.get(path):
+                _check_ours(view, self._session)
+            document = _project(view, status, self._session, self._spec)
+            outside.replace_below(folder, path.name, _dump(document), durable=durable)
+            self._written[path] = outside.identify(folder, path.name)
 
     def _find_patience(self, status: Mapping[str, Any]) -> float:
         """How long to wait for the lock on a view: a session goes on although somebody never gives that back."""
         if status["ended_at"] is not None:
             return _LAST_PATIENCE_S
-        return 0 if self._complaint else _PATIENCE_S
+        return 0 if self._told else _PATIENCE_S
 
     def _link_outputs(self, outputs: Path, status: Mapping[str, Any]) -> None:
         """All links that can be made; then the first error of those that cannot."""
         problems = []
-        for task in status["tasks"]:
-            if task["status"] == "pending" or (task["id"], task["attempt"]) in self._settled:
-                continue
-            try:
-                self._link_task(outputs / task["id"], task)
-            except OSError as error:
-                problems.append(error)
+        tasks = [task for task in status["tasks"] if task["status"] != "pending"]
+        tasks = [task for task in tasks if (task["id"], task["attempt"]) not in self._settled]
+        if not tasks:
+            return
+        with outside.open_folder(outputs, make=True) as folder:
+            for task in tasks:
+                try:
+                    self._link_task(folder, outputs / task["id"], task)
+                except OSError as error:
+                    problems.append(error)
         if problems:
             raise problems[0]
 
-    def _link_task(self, folder: Path, task: Mapping[str, Any]) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, target in self._targets(task):
-            if (folder / name) not in self._linked and target.exists():
-                _link(folder / name, target)
-                self._linked.add(folder / name)
+    def _link_task(self, outputs: int, place: Path, task: Mapping[str, Any]) -> None:
+        folder = outside.enter(outputs, place.name, make=True)
+        try:
+            for name, target in self._targets(task):
+                if (place / name) not in self._linked and target.exists():
+                    outside.link_below(folder, name, target)
+                    self._linked.add(place / name)
+        finally:
+            os.close(folder)
         if task["status"] == "completed":
             self._settled.add((task["id"], task["attempt"]))
             for key in ("diff_file", "stderr_file"):  # another attempt may have another one
-                self._linked.discard(folder / LINKS[key])
+                self._linked.discard(place / LINKS[key])
 
     def _targets(self, task: Mapping[str, Any]) -> Iterator[tuple[str, Path]]:
         session, name = self._session, task["id"]
@@ -114,6 +142,24 @@ class ViewWriter:
         setup = JobKey(task["id"], task["attempt"], 1, "setup", 1)
         starts = (self._session.job_path(setup._replace(start=start)) / "stderr" for start in (3, 2, 1))
         return next((found for found in starts if found.exists()), path)
+
+
+def settle_views(views: Sequence[View]) -> tuple[View, ...]:
+    """The views with the places of their files, links followed: a launch does this once, and it stays so."""
+    return tuple(_settle(view) for view in views)
+
+
+def _settle(view: View) -> View:
+    if "places" in view.settings:
+        return view
+    places = {key: os.path.realpath(view.settings[key]) for key in _PATHS if key in view.settings}
+    return replace(view, settings={**view.settings, "places": places})
+
+
+def find_place(view: View, key: str) -> str:
+    """Where a file of a view is; before its launch has settled that, where it would be."""
+    place: str = _settle(view).settings["places"][key]
+    return place
 
 
 def carry_over(view: View, tasks: Sequence[TaskSpec]) -> tuple[View, set[str]]:
@@ -146,27 +192,35 @@ def claim_views(session: SessionDir, spec: SessionSpec, status: Mapping[str, Any
         InputError: a session that lives writes one of them, or something else lies in its place.
         StoreError: one cannot be written.
     """
-    from sessionrun.workspaces.registration import hold_lock
-
     for view in spec.views:
         if view.kind == jobstatus.KIND:
             _claim_jobs(view, status, session.path)
-            continue
+        else:
+            _claim_runs(view, status, session, spec)
+
+
+def _claim_runs(view: View, status: Mapping[str, Any], session: SessionDir, spec: SessionSpec) -> None:
+    path = _results_path(view)
+    _refuse_living(view, session)  # before anything is made for a launch that comes to nothing
+    _make_outputs(find_place(view, "outputs_dir"))
+    try:
+        with outside.hold_file(path, timeout_s=jobstatus.CLAIM_PATIENCE_S, make=True) as folder:
+            _refuse_living(view, session)
+            content = _dump(_project(view, status, session, spec))
+            outside.replace_below(folder, path.name, content, durable=True)
+    except OSError as error:
+        raise StoreError(f"cannot write {path}: {outside.describe(error)}") from error
+
+
+def _refuse_living(view: View, session: SessionDir) -> None:
+    """Raises InputError when another session that lives writes the view, or something else lies in its place."""
+    owner = _owner(view)
+    if owner is not None and owner.path != session.path and owner.is_alive():
         path = _results_path(view)
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            _make_outputs(view.settings["outputs_dir"])
-            with hold_lock(_lock_path(path), timeout_s=jobstatus.CLAIM_PATIENCE_S):
-                owner = _owner(view)
-                if owner is not None and owner.path != session.path and owner.is_alive():
-                    raise InputError(
-                        f"{path} is being written by session {owner.session_id}: wait for it, or name another file"
-                    )
-                load_runs(view)
-                write_runs(view, status, session, spec, durable=True)
-        except OSError as error:
-            at = error.filename if error.filename == view.settings["outputs_dir"] else path
-            raise StoreError(f"cannot write {at}: {error.strerror}") from error
+        raise InputError(
+            f"{path} is being written by session {owner.session_id}: wait for it, or name another file"
+        )
+    load_runs(view)
 
 
 def mend_views(spec: SessionSpec) -> None:
@@ -175,19 +229,18 @@ def mend_views(spec: SessionSpec) -> None:
     Raises:
         StoreError: one cannot be written.
     """
-    from sessionrun.workspaces.registration import hold_lock
-
     for view in spec.views:
         if view.kind == jobstatus.KIND:
             continue
         path, owner = _results_path(view), _owner(view)
         try:
-            with hold_lock(_lock_path(path), timeout_s=jobstatus.CLAIM_PATIENCE_S):
+            with outside.hold_file(path, timeout_s=jobstatus.CLAIM_PATIENCE_S) as folder:
                 document, runs = _load(path), load_runs(view)
                 if owner is not None and not owner.is_alive() and document["runs"] != runs:
-                    _replace(path, {**document, "runs": runs}, durable=True)
+                    content = _dump({**document, "runs": runs})
+                    outside.replace_below(folder, path.name, content, durable=True)
         except OSError as error:
-            raise StoreError(f"cannot write {path}: {error.strerror}") from error
+            raise StoreError(f"cannot write {path}: {outside.describe(error)}") from error
 
 
 def find_behind(session: SessionDir, spec: SessionSpec) -> list[str]:
@@ -207,7 +260,7 @@ def _shows_end(view: View) -> bool:
 def remark_on_owner(view: View) -> str | None:
     """What to say of a session that was interrupted over the view's file; None: there is none."""
     owner = None if view.kind == jobstatus.KIND else _owner(view)
-    if owner is None or owner.is_alive() or not owner.spec_path.exists():
+    if owner is None or owner.is_alive() or not has_records(owner):
         return None
     summary = owner.load_summary()
     if summary is not None and summary["ended_at"]:
@@ -234,9 +287,12 @@ def _leads_into(session: SessionDir, folder: str, task: str) -> bool:
 
 
 def _make_outputs(path: str) -> None:
-    os.makedirs(path, exist_ok=True)
-    if not os.access(path, os.W_OK | os.X_OK):
-        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+    try:
+        with outside.open_folder(Path(path), make=True):
+            if not os.access(path, os.W_OK | os.X_OK):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except OSError as error:
+        raise StoreError(f"cannot write {path}: {outside.describe(error)}") from error
 
 
 def _claim_jobs(view: View, status: Mapping[str, Any], session: Path) -> None:
@@ -252,6 +308,16 @@ def is_ours(view: View, session: SessionDir) -> bool:
         return True
     owner = _owner(view)
     return owner is None or owner.path == session.path
+
+
+def _check_ours(view: View, session: SessionDir) -> None:
+    """Raises InputError when what lies in the place of the results file is not this session's to replace."""
+    path = _results_path(view)
+    document = _load(path)
+    if document is not None:
+        read_runs(document, str(path))
+    if not is_ours(view, session):
+        raise InputError("it belongs to a later session, and is left alone")
 
 
 def load_runs(view: View) -> list[dict[str, Any]]:
@@ -277,21 +343,10 @@ def _told_by(owner: SessionDir) -> dict[Any, dict[str, Any]]:
     """The runs of a session by their ids, as its status.json has them."""
     try:
         spec, status = owner.load_spec(), owner.load_status()
-    except SessionrunError:
+    except (SessionrunError, OSError):
         return {}
     views = [view for view in spec.views if view.kind != jobstatus.KIND] if status else []
     return {run["run_id"]: run for view in views for run in _project(view, status or {}, owner, spec)["runs"]}
-
-
-def write_runs(
-    view: View, status: Mapping[str, Any], session: SessionDir, spec: SessionSpec, *, durable: bool
-) -> None:
-    """Replace a results file.
-
-    Raises:
-        OSError: it cannot be written.
-    """
-    _replace(_results_path(view), _project(view, status, session, spec), durable=durable)
 
 
 def _project(view: View, status: Mapping[str, Any], session: SessionDir, spec: SessionSpec) -> dict[str, Any]:
@@ -301,9 +356,8 @@ def _project(view: View, status: Mapping[str, Any], session: SessionDir, spec: S
     )
 
 
-def _replace(path: Path, document: Mapping[str, Any], *, durable: bool) -> None:
-    content = orjson.dumps(document, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
-    replace_file(path, content, durable=durable, mode=find_mode(path))
+def _dump(document: Mapping[str, Any]) -> bytes:
+    return orjson.dumps(document, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
 
 
 def _keep(view: View, runs: Mapping[int, Mapping[str, Any]]) -> View:
@@ -312,11 +366,7 @@ def _keep(view: View, runs: Mapping[int, Mapping[str, Any]]) -> View:
 
 def _results_path(view: View) -> Path:
     """The file itself, also where a link leads to it: it is replaced, and the link is not."""
-    return Path(os.path.realpath(view.settings["results_file"]))
-
-
-def _lock_path(path: Path) -> Path:
-    return path.with_name(f".{path.name}.lock")
+    return Path(find_place(view, "results_file"))
 
 
 def _owner(view: View) -> SessionDir | None:
@@ -331,7 +381,7 @@ def _owner(view: View) -> SessionDir | None:
 
 def _load(path: Path) -> Any:
     try:
-        return orjson.loads(read_regular(path))
+        return orjson.loads(outside.read_outside(path))
     except FileNotFoundError:
         return None
     except (NotRegular, orjson.JSONDecodeError) as error:
@@ -343,15 +393,3 @@ def _load(path: Path) -> Any:
 
 def _now() -> str:
     return format_time(time.time()) or ""
-
-
-def _link(place: Path, target: Path) -> None:
-    """A link that leads there, in place of one that led elsewhere; what is no link stays."""
-    if place.is_symlink() and os.readlink(place) == str(target):
-        return
-    if place.exists() and not place.is_symlink():
-        return
-    beside = place.with_name(f".{place.name}.{os.getpid()}.tmp")
-    beside.unlink(missing_ok=True)
-    beside.symlink_to(target)
-    os.replace(beside, place)

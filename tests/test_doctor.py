@@ -215,7 +215,7 @@ DAMAGES: dict[str, tuple[Callable[[SessionDir], None], list[str], bool]] = {
 
 
 def test_every_check_has_a_test() -> None:
-    elsewhere = {"interrupted", "lingering", "stopped", "processes", "worktrees"}
+    elsewhere = {"disk", "interrupted", "lingering", "stopped", "processes", "worktrees"}
     covered = {check for _, checks, _ in DAMAGES.values() for check in checks}
     assert covered | elsewhere == set(SESSION_CHECKS)
 

@@ -339,7 +339,9 @@ def test_a_view_that_cannot_be_written_harms_nobody(matrix: Matrix) -> None:
     (matrix.cwd / "sub").write_text("a file")
     (Path(os.environ["HOME"]) / "wait").unlink()
     assert matrix.wait(session)["outcome"] == "succeeded"
-    assert "view cannot be written" in (matrix.directory(session) / "supervisor.log").read_text()
+    told = f"{matrix.cwd}/sub/results.json is not written: something else than a directory lies at 'sub'"
+    assert told in (matrix.directory(session) / "supervisor.log").read_text()
+    assert told in matrix.status(session)["view_problems"]
     assert stat.S_ISREG((matrix.cwd / "sub").stat().st_mode)
 
 
@@ -353,7 +355,7 @@ def test_links_that_cannot_be_made_do_not_hold_up_the_file(matrix: Matrix) -> No
     assert matrix.wait(session)["outcome"] == "succeeded"
     assert [run["status"] for run in matrix.runs()] == ["succeeded", "succeeded"]
     assert (matrix.cwd / first["stdout_file"]).read_text() == "done by m1"
-    assert "view cannot be written" in (matrix.directory(session) / "supervisor.log").read_text()
+    assert "does not show all outputs" in (matrix.directory(session) / "supervisor.log").read_text()
 
 
 def test_sync_says_that_the_file_is_behind(matrix: Matrix) -> None:
@@ -367,7 +369,7 @@ def test_sync_says_that_the_file_is_behind(matrix: Matrix) -> None:
     )
     done = matrix("--sync", "-q", "config.json")
     assert done.returncode == 0
-    assert f"{matrix.cwd}/sub/r.json could not be brought up to date" in done.stderr
+    assert f"{matrix.cwd}/sub/r.json is not written: something else than a directory" in done.stderr
 
 
 def test_what_the_file_missed_is_known_at_the_next_launch(matrix: Matrix) -> None:
@@ -554,7 +556,9 @@ def test_outputs_that_cannot_be_are_refused(matrix: Matrix) -> None:
     matrix.config(outputs_dir="package.json")
     done = matrix("config.json")
     assert done.returncode == 3
-    assert done.stderr.endswith(f"error: cannot write {matrix.cwd}/package.json: File exists\n")
+    assert done.stderr.endswith(
+        f"error: cannot write {matrix.cwd}/package.json: something else than a directory lies at 'package.json'\n"
+    )
     assert not list(matrix.results.glob("session-*"))
 
 

@@ -24,6 +24,7 @@ SessionCheck: TypeAlias = Callable[[Evidence], Iterator[Finding]]
 EnvironmentCheck: TypeAlias = Callable[[Path], Iterator[Finding]]
 
 SESSION_CHECKS: Final[Mapping[str, SessionCheck]] = {
+    "disk": presence.check_disk,
     "spec": logs.check_spec,
     "journal": logs.check_journal,
     "ledger": logs.check_ledger,

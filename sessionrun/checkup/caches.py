@@ -38,6 +38,7 @@ def _check(name: str, evidence: Evidence, found: dict[str, Any] | None, *, summa
         yield Finding(name, "error", where, what, plan)
         return
     status: dict[str, Any] = orjson.loads(orjson.dumps(project(state)))
+    status["view_problems"] = (evidence.status or status).get("view_problems", [])  # they are in no log
     expected = project_summary(status) if summary else status
     fault = "missing or damaged" if found is None else _describe(found, expected)
     if fault is not None:

@@ -14,6 +14,7 @@ from typing import Any
 
 import orjson
 
+from sessionrun.creation import has_records
 from sessionrun.errors import SessionrunError
 from sessionrun.events import Entry, from_record
 from sessionrun.fold import apply, begin
@@ -59,6 +60,11 @@ class Evidence:
     ledger_log: Log
     ledger: Ledger
     marked: Sequence[Living]
+
+    @property
+    def begun(self) -> bool:
+        """Whether one of its logs holds anything; else nothing of it ever ran."""
+        return has_records(self.session)
 
     @property
     def ended(self) -> bool:

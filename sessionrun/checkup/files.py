@@ -14,6 +14,7 @@ from sessionrun import processes
 from sessionrun.checkup.evidence import Evidence
 from sessionrun.checkup.finding import Finding
 from sessionrun.events import JobClaimed, JobFinished
+from sessionrun.regular import no_umask
 from sessionrun.store import AGENT_DIR, LOCK_NAMES
 
 _REGULAR: Final = ("spec.json", "journal", "ledger", "status.json", "summary", "supervisor.log", *LOCK_NAMES)
@@ -58,7 +59,7 @@ def check_wake(evidence: Evidence) -> Iterator[Finding]:
         plan = "requests are taken when something else happens; it is made anew when nobody runs the session"
         yield Finding("wake", "warning", str(path), "missing", plan)
     else:
-        yield Finding("wake", "warning", str(path), "missing", "--fix makes it", lambda: os.mkfifo(path, 0o600))
+        yield Finding("wake", "warning", str(path), "missing", "--fix makes it", lambda: _make_fifo(path))
 
 
 def check_modes(evidence: Evidence) -> Iterator[Finding]:
@@ -129,6 +130,11 @@ def _walk(top: Path) -> Iterator[tuple[Path, os.stat_result]]:
             yield from _walk(path) if name != AGENT_DIR or top.parent.name != "jobs" else [(path, found)]
         elif (stat.S_ISREG(found.st_mode) and found.st_nlink == 1) or stat.S_ISFIFO(found.st_mode):
             yield path, found
+
+
+def _make_fifo(path: Path) -> None:
+    with no_umask():
+        os.mkfifo(path, 0o600)
 
 
 def _tighten(paths: list[Path]) -> None:

@@ -20,12 +20,12 @@ LEDGER_KINDS: Final = frozenset("KCTSXZFLG")
 def check_spec(evidence: Evidence) -> Iterator[Finding]:
     """Whether the spec can be read and is this session's."""
     session, path = evidence.session, str(evidence.session.spec_path)
+    if not evidence.begun:
+        if not evidence.alive:  # else it is being made
+            what = "its launcher was killed before it began: nothing ran"
+            yield Finding("spec", "warning", path, what, "--fix removes it", session.discard)
+        return
     if evidence.spec is None:
-        if evidence.spec_fault == "there is none" and not evidence.journal.content:
-            if not evidence.alive:  # else it is being made
-                plan = f"it never began; remove it: rm -r {shlex.quote(str(session.path))}"
-                yield Finding("spec", "warning", path, "the session was never written", plan)
-            return
         plan = "without it nothing can be shown or run; keep the directory, and start the tasks anew"
         yield Finding("spec", "error", path, f"it cannot be read: {evidence.spec_fault}", plan)
     elif evidence.spec.session_id != session.session_id:

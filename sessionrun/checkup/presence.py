@@ -12,15 +12,26 @@ from sessionrun.checkup.finding import Finding
 from sessionrun.events import JobFinished, JobLost
 from sessionrun.living import Living, find_recorded
 from sessionrun.locks import is_held
+from sessionrun.reserve import describe_shortage, find_shortage
 from sessionrun.stopped import find_stopped
 
 LINGERS_AFTER_S: Final = 60.0
 """A supervisor that has ended its session leaves within moments; a request is taken within moments."""
 
 
+def check_disk(evidence: Evidence) -> Iterator[Finding]:
+    """Whether the disk has room for a session that goes on."""
+    shortage = None if evidence.ended or not evidence.begun else find_shortage(evidence.session.path)
+    if shortage is None:
+        return
+    what = f"its disk is full: {describe_shortage(shortage)}: nothing new starts"
+    plan = "make room; `cancel` and `hold` work all the same, and what has ended is recorded once there is room"
+    yield Finding("disk", "error", str(evidence.session.path), what, plan)
+
+
 def check_interrupted(evidence: Evidence) -> Iterator[Finding]:
     """Whether a session that has not ended is run by somebody."""
-    if evidence.alive or evidence.ended or evidence.spec is None:
+    if evidence.alive or evidence.ended or evidence.spec is None or not evidence.begun:
         return
     plan = f"go on with it: sessionrun resume {evidence.session.session_id}"
     what = "it has not ended, and nobody runs it"

@@ -9,7 +9,7 @@ import click
 
 from sessionrun.cli.control import EXIT_TIMEOUT, Target, control_options, count_words, request_cancel
 from sessionrun.cli.options import choose_tasks, json_option, results_dir_option
-from sessionrun.cli.render import print_json
+from sessionrun.cli.render import print_json, warn
 from sessionrun.errors import SessionGone
 
 
@@ -35,6 +35,10 @@ def command(
         except SessionGone as error:
             raise SessionGone(f"{error}{_who_runs_still(target.view)}") from error
     view, chosen = target.reload()
+    if view["disk_full"]:
+        from sessionrun.reserve import describe_shortage
+
+        warn(f"{describe_shortage(view['disk_full'])}: what ends is recorded once there is room")
     if as_json:
         print_json({**view, "tasks": chosen})
     else:

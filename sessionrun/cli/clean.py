@@ -21,6 +21,7 @@ from sessionrun.cli.options import (
 )
 from sessionrun.cli.render import escape, parse_time, print_json, warn
 from sessionrun.cli.view import load_summary_view, load_view
+from sessionrun.creation import sweep_unbegun
 from sessionrun.errors import InputError, SessionrunError
 from sessionrun.removal import ENDED, Candidate, Removal, choose, measure_logs, remove_sessions, sweep_trash
 from sessionrun.store import SessionDir, iterate_sessions
@@ -74,6 +75,7 @@ def command(
         records += _name_once(_remove(going, worktrees=worktrees, dry_run=dry_run))
         if not dry_run:
             sweep_trash(folder)
+            sweep_unbegun(folder)
     _print(records, as_json=as_json, dry_run=dry_run)
 
 

@@ -14,8 +14,10 @@ import click
 
 from sessionrun.cli.follow import POLL_FIRST_S, POLL_GROWTH, POLL_LAST_S, Progress, View, has_ended, wait_until
 from sessionrun.cli.options import Seconds, choose_tasks, open_session
+from sessionrun.cli.spoken import has_stopped
 from sessionrun.cli.view import load_view
 from sessionrun.errors import SessionGone, StoreError
+from sessionrun.inbox import NoRoom
 from sessionrun.store import REFUSED, SessionDir
 
 DEFAULT_TIMEOUT_S: Final = 60.0
@@ -57,7 +59,12 @@ def ask(
         StoreError: it cannot be left, or was refused.
     """
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
-    request_id, _ = session.send_request(record)
+    try:
+        request_id, _ = session.send_request(record)
+    except NoRoom:
+        from sessionrun.cli.spoken import ask_spoken
+
+        return ask_spoken(session, record, timeout_s=timeout_s, is_moot=is_moot)
     interval, starts = POLL_FIRST_S, 0
     while session.has_request(request_id):
         if not session.is_alive() and session.has_request(request_id):
@@ -94,7 +101,11 @@ def request_cancel(
     left = None if timeout_s is None else max(0.0, timeout_s - (time.monotonic() - begun))
     if not taken and left == 0:
         return None
-    return wait_until(lambda: load_view(session), is_done, timeout_s=left, progress=progress)
+
+    def is_over(view: View) -> bool:
+        return is_done(view) or (view["disk_full"] is not None and has_stopped(session, tasks))
+
+    return wait_until(lambda: load_view(session), is_over, timeout_s=left, progress=progress)
 
 
 class Target:

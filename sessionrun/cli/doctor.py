@@ -82,7 +82,8 @@ def _check_session(session: SessionDir, marked: list[Living], *, fix: bool) -> l
 
     found = examine(session, marked)
     fixed = repair(session, marked) if fix and any(finding.fix for finding in found) else []
-    left = examine(session, marked) if fixed else found
+    is_gone = not session.path.exists()  # it never began
+    left = [] if is_gone else examine(session, marked) if fixed else found
     name = session.session_id
     return [*_describe(name, fixed, fixed=True), *_describe(name, left, fixed=False)]
 

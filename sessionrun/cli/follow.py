@@ -105,7 +105,10 @@ def _summarise(session: SessionDir, view: View) -> dict[str, Any] | None:
     from sessionrun.cli.render import warn
     from sessionrun.views import find_behind
 
-    for path in find_behind(session, spec):
+    problems = view.get("view_problems") or ()
+    for problem in problems:
+        warn(problem)
+    for path in () if problems else find_behind(session, spec):
         warn(f"{path} could not be brought up to date: {session.path / 'supervisor.log'} says why")
     return summarise_jobs(session, spec, view)
 

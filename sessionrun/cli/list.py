@@ -50,8 +50,13 @@ def load_all(results_dir: Path | None, *, everywhere: bool) -> list[dict[str, An
 
 
 def _load(session: SessionDir) -> dict[str, Any] | None:
+    from sessionrun.creation import has_begun
+
     try:
-        return load_summary_view(session)
+        view = load_summary_view(session)
+        if view["status"] == "interrupted" and not has_begun(session):
+            return None  # its launcher was killed: nothing ran, and its id was told to nobody
+        return view
     except FileNotFoundError:
         return None  # removed, or not finished, while we looked
     except (SessionrunError, OSError, KeyError, TypeError, ValueError) as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -195,7 +196,8 @@ def start_session(spec: SessionSpec, how: Launch) -> int:
     Raises:
         InputError: an agent says that it is not ready; nothing was created.
     """
-    from sessionrun import index
+    from sessionrun import crashpoint, index
+    from sessionrun.creation import sweep_unbegun
     from sessionrun.detach import start_detached
 
     session = SessionDir(resolve_results_dir(how.results_dir) / f"session-{spec.session_id}")
@@ -204,9 +206,14 @@ def start_session(spec: SessionSpec, how: Launch) -> int:
         _say_more(spec)
     if how.ready:
         _check_ready(spec)
-    lock_fd = absolute.create(spec)
     if spec.views:
-        _claim_views(absolute, spec)
+        from sessionrun.views import settle_views
+
+        spec = replace(spec, views=settle_views(spec.views))
+    crashpoint.arm("launcher")
+    lock_fd = absolute.create(spec)
+    sweep_unbegun(absolute.path.parent)
+    _show_first(absolute, spec)
     try:
         start_detached(absolute, lock_fd)
         index.remember(absolute.path)
@@ -227,14 +234,23 @@ def start_session(spec: SessionSpec, how: Launch) -> int:
     return 0
 
 
-def _claim_views(session: SessionDir, spec: SessionSpec) -> None:
-    """Take over what shows the session to others; where that cannot be, there is no session."""
+def _show_first(session: SessionDir, spec: SessionSpec) -> None:
+    """Show all tasks as pending, to others as well; where that cannot be, there is no session."""
+    from sessionrun import crashpoint
     from sessionrun.fold import begin
-    from sessionrun.status import project
-    from sessionrun.views import claim_views
+    from sessionrun.status import project, project_summary
 
+    status = project(begin(spec))
     try:
-        claim_views(session, spec, project(begin(spec)))
+        crashpoint.step()
+        if spec.views:
+            from sessionrun.views import claim_views
+
+            claim_views(session, spec, status)
+        session.replace_status(status, project_summary(status), durable=False)
+    except OSError as error:
+        session.discard()
+        raise StoreError(f"cannot write {session.path}: {error.strerror}") from error
     except BaseException:
         session.discard()
         raise

@@ -79,6 +79,13 @@ def format_status(view: dict[str, Any], tasks: list[dict[str, Any]]) -> str:
         from sessionrun.cli.money import describe_budget
 
         lines.insert(4, f"Budget: {describe_budget(view['budget'])}")
+    if view.get("disk_full"):
+        from sessionrun.reserve import describe_shortage
+
+        words = f"Disk full: {describe_shortage(view['disk_full'])}: nothing new starts until there is room"
+        lines.insert(2, escape_line(words))
+    for problem in view.get("view_problems") or ():
+        lines.insert(-2, escape_line(f"Warning: {problem}"))
     for task in tasks:
         lines.append(f"  {task_sign(task)} Task {task['num']} (ID: {escape(task['id'])}): {task_word(task)}")
         lines += reason_lines(task, _INDENT) or _held_lines(task)

@@ -12,6 +12,7 @@ import os
 from typing import TYPE_CHECKING, Any, Final
 
 from sessionrun.locks import is_held
+from sessionrun.reserve import find_shortage
 from sessionrun.stopped import find_stopped
 from sessionrun.store import SessionDir
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from sessionrun.state import State
     from sessionrun.status import Gone
 
-_ADDED_KEYS: Final = ("results_dir", "stopped")
+_ADDED_KEYS: Final = ("results_dir", "stopped", "disk_full")
 """What a reader adds to the object of status.json."""
 
 
@@ -101,7 +102,8 @@ def _probe(session: SessionDir) -> tuple[bool, bool]:
 def _finish(session: SessionDir, shown: dict[str, Any], *, alive: bool, led: bool) -> dict[str, Any]:
     """Add what only a reader can know; `shown` is a status or a summary."""
     stopped = find_stopped(shown.get("processes")) if alive and not shown["ended_at"] else []
-    shown = {**shown, "results_dir": str(session.path.absolute()), "stopped": stopped}
+    full = None if shown["ended_at"] else find_shortage(session.path)
+    shown = {**shown, "results_dir": str(session.path.absolute()), "stopped": stopped, "disk_full": full}
     if "tasks" in shown:
         shown["tasks"] = [_as_it_lies(task) for task in shown["tasks"]]
     if alive and not led and shown["status"] == "running" and shown.get("processes"):

@@ -35,7 +35,8 @@ from sessionrun.ledger import (
     spawn_record,
     try_record,
 )
-from sessionrun.processes import JOB_MARKER, PARENT_VARIABLE, Identity
+from sessionrun.processes import JOB_MARKER, Identity
+from sessionrun.regular import no_umask, open_regular
 
 RESCAN_FIRST_S: Final = 0.05
 RESCAN_LAST_S: Final = 0.5
@@ -100,6 +101,8 @@ class Children:
         self._environ = dict(os.environb)
         for name in crashpoint.VARIABLES:
             self._environ.pop(name.encode(), None)
+        with no_umask() as umask:
+            self._makes_outputs = bool(umask & 0o600)
         self._backlog: list[bytes] = []
         self._disk_retry_at: float | None = None
         self._strays: dict[Identity, str] = {}
@@ -147,6 +150,9 @@ class Children:
         except StoreError as error:
             return str(error)
         try:
+            if self._makes_outputs:  # with the agents' umask, as which the child opens them, none could be read
+                for path in (order.stdout, order.stderr):
+                    os.close(open_regular(os.fsdecode(path), os.O_WRONLY | os.O_CREAT))
             os.chdir(order.cwd)
             crashpoint.call()
             pid = os.posix_spawn(
@@ -313,27 +319,6 @@ class Children:
             self._backlog.clear()
         except StoreError:
             self._disk_retry_at = time.monotonic() + RETRY_DISK_S
-
-
-def end_strays() -> bool:
-    """At the end of a session: kill what jobs have left behind and hidden their marker from.
-
-    Such processes come to the keeper, or, if a keeper has died since, to the root.  What a nested session consists
-    of came to us as well, and lives on.  Returns whether there was any.
-    """
-    found = False
-    for pid in processes.children_of_this() or ():
-        one = processes.identify(pid)
-        if one is not None and not _is_nested(pid):
-            found = True
-            processes.send_signal(one, signal.SIGKILL)
-    return found
-
-
-def _is_nested(pid: int) -> bool:
-    """Whether a process belongs to a session that was launched from a job of ours."""
-    parent = processes.environment(pid).get(PARENT_VARIABLE)
-    return parent is not None and parent != os.environ.get(PARENT_VARIABLE)
 
 
 def _has_stopped(child: Child, stop: Stop, seen: processes.Scan, now: float) -> bool:

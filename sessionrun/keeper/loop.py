@@ -16,7 +16,8 @@ from sessionrun.errors import StoreError
 from sessionrun.journal import AppendLog, read_log
 from sessionrun.keeper import EXIT_NO_ROOM, EXIT_REFUSED, EXIT_TAKEN, say
 from sessionrun.keeper.adoption import Adopted, RootCodes
-from sessionrun.keeper.children import Children, end_strays
+from sessionrun.keeper.children import Children
+from sessionrun.keeper.nested import end_strays
 from sessionrun.keeper.wire import Connection, unpack_job
 from sessionrun.ledger import fold_ledger, gave_up_record, incarnation_record
 
@@ -56,6 +57,7 @@ class Keeper:
 
     def __init__(self, session: Path, codes_fd: int, supervisor: Supervisor) -> None:
         processes.become_subreaper()
+        self._session = session
         contents = read_log(session / "ledger")
         if contents.damage_at is not None:  # to write behind it would hide what it was
             raise StoreError(f"{session / 'ledger'} is damaged at byte {contents.damage_at}")
@@ -142,7 +144,7 @@ class Keeper:
             return self._supervisor.given_up
         if time.monotonic() > self._quit_by:
             return True
-        return self._supervisor.pid == 0 and not end_strays()
+        return self._supervisor.pid == 0 and not end_strays(self._session)
 
     def _wait(self) -> None:
         poller = select.poll()

@@ -14,8 +14,8 @@ from typing import Final
 
 from sessionrun import crashpoint
 from sessionrun.keeper import EXIT_REFUSED
-from sessionrun.keeper.children import end_strays
 from sessionrun.keeper.loop import QUIT_TIMEOUT_S, run_keeper
+from sessionrun.keeper.nested import end_strays
 from sessionrun.processes import become_subreaper, raw_status, start_time
 
 MAX_RESTARTS: Final = 8
@@ -45,7 +45,7 @@ def main() -> None:
         status = _run_one(session, lock_fd, ready_fd, supervisor, orphans)
         if os.WIFEXITED(status) and os.WEXITSTATUS(status) in (0, EXIT_REFUSED):
             if os.WEXITSTATUS(status) == 0:
-                _end_strays()
+                _end_strays(session)
             return
         quick_deaths = quick_deaths + 1 if time.monotonic() - born < PROGRESS_S else 1
         if quick_deaths > MAX_RESTARTS:
@@ -54,10 +54,10 @@ def main() -> None:
             time.sleep(BACKOFF_FIRST_S * 2 ** (quick_deaths - 2))
 
 
-def _end_strays() -> None:
+def _end_strays(session: Path) -> None:
     """What came to us from keepers that died, and no job's end has ended."""
     deadline = time.monotonic() + QUIT_TIMEOUT_S
-    while end_strays() and time.monotonic() < deadline:
+    while end_strays(session) and time.monotonic() < deadline:
         time.sleep(BACKOFF_FIRST_S)
 
 

@@ -17,7 +17,7 @@ from zlib import crc32
 from sessionrun.errors import SessionrunError
 from sessionrun.git import Git, GitError
 from sessionrun.model import GitSettings, Repository
-from sessionrun.regular import read_regular
+from sessionrun.regular import make_directory, read_regular
 from sessionrun.workspaces import Claim
 from sessionrun.workspaces.books import MARK, enter_books
 
@@ -69,7 +69,7 @@ def register(git: Git, settings: GitSettings, repository: Repository, claim: Cla
         SessionrunError: it cannot be made; nothing of it is left.
     """
     path = Path(claim.worktree)
-    path.mkdir()
+    make_directory(path)
     _remove_half_made(repository)
     try:
         _create_branch(git, claim)

@@ -13,6 +13,7 @@ import orjson
 from sessionrun.errors import SessionrunError
 from sessionrun.git import WORKSPACE_LIMIT_S, Git
 from sessionrun.model import Place, Repository
+from sessionrun.regular import make_directories
 from sessionrun.store import replace_file
 from sessionrun.workspaces import CLAIM, RESCUE_SUFFIX, Claim, Request
 from sessionrun.workspaces.claims import prepare_jobs, take_back_unused
@@ -259,7 +260,7 @@ def _describe(main: Git, place: Place, parked: Parked, request: Request) -> Plac
     """The place with what was parked; writes the patch, while the worktree is still there."""
     stat = None
     if request.patch is not None and place.base_commit is not None:
-        Path(request.patch).parent.mkdir(parents=True, exist_ok=True)
+        make_directories(Path(request.patch).parent, 0o700)
         stat = write_patch(main, place.base_commit, parked.tree, Path(request.patch))
     branch = place.branch if main.commit_of(f"refs/heads/{place.branch}") else None
     changed = bool(parked.problems) or parked.rescue is not None or bool(stat and stat["files"])

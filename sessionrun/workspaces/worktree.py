@@ -19,6 +19,7 @@ import orjson
 from sessionrun.errors import SessionrunError
 from sessionrun.git import WORKSPACE_LIMIT_S, Git
 from sessionrun.model import Place, Repository
+from sessionrun.regular import make_directories
 from sessionrun.store import replace_file
 from sessionrun.workspaces import CLAIM, RESCUE_SUFFIX, Claim, Request, load_claim
 from sessionrun.workspaces.bases import find_base
@@ -112,7 +113,7 @@ def free_names(
 def _register(fence: Fence, request: Request, folder: Path, base: str) -> Claim:
     """Register the first name that is free."""
     git = fence.main()
-    Path(request.repository.worktree_dir).mkdir(parents=True, exist_ok=True)
+    make_directories(Path(request.repository.worktree_dir))
     tries = 0
     for claim in _free_names(git, request, base):
         replace_file(folder / CLAIM, orjson.dumps(claim), durable=False)

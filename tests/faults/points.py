@@ -16,6 +16,7 @@ from itertools import count, takewhile
 from pathlib import Path
 from typing import Final
 
+from sessionrun.creation import has_begun
 from sessionrun.store import SessionDir
 
 from .campaign import HUNG_S, find_sessions, has_ended, is_gone, kill_all, print_table
@@ -40,6 +41,9 @@ def crash_at_start(place: Place, points: str) -> Figures | None:
     if "Traceback" in said:
         figures.wrong.append(f"{points}: run said {said}")
     for session in find_sessions(place):
+        if is_gone(session) and not has_begun(session):
+            figures.wrong += _sweep(place, session, points)
+            continue
         helped = _finish(place, session, env, figures)
         # a root that dies takes nobody with it; more than one death may leave nobody
         if helped and out.strip() and "," not in points:
@@ -48,6 +52,20 @@ def crash_at_start(place: Place, points: str) -> Figures | None:
     if out.strip() and not find_sessions(place):
         figures.wrong.append(f"{points}: {out.strip()} was promised and is not there")
     return _mark(place, points, figures)
+
+
+def _sweep(place: Place, session: SessionDir, points: str) -> list[str]:
+    """A launcher died before its session began: no reader shows what it left, and the next launch removes it."""
+    wrong = [f"{points}: list shows what never began"] if list_sessions(place) else []
+    place.start(_plan(place))
+    return wrong + ([f"{points}: what never began stays"] if session.path.exists() else [])
+
+
+def list_sessions(place: Place) -> str:
+    """What `list` says of the sessions there are."""
+    argv = [sys.executable, "-m", "sessionrun", "list", "--json", "--results-dir", str(place.results)]
+    out, _ = place.popen(argv).communicate(timeout=120)
+    return "" if out.strip() == "[]" else str(out)
 
 
 def crash_at_resume(place: Place, points: str) -> Figures | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,12 +11,14 @@ from pathlib import Path
 import pytest
 from conftest import mount_disk
 
+from sessionrun.events import RequestReceived
 from sessionrun.reserve import NAME
+from sessionrun.store import SessionDir
 
-from .campaign import has_ended
+from .campaign import has_ended, kill_all
 from .chain import Role, find_chain, kill_role
 from .oracle import examine
-from .place import make_place, wait_until
+from .place import Place, make_place, wait_until
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks for processes in /proc")
 
@@ -73,6 +76,104 @@ def test_outcomes_are_recorded_once_there_is_room(
         figures = examine(session, executed)
         assert figures.is_good, figures.wrong
         assert figures.lost == figures.unsure == 0
+
+
+def exhaust(disk: Path) -> None:
+    """Leave no inode."""
+    try:
+        for number in range(100_000):
+            (disk / f"inode-{number}").touch()
+    except OSError:
+        return
+    raise AssertionError("there is always another inode")
+
+
+@pytest.fixture
+def few_inodes(tmp_path: Path) -> Iterator[Path]:
+    """A file system of its own with room, but few inodes."""
+    yield from mount_disk(tmp_path / "disk", "8m,nr_inodes=120")
+
+
+def run(place: Place, verb: str, session: SessionDir, *words: str) -> tuple[int, str, str]:
+    """A verb of control or a reader; its code and both outputs."""
+    argv = [sys.executable, "-m", "sessionrun", verb, session.session_id, *words]
+    process = place.popen([*argv, "--results-dir", str(place.results)])
+    out, said = process.communicate(timeout=120)
+    return process.returncode, out, said
+
+
+def count_requests(session: SessionDir, kind: str) -> int:
+    entries, _ = session.load_journal()
+    requests = [entry.event for entry in entries if isinstance(entry.event, RequestReceived)]
+    return sum(request.kind == kind for request in requests)
+
+
+def start_sleepers(place: Place) -> SessionDir:
+    """Two tasks that run for ever, and one that waits for them."""
+    prompts = [{"id": f"t{number}", "prompt": "trap '' TERM; while :; do sleep 0.2; done"} for number in range(3)]
+    session = place.start({"prompts": prompts}, "--max-parallel", "2")
+    assert wait_until(lambda: (status := session.load_status()) and status["running"] == 2, END_S)
+    return session
+
+
+QUICK = {("cancel --now", "blocks"), ("cancel", "nothing at all"), ("hold", "inodes")}
+CASES = [
+    pytest.param(kind, tuple(words.split()), id=f"{words}, {kind}", marks=() if quick else pytest.mark.slow)
+    for kind in ("blocks", "inodes", "nothing at all")
+    for words in ("cancel", "cancel --now", "hold")
+    for quick in [(words, kind) in QUICK]
+]
+
+
+@pytest.mark.parametrize(("kind", "words"), CASES)
+def test_control_needs_no_room(request: pytest.FixtureRequest, kind: str, words: tuple[str, ...]) -> None:
+    """Of `nothing at all` not even the reserve is left: what is done can be recorded only later."""
+    disk: Path = request.getfixturevalue("few_inodes" if kind == "inodes" else "disk")
+    with make_place(disk) as place:
+        session = start_sleepers(place)
+        take = exhaust if kind == "inodes" else fill
+        take(disk)
+        if kind == "nothing at all":
+            (session.path / NAME).unlink()
+            take(disk)
+        _, shown, _ = run(place, "status", session)
+        assert re.search(r"^Disk full: \d+ bytes / \d+ inodes free in .*: nothing new starts", shown, re.MULTILINE)
+        code, found, _ = run(place, "doctor", session)
+        assert (code, "its disk is full" in found.splitlines()[0]) == (1, True)
+        code, _, said = run(place, words[0], session, *words[1:])
+        assert code == 0, said
+        if words[0] == "cancel":
+            assert wait_until(lambda: not jobs_of(session.path), END_S)
+        for path in (*disk.glob("filler"), *disk.glob("inode-*")):
+            path.unlink()
+        if words[0] == "hold":
+            assert wait_until(lambda: _shows_hold(session), END_S)
+            assert run(place, "cancel", session, "--now")[0] == 0
+        assert wait_until(lambda: has_ended(session), END_S)
+        status = session.load_status()
+        assert status is not None
+        assert {task["outcome"] for task in status["tasks"]} == {"cancelled"}
+        assert count_requests(session, words[0]) == 1
+        assert run(place, "status", session)[1].count("Disk full") == 0
+        assert run(place, "doctor", session)[0] == 0
+
+
+def _shows_hold(session: SessionDir) -> bool:
+    status = session.load_status()
+    return status is not None and status["tasks"][2]["reason"] == "held: on request"
+
+
+def test_a_full_disk_and_nobody_to_hear(disk: Path) -> None:
+    with make_place(disk) as place:
+        session = start_sleepers(place)
+        kill_all(session)
+        fill(disk)
+        code, _, said = run(place, "cancel", session)
+        assert code == 4
+        assert "the disk is full, and no supervisor of session" in said
+        assert "make room on the disk of" in said
+        (disk / "filler").unlink()
+        assert run(place, "cancel", session, "--now")[0] == 0
 
 
 def jobs_of(session: Path) -> list[str]:

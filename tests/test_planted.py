@@ -1,0 +1,205 @@
+"""Tasks that put something else in the place of the user's files that a session shows itself in."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import stat
+import subprocess
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Command, kill_sessions
+
+from sessionrun.errors import SessionrunError
+from sessionrun.jobstatus import write_jobs
+from sessionrun.model import View
+from sessionrun.outside import hold_file, open_folder
+from sessionrun.regular import NotRegular
+from sessionrun.views import ViewWriter, settle_views
+
+PRECIOUS = "precious\n"
+
+
+@pytest.fixture
+def victim(own_place: Path) -> Path:
+    """A file, alone in a directory, that no session has anything to do with."""
+    folder = own_place / "private"
+    folder.mkdir()
+    (folder / "notes").write_text(PRECIOUS)
+    return folder / "notes"
+
+
+@pytest.fixture
+def matrix(own_place: Path) -> Iterator[Command]:
+    """The command in a repository."""
+    top = own_place / "repo"
+    top.mkdir()
+    command = Command(top, top / "results")
+    for words in ("init -q -b main", "config user.name Ann", "config user.email ann@example.org"):
+        subprocess.run(["git", *words.split()], cwd=top, check=True)
+    (top / ".gitignore").write_text("results\nsub\nm.json\n")
+    subprocess.run("git add -A && git commit -qm first", shell=True, cwd=top, check=True)
+    yield command
+    kill_sessions(command.results)
+
+
+def launch(matrix: Command, script: str) -> tuple[subprocess.CompletedProcess[str], dict[str, Any]]:
+    """Run a hostile run and an honest one, one after the other, to the end; what was said, and the status."""
+    tasks = [
+        {"id": "evil", "name": "Evil", "prompts": [f"cd {shlex.quote(str(matrix.cwd))} && {script}"]},
+        {"id": "good", "name": "Good", "prompts": ["echo good > good.txt"]},
+    ]
+    document = {
+        "agents": ["shell"],
+        "models": ["m"],
+        "worktree_base": "../trees",
+        "results_file": "sub/results.json",
+        "outputs_dir": "sub/outputs",
+        "concurrency": 1,
+        "tasks": tasks,
+    }
+    (matrix.cwd / "m.json").write_text(json.dumps(document))
+    done = matrix("--sync", "m.json")
+    assert done.returncode == 0, done.stderr
+    (folder,) = matrix.results.glob("session-*")
+    return done, matrix.status(folder.name.removeprefix("session-"))
+
+
+@pytest.mark.parametrize(
+    ("script", "told", "kind"),
+    [
+        ("rm sub/results.json; ln -s {victim} sub/results.json", "results.json is not written", stat.S_IFLNK),
+        ("rm sub/results.json; mkfifo sub/results.json", "results.json is not written", stat.S_IFIFO),
+        ("rm sub/results.json; mkdir sub/results.json", "results.json is not written", stat.S_IFDIR),
+        ("echo mine > sub/results.json", "results.json is not written", stat.S_IFREG),
+        ("mv sub old; ln -s {folder} sub", "results.json is not written", None),
+    ],
+    ids=["link", "fifo", "directory", "words", "parent"],
+)
+def test_what_a_run_plants_is_neither_followed_nor_replaced(
+    matrix: Command, victim: Path, script: str, told: str, kind: int | None
+) -> None:
+    script = script.format(victim=victim, folder=victim.parent)
+    done, status = launch(matrix, script)
+    assert victim.read_text() == PRECIOUS
+    assert os.listdir(victim.parent) == ["notes"]
+    assert [task["outcome"] for task in status["tasks"]] == ["succeeded", "succeeded"]
+    (problem,) = [one for one in status["view_problems"] if told in one]
+    assert problem in done.stderr
+    assert problem in matrix("status").stdout
+    log = (Path(status["results_dir"]) / "supervisor.log").read_text()
+    assert log.count(problem) == 1
+    if kind is not None:
+        assert stat.S_IFMT((matrix.cwd / "sub" / "results.json").lstat().st_mode) == kind
+    assert matrix("doctor", status["session_id"]).returncode == 0
+
+
+def test_outputs_of_a_run_that_are_a_link_are_not_followed(matrix: Command, victim: Path) -> None:
+    run = '"$(echo "$SESSIONRUN_JOB" | cut -d/ -f2)"'
+    script = f"rm -rf sub/outputs/{run}; ln -s {shlex.quote(str(victim.parent))} sub/outputs/{run}"
+    _, status = launch(matrix, script)
+    assert os.listdir(victim.parent) == ["notes"]
+    assert any("outputs does not show all outputs" in one for one in status["view_problems"])
+    runs = json.loads((matrix.cwd / "sub" / "results.json").read_text())["runs"]
+    assert [run["status"] for run in runs] == ["succeeded", "succeeded"]
+    assert (matrix.cwd / runs[1]["stdout_file"]).is_symlink()
+
+
+def test_a_link_that_is_there_at_launch_is_followed_once(matrix: Command, victim: Path) -> None:
+    """The user's own link stays one; where a run lets it lead later makes no difference."""
+    (matrix.cwd / "sub").mkdir()
+    real = matrix.cwd / "real.json"
+    (matrix.cwd / "sub" / "results.json").symlink_to(real)
+    real.write_text('{"runs": []}')
+    _, status = launch(matrix, f"ln -sfn {shlex.quote(str(victim))} sub/results.json")
+    assert victim.read_text() == PRECIOUS
+    assert status["view_problems"] == []
+    assert [run["status"] for run in json.loads(real.read_text())["runs"]] == ["succeeded", "succeeded"]
+
+
+TASK = {"id": "a", "outcome": None, "status": "pending", "phase": None, "reason": None}
+STATUS = {"session_id": "x", "ended_at": None, "tasks": [TASK]}
+
+
+@pytest.fixture
+def jobs(own_place: Path) -> tuple[Path, View]:
+    """A status file of jobs, and its view as a launch has settled it."""
+    folder = own_place / "jobs"
+    folder.mkdir()
+    (folder / "a.md").touch()
+    path = folder / "_jobstatus.json"
+    (view,) = settle_views([View("job-status", {"path": str(path), "jobs": {"a": ["a"]}})])
+    write_jobs(view, STATUS, "now", own_place / "session-x", claim=True)
+    assert json.loads(path.read_text())[0]["status"] == "pending_work"
+    return path, view
+
+
+@pytest.mark.parametrize("name", ["_jobstatus.json", "._jobstatus.json.lock"])
+@pytest.mark.parametrize("kind", ["link", "fifo", "directory"])
+def test_a_status_file_or_its_lock_that_is_planted(
+    jobs: tuple[Path, View], victim: Path, name: str, kind: str
+) -> None:
+    path, view = jobs
+    place = path.with_name(name)
+    place.unlink()
+    if kind == "link":
+        place.symlink_to(victim)
+    elif kind == "fifo":
+        os.mkfifo(place)
+    else:
+        place.mkdir()
+    before = path.lstat()
+    with pytest.raises((SessionrunError, OSError)):
+        write_jobs(view, STATUS, "later", path.parent, claim=True, patience_s=0)
+    assert victim.read_text() == PRECIOUS
+    assert path.lstat() == before
+
+
+def test_a_lock_that_is_replaced_while_it_is_held_shuts_out_all_the_same(tmp_path: Path) -> None:
+    """Who holds a file that is not in its place any more must not be taken for the holder, nor wait for it."""
+    path, lock = tmp_path / "file", tmp_path / ".file.lock"
+    with hold_file(path, timeout_s=0):
+        with pytest.raises(SessionrunError, match=r"\.file\.lock was held for 0 s"), hold_file(path, timeout_s=0):
+            pass
+        lock.unlink()
+        with hold_file(path, timeout_s=0):
+            assert lock.exists()
+
+
+def test_a_directory_on_the_way_that_is_a_link(tmp_path: Path) -> None:
+    (tmp_path / "real" / "sub").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    with open_folder(tmp_path / "real" / "sub"):
+        pass
+    told = pytest.raises(NotRegular, match="something else than a directory lies at 'link'")
+    with told, open_folder(tmp_path / "link" / "sub"):
+        pass
+    with pytest.raises(NotRegular), open_folder(tmp_path / "link" / "new", make=True):
+        pass
+    assert os.listdir(tmp_path / "real") == ["sub"]
+
+
+def test_a_spec_of_an_older_version_settles_when_its_supervisor_starts(matrix: Command, victim: Path) -> None:
+    from sessionrun.store import SessionDir
+
+    _, status = launch(matrix, "true")
+    session = SessionDir(Path(status["results_dir"]))
+    spec = session.load_spec()
+    (view,) = spec.views
+    assert view.settings["places"]["results_file"] == str(matrix.cwd / "sub" / "results.json")
+    old = replace(view, settings={key: value for key, value in view.settings.items() if key != "places"})
+    writer = ViewWriter(session, replace(spec, views=(old,)))
+    (matrix.cwd / "sub" / "results.json").unlink()
+    assert writer.write(status, durable=False) is None
+    assert writer.problems == []
+    (matrix.cwd / "sub" / "results.json").unlink()
+    (matrix.cwd / "sub" / "results.json").symlink_to(victim)
+    assert "is not written" in (writer.write(status, durable=False) or "")
+    assert writer.write(status, durable=False) is None
+    assert len(writer.problems) == 1
+    assert victim.read_text() == PRECIOUS

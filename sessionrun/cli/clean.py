@@ -14,13 +14,13 @@ from sessionrun.cli.options import (
     Age,
     Count,
     States,
+    find_results_dir,
     json_option,
     open_session,
-    resolve_results_dir,
     results_dir_option,
 )
 from sessionrun.cli.render import escape, parse_time, print_json, warn
-from sessionrun.cli.view import load_summary_view, load_view
+from sessionrun.cli.view import load_or_warn, load_summary_view, load_view
 from sessionrun.errors import InputError, SessionrunError
 from sessionrun.removal import ENDED, Candidate, Removal, choose, measure_logs, remove_sessions, sweep_trash
 from sessionrun.store import SessionDir, iterate_sessions
@@ -58,10 +58,8 @@ def command(
     selects = (older_than, state, keep) != (None, None, None)
     if not (selects or session_ids or worktrees):
         raise InputError("clean: say what to clean: an ID, --older-than, --state, --keep or --worktrees")
-    folder = resolve_results_dir(results_dir)
-    sessions = [open_session(results_dir, one, changes=True) for one in session_ids] or list(
-        iterate_sessions(folder)
-    )
+    folder = find_results_dir(results_dir)
+    sessions = [open_session(results_dir, one) for one in session_ids] or list(iterate_sessions(folder))
     if worktrees and not selects:
         named = bool(session_ids)
         records = [record for session in sessions for record in _clean(session, dry_run=dry_run, named=named)]
@@ -92,15 +90,14 @@ def find_candidates(sessions: Iterable[SessionDir]) -> list[Candidate]:
     found = []
     for session in {one.path.absolute(): one for one in sessions}.values():
         sizes = measure_logs(session)
+        view = load_or_warn(session, load_summary_view)
+        if view is None:
+            continue
         try:
-            view = load_summary_view(session)
             ended_at = view["ended_at"]
             moment = parse_time(ended_at) if ended_at else session.journal_path.stat().st_mtime
         except FileNotFoundError:
-            continue  # removed, or not finished, while we looked
-        except (SessionrunError, OSError, KeyError, TypeError, ValueError) as error:
-            warn(f"{session.path}: cannot be read: {error}")
-            continue
+            continue  # removed while we looked
         found.append(Candidate(session, view, sizes, moment))
     return found
 

@@ -7,11 +7,10 @@ from typing import Any, Final
 
 import click
 
-from sessionrun.cli.options import Count, json_option, resolve_results_dir, results_dir_option
-from sessionrun.cli.render import WIDTH, clip, escape_line, print_json, print_table, session_word, short_time, warn
-from sessionrun.cli.view import load_summary_view
-from sessionrun.errors import SessionrunError
-from sessionrun.store import SessionDir, iterate_sessions
+from sessionrun.cli.options import Count, find_results_dir, json_option, results_dir_option
+from sessionrun.cli.render import WIDTH, clip, escape_line, print_json, print_table, session_word, short_time
+from sessionrun.cli.view import load_or_warn, load_summary_view
+from sessionrun.store import iterate_sessions
 
 STATES: Final = ("running", "recovering", "completed", "cancelled", "interrupted")
 SHORT_ID: Final = 8
@@ -44,19 +43,9 @@ def load_all(results_dir: Path | None, *, everywhere: bool) -> list[dict[str, An
     """The summaries of all sessions, the newest first; directories that hold no session are passed over."""
     from sessionrun import index
 
-    found = index.sessions() if everywhere else iterate_sessions(resolve_results_dir(results_dir).absolute())
-    views = [view for session in found if (view := _load(session)) is not None]
+    found = index.sessions() if everywhere else iterate_sessions(find_results_dir(results_dir).absolute())
+    views = [view for session in found if (view := load_or_warn(session, load_summary_view)) is not None]
     return sorted(views, key=lambda view: str(view["started_at"]), reverse=True)
-
-
-def _load(session: SessionDir) -> dict[str, Any] | None:
-    try:
-        return load_summary_view(session)
-    except FileNotFoundError:
-        return None  # removed, or not finished, while we looked
-    except (SessionrunError, OSError, KeyError, TypeError, ValueError) as error:
-        warn(f"{session.path}: cannot be read: {error}")
-        return None
 
 
 def _rows(views: list[dict[str, Any]]) -> list[tuple[object, ...]]:

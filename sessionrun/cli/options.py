@@ -11,7 +11,8 @@ from typing import Any, TypeVar
 import click
 
 from sessionrun.errors import InputError
-from sessionrun.store import SessionDir, find_session
+from sessionrun.lookup import LAST, find_session
+from sessionrun.store import SessionDir
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -148,8 +149,8 @@ def results_dir_option(command: _Command) -> _Command:
 
 
 def session_argument(command: _Command) -> _Command:
-    """`ID`: a session's id, an unambiguous beginning of it, or `last`."""
-    return click.argument("session_id", metavar="[ID]", default="last")(command)
+    """`ID`: a session's id, an unambiguous beginning of it, its name, or `last`."""
+    return click.argument("session_id", metavar="[ID]", default=LAST)(command)
 
 
 def resolve_results_dir(given: Path | None) -> Path:
@@ -161,13 +162,30 @@ def resolve_results_dir(given: Path | None) -> Path:
     return load_results_dir(Path.cwd(), os.environ) or Path(DEFAULT_RESULTS_DIR)
 
 
-def open_session(results_dir: Path | None, session_id: str, *, changes: bool = False) -> SessionDir:
-    """Find the session that a verb is about; to one that changes something, `last` is never one of elsewhere.
+def find_results_dir(given: Path | None) -> Path:
+    """The same for verbs that do not make it: one that was given has to be there.
+
+    Raises:
+        InputError: it is not.
+    """
+    if given is not None and not given.is_dir():
+        raise InputError(f"--results-dir: there is no directory {given}")
+    return resolve_results_dir(given)
+
+
+def open_session(results_dir: Path | None, session_id: str) -> SessionDir:
+    """Find the session that a verb is about.
 
     Raises:
         SessionNotFound: none, or several.
     """
-    return find_session(resolve_results_dir(results_dir), session_id, last_of_index=not changes)
+    return find_session(find_results_dir(results_dir), session_id)
+
+
+def describe_place(session: SessionDir) -> str | None:
+    """The results directory that a session is in, for people; None where that is `./results`."""
+    folder = session.path.absolute().parent
+    return None if folder == Path(DEFAULT_RESULTS_DIR).absolute() else str(folder)
 
 
 def choose_tasks(status: dict[str, Any], wanted: Sequence[str]) -> list[dict[str, Any]]:

@@ -36,3 +36,15 @@ class NoSpace(SessionrunError):
 
 class StoreError(SessionrunError):
     """The session directory cannot be written or read (disk full, permission, damage)."""
+
+
+class JobFileError(SessionrunError):
+    """A file in the folder of one job cannot be used: `path` says which, `why` what is wrong with it.
+
+    It concerns that job alone; the session and its other tasks go on.
+    """
+
+    def __init__(self, path: object, why: str) -> None:
+        super().__init__(f"{path}: {why}")
+        self.path = str(path)
+        self.why = why

@@ -19,9 +19,10 @@ from sessionrun import agents, answers
 from sessionrun.briefed import REFUSAL, make_request, needs_request, word_task
 from sessionrun.briefing import BriefProblem
 from sessionrun.budget import find_job_budget
-from sessionrun.events import JobFinished, Verdict
+from sessionrun.events import JobFinished
 from sessionrun.executors import Exit
-from sessionrun.model import AgentSpec, Job, JobKey, Place, SessionSpec, TaskSpec, Usage, title_of
+from sessionrun.jobfiles import read_tail
+from sessionrun.model import AgentSpec, Job, JobKey, Place, SessionSpec, TaskSpec, Usage
 from sessionrun.outcome import format_reason, judge_exit
 from sessionrun.prices import price_usage
 from sessionrun.regular import open_regular
@@ -29,21 +30,17 @@ from sessionrun.spending import name_model, usage_since
 from sessionrun.state import TaskState
 from sessionrun.store import AGENT_DIR, SessionDir, replace_file
 from sessionrun.wording import word_prompt
-from sessionrun.workspaces import REQUEST, Request, command_line, load_answer, load_request
-from sessionrun.workspaces.space import check_space
+from sessionrun.workspacejobs import REASON_CLASSES as WORKSPACE_CLASSES
+from sessionrun.workspacejobs import build_workspace_job, judge_workspace_job
 
 SHELL: Final = "/bin/sh"
 AND_THEN: Final = "\n(exit $?)\n"
 """Between commands: ``sh -e`` alone goes on after a failed ``a && b`` or ``! a``, and would call that passed."""
 
-FEEDBACK_BYTES: Final = 16 * 1024
-"""How much of a failed check's output the next round is told."""
-
 TASK_DIR: Final = "{task_dir}"
 """In a task's `args`: a folder of its own in the session, for files of its agent."""
 
 _PHASE_CLASSES: Final = {"setup": "setup_failed", "check": "check_failed"}
-_WORKSPACE_CLASSES: Final = {"prepare": "workspace_failed", "release": "release_failed"}
 
 
 class JobMaker:
@@ -70,8 +67,8 @@ class JobMaker:
         """
         if key.phase == "work":
             return self._build_work(state, key)
-        if key.phase in ("prepare", "release"):
-            return self._build_workspace(state, key)
+        if key.phase in WORKSPACE_CLASSES:
+            return build_workspace_job(self._session, self._spec, state, key)
         if key.phase == "check" and needs_request(state.spec, self._spec.agents[state.agent]):
             return self._build_check(state, key)
         return self._build_shell(state.spec, key, state.place)
@@ -93,13 +90,15 @@ class JobMaker:
             model = name_model(state.agent, verdict.model, state.asked_model)
             used = self._used_now(state, verdict.conversation, verdict.usage)
             verdict = replace(verdict, usage=price_usage(self._spec.prices, used, model))
-        if key.phase in ("prepare", "release"):
-            verdict = self._judge_workspace(verdict)
+        if key.phase in WORKSPACE_CLASSES:
+            verdict = judge_workspace_job(self._session, state, verdict)
         elif key.phase in _PHASE_CLASSES and verdict.verdict == "failed":
             why = (verdict.reason or "").partition(": ")[2]
             verdict = _name_phase(verdict, _PHASE_CLASSES[key.phase], self._find_problem(key, why))
         elif ran and verdict.verdict == "failed" and (self._session.job_path(key) / REFUSAL).exists():
-            verdict = _name_phase(verdict, "bad_context", _tail(self._session.job_path(key) / REFUSAL).decode())
+            verdict = _name_phase(
+                verdict, "bad_context", read_tail(self._session.job_path(key) / REFUSAL).decode("utf-8", "replace")
+            )
         return replace(verdict, ledger=ended.ledger, cpu_s=ended.cpu_s)
 
     def measure_output(self, key: JobKey) -> int:
@@ -129,7 +128,7 @@ class JobMaker:
         prompt_path = self._prompt_path(key)
         feedback = self._feedback_path(key)
         conversation = state.thread if agent.continue_args else None
-        red_check = None if feedback is None else _tail(feedback) + _tail(feedback.with_name("stderr"))
+        red_check = None if feedback is None else read_tail(feedback) + read_tail(feedback.with_name("stderr"))
         prompt = word_prompt(
             self._spec, state, agent, prompt=wanted, red_check=red_check, conversation=conversation
         )
@@ -219,52 +218,6 @@ class JobMaker:
             stderr=str(folder / "stderr"),
             env=self._env(task, key, place),
         )
-
-    def _build_workspace(self, state: TaskState, key: JobKey) -> Job:
-        """PREPARE or RELEASE: our own code in a process of its own."""
-        assert self._spec.repository is not None
-        if key.phase == "prepare":
-            check_space(Path(self._spec.repository.worktree_dir))
-        folder = self._session.make_job_path(key)
-        request = Request(
-            repository=self._spec.repository,
-            session_id=self._spec.session_id,
-            task=key.task,
-            title=title_of(state.spec),
-            links=state.spec.links,
-            place=state.place if key.phase == "release" else None,
-            keep=self._spec.repository.keep,
-            succeeded=state.decided == "succeeded",
-            patch=str(self._session.patch_path(key)) if key.phase == "release" else None,
-            expect_change=state.spec.expect_change,
-            branch=state.spec.workspace.branch,
-            directory=state.spec.workspace.directory,
-        )
-        replace_file(folder / REQUEST, orjson.dumps(request), durable=False)
-        return Job(
-            key=key,
-            argv=command_line(key.phase, folder),
-            cwd=self._spec.repository.top,
-            stdout=str(folder / "stdout"),
-            stderr=str(folder / "stderr"),
-        )
-
-    def _judge_workspace(self, verdict: JobFinished) -> JobFinished:
-        """What PREPARE made, or what RELEASE did with it; a RELEASE that failed leaves the worktree.
-
-        Both can be done again, so one that was killed counts as lost: it may have been for want of memory.
-        """
-        folder = self._session.job_path(verdict.key)
-        answer = load_answer(folder) if verdict.verdict == "passed" else None
-        if answer is not None:  # without one the task would run in the user's checkout
-            return replace(verdict, place=answer)
-        said = _tail(folder / "stderr").decode("utf-8", "replace").strip().split("\n")[-1]
-        reason_class = _WORKSPACE_CLASSES[verdict.key.phase]
-        why = format_reason(reason_class, said or (verdict.reason or "").partition(": ")[2])
-        place = load_request(folder).place
-        place = replace(place, kept=why) if place is not None else None
-        ended: Verdict = "lost" if verdict.signal is not None else "failed"
-        return replace(verdict, verdict=ended, reason_class=reason_class, reason=why, place=place)
 
     def _cwd(self, task: TaskSpec, place: Place | None) -> str:
         """The task's directory; inside its worktree the same one that was meant in the user's checkout."""
@@ -377,15 +330,6 @@ def _size(path: Path) -> int:
         return path.lstat().st_size
     except OSError:
         return 0
-
-
-def _tail(path: Path) -> bytes:
-    try:
-        with agents.open_output(path) as stream:
-            stream.seek(max(0, os.fstat(stream.fileno()).st_size - FEEDBACK_BYTES))
-            return stream.read(FEEDBACK_BYTES)
-    except OSError:
-        return b""
 
 
 def _render(agent: AgentSpec, raw: Path, answer: Path) -> None:

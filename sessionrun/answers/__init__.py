@@ -12,12 +12,10 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-import orjson
-
-from sessionrun.brief import Brief, brief_from_record
-from sessionrun.regular import read_regular
+from sessionrun.brief import Brief
+from sessionrun.jobfiles import load_record, load_record_if_any
 
 REQUEST: Final = "request.json"
 ANSWER: Final = "answer.json"
@@ -72,22 +70,18 @@ def command_line(folder: Path) -> tuple[str, ...]:
 
 
 def load_request(folder: Path) -> Request:
-    """Read a request."""
-    record = orjson.loads(read_regular(folder / REQUEST))
-    if record["brief"]:
-        record["brief"] = brief_from_record(record["brief"])
-    if record["verification"]:
-        verification = record["verification"]
-        lists = {name: tuple(verification[name]) for name in ("files", "argv")}
-        record["verification"] = Verification(**{**verification, **lists})
-    lists = {name: tuple(record[name]) for name in ("commands", "earlier")}
-    return Request(**{**record, **lists})
+    """Read a request.
+
+    Raises:
+        JobFileError: it cannot be used.
+    """
+    return load_record(folder / REQUEST, Request)
 
 
 def load_report(folder: Path) -> Report | None:
-    """What a finished CHECK came to; None when it did not come so far."""
-    try:
-        record: dict[str, Any] = orjson.loads(read_regular(folder / ANSWER))
-    except (OSError, orjson.JSONDecodeError):
-        return None
-    return Report(**{**record, "earlier": tuple(record["earlier"])})
+    """What a finished CHECK came to; None when it did not come so far.
+
+    Raises:
+        JobFileError: a report is there and cannot be used.
+    """
+    return load_record_if_any(folder / ANSWER, Report)

@@ -21,6 +21,7 @@ from sessionrun.answers.reading import Unclear, strip_thoughts
 from sessionrun.answers.writing import apply_answer, describe_written, finish_answer
 from sessionrun.brief import Brief
 from sessionrun.briefing import BriefProblem, Shown, read_inside, resolve_inside, word_judgement
+from sessionrun.errors import JobFileError
 from sessionrun.model import OutputFormat
 from sessionrun.regular import read_regular
 from sessionrun.store import replace_file
@@ -41,7 +42,11 @@ class NotPassed(Exception):
 def main(name: str) -> int:
     """Do what the request in the folder says and leave the report there; the exit code."""
     folder = Path(name)
-    request = load_request(folder)
+    try:
+        request = load_request(folder)
+    except JobFileError as error:
+        _say(f"The check cannot begin: {error}")
+        return 1
     report = Report(earlier=request.earlier)
     try:
         if request.answer is not None:

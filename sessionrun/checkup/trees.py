@@ -11,6 +11,7 @@ from pathlib import Path
 
 from sessionrun.checkup.evidence import Evidence
 from sessionrun.checkup.finding import Finding
+from sessionrun.errors import JobFileError
 from sessionrun.model import Repository
 from sessionrun.workspaces import Claim
 
@@ -37,10 +38,9 @@ def check_worktrees(evidence: Evidence) -> Iterator[Finding]:
         for folder in sorted((evidence.session.path / "jobs" / task.spec.id).glob("a*-prepare*")):
             try:
                 claim = load_claim(folder)
-            except (ValueError, TypeError, OSError) as error:
-                yield Finding(
-                    "worktrees", "error", str(folder), f"its claim cannot be read: {error}", "look at it"
-                )
+            except JobFileError as error:
+                what = f"its claim cannot be read: {error.why}"
+                yield Finding("worktrees", "error", error.path, what, "look at it")
                 continue
             if claim is not None:
                 yield from _check_claim(evidence, spec.repository, claim, named)

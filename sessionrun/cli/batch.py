@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sessionrun.answers import Report, load_report
+from sessionrun.errors import JobFileError
 from sessionrun.jobstatus import KIND, word_job
 from sessionrun.model import JobKey, SessionSpec
 from sessionrun.store import SessionDir
@@ -83,5 +84,11 @@ def _written(session: SessionDir, spec: SessionSpec, task: Mapping[str, Any]) ->
 def _find_report(session: SessionDir, task: Mapping[str, Any]) -> Report | None:
     """What the task's last check came to."""
     key = JobKey(task["id"], task["attempt"], max(1, task["round"]), "check", 1)
-    reports = (load_report(session.job_path(key._replace(start=start))) for start in range(MAX_STARTS, 0, -1))
-    return next((report for report in reports if report is not None), None)
+    for start in range(MAX_STARTS, 0, -1):
+        try:
+            report = load_report(session.job_path(key._replace(start=start)))
+        except JobFileError:
+            continue  # the supervisor has judged by it: what readers show beside that is gone
+        if report is not None:
+            return report
+    return None

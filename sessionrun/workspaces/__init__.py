@@ -8,17 +8,18 @@ leave ``answer.json`` there.  Both are idempotent: what is found done is not don
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import orjson
 
-from sessionrun.errors import SessionrunError
+from sessionrun.errors import JobFileError, SessionrunError
+from sessionrun.jobfiles import load_record, load_record_if_any
 from sessionrun.model import KeepPolicy, Place, Repository
-from sessionrun.regular import read_regular
 from sessionrun.store import replace_file
 
 REQUEST: Final = "request.json"
@@ -28,6 +29,8 @@ CLAIM: Final = "claim.json"
 
 RESCUE_SUFFIX: Final = "-rescue"
 """Ends the name of the branch that holds what could not go to the task's own."""
+
+_COMMIT: Final = re.compile("[0-9a-f]{40}|[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,24 +102,37 @@ def _find_action(name: str) -> Callable[[Request, Path], Place]:
 
 
 def load_request(folder: Path) -> Request:
-    """Read a request."""
-    record = orjson.loads(read_regular(folder / REQUEST))
-    record["repository"] = Repository(**record["repository"])
-    record["links"] = tuple(record["links"])
-    record["place"] = Place(**record["place"]) if record["place"] else None
-    return Request(**record)
+    """Read a request.
+
+    Raises:
+        JobFileError: it cannot be used.
+    """
+    return load_record(folder / REQUEST, Request)
 
 
 def load_answer(folder: Path) -> Place | None:
-    """What a finished job answered; None when it did not."""
-    record = _load(folder / ANSWER)
-    return None if record is None else Place(**record)
+    """What a finished job answered; None when it did not.
+
+    Raises:
+        JobFileError: an answer is there and cannot be used.
+    """
+    place = load_record_if_any(folder / ANSWER, Place)
+    if place is not None:
+        _check_names(folder / ANSWER, place.worktree, place.branch, place.base_commit)
+    return place
 
 
 def load_claim(folder: Path) -> Claim | None:
-    """What a PREPARE job was about to make; None when it did not come so far."""
-    record = _load(folder / CLAIM)
-    return None if record is None else Claim(**record)
+    """What a PREPARE job was about to make; None when it did not come so far.
+
+    Raises:
+        JobFileError: a claim is there and cannot be used.
+    """
+    claim = load_record_if_any(folder / CLAIM, Claim)
+    if claim is not None:
+        _check_names(folder / CLAIM, claim.worktree, claim.branch, claim.base_commit)
+        _check_names(folder / CLAIM, claim.moved, None, None)
+    return claim
 
 
 def command_line(action: str, folder: Path) -> tuple[str, ...]:
@@ -124,8 +140,11 @@ def command_line(action: str, folder: Path) -> tuple[str, ...]:
     return (sys.executable, str(Path(__file__).resolve().with_name("job.py")), action, os.fspath(folder))
 
 
-def _load(path: Path) -> dict[str, Any] | None:
-    try:
-        return dict(orjson.loads(read_regular(path)))
-    except FileNotFoundError:
-        return None
+def _check_names(path: Path, worktree: str | None, branch: str | None, commit: str | None) -> None:
+    """Refuse what we never write: relative paths, and words that git would take for something else."""
+    if worktree is not None and (not os.path.isabs(worktree) or "\0" in worktree):
+        raise JobFileError(path, f"it is damaged: {worktree!r:.140} is no absolute path")
+    if branch is not None and (not branch or branch.startswith("-") or not branch.isprintable()):
+        raise JobFileError(path, f"it is damaged: {branch!r:.140} is no branch")
+    if commit is not None and not _COMMIT.fullmatch(commit):
+        raise JobFileError(path, f"it is damaged: {commit!r:.140} is no commit")

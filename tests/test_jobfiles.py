@@ -1,0 +1,114 @@
+"""What lies in the folder of a job may be anything: it is read into a record, or it is one clear exception."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import orjson
+import pytest
+
+from sessionrun import answers, workspaces
+from sessionrun.brief import Brief
+from sessionrun.errors import JobFileError
+from sessionrun.jobfiles import read_tail
+from sessionrun.model import Place, Repository
+from sessionrun.workspaces import Claim, Request
+
+COMMIT = "0" * 40
+PLACE = Place(branch="main-task-a", worktree="/w/a", base_commit=COMMIT, diff_stat={"files": 1})
+CLAIM = Claim("main-task-a", "/w/a", COMMIT, "session/a")
+REQUEST = Request(
+    Repository("/r", "/r/.git", "main", COMMIT, "/w"), "session", "a", "A", links=("x",), place=PLACE
+)
+CHECK = answers.Request(
+    "/r",
+    "Do it.",
+    brief=Brief(outputs=("a",)),
+    verification=answers.Verification("s", (), ("a",), "p", True, "text"),
+)
+REPORT = answers.Report(written={"a.py": 3}, earlier=("b.py",))
+
+FILES: dict[str, tuple[object, str, Callable[[Path], object]]] = {
+    "claim": (CLAIM, workspaces.CLAIM, workspaces.load_claim),
+    "answer": (PLACE, workspaces.ANSWER, workspaces.load_answer),
+    "request": (REQUEST, workspaces.REQUEST, workspaces.load_request),
+    "check": (CHECK, answers.REQUEST, answers.load_request),
+    "report": (REPORT, answers.ANSWER, answers.load_report),
+}
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_a_record_is_read_as_it_was_written(kind: str, tmp_path: Path) -> None:
+    record, name, load = FILES[kind]
+    (tmp_path / name).write_bytes(orjson.dumps({**orjson.loads(orjson.dumps(record)), "of_a_later_version": 1}))
+    assert load(tmp_path) == record
+
+
+@pytest.mark.parametrize("kind", FILES)
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"null", b"7", b'"x"', b"\xff{}", b"[" * 5000])
+def test_what_is_no_object_is_refused(kind: str, content: bytes, tmp_path: Path) -> None:
+    _, name, load = FILES[kind]
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(JobFileError) as caught:
+        load(tmp_path)
+    assert caught.value.path == str(tmp_path / name)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_a_value_of_another_type_is_refused(kind: str, tmp_path: Path) -> None:
+    record, name, load = FILES[kind]
+    others: tuple[object, ...] = (7, True, "x", [7], {"x": []}, None)
+    good = orjson.loads(orjson.dumps(record))
+    for key, value in good.items():
+        for other in others:
+            if type(other) is type(value) or (value is None and isinstance(other, (str, bool))):
+                continue
+            if other is None and key in ("place", "moved", "brief", "verification", "answer", "verdict"):
+                continue
+            if (other is None or isinstance(other, (str, bool))) and key in _NULLABLE:
+                continue
+            (tmp_path / name).write_bytes(orjson.dumps({**good, key: other}))
+            with pytest.raises(JobFileError, match="damaged"):
+                load(tmp_path)
+
+
+_NULLABLE = (*Place.__slots__, "problem", "verdict", "patch", "directory", "answer")
+
+
+@pytest.mark.parametrize("kind", FILES)
+@pytest.mark.parametrize("plant", [os.mkdir, os.mkfifo, lambda path: os.symlink("/dev/zero", path)])
+def test_what_is_no_file_is_refused_and_not_waited_for(
+    kind: str, plant: Callable[[Path], None], tmp_path: Path
+) -> None:
+    _, name, load = FILES[kind]
+    plant(tmp_path / name)
+    with pytest.raises(JobFileError):
+        load(tmp_path)
+
+
+def test_a_job_that_did_not_come_so_far_left_nothing(tmp_path: Path) -> None:
+    assert workspaces.load_claim(tmp_path) is None
+    assert workspaces.load_answer(tmp_path) is None
+    assert answers.load_report(tmp_path) is None
+    for load in (workspaces.load_request, answers.load_request):
+        with pytest.raises(JobFileError):
+            load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"worktree": "a/b"}, {"worktree": "/a\0"}, {"branch": "-D"}, {"branch": ""}, {"base_commit": "--stdin"}],
+)
+def test_words_that_git_would_take_for_something_else_are_refused(change: dict[str, str], tmp_path: Path) -> None:
+    for record, name, load in (FILES["claim"], FILES["answer"]):
+        (tmp_path / name).write_bytes(orjson.dumps({**orjson.loads(orjson.dumps(record)), **change}))
+        with pytest.raises(JobFileError):
+            load(tmp_path)
+
+
+def test_the_end_of_what_is_no_file_is_empty(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "stdout")
+    assert read_tail(tmp_path / "stdout") == b""

@@ -21,7 +21,7 @@ from sessionrun.cli.options import (
 )
 from sessionrun.cli.render import escape, parse_time, print_json, warn
 from sessionrun.cli.view import load_or_warn, load_summary_view, load_view
-from sessionrun.errors import InputError, SessionrunError
+from sessionrun.errors import InputError, JobFileError, SessionrunError
 from sessionrun.removal import ENDED, Candidate, Removal, choose, measure_logs, remove_sessions, sweep_trash
 from sessionrun.store import SessionDir, iterate_sessions
 
@@ -143,11 +143,16 @@ def find_leftovers(session: SessionDir) -> list[str]:
     if spec.repository is None:
         return []
     worked = _attempts_that_worked(session)
-    leftovers = [one for task in spec.tasks for one in _leftovers(session, spec, task, worked)]
+    leftovers = []
+    for task in spec.tasks:
+        found, unreadable = _leftovers(session, spec, task, worked)
+        if unreadable:
+            raise unreadable[0]
+        leftovers += found
     if not Path(spec.repository.common_dir).exists():  # with it all its branches went
         return [one.claim.worktree for one in leftovers if Path(one.claim.worktree).exists()]
-    found = [finding.name for one in leftovers for finding in clean_leftover(one, dry_run=True)]
-    return list(dict.fromkeys(found))
+    names = [finding.name for one in leftovers for finding in clean_leftover(one, dry_run=True)]
+    return list(dict.fromkeys(names))
 
 
 def _clean(session: SessionDir, *, dry_run: bool, named: bool = False) -> Iterator[dict[str, Any]]:
@@ -167,8 +172,11 @@ def _clean(session: SessionDir, *, dry_run: bool, named: bool = False) -> Iterat
     if (session.path / "jobs").is_dir():
         from sessionrun.workspaces.clean import clean_lock
 
-        with clean_lock(session.path):
-            yield from _clean_tasks(session, spec, view, dry_run=dry_run)
+        try:
+            with clean_lock(session.path):
+                yield from _clean_tasks(session, spec, view, dry_run=dry_run)
+        except (SessionrunError, OSError) as error:
+            warn(f"{session.path}: cannot be cleaned: {error}")
 
 
 def _clean_tasks(
@@ -179,19 +187,39 @@ def _clean_tasks(
         if shown["status"] == "running" or task.id in living:
             warn(f"task {task.id} still runs; left alone")
             continue
-        for leftover in _leftovers(session, spec, task, worked):
+        leftovers, unreadable = _leftovers(session, spec, task, worked)
+        for leftover in leftovers:
             yield from _clean_leftover(leftover, dry_run=dry_run)
+        for fault in unreadable:
+            yield _describe_unreadable(spec.session_id, shown, fault)
+
+
+def _describe_unreadable(session_id: str, shown: dict[str, Any], fault: JobFileError) -> dict[str, Any]:
+    """A claim that tells of nothing any more: what it was made for stays, by whatever name that is known."""
+    return {
+        "session_id": session_id,
+        "what": "worktree",
+        "name": shown["worktree"] or fault.path,
+        "task": shown["id"],
+        "removed": False,
+        "why": f"its claim cannot be read: {fault}",
+    }
 
 
 def _leftovers(
     session: SessionDir, spec: SessionSpec, task: TaskSpec, worked: set[tuple[str, int]] | None
-) -> Iterator[Leftover]:
+) -> tuple[list[Leftover], list[JobFileError]]:
+    """What the claims of a task tell of, each name once, and the claims that cannot be read."""
     from sessionrun.model import title_of
     from sessionrun.workspaces.clean import Leftover, find_claims
 
     assert spec.repository is not None
     found: dict[tuple[str, str], Leftover] = {}
+    unreadable: list[JobFileError] = []
     for attempt, folder, claim in find_claims(session.path, task.id):
+        if isinstance(claim, JobFileError):
+            unreadable.append(claim)
+            continue
         name = claim.branch, claim.worktree  # claimed again, if nothing had come of an earlier claim
         used = worked is None or (task.id, attempt) in worked or (name in found and found[name].worked)
         found[name] = Leftover(
@@ -204,7 +232,7 @@ def _leftovers(
             folder=folder,
             worked=used,
         )
-    yield from found.values()
+    return list(found.values()), unreadable
 
 
 def _clean_leftover(leftover: Leftover, *, dry_run: bool) -> Iterator[dict[str, Any]]:
@@ -247,5 +275,8 @@ def _attempts_that_worked(session: SessionDir) -> set[tuple[str, int]] | None:
     contents = read_log(session.ledger_path)
     if contents.damage_at is not None or not contents.payloads:
         return None
-    keys = [parse_job_key(text) for text in fold_ledger(contents.payloads).jobs]
+    try:
+        keys = [parse_job_key(text) for text in fold_ledger(contents.payloads).jobs]
+    except ValueError:  # a record that is whole and makes no sense
+        return None
     return {(key.task, key.attempt) for key in keys if key.phase not in ("prepare", "release")}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any, Final
 
@@ -36,7 +37,9 @@ def command(
     elif not views:
         click.echo("No sessions.")
     else:
-        print_table(("ID", "STATUS", "TASKS", "FAILED", "AGENT", "STARTED", "NAME"), _rows(views))
+        places = [(os.path.dirname(view["results_dir"]),) if everywhere else () for view in views]
+        heads = ("ID", "STATUS", "TASKS", "FAILED", "AGENT", "STARTED", "NAME", *(("DIRECTORY",) * everywhere))
+        print_table(heads, [(*row, *place) for row, place in zip(_rows(views), places, strict=True)])
 
 
 def load_all(results_dir: Path | None, *, everywhere: bool) -> list[dict[str, Any]]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
+from sessionrun.cli.render import escape_line
 from sessionrun.errors import InputError
 from sessionrun.lookup import LAST, find_session
 from sessionrun.store import SessionDir
@@ -182,10 +183,16 @@ def open_session(results_dir: Path | None, session_id: str) -> SessionDir:
     return find_session(find_results_dir(results_dir), session_id)
 
 
-def describe_place(session: SessionDir) -> str | None:
-    """The results directory that a session is in, for people; None where that is `./results`."""
-    folder = session.path.absolute().parent
-    return None if folder == Path(DEFAULT_RESULTS_DIR).absolute() else str(folder)
+def find_place(view: Mapping[str, Any]) -> str | None:
+    """The results directory that a view's session is in, on one line; None where that is `./results`."""
+    folder = os.path.dirname(view["results_dir"])
+    return None if folder == os.path.abspath(DEFAULT_RESULTS_DIR) else escape_line(folder)
+
+
+def place_lines(view: Mapping[str, Any]) -> list[str]:
+    """The same as a line of its own for the head of a block; none for `./results`."""
+    folder = find_place(view)
+    return [] if folder is None else [f"Results directory: {folder}"]
 
 
 def choose_tasks(status: dict[str, Any], wanted: Sequence[str]) -> list[dict[str, Any]]:

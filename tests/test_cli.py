@@ -82,6 +82,8 @@ def test_status_is_one_object_with_all_its_keys(sessionrun: Command) -> None:
     assert bad["reason"].startswith("exit_code")
     assert view["started_at"] <= good["started_at"] <= good["ended_at"] <= view["ended_at"]
     on_disk = json.loads((sessionrun.directory(session_id) / "status.json").read_bytes())
+    assert list(on_disk)[-1] == "crc32"
+    del on_disk["crc32"]
     assert {**on_disk, "results_dir": view["results_dir"], "stopped": []} == view
 
 
@@ -372,11 +374,10 @@ def test_a_session_is_found_from_another_directory(sessionrun: Command, tmp_path
     session_id = sessionrun.start(MIXED)
     away = Command(tmp_path, tmp_path / "results")
     assert away.load("status", session_id[:8])["session_id"] == session_id
-    assert away.load("status", "last")["session_id"] == session_id
     for verb in ("cancel", "retry", "hold", "release", "resume", "clean"):
         done = away(verb, "last")
         assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
-        assert "name one of elsewhere by its id" in done.stderr
+        assert "name it by its id" in done.stderr
         assert away(verb, session_id[:8], "--dry-run" if verb == "clean" else "--json").returncode == 0
     assert away.load("list") == []
     assert [view["session_id"] for view in away.load("list", "--all")] == [session_id]

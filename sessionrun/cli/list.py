@@ -30,7 +30,7 @@ def command(
     state: str | None, limit: int | None, everywhere: bool, as_json: bool, results_dir: Path | None
 ) -> None:
     """List sessions, the newest first."""
-    views = load_all(results_dir, everywhere=everywhere)
+    views = load_all(find_results_dir(results_dir), everywhere=everywhere)
     views = [view for view in views if state is None or view["status"] == state][:limit]
     if as_json:
         print_json(views)
@@ -42,11 +42,11 @@ def command(
         print_table(heads, [(*row, *place) for row, place in zip(_rows(views), places, strict=True)])
 
 
-def load_all(results_dir: Path | None, *, everywhere: bool) -> list[dict[str, Any]]:
+def load_all(results_dir: Path, *, everywhere: bool) -> list[dict[str, Any]]:
     """The summaries of all sessions, the newest first; directories that hold no session are passed over."""
     from sessionrun import index
 
-    found = index.sessions() if everywhere else iterate_sessions(find_results_dir(results_dir).absolute())
+    found = index.sessions() if everywhere else iterate_sessions(results_dir.absolute())
     views = [view for session in found if (view := load_or_warn(session, load_summary_view)) is not None]
     return sorted(views, key=lambda view: str(view["started_at"]), reverse=True)
 

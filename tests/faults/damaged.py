@@ -102,7 +102,7 @@ SWEEPS: Final = (
 )
 """Verbs about all sessions: the others must be there."""
 
-ODD: Final = (
+ODD: Final[tuple[Any, ...]] = (
     None,
     True,
     0,
@@ -254,7 +254,7 @@ def damage_json(content: bytes, rng: random.Random) -> bytes:
 
 
 def damage_cache(content: bytes, rng: random.Random) -> bytes:
-    """The same for status.json and summary, with the checksum made right, as an earlier version had it, or left."""
+    """The same for status.json and summary: its checksum is made right, left as it was, or taken away."""
     record = orjson.loads(content)
     seal = record.pop(caches.SEAL_KEY)
     changed = damage_value(record, rng)
@@ -324,7 +324,7 @@ def call(words: list[str]) -> tuple[int, str, str]:
         for stream in streams:
             stream.flush()
     gc.unfreeze()  # a process of its own would end here
-    out, said = (stream.buffer.getvalue().decode("utf-8", "replace") for stream in streams)  # type: ignore[attr-defined]
+    out, said = (stream.buffer.getvalue().decode("utf-8", "replace") for stream in streams)
     return code, out, said
 
 
@@ -384,7 +384,7 @@ def _go_on(session: SessionDir, found: Found) -> None:
     """What `resume` and a supervisor read before anything is started."""
     for step in (_check_logs, load_requests):
         try:
-            step(session)  # type: ignore[operator]
+            step(session)
         except (SessionrunError, OSError):
             pass
         except Exception as error:

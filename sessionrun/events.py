@@ -357,7 +357,7 @@ def from_record(record: Mapping[str, Any]) -> Entry:
     """
     cls = EVENTS.get(record.get("ev", ""))
     if cls is None:
-        raise ValueError(f"unknown event {record.get('ev')!r}")
+        raise ValueError(f"unknown event {record.get('ev')!r}; was it written by a newer version?")
     values = {name: record[name] for name in _NAMES[cls] if name in record}
     if "key" in values:
         values["key"] = parse_job_key(values["key"])

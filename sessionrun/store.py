@@ -195,7 +195,7 @@ class SessionDir:
 
         contents = read_log(self.journal_path)
         entries: list[Entry] = []
-        with told_as_damage(self.journal_path, lambda: f" at record {len(entries) + 1}, or a newer version's"):
+        with told_as_damage(self.journal_path, lambda: f" at record {len(entries) + 1}"):
             entries.extend(iterate_entries(contents.payloads))
         begun = [entry.event for entry in entries if isinstance(entry.event, (SessionStarted, SupervisorStarted))]
         newer = next((event for event in begun if event.journal_version > JOURNAL_VERSION), None)

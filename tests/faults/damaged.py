@@ -95,12 +95,18 @@ SWEEPS: Final = (
     "overview --json",
     "cost --all",
     "cost --all --by day --json",
+)
+"""Verbs about all sessions: the others must be there."""
+
+DEAR_SWEEPS: Final = (
     "clean --older-than 0s --dry-run --json",
     "clean --worktrees --dry-run --json",
     "doctor ID",
     "doctor --json",
 )
-"""Verbs about all sessions: the others must be there."""
+"""The same, which run git or look at all processes: one mutation of `DEAR_EVERY` is looked at through these."""
+
+DEAR_EVERY: Final = 8
 
 ODD: Final[tuple[Any, ...]] = (
     None,
@@ -351,7 +357,9 @@ def mutate(world: World, number: int, seed: int, found: Found, *, verbs: int) ->
     try:
         for turn in range(verbs):
             _look_as_before(world, session, POLLS[(number * verbs + turn) % len(POLLS)], found, path, damage)
-        _sweep(world, session, SWEEPS[number % len(SWEEPS)], found)
+        turn, is_cheap = divmod(number, DEAR_EVERY)
+        verb = SWEEPS[number % len(SWEEPS)] if is_cheap else DEAR_SWEEPS[turn % len(DEAR_SWEEPS)]
+        _sweep(world, session, verb, found)
         _go_on(session, found)
     finally:
         path.write_bytes(content)
@@ -397,7 +405,7 @@ def note_whole(world: World) -> None:
     for session in world.sessions:
         for verb in POLLS:
             world.whole[session.session_id, verb] = look(world, session, verb, found)[1]
-        for verb in SWEEPS:
+        for verb in (*SWEEPS, *DEAR_SWEEPS):
             _sweep(world, session, verb, found)
     assert not found.wrong, found.wrong
 

@@ -1,8 +1,8 @@
 """The bytes of status.json and the summary: how they are sealed, and whether they may be believed.
 
 Both may be deleted, for the logs hold all that they say.  So a file with one wrong byte, a missing key or a value
-of another type counts as absent; no verb has to expect such a thing behind this module.  The last key, `crc32`, is
-the checksum of all bytes before it.  It is found and checked without parsing.  Must not know where the files lie,
+of another type counts as absent; no verb has to expect such a thing behind this module.  The last key, `checksum`,
+is the CRC-32 of all bytes before it.  It is found and checked without parsing.  Must not know where the files lie,
 nor import the records: a poll reads status.json alone.
 """
 
@@ -34,8 +34,8 @@ from sessionrun.shapes import (
 STATUS_VERSION: Final = 1
 """The `schema_version` of status.json and the summary that is read here: `model.SCHEMA_VERSION`."""
 
-SEAL_KEY: Final = "crc32"
-_SEAL: Final = b',"crc32":"%08x"}\n'
+SEAL_KEY: Final = "checksum"
+_SEAL: Final = b',"checksum":"%08x"}\n'
 _SEAL_BYTES: Final = len(_SEAL % 0)
 _BEGIN: Final = b'{"schema_version":%d,' % STATUS_VERSION
 _UNSEALED_ENDS: Final = (b"]}\n", b"}}\n", b"null}\n")

@@ -1,4 +1,4 @@
-"""status.json and summary are believed whole or not at all; damage of logs and spec is an error that says where."""
+"""status.json and summary: believed whole or not at all; damage of logs and spec: one error, with its place."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def run(*words: str) -> subprocess.CompletedProcess[str]:
 def unsealed(content: bytes) -> bytes:
     """The file as the version before the checksum wrote it."""
     record = orjson.loads(content)
-    del record["crc32"]
+    del record["checksum"]
     return orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE)
 
 

@@ -486,7 +486,7 @@ def test_merge_instructions_are_data(project: Project) -> None:
 
 def test_status_names_a_kept_worktree(project: Project) -> None:
     session = project.finish(BROKEN)
-    assert project("status", session).stdout.split("\n")[6:] == [
+    assert project("status", session).stdout.partition("\nTasks:\n")[2].split("\n") == [
         "  \u274c Task 1 (ID: half): failed",
         "     exit_code: exit code 3",
         "  \u2705 Task 2 (ID: nest): completed",
@@ -618,7 +618,7 @@ def test_clean_waits_for_the_last_process_of_a_dead_session(project: Project) ->
 
 def test_a_damaged_claim_keeps_what_it_was_made_for(project: Project) -> None:
     """Its worktree and its session stay, with the reason; everything else is cleaned as if it were not there."""
-    damaged, whole = (project.finish(BROKEN, "--keep-worktree", "always") for _ in range(2))
+    damaged = project.finish(BROKEN, "--keep-worktree", "always")
     trees = {task["id"]: Path(task["worktree"]) for task in project.status(damaged)["tasks"]}
     claim = project.directory(damaged) / "jobs" / "half" / "a1-r1-prepare" / "claim.json"
     for content in (b"", b"{}", b'{"branch": 5}', b"[1]"):
@@ -635,5 +635,3 @@ def test_a_damaged_claim_keeps_what_it_was_made_for(project: Project) -> None:
     removed = project.load("clean", "--worktrees", "--older-than", "0s")
     assert [one["session_id"] for one in removed if one["what"] == "session" and one["removed"]] == []
     assert project.directory(damaged).is_dir()
-    other = Path(project.status(whole)["tasks"][1]["worktree"] or "")
-    assert trees["half"].is_dir() and other != trees["nest"]

@@ -75,9 +75,10 @@ def resume(session: SessionDir) -> bool:
 
 def _check_logs(session: SessionDir) -> None:
     from sessionrun.journal import read_log
+    from sessionrun.replay import project_status, replay
 
-    session.load_spec()
-    _, journal = session.load_journal()
+    state, _, journal = replay(session)
+    project_status(session, state)
     for path, contents in ((session.journal_path, journal), (session.ledger_path, read_log(session.ledger_path))):
         if contents.damage_at is not None:
             raise StoreError(f"{path} is damaged at byte {contents.damage_at}: nothing can be decided from it")

@@ -21,7 +21,7 @@ from sessionrun.errors import StoreError
 from sessionrun.events import Entry, Event, SupervisorStarted, to_record
 from sessionrun.executors import Notice
 from sessionrun.executors.local import KeeperGone, LocalExecutor
-from sessionrun.fold import apply, begin
+from sessionrun.fold import apply
 from sessionrun.jobs import JobMaker
 from sessionrun.journal import AppendLog, parse_log
 from sessionrun.keeper import EXIT_NO_ROOM, EXIT_REFUSED, EXIT_TAKEN, root_command, say
@@ -30,6 +30,7 @@ from sessionrun.model import SessionSpec
 from sessionrun.processes import Identity
 from sessionrun.recovery import find_notices, find_unclaimed
 from sessionrun.regular import open_regular
+from sessionrun.replay import project_status, replay
 from sessionrun.state import State
 from sessionrun.store import SessionDir
 from sessionrun.supervisor import Supervisor, SystemClock, Views
@@ -118,10 +119,9 @@ def _load(session: SessionDir) -> tuple[State, AppendLog]:
     Raises:
         StoreError: it is damaged, or of a later version.
     """
-    state = begin(session.load_spec())
-    entries, contents = session.load_journal()
-    for entry in entries:
-        apply(state, entry)
+    state, _, contents = replay(session)
+    if state.epoch:  # else nothing has happened yet
+        project_status(session, state)
     if contents.damage_at is not None:  # to write behind it would hide what it was
         raise StoreError(f"{session.journal_path} is damaged at byte {contents.damage_at}")
     journal = AppendLog(session.journal_path)

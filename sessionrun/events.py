@@ -259,7 +259,7 @@ Event: TypeAlias = (
     | SessionEnded
 )
 
-_EVENTS: Final[dict[str, type[Any]]] = {
+EVENTS: Final[dict[str, type[Any]]] = {
     cls.__name__: cls
     for cls in (
         SessionStarted,
@@ -282,9 +282,10 @@ _EVENTS: Final[dict[str, type[Any]]] = {
         SessionEnded,
     )
 }
+"""Each event by the name that the journal has for it."""
 
 _USAGE: Final = tuple(f.name for f in fields(Usage))
-_NAMES: Final = {cls: tuple(f.name for f in fields(cls)) for cls in _EVENTS.values()}
+_NAMES: Final = {cls: tuple(f.name for f in fields(cls)) for cls in EVENTS.values()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -371,9 +372,9 @@ def from_record(record: Mapping[str, Any]) -> Entry:
     Raises:
         ValueError: an event of a later version, or no event at all.
     """
-    cls = _EVENTS.get(record.get("ev", ""))
+    cls = EVENTS.get(record.get("ev", ""))
     if cls is None:
-        raise ValueError(f"unknown event {record.get('ev')!r}")
+        raise ValueError(f"unknown event {record.get('ev')!r}; was it written by a newer version?")
     values = {name: record[name] for name in _NAMES[cls] if name in record}
     if "key" in values:
         values["key"] = parse_job_key(values["key"])

@@ -81,7 +81,7 @@ def sessions() -> list[SessionDir]:
     except OSError:
         return []
     paths = [Path(os.fsdecode(line)) for line in dict.fromkeys(lines)]
-    return [SessionDir(path) for path in paths if path.is_absolute() and (path / "spec.json").exists()]
+    return [SessionDir(path) for path in paths if path.is_absolute() and os.path.exists(path / "spec.json")]
 
 
 def newest() -> SessionDir | None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from sessionrun.budget import BUDGET, describe_refusal, is_waiting_for_money, to_usd
 from sessionrun.model import SCHEMA_VERSION, SLOT, WORKTREE_SPACE, Phase, Place, title_of
+from sessionrun.shapes import END_OF_TIME
 
 if TYPE_CHECKING:
     from sessionrun.model import Usage
@@ -110,9 +111,15 @@ def summarise(
 
 
 def format_time(at: float | None) -> str | None:
-    """Seconds since the epoch as ISO 8601 in UTC, to the millisecond."""
+    """Seconds since the epoch as ISO 8601 in UTC, to the millisecond.
+
+    Raises:
+        ValueError: no calendar has that time.
+    """
     if at is None:
         return None
+    if not 0 <= at < END_OF_TIME:
+        raise ValueError(f"there is no time {at}")
     return datetime.fromtimestamp(at, timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 

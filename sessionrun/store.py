@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
-from sessionrun import crashpoint, locks
-from sessionrun.errors import SessionNotFound, StoreError
+from sessionrun import caches, crashpoint, locks
+from sessionrun.damage import told_as_damage
+from sessionrun.errors import StoreError
 from sessionrun.regular import NotRegular, make_directory, open_regular, read_regular
 
 if TYPE_CHECKING:  # a poll reads status.json alone; the records would cost it more than all its other work
@@ -35,8 +36,6 @@ AGENT_DIR: Final = "agent"
 """In a task's folder below ``jobs``: what its agent keeps there; the files in it are not ours."""
 
 LOCK_NAMES: Final = locks.NAMES
-STATUS_VERSION: Final = 1
-"""The `schema_version` of status.json and the summary that is read here: `model.SCHEMA_VERSION`."""
 
 
 class SessionDir:
@@ -143,44 +142,43 @@ class SessionDir:
         Raises:
             StoreError: missing or damaged.
         """
-        from sessionrun.model import spec_from_record
+        from sessionrun.model import SCHEMA_VERSION, spec_from_record
+        from sessionrun.records import check_spec
 
-        try:
-            return spec_from_record(self._load(self.spec_path))
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise StoreError(f"{self.spec_path} is damaged: {error!r}") from error
+        with told_as_damage(self.spec_path):
+            record = orjson.loads(_read(self.spec_path))
+            if record["schema_version"] == SCHEMA_VERSION:  # of another one not even the keys are known
+                check_spec(record)
+            return spec_from_record(record)
 
     def load_status(self) -> dict[str, Any] | None:
-        """Read status.json; None when it is not there or damaged (it may be rebuilt from the logs)."""
-        return self._load_cache(self.status_path)
+        """Read status.json; None when it is not there or cannot be believed (the logs hold all that it says)."""
+        content = self.read_status()
+        return None if content is None else caches.parse_status(content)
 
     def read_status(self) -> bytes | None:
-        """The bytes of status.json, complete and of this version; None when there is no such."""
-        try:
-            content = _read(self.status_path)
-        except FileNotFoundError:
-            return None
-        whole = content.startswith(b'{"schema_version":%d,' % STATUS_VERSION) and content.endswith(b"}\n")
-        return content if whole else None
+        """The bytes of status.json; None when it is not there."""
+        return _read_if_there(self.status_path)
 
     def load_summary(self) -> dict[str, Any] | None:
-        """Read the summary; None when it is not there or damaged."""
-        return self._load_cache(self.summary_path)
+        """Read the summary; None when it is not there or cannot be believed."""
+        content = _read_if_there(self.summary_path)
+        return None if content is None else caches.parse_summary(content)
 
     def load_journal(self) -> tuple[list[Entry], LogContents]:
         """Read the journal's entries.
 
         Raises:
-            StoreError: it is a newer version's: an entry that this one does not know, or does by another meaning.
+            StoreError: it is damaged, or a newer version's, with an entry that this one does not know.
         """
-        from sessionrun.events import JOURNAL_VERSION, SessionStarted, SupervisorStarted, from_record
+        from sessionrun.events import JOURNAL_VERSION, SessionStarted, SupervisorStarted
         from sessionrun.journal import read_log
+        from sessionrun.records import iterate_entries
 
         contents = read_log(self.journal_path)
-        try:
-            entries = [from_record(orjson.loads(payload)) for payload in contents.payloads]
-        except (ValueError, KeyError, TypeError) as error:
-            raise StoreError(f"{self.journal_path}: {error}; was it written by a newer version?") from error
+        entries: list[Entry] = []
+        with told_as_damage(self.journal_path, lambda: f" at record {len(entries) + 1}"):
+            entries.extend(iterate_entries(contents.payloads))
         begun = [entry.event for entry in entries if isinstance(entry.event, (SessionStarted, SupervisorStarted))]
         newer = next((event for event in begun if event.journal_version > JOURNAL_VERSION), None)
         if newer is not None:
@@ -193,9 +191,9 @@ class SessionDir:
         A summary that lags behind after a power cut is only older; but an end that was taken back must be so there
         too, for whoever finds an end looks no further.
         """
-        replace_file(self.status_path, orjson.dumps(status, option=orjson.OPT_APPEND_NEWLINE), durable=durable)
+        replace_file(self.status_path, caches.seal(status), durable=durable)
         durable = durable and summary["ended_at"] is None
-        replace_file(self.summary_path, orjson.dumps(summary, option=orjson.OPT_APPEND_NEWLINE), durable=durable)
+        replace_file(self.summary_path, caches.seal(summary), durable=durable)
 
     def hold_lock(self, name: str, *, timeout_s: float = 2.0) -> int:
         """Take one of the locks for life; the descriptor keeps it.
@@ -234,26 +232,19 @@ class SessionDir:
 
         inbox.drop_request(self, request_id)
 
-    def _load_cache(self, path: Path) -> dict[str, Any] | None:
-        try:
-            content = orjson.loads(_read(path))
-        except (FileNotFoundError, orjson.JSONDecodeError):
-            return None
-        known = isinstance(content, dict) and content.get("schema_version") == STATUS_VERSION
-        return content if known else None
-
-    def _load(self, path: Path) -> Any:
-        try:
-            return orjson.loads(_read(path))
-        except orjson.JSONDecodeError as error:
-            raise StoreError(f"{path} is damaged: {error}") from error
-
 
 def _read(path: Path) -> bytes:
     try:
         return read_regular(path)
     except NotRegular as error:
         raise StoreError(f"{path} is not a regular file: put it aside") from error
+
+
+def _read_if_there(path: Path) -> bytes | None:
+    try:
+        return _read(path)
+    except FileNotFoundError:
+        return None
 
 
 def replace_file(path: Path, content: bytes, *, durable: bool, mode: int = 0o600) -> None:
@@ -299,49 +290,3 @@ def iterate_sessions(results_dir: Path) -> Iterator[SessionDir]:
         return
     except OSError as error:
         raise StoreError(f"cannot read {results_dir}: {error.strerror}") from error
-
-
-def find_session(results_dir: Path, wanted: str, *, last_of_index: bool = True) -> SessionDir:
-    """Find a session by id, unambiguous prefix or ``last``: first here, then in the user's index.
-
-    Without `last_of_index` ``last`` is the newest one here.
-
-    Raises:
-        SessionNotFound: none, or several.
-    """
-    from sessionrun import index
-
-    if wanted == "last":
-        here = [session for session in iterate_sessions(results_dir) if _has_begun(session)]
-        newest = max(here, key=lambda session: _age(session.spec_path), default=None)
-        if newest is None and not last_of_index:
-            raise SessionNotFound(f"there is no session in {results_dir}; name one of elsewhere by its id")
-        newest = newest or index.newest()
-        if newest is None:
-            raise SessionNotFound(f"there is no session in {results_dir} or in your index yet")
-        return newest
-    name = wanted.removeprefix(PREFIX)
-    here = [session for session in iterate_sessions(results_dir) if session.session_id.startswith(name)]
-    matches = here or index.find(name)
-    exact = [session for session in matches if session.session_id == name]
-    matches = [session for session in exact or matches if _has_begun(session)]
-    if not name or not matches:
-        raise SessionNotFound(f"no session {wanted!r} in {results_dir}; `sessionrun list --all` shows them")
-    if len(matches) > 1:
-        ids = ", ".join(sorted(session.session_id for session in matches)[:3])
-        raise SessionNotFound(f"{wanted!r} matches {len(matches)} sessions ({ids} ...): give more of the id")
-    return matches[0]
-
-
-def _has_begun(session: SessionDir) -> bool:
-    """Whether it is a session: what a launcher left that was killed before it began is none."""
-    from sessionrun.creation import has_begun
-
-    return session.spec_path.exists() and has_begun(session)
-
-
-def _age(path: Path) -> float:
-    try:
-        return path.stat().st_mtime
-    except OSError:
-        return 0.0

@@ -487,7 +487,7 @@ def test_merge_instructions_are_data(project: Project) -> None:
 
 def test_status_names_a_kept_worktree(project: Project) -> None:
     session = project.finish(BROKEN)
-    assert project("status", session).stdout.split("\n")[6:] == [
+    assert project("status", session).stdout.partition("\nTasks:\n")[2].split("\n") == [
         "  \u274c Task 1 (ID: half): failed",
         "     exit_code: exit code 3",
         "  \u2705 Task 2 (ID: nest): completed",
@@ -647,3 +647,24 @@ def test_clean_waits_for_the_last_process_of_a_dead_session(project: Project) ->
     assert not project.worktree("main-task-a").exists()
     assert "\n+work\n" in project("diff", session).stdout
     assert " work.txt | 1 +" in project("diff", session, "--stat").stdout
+
+
+def test_a_damaged_claim_keeps_what_it_was_made_for(project: Project) -> None:
+    """Its worktree and its session stay, with the reason; everything else is cleaned as if it were not there."""
+    damaged = project.finish(BROKEN, "--keep-worktree", "always")
+    trees = {task["id"]: Path(task["worktree"]) for task in project.status(damaged)["tasks"]}
+    claim = project.directory(damaged) / "jobs" / "half" / "a1-r1-prepare" / "claim.json"
+    for content in (b"", b"{}", b'{"branch": 5}', b"[1]"):
+        claim.write_bytes(content)
+        told = project("doctor", damaged, "--json")
+        assert told.returncode == 1
+        assert "its claim cannot be read" in told.stdout
+        for words in (("--worktrees", "--dry-run"), ("--worktrees",)):
+            kept = {one["name"]: one for one in project.load("clean", *words) if one["session_id"] == damaged}
+            assert not kept[str(trees["half"])]["removed"]
+            assert kept[str(trees["half"])]["why"].startswith("its claim cannot be read: ")
+            assert trees["half"].is_dir()
+    assert (trees["half"] / "half.txt").read_text() == "half\n"
+    removed = project.load("clean", "--worktrees", "--older-than", "0s")
+    assert [one["session_id"] for one in removed if one["what"] == "session" and one["removed"]] == []
+    assert project.directory(damaged).is_dir()

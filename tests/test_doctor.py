@@ -18,7 +18,7 @@ from conftest import Command, eventually, mount_disk
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from test_cli_worktrees import Project
-from test_removal import finish, interrupt, project
+from test_removal import finish, interrupt, project, reseal
 
 from sessionrun import index
 from sessionrun.checkup import (
@@ -145,13 +145,13 @@ def _leave_request(session: SessionDir) -> None:
 
 def _stale_status(session: SessionDir) -> None:
     status = json.loads(session.status_path.read_bytes())
-    session.status_path.write_text(json.dumps({**status, "seq": 1}) + "\n")
+    session.status_path.write_bytes(reseal({**status, "seq": 1}))
 
 
 def _false_status(session: SessionDir) -> None:
     status = json.loads(session.status_path.read_bytes())
     status["tasks"][0]["outcome"] = "failed"
-    session.status_path.write_text(json.dumps(status) + "\n")
+    session.status_path.write_bytes(reseal(status))
 
 
 def _forge_seq(session: SessionDir) -> None:
@@ -159,7 +159,7 @@ def _forge_seq(session: SessionDir) -> None:
     append(session.journal_path, json.dumps({**record, "seq": 99}).encode())
     for path in (session.status_path, session.summary_path):  # as a writer of these would have it
         content = json.loads(path.read_bytes())
-        path.write_text(json.dumps({**content, "seq": 99}) + "\n")
+        path.write_bytes(reseal({**content, "seq": 99}))
 
 
 def _forget_journal(session: SessionDir) -> None:

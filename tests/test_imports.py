@@ -25,6 +25,7 @@ LONG_FUNCTIONS: set[str] = set()
 
 PURE = (
     "errors",
+    "shapes",
     "reasons",
     "keys",
     "brief",
@@ -231,6 +232,34 @@ def test_the_order_of_the_pure_modules() -> None:
                 "sessionrun.store",
             ],
         ),
+        (
+            "sessionrun.lookup",
+            ["sessionrun.creation", "sessionrun.errors", "sessionrun.index", "sessionrun.store"],
+        ),
+        ("sessionrun.caches", ["sessionrun.shapes"]),
+        ("sessionrun.damage", ["sessionrun.errors"]),
+        (
+            "sessionrun.records",
+            [
+                "sessionrun.caches",
+                "sessionrun.events",
+                "sessionrun.model",
+                "sessionrun.shapes",
+                "sessionrun.validation",
+            ],
+        ),
+        (
+            "sessionrun.replay",
+            [
+                "sessionrun.damage",
+                "sessionrun.events",
+                "sessionrun.fold",
+                "sessionrun.journal",
+                "sessionrun.state",
+                "sessionrun.status",
+                "sessionrun.store",
+            ],
+        ),
         ("sessionrun.comparing", []),
         ("sessionrun.runfile", ["sessionrun.errors", "sessionrun.model"]),
         ("sessionrun.briefing", ["sessionrun.brief", "sessionrun.regular"]),
@@ -326,7 +355,9 @@ def test_the_order_of_the_pure_modules() -> None:
         (
             "sessionrun.store",
             [
+                "sessionrun.caches",
                 "sessionrun.crashpoint",
+                "sessionrun.damage",
                 "sessionrun.errors",
                 "sessionrun.model",
                 "sessionrun.events",
@@ -335,6 +366,7 @@ def test_the_order_of_the_pure_modules() -> None:
                 "sessionrun.creation",
                 "sessionrun.inbox",
                 "sessionrun.index",
+                "sessionrun.records",
                 "sessionrun.regular",
             ],
         ),
@@ -494,10 +526,12 @@ def test_no_process_gets_a_shell_or_a_preexec_function() -> None:
 
 def test_what_is_written_twice_for_speed_is_the_same() -> None:
     """A launch and a poll do without the modules that define these."""
-    from sessionrun import detach, model, store
+    from sessionrun import caches, detach, model, status
     from sessionrun.events import SessionStarted, from_record, to_record
 
-    assert store.STATUS_VERSION == model.SCHEMA_VERSION
+    assert caches.STATUS_VERSION == model.SCHEMA_VERSION
+    assert caches.OUTCOMES == model.OUTCOMES
+    assert {"queued", *status.PHASE_WORDS.values()} == set(caches.PHASES)
     record = detach._first_record()
     entry = from_record(record)
     assert isinstance(entry.event, SessionStarted)

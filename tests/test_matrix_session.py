@@ -212,6 +212,13 @@ def test_what_succeeded_is_skipped_unless_it_is_to_run_again(matrix: Matrix) -> 
     assert len(matrix.calls()) == 3
     assert (matrix.cwd / "results.json").stat().st_mode & 0o777 == 0o640
 
+    written = (matrix.cwd / "results.json").read_bytes()
+    foreseen = matrix("--dry-run", "config.json")
+    assert (foreseen.returncode, foreseen.stdout) == (0, "")
+    assert foreseen.stderr.endswith("nothing to do: all runs succeeded before\n")
+    assert matrix.load("--dry-run", "config.json") == matrix.load("config.json")
+    assert (matrix.cwd / "results.json").read_bytes() == written
+
     nothing = matrix("--sync", "config.json")
     assert nothing.returncode == 0
     assert "nothing to do" in nothing.stderr

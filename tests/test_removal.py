@@ -16,6 +16,7 @@ from conftest import Command, eventually, kill_sessions
 from test_cli_worktrees import Project
 
 from sessionrun import index
+from sessionrun.caches import SEAL_KEY, seal
 from sessionrun.cli.clean import find_candidates
 from sessionrun.removal import Candidate, choose, find_trash, remove_sessions
 from sessionrun.store import SessionDir
@@ -55,12 +56,17 @@ def interrupt(sessionrun: Command, prompt: str = "sleep 600") -> tuple[str, int]
     return session_id, int(view["tasks"][0]["pid"])
 
 
+def reseal(record: dict[str, Any]) -> bytes:
+    """The bytes of status.json or summary, as their writer would have made them."""
+    return seal({key: value for key, value in record.items() if key != SEAL_KEY})
+
+
 def make_older(sessionrun: Command, session_id: str, ended_at: str) -> None:
     """Move a session's end into the past, for all readers."""
     for name in ("status.json", "summary"):
         path = sessionrun.directory(session_id) / name
         record = json.loads(path.read_bytes())
-        path.write_text(json.dumps({**record, "ended_at": ended_at}) + "\n")
+        path.write_bytes(reseal({**record, "ended_at": ended_at}))
 
 
 def left(sessionrun: Command) -> set[str]:

@@ -15,15 +15,18 @@ from typing import Any
 import orjson
 
 from sessionrun.creation import has_records
+from sessionrun.damage import FAULTS, describe_fault
 from sessionrun.errors import SessionrunError
-from sessionrun.events import Entry, from_record
+from sessionrun.events import Entry
 from sessionrun.fold import apply, begin
 from sessionrun.journal import LogContents, parse_log
 from sessionrun.ledger import Ledger, fold_ledger
 from sessionrun.living import Living
 from sessionrun.model import SessionSpec
+from sessionrun.records import iterate_entries
 from sessionrun.regular import read_regular
 from sessionrun.state import State
+from sessionrun.status import project
 from sessionrun.store import SessionDir
 
 
@@ -132,22 +135,29 @@ def _load_log(path: Path) -> Log:
 def _read_entries(journal: Log) -> tuple[list[Any], list[Entry], str | None]:
     records: list[Any] = []
     entries: list[Entry] = []
-    fault = None
     for payload in journal.parsed.payloads:
         try:
             records.append(orjson.loads(payload))
-            if fault is None:
-                entries.append(from_record(records[-1]))
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            fault = fault or f"record {len(entries) + 1}: {error}"
-    return records, entries, fault
+        except ValueError:
+            records.append(None)
+    try:
+        entries.extend(iterate_entries(journal.parsed.payloads))
+    except FAULTS as error:
+        return records, entries, f"record {len(entries) + 1}: {describe_fault(error)}"
+    return records, entries, None
 
 
 def _fold(spec: SessionSpec, entries: list[Entry]) -> tuple[State | None, str | None]:
-    state = begin(spec)
-    for entry in entries:
-        try:
+    done = 0
+    try:
+        state = begin(spec)
+        for entry in entries:
             apply(state, entry)
-        except (KeyError, ValueError, TypeError, AttributeError) as error:
-            return None, f"record {entry.seq} does not fit what came before: {error!r}"
+            done += 1
+    except FAULTS as error:
+        return None, f"record {done + 1} does not fit what came before: {describe_fault(error)}"
+    try:
+        project(state)
+    except FAULTS as error:
+        return None, f"what it says cannot be shown: {describe_fault(error)}"
     return state, None

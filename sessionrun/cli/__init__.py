@@ -108,6 +108,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _tell(str(error), error.exit_code, as_json=as_json)
     except OSError as error:
         return _tell(_describe(error), EXIT_BUG, as_json=as_json)
+    except MemoryError:
+        return _tell("out of memory: raise its limit (ulimit -v), or name fewer tasks", EXIT_BUG, as_json=as_json)
     except Exception as error:
         import traceback
 

@@ -14,15 +14,15 @@ from sessionrun.cli.options import (
     Age,
     Count,
     States,
+    find_results_dir,
     json_option,
     open_session,
-    resolve_results_dir,
     results_dir_option,
 )
 from sessionrun.cli.render import escape, parse_time, print_json, warn
-from sessionrun.cli.view import load_summary_view, load_view
+from sessionrun.cli.view import load_or_warn, load_summary_view, load_view
 from sessionrun.creation import sweep_unbegun
-from sessionrun.errors import InputError, SessionrunError
+from sessionrun.errors import InputError, JobFileError, SessionrunError
 from sessionrun.removal import ENDED, Candidate, Removal, choose, measure_logs, remove_sessions, sweep_trash
 from sessionrun.store import SessionDir, iterate_sessions
 
@@ -59,10 +59,8 @@ def command(
     selects = (older_than, state, keep) != (None, None, None)
     if not (selects or session_ids or worktrees):
         raise InputError("clean: say what to clean: an ID, --older-than, --state, --keep or --worktrees")
-    folder = resolve_results_dir(results_dir)
-    sessions = [open_session(results_dir, one, changes=True) for one in session_ids] or list(
-        iterate_sessions(folder)
-    )
+    folder = find_results_dir(results_dir)
+    sessions = [open_session(results_dir, one) for one in session_ids] or list(iterate_sessions(folder))
     if worktrees and not selects:
         named = bool(session_ids)
         found = [record for session in sessions for record in _clean(session, dry_run=dry_run, named=named)]
@@ -111,15 +109,14 @@ def find_candidates(sessions: Iterable[SessionDir]) -> list[Candidate]:
     found = []
     for session in {one.path.absolute(): one for one in sessions}.values():
         sizes = measure_logs(session)
+        view = load_or_warn(session, load_summary_view)
+        if view is None:
+            continue
         try:
-            view = load_summary_view(session)
             ended_at = view["ended_at"]
             moment = parse_time(ended_at) if ended_at else session.journal_path.stat().st_mtime
         except FileNotFoundError:
-            continue  # removed, or not finished, while we looked
-        except (SessionrunError, OSError, KeyError, TypeError, ValueError) as error:
-            warn(f"{session.path}: cannot be read: {error}")
-            continue
+            continue  # removed while we looked
         found.append(Candidate(session, view, sizes, moment))
     return found
 
@@ -175,12 +172,17 @@ def find_leftovers(session: SessionDir) -> tuple[list[str], list[str]]:
     if spec.repository is None:
         return [], []
     worked = _attempts_that_worked(session)
-    leftovers = [one for task in spec.tasks for one in _leftovers(session, spec, task, worked)]
+    leftovers = []
+    for task in spec.tasks:
+        found, unreadable = _leftovers(session, spec, task, worked)
+        if unreadable:
+            raise unreadable[0]
+        leftovers += found
     if not Path(spec.repository.common_dir).exists():  # with it all its branches went
         return [one.claim.worktree for one in leftovers if Path(one.claim.worktree).exists()], []
-    found = [finding for one in leftovers for finding in clean_leftover(one, dry_run=True)]
-    empty = {one.name for one in found if one.what == "branch" and one.removed and one.why == NOTHING_OWN}
-    left = dict.fromkeys(one.name for one in found if one.name not in empty)
+    findings = [finding for one in leftovers for finding in clean_leftover(one, dry_run=True)]
+    empty = {one.name for one in findings if one.what == "branch" and one.removed and one.why == NOTHING_OWN}
+    left = dict.fromkeys(one.name for one in findings if one.name not in empty)
     return list(left), list(empty)
 
 
@@ -201,8 +203,11 @@ def _clean(session: SessionDir, *, dry_run: bool, named: bool = False) -> Iterat
     if (session.path / "jobs").is_dir():
         from sessionrun.workspaces.clean import clean_lock
 
-        with clean_lock(session.path):
-            yield from _clean_tasks(session, spec, view, dry_run=dry_run)
+        try:
+            with clean_lock(session.path):
+                yield from _clean_tasks(session, spec, view, dry_run=dry_run)
+        except (SessionrunError, OSError) as error:
+            warn(f"{session.path}: cannot be cleaned: {error}")
 
 
 def _clean_tasks(
@@ -213,19 +218,39 @@ def _clean_tasks(
         if shown["status"] == "running" or task.id in living:
             warn(f"task {task.id} still runs; left alone")
             continue
-        for leftover in _leftovers(session, spec, task, worked):
+        leftovers, unreadable = _leftovers(session, spec, task, worked)
+        for leftover in leftovers:
             yield from _clean_leftover(leftover, dry_run=dry_run)
+        for fault in unreadable:
+            yield _describe_unreadable(spec.session_id, shown, fault)
+
+
+def _describe_unreadable(session_id: str, shown: dict[str, Any], fault: JobFileError) -> dict[str, Any]:
+    """A claim that tells of nothing any more: what it was made for stays, by whatever name that is known."""
+    return {
+        "session_id": session_id,
+        "what": "worktree",
+        "name": shown["worktree"] or fault.path,
+        "task": shown["id"],
+        "removed": False,
+        "why": f"its claim cannot be read: {fault}",
+    }
 
 
 def _leftovers(
     session: SessionDir, spec: SessionSpec, task: TaskSpec, worked: set[tuple[str, int]] | None
-) -> Iterator[Leftover]:
+) -> tuple[list[Leftover], list[JobFileError]]:
+    """What the claims of a task tell of, each name once, and the claims that cannot be read."""
     from sessionrun.model import title_of
     from sessionrun.workspaces.clean import Leftover, find_claims
 
     assert spec.repository is not None
     found: dict[tuple[str, str], Leftover] = {}
+    unreadable: list[JobFileError] = []
     for attempt, folder, claim in find_claims(session.path, task.id):
+        if isinstance(claim, JobFileError):
+            unreadable.append(claim)
+            continue
         name = claim.branch, claim.worktree  # claimed again, if nothing had come of an earlier claim
         used = worked is None or (task.id, attempt) in worked or (name in found and found[name].worked)
         found[name] = Leftover(
@@ -238,7 +263,7 @@ def _leftovers(
             folder=folder,
             worked=used,
         )
-    yield from found.values()
+    return list(found.values()), unreadable
 
 
 def _clean_leftover(leftover: Leftover, *, dry_run: bool) -> Iterator[dict[str, Any]]:
@@ -285,5 +310,8 @@ def _attempts_that_worked(session: SessionDir) -> set[tuple[str, int]] | None:
     contents = read_log(session.ledger_path)
     if contents.damage_at is not None or not contents.payloads:
         return None
-    keys = [parse_job_key(text) for text in fold_ledger(contents.payloads).jobs]
+    try:
+        keys = [parse_job_key(text) for text in fold_ledger(contents.payloads).jobs]
+    except ValueError:  # a record that is whole and makes no sense
+        return None
     return {(key.task, key.attempt) for key in keys if key.phase not in ("prepare", "release")}

@@ -112,7 +112,7 @@ class Target:
     """The session and the tasks that a verb of control is about, as they were when it began."""
 
     def __init__(self, results_dir: Path | None, session_id: str, tasks: tuple[str, ...]) -> None:
-        self.session = open_session(results_dir, session_id, changes=True)
+        self.session = open_session(results_dir, session_id)
         self.view = load_view(self.session)
         self.named = tasks
         self.tasks = choose_tasks(self.view, tasks)

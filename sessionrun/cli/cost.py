@@ -9,12 +9,13 @@ from typing import Any, Final, NamedTuple
 import click
 
 from sessionrun.cli.money import Shown, describe_cost, describe_usage, sum_usages, usages_of, warn_unpriced
-from sessionrun.cli.options import Since, json_option, open_session, resolve_results_dir, results_dir_option
-from sessionrun.cli.render import parse_time, print_json, print_table, short_time, warn
-from sessionrun.cli.view import load_view
-from sessionrun.errors import InputError, SessionrunError
+from sessionrun.cli.options import Since, find_results_dir, json_option, open_session, results_dir_option
+from sessionrun.cli.render import parse_time, print_json, print_table, short_time
+from sessionrun.cli.view import load_or_warn, load_view
+from sessionrun.errors import InputError
+from sessionrun.lookup import LAST
 from sessionrun.model import Usage
-from sessionrun.store import SessionDir, iterate_sessions
+from sessionrun.store import iterate_sessions
 
 KEYS: Final = ("task", "model", "agent", "day", "session")
 SHORT_ID: Final = 8
@@ -66,21 +67,11 @@ def command(
 
 def _load(results_dir: Path | None, session_ids: tuple[str, ...], *, everything: bool) -> list[Shown]:
     if not everything:
-        sessions = [open_session(results_dir, session_id) for session_id in session_ids or ("last",)]
+        sessions = [open_session(results_dir, session_id) for session_id in session_ids or (LAST,)]
         return [load_view(session) for session in {session.session_id: session for session in sessions}.values()]
-    found = iterate_sessions(resolve_results_dir(results_dir).absolute())
-    views = [view for session in found if (view := _load_one(session)) is not None]
+    found = iterate_sessions(find_results_dir(results_dir).absolute())
+    views = [view for session in found if (view := load_or_warn(session, load_view)) is not None]
     return sorted(views, key=lambda view: str(view["started_at"]))
-
-
-def _load_one(session: SessionDir) -> Shown | None:
-    try:
-        return load_view(session)
-    except FileNotFoundError:
-        return None  # removed, or not finished, while we looked
-    except (SessionrunError, OSError, KeyError, TypeError, ValueError) as error:
-        warn(f"{session.path}: cannot be read: {error}")
-        return None
 
 
 def _spent_of(view: Shown, since: float | None) -> Iterator[Spent]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from sessionrun.cli.options import json_option, open_session, resolve_results_dir, results_dir_option
+from sessionrun.cli.options import find_results_dir, json_option, open_session, results_dir_option
 from sessionrun.cli.render import escape_line, print_json
 from sessionrun.errors import InputError
 from sessionrun.store import SessionDir, iterate_sessions
@@ -41,8 +41,8 @@ def command(session_id: str | None, fix: bool, as_json: bool, results_dir: Path 
         return _report_agents(fix=fix, as_json=as_json)
     from sessionrun.living import find_marked
 
-    folder = resolve_results_dir(results_dir)
-    sessions = [open_session(results_dir, session_id, changes=fix)] if session_id else sorted_sessions(folder)
+    folder = find_results_dir(results_dir)
+    sessions = [open_session(results_dir, session_id)] if session_id else sorted_sessions(folder)
     records = [] if session_id else _check_environment(folder, fix=fix)
     marked = find_marked()
     for session in sessions:

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sessionrun.cli.options import choose_tasks, json_option, open_session, results_dir_option, session_argument
+from sessionrun.cli.options import (
+    choose_tasks,
+    json_option,
+    open_session,
+    place_lines,
+    results_dir_option,
+    session_argument,
+)
 from sessionrun.cli.render import duration, escape_line, local_time, print_json, session_word, task_word
 from sessionrun.cli.view import load_history
 from sessionrun.store import SessionDir
@@ -39,7 +46,13 @@ def command(session_id: str, tasks: tuple[str, ...], as_json: bool, results_dir:
     if as_json:
         print_json(told)
         return
-    lines = [*_tell_session(told), *(_tell_tasks(session, told) if tasks else _list_tasks(told))]
+    head, *rest = _tell_session(told)
+    lines = [
+        head,
+        *place_lines(evidence.view),
+        *rest,
+        *(_tell_tasks(session, told) if tasks else _list_tasks(told)),
+    ]
     click.echo("\n".join(lines))
 
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any, Final
 
 import click
 
-from sessionrun.cli.options import Count, json_option, resolve_results_dir, results_dir_option
-from sessionrun.cli.render import WIDTH, clip, escape_line, print_json, print_table, session_word, short_time, warn
-from sessionrun.cli.view import load_summary_view
-from sessionrun.errors import SessionrunError
-from sessionrun.store import SessionDir, iterate_sessions
+from sessionrun.cli.options import Count, find_results_dir, json_option, results_dir_option
+from sessionrun.cli.render import WIDTH, clip, escape_line, print_json, print_table, session_word, short_time
+from sessionrun.cli.view import load_or_warn, load_summary_view
+from sessionrun.store import iterate_sessions
 
 STATES: Final = ("running", "recovering", "completed", "cancelled", "interrupted")
 SHORT_ID: Final = 8
@@ -30,38 +30,40 @@ def command(
     state: str | None, limit: int | None, everywhere: bool, as_json: bool, results_dir: Path | None
 ) -> None:
     """List sessions, the newest first."""
-    views = load_all(results_dir, everywhere=everywhere)
+    views = load_all(find_results_dir(results_dir), everywhere=everywhere)
     views = [view for view in views if state is None or view["status"] == state][:limit]
     if as_json:
         print_json(views)
     elif not views:
         click.echo("No sessions.")
     else:
-        print_table(("ID", "STATUS", "TASKS", "FAILED", "AGENT", "STARTED", "NAME"), _rows(views))
+        places = [(os.path.dirname(view["results_dir"]),) if everywhere else () for view in views]
+        heads = ("ID", "STATUS", "TASKS", "FAILED", "AGENT", "STARTED", "NAME", *(("DIRECTORY",) * everywhere))
+        print_table(heads, [(*row, *place) for row, place in zip(_rows(views), places, strict=True)])
 
 
-def load_all(results_dir: Path | None, *, everywhere: bool) -> list[dict[str, Any]]:
+def load_all(results_dir: Path, *, everywhere: bool) -> list[dict[str, Any]]:
     """The summaries of all sessions, the newest first; directories that hold no session are passed over."""
     from sessionrun import index
 
-    found = index.sessions() if everywhere else iterate_sessions(resolve_results_dir(results_dir).absolute())
-    views = [view for session in found if (view := _load(session)) is not None]
+    found = index.sessions() if everywhere else iterate_sessions(results_dir.absolute())
+    views = [view for session in found if (view := load_or_warn(session, _load_begun)) is not None]
     return sorted(views, key=lambda view: str(view["started_at"]), reverse=True)
 
 
-def _load(session: SessionDir) -> dict[str, Any] | None:
+def _load_begun(session: SessionDir) -> dict[str, Any]:
+    """The summary of a session; what a launcher left that was killed before it began is as if it was not there.
+
+    Raises:
+        FileNotFoundError: nothing has begun here.
+        SessionrunError, OSError: as `load_summary_view`.
+    """
     from sessionrun.creation import has_begun
 
-    try:
-        view = load_summary_view(session)
-        if view["status"] == "interrupted" and not has_begun(session):
-            return None  # its launcher was killed: nothing ran, and its id was told to nobody
-        return view
-    except FileNotFoundError:
-        return None  # removed, or not finished, while we looked
-    except (SessionrunError, OSError, KeyError, TypeError, ValueError) as error:
-        warn(f"{session.path}: cannot be read: {error}")
-        return None
+    view = load_summary_view(session)
+    if view["status"] == "interrupted" and not has_begun(session):
+        raise FileNotFoundError(session.path)
+    return view
 
 
 def _rows(views: list[dict[str, Any]]) -> list[tuple[object, ...]]:

@@ -16,6 +16,7 @@ from sessionrun.cli.options import (
     choose_tasks,
     json_option,
     open_session,
+    place_lines,
     results_dir_option,
     session_argument,
 )
@@ -51,6 +52,9 @@ def command(
     session = open_session(results_dir, session_id)
     view = load_view(session)
     chosen = choose_tasks(view, tasks)
+    if not as_json:
+        for line in place_lines(view):
+            click.echo(line, err=True)
     form = _format_json if as_json else _format_tagged if len(chosen) > 1 else _format_plain
     readers = [reader for task in chosen for reader in _readers(session, task, lines, form)]
     watch = Watch()

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
+from sessionrun.cli.render import escape_line
 from sessionrun.errors import InputError
-from sessionrun.store import SessionDir, find_session
+from sessionrun.lookup import LAST, find_session
+from sessionrun.store import SessionDir
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -148,8 +150,8 @@ def results_dir_option(command: _Command) -> _Command:
 
 
 def session_argument(command: _Command) -> _Command:
-    """`ID`: a session's id, an unambiguous beginning of it, or `last`."""
-    return click.argument("session_id", metavar="[ID]", default="last")(command)
+    """`ID`: a session's id, an unambiguous beginning of it, its name, or `last`."""
+    return click.argument("session_id", metavar="[ID]", default=LAST)(command)
 
 
 def resolve_results_dir(given: Path | None) -> Path:
@@ -161,13 +163,36 @@ def resolve_results_dir(given: Path | None) -> Path:
     return load_results_dir(Path.cwd(), os.environ) or Path(DEFAULT_RESULTS_DIR)
 
 
-def open_session(results_dir: Path | None, session_id: str, *, changes: bool = False) -> SessionDir:
-    """Find the session that a verb is about; to one that changes something, `last` is never one of elsewhere.
+def find_results_dir(given: Path | None) -> Path:
+    """The same for verbs that do not make it: one that was given has to be there.
+
+    Raises:
+        InputError: it is not.
+    """
+    if given is not None and not given.is_dir():
+        raise InputError(f"--results-dir: there is no directory {given}")
+    return resolve_results_dir(given)
+
+
+def open_session(results_dir: Path | None, session_id: str) -> SessionDir:
+    """Find the session that a verb is about.
 
     Raises:
         SessionNotFound: none, or several.
     """
-    return find_session(resolve_results_dir(results_dir), session_id, last_of_index=not changes)
+    return find_session(find_results_dir(results_dir), session_id)
+
+
+def find_place(view: Mapping[str, Any]) -> str | None:
+    """The results directory that a view's session is in, on one line; None where that is `./results`."""
+    folder = os.path.dirname(view["results_dir"])
+    return None if folder == os.path.abspath(DEFAULT_RESULTS_DIR) else escape_line(folder)
+
+
+def place_lines(view: Mapping[str, Any]) -> list[str]:
+    """The same as a line of its own for the head of a block; none for `./results`."""
+    folder = find_place(view)
+    return [] if folder is None else [f"Results directory: {folder}"]
 
 
 def choose_tasks(status: dict[str, Any], wanted: Sequence[str]) -> list[dict[str, Any]]:

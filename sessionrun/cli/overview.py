@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from sessionrun.cli.list import STATES, load_all
-from sessionrun.cli.options import json_option, results_dir_option
+from sessionrun.cli.options import find_results_dir, json_option, results_dir_option
 from sessionrun.cli.render import print_json, session_word
 
 
@@ -17,7 +17,7 @@ from sessionrun.cli.render import print_json, session_word
 @results_dir_option
 def command(everywhere: bool, as_json: bool, results_dir: Path | None) -> None:
     """Count the sessions and their tasks."""
-    views = load_all(results_dir, everywhere=everywhere)
+    views = load_all(find_results_dir(results_dir), everywhere=everywhere)
     by_status = {state: sum(view["status"] == state for view in views) for state in STATES}
     keys = ("total", "completed", "running", "successful", "failed", "skipped")
     tasks = {key: sum(view[key] for view in views) for key in keys}

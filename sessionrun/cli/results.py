@@ -14,6 +14,7 @@ from sessionrun.cli.options import (
     choose_tasks,
     json_option,
     open_session,
+    place_lines,
     results_dir_option,
     session_argument,
 )
@@ -72,7 +73,7 @@ def print_results(
     session: SessionDir, view: dict[str, Any], tasks: list[dict[str, Any]], *, tail: int | None
 ) -> None:
     """Print the results block, output by output, without holding any of them whole."""
-    click.echo(f"Session: {view['session_id']}\n{DOUBLE_LINE}")
+    click.echo("\n".join([f"Session: {view['session_id']}", *place_lines(view), DOUBLE_LINE]))
     for task in tasks:
         failed = task["status"] == "completed" and task["outcome"] != "succeeded"
         word = f" {task_word(task)}" if failed else ""

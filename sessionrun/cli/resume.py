@@ -27,7 +27,7 @@ def command(session_id: str, as_json: bool, results_dir: Path | None) -> None:
     """
     from sessionrun.detach import resume
 
-    session = open_session(results_dir, session_id, changes=True)
+    session = open_session(results_dir, session_id)
     view = load_view(session)
     resumed = view["ended_at"] is None and resume(session)
     if resumed:

@@ -154,15 +154,16 @@ def command(
         return _tell_nothing(as_json=as_json)
     if planned.skipped:
         click.echo(f"skipped: {planned.skipped} that succeeded before (--rerun runs them again)", err=True)
-    if dry_run:
+    if dry_run and planned.spec.tasks:
         from sessionrun.cli.preview import print_preview
 
         print_preview(planned, as_json=as_json)
         return 0
     if not planned.spec.tasks:
-        from sessionrun.views import mend_views
+        if not dry_run:
+            from sessionrun.views import mend_views
 
-        mend_views(planned.spec)
+            mend_views(planned.spec)
         return _tell_nothing_to_do(planned.skipped, as_json=as_json)
     if not quiet:
         click.echo(f"agent: {escape_line(planned.choice.name)} ({planned.choice.why})", err=True)

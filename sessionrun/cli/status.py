@@ -8,7 +8,14 @@ from typing import Any, Final
 
 import click
 
-from sessionrun.cli.options import choose_tasks, json_option, open_session, results_dir_option, session_argument
+from sessionrun.cli.options import (
+    choose_tasks,
+    json_option,
+    open_session,
+    place_lines,
+    results_dir_option,
+    session_argument,
+)
 from sessionrun.cli.render import (
     WIDTH,
     escape,
@@ -58,7 +65,8 @@ def command(
     elif as_json:
         print_json({**view, "tasks": chosen})
     else:
-        click.echo(format_status(view, chosen))
+        head, rest = format_status(view, chosen).split("\n", 1)
+        click.echo("\n".join([head, *place_lines(view), rest]))
 
 
 def format_status(view: dict[str, Any], tasks: list[dict[str, Any]]) -> str:

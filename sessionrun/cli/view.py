@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
+from sessionrun.caches import find_body
+from sessionrun.errors import SessionrunError
 from sessionrun.locks import is_held
 from sessionrun.reserve import find_shortage
 from sessionrun.stopped import find_stopped
@@ -62,11 +65,25 @@ def read_view(session: SessionDir) -> tuple[memoryview, bytes] | None:
     if summary is None or not (led or summary["ended_at"]):
         return None
     content = session.read_status()
-    if content is None or (summary["ended_at"] and b'"worktree":"' in content):
+    body = None if content is None else find_body(content)
+    if content is None or body is None or (summary["ended_at"] and b'"worktree":"' in content):
         return None
     view = _finish(session, summary, alive=alive, led=led)
     added = ",".join(f'"{key}":{json.dumps(view[key])}' for key in _ADDED_KEYS)
-    return memoryview(content)[:-2], f",{added}}}\n".encode()
+    return body, f",{added}}}\n".encode()
+
+
+def load_or_warn(session: SessionDir, load: Callable[[SessionDir], dict[str, Any]]) -> dict[str, Any] | None:
+    """One of many sessions, by one of the functions here; None, and a warning, where it cannot be read."""
+    try:
+        return load(session)
+    except FileNotFoundError:
+        return None  # removed, or not finished, while we looked
+    except (SessionrunError, OSError) as error:
+        from sessionrun.cli.render import warn
+
+        warn(str(error) if str(session.path) in str(error) else f"{session.path}: cannot be read: {error}")
+        return None
 
 
 def _as_it_lies(task: dict[str, Any]) -> dict[str, Any]:
@@ -113,9 +130,9 @@ def _finish(session: SessionDir, shown: dict[str, Any], *, alive: bool, led: boo
 
 
 def _correct(session: SessionDir, state: State, *, alive: bool) -> dict[str, Any]:
-    from sessionrun.status import project
+    from sessionrun.replay import project_status
 
-    status = project(state)
+    status = project_status(session, state)
     return status if alive or status["ended_at"] else _without_supervisor(session, state, status)
 
 
@@ -125,12 +142,9 @@ def fold_journal(session: SessionDir) -> tuple[State, list[Entry]]:
     Raises:
         StoreError: the session's files are damaged.
     """
-    from sessionrun.fold import apply, begin
+    from sessionrun.replay import replay
 
-    state = begin(session.load_spec())
-    entries, contents = session.load_journal()
-    for entry in entries:
-        apply(state, entry)
+    state, entries, contents = replay(session)
     if contents.damage_at is not None:
         from sessionrun.cli.render import warn
 

@@ -11,6 +11,7 @@ from sessionrun.cli.follow import has_ended, wait_until
 from sessionrun.cli.options import (
     Seconds,
     choose_tasks,
+    find_place,
     json_option,
     open_session,
     results_dir_option,
@@ -67,7 +68,9 @@ def command(
     else:
         done = sum(task["status"] == "completed" for task in chosen)
         good = sum(task["outcome"] == "succeeded" for task in chosen)
-        click.echo(f"Session: {view['session_id']}: {done}/{len(chosen)} completed, {good} succeeded")
+        place = find_place(view)
+        where = f" (in {place})" if place else ""
+        click.echo(f"Session: {view['session_id']}: {done}/{len(chosen)} completed, {good} succeeded{where}")
     if seen is None:
         return EXIT_TIMEOUT
     return _exit_code(chosen) if done_with else EXIT_HELD

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Literal
 
-from sessionrun.errors import SessionrunError
+from sessionrun.errors import JobFileError, SessionrunError
 from sessionrun.git import WORKSPACE_LIMIT_S, Git
 from sessionrun.model import Place, Repository
 from sessionrun.workspaces import Claim, Request, load_claim
@@ -107,13 +107,18 @@ def clean_lock(session: Path) -> AbstractContextManager[None]:
     return hold_lock(session / "jobs" / LOCK_NAME, 0o600)
 
 
-def find_claims(session: Path, task: str) -> Iterator[tuple[int, Path, Claim]]:
-    """The claims of one task's PREPARE jobs, with their attempt and the job's folder."""
-    folder = session / "jobs" / task
-    for job in sorted(folder.glob("a*-prepare*")):
-        claim = load_claim(job)
+def find_claims(session: Path, task: str) -> Iterator[tuple[int, Path, Claim | JobFileError]]:
+    """The claims of one task's PREPARE jobs, or why one cannot be read, with the attempt and the job's folder."""
+    for job in sorted((session / "jobs" / task).glob("a*-prepare*")):
+        attempt = job.name[1:].partition("-")[0]
+        if not attempt.isdecimal():
+            continue  # no job of ours is called so
+        try:
+            claim: Claim | JobFileError | None = load_claim(job)
+        except JobFileError as error:
+            claim = error
         if claim is not None:
-            yield int(job.name[1:].partition("-")[0]), job, claim
+            yield int(attempt), job, claim
 
 
 def clean_leftover(leftover: Leftover, *, dry_run: bool) -> Iterator[Finding]:

@@ -1,0 +1,38 @@
+"""Where damage of a session's files ends: what a bad value makes of our code becomes an error that names the file.
+
+Logs and spec are checked when they are read, but a record can be well made and still not fit what came before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from sessionrun.errors import StoreError
+
+FAULTS: Final = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
+"""What code raises that meets a value which it does not expect."""
+
+
+@contextmanager
+def told_as_damage(path: Path, place: Callable[[], str] = lambda: "") -> Iterator[None]:
+    """Turn such an exception into a StoreError: the file is damaged, at the `place` that is asked for then."""
+    try:
+        yield
+    except FAULTS as error:
+        raise StoreError(f"{path} is damaged{place()}: {describe_fault(error)}") from error
+
+
+def describe_fault(error: BaseException) -> str:
+    """What is wrong, in one line; an exception without words of ours is shown as it is."""
+    return str(error) if type(error) is ValueError else repr(error)

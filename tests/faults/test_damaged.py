@@ -1,0 +1,40 @@
+"""Damaged files of sessions through every verb that reads: no traceback, no unknown exit code, no hang."""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+from pathlib import Path
+
+import pytest
+
+from .damaged import CODES, DEAR_SWEEPS, POLLS, SWEEPS, Found, make_world, run_mutations
+
+FAST = 500
+SLOW = int(os.environ.get("DAMAGED_COUNT") or 100_000)
+SEED = 10
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="finds what is left in /proc")
+
+
+def check(found: Found, count: int) -> None:
+    assert found.wrong == []
+    assert {code for _, code in found.codes} <= CODES
+    assert {verb for verb, _ in found.codes} == {*POLLS, *SWEEPS, *DEAR_SWEEPS}
+    assert {code for _, code in found.codes} >= {0, 1, 2, 3}  # some damage is told, some heals
+    assert sum(found.codes.values()) >= 3 * count
+
+
+def test_no_damage_makes_a_traceback(tmp_path: Path) -> None:
+    with make_world(tmp_path) as world:
+        check(run_mutations(world, FAST, SEED), FAST)
+
+
+@pytest.mark.slow
+def test_no_damage_of_very_much_makes_a_traceback(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    seed = random.SystemRandom().getrandbits(32)
+    with capsys.disabled():
+        print(f"\npython -m tests.faults.damaged {SLOW} --seed {seed}")
+    with make_world(tmp_path) as world:
+        check(run_mutations(world, SLOW, seed), SLOW)

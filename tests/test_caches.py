@@ -1,0 +1,209 @@
+"""status.json and summary: believed whole or not at all; damage of logs and spec: one error, with its place."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from conftest import Command, eventually
+from faults.damaged import call
+
+from sessionrun import caches
+from sessionrun.cli.view import load_summary_view, load_view, read_view
+from sessionrun.detach import resume
+from sessionrun.detached import _load
+from sessionrun.errors import StoreError
+from sessionrun.journal import AppendLog, read_log
+from sessionrun.store import SessionDir
+
+PLAN = {"prompts": [{"id": "a", "prompt": "echo a"}, {"id": "b", "prompt": "exit 7", "needs": ["a"]}]}
+
+
+@pytest.fixture
+def ended(sessionrun: Command) -> Iterator[SessionDir]:
+    session_id = sessionrun.start(PLAN, "--name", "mine")
+    sessionrun.wait(session_id)
+    session = SessionDir(sessionrun.directory(session_id))
+    eventually(lambda: not session.is_alive())
+    yield session
+
+
+def run(*words: str) -> subprocess.CompletedProcess[str]:
+    """The command, run in this process: to start Python for each look is dear."""
+    return subprocess.CompletedProcess(words, *call(list(words)))
+
+
+def unsealed(content: bytes) -> bytes:
+    """The file as the version before the checksum wrote it."""
+    record = orjson.loads(content)
+    del record["checksum"]
+    return orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE)
+
+
+def test_every_wrong_byte_is_seen(ended: SessionDir) -> None:
+    for path, parse in ((ended.status_path, caches.parse_status), (ended.summary_path, caches.parse_summary)):
+        content = path.read_bytes()
+        assert parse(content) is not None
+        assert caches.find_body(content) is not None
+        for place in range(len(content)):
+            damaged = bytearray(content)
+            damaged[place] ^= 1 << (place % 8)
+            assert parse(bytes(damaged)) is None, place
+            assert caches.find_body(bytes(damaged)) is None, place
+            assert parse(content[:place]) is None, place
+
+
+def test_a_file_of_the_version_before_is_read(ended: SessionDir) -> None:
+    view, summary = load_view(ended), load_summary_view(ended)
+    for path in (ended.status_path, ended.summary_path):
+        path.write_bytes(unsealed(path.read_bytes()))
+    ended.journal_path.unlink()  # all there is are these
+    assert load_view(ended) == view
+    assert load_summary_view(ended) == summary
+    assert read_view(ended) is None  # what has no checksum is parsed
+
+
+@pytest.mark.parametrize("make", [lambda record: caches.seal(record), lambda record: orjson.dumps(record) + b"\n"])
+def test_keys_and_types_are_checked_once(ended: SessionDir, make: Callable[[Any], bytes]) -> None:
+    status = orjson.loads(unsealed(ended.status_path.read_bytes()))
+    summary = orjson.loads(unsealed(ended.summary_path.read_bytes()))
+    assert caches.parse_status(make({**status, "of a later version": [1]})) is not None
+    assert caches.parse_summary(make({**summary, "of a later version": [1]})) is not None
+    assert set(status) == {*caches.STATUS, "tasks"} and set(summary) == set(caches.SUMMARY)
+    assert set(status["tasks"][0]) == set(caches.TASK)
+    for key in status:
+        assert caches.parse_status(make({**status, key: {"x": [None]}})) is None or key == "labels", key
+        assert caches.parse_status(make({other: status[other] for other in status if other != key})) is None, key
+    for key in summary:
+        assert caches.parse_summary(make({**summary, key: [0]})) is None, key
+        assert caches.parse_summary(make({other: summary[other] for other in summary if other != key})) is None
+    first, second = status["tasks"]
+    for key in first:
+        for wrong in ({**first, key: {"x": [None]}}, {other: first[other] for other in first if other != key}):
+            assert caches.parse_status(make({**status, "tasks": [wrong, second]})) is None, (key, wrong)
+    for wrong in (
+        {"num": 2},
+        {"id": "b"},
+        {"output": "../x"},
+        {"ended_at": "2026-02-30T00:00:00.000Z"},
+        {"num": True},
+    ):
+        assert caches.parse_status(make({**status, "tasks": [{**first, **wrong}, second]})) is None, wrong
+    assert caches.parse_status(make({**status, "tasks": [first]})) is None
+
+
+def test_what_misfits_is_as_if_it_were_absent(ended: SessionDir) -> None:
+    verbs = (
+        ["status"],
+        ["status", "--json"],
+        ["results"],
+        ["list", "--json"],
+        ["overview"],
+        ["cost"],
+        ["explain"],
+    )
+    before = [(done.returncode, done.stdout) for done in (run(*words) for words in verbs)]
+    for path in (ended.status_path, ended.summary_path):
+        path.write_bytes(path.read_bytes().replace(b'"outcome":', b'"outcomf":').replace(b'"total":', b'"totam":'))
+    assert [(done.returncode, done.stdout) for done in (run(*words) for words in verbs)] == before
+
+
+# --- logs and spec ---
+
+
+def forge(session: SessionDir, change: Callable[[dict[str, Any]], None], place: int) -> None:
+    """Change a record of the journal; its checksum is right again."""
+    payloads = read_log(session.journal_path).payloads
+    record = json.loads(payloads[place])
+    change(record)
+    payloads[place] = orjson.dumps(record)
+    session.journal_path.unlink()
+    log = AppendLog(session.journal_path)
+    log.append(payloads)
+    log.close()
+
+
+FORGED: dict[str, tuple[Callable[[dict[str, Any]], None], int]] = {
+    "a time that no calendar has": (lambda one: one.update(at=9e15), 2),
+    "a time that is a word": (lambda one: one.update(at="now"), 1),
+    "a task that is not there": (lambda one: one.update(key="nobody/1/1/work/1"), 2),
+    "a key of other words": (lambda one: one.update(key="a/1/1/work"), 2),
+    "another type": (lambda one: one.update(key=["a"]), 3),
+    "no number": (lambda one: one.pop("seq"), 0),
+    "an event that is a list": (lambda one: one.update(ev=[]), 0),
+    "an event of a later version": (lambda one: one.update(ev="Landed"), 1),
+}
+
+
+def check_refused(session: SessionDir, path: Path, said: str) -> None:
+    """Readers say it in one line; with the caches as good as gone `resume` and a supervisor refuse."""
+    for words in (
+        ["status"],
+        ["results", "--json"],
+        ["explain"],
+        ["wait"],
+        ["resume"],
+        ["retry", "--timeout", "0"],
+    ):
+        done = run(*words[:1], session.session_id, *words[1:])
+        assert (done.returncode, done.stderr.count("\n")) == (3, 1), done.stderr
+        assert f"{path.parent.name}/{path.name} is damaged{said}: " in done.stderr
+    for start in (resume, _load):
+        with pytest.raises(StoreError, match="is damaged"):
+            start(session)
+    assert not session.is_alive()
+
+
+def test_a_record_that_cannot_be_is_damage(sessionrun: Command, ended: SessionDir) -> None:
+    content = ended.journal_path.read_bytes()
+    ended.status_path.unlink()
+    ended.summary_path.unlink()
+    whole = sessionrun.start({"prompts": ["true"]})
+    sessionrun.wait(whole)
+    for name, (change, place) in FORGED.items():
+        ended.journal_path.write_bytes(content)
+        forge(ended, change, place)
+        number = place + 1
+        with pytest.raises(StoreError, match=f"journal is damaged at record {number}"):
+            load_view(ended)
+        assert name
+    check_refused(ended, ended.journal_path, f" at record {number}")
+    for words in (["list"], ["overview"], ["cost", "--all"], ["clean", "--older-than", "0s", "--dry-run"]):
+        done = run(*words, "--json")
+        assert (done.returncode, done.stderr.count("\n")) == (0, 1), done.stderr
+        assert ended.path.name in done.stderr
+    assert [view["session_id"] for view in json.loads(run("list", "--json").stdout)] == [whole]
+    told = json.loads(run("doctor", "--json").stdout)
+    assert [(one["session_id"], one["check"]) for one in told["findings"] if one["session_id"]] == [
+        (ended.session_id, check) for check in ("records", "status", "summary", "interrupted")
+    ]
+
+
+def test_a_spec_of_other_types_is_damage(ended: SessionDir) -> None:
+    spec = orjson.loads(ended.spec_path.read_bytes())
+    ended.status_path.unlink()
+    ended.summary_path.unlink()
+    first, second = spec["tasks"]
+    for wrong in (
+        {**spec, "tasks": [{**first, "retries": "3"}, second]},
+        {**spec, "tasks": [{**first, "id": "../x"}, second]},
+        {**spec, "tasks": [{**first, "labels": ["x"]}, second]},
+        {**spec, "agents": {"shell": {"name": "shell", "argv": "sh"}}},
+        {**spec, "created_at": "yesterday"},
+        {key: value for key, value in spec.items() if key != "cwd"},
+        [spec],
+    ):
+        ended.spec_path.write_bytes(orjson.dumps(wrong))
+        with pytest.raises(StoreError, match=r"spec\.json is damaged: "):
+            load_view(ended)
+    ended.spec_path.write_bytes(
+        orjson.dumps({**spec, "of a later version": 1, "tasks": [{**first, "x": 1}, second]})
+    )
+    assert load_view(ended)["status"] == "completed"
+    ended.spec_path.write_bytes(orjson.dumps(wrong))
+    check_refused(ended, ended.spec_path, "")

@@ -1,0 +1,171 @@
+"""Which session a verb means: the newest of the directory in use, or one by id or name from anywhere."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Command
+from faults.damaged import call
+
+from sessionrun import index
+from sessionrun.errors import SessionNotFound
+from sessionrun.lookup import find_session
+from sessionrun.store import SessionDir
+
+READERS = ("status", "results", "wait", "logs", "cost", "explain", "diff")
+ONE = {"prompts": [{"id": "a", "prompt": "echo said"}]}
+
+
+@dataclass
+class Here(Command):
+    """The command, run in this process: to start Python for each look is dear."""
+
+    def __call__(self, *words: str, stdin: Any = None, env: Any = None) -> subprocess.CompletedProcess[str]:
+        if stdin is not None or words[0] == "-q":
+            return super().__call__(*words, stdin=stdin, env=env)
+        before = os.getcwd()
+        os.chdir(self.cwd)
+        try:
+            return subprocess.CompletedProcess(words, *call(list(words)))
+        finally:
+            os.chdir(before)
+
+
+@pytest.fixture
+def here(sessionrun: Command) -> Here:
+    return Here(sessionrun.cwd, sessionrun.results)
+
+
+@pytest.fixture
+def away(tmp_path: Path) -> Here:
+    """The command in another directory, without sessions."""
+    (tmp_path / "away").mkdir()
+    return Here(tmp_path / "away", tmp_path / "away" / "results")
+
+
+def start(here: Here, *words: str) -> str:
+    """A session that has ended."""
+    session_id = here.start(ONE, *words)
+    here.wait(session_id)
+    return session_id
+
+
+def test_without_an_id_no_other_directory_counts(here: Here, away: Here) -> None:
+    session_id = start(here)
+    for words in (*([verb] for verb in READERS), ["status", "last"], ["wait", "last"], ["cancel", "last"]):
+        done = away(*words)
+        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1), words
+        assert f"no session in results; the newest of elsewhere is {session_id}" in done.stderr
+        assert str(here.results) in done.stderr
+    own = start(away)
+    assert away.load("status")["session_id"] == own
+    assert here.load("status")["session_id"] == session_id
+
+
+def test_a_results_directory_that_is_not_there(here: Here) -> None:
+    session_id = start(here)
+    named = {"list", "overview", "doctor", "clean"}
+    for verb in (*READERS, "list", "overview", "doctor", "cancel", "retry", "hold", "release", "resume"):
+        words = [] if verb in named else [session_id]
+        done = here(verb, *words, "--results-dir", "nosuch")
+        assert (done.returncode, done.stdout) == (2, ""), verb
+        assert done.stderr == "sessionrun: error: --results-dir: there is no directory nosuch\n"
+    assert here("clean", "--worktrees", "--results-dir", "nosuch").returncode == 2
+    assert not (here.cwd / "nosuch").exists()
+    assert here("-q", "--agent", "shell", "--results-dir", "new", stdin='{"prompts": ["true"]}').returncode == 0
+    assert here("wait", "--results-dir", "new").returncode == 0
+
+
+def test_the_default_directory_may_be_missing(away: Here) -> None:
+    assert away("list").stdout == "No sessions.\n"
+    assert away("overview").returncode == 0
+    done = away("status")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "there is no session in results or in your index yet" in done.stderr
+
+
+def test_by_name(here: Here, away: Here) -> None:
+    nightly, weekly = start(here, "--name", "nightly"), start(here, "--name", "weekly")
+    for command in (here, away):
+        assert command.load("status", "nightly")["session_id"] == nightly
+        assert command("wait", "weekly").returncode == 0
+        assert command("cancel", "weekly").stdout == f"Session: {weekly}: 1 had ended before\n"
+        assert command("resume", "nightly").stdout.startswith(f"Session: {nightly}: has ended")
+    summary = SessionDir(here.directory(nightly)).summary_path
+    content = summary.read_bytes()
+    summary.unlink()
+    assert here.load("status", "nightly")["session_id"] == nightly  # the spec has it too
+    summary.write_bytes(content)
+    again = start(here, "--name", "nightly")
+    for command in (here, away):
+        done = command("status", "nightly")
+        assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+        assert "2 sessions have the name 'nightly'" in done.stderr
+        for session_id in (nightly, again):
+            started = here.status(session_id)["started_at"]
+            assert f"{session_id} of {started}" in done.stderr
+    assert away("status", "night").returncode == 2  # a name is no beginning of one
+    own = start(away, "--name", "nightly")
+    assert away.load("status", "nightly")["session_id"] == own  # here goes before elsewhere
+    removed = here.load("clean", "weekly", "--state", "completed")
+    assert [one["session_id"] for one in removed if one["removed"]] == [weekly]
+
+
+def test_an_id_goes_before_a_name(here: Here) -> None:
+    first = start(here)
+    second = start(here, "--name", first[:6])
+    third = start(here, "--name", first)
+    assert here.load("status", first[:6])["session_id"] == first
+    assert here.load("status", first)["session_id"] == first
+    assert here.load("status", second)["name"] == first[:6]
+    assert here.load("status", third)["name"] == first
+
+
+def test_a_whole_id_costs_no_look_at_names(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
+    session_id = start(here, "--name", "nightly")
+    elsewhere = here.cwd / "empty"
+    for other in ("x", "y"):
+        (elsewhere / f"session-{other}").mkdir(parents=True)
+        os.mkfifo(elsewhere / f"session-{other}" / "summary")  # to read one is refused
+        (elsewhere / f"session-{other}" / "spec.json").mkdir()
+    looked: list[str] = []
+    monkeypatch.setattr(SessionDir, "load_summary", lambda session: looked.append(session.session_id))
+    assert find_session(elsewhere, session_id).session_id == session_id
+    assert looked == []
+    with pytest.raises(SessionNotFound):
+        find_session(elsewhere, "no such name")
+    assert sorted(looked) == sorted(["x", "y", session_id])
+
+
+def test_text_says_which_directory(here: Here, away: Here) -> None:
+    session_id = start(here, "--name", "nightly")
+    line = f"Results directory: {here.results}\n"
+    heads = {
+        "status": f"Session: {session_id}\n{line}Status: completed\n",
+        "results": f"Session: {session_id}\n{line}{'=' * 50}\n",
+        "explain": f"Session: {session_id}\n{line}Status: completed, succeeded\n",
+    }
+    for verb, head in heads.items():
+        assert away(verb, session_id).stdout.startswith(head)
+        assert line not in here(verb, session_id).stdout
+    told = f"Session: {session_id}: 1/1 completed, 1 succeeded"
+    assert away("wait", session_id).stdout == f"{told} (in {here.results})\n"
+    assert here("wait", session_id).stdout == f"{told}\n"
+    logs = away("logs", session_id)
+    assert (logs.stdout, logs.stderr) == ("said\n", line)
+    assert here("logs", session_id).stderr == ""
+    heads_of_list, row = away("list", "--all").stdout.splitlines()
+    assert (heads_of_list.split()[-1], row.split()[-1]) == ("DIRECTORY", str(here.results))
+    assert "DIRECTORY" not in here("list").stdout
+
+
+def test_lines_of_the_index_that_cannot_be(here: Here) -> None:
+    session_id = start(here)
+    with index.index_path().open("ab") as stream:
+        stream.write(b"/" + b"x" * 5000 + b"\n/a\0b\n/session-\xff\n")
+    assert [session.session_id for session in index.sessions()] == [session_id]

@@ -26,6 +26,7 @@ LONG_FUNCTIONS: set[str] = set()
 PURE = (
     "errors",
     "reasons",
+    "durations",
     "keys",
     "brief",
     "usage",
@@ -283,6 +284,7 @@ def test_the_order_of_the_pure_modules() -> None:
             "sessionrun.dialects",
             [
                 "sessionrun.dialects",
+                "sessionrun.durations",
                 "sessionrun.model",
                 "sessionrun.validation",
                 "sessionrun.errors",

@@ -28,7 +28,11 @@ def start_renewed(
         InputError: they cannot run any more; nothing was created.
     """
     from sessionrun.cli.render import escape_line, warn
+    from sessionrun.config import load_config
 
+    load_config(
+        Path.cwd(), os.environ, agents.BUILTIN
+    )  # broken settings stop this launch, too, though it needs none
     spec, remark = renew_spec(session.load_spec(), wanted)
     if remark:
         warn(remark)

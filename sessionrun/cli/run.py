@@ -12,7 +12,6 @@ from sessionrun.cli.options import (
     Count,
     Dollars,
     Duration,
-    Seconds,
     json_option,
     resolve_results_dir,
     results_dir_option,
@@ -47,13 +46,13 @@ class Launch(NamedTuple):
 @click.option("--max-parallel", type=Count(), metavar="N", help="Most tasks at once; 0 = unlimited.")
 @click.option("--workers", "--max-concurrent", "max_parallel", type=Count(), hidden=True)
 @click.option(
-    "--timeout", "timeout_s", type=Seconds(), metavar="S", help="Seconds for each attempt of a task; 0 = none."
+    "--timeout", "timeout_s", type=Duration(), metavar="TIME", help="Most for each attempt: 90, 10m, 2h; 0 = none."
 )
 @click.option(
     "--idle-timeout",
     "idle_timeout_s",
     type=Duration(),
-    metavar="DURATION",
+    metavar="TIME",
     help="Stop an agent that prints nothing so long.",
 )
 @click.option(

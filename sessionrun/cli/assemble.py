@@ -37,10 +37,12 @@ def assemble_spec(
     approve: bool,
     envelope: bool,
     repository: Repository | None,
+    missing: list[str] | None = None,
 ) -> SessionSpec:
-    """Make the spec of a new session.
+    """Make the spec of a new session; agents that are not installed are added to `missing`, where that is a list.
 
     Raises:
+        AgentNotFound: an agent is not installed, and `missing` is no list.
         InputError: something in the plan cannot run; nothing was created.
     """
     tasks = tuple(task if task.agent else replace(task, agent=choice.name) for task in plan.tasks)
@@ -48,7 +50,7 @@ def assemble_spec(
     resources = dict(plan.resources)
     if plan.max_parallel is not None:
         resources[SLOT] = plan.max_parallel
-    settled = {name: _settle_agent(name, config.agents, approve=approve) for name in sorted(used)}
+    settled = {name: _settle_agent(name, config.agents, missing, approve=approve) for name in sorted(used)}
     spec = SessionSpec(
         session_id=str(uuid.uuid4()),
         created_at=format_time(time()) or "",
@@ -135,8 +137,8 @@ def foresee_verdicts(spec: SessionSpec) -> list[str]:
     return [f"{count} of {len(spec.tasks)} tasks get no verdict: scripts do not judge"] if count else []
 
 
-def choose_agent(plan: Plan, config: Config) -> Choice:
-    """The default agent: the one asked for, else the first that is installed.
+def choose_agent(plan: Plan, config: Config, *, preview: bool = False) -> Choice:
+    """The default agent: the one asked for, else the first that is installed; for a `preview` else the first.
 
     Raises:
         AgentNotFound: none is asked for where one is needed, and none is installed.
@@ -151,6 +153,8 @@ def choose_agent(plan: Plan, config: Config) -> Choice:
     for name in agents.FIRST_FOUND:
         if agents.find_program(config.agents[name], path):
             return Choice(name, "first found")
+    if preview:
+        return Choice(agents.FIRST_FOUND[0], "the first of those that are looked for; none is installed")
     looked_for = ", ".join(agents.FIRST_FOUND)
     raise AgentNotFound(f"no agent CLI found on PATH (looked for {looked_for}); name one with --agent")
 
@@ -162,11 +166,19 @@ def _find_agent(name: str, known: Mapping[str, AgentSpec]) -> AgentSpec:
     return agent
 
 
-def _settle_agent(name: str, known: Mapping[str, AgentSpec], *, approve: bool) -> AgentSpec:
+def _settle_agent(
+    name: str, known: Mapping[str, AgentSpec], missing: list[str] | None, *, approve: bool
+) -> AgentSpec:
     """The agent with its program as an absolute path, looked up once."""
     agent = _find_agent(name, known)
     agents.check_agent(agent)
-    program = agents.check_startable(agent, approve=approve, euid=os.geteuid(), environ=os.environ)
+    try:
+        program = agents.check_startable(agent, approve=approve, euid=os.geteuid(), environ=os.environ)
+    except AgentNotFound as error:
+        if missing is None:
+            raise
+        missing.append(str(error))
+        return agent
     return replace(agent, argv=(program, *agent.argv[1:]))
 
 

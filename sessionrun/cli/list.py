@@ -10,7 +10,7 @@ import click
 from sessionrun.cli.options import Count, json_option, resolve_results_dir, results_dir_option
 from sessionrun.cli.render import WIDTH, clip, escape_line, print_json, print_table, session_word, short_time, warn
 from sessionrun.cli.view import load_summary_view
-from sessionrun.errors import SessionrunError
+from sessionrun.errors import InputError, SessionrunError
 from sessionrun.store import SessionDir, iterate_sessions
 
 STATES: Final = ("running", "recovering", "completed", "cancelled", "interrupted")
@@ -30,6 +30,8 @@ def command(
     state: str | None, limit: int | None, everywhere: bool, as_json: bool, results_dir: Path | None
 ) -> None:
     """List sessions, the newest first."""
+    if everywhere and results_dir is not None:
+        raise InputError("--all lists the sessions of all results directories: leave out --results-dir")
     views = load_all(results_dir, everywhere=everywhere)
     views = [view for view in views if state is None or view["status"] == state][:limit]
     if as_json:

@@ -145,7 +145,7 @@ def command(
     asked = Asked(*(said[name] for name in Asked._fields))
     git = AskedGit(*(said[name] for name in AskedGit._fields))
     money = AskedMoney(*(said[name] for name in AskedMoney._fields))
-    planned = plan_session(file, asked, git, money)
+    planned = plan_session(file, asked, git, money, preview=dry_run)
     for warning in planned.warnings:
         warn(warning)
     if isinstance(planned, Nothing):

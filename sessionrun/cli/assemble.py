@@ -156,7 +156,10 @@ def choose_agent(plan: Plan, config: Config, *, preview: bool = False) -> Choice
     if preview:
         return Choice(agents.FIRST_FOUND[0], "the first of those that are looked for; none is installed")
     looked_for = ", ".join(agents.FIRST_FOUND)
-    raise AgentNotFound(f"no agent CLI found on PATH (looked for {looked_for}); name one with --agent")
+    first = agents.how_to_install(agents.BUILTIN[agents.FIRST_FOUND[0]])
+    raise AgentNotFound(
+        f"no agent CLI found on PATH (looked for {looked_for}); name one with --agent, or install one ({first})"
+    )
 
 
 def _find_agent(name: str, known: Mapping[str, AgentSpec]) -> AgentSpec:

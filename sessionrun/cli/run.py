@@ -16,7 +16,7 @@ from sessionrun.cli.options import (
     resolve_results_dir,
     results_dir_option,
 )
-from sessionrun.errors import InputError, StoreError
+from sessionrun.errors import StoreError
 from sessionrun.model import KEEP_POLICIES, SLOT, SessionSpec
 from sessionrun.store import SessionDir
 
@@ -192,7 +192,7 @@ def start_session(spec: SessionSpec, how: Launch) -> int:
     """Create a session, start it, say its id or follow it; the exit code.
 
     Raises:
-        InputError: an agent says that it is not ready; nothing was created.
+        InputError: an agent is not signed in or not ready; nothing was created.
     """
     from sessionrun import index
     from sessionrun.detach import start_detached
@@ -202,7 +202,9 @@ def start_session(spec: SessionSpec, how: Launch) -> int:
     if how.verbose:
         _say_more(spec)
     if how.ready:
-        _check_ready(spec)
+        from sessionrun.cli.readiness import check_ready
+
+        check_ready(spec)
     lock_fd = absolute.create(spec)
     if spec.views:
         _claim_views(absolute, spec)
@@ -237,17 +239,6 @@ def _claim_views(session: SessionDir, spec: SessionSpec) -> None:
     except BaseException:
         session.discard()
         raise
-
-
-def _check_ready(spec: SessionSpec) -> None:
-    if not any(agent.ready for agent in spec.agents.values()):
-        return
-    from sessionrun.probing import find_unready
-
-    unready = find_unready(spec.agents.values())
-    if unready:
-        told = "; ".join(f"agent {name!r} is not ready: {why}" for name, why in unready.items())
-        raise InputError(f"{told} (--no-ready starts all the same)")
 
 
 def _tell_start(spec: SessionSpec, session: SessionDir, how: Launch) -> None:

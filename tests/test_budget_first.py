@@ -188,7 +188,7 @@ def worlds(draw: st.DrawFn) -> tuple[SessionSpec, dict[str, float | None], dict[
         status = draw(st.sampled_from([0, 0, 256, 75 << 8, 76 << 8]))
         fates[f"{name}/work"] = Fate(draw(st.sampled_from(KINDS)), float(draw(st.integers(0, 4))), status)
     spec = among(*tasks, slots=draw(st.sampled_from([None, 1, 2, 3])), budget_usd=draw(st.integers(1, 20)) / 2)
-    kinds = st.sampled_from(["cancel", "retry", "hold", "release"])
+    kinds: st.SearchStrategy[Any] = st.sampled_from(["cancel", "retry", "hold", "release"])
     chosen = st.sampled_from([(), ("t0",)])
     planned: list[tuple[float, Event]] = [
         (float(draw(st.integers(0, 9))), RequestReceived(f"r{number}", draw(kinds), draw(chosen)))
@@ -258,4 +258,4 @@ def test_a_launch_says_what_it_cannot_see(paid: Command) -> None:
     with (paid.cwd / "sessionrun.toml").open("a") as config:
         config.write(f'[agents.mine]\nargv = ["{paid.cwd / "ai"}"]\n')
     done = paid("--dry-run", "--budget", "1", stdin=plan_of("a").replace('"ai"', '"mine"'))
-    assert "what its 1 task costs comes on top of the budget" in done.stderr
+    assert "its output is only text; all that its one task costs comes on top of the budget" in done.stderr

@@ -114,20 +114,26 @@ def foresee_costs(spec: SessionSpec) -> list[str]:
     from sessionrun.prices import find_price
     from sessionrun.spending import name_model
 
-    remarks: dict[str, None] = {}
-    choices = {(task.agent, task.model) for task in spec.tasks}
-    choices |= {(other.agent, other.model) for task in spec.tasks for other in task.fallback}
+    remarks: dict[str, int] = {}
+    choices = [(task.agent, task.model) for task in spec.tasks]
+    choices += [(other.agent, other.model) for task in spec.tasks for other in task.fallback]
     for name, asked in sorted(choices, key=str):
         agent, model = spec.agents[name], name_model(name, None, asked)
         if agent.prompt_kind == "script" or agent.output in agents.SAYS_COST:
             continue
-        if agent.output == "text":
-            remarks[f"the budget cannot see what {name} costs: its output is only text"] = None
-        elif find_price(spec.prices, model) is None:
+        remark = f"the budget cannot see what {name} costs: its output is only text"
+        if agent.output != "text":
+            if find_price(spec.prices, model) is not None:
+                continue
             hint = f'add [prices."{model}"] to sessionrun.toml'
             hint += "" if asked else ", or name a model"
-            remarks[f"the budget may not see what {name} costs (no price for {model}): {hint}"] = None
-    return list(remarks)
+            remark = f"the budget may not see what {name} costs (no price for {model}): {hint}"
+        remarks[remark] = remarks.get(remark, 0) + 1
+    return [f"{remark}; {_tell_unseen(count)} on top of the budget" for remark, count in remarks.items()]
+
+
+def _tell_unseen(count: int) -> str:
+    return "all that its one task costs comes" if count == 1 else f"all that its {count} tasks cost comes"
 
 
 def foresee_verdicts(spec: SessionSpec) -> list[str]:

@@ -3,15 +3,23 @@
 Pure.  Amounts are whole nanodollars, so that sums are exact.  Before a WORK job starts, what it may cost is
 reserved; when it ends, what it did cost takes that place.  Nothing starts that would bring the sum of both over
 the session's hard budget; so with reservations that hold, such as a task's budget that the agent itself keeps to,
-the budget holds too.  The reservation is what is left of the task's budget; without one it is what a job of this
-session cost on average so far, and 0 before the first has ended.  A job whose cost is not known counts as what was
-reserved.  The soft budget is a hold of the name `BUDGET`, which the user lifts.  PREPARE and SETUP, which lead to
-work, wait with it; CHECK, LAND and RELEASE cost nothing.
+the budget holds too.  The reservation is what is left of the task's budget; without one it is what jobs of this
+agent and model cost on average so far, or else those of the session.  A job whose cost is not known counts as what
+was reserved.
+
+Before anything is known of an agent and model, one job of theirs runs alone, and others wait under a name of their
+own (`FIRST`): so no more is overspent than what these first jobs cost.  Where nothing can be known nothing waits:
+an agent that prints only text never says, one that tells tokens without a price says as much the next time, and so
+does one of which several jobs in a row ended without a word.
+
+The soft budget is a hold of the name `BUDGET`, which the user lifts.  PREPARE and SETUP, which lead to work, wait
+with it; CHECK, LAND and RELEASE cost nothing.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from sessionrun.model import Limits, Phase, TaskSpec, Usage
@@ -22,15 +30,36 @@ if TYPE_CHECKING:
 BUDGET: Final = "budget"
 """The name under which tasks wait for money, and the reason class of those that got none."""
 
+FIRST: Final = "budget "
+"""Before an agent and its model: under this name their tasks wait until a first job has shown what one costs."""
+
+FIRST_TRIES: Final = 3
+"""After so many jobs that ended without a word on what they used, their tasks wait no longer."""
+
 NANO: Final = 10**9
 PAID_PHASES: Final[frozenset[Phase]] = frozenset(("prepare", "setup", "work"))
+
+
+@dataclass(slots=True)
+class Rate:
+    """What WORK jobs of one agent and model cost (nanodollars): `known` is what `known_jobs` said.
+
+    `working` of them run; `silent` counts tries to learn it from one that ended, and is full at once where a job
+    told its tokens, but nothing tells their price.
+    """
+
+    known: int = 0
+    known_jobs: int = 0
+    working: int = 0
+    silent: int = 0
 
 
 @dataclass(slots=True)
 class Money:
     """A session's account in nanodollars; `known` is what `known_jobs` said, `working` how many jobs run.
 
-    `lifted` says that the user went on after the soft budget was spent.
+    `rates` has the same by the name under which tasks wait for the first job of their agent and model.  `lifted`
+    says that the user went on after the soft budget was spent.
     """
 
     spent: int = 0
@@ -39,6 +68,10 @@ class Money:
     known_jobs: int = 0
     working: int = 0
     lifted: bool = False
+    rates: dict[str, Rate] = field(default_factory=dict)
+
+
+_UNKNOWN: Final = Rate()
 
 
 def to_nano(usd: float) -> int:
@@ -91,8 +124,35 @@ def reservation_of(state: State, task: TaskState) -> int:
     own = find_job_budget(state.spec.limits, task)
     if own is not None:
         return to_nano(own)
-    money = state.money
-    return -(-money.known // money.known_jobs) if money.known_jobs else 0
+    rate = state.money.rates.get(_name_rate(task))
+    known: Rate | Money = rate if rate is not None and rate.known_jobs else state.money
+    return -(-known.known // known.known_jobs) if known.known_jobs else 0
+
+
+def find_unknown(state: State, task: TaskState) -> str | None:
+    """The name of the task's agent and model, if one job must show first what it costs; None: no job must."""
+    agent = state.spec.agents.get(task.agent)
+    if state.spec.limits.budget_usd is None or agent is None or agent.prompt_kind == "script":
+        return None
+    if agent.output == "text" or find_task_budget(state.spec.limits, task.spec) is not None:
+        return None  # it never says what it used; or its budget is what it may cost
+    name = _name_rate(task)
+    rate = state.money.rates.get(name, _UNKNOWN)
+    return None if rate.known_jobs or rate.silent >= FIRST_TRIES else name
+
+
+def find_first_wait(state: State, task: TaskState, taken: Mapping[str, int]) -> str | None:
+    """The name under which the task waits for a first job that runs, or is among those `taken` that start now."""
+    name = find_unknown(state, task) if task.next_phase() in PAID_PHASES else None
+    if name is None:
+        return None
+    return name if name in taken or state.money.rates.get(name, _UNKNOWN).working else None
+
+
+def describe_first_wait(name: str) -> str:
+    """Why a task waits that waits under this name."""
+    whose = name.removeprefix(FIRST)
+    return f"{BUDGET}: one job of {whose} runs alone until its cost is known (with a task budget all may start)"
 
 
 def is_waiting_for_money(state: State, task: TaskState, taken: int = 0) -> bool:
@@ -145,22 +205,38 @@ def reserve(state: State, task: TaskState, phase: Phase) -> int | None:
     amount = reservation_of(state, task)
     state.money.reserved += amount
     state.money.working += 1
+    state.money.rates.setdefault(_name_rate(task), Rate()).working += 1
     return amount
 
 
-def settle(state: State, reserved: int | None, used: Usage | None) -> None:
+def settle(state: State, task: TaskState, reserved: int | None, used: Usage | None) -> None:
     """A job has ended: what it used takes the place of what was reserved; None in `used`: it never ran."""
     if reserved is None:
         return
-    money = state.money
+    money, name = state.money, _name_rate(task)
     money.reserved -= reserved
     money.working -= 1
+    _learn(money.rates.setdefault(name, Rate(working=1)), used)
     if used is not None and used.cost_usd is not None:
         cost = to_nano(used.cost_usd)
         money.spent, money.known, money.known_jobs = money.spent + cost, money.known + cost, money.known_jobs + 1
     elif used is not None:
         money.spent += reserved
     state.queue.unpark(BUDGET)
+    state.queue.unpark(name)
+
+
+def _learn(rate: Rate, used: Usage | None) -> None:
+    rate.working -= 1
+    if used is not None and used.cost_usd is not None:
+        rate.known, rate.known_jobs = rate.known + to_nano(used.cost_usd), rate.known_jobs + 1
+    elif used is not None:
+        rate.silent += 1 if used.input_tokens is None and used.output_tokens is None else FIRST_TRIES
+
+
+def _name_rate(task: TaskState) -> str:
+    model = task.asked_model
+    return f"{FIRST}{task.agent}/{model}" if model else f"{FIRST}{task.agent}"
 
 
 def _dollars(amount: int) -> str:

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, get_args
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, get_args
 
 from sessionrun.errors import InputError
 
@@ -88,20 +88,31 @@ def _lay_over(weak: Mapping[str, Any], strong: Mapping[str, Any]) -> dict[str, A
     return merged
 
 
-def load_results_dir(cwd: Path, environ: Mapping[str, str]) -> Path | None:
-    """Find just the configured results directory, absolute; None when nobody says.
+class Found(NamedTuple):
+    """The configured results directory, absolute, None when nothing says; and what could not be read of it."""
 
-    Raises:
-        InputError: a file that cannot be read or parsed, or a value that does not fit.
+    results_dir: Path | None
+    problem: str | None = None
+
+
+def load_results_dir(cwd: Path, environ: Mapping[str, str]) -> Found:
+    """Find just the configured results directory, as far as it can be known.
+
+    Verbs that look at sessions work on while a file is broken: what is wrong with it stops launches alone.
     """
     chosen = environ.get(RESULTS_DIR_VARIABLE)
     if chosen:
-        return cwd / chosen
+        return Found(cwd / chosen)
+    problem = None
     for file in reversed(_files(cwd, environ)):
-        settings = _parse_file(file)
-        if "results_dir" in settings:
-            return _read_settings(file, {"results_dir": settings["results_dir"]})["results_dir"]  # type: ignore[no-any-return]
-    return None
+        try:
+            settings = _parse_file(file)
+            if "results_dir" in settings:
+                found = _read_settings(file, {"results_dir": settings["results_dir"]})
+                return Found(found["results_dir"], problem)
+        except InputError as error:
+            problem = problem or str(error)
+    return Found(None, problem)
 
 
 def agent_from_table(name: str, table: Mapping[str, Any], base: AgentSpec | None) -> AgentSpec:

@@ -7,11 +7,11 @@ here are those of ``explain --json``; sessionrun(1) describes them.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sessionrun.budget import BUDGET, describe_refusal
+from sessionrun.budget import BUDGET, FIRST, describe_first_wait, describe_refusal
 from sessionrun.events import (
     Entry,
     JobClaimed,
@@ -120,7 +120,7 @@ def _explain_state(evidence: Evidence, shown: Mapping[str, Any]) -> dict[str, An
     waits = shown["status"] != "completed" and task.job is None
     lacking = list(_lacking(state, task)) if waits and not task.unmet else []
     stopped = [name for name in lacking if name in state.holds or _probes(state, name)]
-    short = [name for name in lacking if name not in stopped and name != BUDGET]
+    short = [name for name in lacking if name not in stopped and name != BUDGET and not name.startswith(FIRST)]
     retry_at = task.not_before + state.wall_offset if waits and task.not_before else None
     told = {
         "id": shown["id"],
@@ -139,7 +139,7 @@ def _explain_state(evidence: Evidence, shown: Mapping[str, Any]) -> dict[str, An
             *(_describe_hold(state, name) for name in stopped),
         ],
         "tokens": [_describe_token(evidence, name, task) for name in short],
-        "budget": describe_refusal(state, task) if BUDGET in lacking and BUDGET not in state.holds else None,
+        "budget": _describe_budget(state, task, lacking),
         "retry_at": format_time(retry_at) if retry_at is not None and retry_at > evidence.now else None,
         "chain": _follow_chain(state, task) if shown["outcome"] == "skipped" else [],
         "output": shown["output"],
@@ -147,6 +147,12 @@ def _explain_state(evidence: Evidence, shown: Mapping[str, Any]) -> dict[str, An
     }
     cause, why = _find_cause(evidence, task, told)
     return {**told, "cause": cause, "why": why}
+
+
+def _describe_budget(state: State, task: TaskState, lacking: Sequence[str]) -> str | None:
+    if BUDGET in lacking and BUDGET not in state.holds:
+        return describe_refusal(state, task)
+    return next((describe_first_wait(name) for name in lacking if name.startswith(FIRST)), None)
 
 
 def _lacking(state: State, task: TaskState) -> Iterator[str]:

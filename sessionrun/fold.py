@@ -194,7 +194,7 @@ def _on_job_finished(state: State, entry: Entry, event: JobFinished) -> None:
         task.model = event.model or task.model
         task.unseen = event.reason if event.reason_class == EXIT_UNSEEN else None
         ran = event.usage is not None or event.wait_status is not None or task.unseen is not None
-        settle(state, job.reserved, account(state, task, event.usage, event.model) if ran else None)
+        settle(state, task, job.reserved, account(state, task, event.usage, event.model) if ran else None)
         task.broken_off = None if event.verdict == "passed" else task.broken_off
         _keep_thread(task, event)
     if event.place is not None:
@@ -229,7 +229,7 @@ def _on_job_lost(state: State, entry: Entry, event: JobLost) -> None:
     void = event.verdict == "void"
     task.tries -= void and not event.counts
     if event.key.phase == "work":
-        settle(state, job.reserved, None if void else account(state, task, None, None))
+        settle(state, task, job.reserved, None if void else account(state, task, None, None))
     reason_class = "start_failed" if void else event.verdict
     _job_over(state, entry, task, job, _End(event.verdict, reason_class, f"{reason_class}: {event.reason}"))
     ease_holds(state, entry.mono, ended=not void)

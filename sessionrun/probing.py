@@ -13,10 +13,10 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import BinaryIO, Final
+from typing import BinaryIO, Final, TypeVar
 
 from sessionrun.agents import version_argv
 from sessionrun.agents.reading import one_line
@@ -26,6 +26,9 @@ READY_TIMEOUT_S: Final = 30.0
 MAX_VERSION: Final = 30
 """Characters of the first line that a program prints about its version."""
 
+MODEL_TOKEN: Final = "{model}"
+
+_Name = TypeVar("_Name")
 _KEPT_BYTES: Final = 8192
 _MAX_LINE: Final = 200
 
@@ -52,7 +55,7 @@ class Answer:
     problem: str | None = None
 
 
-def ask(questions: Mapping[str, Question], *, timeout_s: float) -> dict[str, Answer]:
+def ask(questions: Mapping[_Name, Question], *, timeout_s: float) -> dict[_Name, Answer]:
     """Ask all questions at once and wait for the answers, `timeout_s` in all."""
     deadline = time.monotonic() + timeout_s
     with ExitStack() as stack:
@@ -77,15 +80,42 @@ def _first_line(text: str) -> str | None:
     return next((line.strip()[:MAX_VERSION] for line in text.split("\n") if line.strip()), None)
 
 
-def find_unready(agents: Iterable[AgentSpec], *, timeout_s: float = READY_TIMEOUT_S) -> dict[str, str]:
-    """Run the `ready` commands there are; what is wrong, as one line each, by the names of those that are not."""
-    asked = {agent.name: agent for agent in agents if agent.ready}
-    answers = ask(
-        {name: Question(agent.ready, {**os.environ, **agent.env}) for name, agent in asked.items()},
-        timeout_s=timeout_s,
-    )
-    found = {name: _describe_unready(answer) for name, answer in answers.items()}
-    return {name: one_line(f"{shlex.join(asked[name].ready)}: {why}") for name, why in found.items() if why}
+def asks_about_model(agent: AgentSpec) -> bool:
+    """Whether its `ready` command is a question about one model, and not about the agent alone."""
+    return any(MODEL_TOKEN in element for element in agent.ready)
+
+
+def find_unready(
+    agents: Iterable[AgentSpec],
+    models: Mapping[str, Collection[str | None]] | None = None,
+    *,
+    timeout_s: float = READY_TIMEOUT_S,
+) -> dict[str, str]:
+    """Run the `ready` commands there are; what is wrong, as one line each, by the names of those that are not.
+
+    A command that asks about a model is run for each of the `models` of its agent, by name; None is a task that
+    names none.  Without `models` it is not run.
+    """
+    asked: dict[tuple[str, str | None], tuple[str, ...]] = {}
+    questions: dict[tuple[str, str | None], Question] = {}
+    found: dict[tuple[str, str | None], str | None] = {}
+    for agent in agents:
+        wanted: Collection[str | None] = (None,) if agent.ready else ()
+        if asks_about_model(agent):
+            wanted = (models or {}).get(agent.name, ())
+        for model in wanted:
+            key = (agent.name, model)
+            asked[key] = tuple(element.replace(MODEL_TOKEN, model or "") for element in agent.ready)
+            if model is None and asks_about_model(agent):
+                found[key] = "a task names no model: add --model"
+            else:
+                questions[key] = Question(asked[key], {**os.environ, **agent.env})
+    found |= {key: _describe_unready(answer) for key, answer in ask(questions, timeout_s=timeout_s).items()}
+    told: dict[str, list[str]] = {}
+    for key, why in found.items():
+        if why is not None:
+            told.setdefault(key[0], []).append(one_line(f"{shlex.join(filter(None, asked[key]))}: {why}"))
+    return {name: "; ".join(lines) for name, lines in told.items()}
 
 
 def _describe_unready(answer: Answer) -> str | None:

@@ -22,6 +22,7 @@ from typing import Final
 from sessionrun.budget import (
     BUDGET,
     describe_used_up,
+    find_unknown,
     is_hopeless,
     is_used_up,
     soft_budget_spent,
@@ -205,6 +206,9 @@ def _take_or_lack(state: State, task: TaskState, taken: dict[str, int]) -> str |
         if state.providers and task.next_phase() in PROVIDED_PHASES:
             taken[CANARY + provider_of(state, task)] = 1
         taken[BUDGET] = taken.get(BUDGET, 0) + wanted_money(state, task)
+        unknown = find_unknown(state, task) if task.next_phase() == "work" else None
+        if unknown is not None:
+            taken[unknown] = 1
     return lacking
 
 

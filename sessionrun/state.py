@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from sessionrun.budget import BUDGET, Money, is_waiting_for_money
+from sessionrun.budget import BUDGET, Money, find_first_wait, is_waiting_for_money
 from sessionrun.events import HoldPlaced, SessionEnded, SupervisorStarted, Timer
 from sessionrun.model import (
     PROVIDER_PREFIX,
@@ -369,6 +369,8 @@ def lacking_tokens(state: State, task: TaskState, taken: Mapping[str, int]) -> I
         yield WORKTREE_SPACE
     if is_waiting_for_money(state, task, taken.get(BUDGET, 0)):
         yield BUDGET
+    elif (first := find_first_wait(state, task, taken)) is not None:
+        yield first
     for name, amount in wanted_tokens(state, task):
         if name in state.holds or state.free[name] - taken.get(name, 0) < amount:
             yield name

@@ -10,7 +10,14 @@ from collections.abc import Collection, Mapping
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
-from sessionrun.budget import BUDGET, describe_refusal, is_waiting_for_money, to_usd
+from sessionrun.budget import (
+    BUDGET,
+    describe_first_wait,
+    describe_refusal,
+    find_first_wait,
+    is_waiting_for_money,
+    to_usd,
+)
 from sessionrun.model import SCHEMA_VERSION, SLOT, WORKTREE_SPACE, Phase, Place, title_of
 from sessionrun.shapes import END_OF_TIME
 
@@ -288,6 +295,8 @@ def _hold(state: State, task: TaskState) -> tuple[float | None, str | None]:
     if is_waiting_for_money(state, task):
         names.add(BUDGET)
         refusal = None if BUDGET in state.holds else describe_refusal(state, task)
+    elif (first := find_first_wait(state, task, {})) is not None:
+        refusal = describe_first_wait(first)
     holds = [state.holds[name] for name in sorted(names) if name in state.holds]
     until = max((hold.until or 0.0 for hold in holds), default=0.0)
     until = max(until, task.not_before)

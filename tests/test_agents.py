@@ -149,7 +149,7 @@ def test_missing_agent_says_what_was_looked_for(tmp_path: Path) -> None:
     with pytest.raises(AgentNotFound) as caught:
         agents.check_startable(agents.BUILTIN["qwen"], approve=True, euid=1000, environ={"PATH": str(tmp_path)})
     assert "'qwen'" in str(caught.value)
-    assert "sessionrun agents" in str(caught.value)
+    assert "to install it: npm install -g @qwen-code/qwen-code" in str(caught.value)
     assert "\n" not in str(caught.value)
     assert caught.value.exit_code == 2
 

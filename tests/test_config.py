@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from typing import Any
 
 import platformdirs
 import pytest
+from conftest import Command
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -75,7 +77,7 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Places:
 def test_nothing_said(places: Places) -> None:
     config = places.load()
     assert config == Config(agents=BUILTIN)
-    assert load_results_dir(places.deep, places.environ()) is None
+    assert load_results_dir(places.deep, places.environ()) == (None, None)
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="elsewhere platformdirs itself is asked")
@@ -221,16 +223,48 @@ def test_the_manuals_example(places: Places) -> None:
 
 def test_results_dir_alone(places: Places) -> None:
     places.user('results_dir = "~/runs"\ntypo = 1')
-    assert load_results_dir(places.deep, places.environ()) == places.home / "runs"
+    assert load_results_dir(places.deep, places.environ()) == (places.home / "runs", None)
     project = places.project('results_dir = "/runs"\nno_matter = 1')
-    assert load_results_dir(places.deep, places.environ()) == Path("/runs")
+    assert load_results_dir(places.deep, places.environ()) == (Path("/runs"), None)
     project.write_text("max_parallel = 3")
-    assert load_results_dir(places.deep, places.environ()) == places.home / "runs"
+    assert load_results_dir(places.deep, places.environ()) == (places.home / "runs", None)
     variables = places.environ(SESSIONRUN_RESULTS_DIR="x")
-    assert load_results_dir(places.deep, variables) == places.deep / "x"
-    project.write_text("results_dir = 3")
-    with pytest.raises(InputError, match="results_dir: must be text, not the number 3"):
-        load_results_dir(places.deep, places.environ())
+    assert load_results_dir(places.deep, variables) == (places.deep / "x", None)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [("results_dir = 3", "results_dir: must be text, not the number 3"), ("results_dir = [", "not valid TOML: ")],
+)
+def test_what_readers_make_of_a_broken_file(places: Places, text: str, problem: str) -> None:
+    file = places.project(text)
+    found = load_results_dir(places.deep, places.environ())
+    assert found.results_dir is None
+    assert found.problem is not None
+    assert found.problem.startswith(f"{file}: {problem}")
+    places.user('results_dir = "/runs"')
+    assert load_results_dir(places.deep, places.environ()) == (Path("/runs"), found.problem)
+
+
+def test_a_broken_file_stops_launches_and_nothing_else(sessionrun: Command) -> None:
+    session_id = sessionrun.start(["false"])
+    sessionrun.wait(session_id)
+    file = sessionrun.cwd / "sessionrun.toml"
+    for text in ("max_parallel = = 3", 'agnet = "shell"'):
+        file.write_text(text)
+        for words in (["--agent", "shell"], ["retry", session_id, "--new"]):
+            done = sessionrun(*words, stdin='["true"]')
+            assert (done.returncode, done.stdout) == (2, ""), words
+            assert str(file) in done.stderr.splitlines()[-1]
+        found = json.loads(sessionrun("doctor", "--json").stdout)["findings"]
+        assert [one["check"] for one in found] == ["configuration"]
+        assert str(file) in found[0]["what"]
+        for words in (["status"], ["list"], ["cancel", session_id], ["agents"]):
+            done = sessionrun(*words)
+            assert done.returncode == 0, words
+            told = [line for line in done.stderr.splitlines() if str(file) in line]
+            assert len(told) == ("= =" in text or words == ["agents"]), words
+    assert len(sessionrun.load("list")) == 1
 
 
 REFUSED = [
@@ -239,7 +273,7 @@ REFUSED = [
     ("agent = 3", "agent: must be text, not the number 3"),
     ("max_parallel = -1", "max_parallel: must be 0 (unlimited) or more, not -1"),
     ("max_parallel = true", "max_parallel: must be a whole number, not true"),
-    ("timeout = nan", "timeout: must lie between 0 (no limit) and 100000000 seconds, not the number nan"),
+    ("timeout = nan", "timeout: must lie between 0 and 100000000 seconds, not the number nan"),
     ("timeout = 1\ntimeout_s = 1", "timeout and timeout_s mean the same; keep one"),
     ("approve = 1", "approve: must be true or false, not the number 1"),
     ("approve = 2024-01-01", "approve: must be true or false, not a date"),
@@ -258,7 +292,10 @@ REFUSED = [
         "[agents.x]\nargv = ['x']\nstdin = 'none'",
         'agents.x: never gets the prompt: set stdin = "prompt" or put {prompt_file} into argv',
     ),
-    ("[agents.claude]\nmodel_arg = ['x']", 'agents.claude.model_arg: unknown key (did you mean "model_args"?)'),
+    (
+        "x-note = 1\n[agents.claude]\nx-why = 'y'\nmodel_arg = ['x']",
+        'agents.claude.model_arg: unknown key (did you mean "model_args"?)',
+    ),
     ("[agents.claude]\nenv = {A = 1}", "agents.claude.env.A: must be text, not the number 1; quote it"),
     ('[agents.claude]\nargv = ["a\\u0000b"]', "agents.claude.argv[0]: must not hold a NUL character"),
 ]
@@ -277,7 +314,11 @@ def test_refused(places: Places, text: str, problem: str | None) -> None:
     ("variable", "text", "problem"),
     [
         ("SESSIONRUN_MAX_PARALLEL", "-1", 'must be a whole number, 0 (unlimited) or more, not "-1"'),
-        ("SESSIONRUN_TIMEOUT", "soon", 'must be seconds or text such as "90s", "15m", "2h", not the text "soon"'),
+        (
+            "SESSIONRUN_TIMEOUT",
+            "soon",
+            'must be seconds or text such as "90s", "15m", "1h30m", "2d", not the text "soon"',
+        ),
         ("SESSIONRUN_YOLO", "maybe", 'must be 1 or 0, not "maybe"'),
         ("SESSIONRUN_AGENT", "a\nb", "must be one line without control characters"),
     ],
@@ -301,7 +342,7 @@ def test_a_poll_imports_nothing_for_it(places: Places) -> None:
     code = (
         "import os, sys; from pathlib import Path; before = set(sys.modules)\n"
         "from sessionrun.config import load_results_dir\n"
-        "assert load_results_dir(Path.cwd(), os.environ) is None\n"
+        "assert load_results_dir(Path.cwd(), os.environ).results_dir is None\n"
         "heavy = {'tomllib', 'tomli', 'platformdirs', 'json', 'yaml', 'difflib', 'sessionrun.dialects'}\n"
         "print(sorted(heavy & (set(sys.modules) - before)))"
     )

@@ -369,6 +369,8 @@ OLLAMA = r'''#!/usr/bin/env python3
 """Answers as the files beside it say: by what the prompt holds, one after the other."""
 import json, os, sys
 here = os.path.dirname(os.path.abspath(__file__))
+if sys.argv[1] == "show":
+    sys.exit()
 prompt = sys.stdin.read()
 for number, (needle, answers) in enumerate(json.load(open(os.path.join(here, "answers.json")))):
     if needle in prompt:
@@ -380,6 +382,8 @@ for number, (needle, answers) in enumerate(json.load(open(os.path.join(here, "an
         sys.exit()
 sys.exit("nobody told me what to answer")
 '''
+
+SLOW_OLLAMA = '#!/bin/sh\n[ "$1" = show ] || sleep 600\n'
 
 
 class Project:
@@ -622,7 +626,7 @@ def test_stop_on_fail_counts_what_was_skipped(project: Project) -> None:
 
 def test_what_a_killed_session_left_is_stuck(project: Project) -> None:
     project.write(a=job("# First\n"), b=job("# Second\n", output_file="b.py", depends_on=["a"]))
-    (project.bin / "ollama").write_text("#!/bin/sh\nsleep 600\n")
+    (project.bin / "ollama").write_text(SLOW_OLLAMA)
     session_id = project("-q", answers=[]).stdout.strip()
     project.run.until(session_id, lambda view: view["tasks"][0]["phase"] == "running")
     assert project.statuses() == {"a": "pending_work", "b": "pending_work"}
@@ -639,7 +643,7 @@ def test_what_a_killed_session_left_is_stuck(project: Project) -> None:
 
 def test_a_job_that_runs_is_not_begun_by_another_session(project: Project) -> None:
     project.write(a=job("# First\n"))
-    (project.bin / "ollama").write_text("#!/bin/sh\nsleep 600\n")
+    (project.bin / "ollama").write_text(SLOW_OLLAMA)
     session_id = project("-q", answers=[]).stdout.strip()
     for words in (("--resume",), ("--job", "a")):
         done = project(*words, answers=[])

@@ -7,37 +7,81 @@ import re
 from typing import Any
 
 import pytest
-from dialect_plans import DATA, load, one, refusal
+from dialect_plans import DATA, load, one, only, refusal
 from hypothesis import given
 from hypothesis import strategies as st
+from test_schema import SCHEMA, fits
 
 from sessionrun.dialects import DIALECTS, MAX_INPUT_BYTES, Options
 from sessionrun.dialects.fields import TASK_FIELDS
 from sessionrun.errors import InputError
 from sessionrun.reasons import NOT_OF_WORK, REASONS
 
-# --- warnings -----------------------------------------------------------------------------------------------
+# --- keys that nobody knows ---------------------------------------------------------------------------------
+
+MEND = 'correct it, leave it out, or begin it with "x-" to keep it as a note'
 
 
-def test_unknown_keys_are_told_once_with_a_guess() -> None:
+def test_a_key_that_nobody_knows_is_refused_with_a_guess() -> None:
     prompts = [{"prompt": "p", "timout": 3, "check": {"commands": "true", "when": 1}}] * 3
-    plan = load(json.dumps({"prompts": prompts, "max_paralel": 1, "colour of it": 1}), "p.json")
-    assert plan.warnings == (
-        'p.json: unknown key max_paralel, ignored (did you mean "max_parallel"?)',
-        'p.json: unknown key ["colour of it"], ignored',
-        'p.json: unknown key prompts[0].timout and 2 more like it, ignored (did you mean "timeout"?)',
-        "p.json: unknown key prompts[0].check.when and 2 more like it, ignored",
-    )
+    told = refusal(json.dumps({"prompts": prompts}), "p.json")
+    where = "p.json: unknown key prompts[0].timout and 2 more like it"
+    assert told == f'{where} (did you mean "timeout"?): {MEND} (1 other unknown key)'
+    told = refusal(json.dumps({"prompts": ["p"], "colour of it": 1}), "p.json")
+    assert told == f'p.json: unknown key ["colour of it"]: {MEND}'
+
+
+@pytest.mark.parametrize(
+    ("place", "plan"),
+    [
+        ("KEY", {"prompts": ["p"], "KEY": 1}),
+        ("defaults.KEY", {"prompts": ["p"], "defaults": {"KEY": 1}}),
+        ("defaults.check.KEY", {"prompts": ["p"], "defaults": {"check": {"commands": "a", "KEY": 1}}}),
+        ("prompts[1].KEY", {"prompts": ["p", {"prompt": "p", "KEY": 1}]}),
+        ("tasks[0].KEY", {"tasks": [{"prompt": "p", "KEY": 1}]}),
+        ("[0].KEY", [{"prompt": "p", "KEY": 1}]),
+        ("prompts[0].workspace.KEY", {"prompts": [{"prompt": "p", "workspace": {"kind": "none", "KEY": 1}}]}),
+        ("prompts[0].brief.KEY", {"prompts": [{"prompt": "p", "brief": {"targets": ["a"], "KEY": 1}}]}),
+        ("prompts[0].land.KEY", {"prompts": [{"prompt": "p", "land": {"target": "main", "KEY": 1}}]}),
+        ("limits.KEY", {"prompts": ["p"], "limits": {"KEY": 1}}),
+    ],
+)
+def test_slips_are_refused_and_notes_are_kept_at_every_place(place: str, plan: object) -> None:
+    """The schema agrees with the reader."""
+    wrong, noted = (json.loads(json.dumps(plan).replace("KEY", key)) for key in ("timeot", "x-timeot"))
+    assert f"stdin: unknown key {place.replace('KEY', 'timeot')}" in refusal(json.dumps(wrong))
+    assert load(json.dumps(noted)).warnings == ()
+    assert not fits(wrong, SCHEMA)
+    assert fits(noted, SCHEMA)
+
+
+def test_keys_of_maps_are_names_and_never_notes() -> None:
+    text = one(env={"x-a": "1"}, labels={"x-b": "2"}, uses={"x-c": 1})
+    task = only(load(text))
+    assert (dict(task.env), dict(task.labels), dict(task.uses)) == ({"x-a": "1"}, {"x-b": "2"}, {"x-c": 1})
+
+
+def test_an_editor_may_name_the_schema() -> None:
+    plan = {"$schema": "https://example.org/plan.json", "prompts": ["p"]}
+    assert load(json.dumps(plan)).tasks
+    assert fits(plan, SCHEMA)
 
 
 def test_unknown_keys_line_by_line() -> None:
-    plan = load('"a"\n\n{"prompt": "b", "x": 1}', "p.jsonl")
-    assert plan.warnings == ("p.jsonl: unknown key line 3: x, ignored",)
+    assert refusal('"a"\n\n{"prompt": "b", "y": 1}', "p.jsonl") == f"p.jsonl: unknown key line 3: y: {MEND}"
 
 
 def test_unknown_keys_without_end_are_not_told_without_end() -> None:
     text = json.dumps({"prompts": ["p"], **{f"k{n}": 1 for n in range(5000)}})
-    assert load(text).warnings[20:] == ("stdin: 4980 more unknown keys, ignored",)
+    assert refusal(text) == f"stdin: unknown key k0: {MEND} (4999 other unknown keys)"
+
+
+def test_formats_of_other_programs_warn() -> None:
+    matrix = {"models": ["m"], "tasks": [{"id": "t", "name": "n", "prompts": ["p"], "promts": 1}], "concurency": 1}
+    assert load(json.dumps(matrix)).warnings == (
+        'stdin: unknown key concurency, ignored (did you mean "concurrency"?)',
+        'stdin: unknown key tasks[0].promts, ignored (did you mean "prompts"?)',
+    )
 
 
 # --- what is refused ----------------------------------------------------------------------------------------

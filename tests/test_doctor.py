@@ -551,7 +551,17 @@ def test_flock_is_tried_and_network_disks_are_known(tmp_path: Path) -> None:
     assert environment._try_flock(tmp_path) is None
     assert environment._file_system_of(tmp_path)
     assert not (environment._file_system_of(tmp_path) or "").startswith(environment._NETWORK)
-    assert set(ENVIRONMENT_CHECKS) == {"python", "git", "results", "network", "flock", "space", "index", "trash"}
+    assert set(ENVIRONMENT_CHECKS) == {
+        "python",
+        "git",
+        "configuration",
+        "results",
+        "network",
+        "flock",
+        "space",
+        "index",
+        "trash",
+    }
 
 
 # --- any damage ---

@@ -88,7 +88,7 @@ def test_programs_that_misbehave_are_told_all_the_same(programs: Path) -> None:
     found = examine(programs)
     assert [found[name].version for name in ("claude", "codex", "qwen", "gemini")] == [None] * 4
     assert (found["claude"].known, found["qwen"].path) == (None, None)
-    assert found["qwen"].hint == "not found: install qwen, if you want it"
+    assert found["qwen"].hint == "not found; to install it: npm install -g @qwen-code/qwen-code"
     assert not found["qwen"].startable
 
 
@@ -98,11 +98,12 @@ def test_programs_that_misbehave_are_told_all_the_same(programs: Path) -> None:
 @pytest.mark.parametrize(("name", "known"), PAIRS)
 def test_a_file_or_a_variable_shows_who_is_signed_in(name: str, known: Any, tmp_path: Path) -> None:
     agent, environ = agents.BUILTIN[name], {"HOME": str(tmp_path)}
-    assert find_sign_in(agent, environ, "linux") == ("no", None)
+    nothing = ("cannot tell" if known.free else "no", None)
+    assert find_sign_in(agent, environ, "linux") == nothing
     assert find_sign_in(agent, environ, "darwin") == ("cannot tell", None), "there may be a keychain"
     for variable in known.variables:
         assert find_sign_in(agent, {**environ, variable: "secret"}, "darwin") == ("yes", variable)
-        assert find_sign_in(agent, {**environ, variable: ""}, "linux") == ("no", None)
+        assert find_sign_in(agent, {**environ, variable: ""}, "linux") == nothing
     for place in known.settings:
         path = Path(place.path(environ))
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -187,7 +188,7 @@ def own_path(programs: Path) -> Mapping[str, str]:
 def test_nobody_could_start(sessionrun: Command, programs: Path) -> None:
     done = sessionrun("doctor", "agents", env=own_path(programs))
     assert (done.returncode, done.stderr) == (1, "")
-    assert "claude: not found: install claude, if you want it\n" in done.stdout
+    assert "claude: not found; to install it: npm install -g @anthropic-ai/claude-code\n" in done.stdout
     assert "shell" in done.stdout
 
 

@@ -27,6 +27,7 @@ PURE = (
     "errors",
     "shapes",
     "reasons",
+    "durations",
     "keys",
     "brief",
     "places",
@@ -332,6 +333,7 @@ def test_the_order_of_the_pure_modules() -> None:
             "sessionrun.dialects",
             [
                 "sessionrun.dialects",
+                "sessionrun.durations",
                 "sessionrun.model",
                 "sessionrun.validation",
                 "sessionrun.errors",

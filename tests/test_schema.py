@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -28,8 +29,10 @@ TYPES: dict[str, tuple[type, ...]] = {
 }
 
 
-def fits(value: Any, schema: dict[str, Any]) -> bool:
+def fits(value: Any, schema: dict[str, Any] | bool) -> bool:
     """Whether a value fits, by the few words that our schema uses."""
+    if isinstance(schema, bool):
+        return schema
     known = {
         "$schema",
         "title",
@@ -40,6 +43,7 @@ def fits(value: Any, schema: dict[str, Any]) -> bool:
         "enum",
         "const",
         "properties",
+        "patternProperties",
         "required",
         "items",
     }
@@ -62,7 +66,9 @@ def fits(value: Any, schema: dict[str, Any]) -> bool:
     if isinstance(value, dict):
         named = schema.get("properties", {})
         rest = schema.get("additionalProperties", {})
-        inside = all(fits(one, named.get(key, rest)) for key, one in value.items())
+        shapes = schema.get("patternProperties", {})
+        free = {key: next((one for shape, one in shapes.items() if re.search(shape, key)), rest) for key in value}
+        inside = all(fits(one, named.get(key, free[key])) for key, one in value.items())
         return inside and all(key in value for key in schema.get("required", []))
     if isinstance(value, str):
         return bool(schema.get("minLength", 0) <= len(value) <= schema.get("maxLength", len(value)))

@@ -5,8 +5,8 @@ what the user's environment says holds, and an `env` in a user's own agent is wh
 
 **Tokens.**  Eight names are ours.  ``{model_args}``, ``{approve_args}``, ``{continue_args}`` and ``{budget_args}``
 are elements of `argv` that stand alone and are replaced by those lists; ``{prompt_file}`` is replaced anywhere
-inside an element, and so are ``{model}`` inside `model_args`, ``{conversation}`` inside `continue_args` and
-``{budget}`` inside `budget_args`.
+inside an element, and so are ``{model}`` inside `model_args` and `ready`, ``{conversation}`` inside
+`continue_args` and ``{budget}`` inside `budget_args`.
 All other text is left alone, braces too, so that an element may hold JSON or another program's template.  One
 exception catches slips of the pen: an element that is nothing but ``{word}`` and none of ours is refused by
 `check_agent`, as is one of ours in a place where it has no meaning.
@@ -41,6 +41,7 @@ __all__ = [
     "check_startable",
     "find_program",
     "has_stream",
+    "how_to_install",
     "is_whole",
     "last_words",
     "leavings",
@@ -156,6 +157,7 @@ def check_agent(agent: AgentSpec) -> None:
     _check_tokens(agent, "approve_args", agent.approve_args, inside=("prompt_file",), alone=())
     _check_tokens(agent, "continue_args", agent.continue_args, inside=("prompt_file", "conversation"), alone=())
     _check_tokens(agent, "budget_args", agent.budget_args, inside=("prompt_file", "budget"), alone=())
+    _check_tokens(agent, "ready", agent.ready, inside=("model",), alone=())
 
 
 def find_program(agent: AgentSpec, path: str | None) -> str | None:
@@ -192,12 +194,18 @@ def check_startable(agent: AgentSpec, *, approve: bool, euid: int, environ: Mapp
     if program is None:
         wanted = agent.argv[0]
         where = "is no executable file" if "/" in wanted else "is not on PATH"
-        raise AgentNotFound(
-            f"agent {agent.name!r}: {wanted!r} {where} ('sessionrun agents' lists what is installed)"
-        )
+        raise AgentNotFound(f"agent {agent.name!r}: {wanted!r} {where} ({how_to_install(agent)})")
     if euid == 0:
         _check_root(agent, approve=approve, environ={**environ, **agent.env})
     return program
+
+
+def how_to_install(agent: AgentSpec) -> str:
+    """What helps where an agent's program is not there, in a few words."""
+    from sessionrun.agents.known import INSTALL
+
+    known = INSTALL.get(agent.argv[0])
+    return f"to install it: {known}" if known else "'sessionrun agents' lists what is installed"
 
 
 def version_argv(agent: AgentSpec) -> tuple[str, ...]:

@@ -1,19 +1,21 @@
 """What is known of agent CLIs apart from running them: versions that were tried, how to tell who is signed in.
 
 Signed in is told from the outside: by the names of environment variables and by whether a file is there.  Nothing
-is opened, and no value is looked at but for being empty.  A settings file may hold a key, or name a command that
-knows one: where there is one, the answer is that it cannot be told.  This module must not know how processes are
-run.
+is opened, and no value is looked at but for being empty.  A "no" keeps a session from starting, so it is said only
+where nothing speaks against it: a settings file may hold a key, or name a command that knows one; a model may be
+local, an argument may choose another provider.  Then the answer is that it cannot be told.  This module must not
+know how processes are run.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from sessionrun.agents import BUILTIN
 from sessionrun.model import AgentSpec
 
 SignedIn = Literal["yes", "no", "cannot tell", "not needed"]
@@ -48,13 +50,22 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """One program: the version that our samples of its output are of, and what shows that it is signed in."""
+    """One program: the version that our samples of its output are of, and what shows that it is signed in.
+
+    `settings` are files of the user, `system` those of the machine, `project` names in the directory in which it
+    works and above: any of them may hold a key.  `local` says that some of its models need none, `free` that even
+    those that it chooses by itself may not.
+    """
 
     version: str
     credentials: Place
     variables: tuple[str, ...]
     settings: tuple[Place, ...]
     sign_in: str
+    system: tuple[str, ...] = ()
+    project: tuple[str, ...] = ()
+    local: bool = False
+    free: bool = False
 
 
 PROGRAMS: Final[Mapping[str, Known]] = {
@@ -67,8 +78,14 @@ PROGRAMS: Final[Mapping[str, Known]] = {
             "CLAUDE_CODE_OAUTH_TOKEN",
             "CLAUDE_CODE_USE_BEDROCK",
             "CLAUDE_CODE_USE_VERTEX",
+            "CLAUDE_CODE_USE_FOUNDRY",
         ),
-        settings=(Place(".claude", "settings.json", "CLAUDE_CONFIG_DIR"),),
+        settings=(
+            Place(".claude", "settings.json", "CLAUDE_CONFIG_DIR"),
+            Place("", ".claude.json", "CLAUDE_CONFIG_DIR"),
+        ),
+        system=("/etc/claude-code/managed-settings.json",),
+        project=(".claude/settings.json", ".claude/settings.local.json"),
         sign_in="type /login in claude, or set ANTHROPIC_API_KEY",
     ),
     "codex": Known(
@@ -76,6 +93,8 @@ PROGRAMS: Final[Mapping[str, Known]] = {
         credentials=Place(".codex", "auth.json", "CODEX_HOME"),
         variables=("OPENAI_API_KEY", "CODEX_API_KEY"),
         settings=(Place(".codex", "config.toml", "CODEX_HOME"),),
+        system=("/etc/codex/config.toml",),
+        project=(".codex/config.toml",),
         sign_in="codex login, or set OPENAI_API_KEY",
     ),
     "qwen": Known(
@@ -83,6 +102,8 @@ PROGRAMS: Final[Mapping[str, Known]] = {
         credentials=Place(".qwen", "oauth_creds.json"),
         variables=("OPENAI_API_KEY", "DASHSCOPE_API_KEY"),
         settings=(Place(".qwen", "settings.json"), Place(".qwen", ".env")),
+        system=("/etc/qwen-code/settings.json",),
+        project=(".qwen/settings.json", ".qwen/.env"),
         sign_in="type /auth in qwen, or set OPENAI_API_KEY",
     ),
     "gemini": Known(
@@ -90,6 +111,8 @@ PROGRAMS: Final[Mapping[str, Known]] = {
         credentials=Place(".gemini", "oauth_creds.json"),
         variables=("GEMINI_API_KEY", "GOOGLE_API_KEY", "GOOGLE_GENAI_USE_VERTEXAI"),
         settings=(Place(".gemini", "settings.json"), Place(".gemini", ".env")),
+        system=("/etc/gemini-cli/settings.json",),
+        project=(".gemini/settings.json", ".gemini/.env"),
         sign_in="type /auth in gemini, or set GEMINI_API_KEY",
     ),
     "opencode": Known(
@@ -100,17 +123,50 @@ PROGRAMS: Final[Mapping[str, Known]] = {
             Place(".config", "opencode/opencode.json", "XDG_CONFIG_HOME"),
             Place(".config", "opencode/opencode.jsonc", "XDG_CONFIG_HOME"),
         ),
+        project=("opencode.json", "opencode.jsonc", ".opencode"),
         sign_in="opencode auth login, or set a provider's key",
+        local=True,
+        free=True,
     ),
     "aider": Known(
         version="0.86",
         credentials=Place(".aider", "oauth-keys.env"),
         variables=_PROVIDER_KEYS,
         settings=(Place("", ".aider.conf.yml"), Place("", ".env")),
+        project=(".aider.conf.yml",),
         sign_in="set a provider's key, such as OPENAI_API_KEY",
+        local=True,
     ),
 }
 """By the name of the program, which is what a user's own agent may run too."""
+
+
+INSTALL: Final[Mapping[str, str]] = {
+    "claude": "npm install -g @anthropic-ai/claude-code",
+    "codex": "npm install -g @openai/codex",
+    "qwen": "npm install -g @qwen-code/qwen-code",
+    "gemini": "npm install -g @google/gemini-cli",
+    "opencode": "npm install -g opencode-ai",
+    "aider": "pipx install aider-chat",
+    "ollama": "see ollama.com/download",
+}
+"""How programs are installed, in one line."""
+
+MENDS: Final[Mapping[str, str]] = {"ollama": "'ollama serve' starts it, 'ollama pull MODEL' fetches a model"}
+"""What helps where a program's own question whether it is ready was answered with no."""
+
+_ENV_FILE: Final = ".env"
+_KEYS: Final = ("_API_KEY", "_API_TOKEN", "_API_BASE")
+"""How the names of variables end that hold keys and addresses of providers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """How an agent is to be used: with which models and further arguments, and in which directories."""
+
+    models: Sequence[str | None] = ()
+    args: Sequence[str] = ()
+    directories: Sequence[str] = ()
 
 
 def find_known(agent: AgentSpec) -> Known | None:
@@ -124,13 +180,16 @@ def is_known_version(known: Known, version: str) -> bool | None:
     return None if found is None else found.group(1) == known.version
 
 
-def find_sign_in(agent: AgentSpec, environ: Mapping[str, str], platform: str) -> tuple[SignedIn, str | None]:
+def find_sign_in(
+    agent: AgentSpec, environ: Mapping[str, str], platform: str, use: Use | None = None
+) -> tuple[SignedIn, str | None]:
     """Whether an agent is signed in, and what shows it: a variable's name or a file's.
 
     Args:
         agent: the agent.
         environ: the environment that it will get, its own `env` included.
         platform: as `sys.platform`; macOS keeps credentials in a keychain that is not looked at.
+        use: what it is to be used for, where that is known.
     """
     if agent.prompt_kind == "script":
         return "not needed", None
@@ -143,7 +202,35 @@ def find_sign_in(agent: AgentSpec, environ: Mapping[str, str], platform: str) ->
     credentials = known.credentials.path(environ)
     if os.path.exists(credentials):
         return "yes", credentials
-    settings = next((path for place in known.settings if os.path.exists(path := place.path(environ))), None)
-    if settings is not None or platform == "darwin":
+    use = use or Use()
+    settings = next(filter(os.path.exists, _list_settings(known, environ, use)), None)
+    if (
+        settings is not None
+        or platform == "darwin"
+        or known.free
+        or _is_used_otherwise(agent, known, environ, use)
+    ):
         return "cannot tell", settings
     return "no", None
+
+
+def _list_settings(known: Known, environ: Mapping[str, str], use: Use) -> Iterator[str]:
+    """The files in which a key may be, where they are there."""
+    yield from (place.path(environ) for place in known.settings)
+    yield from known.system
+    for directory in dict.fromkeys(use.directories):
+        while True:
+            yield from (os.path.join(directory, name) for name in (*known.project, _ENV_FILE))
+            above = os.path.dirname(directory)
+            if above == directory:
+                break
+            directory = above
+
+
+def _is_used_otherwise(agent: AgentSpec, known: Known, environ: Mapping[str, str], use: Use) -> bool:
+    """Whether it may ask another provider than it does by itself, or one that needs no key."""
+    plain = BUILTIN.get(os.path.basename(agent.argv[0]))
+    if use.args or plain is None or agent.argv[1:] != plain.argv[1:]:
+        return True
+    others = known.local and any(value and name.endswith(_KEYS) for name, value in environ.items())
+    return others or (known.local and any(use.models))

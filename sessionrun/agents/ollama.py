@@ -1,7 +1,8 @@
 """The built-in agent `ollama`: a local model that answers and edits nothing.
 
 It needs a model.  ``ollama run`` reads the prompt from standard input where that is no terminal, prints the
-answer, and shows its progress on standard error.  This module must not know how processes are run.
+answer, and shows its progress on standard error.  ``ollama show`` fails where the server is down or the model was
+not pulled, and costs nothing.  This module must not know how processes are run.
 """
 
 from __future__ import annotations
@@ -16,4 +17,5 @@ AGENT: Final = AgentSpec(
     model_args=("{model}",),
     output="text",
     edits=False,
+    ready=("ollama", "show", "{model}"),
 )

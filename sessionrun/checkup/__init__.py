@@ -48,6 +48,7 @@ SESSION_CHECKS: Final[Mapping[str, SessionCheck]] = {
 ENVIRONMENT_CHECKS: Final[Mapping[str, EnvironmentCheck]] = {
     "python": environment.check_python,
     "git": environment.check_git,
+    "configuration": environment.check_configuration,
     "results": environment.check_results_dir,
     "network": environment.check_file_system,
     "flock": environment.check_locks,

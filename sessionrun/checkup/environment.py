@@ -14,7 +14,7 @@ from typing import Final
 
 from sessionrun import git, index
 from sessionrun.checkup.finding import Finding
-from sessionrun.errors import NoSpace, SessionrunError
+from sessionrun.errors import InputError, NoSpace, SessionrunError
 from sessionrun.removal import find_trash, sweep_trash
 
 MINIMUM_PYTHON: Final = (3, 10)
@@ -51,6 +51,18 @@ def check_git(results_dir: Path) -> Iterator[Finding]:
         return
     if found < git.MINIMUM:
         yield Finding("git", "warning", "git", f"this is {'.'.join(map(str, found))}", plan)
+
+
+def check_configuration(results_dir: Path) -> Iterator[Finding]:
+    """Whether the configuration lets anything be launched from here."""
+    from sessionrun.agents import BUILTIN
+    from sessionrun.config import load_config
+
+    try:
+        load_config(Path.cwd(), os.environ, BUILTIN)
+    except InputError as error:
+        plan = "mend it: man 5 sessionrun-input, CONFIGURATION; nothing can be launched until then"
+        yield Finding("configuration", "error", "configuration", str(error), plan)
 
 
 def check_results_dir(results_dir: Path) -> Iterator[Finding]:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from sessionrun import agents
-from sessionrun.agents.known import SignedIn, find_known, find_sign_in, is_known_version
+from sessionrun.agents.known import SignedIn, Use, find_known, find_sign_in, is_known_version
 from sessionrun.errors import SessionrunError
 from sessionrun.model import AgentSpec
-from sessionrun.probing import find_unready, find_versions
+from sessionrun.probing import asks_about_model, find_unready, find_versions
 
 VERSION_TIMEOUT_S: Final = 10.0
 
@@ -57,21 +58,24 @@ class Examined:
 def examine_agents(known: Mapping[str, AgentSpec], host: Host) -> list[Examined]:
     """Look all agents over; their programs are asked side by side."""
     path = host.environ.get("PATH")
+    here = Use(directories=(os.getcwd(),))
     programs = {name: agents.find_program(agent, path) for name, agent in known.items()}
     there = {name: program for name, program in programs.items() if program}
     versions = find_versions(known, there, timeout_s=VERSION_TIMEOUT_S)
     unready = find_unready(known[name] for name in there)
-    return [_examine(agent, host, programs[name], versions.get(name), unready) for name, agent in known.items()]
+    return [
+        _examine(agent, host, here, programs[name], versions.get(name), unready) for name, agent in known.items()
+    ]
 
 
 def _examine(
-    agent: AgentSpec, host: Host, program: str | None, version: str | None, unready: Mapping[str, str]
+    agent: AgentSpec, host: Host, use: Use, program: str | None, version: str | None, unready: Mapping[str, str]
 ) -> Examined:
     about = find_known(agent)
-    signed_in, shown = find_sign_in(agent, {**host.environ, **agent.env}, host.platform)
+    signed_in, shown = find_sign_in(agent, {**host.environ, **agent.env}, host.platform, use)
     known = None if about is None or version is None else is_known_version(about, version)
     refusal = _find_refusal(agent, host)
-    asked = bool(agent.ready) and program is not None
+    asked = bool(agent.ready) and not asks_about_model(agent) and program is not None
     return Examined(
         name=agent.name,
         builtin=agent.name in agents.BUILTIN,
@@ -109,7 +113,7 @@ def _find_hint(
     """What matters most, first."""
     about = find_known(agent)
     if program is None:
-        return f"not found: install {agent.argv[0]}, if you want it"
+        return f"not found; {agents.how_to_install(agent)}"
     if refusal is not None:
         return refusal
     if unready is not None:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from sessionrun.cli.options import json_option
-from sessionrun.cli.render import escape_line, print_json, print_table
+from sessionrun.cli.render import escape_line, print_json, print_table, warn
+from sessionrun.errors import InputError
 
 if TYPE_CHECKING:
     from sessionrun.checkup.programs import Examined
@@ -86,7 +87,12 @@ def _print_report(found: list[Examined]) -> None:
 
 
 def _load() -> Config:
+    """The configuration, or where it is broken that of a fresh installation."""
     from sessionrun import agents
-    from sessionrun.config import load_config
+    from sessionrun.config import Config, load_config
 
-    return load_config(Path.cwd(), os.environ, agents.BUILTIN)
+    try:
+        return load_config(Path.cwd(), os.environ, agents.BUILTIN)
+    except InputError as error:
+        warn(f"{error} (only built-in agents are shown)")
+        return Config(agents=agents.BUILTIN)

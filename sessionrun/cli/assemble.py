@@ -37,10 +37,12 @@ def assemble_spec(
     approve: bool,
     envelope: bool,
     repository: Repository | None,
+    missing: list[str] | None = None,
 ) -> SessionSpec:
-    """Make the spec of a new session.
+    """Make the spec of a new session; agents that are not installed are added to `missing`, where that is a list.
 
     Raises:
+        AgentNotFound: an agent is not installed, and `missing` is no list.
         InputError: something in the plan cannot run; nothing was created.
     """
     tasks = tuple(task if task.agent else replace(task, agent=choice.name) for task in plan.tasks)
@@ -48,7 +50,7 @@ def assemble_spec(
     resources = dict(plan.resources)
     if plan.max_parallel is not None:
         resources[SLOT] = plan.max_parallel
-    settled = {name: _settle_agent(name, config.agents, approve=approve) for name in sorted(used)}
+    settled = {name: _settle_agent(name, config.agents, missing, approve=approve) for name in sorted(used)}
     spec = SessionSpec(
         session_id=str(uuid.uuid4()),
         created_at=format_time(time()) or "",
@@ -112,20 +114,26 @@ def foresee_costs(spec: SessionSpec) -> list[str]:
     from sessionrun.prices import find_price
     from sessionrun.spending import name_model
 
-    remarks: dict[str, None] = {}
-    choices = {(task.agent, task.model) for task in spec.tasks}
-    choices |= {(other.agent, other.model) for task in spec.tasks for other in task.fallback}
+    remarks: dict[str, int] = {}
+    choices = [(task.agent, task.model) for task in spec.tasks]
+    choices += [(other.agent, other.model) for task in spec.tasks for other in task.fallback]
     for name, asked in sorted(choices, key=str):
         agent, model = spec.agents[name], name_model(name, None, asked)
         if agent.prompt_kind == "script" or agent.output in agents.SAYS_COST:
             continue
-        if agent.output == "text":
-            remarks[f"the budget cannot see what {name} costs: its output is only text"] = None
-        elif find_price(spec.prices, model) is None:
+        remark = f"the budget cannot see what {name} costs: its output is only text"
+        if agent.output != "text":
+            if find_price(spec.prices, model) is not None:
+                continue
             hint = f'add [prices."{model}"] to sessionrun.toml'
             hint += "" if asked else ", or name a model"
-            remarks[f"the budget may not see what {name} costs (no price for {model}): {hint}"] = None
-    return list(remarks)
+            remark = f"the budget may not see what {name} costs (no price for {model}): {hint}"
+        remarks[remark] = remarks.get(remark, 0) + 1
+    return [f"{remark}; {_tell_unseen(count)} on top of the budget" for remark, count in remarks.items()]
+
+
+def _tell_unseen(count: int) -> str:
+    return "all that its one task costs comes" if count == 1 else f"all that its {count} tasks cost comes"
 
 
 def foresee_verdicts(spec: SessionSpec) -> list[str]:
@@ -135,8 +143,8 @@ def foresee_verdicts(spec: SessionSpec) -> list[str]:
     return [f"{count} of {len(spec.tasks)} tasks get no verdict: scripts do not judge"] if count else []
 
 
-def choose_agent(plan: Plan, config: Config) -> Choice:
-    """The default agent: the one asked for, else the first that is installed.
+def choose_agent(plan: Plan, config: Config, *, preview: bool = False) -> Choice:
+    """The default agent: the one asked for, else the first that is installed; for a `preview` else the first.
 
     Raises:
         AgentNotFound: none is asked for where one is needed, and none is installed.
@@ -151,8 +159,13 @@ def choose_agent(plan: Plan, config: Config) -> Choice:
     for name in agents.FIRST_FOUND:
         if agents.find_program(config.agents[name], path):
             return Choice(name, "first found")
+    if preview:
+        return Choice(agents.FIRST_FOUND[0], "the first of those that are looked for; none is installed")
     looked_for = ", ".join(agents.FIRST_FOUND)
-    raise AgentNotFound(f"no agent CLI found on PATH (looked for {looked_for}); name one with --agent")
+    first = agents.how_to_install(agents.BUILTIN[agents.FIRST_FOUND[0]])
+    raise AgentNotFound(
+        f"no agent CLI found on PATH (looked for {looked_for}); name one with --agent, or install one ({first})"
+    )
 
 
 def _find_agent(name: str, known: Mapping[str, AgentSpec]) -> AgentSpec:
@@ -162,11 +175,19 @@ def _find_agent(name: str, known: Mapping[str, AgentSpec]) -> AgentSpec:
     return agent
 
 
-def _settle_agent(name: str, known: Mapping[str, AgentSpec], *, approve: bool) -> AgentSpec:
+def _settle_agent(
+    name: str, known: Mapping[str, AgentSpec], missing: list[str] | None, *, approve: bool
+) -> AgentSpec:
     """The agent with its program as an absolute path, looked up once."""
     agent = _find_agent(name, known)
     agents.check_agent(agent)
-    program = agents.check_startable(agent, approve=approve, euid=os.geteuid(), environ=os.environ)
+    try:
+        program = agents.check_startable(agent, approve=approve, euid=os.geteuid(), environ=os.environ)
+    except AgentNotFound as error:
+        if missing is None:
+            raise
+        missing.append(str(error))
+        return agent
     return replace(agent, argv=(program, *agent.argv[1:]))
 
 

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from sessionrun.cli.follow import POLL_FIRST_S, POLL_GROWTH, POLL_LAST_S, Progress, View, has_ended, wait_until
-from sessionrun.cli.options import Seconds, choose_tasks, open_session
+from sessionrun.cli.options import Duration, choose_tasks, open_session
 from sessionrun.cli.spoken import has_stopped
 from sessionrun.cli.view import load_view
 from sessionrun.errors import SessionGone, StoreError
@@ -33,10 +33,10 @@ def control_options(command: _Command) -> _Command:
     """`ID [TASK]...` and `--timeout`, of every verb that asks for something to be done."""
     command = click.option(
         "--timeout",
-        type=Seconds(),
+        type=Duration(),
         default=DEFAULT_TIMEOUT_S,
-        metavar="S",
-        help="Seconds to wait until it is done; 0 = only ask.  [default: 60]",
+        metavar="TIME",
+        help="How long to wait until it is done: 90, 10m; 0 = only ask.  [default: 60]",
     )(command)
     command = click.argument("tasks", nargs=-1, metavar="[TASK]...")(command)
     return click.argument("session_id", metavar="ID")(command)

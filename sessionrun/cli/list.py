@@ -11,7 +11,8 @@ import click
 from sessionrun.cli.options import Count, find_results_dir, json_option, results_dir_option
 from sessionrun.cli.render import WIDTH, clip, escape_line, print_json, print_table, session_word, short_time
 from sessionrun.cli.view import load_or_warn, load_summary_view
-from sessionrun.store import iterate_sessions
+from sessionrun.errors import InputError
+from sessionrun.store import SessionDir, iterate_sessions
 
 STATES: Final = ("running", "recovering", "completed", "cancelled", "interrupted")
 SHORT_ID: Final = 8
@@ -30,6 +31,8 @@ def command(
     state: str | None, limit: int | None, everywhere: bool, as_json: bool, results_dir: Path | None
 ) -> None:
     """List sessions, the newest first."""
+    if everywhere and results_dir is not None:
+        raise InputError("--all lists the sessions of all results directories: leave out --results-dir")
     views = load_all(find_results_dir(results_dir), everywhere=everywhere)
     views = [view for view in views if state is None or view["status"] == state][:limit]
     if as_json:

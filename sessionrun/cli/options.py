@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any, TypeVar
 import click
 
 from sessionrun.cli.render import escape_line
+from sessionrun.durations import parse_age, parse_duration
 from sessionrun.errors import InputError
 from sessionrun.lookup import LAST, find_session
 from sessionrun.store import SessionDir
@@ -18,6 +18,8 @@ from sessionrun.store import SessionDir
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 DEFAULT_RESULTS_DIR = "results"
+_CONFIGURATION = "sessionrun.configuration"
+"""Where Click's context keeps that a broken configuration was told of."""
 KNOWN_IDS = 5
 """How many ids of tasks are named to somebody who named one that there is not."""
 
@@ -38,35 +40,30 @@ class Count(click.ParamType[int]):
         return int(text)
 
 
-class Seconds(click.ParamType[float]):
-    """A time in seconds: finite, not below 0."""
-
-    name = "seconds"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """See `click.ParamType.convert`."""
-        try:
-            seconds = float(value)
-        except ValueError:
-            seconds = -1.0
-        if not (math.isfinite(seconds) and seconds >= 0):
-            self.fail(f"{value!r} is no number of seconds", param, ctx)
-        return seconds
-
-
 class Duration(click.ParamType[float]):
-    """A time span as plans write it, in seconds: a number, or text such as ``90s``, ``15m``, ``1h30m``."""
+    """A time span in seconds: a number of them, or text such as ``90s``, ``15m``, ``1h30m``."""
 
     name = "duration"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """See `click.ParamType.convert`."""
-        from sessionrun.dialects.convert import Misfit, as_duration
-
         try:
-            return as_duration(value)
-        except Misfit as misfit:
-            self.fail(misfit.problem, param, ctx)
+            return parse_duration(str(value))
+        except ValueError as error:
+            self.fail(f"{error}, not {str(value)!r}", param, ctx)
+
+
+class Age(click.ParamType[float]):
+    """How long ago, in seconds; it needs a unit: ``7d``, ``12h``, ``1h30m``."""
+
+    name = "age"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """See `click.ParamType.convert`."""
+        try:
+            return parse_age(str(value).strip())
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
 
 
 class Dollars(click.ParamType[float]):
@@ -85,21 +82,6 @@ class Dollars(click.ParamType[float]):
         return amount
 
 
-class Age(click.ParamType[float]):
-    """A time span as seconds, from a number of seconds or text such as ``90s``, ``12h``, ``7d``, ``2w``."""
-
-    name = "age"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """See `click.ParamType.convert`."""
-        text = str(value).strip()
-        factor = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}.get(text[-1:])
-        number = text if factor is None else text[:-1]
-        if not (number.isascii() and number.isdigit() and len(number) <= 9):
-            self.fail(f"{value!r} is no age such as 7d, 12h, 30m or 90s", param, ctx)
-        return float(int(number) * (factor or 1))
-
-
 class Since(click.ParamType[float]):
     """A moment as seconds since the epoch: a date, perhaps with a time and an offset, or an age such as ``7d``."""
 
@@ -114,9 +96,11 @@ class Since(click.ParamType[float]):
         try:
             return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
         except (ValueError, OverflowError, OSError):
-            if "-" in text:
-                self.fail(f"{value!r} is no date such as 2026-11-30, and no age such as 7d", param, ctx)
-            return time.time() - Age().convert(text, param, ctx)
+            pass
+        try:
+            return time.time() - parse_age(text)
+        except ValueError as error:
+            self.fail(f"{error}, and no date such as 2026-11-30 or 2026-11-30T18:00", param, ctx)
 
 
 class States(click.ParamType[tuple[str, ...]]):
@@ -160,7 +144,20 @@ def resolve_results_dir(given: Path | None) -> Path:
         return given
     from sessionrun.config import load_results_dir
 
-    return load_results_dir(Path.cwd(), os.environ) or Path(DEFAULT_RESULTS_DIR)
+    found = load_results_dir(Path.cwd(), os.environ)
+    if found.problem:
+        _warn_of_configuration(found.problem)
+    return found.results_dir or Path(DEFAULT_RESULTS_DIR)
+
+
+def _warn_of_configuration(problem: str) -> None:
+    """Say it once in each run; a launch refuses it as an error before it comes here."""
+    from sessionrun.cli.render import warn
+
+    told = click.get_current_context().meta
+    if _CONFIGURATION not in told:
+        told[_CONFIGURATION] = problem
+        warn(f"{problem} (nothing can be launched until that is mended)")
 
 
 def find_results_dir(given: Path | None) -> Path:

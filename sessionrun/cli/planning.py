@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from sessionrun import agents
 from sessionrun.cli.assemble import Choice, assemble_spec, choose_agent, foresee_costs, foresee_verdicts
+from sessionrun.cli.effects import refuse_idle_options
 from sessionrun.cli.inputs import read_source
 from sessionrun.config import Config, load_config
 from sessionrun.dialects import Fallback, Options, Plan, RepositoryWish, choose_dialect
@@ -74,8 +75,10 @@ class Nothing(NamedTuple):
     warnings: tuple[str, ...]
 
 
-def plan_session(file: str | None, asked: Asked, git: AskedGit, money: AskedMoney) -> Planned | Nothing:
-    """Read the input and settle it.
+def plan_session(
+    file: str | None, asked: Asked, git: AskedGit, money: AskedMoney, *, preview: bool = False
+) -> Planned | Nothing:
+    """Read the input and settle it; for a mere `preview` agents need not be installed, which is then a warning.
 
     Raises:
         InputError: with one line on the first problem; nothing was created.
@@ -89,7 +92,7 @@ def plan_session(file: str | None, asked: Asked, git: AskedGit, money: AskedMone
         return Nothing(plan.warnings)
     limits = _settle_workspace_timeout(_settle_budgets(plan.limits, money, config), config)
     plan = replace(plan, limits=replace(limits, max_failures=1) if asked.stop_on_fail else limits)
-    choice = choose_agent(plan, config)
+    choice = choose_agent(plan, config, preview=preview)
     repository, remarks = _find_repository(plan, git, config, source.name)
     skipped = 0
     remarks += _remark_on_views(plan)
@@ -97,6 +100,7 @@ def plan_session(file: str | None, asked: Asked, git: AskedGit, money: AskedMone
         plan, skipped = _skip_done(plan)
     elif asked.rerun and not plan.views:
         raise InputError("--rerun: this input has no results file that could tell what succeeded before")
+    missing: list[str] | None = [] if preview else None
     spec = assemble_spec(
         plan,
         config,
@@ -106,7 +110,11 @@ def plan_session(file: str | None, asked: Asked, git: AskedGit, money: AskedMone
         approve=_settle_approval(asked, plan, config),
         envelope=options.envelope,
         repository=repository,
+        missing=missing,
     )
+    remarks += missing or ()
+    if spec.tasks:
+        refuse_idle_options({**asked._asdict(), **git._asdict(), **money._asdict()}, spec)
     remarks += [*foresee_costs(spec), *foresee_verdicts(spec)]
     return Planned(spec, choice, reason, (*plan.warnings, *remarks), skipped)
 

@@ -31,7 +31,10 @@ def start_renewed(
     """
     from sessionrun.cli.render import escape_line, warn
     from sessionrun.cli.view import fold_journal
+    from sessionrun.config import load_config
 
+    # broken settings stop this launch, too, though it needs none
+    load_config(Path.cwd(), os.environ, agents.BUILTIN)
     state, _ = fold_journal(session)
     spec, remark = renew_spec(session.load_spec(), wanted, state.tasks)
     if remark:

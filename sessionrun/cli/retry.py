@@ -41,6 +41,10 @@ def command(
     Named tasks may also have been cancelled or skipped.  Tasks that were skipped because of those that are
     tried again come along.
     """
+    if no_ready and not new:
+        raise InputError(
+            "--no-ready has no effect without --new: the session's own agents are not asked; leave it out"
+        )
     target = Target(results_dir, session_id, tasks)
     outcomes = _outcomes(target, failed=failed, lost=lost)
     chosen = choose_retried(target, outcomes)

@@ -13,12 +13,11 @@ from sessionrun.cli.options import (
     Count,
     Dollars,
     Duration,
-    Seconds,
     json_option,
     resolve_results_dir,
     results_dir_option,
 )
-from sessionrun.errors import InputError, StoreError
+from sessionrun.errors import StoreError
 from sessionrun.model import KEEP_POLICIES, SLOT, SessionSpec
 from sessionrun.store import SessionDir
 
@@ -48,13 +47,13 @@ class Launch(NamedTuple):
 @click.option("--max-parallel", type=Count(), metavar="N", help="Most tasks at once; 0 = unlimited.")
 @click.option("--workers", "--max-concurrent", "max_parallel", type=Count(), hidden=True)
 @click.option(
-    "--timeout", "timeout_s", type=Seconds(), metavar="S", help="Seconds for each attempt of a task; 0 = none."
+    "--timeout", "timeout_s", type=Duration(), metavar="TIME", help="Most for each attempt: 90, 10m, 2h; 0 = none."
 )
 @click.option(
     "--idle-timeout",
     "idle_timeout_s",
     type=Duration(),
-    metavar="DURATION",
+    metavar="TIME",
     help="Stop an agent that prints nothing so long.",
 )
 @click.option(
@@ -147,7 +146,7 @@ def command(
     asked = Asked(*(said[name] for name in Asked._fields))
     git = AskedGit(*(said[name] for name in AskedGit._fields))
     money = AskedMoney(*(said[name] for name in AskedMoney._fields))
-    planned = plan_session(file, asked, git, money)
+    planned = plan_session(file, asked, git, money, preview=dry_run)
     for warning in planned.warnings:
         warn(warning)
     if isinstance(planned, Nothing):
@@ -195,7 +194,7 @@ def start_session(spec: SessionSpec, how: Launch) -> int:
     """Create a session, start it, say its id or follow it; the exit code.
 
     Raises:
-        InputError: an agent says that it is not ready; nothing was created.
+        InputError: an agent is not signed in or not ready; nothing was created.
     """
     from sessionrun import crashpoint, index
     from sessionrun.creation import sweep_unbegun
@@ -206,7 +205,9 @@ def start_session(spec: SessionSpec, how: Launch) -> int:
     if how.verbose:
         _say_more(spec)
     if how.ready:
-        _check_ready(spec)
+        from sessionrun.cli.readiness import check_ready
+
+        check_ready(spec)
     if spec.views:
         from sessionrun.views import settle_views
 
@@ -255,17 +256,6 @@ def _show_first(session: SessionDir, spec: SessionSpec) -> None:
     except BaseException:
         session.discard()
         raise
-
-
-def _check_ready(spec: SessionSpec) -> None:
-    if not any(agent.ready for agent in spec.agents.values()):
-        return
-    from sessionrun.probing import find_unready
-
-    unready = find_unready(spec.agents.values())
-    if unready:
-        told = "; ".join(f"agent {name!r} is not ready: {why}" for name, why in unready.items())
-        raise InputError(f"{told} (--no-ready starts all the same)")
 
 
 def _tell_start(spec: SessionSpec, session: SessionDir, how: Launch) -> None:

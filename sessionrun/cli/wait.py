@@ -9,7 +9,7 @@ import click
 
 from sessionrun.cli.follow import has_ended, wait_until
 from sessionrun.cli.options import (
-    Seconds,
+    Duration,
     choose_tasks,
     find_place,
     json_option,
@@ -30,7 +30,7 @@ EXIT_TIMEOUT: Final = 124
 @click.argument("tasks", nargs=-1, metavar="[TASK]...")
 @click.option("--all/--any", "need_all", default=True, help="Until all of them have ended (default), or any.")
 @click.option("--no-held", is_flag=True, help="Do not wait for what is held: exit 75 when nothing else is left.")
-@click.option("--timeout", type=Seconds(), metavar="S", help="Seconds to wait at most.")
+@click.option("--timeout", type=Duration(), metavar="TIME", help="How long to wait at most: 90, 10m, 1h30m.")
 @json_option
 @results_dir_option
 def command(

@@ -8,19 +8,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any, Final, TypeVar, get_args
 
 from sessionrun.dialects.limits import quote
+from sessionrun.durations import check_duration, parse_duration
 from sessionrun.model import Alternative, Workspace, WorkspaceKind
 from sessionrun.reasons import NOT_OF_WORK, REASONS
 from sessionrun.validation import describe_id_problem
 
 T = TypeVar("T")
 Path = tuple[str | int, ...]
-
-MAX_DURATION_S: Final = 10**8
-"""About three years; clocks and timers of some systems fail on much more."""
 
 MAX_MONEY: Final = 10**9
 """US dollars; more is a slip of the pen."""
@@ -32,14 +30,10 @@ _MAX_CHOICES: Final = 40
 """So many words to choose from are named to somebody who wrote another."""
 
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
-_DURATION: Final = re.compile(
-    r"(?:(?P<d>\d+)d)?(?:(?P<h>\d+)h)?(?:(?P<m>\d+)m)?(?:(?P<s>\d+(?:\.\d+)?)s?)?", re.ASCII
-)
 _FLAG_WORDS: Final = {
     **dict.fromkeys(("1", "true", "yes", "on"), True),
     **dict.fromkeys(("0", "false", "no", "off"), False),
 }
-_SECONDS: Final = (("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
 
 
 class Misfit(ValueError):
@@ -190,16 +184,12 @@ def as_limit(value: Any) -> int:
 
 def as_duration(value: Any) -> float:
     """Seconds, from a number or from text such as "90s", "15m", "1h30m", "2d"; 0 means no limit."""
-    seconds: float | None = None
-    if isinstance(value, str):
-        seconds = _parse_duration(value)
-    elif isinstance(value, (int, float)) and not isinstance(value, bool):
-        seconds = value
-    if seconds is None:
-        raise Misfit(f'must be seconds or text such as "90s", "15m", "2h", not {describe(value)}')
-    if not 0 <= seconds <= MAX_DURATION_S:
-        raise Misfit(f"must lie between 0 (no limit) and {MAX_DURATION_S} seconds, not {describe(value)}")
-    return float(seconds)
+    try:
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            return check_duration(value)
+        return parse_duration(value if isinstance(value, str) else "")
+    except ValueError as error:
+        raise Misfit(f"{error}, not {describe(value)}") from None
 
 
 def as_money(value: Any) -> float:
@@ -217,14 +207,6 @@ def as_budget(value: Any) -> float:
     if amount < MIN_BUDGET:
         raise Misfit(f"must be {MIN_BUDGET} US dollars or more; leave it out for no limit")
     return amount
-
-
-@lru_cache(maxsize=64)
-def _parse_duration(text: str) -> float | None:
-    match = _DURATION.fullmatch(text.strip()) if len(text) <= 40 else None
-    if match is None or not any(match.groups()):
-        return None
-    return sum(float(match[unit] or 0) * factor for unit, factor in _SECONDS)
 
 
 def as_amounts(value: Any) -> dict[str, int]:

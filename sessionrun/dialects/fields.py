@@ -38,6 +38,9 @@ from sessionrun.dialects.limits import quote
 from sessionrun.dialects.paths import as_project_paths
 from sessionrun.model import ANSWER_MODES, BeginsAt, Brief, Check, Land, Limits, PromptMode
 
+NOTE: Final = "x-"
+"""How keys begin that are the user's own notes: they mean nothing, in any record."""
+
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 
 
@@ -72,7 +75,7 @@ def suggest(word: str, known: Collection[str]) -> str:
 def read_fields(record: Mapping[str, Any], table: Mapping[str, Field], unknown: list[Path]) -> dict[str, Any]:
     """Convert the fields of one object; null counts as not written.
 
-    Paths of keys that the table does not know, also one level down, are added to `unknown`.
+    Paths of keys that the table does not know, also one level down, are added to `unknown`; notes are passed over.
 
     Raises:
         Misfit: the first value that does not fit, or two spellings of one field.
@@ -81,7 +84,8 @@ def read_fields(record: Mapping[str, Any], table: Mapping[str, Field], unknown: 
     for key, value in record.items():
         field = table.get(key)
         if field is None:
-            unknown.append((key,))
+            if not _is_note(key):
+                unknown.append((key,))
         elif value is not None:
             if field.name in values:
                 raise Misfit(f"{_twin(key, record, table)} and {key} mean the same; keep one")
@@ -90,8 +94,13 @@ def read_fields(record: Mapping[str, Any], table: Mapping[str, Field], unknown: 
             except Misfit as misfit:
                 raise misfit.within(key) from None
             if type(value) is dict and key in NESTED:
-                unknown += [(key, inner) for inner in value if inner not in NESTED[key]]
+                known = NESTED[key]
+                unknown += [(key, inner) for inner in value if inner not in known and not _is_note(inner)]
     return values
+
+
+def _is_note(key: object) -> bool:
+    return str(key).startswith(NOTE)
 
 
 def _twin(key: str, record: Mapping[str, Any], table: Mapping[str, Field]) -> str:

@@ -60,6 +60,7 @@ def as_task_list(value: Any) -> list[Any]:
 
 
 TOP_FIELDS: Final[Mapping[str, Field]] = {
+    "$schema": Field("schema", as_line),
     "schema_version": Field("schema_version", as_schema_version),
     "prompts": Field("tasks", as_task_list),
     "tasks": Field("tasks", as_task_list),
@@ -134,6 +135,7 @@ def load(source: Source, options: Options) -> Plan:
     ground = _Ground(settle_defaults(options, defaults, levels), levels, source.directory)
     tasks = tuple(_read_tasks(reading, outline, ground))
     _check_needs(reading, outline, tasks)
+    reading.refuse_unknown()
     parallel = first(options.max_parallel, top.get("max_parallel"), options.fallback.max_parallel)
     if parallel is not None and parallel < 0:
         raise InputError(f"max-parallel must be 0 (unlimited) or more, not {parallel}")
@@ -146,7 +148,6 @@ def load(source: Source, options: Options) -> Plan:
         limits=top.get("limits", Limits()),
         auto_release=top.get("auto_release", True) and options.auto_release,
         agent=settle_agent(levels)[0] or None,
-        warnings=tuple(reading.warnings()),
     )
 
 

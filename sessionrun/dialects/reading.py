@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from sessionrun.dialects.convert import Misfit, Path
-from sessionrun.dialects.fields import NESTED, Field, read_fields, render_path, suggest
+from sessionrun.dialects.fields import NESTED, NOTE, Field, read_fields, render_path, suggest
 from sessionrun.errors import InputError
 
 _MAX_WARNINGS: Final = 20
@@ -61,14 +61,29 @@ class Reading:
         place = spot.under(misfit.path).text()
         return InputError(": ".join(filter(None, (self._name, place, misfit.problem))))
 
+    def refuse_unknown(self) -> None:
+        """Refuse keys that nobody knows, for a format in which each of them is a slip of the pen.
+
+        Raises:
+            InputError: the first of them, with the key that may be meant.
+        """
+        for path, hint in self._hints.items():
+            mend = f'correct it, leave it out, or begin it with "{NOTE}" to keep it as a note'
+            others = len(self._unknown) - 1
+            more = f" ({others} other unknown key{'s' * (others != 1)})" if others else ""
+            raise InputError(f"{self._tell_unknown(path)}{hint}: {mend}{more}")
+
     def warnings(self) -> Iterator[str]:
         """One line for each unknown key, however many records have it, and not too many lines."""
         for path, hint in self._hints.items():
-            spots = self._unknown[path]
-            more = f" and {len(spots) - 1} more like it" if len(spots) > 1 else ""
-            yield f"{self._name}: unknown key {spots[0].text()}{more}, ignored{hint}"
+            yield f"{self._tell_unknown(path)}, ignored{hint}"
         if len(self._unknown) > len(self._hints):
             yield f"{self._name}: {len(self._unknown) - len(self._hints)} more unknown keys, ignored"
+
+    def _tell_unknown(self, path: Path) -> str:
+        spots = self._unknown[path]
+        more = f" and {len(spots) - 1} more like it" if len(spots) > 1 else ""
+        return f"{self._name}: unknown key {spots[0].text()}{more}"
 
 
 def _hint(path: Path, table: Mapping[str, Field]) -> str:

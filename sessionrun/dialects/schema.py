@@ -87,16 +87,26 @@ def describe_plan() -> Schema:
             "task": {**task, "anyOf": asked},
             "single": {**task, "required": ["prompt"]},
             "defaults": _describe_record(fields.DEFAULT_FIELDS),
-            "workspace": {"type": "object", "properties": {"kind": {"enum": list(get_args(WorkspaceKind))}}},
+            "workspace": _close({"kind": {"enum": list(get_args(WorkspaceKind))}}),
             **nested,
         },
     }
 
 
 def _describe_record(table: Mapping[str, Field]) -> Schema:
-    """An object; null is as good as leaving a key out, and unknown keys are ignored."""
-    properties = {key: {"anyOf": [_describe(field.convert), {"type": "null"}]} for key, field in table.items()}
-    return {"type": "object", "properties": properties}
+    """An object; null is as good as leaving a key out."""
+    return _close({key: {"anyOf": [_describe(field.convert), {"type": "null"}]} for key, field in table.items()})
+
+
+def _close(properties: Schema) -> Schema:
+    """An object of these keys and the user's notes, whatever they hold."""
+    notes = {f"^{fields.NOTE}": True}
+    return {
+        "type": "object",
+        "properties": properties,
+        "patternProperties": notes,
+        "additionalProperties": False,
+    }
 
 
 def _describe(converter: Callable[[Any], Any]) -> Schema:

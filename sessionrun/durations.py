@@ -1,0 +1,76 @@
+"""How people write a time span, and what it is in seconds: one reading for plans, settings, variables and options.
+
+Pure, and cheap to import: verbs that only read have it from their start.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final, NamedTuple
+
+MAX_DURATION_S: Final = 10**8
+"""About three years; clocks and timers of some systems fail on much more."""
+
+MAX_AGE_S: Final = 10**10
+
+_UNITS: Final = {"w": 604800, "d": 86400, "h": 3600, "m": 60, "s": 1}
+_SPAN: Final = re.compile(r"(?:\d+[wdhms])*(?:\d+(?:\.\d+)?|\.\d+)[wdhms]?", re.ASCII)
+_PART: Final = re.compile(r"([\d.]+)([wdhms]?)", re.ASCII)
+_MAX_TEXT: Final = 40
+
+
+class _Span(NamedTuple):
+    seconds: float
+    has_unit: bool
+
+
+def parse_duration(text: str) -> float:
+    """Seconds, from text such as ``90``, ``90s``, ``10m``, ``1h30m``, ``1.5h``, ``2d`` or ``1w``.
+
+    A number alone is seconds.  Units go from large to small, each once, and only the last number may have a
+    fraction.
+
+    Raises:
+        ValueError: what it must be; how it was written is the caller's to say.
+    """
+    span = _parse_span(text)
+    if span is None:
+        raise ValueError('must be seconds or text such as "90s", "15m", "1h30m", "2d"')
+    return check_duration(span.seconds)
+
+
+def check_duration(seconds: float) -> float:
+    """The same seconds, where clocks and timers can count so far.
+
+    Raises:
+        ValueError: they cannot.
+    """
+    if not 0 <= seconds <= MAX_DURATION_S:
+        raise ValueError(f"must lie between 0 and {MAX_DURATION_S} seconds")
+    return float(seconds)
+
+
+def parse_age(text: str) -> float:
+    """How long ago, in seconds: as a duration, but with a unit; only 0 is the same in all of them.
+
+    Raises:
+        ValueError: what is wrong with it.
+    """
+    span = _parse_span(text)
+    if span is not None and not span.has_unit and span.seconds:
+        raise ValueError(f"{text}: say the unit: {text}d, {text}h or {text}m")
+    if span is None or span.seconds > MAX_AGE_S:
+        raise ValueError(f"{text!r} is no age such as 7d, 12h, 30m or 1h30m")
+    return span.seconds
+
+
+def _parse_span(text: str) -> _Span | None:
+    text = text.strip()
+    if len(text) > _MAX_TEXT or not _SPAN.fullmatch(text):
+        return None
+    parts = _PART.findall(text)
+    factors = [_UNITS.get(unit, 0) for _, unit in parts]
+    if factors != sorted(set(factors), reverse=True) or (len(parts) > 1 and not factors[-1]):
+        return None
+    seconds = sum(float(number) * (factor or 1) for (number, _), factor in zip(parts, factors, strict=True))
+    return _Span(seconds, factors[-1] > 0)

@@ -1,0 +1,106 @@
+"""Time spans as people write them: one reading wherever one may be said."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+import pytest
+from conftest import Command
+from dialect_plans import load, one, only
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sessionrun import agents
+from sessionrun.cli.options import Age, Duration, Since
+from sessionrun.config import load_config
+from sessionrun.durations import MAX_DURATION_S, parse_age, parse_duration
+
+GOOD = {
+    "90": 90,
+    " 90s ": 90,
+    "0": 0,
+    "0.5": 0.5,
+    ".5s": 0.5,
+    "10m": 600,
+    "1h30m": 5400,
+    "1.5h": 5400,
+    "1h0.5m": 3630,
+    "2d": 172800,
+    "1w": 604800,
+    "1w2d3h4m5s": 788645,
+}
+BAD = (
+    "",
+    "s",
+    "soon",
+    "5 minutes",
+    "-1",
+    "1e3",
+    "inf",
+    "nan",
+    "1h30",
+    "30m1h",
+    "1m1m",
+    "1.5h30m",
+    "1..5",
+    "٣",
+    "9" * 41,
+)
+
+
+@pytest.mark.parametrize(("text", "seconds"), GOOD.items())
+def test_everywhere_the_same(text: str, seconds: float, own_place: Path) -> None:
+    (own_place / "sessionrun.toml").write_text(f'idle_timeout = "{text}"\n')
+    config = load_config(own_place, {"SESSIONRUN_TIMEOUT": text}, agents.BUILTIN)
+    task = only(load(one(setup_timeout=text, idle_timeout=text)))
+    assert parse_duration(text) == Duration().convert(text, None, None) == seconds
+    assert config.idle_timeout_s == config.timeout_s == seconds
+    assert task.setup_timeout_s == task.idle_timeout_s == (seconds or None)
+
+
+@pytest.mark.parametrize("text", BAD)
+def test_what_is_none(text: str) -> None:
+    with pytest.raises(ValueError, match="must be seconds or text such as"):
+        parse_duration(text)
+    for kind in (Duration(), Age(), Since()):
+        with pytest.raises(click.BadParameter):
+            kind.convert(text, None, None)
+
+
+def test_longer_than_timers_count() -> None:
+    with pytest.raises(ValueError, match="must lie between 0 and 100000000 seconds"):
+        parse_duration("200w")
+    assert parse_age("200w") > MAX_DURATION_S
+
+
+@given(st.lists(st.integers(0, 99), min_size=5, max_size=5))
+def test_parts_add_up(numbers: list[int]) -> None:
+    text = "".join(f"{number}{unit}" for number, unit in zip(numbers, "wdhms", strict=True))
+    factors = (604800, 86400, 3600, 60, 1)
+    expected = sum(number * factor for number, factor in zip(numbers, factors, strict=True))
+    assert parse_age(text) == parse_duration(text) == expected
+
+
+def test_an_age_says_its_unit() -> None:
+    assert parse_age("0") == 0
+    assert parse_age("1h30m") == 5400
+    with pytest.raises(ValueError, match=r"^7: say the unit: 7d, 7h or 7m$"):
+        parse_age("7")
+
+
+def test_options_of_verbs(sessionrun: Command) -> None:
+    session_id = sessionrun.start(["true"], "--timeout", "10m", "--idle-timeout", "1h30m")
+    assert sessionrun("wait", session_id, "--timeout", "1m").returncode == 0
+    spec = json.loads((sessionrun.directory(session_id) / "spec.json").read_bytes())
+    assert (spec["tasks"][0]["timeout_s"], spec["tasks"][0]["idle_timeout_s"]) == (600, 5400)
+    assert sessionrun("cancel", session_id, "--timeout", "1m").returncode == 0
+    for words in (["clean", "--older-than", "7", "--dry-run"], ["cost", "--since", "7"]):
+        done = sessionrun(*words)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert "7: say the unit: 7d, 7h or 7m" in done.stderr
+    done = sessionrun("wait", session_id, "--timeout", "10 minutes")
+    assert done.returncode == 2
+    assert "--timeout" in done.stderr
+    assert "not '10 minutes'" in done.stderr

@@ -1,0 +1,106 @@
+"""Options that would do nothing to an input are refused; all others, and what is only a default, are not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from conftest import Command
+
+from sessionrun.cli import run
+from sessionrun.cli.effects import ALWAYS, ELSEWHERE, RULES
+from sessionrun.cli.planning import Asked, AskedGit, AskedMoney, Planned, plan_session
+from sessionrun.errors import InputError
+
+FIRST = Asked(None, None, None, None, None, (), None, False, None)
+
+
+@pytest.fixture
+def place(own_place: Path) -> Path:
+    """A configuration with an agent `ai` that asks a model, and `mute`, a text agent without options."""
+    (own_place / "sessionrun.toml").write_text(
+        '[agents.ai]\nargv = ["true"]\noutput = "claude"\nmodel_args = ["-m", "{model}"]\napprove_args = ["-y"]\n'
+        '[agents.mute]\nargv = ["true"]\n'
+    )
+    return own_place
+
+
+def plan(*tasks: dict[str, Any], git: AskedGit | None = None, money: AskedMoney | None = None, **said: Any) -> Any:
+    Path("p.json").write_text(json.dumps([{"prompt": "true", **task} for task in tasks]))
+    planned = plan_session("p.json", FIRST._replace(**said), git or AskedGit(), money or AskedMoney())
+    assert isinstance(planned, Planned)
+    return planned.spec
+
+
+SCRIPT = {"agent": "shell"}
+AI = {"agent": "ai"}
+MUTE = {"agent": "mute"}
+IDLE: list[tuple[str, dict[str, Any], list[dict[str, Any]], str]] = [
+    ("--model", {"model": "m"}, [SCRIPT], "agent 'shell' takes no model"),
+    ("--model", {"model": "m"}, [MUTE, SCRIPT], "agent 'mute' takes no model"),
+    ("--model", {"model": "m"}, [{**AI, "model": "n"}], "every task that asks a model names its own"),
+    ("--fallback", {"fallback": ("ai",)}, [SCRIPT], "all tasks are scripts"),
+    ("--fallback", {"fallback": ("ai",)}, [{**AI, "fallback": "mute"}], "every task says its own"),
+    ("--timeout", {"timeout_s": 5.0}, [{**AI, "timeout": 3}], "every task says its own"),
+    ("--idle-timeout", {"idle_timeout_s": 5.0}, [{**AI, "idle_timeout": 3}], "every task says its own"),
+    ("--budget", {"money": AskedMoney(budget_usd=1.0)}, [SCRIPT], "all tasks are scripts"),
+    ("--soft-budget", {"money": AskedMoney(soft_budget_usd=1.0)}, [SCRIPT], "all tasks are scripts"),
+    ("--task-budget", {"money": AskedMoney(task_budget_usd=1.0)}, [SCRIPT], "all tasks are scripts"),
+    ("--task-budget", {"money": AskedMoney(task_budget_usd=1.0)}, [{**AI, "budget_usd": 1}, SCRIPT], "budget_usd"),
+    ("--no-yolo", {"approve": False}, [SCRIPT, MUTE], "it may do all that you may"),
+    ("--envelope", {"envelope": True}, [SCRIPT], "all tasks are scripts"),
+    ("--no-auto-release", {"auto_release": False}, [SCRIPT], "all tasks are scripts"),
+    ("--worktree", {"git": AskedGit(worktree=True)}, [{**SCRIPT, "workspace": "none"}], "its own workspace"),
+    ("--job", {"only": ("a",)}, [AI], "for Markdown jobs"),
+    ("--resume", {"include_stuck": True}, [AI], "for Markdown jobs"),
+]
+
+
+@pytest.mark.parametrize(
+    ("option", "said", "tasks", "why"), IDLE, ids=[f"{row[0]}-{n}" for n, row in enumerate(IDLE)]
+)
+def test_refused(place: Path, option: str, said: dict[str, Any], tasks: list[dict[str, Any]], why: str) -> None:
+    with pytest.raises(InputError) as caught:
+        plan(*tasks, **said)
+    assert str(caught.value).startswith(f"{option} has no effect here: ")
+    assert why in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("option", "said"), [(row[0], row[1]) for row in IDLE if row[0] not in ("--job", "--resume", "--worktree")]
+)
+def test_one_task_for_which_it_counts_is_enough(place: Path, option: str, said: dict[str, Any]) -> None:
+    tasks: list[dict[str, Any]] = [
+        SCRIPT,
+        AI,
+        {**AI, "model": "n", "timeout": 3, "idle_timeout": 3, "fallback": "mute", "budget_usd": 1},
+    ]
+    assert plan(*tasks, **said).tasks
+
+
+@pytest.mark.parametrize("said", [{"approve": True}, {"timeout_s": 0.0}, {"stop_on_fail": True}, {"agent": "ai"}])
+def test_what_holds_anyhow_may_be_said(place: Path, said: dict[str, Any]) -> None:
+    assert plan(SCRIPT, **said).tasks
+
+
+def test_every_option_of_run_is_decided() -> None:
+    named = {param.name for param in run.command.params if isinstance(param, click.Option)}
+    tables = [set(RULES), set(ELSEWHERE), set(ALWAYS)]
+    assert set.union(*tables) == named
+    assert sum(map(len, tables)) == len(named)
+    spelled = {str(param.name): [*param.opts, *param.secondary_opts] for param in run.command.params}
+    assert all(rule.option in spelled[name] for name, rule in RULES.items())
+
+
+def test_the_command_creates_nothing(sessionrun: Command) -> None:
+    done = sessionrun("--agent", "shell", "--model", "opus", stdin='["true"]')
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "--model has no effect here: agent 'shell' takes no model; leave it out" in done.stderr
+    assert not sessionrun.results.exists()
+    done = sessionrun("list", "--all", "--results-dir", "results")
+    assert done.returncode == 2
+    done = sessionrun("retry", "last", "--no-ready")
+    assert (done.returncode, "--no-ready has no effect without --new" in done.stderr) == (2, True)

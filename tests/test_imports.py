@@ -215,6 +215,35 @@ def test_the_order_of_the_pure_modules() -> None:
             ],
         ),
         ("sessionrun.index", ["sessionrun.store"]),
+        (
+            "sessionrun.accounts",
+            [
+                "sessionrun.agents.known",
+                "sessionrun.index",
+                "sessionrun.locks",
+                "sessionrun.model",
+                "sessionrun.providers",
+                "sessionrun.reasons",
+                "sessionrun.regular",
+                "sessionrun.store",
+            ],
+        ),
+        (
+            "sessionrun.hearsay",
+            ["sessionrun.accounts", "sessionrun.events", "sessionrun.reasons", "sessionrun.state"],
+        ),
+        (
+            "sessionrun.sharing",
+            [
+                "sessionrun.accounts",
+                "sessionrun.events",
+                "sessionrun.hearsay",
+                "sessionrun.model",
+                "sessionrun.providers",
+                "sessionrun.state",
+                "sessionrun.store",
+            ],
+        ),
         ("sessionrun.comparing", []),
         ("sessionrun.runfile", ["sessionrun.errors", "sessionrun.model"]),
         ("sessionrun.briefing", ["sessionrun.brief", "sessionrun.regular"]),
@@ -357,6 +386,7 @@ def test_what_a_part_may_not_know(family: str, forbidden: list[str]) -> None:
     [
         ("sessionrun.detach", {"sessionrun.cli.run", "sessionrun.cli.control", "sessionrun.cli.resume"}),
         ("sessionrun.supervisor", {"sessionrun.detached"}),
+        ("sessionrun.sharing", {"sessionrun.detached"}),
         ("sessionrun.executors.local", {"sessionrun.detached"}),
         ("daemon", {"sessionrun.detach"}),
         ("rich", {"sessionrun.cli.progress"}),

@@ -48,13 +48,22 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """One program: the version that our samples of its output are of, and what shows that it is signed in."""
+    """One program: the version that our samples of its output are of, and what shows that it is signed in.
+
+    `servers` are the variables that send it elsewhere than to its provider's own servers.
+    """
 
     version: str
     credentials: Place
     variables: tuple[str, ...]
     settings: tuple[Place, ...]
     sign_in: str
+    servers: tuple[str, ...] = ()
+
+    @property
+    def account_variables(self) -> tuple[str, ...]:
+        """The variables by which one account of its user is told from another."""
+        return (*self.variables, *self.servers)
 
 
 PROGRAMS: Final[Mapping[str, Known]] = {
@@ -70,6 +79,7 @@ PROGRAMS: Final[Mapping[str, Known]] = {
         ),
         settings=(Place(".claude", "settings.json", "CLAUDE_CONFIG_DIR"),),
         sign_in="type /login in claude, or set ANTHROPIC_API_KEY",
+        servers=("ANTHROPIC_BASE_URL",),
     ),
     "codex": Known(
         version="0.169",
@@ -77,6 +87,7 @@ PROGRAMS: Final[Mapping[str, Known]] = {
         variables=("OPENAI_API_KEY", "CODEX_API_KEY"),
         settings=(Place(".codex", "config.toml", "CODEX_HOME"),),
         sign_in="codex login, or set OPENAI_API_KEY",
+        servers=("OPENAI_BASE_URL",),
     ),
     "qwen": Known(
         version="0.24",
@@ -84,6 +95,7 @@ PROGRAMS: Final[Mapping[str, Known]] = {
         variables=("OPENAI_API_KEY", "DASHSCOPE_API_KEY"),
         settings=(Place(".qwen", "settings.json"), Place(".qwen", ".env")),
         sign_in="type /auth in qwen, or set OPENAI_API_KEY",
+        servers=("OPENAI_BASE_URL",),
     ),
     "gemini": Known(
         version="0.61",
@@ -91,6 +103,7 @@ PROGRAMS: Final[Mapping[str, Known]] = {
         variables=("GEMINI_API_KEY", "GOOGLE_API_KEY", "GOOGLE_GENAI_USE_VERTEXAI"),
         settings=(Place(".gemini", "settings.json"), Place(".gemini", ".env")),
         sign_in="type /auth in gemini, or set GEMINI_API_KEY",
+        servers=("GOOGLE_GEMINI_BASE_URL", "GOOGLE_CLOUD_PROJECT"),
     ),
     "opencode": Known(
         version="1.18",
@@ -108,6 +121,7 @@ PROGRAMS: Final[Mapping[str, Known]] = {
         variables=_PROVIDER_KEYS,
         settings=(Place("", ".aider.conf.yml"), Place("", ".env")),
         sign_in="set a provider's key, such as OPENAI_API_KEY",
+        servers=("OPENAI_API_BASE", "OPENAI_BASE_URL"),
     ),
 }
 """By the name of the program, which is what a user's own agent may run too."""

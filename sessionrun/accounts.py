@@ -10,6 +10,7 @@ variables and of where the credentials are, so that two keys are two accounts.  
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import re
@@ -191,6 +192,8 @@ def change_limit(
         OSError: the state directory cannot be written, or another process has the lock all the time.
     """
     with _hold_lock(path.parent, timeout_s):
+        if path.is_dir() and not path.is_symlink():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
         before = load_limit(path, now)
         after = change(before)
         if after is None or after.is_stale(now):
@@ -210,10 +213,10 @@ def _hold_lock(folder: Path, timeout_s: float) -> Iterator[None]:
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     found = os.lstat(folder)
     if not stat.S_ISDIR(found.st_mode) or not _is_private(found):
-        raise PermissionError(0, "it is not a directory that is yours alone", str(folder))
+        raise PermissionError(errno.EPERM, "it is not a directory that is yours alone", str(folder))
     fd = locks.hold(folder / LOCK_NAME, timeout_s=timeout_s)
     if fd is None:
-        raise TimeoutError(0, "another process keeps its lock", str(folder / LOCK_NAME))
+        raise TimeoutError(errno.ETIMEDOUT, "another process keeps its lock", str(folder / LOCK_NAME))
     try:
         yield
     finally:

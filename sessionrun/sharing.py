@@ -239,7 +239,8 @@ class LimitSharing:
         return limit
 
     def _complain(self, error: Exception) -> None:
-        said = f"limits are not shared with other sessions: {error}"
+        why = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else repr(error)
+        said = f"limits are not shared with other sessions: {why}"
         if self._complaint != said:
             self._log(said)
         self._complaint = said

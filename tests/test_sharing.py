@@ -1,11 +1,10 @@
-"""Several sessions of one user, and what they tell each other of an account's limit: on simulated time, real files."""
+"""Several sessions of one user, and what they tell each other of a limit: on simulated time, with real files."""
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from random import Random
@@ -16,15 +15,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from simulation import EPOCH_S, Drive, judge, make_session
 
-from sessionrun import accounts, locks
-from sessionrun.accounts import Canary, Limit, change_limit, limits_path, load_limit, name_file
-from sessionrun.events import Entry, JobFinished, LimitHeard, LimitOver, RequestReceived
+from sessionrun import locks
+from sessionrun.accounts import Canary, Limit, change_limit, limits_path
+from sessionrun.events import Entry, JobFinished, LimitHeard, RequestReceived
 from sessionrun.executors import Exit
 from sessionrun.executors.simulated import Fate, SimulatedExecutor
 from sessionrun.fold import apply, begin
 from sessionrun.hearsay import LOOK_S
-from sessionrun.model import AgentSpec, Alternative, Job, SessionSpec, TaskSpec
-from sessionrun.providers import CANARY_S, LONGEST_S, MARGIN_S, SPREAD_S
+from sessionrun.model import AgentSpec, Alternative, Job, TaskSpec
+from sessionrun.providers import CANARY_S, MARGIN_S, SPREAD_S
 from sessionrun.sharing import LONGEST_TRY_S, LimitSharing, find_files
 from sessionrun.state import State
 from sessionrun.status import project
@@ -365,7 +364,7 @@ def test_scripts_and_sessions_without_a_limit_write_nothing(worlds: Callable[...
 
 @given(st.integers(0, 2**32))
 def test_sessions_beside_each_other(tmp_path_factory: pytest.TempPathFactory, seed: int) -> None:
-    """In any order, with kills and releases: all that live end, and a limit that is known is met by canaries alone."""
+    """In any order, one perhaps killed: all that live end, and who meets a known limit is the one canary."""
     rng = Random(seed)
     place = tmp_path_factory.mktemp("world")
     with pytest.MonkeyPatch.context() as patch:

@@ -25,8 +25,8 @@ import orjson
 
 from sessionrun import locks
 from sessionrun.agents.known import PROGRAMS, find_known
-from sessionrun.index import index_path
-from sessionrun.model import PROVIDER_PREFIX, AgentSpec
+from sessionrun.index import limits_path
+from sessionrun.model import PROVIDER_PREFIX, AgentSpec, SessionSpec
 from sessionrun.providers import LONGEST_S
 from sessionrun.reasons import Effect
 from sessionrun.regular import open_regular
@@ -82,9 +82,17 @@ class Limit:
         return max(self.until_at, self.opened_at or 0.0) + STALE_S < now
 
 
-def limits_path() -> Path:
-    """The directory of these files, in the user's state directory."""
-    return index_path().with_name("limits")
+def find_files(spec: SessionSpec, environ: Mapping[str, str]) -> dict[str, Path]:
+    """The files of the accounts that a session uses, by provider; scripts have none."""
+    providers = {
+        PROVIDER_PREFIX + (agent.provider or name)
+        for name, agent in spec.agents.items()
+        if agent.prompt_kind != "script"
+    }
+    if not providers:
+        return {}
+    folder = limits_path()
+    return {provider: folder / name_file(provider, spec.agents, environ) for provider in sorted(providers)}
 
 
 def name_file(provider: str, agents: Mapping[str, AgentSpec], environ: Mapping[str, str]) -> str:
@@ -102,6 +110,11 @@ def _account(name: str, agent: AgentSpec | None, environ: Mapping[str, str]) -> 
     seen = {**environ, **(agent.env if agent else {})}
     texts = [known.credentials.path(seen), *(f"{one}={seen.get(one, '')}" for one in known.account_variables)]
     yield from (text.encode("utf-8", "surrogateescape").hex() for text in texts)
+
+
+def find_damaged(folder: Path, now: float) -> list[Path]:
+    """The files in the directory that cannot be believed; the lock holds nothing."""
+    return [path for path in sorted(folder.glob("*.json")) if load_limit(path, now) is None]
 
 
 def load_limit(path: Path, now: float) -> Limit | None:

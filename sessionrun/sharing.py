@@ -18,16 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from sessionrun.accounts import (
-    MAX_TEXT,
-    MAX_WAITING,
-    Canary,
-    Limit,
-    change_limit,
-    limits_path,
-    load_limit,
-    name_file,
-)
+from sessionrun.accounts import MAX_TEXT, MAX_WAITING, Canary, Limit, change_limit, find_files, load_limit
 from sessionrun.events import Event, LimitHeard
 from sessionrun.hearsay import find_news, merge_limits
 from sessionrun.model import PROVIDER_PREFIX, JobKey, SessionSpec
@@ -244,16 +235,3 @@ class LimitSharing:
         if self._complaint != said:
             self._log(said)
         self._complaint = said
-
-
-def find_files(spec: SessionSpec, environ: Mapping[str, str]) -> dict[str, Path]:
-    """The files of the accounts that a session uses, by provider; scripts have none."""
-    providers = {
-        PROVIDER_PREFIX + (agent.provider or name)
-        for name, agent in spec.agents.items()
-        if agent.prompt_kind != "script"
-    }
-    if not providers:
-        return {}
-    folder = limits_path()
-    return {provider: folder / name_file(provider, spec.agents, environ) for provider in sorted(providers)}

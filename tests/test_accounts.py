@@ -20,17 +20,18 @@ from sessionrun.accounts import (
     Canary,
     Limit,
     change_limit,
-    limits_path,
+    find_files,
     load_limit,
     name_file,
 )
 from sessionrun.agents import BUILTIN
 from sessionrun.executors.simulated import Fate, SimulatedExecutor
 from sessionrun.hearsay import merge_limits
+from sessionrun.index import limits_path
 from sessionrun.locks import hold
 from sessionrun.model import AgentSpec, TaskSpec
 from sessionrun.providers import LONGEST_S
-from sessionrun.sharing import LimitSharing, find_files
+from sessionrun.sharing import LimitSharing
 from sessionrun.store import SessionDir
 
 NOW = 1_800_000_000.0

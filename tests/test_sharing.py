@@ -16,15 +16,16 @@ from hypothesis import strategies as st
 from simulation import EPOCH_S, Drive, judge, make_session
 
 from sessionrun import locks
-from sessionrun.accounts import Canary, Limit, change_limit, limits_path
+from sessionrun.accounts import Canary, Limit, change_limit, find_files
 from sessionrun.events import Entry, JobFinished, LimitHeard, RequestReceived
 from sessionrun.executors import Exit
 from sessionrun.executors.simulated import Fate, SimulatedExecutor
 from sessionrun.fold import apply, begin
 from sessionrun.hearsay import LOOK_S
+from sessionrun.index import limits_path
 from sessionrun.model import AgentSpec, Alternative, Job, TaskSpec
 from sessionrun.providers import CANARY_S, MARGIN_S, SPREAD_S
-from sessionrun.sharing import LONGEST_TRY_S, LimitSharing, find_files
+from sessionrun.sharing import LONGEST_TRY_S, LimitSharing
 from sessionrun.state import State
 from sessionrun.status import project
 from sessionrun.store import SessionDir

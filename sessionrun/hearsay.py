@@ -10,13 +10,13 @@ from typing import Final
 
 from sessionrun.accounts import MAX_WAITING, Limit
 from sessionrun.events import LimitHeard, LimitOver
+from sessionrun.providers import SAME_S
 from sessionrun.reasons import Effect
 from sessionrun.state import State
 
 LOOK_S: Final = 5.0
 """So often a session looks whether the canary of another one still lives."""
 
-_SAME_S: Final = 0.5
 _SHOWN: Final = 8
 
 
@@ -60,12 +60,12 @@ def find_news(
         waits = known is not None and (hold is not None or known.probing)
         return LimitOver(provider) if waits and known is not None and limit.opened_at >= known.met_at else None
     if limit.until_at > at:
-        is_same = known is not None and abs((known.until_at or 0.0) - limit.until_at) <= _SAME_S
+        is_same = known is not None and abs((known.until_at or 0.0) - limit.until_at) <= SAME_S
         return _hear_limit(provider, limit) if (is_new if hold is None else not is_same) else None
     if is_tried:
         was_opened = is_open and not is_new
-        return None if was_opened or 0.0 < left_s <= LOOK_S + _SAME_S else _hear_canary(provider, limit, at)
-    return _hear_limit(provider, limit) if (is_open and is_new) or left_s > _SAME_S else None
+        return None if was_opened or 0.0 < left_s <= LOOK_S + SAME_S else _hear_canary(provider, limit, at)
+    return _hear_limit(provider, limit) if (is_open and is_new) or left_s > SAME_S else None
 
 
 def _hear_limit(provider: str, limit: Limit) -> LimitHeard:

@@ -31,6 +31,9 @@ BACKOFF_LAST_S: Final = 600.0
 LONGEST_S: Final = 8 * 86400.0
 """No limit that is known of lasts longer than a week; a time beyond that was misread."""
 
+SAME_S: Final = 0.5
+"""Two ends of a limit that lie so near each other are the same."""
+
 MARGIN_S: Final = 2.0
 """So much later than the provider says: its clock is not ours."""
 
@@ -113,7 +116,11 @@ def hold(state: State, entry: Entry, provider: str, effect: Effect, reason: str,
     until = _until(entry, effect, known.strikes, resets_at)
     if placed is not None and placed.until is not None:
         until = max(until, placed.until)
-    known.heard, known.met_at = None, entry.at
+    is_later = until + state.wall_offset > (known.until_at or 0.0) + SAME_S
+    if (
+        placed is None or effect != known.effect or is_later
+    ):  # else those that met it beside the first say the same
+        known.heard, known.met_at = None, entry.at
     _shut(state, provider, effect, reason, until)
     for rank, num, task in waiting:  # some may take another agent rather than wait for this one
         state.queue.push(rank, num, task)

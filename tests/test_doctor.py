@@ -30,7 +30,6 @@ from sessionrun.checkup import (
     repair,
 )
 from sessionrun.cli.view import load_view
-from sessionrun.index import limits_path
 from sessionrun.journal import AppendLog
 from sessionrun.store import SessionDir
 from sessionrun.workspaces import command_line, load_claim
@@ -617,7 +616,7 @@ def test_the_sum_in_words(sessionrun: Command, ended: SessionDir) -> None:
 
 
 def test_files_of_limits_that_cannot_be_believed_are_found_and_removed(tmp_path: Path) -> None:
-    folder = limits_path()
+    folder = index.limits_path()
     assert list(environment.check_limits(tmp_path)) == []
     folder.mkdir(parents=True, mode=0o700)
     (folder / "lock").touch()

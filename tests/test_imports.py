@@ -230,7 +230,13 @@ def test_the_order_of_the_pure_modules() -> None:
         ),
         (
             "sessionrun.hearsay",
-            ["sessionrun.accounts", "sessionrun.events", "sessionrun.reasons", "sessionrun.state"],
+            [
+                "sessionrun.accounts",
+                "sessionrun.events",
+                "sessionrun.providers",
+                "sessionrun.reasons",
+                "sessionrun.state",
+            ],
         ),
         (
             "sessionrun.sharing",

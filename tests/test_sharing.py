@@ -17,7 +17,7 @@ from simulation import EPOCH_S, Drive, judge, make_session
 
 from sessionrun import locks
 from sessionrun.accounts import Canary, Limit, change_limit, find_files
-from sessionrun.events import Entry, JobFinished, LimitHeard, RequestReceived
+from sessionrun.events import Entry, JobFinished, LimitHeard, RequestKind, RequestReceived
 from sessionrun.executors import Exit
 from sessionrun.executors.simulated import Fate, SimulatedExecutor
 from sessionrun.fold import apply, begin
@@ -387,10 +387,14 @@ def _play(world: World, rng: Random) -> None:
     if killed:
         world.run(world.now + rng.uniform(0.0, 1000.0), rng)
         world.kill(rng.choice(names))
+    asked_for = _ask_anything(world, rng) if rng.random() < 0.3 else 0
     world.run(None, rng)
     for drive in world.drives.values():
-        assert all(task.outcome == "succeeded" for task in drive.state.tasks.values())
+        assert {task.outcome for task in drive.state.tasks.values()} <= {"succeeded", "cancelled"}
         assert drive.state.free == drive.state.spec.resources
+    assert world.said == []
+    if asked_for:
+        return  # who releases what is limited meets the limit
     limited = [run for run in world.runs if run.limited]
     known_at = min((run.ended for run in limited), default=0.0)
     asked = [run for run in limited if run.began >= known_at]
@@ -401,4 +405,20 @@ def _play(world: World, rng: Random) -> None:
     good = [run for run in world.runs if not run.limited and run.began >= known_at]
     if limited and not killed and len(good) > 1:
         assert good[1].began >= good[0].began + min(CANARY_S, world.work_s), "two canaries at the same time"
-    assert world.said == []
+
+
+def _ask_anything(world: World, rng: Random) -> int:
+    """Requests at any time; how many there were.  In the end nothing is held on request."""
+    kinds: list[RequestKind] = ["release", "release", "cancel", "hold", "retry"]
+    for number in range(12):
+        world.run(world.now + rng.choice((0.0, 1.0, 30.0, 300.0)), rng)
+        name, kind = rng.choice(list(world.drives)), rng.choice(kinds)
+        if world.drives[name].state.ended is None:
+            tasks = tuple(
+                rng.choices(list(world.drives[name].state.tasks), k=kind != "release" or rng.randint(0, 1))
+            )
+            world.ask(name, RequestReceived(f"r{number}", kind, tasks))
+    for name, drive in world.drives.items():
+        if drive.state.ended is None:
+            world.ask(name, RequestReceived("last", "release"))
+    return 12

@@ -17,13 +17,13 @@ from simulation import EPOCH_S, Drive, judge, make_session
 
 from sessionrun import locks
 from sessionrun.accounts import Canary, Limit, change_limit, find_files
-from sessionrun.events import Entry, JobFinished, LimitHeard, RequestKind, RequestReceived
+from sessionrun.events import Entry, Event, JobClaimed, JobFinished, LimitHeard, RequestKind, RequestReceived
 from sessionrun.executors import Exit
 from sessionrun.executors.simulated import Fate, SimulatedExecutor
 from sessionrun.fold import apply, begin
 from sessionrun.hearsay import LOOK_S
 from sessionrun.index import limits_path
-from sessionrun.model import AgentSpec, Alternative, Job, TaskSpec
+from sessionrun.model import AgentSpec, Alternative, Job, JobKey, TaskSpec
 from sessionrun.providers import CANARY_S, MARGIN_S, SPREAD_S
 from sessionrun.sharing import LONGEST_TRY_S, LimitSharing
 from sessionrun.state import State
@@ -341,17 +341,31 @@ def test_to_wait_for_a_canary_is_no_reason_for_another_agent(worlds: Callable[..
     assert second.state.tasks["t"].agent == "one"
 
 
-def test_what_a_refused_start_would_have_taken_others_get(worlds: Callable[..., World]) -> None:
-    world = worlds(100.0, work_s=50.0)
-    world.add("a", 1)
-    world.run(50.0)
-    late = TaskSpec("s", ("x",), agent="shell", needs=("n",))
-    tasks = [TaskSpec("t", ("x",), agent="one"), late, TaskSpec("n", ("x",), agent="three")]
-    second = world.add("b", tasks, resources={"slot": 1})
-    world.run(120.0)
-    assert second.state.tasks["s"].outcome == "succeeded"
-    world.run()
-    assert second.state.free == {"slot": 1}
+class Refusing:
+    """Another session's canary comes between the look and the start of each job of the agent `one`."""
+
+    def hear(self, state: State, at: float, mono: float) -> list[Event]:
+        return []
+
+    def claim(self, state: State, key: JobKey, at: float, mono: float) -> Event | None:
+        if state.tasks[key.task].agent != "one" or mono >= 50.0:
+            return None
+        return LimitHeard("provider:first", "backoff", "r", at + 50.0, at, session="z", task=key.task)
+
+
+@pytest.mark.parametrize("resource", ["slot", "gpu"])
+def test_what_a_refused_start_would_have_taken_others_get(resource: str) -> None:
+    uses = {resource: 1}
+    tasks = [
+        TaskSpec("a", ("x",), agent="one", uses=uses),
+        TaskSpec("b", ("x",), agent="shell", uses=uses),
+    ]
+    drive = Drive(make_session(tasks, resources={resource: 1}), SimulatedExecutor(lambda job: Fate("exits", 1.0)))
+    drive.sharing = Refusing()
+    drive.run()
+    began = {entry.event.key.task: entry.mono for entry in drive.entries if isinstance(entry.event, JobClaimed)}
+    assert began == {"b": 0.0, "a": 50.0}
+    assert drive.state.free == {resource: 1}
 
 
 def test_scripts_and_sessions_without_a_limit_write_nothing(worlds: Callable[..., World]) -> None:

@@ -85,11 +85,7 @@ class LimitSharing:
                 return self._enlist(limit)
             return replace(limit, canary=Canary(self._session_id, self._us, key.task, at))
 
-        try:
-            limit = self._change(provider, at, change)
-        except Exception as error:  # then it is the canary of this session alone
-            self._complain(error)
-            return None
+        limit = self._change(provider, at, change)
         if limit is not None and self._is_ours(limit.canary):
             self._load_claims(at)[provider] = key.task
         return found[0] if found else None
@@ -221,11 +217,13 @@ class LimitSharing:
         return self._claims
 
     def _change(self, provider: str, at: float, change: Callable[[Limit | None], Limit | None]) -> Limit | None:
+        """What is in the file then; None also where it cannot be written."""
         try:
             limit = change_limit(self._files[provider], at, change, timeout_s=self._patience_s)
-        except OSError:
+        except Exception as error:  # what was read, and what happens here, counts all the same
             self._patience_s = 0.0
-            raise
+            self._complain(error)
+            return None
         self._patience_s, self._complaint = PATIENCE_S, ""
         return limit
 

@@ -368,6 +368,20 @@ def test_what_a_refused_start_would_have_taken_others_get(resource: str) -> None
     assert drive.state.free == {resource: 1}
 
 
+def test_what_can_be_read_counts_where_nothing_can_be_written(worlds: Callable[..., World]) -> None:
+    world = worlds(100.0)
+    world.add("a", 1)
+    world.run(10.0)
+    lock = locks.hold(limits_path() / "lock")
+    second = world.add("b", 2)
+    assert "met by session a" in second.state.holds["provider:first"].reason
+    world.run()
+    assert lock is not None
+    os.close(lock)
+    assert not any(run.limited for run in world.runs[1:])
+    assert len(world.said) == 2, "each session says it once"
+
+
 def test_scripts_and_sessions_without_a_limit_write_nothing(worlds: Callable[..., World]) -> None:
     world = worlds(0.0)
     world.add("a", 3)

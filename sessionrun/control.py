@@ -124,6 +124,7 @@ def _release(state: State, event: RequestReceived) -> None:
         for provider in state.providers:
             if provider in state.holds:
                 lift(state, provider, 0.0)
+                state.providers[provider].freed = True
         _lift_budget(state)
     for task in _named(state, event.tasks):
         if task.held is None:

@@ -33,7 +33,7 @@ from sessionrun.regular import open_regular
 from sessionrun.replay import project_status, replay
 from sessionrun.state import State
 from sessionrun.store import SessionDir
-from sessionrun.supervisor import Supervisor, SystemClock, Views
+from sessionrun.supervisor import Sharing, Supervisor, SystemClock, Views
 
 LOCK_TIMEOUT_S: Final = 5.0
 ORPHANED_TIMEOUT_S: Final = 10.0
@@ -101,8 +101,9 @@ def _run(session: SessionDir, end: socket.socket) -> None:
     spec = state.spec
     _record(state, journal, _introduce(state, executor))
     notices = _recover(session, state, journal, executor.ledger_end)
-    views = _open_views(session, spec)
-    Supervisor(session, state, journal, executor, JobMaker(session, spec), SystemClock(), views).run(notices)
+    views, sharing = _open_views(session, spec), _open_sharing(session, spec)
+    jobs = JobMaker(session, spec)
+    Supervisor(session, state, journal, executor, jobs, SystemClock(), views, sharing).run(notices)
 
 
 def _open_views(session: SessionDir, spec: SessionSpec) -> Views | None:
@@ -111,6 +112,15 @@ def _open_views(session: SessionDir, spec: SessionSpec) -> Views | None:
     from sessionrun.views import ViewWriter
 
     return ViewWriter(session, spec)
+
+
+def _open_sharing(session: SessionDir, spec: SessionSpec) -> Sharing | None:
+    """None for a session of scripts: these have no provider."""
+    if all(agent.prompt_kind == "script" for agent in spec.agents.values()):
+        return None
+    from sessionrun.sharing import LimitSharing
+
+    return LimitSharing(session, spec, os.environ, say)
 
 
 def _load(session: SessionDir) -> tuple[State, AppendLog]:

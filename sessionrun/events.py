@@ -21,6 +21,7 @@ from sessionrun.model import (
     place_from_record,
     task_from_record,
 )
+from sessionrun.reasons import Effect
 
 JOURNAL_VERSION: Final = 1
 
@@ -215,6 +216,30 @@ class HoldLifted:
 
 
 @dataclass(frozen=True, slots=True)
+class LimitHeard:
+    """Another session met a limit of the account behind `provider` at `met_at`, or tries now whether it is over.
+
+    Nothing of it starts until `until_at` (both wall time); `task` was about to start, and waits instead.
+    """
+
+    provider: str
+    effect: Effect
+    reason: str
+    until_at: float
+    met_at: float
+    strikes: int = 1
+    session: str | None = None
+    task: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LimitOver:
+    """Another session found that the limit of the account behind `provider` is over."""
+
+    provider: str
+
+
+@dataclass(frozen=True, slots=True)
 class RequestReceived:
     """A client asked for something; empty `tasks` means the whole session.
 
@@ -255,6 +280,8 @@ Event: TypeAlias = (
     | AgentChanged
     | HoldPlaced
     | HoldLifted
+    | LimitHeard
+    | LimitOver
     | RequestReceived
     | SessionEnded
 )
@@ -278,6 +305,8 @@ EVENTS: Final[dict[str, type[Any]]] = {
         AgentChanged,
         HoldPlaced,
         HoldLifted,
+        LimitHeard,
+        LimitOver,
         RequestReceived,
         SessionEnded,
     )

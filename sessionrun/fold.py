@@ -23,6 +23,8 @@ from sessionrun.events import (
     JobFinished,
     JobLost,
     JobStarted,
+    LimitHeard,
+    LimitOver,
     OutputSeen,
     RequestReceived,
     SessionEnded,
@@ -40,6 +42,8 @@ from sessionrun.providers import (
     begin_canary,
     change_agent,
     end_canary,
+    hear,
+    hear_of_end,
     lift,
     offer,
     stays_in_work,
@@ -288,6 +292,14 @@ def _on_hold_lifted(state: State, entry: Entry, event: HoldLifted) -> None:
     state.queue.unpark(event.resource)
 
 
+def _on_limit_heard(state: State, entry: Entry, event: LimitHeard) -> None:
+    hear(state, entry, event)
+
+
+def _on_limit_over(state: State, entry: Entry, event: LimitOver) -> None:
+    hear_of_end(state, event, entry.mono)
+
+
 def _on_request_received(state: State, entry: Entry, event: RequestReceived) -> None:
     apply_request(state, event)
 
@@ -313,6 +325,8 @@ _APPLY: Final[Mapping[type, Callable[[State, Entry, Any], None]]] = {
     AgentChanged: _on_agent_changed,
     HoldPlaced: _on_hold_placed,
     HoldLifted: _on_hold_lifted,
+    LimitHeard: _on_limit_heard,
+    LimitOver: _on_limit_over,
     RequestReceived: _on_request_received,
     SessionEnded: _on_session_ended,
 }

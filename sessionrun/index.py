@@ -31,6 +31,11 @@ def index_path() -> Path:
     return user_state_path("sessionrun") / "sessions"
 
 
+def limits_path() -> Path:
+    """The directory beside it with what sessions tell each other of limits; see `accounts`."""
+    return index_path().with_name("limits")
+
+
 def remember(session: Path) -> None:
     """Note a new session's directory; an index that cannot be written is no reason to fail."""
     path = index_path()

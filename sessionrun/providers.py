@@ -6,6 +6,8 @@ its worktree but without its slot.  When the hold's time is over one task goes f
 the limit again, the provider is held for longer; does it not, or has it worked for a while, the others follow,
 spread over some seconds.  A task that names other agents (`fallback`) goes on with the next of them instead.
 
+What other sessions of the user met comes in as events (`LimitHeard`, `LimitOver`); see `sharing`.
+
 Nothing here reads a clock: times come from the entries.
 """
 
@@ -15,11 +17,11 @@ from dataclasses import replace
 from typing import Final, Protocol
 from zlib import crc32
 
-from sessionrun.budget import is_used_up
-from sessionrun.events import Entry, HoldPlaced
+from sessionrun.budget import BUDGET, is_used_up
+from sessionrun.events import Entry, HoldPlaced, LimitHeard, LimitOver
 from sessionrun.ready import CONTINUING, NEW
 from sessionrun.reasons import FALLBACK_ON, NO_CONVERSATION, Effect, effect_of, goes_on
-from sessionrun.state import PROVIDED_PHASES, Provider, State, TaskState, is_shut, provider_of
+from sessionrun.state import PROVIDED_PHASES, Provider, State, TaskState, is_shut, provider_of, wanted_tokens
 from sessionrun.steps import backoff_s, leave_thread, suspend
 
 LIMIT_FIRST_S: Final = 300.0
@@ -28,6 +30,9 @@ BACKOFF_FIRST_S: Final = 15.0
 BACKOFF_LAST_S: Final = 600.0
 LONGEST_S: Final = 8 * 86400.0
 """No limit that is known of lasts longer than a week; a time beyond that was misread."""
+
+SAME_S: Final = 0.5
+"""Two ends of a limit that lie so near each other are the same."""
 
 MARGIN_S: Final = 2.0
 """So much later than the provider says: its clock is not ours."""
@@ -108,16 +113,40 @@ def hold(state: State, entry: Entry, provider: str, effect: Effect, reason: str,
     elif known.effect == "limit" and (effect == "backoff" or resets_at is None):
         return  # it is known better already
     waiting = [] if placed is not None and known.effect == effect else state.queue.drain(provider)
-    known.effect, known.probing, known.canary, known.canary_until = effect, False, None, None
-    until: float | None = _until(entry, effect, known.strikes, resets_at)
-    if effect == "limit" and not state.spec.auto_release:
-        until = None
-    elif until is not None and placed is not None and placed.until is not None:
+    until = _until(entry, effect, known.strikes, resets_at)
+    if placed is not None and placed.until is not None:
         until = max(until, placed.until)
-    known.until_at = None if until is None else until + state.wall_offset
-    state.holds[provider] = HoldPlaced(provider, reason, until)
+    is_later = until + state.wall_offset > (known.until_at or 0.0) + SAME_S
+    if (
+        placed is None or effect != known.effect or is_later
+    ):  # else those that met it beside the first say the same
+        known.heard, known.met_at = None, entry.at
+    _shut(state, provider, effect, reason, until)
     for rank, num, task in waiting:  # some may take another agent rather than wait for this one
         state.queue.push(rank, num, task)
+
+
+def hear(state: State, entry: Entry, event: LimitHeard) -> None:
+    """As if it had been met here, but that its end is as told, earlier or later than what was known."""
+    known = state.providers.setdefault(event.provider, Provider())
+    is_news = event.provider not in state.holds or known.effect != event.effect
+    waiting = state.queue.drain(event.provider) if is_news else []
+    known.strikes = max(1, known.strikes, event.strikes)
+    known.heard, known.met_at = event.session, event.met_at
+    until = entry.mono + min(LONGEST_S, max(0.0, event.until_at - entry.at))
+    _shut(state, event.provider, event.effect, event.reason, until)
+    for rank, num, name in waiting:
+        state.queue.push(rank, num, name)
+    task = state.tasks.get(event.task or "")
+    if task is not None:
+        _put_back(state, task)
+
+
+def hear_of_end(state: State, event: LimitOver, now: float) -> None:
+    """The canary of another session was the test for all."""
+    if event.provider in state.providers:
+        state.holds.pop(event.provider, None)
+        _open(state, event.provider, now)
 
 
 def lift(state: State, provider: str, now: float) -> None:
@@ -203,10 +232,30 @@ def _double(first: float, last: float, count: int) -> float:
     return float(min(last, first * 2.0 ** min(count - 1, 30)))
 
 
+def _shut(state: State, provider: str, effect: Effect, reason: str, until: float) -> None:
+    """Place the hold; nobody tries the provider any more.  Without `auto_release` it has no end of its own."""
+    known = state.providers[provider]
+    known.effect, known.freed, known.until_at = effect, False, until + state.wall_offset
+    known.probing, known.canary, known.canary_until = False, None, None
+    is_for_ever = effect == "limit" and not state.spec.auto_release
+    state.holds[provider] = HoldPlaced(provider, reason, None if is_for_ever else until)
+
+
+def _put_back(state: State, task: TaskState) -> None:
+    """A task that was about to start waits after all, and what it would have taken is there for others."""
+    names = [name for name, _ in wanted_tokens(state, task)]
+    if task.active:
+        suspend(state, task)
+    for name in (*names, BUDGET):
+        state.queue.unpark(name)
+    offer(state, task)
+
+
 def _open(state: State, provider: str, now: float) -> None:
     """All may go; those that waited do not go at once."""
     known = state.providers[provider]
     known.strikes, known.effect, known.until_at = 0, "none", None
+    known.heard, known.freed = None, False
     known.probing, known.canary, known.canary_until = False, None, None
     for rank, num, name in state.queue.drain(
         provider

@@ -89,6 +89,16 @@ class Views(Protocol):
         """Bring it up to date; what went wrong, for the log."""
 
 
+class Sharing(Protocol):
+    """Knows what limits other sessions of the user met; see `sharing.LimitSharing`."""
+
+    def hear(self, state: State, at: float, mono: float) -> Sequence[Event]:
+        """Tell what this session met, and return what is to be recorded of others."""
+
+    def claim(self, state: State, key: JobKey, at: float, mono: float) -> Event | None:
+        """What is to be recorded instead of this job's start; None: it may start."""
+
+
 class Clock(Protocol):
     """Where the time comes from."""
 
@@ -118,6 +128,7 @@ class Supervisor:
         jobs: Jobs,
         clock: Clock,
         views: Views | None = None,
+        sharing: Sharing | None = None,
     ) -> None:
         self._session = session
         self._state = state
@@ -126,6 +137,7 @@ class Supervisor:
         self._jobs = jobs
         self._clock = clock
         self._views = views
+        self._sharing = sharing
         self._unwritten: list[bytes] = []
         self._taken: set[str] = set()
         self._refused: set[str] = set()
@@ -287,14 +299,19 @@ class Supervisor:
         """Carry out orders until there is nothing left but to wait."""
         self._wake_at = None
         self._keep_reserve()
+        self._hear_of_limits()
         while orders := decide(self._state, self._clock.mono()):
-            starts = [order.key for order in orders if isinstance(order, StartJob)]
-            for order in orders:
-                self._carry_out(order)
+            starts = [key for order in orders if (key := self._carry_out(order)) is not None]
             if starts:
                 self._start(starts)
             if isinstance(orders[-1], WakeAt):
                 break
+            self._hear_of_limits()
+
+    def _hear_of_limits(self) -> None:
+        if self._sharing is not None:
+            for event in self._sharing.hear(self._state, self._clock.wall(), self._clock.mono()):
+                self._record(event)
 
     def _keep_reserve(self) -> None:
         """Without room for the end of what runs nothing new is started."""
@@ -306,10 +323,11 @@ class Supervisor:
             )
             self._record(HoldPlaced(SLOT, why, self._clock.mono() + RETRY_FULL_S))
 
-    def _carry_out(self, order: Order) -> None:
+    def _carry_out(self, order: Order) -> JobKey | None:
+        """Record an order, or do it; the key of a job that is to be started now."""
         if isinstance(order, StartJob):
-            self._record(JobClaimed(order.key))
-        elif isinstance(order, CancelJob):
+            return self._claim(order.key)
+        if isinstance(order, CancelJob):
             self._executor.stop(order.key, now=order.now)
         elif isinstance(order, CheckOutput):
             self._check_output(order)
@@ -317,6 +335,13 @@ class Supervisor:
             self._wake_at = order.mono
         elif isinstance(order, (Record, EndSession)):
             self._record(order.event)
+        return None
+
+    def _claim(self, key: JobKey) -> JobKey | None:
+        now = (self._clock.wall(), self._clock.mono())
+        instead = self._sharing.claim(self._state, key, *now) if self._sharing is not None else None
+        self._record(instead or JobClaimed(key))
+        return key if instead is None else None
 
     def _check_output(self, order: CheckOutput) -> None:
         """By size alone: what a file says of when it changed is a clock's word, and clocks are set."""

@@ -7,14 +7,13 @@ from collections.abc import Callable, Iterable
 from sessionrun.events import (
     CancelJob,
     CheckOutput,
-    EndSession,
     Entry,
     Event,
     HoldLifted,
     JobClaimed,
     JobFinished,
+    Order,
     OutputSeen,
-    Record,
     RequestReceived,
     StartJob,
     SupervisorStarted,
@@ -24,9 +23,10 @@ from sessionrun.events import (
 from sessionrun.executors import Exit
 from sessionrun.executors.simulated import SimulatedExecutor
 from sessionrun.fold import apply, begin
-from sessionrun.model import AgentSpec, Job, Limits, Phase, Place, SessionSpec, TaskSpec
+from sessionrun.model import AgentSpec, Job, JobKey, Limits, Phase, Place, SessionSpec, TaskSpec
 from sessionrun.scheduler import decide
 from sessionrun.state import State
+from sessionrun.supervisor import Sharing
 
 EPOCH_S = 1_700_000_000.0
 CLASSES = {75: "usage_limit", 76: "rate_limited", 77: "agent_crashed", 78: "auth", 79: "no_conversation"}
@@ -113,32 +113,48 @@ class Drive:
         *,
         keep: bool = True,
         judged: Callable[[Exit], JobFinished] = judge,
+        sharing: Sharing | None = None,
     ) -> None:
         self.state = begin(spec) if state is None else state
+        self.sharing = sharing
         self.executor = executor
         self.entries: list[Entry] = []
         self._keep = keep
         self._judged = judged
         self._planned = sorted(planned, key=lambda plan: plan[0])
         self._watch = watch
+        self._wake: float | None = None
 
     def run(self) -> Drive:
         """Go on until the session has ended and no request is left that might re-open it."""
-        if not self.state.seq:
-            self.record(SupervisorStarted(1, 1, 1, "b1", "n", "0"))
-        wake = self._settle()
+        self.start()
         while self.state.ended is None or self._planned:
-            times = [time for time in (wake, self._planned[0][0] if self._planned else None) if time is not None]
-            if not self.executor.running and not times:
+            due = self.due_at()
+            if not self.executor.running and due is None:
                 raise StalledError(
                     f"open: {[task.spec.id for task in self.state.tasks.values() if not task.outcome]}"
                 )
-            timeout_s = max(0.0, min(times) - self.executor.clock()) if times else None
-            for notice in self.executor.wait(timeout_s):
-                self.record(self._judged(notice) if isinstance(notice, Exit) else notice)
-            self._happen()
-            wake = self._settle()
+            self.step(due)
         return self
+
+    def start(self) -> None:
+        """The first decisions."""
+        if not self.state.seq:
+            self.record(SupervisorStarted(1, 1, 1, "b1", "n", "0"))
+        self.settle()
+
+    def due_at(self) -> float | None:
+        """When something is due, if no job ends before."""
+        planned = self._planned[0][0] if self._planned else None
+        return min((time for time in (self._wake, planned) if time is not None), default=None)
+
+    def step(self, until: float | None) -> None:
+        """Wait for the next end of a job, until then at most, and go on."""
+        timeout_s = None if until is None else max(0.0, until - self.executor.clock())
+        for notice in self.executor.wait(timeout_s):
+            self.record(self._judged(notice) if isinstance(notice, Exit) else notice)
+        self._happen()
+        self.settle()
 
     def record(self, event: Event) -> None:
         """Append an entry and apply it."""
@@ -164,20 +180,36 @@ class Drive:
         grown = waits or job is None or size != job.output_size
         self.record(OutputSeen(key, size) if grown else TimerFired(key, order.timer))
 
-    def _settle(self) -> float | None:
-        while orders := decide(self.state, self.executor.clock()):
-            keys = [order.key for order in orders if isinstance(order, StartJob)]
-            for order in orders:
-                if isinstance(order, WakeAt):
-                    return order.mono
-                if isinstance(order, StartJob):
-                    self.record(JobClaimed(order.key))
-                elif isinstance(order, CancelJob):
-                    self.executor.stop(order.key, now=order.now)
-                elif isinstance(order, CheckOutput):
-                    self._check_output(order)
-                elif isinstance(order, (Record, EndSession)):
-                    self.record(order.event)
+    def settle(self) -> None:
+        """Carry out orders until there is nothing left but to wait."""
+        self._wake = None
+        self._hear()
+        while self._wake is None and (orders := decide(self.state, self.executor.clock())):
+            keys = [key for order in orders if (key := self._carry_out(order)) is not None]
             for notice in self.executor.start([Job(key, ("true",), "/", "", "") for key in keys]) if keys else ():
                 self.record(self._judged(notice) if isinstance(notice, Exit) else notice)
+            self._hear()
+
+    def _hear(self) -> None:
+        now = self.executor.clock()
+        for event in self.sharing.hear(self.state, EPOCH_S + now, now) if self.sharing else ():
+            self.record(event)
+
+    def _carry_out(self, order: Order) -> JobKey | None:
+        if isinstance(order, StartJob):
+            return self._claim(order.key)
+        if isinstance(order, WakeAt):
+            self._wake = order.mono
+        elif isinstance(order, CancelJob):
+            self.executor.stop(order.key, now=order.now)
+        elif isinstance(order, CheckOutput):
+            self._check_output(order)
+        else:
+            self.record(order.event)
         return None
+
+    def _claim(self, key: JobKey) -> JobKey | None:
+        now = self.executor.clock()
+        instead = self.sharing.claim(self.state, key, EPOCH_S + now, now) if self.sharing else None
+        self.record(instead or JobClaimed(key))
+        return key if instead is None else None

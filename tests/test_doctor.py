@@ -551,17 +551,8 @@ def test_flock_is_tried_and_network_disks_are_known(tmp_path: Path) -> None:
     assert environment._try_flock(tmp_path) is None
     assert environment._file_system_of(tmp_path)
     assert not (environment._file_system_of(tmp_path) or "").startswith(environment._NETWORK)
-    assert set(ENVIRONMENT_CHECKS) == {
-        "python",
-        "git",
-        "configuration",
-        "results",
-        "network",
-        "flock",
-        "space",
-        "index",
-        "trash",
-    }
+    names = {"python", "git", "configuration", "results", "network", "flock", "space", "index", "limits", "trash"}
+    assert set(ENVIRONMENT_CHECKS) == names
 
 
 # --- any damage ---
@@ -622,3 +613,18 @@ def test_the_sum_in_words(sessionrun: Command, ended: SessionDir) -> None:
         ("requests", False, False),
     ]
     assert (told["remaining"], told["sessions"]) == (1, 1)
+
+
+def test_files_of_limits_that_cannot_be_believed_are_found_and_removed(tmp_path: Path) -> None:
+    folder = index.limits_path()
+    assert list(environment.check_limits(tmp_path)) == []
+    folder.mkdir(parents=True, mode=0o700)
+    (folder / "lock").touch()
+    os.mkfifo(folder / "claude-0.json")
+    (folder / "codex-0.json").mkdir()
+    fifo, directory = environment.check_limits(tmp_path)
+    assert fifo.fix is not None and directory.fix is None and "rm -r" in directory.plan
+    fifo.fix()
+    assert [finding.where for finding in environment.check_limits(tmp_path)] == [str(folder / "codex-0.json")]
+    folder.chmod(0o755)
+    assert [finding.where for finding in environment.check_limits(tmp_path)] == [str(folder)]

@@ -224,6 +224,19 @@ def test_the_order_of_the_pure_modules() -> None:
         ("sessionrun.inbox", ["sessionrun.errors", "sessionrun.regular", "sessionrun.store"]),
         ("sessionrun.index", ["sessionrun.regular", "sessionrun.store"]),
         (
+            "sessionrun.accounts",
+            [
+                "sessionrun.agents.known",
+                "sessionrun.index",
+                "sessionrun.locks",
+                "sessionrun.model",
+                "sessionrun.providers",
+                "sessionrun.reasons",
+                "sessionrun.regular",
+                "sessionrun.store",
+            ],
+        ),
+        (
             "sessionrun.creation",
             [
                 "sessionrun.errors",
@@ -247,6 +260,28 @@ def test_the_order_of_the_pure_modules() -> None:
                 "sessionrun.model",
                 "sessionrun.shapes",
                 "sessionrun.validation",
+            ],
+        ),
+        (
+            "sessionrun.hearsay",
+            [
+                "sessionrun.accounts",
+                "sessionrun.events",
+                "sessionrun.providers",
+                "sessionrun.reasons",
+                "sessionrun.state",
+            ],
+        ),
+        (
+            "sessionrun.sharing",
+            [
+                "sessionrun.accounts",
+                "sessionrun.events",
+                "sessionrun.hearsay",
+                "sessionrun.model",
+                "sessionrun.providers",
+                "sessionrun.state",
+                "sessionrun.store",
             ],
         ),
         (
@@ -413,6 +448,7 @@ def test_what_a_part_may_not_know(family: str, forbidden: list[str]) -> None:
     [
         ("sessionrun.detach", {"sessionrun.cli.run", "sessionrun.cli.control", "sessionrun.cli.resume"}),
         ("sessionrun.supervisor", {"sessionrun.detached"}),
+        ("sessionrun.sharing", {"sessionrun.detached"}),
         ("sessionrun.executors.local", {"sessionrun.detached"}),
         ("daemon", {"sessionrun.detach"}),
         ("rich", {"sessionrun.cli.progress"}),

@@ -19,6 +19,7 @@ if (here / "span").exists():
     (here / "until").write_text(str(int(time.time()) + int((here / "span").read_text())))
     (here / "span").unlink()
 until = float((here / "until").read_text())
+gated = time.time() >= until and (here / "shut").exists()
 resumed = [word for word in sys.argv if word.startswith("--resume=")]
 with (here / "runs").open("a") as runs:
     runs.write(json.dumps([time.time(), prompt, resumed]) + chr(10))
@@ -31,6 +32,8 @@ if resumed and (here / "gone").exists():
 print(json.dumps({"type": "system", "subtype": "init", "session_id": "c-1", "model": "m"}))
 usage = {"input_tokens": 3, "output_tokens": 0 if time.time() < until else 5}
 result = {"type": "result", "subtype": "success", "session_id": "c-1", "num_turns": 1, "usage": usage}
+while gated and (here / "shut").exists():
+    time.sleep(0.02)
 if prompt == "crash":
     sys.stdout.flush()
     os.kill(os.getpid(), signal.SIGSEGV)

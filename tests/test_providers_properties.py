@@ -10,16 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from simulation import EPOCH_S, Drive, Planned, judge, make_session
 
-from sessionrun.events import Entry, JobFinished, RequestReceived
+from sessionrun.events import Entry, JobFinished, LimitHeard, LimitOver, RequestReceived
 from sessionrun.executors import Exit
 from sessionrun.executors.simulated import Fate, SimulatedExecutor
 from sessionrun.fold import apply, begin
 from sessionrun.model import Alternative, Check, Job, Limits, SessionSpec, TaskSpec, Usage, Workspace
+from sessionrun.reasons import Effect
 from sessionrun.state import State
 from sessionrun.status import project
 
 AGENTS = ("one", "two", "three", "shell")
 KINDS: tuple[Literal["hold", "release", "cancel", "retry"], ...] = ("hold", "hold", "release", "cancel", "retry")
+EFFECTS: tuple[Effect, ...] = ("limit", "backoff")
 GOOD = Fate("exits", 1.0)
 SAID = [Fate("exits", seconds, code << 8) for seconds in (1.0, 70.0) for code in (75, 76, 77, 78)]
 """What only an agent says: see `simulation.CLASSES`."""
@@ -61,6 +63,18 @@ def draw_session(rng: Random) -> SessionSpec:
     return replace(make_session(tasks, resources=resources, auto_release=rng.random() < 0.8), limits=limits)
 
 
+def draw_rumours(rng: Random) -> list[Planned]:
+    """What other sessions of the user say of the accounts, at any time."""
+    told: list[Planned] = []
+    for number in range(rng.choice((0, 0, 3, 8))):
+        provider, time = rng.choice(("provider:first", "provider:three")), rng.uniform(0.0, 700.0)
+        until_at = EPOCH_S + time + rng.choice((-50.0, 5.0, 300.0))
+        task = rng.choice((None, None, f"t{number}"))
+        heard = LimitHeard(provider, rng.choice(EFFECTS), "r", until_at, EPOCH_S, session="z", task=task)
+        told.append((time, rng.choice((heard, heard, LimitOver(provider)))))
+    return told
+
+
 def draw_requests(rng: Random, names: list[str]) -> list[Planned]:
     """Anything at any time; in the end what is held is released, again and again."""
     asked: list[Planned] = []
@@ -94,10 +108,7 @@ def test_every_task_ends_and_no_token_is_lost(seed: int) -> None:
         project(state)
 
     executor = SimulatedExecutor(script)
-    state = (
-        Drive(spec, executor, draw_requests(rng, [task.id for task in spec.tasks]), watch, judged=judged)
-        .run()
-        .state
-    )
+    planned = [*draw_requests(rng, [task.id for task in spec.tasks]), *draw_rumours(rng)]
+    state = Drive(spec, executor, planned, watch, judged=judged).run().state
     assert state.free == spec.resources
     assert (state.running_jobs, state.money.reserved, state.money.working) == (0, 0, 0)

@@ -12,8 +12,10 @@ from sessionrun.detach import _first_record
 from sessionrun.errors import StoreError
 from sessionrun.events import (
     JOURNAL_VERSION,
+    Event,
     HoldPlaced,
     JobFinished,
+    LimitHeard,
     SessionEnded,
     SessionStarted,
     TaskEnded,
@@ -25,12 +27,12 @@ from sessionrun.executors.simulated import Fate, SimulatedExecutor
 from sessionrun.fold import apply, begin
 from sessionrun.jobs import JobMaker
 from sessionrun.journal import AppendLog
-from sessionrun.model import SLOT, AgentSpec, Check, Job, SessionSpec, TaskSpec
+from sessionrun.model import SLOT, AgentSpec, Check, Job, JobKey, SessionSpec, TaskSpec
 from sessionrun.requests import load_requests
 from sessionrun.state import State
 from sessionrun.status import project
 from sessionrun.store import SessionDir
-from sessionrun.supervisor import Supervisor
+from sessionrun.supervisor import Sharing, Supervisor
 
 SHELL = AgentSpec("shell", ("/bin/sh", "{prompt_file}"), stdin="none", prompt_kind="script")
 
@@ -101,11 +103,13 @@ def run(
     on_wait: Callable[[], None] = lambda: None,
     refusals: int = 0,
     state: State | None = None,
+    sharing: Sharing | None = None,
 ) -> tuple[State, Observed]:
     executor = Observed(script, on_wait)
     state = begin(spec) if state is None else state
     journal = FullDisk(session.journal_path, refusals)
-    Supervisor(session, state, journal, executor, JobMaker(session, spec), SimulatedClock(executor)).run()
+    clock, jobs = SimulatedClock(executor), JobMaker(session, spec)
+    Supervisor(session, state, journal, executor, jobs, clock, sharing=sharing).run()
     journal.close()
     return state, executor
 
@@ -323,6 +327,37 @@ def test_rounds_keep_the_outputs_of_earlier_ones(own_place: Path) -> None:
     second = jobs[2]
     assert Path(second.argv[1]).read_text() == "echo work"
     assert Path(second.env["SESSIONRUN_FEEDBACK"]).read_text() == "check 1\n"
+
+
+class Rumour:
+    """Another session's canary works when the first job is about to start."""
+
+    def __init__(self) -> None:
+        self.heard: list[LimitHeard] = []
+        self.asked: list[JobKey] = []
+
+    def hear(self, state: State, at: float, mono: float) -> list[Event]:
+        return []
+
+    def claim(self, state: State, key: JobKey, at: float, mono: float) -> Event | None:
+        self.asked.append(key)
+        if self.heard:
+            return None
+        self.heard.append(LimitHeard("provider:shell", "backoff", "r", at + 5.0, at, session="z", task=key.task))
+        return self.heard[0]
+
+
+def test_a_start_that_is_refused_comes_later_and_is_no_attempt(own_place: Path) -> None:
+    session, spec = make_session(own_place, TaskSpec("a", ("true",)), slots=1)
+    rumour = Rumour()
+    state, executor = run(session, spec, lambda job: Fate(duration_s=1), sharing=rumour)
+    assert state.tasks["a"].outcome == "succeeded"
+    assert [job.key for job in executor.started] == rumour.asked[1:] == rumour.asked[:1]
+    assert executor.clock() == 6.0
+    assert replay(session) == state
+    assert [
+        entry.event for entry in session.load_journal()[0] if isinstance(entry.event, LimitHeard)
+    ] == rumour.heard
 
 
 def test_retries_count_attempts_and_keep_each_ones_output(own_place: Path) -> None:

@@ -54,7 +54,8 @@ class Known:
 
     `settings` are files of the user, `system` those of the machine, `project` names in the directory in which it
     works and above: any of them may hold a key.  `local` says that some of its models need none, `free` that even
-    those that it chooses by itself may not.
+    those that it chooses by itself may not.  `servers` are the variables that send it elsewhere than to its
+    provider's own servers.
     """
 
     version: str
@@ -62,10 +63,16 @@ class Known:
     variables: tuple[str, ...]
     settings: tuple[Place, ...]
     sign_in: str
+    servers: tuple[str, ...] = ()
     system: tuple[str, ...] = ()
     project: tuple[str, ...] = ()
     local: bool = False
     free: bool = False
+
+    @property
+    def account_variables(self) -> tuple[str, ...]:
+        """The variables by which one account of its user is told from another."""
+        return (*self.variables, *self.servers)
 
 
 PROGRAMS: Final[Mapping[str, Known]] = {
@@ -87,6 +94,7 @@ PROGRAMS: Final[Mapping[str, Known]] = {
         system=("/etc/claude-code/managed-settings.json",),
         project=(".claude/settings.json", ".claude/settings.local.json"),
         sign_in="type /login in claude, or set ANTHROPIC_API_KEY",
+        servers=("ANTHROPIC_BASE_URL",),
     ),
     "codex": Known(
         version="0.169",
@@ -96,6 +104,7 @@ PROGRAMS: Final[Mapping[str, Known]] = {
         system=("/etc/codex/config.toml",),
         project=(".codex/config.toml",),
         sign_in="codex login, or set OPENAI_API_KEY",
+        servers=("OPENAI_BASE_URL",),
     ),
     "qwen": Known(
         version="0.24",
@@ -105,6 +114,7 @@ PROGRAMS: Final[Mapping[str, Known]] = {
         system=("/etc/qwen-code/settings.json",),
         project=(".qwen/settings.json", ".qwen/.env"),
         sign_in="type /auth in qwen, or set OPENAI_API_KEY",
+        servers=("OPENAI_BASE_URL",),
     ),
     "gemini": Known(
         version="0.61",
@@ -114,6 +124,7 @@ PROGRAMS: Final[Mapping[str, Known]] = {
         system=("/etc/gemini-cli/settings.json",),
         project=(".gemini/settings.json", ".gemini/.env"),
         sign_in="type /auth in gemini, or set GEMINI_API_KEY",
+        servers=("GOOGLE_GEMINI_BASE_URL", "GOOGLE_CLOUD_PROJECT"),
     ),
     "opencode": Known(
         version="1.18",
@@ -136,6 +147,7 @@ PROGRAMS: Final[Mapping[str, Known]] = {
         project=(".aider.conf.yml",),
         sign_in="set a provider's key, such as OPENAI_API_KEY",
         local=True,
+        servers=("OPENAI_API_BASE", "OPENAI_BASE_URL"),
     ),
 }
 """By the name of the program, which is what a user's own agent may run too."""

@@ -54,6 +54,7 @@ ENVIRONMENT_CHECKS: Final[Mapping[str, EnvironmentCheck]] = {
     "flock": environment.check_locks,
     "space": environment.check_space,
     "index": environment.check_index,
+    "limits": environment.check_limits,
     "trash": environment.check_trash,
 }
 

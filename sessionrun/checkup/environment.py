@@ -8,6 +8,7 @@ import os
 import shlex
 import stat
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -128,6 +129,26 @@ def check_index(results_dir: Path) -> Iterator[Finding]:
     elif found.st_mode & 0o077 and found.st_uid == os.geteuid():
         plan = "--fix takes the rights of group and others away"
         yield Finding("index", "warning", str(path), "wider than 0600", plan, lambda: os.chmod(path, 0o600))
+
+
+def check_limits(results_dir: Path) -> Iterator[Finding]:
+    """Whether what sessions tell each other of limits can be believed."""
+    from sessionrun.accounts import find_damaged
+
+    folder = index.limits_path()
+    try:
+        found = folder.lstat()
+    except OSError:
+        return
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
+        what = "it is no directory of yours alone: limits are not shared by sessions"
+        plan = f"remove it, it is made anew: {shlex.join(['rm', '-r', str(folder)])}"
+        yield Finding("limits", "warning", str(folder), what, plan)
+        return
+    for path in find_damaged(folder, time.time()):
+        fix = None if path.is_dir() and not path.is_symlink() else path.unlink
+        plan = "--fix removes it" if fix else f"remove it: {shlex.join(['rm', '-r', str(path)])}"
+        yield Finding("limits", "warning", str(path), "it is ignored: it does not tell of a limit", plan, fix)
 
 
 def check_trash(results_dir: Path) -> Iterator[Finding]:

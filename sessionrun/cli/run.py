@@ -208,6 +208,7 @@ def start_session(spec: SessionSpec, how: Launch) -> int:
         from sessionrun.cli.readiness import check_ready
 
         check_ready(spec)
+    _tell_limits(spec)
     if spec.views:
         from sessionrun.views import settle_views
 
@@ -234,6 +235,29 @@ def start_session(spec: SessionSpec, how: Launch) -> int:
         why = f"cannot write standard output: {error.strerror}"
         raise StoreError(f"{why}; session {spec.session_id} was started and runs") from error
     return 0
+
+
+def _tell_limits(spec: SessionSpec) -> None:
+    """Say that tasks will wait, because another session met a limit of their account; scripts have none."""
+    from sessionrun.index import limits_path
+
+    if all(agent.prompt_kind == "script" for agent in spec.agents.values()) or not limits_path().exists():
+        return
+    import os
+    import time
+
+    from sessionrun.accounts import find_files, load_limit
+    from sessionrun.cli.render import short_time, warn
+    from sessionrun.status import format_time
+
+    now = time.time()
+    for path in find_files(spec, os.environ).values():
+        limit = load_limit(path, now)
+        if limit is not None and limit.opened_at is None and limit.until_at > now:
+            until = short_time(format_time(limit.until_at))
+            why = f"{limit.reason}, met by session {limit.session[:8]}"
+            waits = f"its tasks wait (sessionrun explain {spec.session_id[:8]})"
+            warn(f"provider {limit.provider} is held until {until}: {why}; {waits}")
 
 
 def _show_first(session: SessionDir, spec: SessionSpec) -> None:

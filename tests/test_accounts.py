@@ -1,0 +1,269 @@
+"""The files in which sessions tell each other of limits: their names, and whatever may lie in their place."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from simulation import Drive, judge, make_session
+
+from sessionrun.accounts import (
+    MAX_BYTES,
+    MAX_WAITING,
+    STALE_S,
+    VERSION,
+    Canary,
+    Limit,
+    change_limit,
+    find_files,
+    load_limit,
+    name_file,
+)
+from sessionrun.agents import BUILTIN
+from sessionrun.executors.simulated import Fate, SimulatedExecutor
+from sessionrun.hearsay import merge_limits
+from sessionrun.index import limits_path
+from sessionrun.locks import hold
+from sessionrun.model import AgentSpec, TaskSpec
+from sessionrun.providers import LONGEST_S
+from sessionrun.sharing import LimitSharing
+from sessionrun.store import SessionDir
+
+NOW = 1_800_000_000.0
+LIMIT = Limit("claude", "limit", "usage_limit: so", NOW + 600.0, NOW - 5.0, "s1", waiting=("/a",))
+TRIED = replace(LIMIT, until_at=NOW - 1.0, canary=Canary("s2", "/b", "t", NOW - 1.0))
+GOOD = json.loads('{"version":1,"provider":"claude","effect":"limit","reason":"r","session":"s","strikes":1}')
+GOOD |= {"until_at": NOW + 5.0, "met_at": NOW, "opened_at": None, "canary": None, "waiting": []}
+
+
+@pytest.fixture
+def place(own_place: Path) -> Path:
+    """An account's file."""
+    return limits_path() / "claude-0.json"
+
+
+def write(path: Path, limit: Limit | None) -> Limit | None:
+    return change_limit(path, NOW, lambda _: limit, timeout_s=1.0)
+
+
+@pytest.mark.parametrize("limit", [LIMIT, TRIED, replace(LIMIT, opened_at=NOW)])
+def test_what_is_written_is_read(place: Path, limit: Limit) -> None:
+    assert write(place, limit) == limit
+    assert load_limit(place, NOW) == limit
+    assert place.stat().st_mode & 0o777 == 0o600
+    assert place.parent.stat().st_mode & 0o777 == 0o700
+    assert write(place, None) is None
+    assert sorted(one.name for one in place.parent.iterdir()) == ["lock"]
+
+
+def test_a_limit_that_ended_long_ago_is_removed(place: Path) -> None:
+    write(place, replace(LIMIT, until_at=NOW - STALE_S + 1.0))
+    assert load_limit(place, NOW) is not None
+    change_limit(place, NOW + 2.0, lambda limit: limit, timeout_s=1.0)
+    assert not place.exists()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"version": VERSION + 1},
+        {"provider": 7},
+        {"provider": "x\0"},
+        {"effect": "none"},
+        {"effect": None},
+        {"reason": "r" * 1000},
+        {"until_at": "soon"},
+        {"until_at": None},
+        {"until_at": True},
+        {"until_at": -1},
+        {"until_at": NOW + LONGEST_S + 100.0},
+        {"met_at": NOW + 1000.0},
+        {"opened_at": NOW + 1000.0},
+        {"opened_at": []},
+        {"strikes": 0},
+        {"strikes": 1e9},
+        {"strikes": 10**6},
+        {"waiting": "/a"},
+        {"waiting": ["a"]},
+        {"waiting": [["/a"]]},
+        {"canary": []},
+        {"canary": {"session": "s", "folder": "b", "task": "t", "since_at": NOW}},
+        {"canary": {"session": "s", "folder": "/b\0", "task": "t", "since_at": NOW}},
+        {"canary": {"session": "s", "folder": "/b", "task": "t", "since_at": "x"}},
+    ],
+)
+def test_what_does_not_fit_is_as_if_it_were_not_there(place: Path, change: dict[str, object]) -> None:
+    write(place, LIMIT)
+    place.write_text(json.dumps(GOOD))
+    assert load_limit(place, NOW) is not None
+    place.write_text(json.dumps({**GOOD, **change}))
+    assert load_limit(place, NOW) is None
+    place.write_text(json.dumps({name: value for name, value in GOOD.items() if name not in change}))
+    assert (load_limit(place, NOW) is None) == (next(iter(change)) not in ("opened_at", "canary"))
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"[]", b"null", b"\xff\xfe", b"NaN", b"[" * 5000, b'"x"' + b" " * MAX_BYTES, b"{}" * 3]
+)
+def test_what_is_no_json_is_as_if_it_were_not_there(place: Path, content: bytes) -> None:
+    write(place, LIMIT)
+    place.write_bytes(content)
+    assert load_limit(place, NOW) is None
+    assert write(place, TRIED) == load_limit(place, NOW) == TRIED
+
+
+def plant_link(path: Path) -> None:
+    """To a file that would be believed."""
+    target = path.with_name("target")
+    target.write_text(json.dumps(GOOD))
+    target.chmod(0o600)
+    path.symlink_to(target)
+
+
+def plant_readable(path: Path) -> None:
+    path.write_text(json.dumps(GOOD))
+    path.chmod(0o644)
+
+
+def plant_foreign(path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("needs root, to make another user's file")
+    path.write_text(json.dumps(GOOD))
+    path.chmod(0o600)
+    os.chown(path, 12345, 12345)
+
+
+@pytest.mark.parametrize(
+    "plant",
+    [plant_link, os.mkfifo, plant_readable, plant_foreign, Path.mkdir, lambda path: path.symlink_to("/dev/zero")],
+)
+def test_what_is_not_ours_alone_or_no_file_is_as_if_it_were_not_there(
+    place: Path, plant: Callable[[Path], None]
+) -> None:
+    write(place, None)
+    plant(place)
+    assert load_limit(place, NOW) is None
+    if not place.is_dir():  # what was planted is replaced, and what a link leads to stays
+        write(place, TRIED)
+        assert load_limit(place, NOW) == TRIED
+        target = place.with_name("target")
+        assert not target.exists() or json.loads(target.read_text()) == GOOD
+
+
+def plant_wide_folder(folder: Path) -> None:
+    folder.mkdir(parents=True)
+    folder.chmod(0o777)
+
+
+def plant_file(folder: Path) -> None:
+    folder.parent.mkdir(parents=True)
+    folder.touch()
+
+
+def plant_linked_folder(folder: Path) -> None:
+    other = folder.parent.with_name("other")
+    other.mkdir(parents=True, mode=0o700)
+    folder.parent.mkdir(parents=True)
+    folder.symlink_to(other)
+
+
+def plant_lock(folder: Path) -> None:
+    folder.mkdir(parents=True, mode=0o700)
+    os.mkfifo(folder / "lock")
+
+
+def plant_held_lock(folder: Path) -> None:
+    folder.mkdir(parents=True, mode=0o700)
+    assert hold(folder / "lock") is not None  # for as long as this process lives
+
+
+def plant_directory_for_file(folder: Path) -> None:
+    folder.mkdir(parents=True, mode=0o700)
+    (find_files(make_session([]), {"HOME": "/h"})["provider:first"] / "x").mkdir(parents=True)
+
+
+def plant_text(folder: Path) -> None:
+    folder.mkdir(parents=True, mode=0o700)
+    find_files(make_session([]), {"HOME": "/h"})["provider:first"].write_bytes(b"\0" * 100)
+
+
+@pytest.mark.parametrize(
+    ("plant", "tells"),
+    [
+        (plant_wide_folder, "it is not a directory that is yours alone"),
+        (plant_file, "File exists"),
+        (plant_linked_folder, "it is not a directory that is yours alone"),
+        (plant_lock, "not a regular file"),
+        (plant_held_lock, "another process keeps its lock"),
+        (plant_directory_for_file, "Is a directory"),
+        (plant_text, None),
+    ],
+)
+def test_a_session_knows_its_own_limits_whatever_lies_there(
+    own_place: Path, plant: Callable[[Path], None], tells: str | None
+) -> None:
+    """It meets a limit, waits, has a canary and ends; what is wrong is told in one line."""
+    plant(limits_path())
+    session = SessionDir(own_place / "session-s")
+    session.path.mkdir()
+    spec = make_session([TaskSpec(f"t{number}", ("x",), agent="one") for number in range(3)])
+    said: list[str] = []
+
+    def script(job: Any) -> Fate:
+        return Fate("exits", 1.0, 75 << 8 if executor.clock() < 100.0 else 0)
+
+    executor = SimulatedExecutor(script)
+    sharing = LimitSharing(session, spec, {"HOME": "/h"}, said.append)
+    drive = Drive(spec, executor, judged=judge, sharing=sharing).run()
+    assert {task.outcome for task in drive.state.tasks.values()} == {"succeeded"}
+    assert len(said) == (tells is not None), said
+    assert not tells or (said[0].startswith("limits are not shared with other sessions: ") and tells in said[0])
+
+
+def test_accounts_are_told_apart_by_what_signs_them_in_and_no_value_is_shown() -> None:
+    home = {"HOME": "/home/u"}
+
+    def name(environ: dict[str, str], agent: AgentSpec = BUILTIN["claude"]) -> str:
+        return name_file("provider:claude", {"claude": agent}, environ)
+
+    plain = name(home)
+    key = name({**home, "ANTHROPIC_API_KEY": "sk-secret"})
+    others = [
+        {**home, "ANTHROPIC_API_KEY": "sk-other"},
+        {**home, "CLAUDE_CONFIG_DIR": "/elsewhere"},
+        {**home, "ANTHROPIC_BASE_URL": "http://gateway"},
+        {"HOME": "/home/v"},
+    ]
+    assert len({plain, key, *(name(one) for one in others)}) == 6
+    assert name({**home, "LANG": "C", "OPENAI_API_KEY": "x"}) == plain, "another program's key matters"
+    assert plain.startswith("claude-") and plain.endswith(".json") and "secret" not in key
+    own = replace(BUILTIN["claude"], env={"ANTHROPIC_API_KEY": "sk-secret"})
+    assert name(home, own) == key, "the agent's own environment does not count"
+
+
+def test_agents_of_one_account_have_one_file_whatever_it_is_called() -> None:
+    home = {"HOME": "/home/u"}
+    mine = AgentSpec("mine", ("claude",), provider="claude")
+    assert name_file("provider:claude", {"mine": mine}, home) == name_file("provider:claude", BUILTIN, home)
+    odd = [name_file(f"provider:{name}", {}, home) for name in ("../../etc/passwd", "a/b", "a_b", "x" * 300, "\n")]
+    assert len(set(odd)) == 5
+    assert all("/" not in one and "\n" not in one and len(one) < 80 for one in odd)
+
+
+def test_of_two_ends_the_later_one_holds() -> None:
+    sooner = replace(LIMIT, until_at=NOW + 60.0, met_at=NOW, session="s9", effect="backoff", waiting=("/c",))
+    merged = merge_limits(LIMIT, sooner, NOW)
+    assert (merged.until_at, merged.session, merged.effect) == (LIMIT.until_at, "s1", "limit")
+    assert merged.waiting == ("/c", "/a")
+    later = replace(sooner, until_at=NOW + 6000.0)
+    assert merge_limits(LIMIT, later, NOW).session == "s9"
+    assert merge_limits(TRIED, sooner, NOW) == replace(sooner, waiting=("/c", "/a"))
+    opened = replace(LIMIT, opened_at=NOW + 1.0)
+    assert merge_limits(opened, sooner, NOW) == opened, "what was found to be over later is over"
+    crowd = replace(LIMIT, waiting=tuple(f"/{number}" for number in range(MAX_WAITING)))
+    assert len(merge_limits(crowd, sooner, NOW).waiting) == MAX_WAITING

@@ -1,0 +1,452 @@
+"""Several sessions of one user, and what they tell each other of a limit: on simulated time, with real files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from simulation import EPOCH_S, Drive, judge, make_session
+
+from sessionrun import locks
+from sessionrun.accounts import Canary, Limit, change_limit, find_files
+from sessionrun.events import Entry, Event, JobClaimed, JobFinished, LimitHeard, RequestKind, RequestReceived
+from sessionrun.executors import Exit
+from sessionrun.executors.simulated import Fate, SimulatedExecutor
+from sessionrun.fold import apply, begin
+from sessionrun.hearsay import LOOK_S
+from sessionrun.index import limits_path
+from sessionrun.model import AgentSpec, Alternative, Job, JobKey, TaskSpec
+from sessionrun.providers import CANARY_S, MARGIN_S, SPREAD_S
+from sessionrun.sharing import LONGEST_TRY_S, LimitSharing
+from sessionrun.state import State
+from sessionrun.status import project
+from sessionrun.store import SessionDir
+
+LIMITED = 75 << 8
+GOOD_S = 5.0
+
+
+class Ends(SimulatedExecutor):
+    """Also tells when the next job ends."""
+
+    def next_end(self) -> float | None:
+        self._drop_stale()
+        return self._ends[0][0] if self._ends else None
+
+
+@dataclass
+class Run:
+    """One WORK job of the account."""
+
+    session: str
+    task: str
+    began: float
+    limited: bool
+    ended: float = 0.0
+
+
+class World:
+    """Sessions beside each other, an account, and its quota: used up until `limited_until`."""
+
+    def __init__(
+        self, place: Path, limited_until: float, *, says_end: bool = True, work_s: float = GOOD_S
+    ) -> None:
+        self.place = place
+        self.limited_until = limited_until
+        self.says_end = says_end
+        self.work_s = work_s
+        self.now = 0.0
+        self.runs: list[Run] = []
+        self.drives: dict[str, Drive] = {}
+        self.rings: dict[str, int] = {}
+        self.lives: dict[str, int] = {}
+        self.said: list[str] = []
+
+    def add(self, name: str, tasks: list[TaskSpec] | int, **options: Any) -> Drive:
+        """A session that starts now; a number is of tasks of the agent `one`."""
+        if isinstance(tasks, int):
+            tasks = [TaskSpec(f"{name}{number}", ("x",), agent="one") for number in range(tasks)]
+        session = SessionDir(self.place / f"session-{name}")
+        session.path.mkdir()
+        os.mkfifo(session.wake_path)
+        self.rings[name] = os.open(session.wake_path, os.O_RDWR | os.O_NONBLOCK)
+        lock = locks.hold(session.path / "lock")
+        assert lock is not None
+        self.lives[name] = lock
+        spec = replace(make_session(tasks, **options), session_id=name)
+        executor = Ends(lambda job: self._choose(name, job), start_at=self.now)
+        replayed = begin(spec)
+
+        def watch(state: State, entry: Entry) -> None:
+            apply(replayed, entry)
+            assert replayed == state
+            project(state)
+
+        sharing = LimitSharing(session, spec, {"HOME": "/h"}, self.said.append)
+        drive = Drive(spec, executor, (), watch, judged=self._judge, sharing=sharing)
+        self.drives[name] = drive
+        drive.start()
+        return drive
+
+    def kill(self, name: str) -> None:
+        """All its processes at once."""
+        del self.drives[name]
+        os.close(self.lives.pop(name))
+        os.close(self.rings.pop(name))
+
+    def ask(self, name: str, event: RequestReceived) -> None:
+        """A request that is taken now."""
+        self.drives[name].step(self.now)
+        self.drives[name].record(event)
+        self.drives[name].settle()
+
+    def run(self, until: float | None = None, rng: Random | None = None) -> World:
+        """Go on until all have ended, or until that time."""
+        while any(drive.state.ended is None for drive in self.drives.values()):
+            times = [time for drive in self.drives.values() for time in (drive.due_at(), _next_end(drive)) if time]
+            assert times or until is not None, "nothing is due, and not all have ended"
+            self.now = max(self.now, min(times, default=float("inf")))
+            if until is not None and self.now > until:
+                self.now = until
+                return self
+            names = list(self.drives)
+            if rng is not None:
+                rng.shuffle(names)
+            for name in names:
+                self._step(name)
+        return self
+
+    def _step(self, name: str) -> None:
+        drive = self.drives[name]
+        if drive.state.ended is None:
+            drive.step(self.now)
+        self._answer()
+
+    def _answer(self) -> None:
+        """Who was rung for looks."""
+        for name, drive in self.drives.items():
+            try:
+                os.read(self.rings[name], 4096)
+            except BlockingIOError:
+                continue
+            if drive.executor.clock() < self.now:
+                drive.step(self.now)
+            else:
+                drive.settle()
+
+    def _choose(self, session: str, job: Job) -> Fate:
+        if job.key.phase != "work" or self.drives_agent(session, job) != "one":
+            return Fate("exits", 1.0)
+        limited = self.now < self.limited_until
+        run = Run(session, job.key.task, self.now, limited, self.now + (1.0 if limited else self.work_s))
+        self.runs.append(run)
+        return Fate("exits", run.ended - run.began, LIMITED if limited else 0)
+
+    def drives_agent(self, session: str, job: Job) -> str:
+        return self.drives[session].state.tasks[job.key.task].agent
+
+    def _judge(self, ended: Exit) -> JobFinished:
+        verdict = judge(ended)
+        limited = verdict.reason_class == "usage_limit" and self.says_end
+        return replace(verdict, resets_at=EPOCH_S + self.limited_until) if limited else verdict
+
+    def close(self) -> None:
+        for fd in (*self.rings.values(), *self.lives.values()):
+            os.close(fd)
+
+
+def _next_end(drive: Drive) -> float | None:
+    assert isinstance(drive.executor, Ends)
+    return drive.executor.next_end()
+
+
+@pytest.fixture
+def worlds(tmp_path: Path) -> Any:
+    """Makes worlds, and closes what they opened."""
+    made: list[World] = []
+
+    def make(*words: Any, **options: Any) -> World:
+        made.append(World(tmp_path, *words, **options))
+        return made[-1]
+
+    yield make
+    for world in made:
+        world.close()
+
+
+def the_file() -> Path:
+    """The file of the account of the tests' agents `one` and `two`."""
+    spec = make_session([])
+    return find_files(spec, {"HOME": "/h"})["provider:first"]
+
+
+def heard(drive: Drive) -> list[LimitHeard]:
+    return [entry.event for entry in drive.entries if isinstance(entry.event, LimitHeard)]
+
+
+def test_another_session_does_not_run_into_a_limit_that_is_known(worlds: Callable[..., World]) -> None:
+    world = worlds(1000.0)
+    world.add("a", 1)
+    world.run(500.0)
+    second = world.add("b", 2)
+    reason = second.state.holds["provider:first"].reason
+    assert reason == "usage_limit: 75 (met by session a)"
+    assert second.state.providers["provider:first"].heard == "a"
+    shown = project(second.state)["tasks"][0]
+    assert (shown["reason"], shown["held_until"]) == (f"held: {reason}", "2023-11-14T22:30:02.000Z")
+    world.run()
+    first, canary, *others = world.runs
+    assert first.limited and not any(run.limited for run in (canary, *others))
+    assert canary.began == pytest.approx(1000.0 + MARGIN_S)
+    assert len(others) == 2 and all(canary.ended <= run.began <= canary.ended + SPREAD_S for run in others)
+    assert world.said == []
+
+
+def test_a_canary_that_works_for_a_while_is_enough_for_all(worlds: Callable[..., World]) -> None:
+    world = worlds(100.0, work_s=1000.0)
+    for name in "abc":
+        world.add(name, 1)
+        world.run(world.now + 10.0)
+    world.run()
+    _, canary, *others = world.runs
+    begun = [run.began - canary.began for run in others]
+    assert len(begun) == 2 and all(CANARY_S <= late <= CANARY_S + SPREAD_S for late in begun)
+
+
+def test_a_canary_that_meets_the_limit_again_tells_all_the_new_end(worlds: Callable[..., World]) -> None:
+    world = worlds(100.0)
+    world.add("a", 2)
+    world.run(50.0)
+    other = world.add("b", 2)
+    world.run(90.0)
+    world.limited_until = 5000.0
+    world.run()
+    limited = [run for run in world.runs if run.limited]
+    assert len(limited) == 3, "more than the first two and one canary met it"
+    good = [run for run in world.runs if not run.limited]
+    assert min(run.began for run in good) >= 5000.0
+    assert good[1].began >= good[0].ended
+    assert any(event.until_at == pytest.approx(EPOCH_S + 5000.0 + MARGIN_S) for event in heard(other))
+
+
+def test_without_a_stated_end_one_canary_of_all_sessions_asks_later_and_later(
+    worlds: Callable[..., World],
+) -> None:
+    world = worlds(4000.0, says_end=False)
+    world.add("a", 1)
+    world.run(10.0)
+    world.add("b", 1)
+    world.add("c", 1)
+    world.run()
+    limited = [run.began for run in world.runs if run.limited]
+    waits = [after - before for before, after in pairwise(limited)]
+    assert waits == pytest.approx([301.0, 601.0, 1201.0], abs=LOOK_S)
+    assert len([run for run in world.runs if not run.limited]) == 3
+
+
+def test_another_session_takes_over_from_a_canary_that_is_dead(worlds: Callable[..., World]) -> None:
+    world = worlds(100.0, work_s=50.0)
+    world.add("a", 1)
+    world.run(50.0)
+    world.add("b", 1)
+    world.run(110.0)
+    canary = world.runs[1].session
+    world.kill(canary)
+    world.run()
+    assert [run.session for run in world.runs[2:]] == [{"a": "b", "b": "a"}[canary]]
+    assert world.runs[2].began <= 110.0 + LOOK_S
+
+
+def test_a_canary_that_says_nothing_for_too_long_is_not_waited_for(worlds: Callable[..., World]) -> None:
+    world = worlds(100.0)
+    world.add("a", 1)
+    world.run(50.0)
+    change_limit(the_file(), 0.0, lambda limit: None, timeout_s=1.0)
+    stopped = world.place / "session-z"
+    stopped.mkdir()
+    lock = locks.hold(stopped / "lock")
+    assert lock is not None
+    since_at = EPOCH_S + 50.0
+    canary = Canary("z", str(stopped), "t", since_at)
+    limit = Limit("first", "limit", "r", EPOCH_S + 40.0, EPOCH_S + 30.0, "z", canary=canary)
+    change_limit(the_file(), EPOCH_S + 50.0, lambda _: limit, timeout_s=1.0)
+    world.limited_until = 0.0
+    late = world.add("b", 1)
+    assert late.state.holds["provider:first"].reason == "task t of session z tries first after a limit"
+    world.run()
+    os.close(lock)
+    assert world.runs[1].began == pytest.approx(50.0 + LONGEST_TRY_S, abs=LOOK_S)
+    assert len(world.runs) == 3
+
+
+def test_a_release_in_one_session_is_one_for_all(worlds: Callable[..., World]) -> None:
+    world = worlds(100_000.0)
+    world.add("a", 1)
+    world.run(10.0)
+    second = world.add("b", 2)
+    world.run(20.0)
+    world.limited_until = 0.0
+    world.ask("b", RequestReceived("r", "release"))
+    assert second.state.tasks["b0"].job is not None
+    world.run()
+    assert [run.session for run in world.runs[:2]] == ["a", "b"] and len(world.runs) == 4
+    assert world.runs[1].began == 20.0
+    assert world.runs[2].began >= world.runs[1].ended
+    assert world.runs[-1].began <= world.runs[1].ended + SPREAD_S
+
+
+def test_without_auto_release_a_limit_that_is_heard_of_waits_for_a_request(worlds: Callable[..., World]) -> None:
+    world = worlds(100.0)
+    first = world.add("a", 1, auto_release=False)
+    world.run(10.0)
+    second = world.add("b", 1)
+    third = world.add("c", 1, auto_release=False)
+    assert third.state.holds["provider:first"].until is None
+    while second.state.ended is None:
+        world.run(world.now + 10.0)
+    assert [run.session for run in world.runs] == ["a", "b"]
+    assert (first.state.ended, third.state.ended) == (None, None)
+    for name in "ac":
+        world.ask(name, RequestReceived("r", "release"))
+    world.run()
+
+
+def test_another_agent_takes_over_as_with_a_limit_of_its_own(worlds: Callable[..., World]) -> None:
+    world = worlds(1000.0)
+    world.add("a", 1)
+    world.run(10.0)
+    other = TaskSpec("t", ("x",), agent="one", fallback=(Alternative("three"),))
+    second = world.add("b", [other])
+    world.run(20.0)
+    assert second.state.tasks["t"].outcome == "succeeded"
+    assert [run.session for run in world.runs] == ["a"]
+
+
+def test_to_wait_for_a_canary_is_no_reason_for_another_agent(worlds: Callable[..., World]) -> None:
+    world = worlds(100.0, work_s=30.0)
+    world.add("a", 1)
+    world.run(110.0)
+    assert len(world.runs) == 2
+    other = TaskSpec("t", ("x",), agent="one", fallback=(Alternative("three"),))
+    second = world.add("b", [other])
+    world.run()
+    assert second.state.tasks["t"].agent == "one"
+
+
+class Refusing:
+    """Another session's canary comes between the look and the start of each job of the agent `one`."""
+
+    def hear(self, state: State, at: float, mono: float) -> list[Event]:
+        return []
+
+    def claim(self, state: State, key: JobKey, at: float, mono: float) -> Event | None:
+        if state.tasks[key.task].agent != "one" or mono >= 50.0:
+            return None
+        return LimitHeard("provider:first", "backoff", "r", at + 50.0, at, session="z", task=key.task)
+
+
+@pytest.mark.parametrize("resource", ["slot", "gpu"])
+def test_what_a_refused_start_would_have_taken_others_get(resource: str) -> None:
+    uses = {resource: 1}
+    tasks = [
+        TaskSpec("a", ("x",), agent="one", uses=uses),
+        TaskSpec("b", ("x",), agent="shell", uses=uses),
+    ]
+    drive = Drive(make_session(tasks, resources={resource: 1}), SimulatedExecutor(lambda job: Fate("exits", 1.0)))
+    drive.sharing = Refusing()
+    drive.run()
+    began = {entry.event.key.task: entry.mono for entry in drive.entries if isinstance(entry.event, JobClaimed)}
+    assert began == {"b": 0.0, "a": 50.0}
+    assert drive.state.free == {resource: 1}
+
+
+def test_what_can_be_read_counts_where_nothing_can_be_written(worlds: Callable[..., World]) -> None:
+    world = worlds(100.0)
+    world.add("a", 1)
+    world.run(10.0)
+    lock = locks.hold(limits_path() / "lock")
+    second = world.add("b", 2)
+    assert "met by session a" in second.state.holds["provider:first"].reason
+    world.run()
+    assert lock is not None
+    os.close(lock)
+    assert not any(run.limited for run in world.runs[1:])
+    assert len(world.said) == 2, "each session says it once"
+
+
+def test_scripts_and_sessions_without_a_limit_write_nothing(worlds: Callable[..., World]) -> None:
+    world = worlds(0.0)
+    world.add("a", 3)
+    world.run()
+    assert not limits_path().exists()
+    shell = AgentSpec("shell", ("sh",), prompt_kind="script")
+    assert find_files(replace(make_session([]), agents={"shell": shell}), {}) == {}
+
+
+@given(st.integers(0, 2**32))
+def test_sessions_beside_each_other(tmp_path_factory: pytest.TempPathFactory, seed: int) -> None:
+    """In any order, one perhaps killed: all that live end, and who meets a known limit is the one canary."""
+    rng = Random(seed)
+    place = tmp_path_factory.mktemp("world")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(place / "state"))
+        world = World(place, 100.0, says_end=rng.random() < 0.7, work_s=rng.choice((5.0, 90.0)))
+        try:
+            _play(world, rng)
+        finally:
+            world.close()
+
+
+def _play(world: World, rng: Random) -> None:
+    world.limited_until = rng.choice((100.0, 700.0, 3000.0))
+    names = list("abcde"[: rng.randint(2, 5)])
+    for name in names:
+        world.add(name, rng.randint(1, 4), resources=rng.choice(({}, {"slot": 1})))
+        world.run(world.now + rng.choice((0.0, 3.0, 200.0)), rng)
+    killed = rng.random() < 0.4
+    if killed:
+        world.run(world.now + rng.uniform(0.0, 1000.0), rng)
+        world.kill(rng.choice(names))
+    asked_for = _ask_anything(world, rng) if rng.random() < 0.3 else 0
+    world.run(None, rng)
+    for drive in world.drives.values():
+        assert {task.outcome for task in drive.state.tasks.values()} <= {"succeeded", "cancelled"}
+        assert drive.state.free == drive.state.spec.resources
+    assert world.said == []
+    if asked_for:
+        return  # who releases what is limited meets the limit
+    limited = [run for run in world.runs if run.limited]
+    known_at = min((run.ended for run in limited), default=0.0)
+    asked = [run for run in limited if run.began >= known_at]
+    if world.says_end:
+        assert asked == []
+    for before, after in pairwise(asked):
+        assert after.began >= before.ended, "two canaries at the same time"
+    good = [run for run in world.runs if not run.limited and run.began >= known_at]
+    if limited and not killed and len(good) > 1:
+        assert good[1].began >= good[0].began + min(CANARY_S, world.work_s), "two canaries at the same time"
+
+
+def _ask_anything(world: World, rng: Random) -> int:
+    """Requests at any time; how many there were.  In the end nothing is held on request."""
+    kinds: list[RequestKind] = ["release", "release", "cancel", "hold", "retry"]
+    for number in range(12):
+        world.run(world.now + rng.choice((0.0, 1.0, 30.0, 300.0)), rng)
+        name, kind = rng.choice(list(world.drives)), rng.choice(kinds)
+        if world.drives[name].state.ended is None:
+            tasks = tuple(
+                rng.choices(list(world.drives[name].state.tasks), k=kind != "release" or rng.randint(0, 1))
+            )
+            world.ask(name, RequestReceived(f"r{number}", kind, tasks))
+    for name, drive in world.drives.items():
+        if drive.state.ended is None:
+            world.ask(name, RequestReceived("last", "release"))
+    return 12

@@ -27,13 +27,14 @@ from sessionrun.journal import AppendLog, parse_log
 from sessionrun.keeper import EXIT_NO_ROOM, EXIT_REFUSED, EXIT_TAKEN, root_command, say
 from sessionrun.ledger import fold_ledger
 from sessionrun.model import SessionSpec
+from sessionrun.partners import Sharing, SystemClock, Views
 from sessionrun.processes import Identity
 from sessionrun.recovery import find_notices, find_unclaimed
 from sessionrun.regular import open_regular
 from sessionrun.replay import project_status, replay
 from sessionrun.state import State
 from sessionrun.store import SessionDir
-from sessionrun.supervisor import Sharing, Supervisor, SystemClock, Views
+from sessionrun.supervisor import Supervisor
 
 LOCK_TIMEOUT_S: Final = 5.0
 ORPHANED_TIMEOUT_S: Final = 10.0

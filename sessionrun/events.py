@@ -1,4 +1,4 @@
-"""What happened (events) and what is to be done (orders), as frozen records.
+"""What happened, as frozen records: the events of the journal.
 
 Events are appended to the journal and applied to the scheduler's state; orders are carried out by the
 supervisor.  An event never changes its meaning: a new meaning gets a new name, and `JOURNAL_VERSION` counts
@@ -329,54 +329,6 @@ class Entry:
     at: float
     mono: float
     event: Event
-
-
-@dataclass(frozen=True, slots=True)
-class StartJob:
-    """Claim and start this job."""
-
-    key: JobKey
-
-
-@dataclass(frozen=True, slots=True)
-class CancelJob:
-    """Stop this job's process tree; with `now` at once, also when it is being stopped already."""
-
-    key: JobKey
-    reason: StopReason
-    now: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class CheckOutput:
-    """Look at what this job has printed: record `OutputSeen` if it has changed, else that `timer` has fired."""
-
-    key: JobKey
-    timer: Timer
-
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    """Append this event to the journal and apply it: a decision that needs no process."""
-
-    event: Event
-
-
-@dataclass(frozen=True, slots=True)
-class WakeAt:
-    """Nothing to do until this monotonic time, unless an event comes first."""
-
-    mono: float
-
-
-@dataclass(frozen=True, slots=True)
-class EndSession:
-    """Append this last event, publish, and leave."""
-
-    event: SessionEnded
-
-
-Order: TypeAlias = StartJob | CancelJob | CheckOutput | Record | WakeAt | EndSession
 
 
 def to_record(entry: Entry) -> dict[str, Any]:

@@ -49,12 +49,11 @@ from sessionrun.providers import (
     stays_in_work,
 )
 from sessionrun.ready import CONTINUING
-from sessionrun.reasons import EXIT_UNSEEN, NO_CONVERSATION, effect_of
+from sessionrun.reasons import EXIT_UNSEEN, effect_of
 from sessionrun.spending import account, keep_thread
 from sessionrun.state import (
     PROVIDED_PHASES,
     START_BATCH,
-    WORKSPACE_PHASES,
     RunningJob,
     State,
     TaskState,
@@ -62,7 +61,6 @@ from sessionrun.state import (
     give,
     job_tokens,
     take,
-    turn_deadline,
     wanted_tokens,
 )
 from sessionrun.steps import (
@@ -87,6 +85,7 @@ from sessionrun.transitions import (
     describe_stop,
     judge_stopped,
 )
+from sessionrun.turns import WORKSPACE_PHASES, turn_deadline
 
 
 def begin(spec: SessionSpec) -> State:
@@ -200,7 +199,7 @@ def _on_job_finished(state: State, entry: Entry, event: JobFinished) -> None:
         ran = event.usage is not None or event.wait_status is not None or task.unseen is not None
         settle(state, task, job.reserved, account(state, task, event.usage, event.model) if ran else None)
         task.broken_off = None if event.verdict == "passed" else task.broken_off
-        _keep_thread(task, event)
+        keep_thread(task, event)
     if event.place is not None:
         task.place = event.place
     if event.key.phase == "release":
@@ -209,13 +208,6 @@ def _on_job_finished(state: State, entry: Entry, event: JobFinished) -> None:
         task.check_passed = event.verdict == "passed" and job.stopping is None
     _job_over(state, entry, task, job, event)
     ease_holds(state, entry.mono, ended=True)
-
-
-def _keep_thread(task: TaskState, event: JobFinished) -> None:
-    """A limit met at the start, or the id of a conversation that is not there, is nothing to go on with."""
-    fails_at_once = effect_of(event.reason_class) != "none" or event.reason_class == NO_CONVERSATION
-    answered = not fails_at_once or bool(event.usage and event.usage.output_tokens)
-    keep_thread(task, event.conversation, event.usage, answered=answered)
 
 
 def _demand_change(task: TaskState) -> None:

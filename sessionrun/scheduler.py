@@ -31,22 +31,24 @@ from sessionrun.budget import (
 from sessionrun.events import (
     AgentChanged,
     BudgetRefused,
-    CancelJob,
-    CheckOutput,
-    EndSession,
     HoldLifted,
     HoldPlaced,
-    Order,
-    Record,
     SessionEnded,
-    StartJob,
     StopReason,
     TaskEnded,
     TaskRetried,
     TimerFired,
-    WakeAt,
 )
 from sessionrun.model import SLOT, Outcome
+from sessionrun.orders import (
+    CancelJob,
+    CheckOutput,
+    EndSession,
+    Order,
+    Record,
+    StartJob,
+    WakeAt,
+)
 from sessionrun.providers import prefers_fallback
 from sessionrun.ready import NEW
 from sessionrun.reasons import NEVER_RETRIED

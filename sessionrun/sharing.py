@@ -21,6 +21,7 @@ from typing import Final
 from sessionrun.accounts import MAX_TEXT, MAX_WAITING, Canary, Limit, change_limit, find_files, load_limit
 from sessionrun.events import Event, LimitHeard
 from sessionrun.hearsay import find_news, merge_limits
+from sessionrun.inbox import ring
 from sessionrun.model import PROVIDER_PREFIX, JobKey, SessionSpec
 from sessionrun.providers import CANARY_S
 from sessionrun.state import Provider, State, provider_of
@@ -156,7 +157,7 @@ class LimitSharing:
             except OSError:
                 continue
             if folder != self._us and stat.S_ISFIFO(found.st_mode) and found.st_uid == os.geteuid():
-                session.ring()
+                ring(session)
 
     # --- listening ---
 

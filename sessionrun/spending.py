@@ -8,7 +8,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from sessionrun.budget import costs_money
+from sessionrun.events import JobFinished
 from sessionrun.model import Usage
+from sessionrun.reasons import NO_CONVERSATION, effect_of
 from sessionrun.state import State, TaskState
 
 
@@ -30,19 +32,21 @@ def usage_since(total: Usage, before: Usage) -> Usage:
     return replace(total, input_tokens=told, output_tokens=said, cached_input_tokens=cached)
 
 
-def keep_thread(task: TaskState, conversation: str | None, used: Usage | None, *, answered: bool) -> None:
-    """The conversation that the task may go on with, and what all runs in it used.
+def keep_thread(task: TaskState, event: JobFinished) -> None:
+    """Note the conversation that the task may go on with, and what all runs in it used.
+
+    A limit met at the start, or the id of a conversation that is not there, is nothing to go on with.
 
     Args:
         task: the task, of which a WORK job has ended.
-        conversation: as the agent named it; None: it did not.
-        used: what that job used by itself.
-        answered: whether anything was said in it that is worth going on with.
+        event: the end; its usage is that of the job alone.
     """
+    conversation, used = event.conversation, event.usage
+    fails_at_once = effect_of(event.reason_class) != "none" or event.reason_class == NO_CONVERSATION
     if conversation in (None, task.thread):
         if used is not None and task.thread is not None:
             task.thread_usage = used if task.thread_usage is None else task.thread_usage.plus(used)
-    elif answered:
+    elif not fails_at_once or bool(used and used.output_tokens):
         task.thread, task.thread_usage = conversation, used
 
 

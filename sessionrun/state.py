@@ -30,6 +30,7 @@ from sessionrun.model import (
 from sessionrun.ready import ReadyQueue
 from sessionrun.reasons import Effect
 from sessionrun.transitions import Stopping
+from sessionrun.turns import WORKSPACE_PHASES, turn_deadline
 
 FAILURES: Final[tuple[Outcome, ...]] = ("failed", "timed_out", "lost", "interrupted")
 """Outcomes that count as a failure of the task itself."""
@@ -39,12 +40,6 @@ HELD_PHASES: Final[frozenset[Phase]] = frozenset(("prepare", "setup", "work", "l
 
 PROVIDED_PHASES: Final[frozenset[Phase]] = frozenset(("prepare", "setup", "work"))
 """What a hold on a task's provider keeps from starting: WORK, and what would only have to wait for WORK then."""
-
-WORKSPACE_PHASES: Final[frozenset[Phase]] = frozenset(("prepare", "release"))
-"""What is done by our own code in the repository, with the time limit `workspace_timeout`."""
-
-TURN_LOOKS: Final = 4
-"""So often in its time a workspace job is looked at until it has its turn; from there on the time counts."""
 
 CANARY: Final = "canary "
 """Before a provider's name: the one task that may go first is chosen."""
@@ -284,14 +279,6 @@ class State:
         """Whether as many tasks failed as may."""
         limit = self.spec.limits.max_failures
         return limit is not None and self.failures - self.forgiven >= max(1, limit)
-
-
-def turn_deadline(limits: Limits, now: float, printed: int) -> float | None:
-    """When a workspace job is looked at next (monotonic): it prints something (bytes) once it has its turn."""
-    limit = limits.workspace_timeout_s
-    if not limit:
-        return None
-    return now + (limit if printed else limit / TURN_LOOKS)
 
 
 def find_job(state: State, key: JobKey) -> tuple[TaskState, RunningJob | None]:

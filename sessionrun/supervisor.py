@@ -16,32 +16,24 @@ before anything is shown, so a reader never sees what a power cut could take bac
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import orjson
 
 from sessionrun import reserve
 from sessionrun.errors import NoSpace, StoreError
 from sessionrun.events import (
-    CancelJob,
-    CheckOutput,
-    EndSession,
     Entry,
     Event,
     HoldPlaced,
     JobClaimed,
     JobFinished,
     JobLost,
-    Order,
     OutputSeen,
-    Record,
     RequestReceived,
-    StartJob,
     TimerFired,
-    WakeAt,
     to_record,
 )
 from sessionrun.executors import Executor, Exit, Notice
@@ -49,9 +41,19 @@ from sessionrun.fold import apply
 from sessionrun.journal import AppendLog
 from sessionrun.mishaps import fail_job, is_of_one_job
 from sessionrun.model import SLOT, WORKTREE_SPACE, Job, JobKey
+from sessionrun.orders import (
+    CancelJob,
+    CheckOutput,
+    EndSession,
+    Order,
+    Record,
+    StartJob,
+    WakeAt,
+)
+from sessionrun.partners import Clock, Jobs, Sharing, Views
 from sessionrun.requests import Spoken, load_requests, put_aside
 from sessionrun.scheduler import decide
-from sessionrun.state import State, TaskState
+from sessionrun.state import State
 from sessionrun.status import project, project_summary
 from sessionrun.store import SessionDir
 
@@ -62,58 +64,6 @@ PUBLISH_COST_FACTOR: Final = 20.0
 RETRY_DISK_S: Final = 1.0
 RETRY_SPACE_S: Final = 5.0
 RETRY_FULL_S: Final = 5.0
-
-
-class Jobs(Protocol):
-    """Builds and judges jobs; see `jobs.JobMaker`."""
-
-    def build(self, task: TaskState, key: JobKey, tasks: Mapping[str, TaskState]) -> Job:
-        """The process for a key; `tasks` are all that there are."""
-
-    def judge(self, task: TaskState, ended: Exit) -> JobFinished:
-        """The verdict on its end."""
-
-    def judge_unseen(self, task: TaskState, lost: JobLost) -> JobFinished | None:
-        """The verdict where what the job left proves that it passed."""
-
-    def measure_output(self, key: JobKey) -> int:
-        """How much a job has printed (bytes)."""
-
-
-class Views(Protocol):
-    """Writes what others see of the session; see `views.ViewWriter`."""
-
-    problems: list[str]
-
-    def write(self, status: Mapping[str, Any], *, durable: bool) -> str | None:
-        """Bring it up to date; what went wrong, for the log."""
-
-
-class Sharing(Protocol):
-    """Knows what limits other sessions of the user met; see `sharing.LimitSharing`."""
-
-    def hear(self, state: State, at: float, mono: float) -> Sequence[Event]:
-        """Tell what this session met, and return what is to be recorded of others."""
-
-    def claim(self, state: State, key: JobKey, at: float, mono: float) -> Event | None:
-        """What is to be recorded instead of this job's start; None: it may start."""
-
-
-class Clock(Protocol):
-    """Where the time comes from."""
-
-    def wall(self) -> float:
-        """Seconds since the epoch."""
-
-    def mono(self) -> float:
-        """Monotonic seconds of this boot."""
-
-
-class SystemClock:
-    """The clocks of this machine."""
-
-    wall = staticmethod(time.time)
-    mono = staticmethod(time.monotonic)
 
 
 class Supervisor:

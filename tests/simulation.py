@@ -5,28 +5,30 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from sessionrun.events import (
-    CancelJob,
-    CheckOutput,
     Entry,
     Event,
     HoldLifted,
     JobClaimed,
     JobFinished,
-    Order,
     OutputSeen,
     RequestReceived,
-    StartJob,
     SupervisorStarted,
     TimerFired,
-    WakeAt,
 )
 from sessionrun.executors import Exit
 from sessionrun.executors.simulated import SimulatedExecutor
 from sessionrun.fold import apply, begin
 from sessionrun.model import AgentSpec, Job, JobKey, Limits, Phase, Place, SessionSpec, TaskSpec
+from sessionrun.orders import (
+    CancelJob,
+    CheckOutput,
+    Order,
+    StartJob,
+    WakeAt,
+)
+from sessionrun.partners import Sharing
 from sessionrun.scheduler import decide
 from sessionrun.state import State
-from sessionrun.supervisor import Sharing
 
 EPOCH_S = 1_700_000_000.0
 CLASSES = {75: "usage_limit", 76: "rate_limited", 77: "agent_crashed", 78: "auth", 79: "no_conversation"}

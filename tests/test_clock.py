@@ -13,10 +13,15 @@ from simulation import Drive
 from test_removal import left, make_older
 from test_scheduler_properties import PROFILE, World, worlds
 
-from sessionrun.events import Entry, Order
+from sessionrun.events import (
+    Entry,
+)
 from sessionrun.executors.simulated import SimulatedExecutor
 from sessionrun.fold import apply, begin
 from sessionrun.model import SessionSpec
+from sessionrun.orders import (
+    Order,
+)
 from sessionrun.scheduler import decide
 from sessionrun.status import project
 from sessionrun.store import SessionDir

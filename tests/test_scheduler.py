@@ -27,9 +27,6 @@ import pytest
 from simulation import EPOCH_S, Drive, make_session
 
 from sessionrun.events import (
-    CancelJob,
-    CheckOutput,
-    EndSession,
     Entry,
     Event,
     FeedClosed,
@@ -39,23 +36,28 @@ from sessionrun.events import (
     JobFinished,
     JobLost,
     JobStarted,
-    Order,
     OutputSeen,
-    Record,
     RequestKind,
     RequestReceived,
-    StartJob,
     SupervisorStarted,
     TaskAdded,
     TaskEnded,
     TaskRetried,
     TimerFired,
-    WakeAt,
 )
 from sessionrun.executors import Exit
 from sessionrun.executors.simulated import Fate, SimulatedExecutor
 from sessionrun.fold import apply, begin
 from sessionrun.model import OUTCOMES, Check, Job, JobKey, Land, TaskSpec, Workspace, parse_job_key
+from sessionrun.orders import (
+    CancelJob,
+    CheckOutput,
+    EndSession,
+    Order,
+    Record,
+    StartJob,
+    WakeAt,
+)
 from sessionrun.scheduler import decide
 from sessionrun.state import State
 from sessionrun.steps import backoff_s

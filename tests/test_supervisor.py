@@ -28,11 +28,12 @@ from sessionrun.fold import apply, begin
 from sessionrun.jobs import JobMaker
 from sessionrun.journal import AppendLog
 from sessionrun.model import SLOT, AgentSpec, Check, Job, JobKey, SessionSpec, TaskSpec
+from sessionrun.partners import Sharing
 from sessionrun.requests import load_requests
 from sessionrun.state import State
 from sessionrun.status import project
 from sessionrun.store import SessionDir
-from sessionrun.supervisor import Sharing, Supervisor
+from sessionrun.supervisor import Supervisor
 
 SHELL = AgentSpec("shell", ("/bin/sh", "{prompt_file}"), stdin="none", prompt_kind="script")
 

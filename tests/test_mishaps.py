@@ -219,6 +219,16 @@ def test_a_neighbour_that_rewrites_answers_hurts_no_session(
         assert project.run("show", f"main-task-{name}:made.txt") == name, "its work is not lost"
 
 
+def test_a_damaged_claim_keeps_the_worktree_of_its_task_alone(sessionrun: Command, project: Project) -> None:
+    claim = f"{sessionrun.results}/session-$SESSIONRUN_SESSION/jobs/a/a1-r1-prepare/claim.json"
+    prompts = [{"id": "a", "prompt": f"echo a >made.txt; : >{claim}"}, {"id": "b", "prompt": "echo b >made.txt"}]
+    a, b = sessionrun.wait(sessionrun.start({"prompts": prompts}, "--worktree"))["tasks"]
+    assert (a["outcome"], b["outcome"]) == ("succeeded", "succeeded")
+    assert a["worktree_kept"].startswith("release_failed: ") and "claim.json" in a["worktree_kept"]
+    assert Path(a["worktree"], "made.txt").read_text() == "a\n"
+    assert (b["worktree"], project.run("show", "main-task-b:made.txt")) == (None, "b")
+
+
 def rewrite(directory: Path, supervisor: int, slow: SlowGit, phase: str, tasks: str, damaged: str) -> None:
     """Let the jobs of a phase end while the supervisor is stopped, and damage what one of them answered."""
     os.kill(supervisor, signal.SIGSTOP)

@@ -146,6 +146,7 @@ def test_cancel_now_ends_a_prepare(sessionrun: Command, project: Project, slow: 
     assert project.run("worktree", "list").count("\n") == 0
 
 
+@pytest.mark.slow
 def test_a_release_that_is_killed_three_times_is_given_up(
     sessionrun: Command, project: Project, slow: SlowGit
 ) -> None:

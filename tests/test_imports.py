@@ -55,6 +55,7 @@ HARMLESS = {
     "functools",
     "heapq",
     "itertools",
+    "operator",
     "re",
     "typing",
     "zlib",

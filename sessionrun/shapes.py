@@ -7,8 +7,10 @@ written down as tables (`objects`), or follow from a record's annotations (`kind
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
+from operator import itemgetter
 from typing import Any, Final, TypeAlias
 
 Kind: TypeAlias = Callable[[Sequence[Any]], bool]
@@ -20,6 +22,15 @@ LAST_YEAR: Final = 9998
 
 END_OF_TIME: Final = 253370764800
 """Their end, in seconds since the epoch."""
+
+
+_BLOCK: Final = 256
+"""How many objects are looked at together: few enough to stay in the processor's cache from key to key."""
+
+_USUAL_TIME: Final = re.compile(
+    r"2\d{3}-(?:0[1-9]|1[0-2])-(?:0[1-9]|1\d|2[0-8])T(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d\.\d{3}Z", re.ASCII
+)
+"""Times that are good without a look at the calendar, which takes ten times as long."""
 
 
 def of_types(*allowed: type) -> Kind:
@@ -90,23 +101,26 @@ def mappings(kind: Kind) -> Kind:
 def objects(required: Mapping[str, Kind], optional: Mapping[str, Kind] | None = None) -> Kind:
     """Objects in which each key has its kind; optional ones may be absent; what other keys there are is free."""
     is_object = of_types(dict)
+    more = optional or {}
 
-    def are_good(values: Sequence[Any]) -> bool:
-        if not is_object(values):
-            return False
+    def fit(block: Sequence[Any]) -> bool:
         try:
-            columns = {key: [value[key] for value in values] for key in required}
+            columns = [(kind, list(map(itemgetter(key), block))) for key, kind in required.items()]
         except KeyError:
             return False
-        more = {key: [value[key] for value in values if key in value] for key in optional or {}}
-        return all(kind(columns[key]) for key, kind in required.items()) and all(
-            kind(more[key]) for key, kind in (optional or {}).items()
-        )
+        columns += [(kind, [value[key] for value in block if key in value]) for key, kind in more.items()]
+        return all(kind(column) for kind, column in columns)
+
+    def are_good(values: Sequence[Any]) -> bool:
+        blocks = (values[begin : begin + _BLOCK] for begin in range(0, len(values), _BLOCK))
+        return is_object(values) and all(map(fit, blocks))
 
     return are_good
 
 
 def _is_time(text: str) -> bool:
+    if _USUAL_TIME.fullmatch(text):
+        return True
     from datetime import datetime
 
     try:

@@ -61,6 +61,7 @@ HARMLESS = {
     "functools",
     "heapq",
     "itertools",
+    "operator",
     "re",
     "typing",
     "zlib",

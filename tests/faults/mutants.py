@@ -199,6 +199,30 @@ MUTANTS: Final = (
         by_test("tests/faults/test_damage.py", "-k", "once_it_has_the_lock"),
         "test_a_keeper_reads_the_ledger_once_it_has_the_lock",
     ),
+    Mutant(
+        "a wrong checksum of status.json is believed",
+        "caches.py",
+        (("found == _SEAL % crc32(body)", "found == found"),),
+        by_test("tests/test_caches.py", "-k", "wrong_byte"),
+        "test_every_wrong_byte_is_seen",
+    ),
+    Mutant(
+        "caches are not checked",
+        "caches.py",
+        (("if not kind((record,)) or record", "if record"),),
+        by_test("tests/faults/test_damaged.py", "-k", "no_damage_makes"),
+        "test_no_damage_makes_a_traceback",
+    ),
+    Mutant(
+        "records are not checked",
+        "records.py",
+        (
+            ("    if _kind_of_record(cls)((record,)):", "    if True:"),
+            ("    return all(name in known and", "    return True or all(name in known and"),
+        ),
+        by_test("tests/faults/test_damaged.py", "-k", "no_damage_makes"),
+        "test_no_damage_makes_a_traceback",
+    ),
 )
 
 

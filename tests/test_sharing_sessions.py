@@ -142,6 +142,7 @@ def test_a_session_of_scripts_leaves_the_files_alone(sessionrun: Command) -> Non
     assert limits_path().parent.exists()
 
 
+@pytest.mark.slow
 def test_a_supervisor_that_is_killed_does_not_lose_the_claim(quota: Quota) -> None:
     """Another one of the same session takes over: its canary is the only one as before."""
     first, second, canary = run_until_canary(quota)

@@ -312,7 +312,7 @@ def find_session(results_dir: Path, wanted: str, *, last_of_index: bool = True) 
     from sessionrun import index
 
     if wanted == "last":
-        here = [session for session in iterate_sessions(results_dir) if _has_begun(session)]
+        here = [session for session in iterate_sessions(results_dir) if session.spec_path.exists()]
         newest = max(here, key=lambda session: _age(session.spec_path), default=None)
         if newest is None and not last_of_index:
             raise SessionNotFound(f"there is no session in {results_dir}; name one of elsewhere by its id")
@@ -324,20 +324,13 @@ def find_session(results_dir: Path, wanted: str, *, last_of_index: bool = True) 
     here = [session for session in iterate_sessions(results_dir) if session.session_id.startswith(name)]
     matches = here or index.find(name)
     exact = [session for session in matches if session.session_id == name]
-    matches = [session for session in exact or matches if _has_begun(session)]
+    matches = [session for session in exact or matches if session.spec_path.exists()]
     if not name or not matches:
         raise SessionNotFound(f"no session {wanted!r} in {results_dir}; `sessionrun list --all` shows them")
     if len(matches) > 1:
         ids = ", ".join(sorted(session.session_id for session in matches)[:3])
         raise SessionNotFound(f"{wanted!r} matches {len(matches)} sessions ({ids} ...): give more of the id")
     return matches[0]
-
-
-def _has_begun(session: SessionDir) -> bool:
-    """Whether it is a session: what a launcher left that was killed before it began is none."""
-    from sessionrun.creation import has_begun
-
-    return session.spec_path.exists() and has_begun(session)
 
 
 def _age(path: Path) -> float:

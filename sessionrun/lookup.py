@@ -48,7 +48,7 @@ def find_session(results_dir: Path, wanted: str) -> SessionDir:
 
 
 def _find_newest(results_dir: Path) -> SessionDir:
-    here = [session for session in iterate_sessions(results_dir) if _is_there(session)]
+    here = [session for session in iterate_sessions(results_dir) if session.spec_path.exists()]
     if here:
         return max(here, key=lambda session: _age(session.spec_path))
     away = index.newest()
@@ -61,13 +61,6 @@ def _find_newest(results_dir: Path) -> SessionDir:
     )
 
 
-def _is_there(session: SessionDir) -> bool:
-    """Whether it is a session: what a launcher left that was killed before it began is none."""
-    from sessionrun.creation import has_begun
-
-    return session.spec_path.exists() and has_begun(session)
-
-
 def _match_ids(sessions: Iterable[SessionDir], wanted: str) -> list[SessionDir]:
     """Those of this id or, where there is none, those whose id begins so."""
     beginning = wanted.removeprefix(PREFIX)
@@ -75,7 +68,7 @@ def _match_ids(sessions: Iterable[SessionDir], wanted: str) -> list[SessionDir]:
         return []
     found = [session for session in sessions if session.session_id.startswith(beginning)]
     exact = [session for session in found if session.session_id == beginning]
-    return [session for session in exact or found if _is_there(session)]
+    return [session for session in exact or found if session.spec_path.exists()]
 
 
 def _match_names(sessions: Iterable[SessionDir], wanted: str) -> list[SessionDir]:

@@ -251,7 +251,7 @@ def test_the_order_of_the_pure_modules() -> None:
         ),
         (
             "sessionrun.lookup",
-            ["sessionrun.creation", "sessionrun.errors", "sessionrun.index", "sessionrun.store"],
+            ["sessionrun.errors", "sessionrun.index", "sessionrun.store"],
         ),
         ("sessionrun.caches", ["sessionrun.shapes"]),
         ("sessionrun.damage", ["sessionrun.errors"]),
@@ -281,6 +281,7 @@ def test_the_order_of_the_pure_modules() -> None:
                 "sessionrun.accounts",
                 "sessionrun.events",
                 "sessionrun.hearsay",
+                "sessionrun.inbox",
                 "sessionrun.model",
                 "sessionrun.providers",
                 "sessionrun.state",

@@ -25,7 +25,7 @@ def check_summary(evidence: Evidence) -> Iterator[Finding]:
 def _check(name: str, evidence: Evidence, found: dict[str, Any] | None, *, summary: bool) -> Iterator[Finding]:
     session, state = evidence.session, evidence.state
     where = str(session.summary_path if summary else session.status_path)
-    if evidence.alive or evidence.spec is None:
+    if evidence.alive or evidence.spec is None or not evidence.begun:
         return  # who lives replaces it when it is due
     if state is None:
         if found is None:

@@ -1,0 +1,138 @@
+"""How sessions begin, and what is left at the edges: modes, the first status.json, launchers that are killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from conftest import Command, eventually, is_gone
+
+from sessionrun.creation import sweep_unbegun
+from sessionrun.events import RequestReceived
+from sessionrun.inbox import MAX_SPOKEN_BYTES, spell_request
+from sessionrun.requests import MAX_FAULTS, Spoken
+from sessionrun.store import SessionDir
+
+
+@pytest.mark.parametrize("umask", [0, 0o777])
+def test_any_umask_will_do(sessionrun: Command, own_place: Path, umask: int) -> None:
+    plan = own_place / "plan.json"
+    plan.write_text('[{"id": "a", "prompt": "umask"}]')
+    old = os.umask(umask)
+    try:
+        done = sessionrun("--sync", "-q", "--agent", "shell", "--results-dir", "deep/results", str(plan))
+    finally:
+        os.umask(old)
+    assert done.returncode == 0, done.stderr
+    results = own_place / "deep" / "results"
+    (session,) = results.glob("session-*")
+    assert (session / "task-a.txt").read_text() == f"{umask:04o}\n"
+    for path in (own_place / "deep", results):
+        assert stat.S_IMODE(path.stat().st_mode) == (0o755 if umask == 0 else 0o700)
+    for path in (session, *session.rglob("*")):
+        assert stat.S_IMODE(path.stat().st_mode) in (0o600, 0o700), path
+    index = own_place.parent / "home" / "state" / "sessionrun" / "sessions"
+    assert stat.S_IMODE(index.stat().st_mode) == 0o600
+    assert stat.S_IMODE(index.parent.stat().st_mode) == 0o700
+
+
+def test_a_launch_that_is_refused_leaves_nothing(sessionrun: Command, own_place: Path) -> None:
+    shared = own_place / "shared"
+    shared.mkdir()
+    shared.chmod(0o777)
+    done = sessionrun("--agent", "shell", "--results-dir", str(shared), stdin='["true"]')
+    assert done.returncode == 2
+    assert os.listdir(shared) == []
+    marks = own_place / "marks"
+    marks.mkdir()
+    env = {"SESSIONRUN_CRASH_AT": "daemon:1", "SESSIONRUN_CRASH_MARKS": str(marks)}
+    done = sessionrun("--agent", "shell", "--results-dir", "a/b", stdin='["true"]', env=env)
+    assert done.returncode == 3
+    assert not (own_place / "a").exists()
+
+
+@pytest.mark.parametrize("step", [1, 3, 5])
+def test_a_launcher_that_is_killed_leaves_nothing_that_stays(sessionrun: Command, step: int) -> None:
+    marks = sessionrun.cwd / "marks"
+    marks.mkdir()
+    env = {"SESSIONRUN_CRASH_AT": f"launcher:{step}", "SESSIONRUN_CRASH_MARKS": str(marks)}
+    assert sessionrun("--agent", "shell", stdin='["true"]', env=env).returncode == -9
+    (left,) = sessionrun.results.glob("session-*")
+    assert sessionrun.load("list") == []
+    (finding,) = sessionrun_findings(sessionrun)
+    assert "its launcher was killed before it began" in finding["what"]
+    if step == 3:
+        assert sessionrun("doctor", "--fix").returncode == 0
+    else:
+        sessionrun.start(["true"])
+    assert not left.exists()
+
+
+def sessionrun_findings(sessionrun: Command) -> list[dict[str, Any]]:
+    """What `doctor` finds with sessions."""
+    found = json.loads(sessionrun("doctor", "--json").stdout)["findings"]
+    return [one for one in found if one["session_id"]]
+
+
+def test_a_session_that_is_just_being_made_is_not_swept(tmp_path: Path) -> None:
+    (tmp_path / "session-young").mkdir()
+    old = tmp_path / "session-old"
+    old.mkdir()
+    os.utime(old, (1, 1))
+    held = SessionDir(tmp_path / "session-held")
+    held.path.mkdir()
+    lock_fd = held.hold_lock("root.lock")
+    try:
+        assert sweep_unbegun(tmp_path) == [old]
+    finally:
+        os.close(lock_fd)
+    assert sweep_unbegun(tmp_path) == [held.path]
+
+
+def test_the_first_status_is_there_before_the_id(sessionrun: Command) -> None:
+    """A root that dies at its first step: nobody but the launcher has written anything."""
+    marks = sessionrun.cwd / "marks"
+    marks.mkdir()
+    env = {"SESSIONRUN_CRASH_AT": "supervisor:1", "SESSIONRUN_CRASH_MARKS": str(marks)}
+    done = sessionrun("-q", "--agent", "shell", stdin='["true", "sleep 0.1"]', env=env)
+    session_id = done.stdout.strip()
+    first = SessionDir(sessionrun.directory(session_id)).load_status()
+    assert first is not None
+    last = sessionrun.wait(session_id)
+    assert first["total"] == 2
+    assert set(last) - set(first) == {"results_dir", "stopped", "disk_full"}
+    assert (first["status"], first["started_at"] <= last["started_at"]) == ("running", True)
+    assert first["seq"] < last["seq"]
+
+
+def test_what_only_calls_itself_a_nested_session_ends_with_the_session(sessionrun: Command) -> None:
+    script = (
+        "env -i SESSIONRUN_PARENT=junk PATH=\"$PATH\" setsid sh -c 'sleep 600 & echo $! > stray; exit 0'; true"
+    )
+    session_id = sessionrun.start({"prompts": [{"id": "a", "prompt": script}]})
+    stray = sessionrun.cwd / "stray"
+    eventually(lambda: stray.exists() and stray.read_text().strip())
+    try:
+        process = psutil.Process(int(stray.read_text()))
+    except psutil.NoSuchProcess:
+        process = None
+    sessionrun.wait(session_id)
+    assert process is None or eventually(lambda: is_gone(process))
+
+
+def test_requests_are_found_among_rubbish() -> None:
+    request_id, line = spell_request({"kind": "cancel", "tasks": ["a"], "now": True})
+    spoken = Spoken()
+    assert spoken.hear(b"..\xff{\x00" + b"x" * (2 * MAX_SPOKEN_BYTES)) == ([], [])
+    assert spoken.hear(b'["kind"' + line[:9]) == ([], [])
+    requests, _ = spoken.hear(line[9:] + b"...")
+    assert requests == [RequestReceived(request_id, "cancel", ("a",), True)]
+    assert spoken.hear(b"..." + line)[0] == requests
+    bad = [b'{"request_id": "../../x", "kind": "cancel"}', b"{", b'{"request_id": 1}', b"{" + b"[" * 3000]
+    found, faults = spoken.hear(b"\n" + b"\n".join(bad * 10) + b"\n")
+    assert (found, len(faults)) == ([], MAX_FAULTS)

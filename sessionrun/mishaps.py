@@ -29,7 +29,11 @@ def is_of_one_job(error: Exception, session: Path) -> bool:
     """Whether a failure to write the files of a job concerns that job alone, and waiting would not help."""
     if not isinstance(error, OSError) or isinstance(error, NotRegular) or error.errno in _IN_THE_WAY:
         return True
-    shared = [path for path in (session, session / "jobs") if path == session or os.path.lexists(path)]
+    shared = [
+        session,
+        session / "prompts",
+        *filter(os.path.lexists, [session / "jobs"]),
+    ]  # `jobs` is made when needed
     return error.errno in _NOT_THERE and all(os.access(path, os.W_OK | os.X_OK) for path in shared)
 
 

@@ -393,7 +393,7 @@ def test_scripts_and_sessions_without_a_limit_write_nothing(worlds: Callable[...
     assert find_files(replace(make_session([]), agents={"shell": shell}), {}) == {}
 
 
-@settings(max_examples=settings.default.max_examples // 2)  # each is several sessions, with files
+@settings(max_examples=settings().max_examples // 2)  # each is several sessions, with files
 @given(st.integers(0, 2**32))
 def test_sessions_beside_each_other(tmp_path_factory: pytest.TempPathFactory, seed: int) -> None:
     """In any order, one perhaps killed: all that live end, and who meets a known limit is the one canary."""

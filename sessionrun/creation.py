@@ -11,7 +11,7 @@ import stat
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
@@ -171,3 +171,19 @@ def _check_shared(path: Path) -> None:
         raise InputError(f"{path}: everybody may write there: chmod o-w it, or give another --results-dir")
     if found.st_uid not in (0, os.geteuid()) and os.geteuid() != 0:
         raise InputError(f"{path} belongs to another user: give another --results-dir")
+
+
+def show_first(session: SessionDir, status: dict[str, Any], summary: dict[str, Any]) -> None:
+    """Write the first status.json and summary, where there is none: a supervisor that was faster knows more.
+
+    Raises:
+        OSError: they cannot be written.
+    """
+    for path, content in ((session.status_path, status), (session.summary_path, summary)):
+        first = path.with_name(f".{path.name}-first.{os.getpid()}.tmp")
+        replace_file(first, orjson.dumps(content, option=orjson.OPT_APPEND_NEWLINE), durable=False)
+        try:
+            with suppress(FileExistsError):
+                os.link(first, path)
+        finally:
+            first.unlink()

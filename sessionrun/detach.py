@@ -13,6 +13,7 @@ import select
 import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
@@ -87,8 +88,10 @@ def _check_logs(session: SessionDir) -> None:
             os.close(open_regular(path))
 
 
-def start_detached(session: SessionDir, lock_fd: int, *, new: bool = True) -> None:
-    """Start the session's root, which gets `lock_fd`; return once root and keeper are up.
+def start_detached(
+    session: SessionDir, lock_fd: int, *, new: bool = True, meanwhile: Callable[[], None] = lambda: None
+) -> None:
+    """Start the session's root, which gets `lock_fd`; return once root and keeper are up, and `meanwhile` is done.
 
     Descriptors 0 to 2 must be open: whatever takes their place would be lost on the way.
 
@@ -117,6 +120,7 @@ def start_detached(session: SessionDir, lock_fd: int, *, new: bool = True) -> No
     poller = select.poll()
     poller.register(ready_read, select.POLLIN)
     try:
+        meanwhile()
         told = os.read(ready_read, _REASON_BYTES) if poller.poll(READY_TIMEOUT_S * 1000) else None
     finally:
         os.close(ready_read)

@@ -56,7 +56,7 @@ def test_a_launch_that_is_refused_leaves_nothing(sessionrun: Command, own_place:
     assert not (own_place / "a").exists()
 
 
-@pytest.mark.parametrize("step", [1, 3, 5])
+@pytest.mark.parametrize("step", [1, 3, 4])
 def test_a_launcher_that_is_killed_leaves_nothing_that_stays(sessionrun: Command, step: int) -> None:
     marks = sessionrun.cwd / "marks"
     marks.mkdir()

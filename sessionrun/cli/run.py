@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -216,9 +217,9 @@ def start_session(spec: SessionSpec, how: Launch) -> int:
     crashpoint.arm("launcher")
     lock_fd = absolute.create(spec)
     sweep_unbegun(absolute.path.parent)
-    _show_first(absolute, spec)
+    status = _claim_views(absolute, spec) if spec.views else None
     try:
-        start_detached(absolute, lock_fd)
+        start_detached(absolute, lock_fd, meanwhile=lambda: _show_first(absolute, status or _project_first(spec)))
         index.remember(absolute.path)
         if how.sync:
             from sessionrun.cli.follow import follow_run
@@ -260,26 +261,34 @@ def _tell_limits(spec: SessionSpec) -> None:
             warn(f"provider {limit.provider} is held until {until}: {why}; {waits}")
 
 
-def _show_first(session: SessionDir, spec: SessionSpec) -> None:
-    """Show all tasks as pending, to others as well; where that cannot be, there is no session."""
-    from sessionrun import crashpoint
-    from sessionrun.fold import begin
-    from sessionrun.status import project, project_summary
+def _claim_views(session: SessionDir, spec: SessionSpec) -> dict[str, Any]:
+    """Take over what shows the session to others; where that cannot be, there is no session.  The first status."""
+    from sessionrun.views import claim_views
 
-    status = project(begin(spec))
     try:
-        crashpoint.step()
-        if spec.views:
-            from sessionrun.views import claim_views
-
-            claim_views(session, spec, status)
-        session.replace_status(status, project_summary(status), durable=False)
-    except OSError as error:
-        session.discard()
-        raise StoreError(f"cannot write {session.path}: {error.strerror}") from error
+        status = _project_first(spec)
+        claim_views(session, spec, status)
     except BaseException:
         session.discard()
         raise
+    return status
+
+
+def _project_first(spec: SessionSpec) -> dict[str, Any]:
+    """The status before the first record: all tasks pending."""
+    from sessionrun.fold import begin
+    from sessionrun.status import project
+
+    return project(begin(spec))
+
+
+def _show_first(session: SessionDir, status: dict[str, Any]) -> None:
+    """Show all tasks as pending, unless a supervisor was faster; the logs tell where this cannot be written."""
+    from sessionrun.creation import show_first
+    from sessionrun.status import project_summary
+
+    with suppress(OSError):
+        show_first(session, status, project_summary(status))
 
 
 def _tell_start(spec: SessionSpec, session: SessionDir, how: Launch) -> None:

@@ -20,7 +20,7 @@ from sessionrun.config import Config
 from sessionrun.model import Limits, TaskSpec, spec_from_record
 from sessionrun.store import SessionDir
 
-LIMITS = {"workspace_timeout": 1}
+LIMITS = {"workspace_timeout": 10}
 WORK = {"id": "a", "prompt": "echo work >made.txt"}
 
 
@@ -93,7 +93,7 @@ def test_a_prepare_over_its_time_fails_its_task_alone(
     session_id = sessionrun.start({"limits": LIMITS, "prompts": [WORK]}, "--worktree")
     task = only(sessionrun.wait(session_id))
     assert (task["outcome"], task["reason_class"]) == ("failed", "workspace_failed")
-    assert task["reason"] == "workspace_failed: not done after 1 s (workspace_timeout)"
+    assert task["reason"] == "workspace_failed: not done after 10 s (workspace_timeout)"
     assert project.run("worktree", "list").count("\n") == 0, "its RELEASE takes back what was begun"
     assert project.run("branch", "--list", "*-task-*") == ""
 
@@ -106,9 +106,9 @@ def test_a_release_over_its_time_leaves_worktree_and_outcome(
     view = sessionrun.wait(session_id)
     task = only(view)
     assert (view["outcome"], task["outcome"]) == ("succeeded", "succeeded")
-    assert task["worktree_kept"] == "release_failed: not done after 1 s (workspace_timeout)"
+    assert task["worktree_kept"] == "release_failed: not done after 10 s (workspace_timeout)"
     assert Path(task["worktree"], "made.txt").read_text() == "work\n"
-    assert "release_failed: not done after 1 s" in sessionrun("results", session_id).stdout
+    assert "release_failed: not done after 10 s" in sessionrun("results", session_id).stdout
     slow.free()
     done = sessionrun("clean", "--worktrees", session_id)
     assert done.returncode == 0, done.stderr

@@ -145,10 +145,12 @@ def test_by_id_with_a_dry_run_first(sessionrun: Command) -> None:
     assert sessionrun.load("clean", session_id[:8]) == [
         {
             "session_id": session_id,
+            "repository": None,
             "what": "session",
             "name": str(path),
             "task": None,
             "removed": True,
+            "would_remove": None,
             "why": "completed, nothing needs it",
         }
     ]

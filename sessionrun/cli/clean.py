@@ -222,13 +222,14 @@ def _clean_tasks(
         for leftover in leftovers:
             yield from _clean_leftover(leftover, dry_run=dry_run)
         for fault in unreadable:
-            yield _describe_unreadable(spec.session_id, shown, fault)
+            yield _describe_unreadable(spec, shown, fault)
 
 
-def _describe_unreadable(session_id: str, shown: dict[str, Any], fault: JobFileError) -> dict[str, Any]:
+def _describe_unreadable(spec: SessionSpec, shown: dict[str, Any], fault: JobFileError) -> dict[str, Any]:
     """A claim that tells of nothing any more: what it was made for stays, by whatever name that is known."""
     return {
-        "session_id": session_id,
+        "session_id": spec.session_id,
+        "repository": spec.repository and spec.repository.top,
         "what": "worktree",
         "name": shown["worktree"] or fault.path,
         "task": shown["id"],

@@ -43,7 +43,7 @@ class Step(NamedTuple):
 
 
 _CHAIN: Final = (
-    "for p in /proc/[0-9]*; do tr '\\0' ' ' < $p/cmdline 2>/dev/null | grep -q 'WORD.*'\"$S\" "
+    "for p in /proc/[0-9]*; do tr '\\0' ' ' < $p/cmdline 2>/dev/null | grep -v __main__ | grep -q 'WORD.*'\"$S\" "
     "&& kill -SIGNAL ${p#/proc/} 2>/dev/null; done"
 )
 

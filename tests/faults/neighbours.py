@@ -162,7 +162,8 @@ def _make_plan(place: Place, rng: random.Random, names: list[str]) -> object:
     outside = place.path / "outside"
     outside.mkdir()
     program = outside / "program"
-    program.write_text(f"#!/bin/sh\necho ran >> {outside}/ran\n")
+    # its own git may run what it planted; SESSIONRUN_GIT is in the environment of ours alone
+    program.write_text(f'#!/bin/sh\n[ -z "$SESSIONRUN_GIT" ] || echo "$0 $*" >> {outside}/ran\n')
     program.chmod(0o755)
     (outside / "hooks").mkdir()
     shutil.copy(program, outside / "hooks" / "reference-transaction")

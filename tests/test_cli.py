@@ -85,7 +85,7 @@ def test_status_is_one_object_with_all_its_keys(sessionrun: Command) -> None:
     on_disk = json.loads((sessionrun.directory(session_id) / "status.json").read_bytes())
     assert list(on_disk)[-1] == "checksum"
     del on_disk["checksum"]
-    assert {**on_disk, "results_dir": view["results_dir"], "stopped": []} == view
+    assert {**on_disk, "results_dir": view["results_dir"], "stopped": [], "disk_full": None} == view
 
 
 def test_status_of_some_tasks(sessionrun: Command) -> None:
@@ -363,6 +363,7 @@ def test_an_ambiguous_id_names_candidates(sessionrun: Command) -> None:
     twin.mkdir()
     spec = (sessionrun.directory(session_id) / "spec.json").read_text()
     (twin / "spec.json").write_text(spec.replace(session_id, twin.name.removeprefix("session-")))
+    (twin / "journal").write_bytes((sessionrun.directory(session_id) / "journal").read_bytes())
     done = sessionrun("status", session_id[:8], "--json")
     assert "matches 2 sessions" in error_of(done)["message"]
     assert session_id in done.stderr

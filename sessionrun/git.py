@@ -106,7 +106,8 @@ class Git:
 
     With `trial`, a directory of objects, all that is made goes there and refs stay where they are.  With `common`,
     a private common directory, git reads the settings there and no others; `git_dir` is then the administrative
-    directory of the worktree, and `directory` its top.  No command takes longer than `limit_s` (seconds).
+    directory of the worktree, and `directory` its top.  No command takes longer than `limit_s` (seconds; None: any
+    time).
     """
 
     directory: Path
@@ -114,7 +115,7 @@ class Git:
     trial: Path | None = None
     common: Path | None = None
     git_dir: Path | None = None
-    limit_s: float = READER_LIMIT_S
+    limit_s: float | None = READER_LIMIT_S
 
     def __call__(self, *argv: str, stdin: bytes | None = None, codes: Sequence[int] = (0,)) -> bytes:
         """Run git and return its standard output.

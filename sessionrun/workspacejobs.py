@@ -55,6 +55,7 @@ def build_workspace_job(
         branch=state.spec.workspace.branch,
         directory=state.spec.workspace.directory,
         needs=() if releasing else find_handed(state, tasks),
+        limit_s=spec.limits.workspace_timeout_s,
     )
     replace_file(folder / REQUEST, orjson.dumps(request), durable=False)
     return Job(

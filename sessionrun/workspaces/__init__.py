@@ -19,7 +19,7 @@ from typing import Final
 import orjson
 
 from sessionrun.errors import JobFileError, SessionrunError
-from sessionrun.git import GitError
+from sessionrun.git import WORKSPACE_LIMIT_S, GitError
 from sessionrun.jobfiles import load_record, load_record_if_any
 from sessionrun.model import Handed, KeepPolicy, Place, Repository
 from sessionrun.store import replace_file
@@ -43,7 +43,8 @@ class Request:
     """What a PREPARE or RELEASE job is to do; `patch` is where the diff goes, `place` what PREPARE made.
 
     With `expect_change` work that changes nothing is no success.  `branch` and `directory` are the names that are
-    wished for.  `needs` are the ends of other tasks at which the worktree begins.
+    wished for.  `needs` are the ends of other tasks at which the worktree begins.  `limit_s` is how long each git
+    command may take (seconds): 0 = as long as it needs; None = the usual time.
     """
 
     repository: Repository
@@ -59,6 +60,12 @@ class Request:
     branch: str | None = None
     directory: str | None = None
     needs: tuple[Handed, ...] = ()
+    limit_s: float | None = None
+
+    @property
+    def git_limit_s(self) -> float | None:
+        """The same as `Git` has it."""
+        return WORKSPACE_LIMIT_S if self.limit_s is None else self.limit_s or None
 
     @property
     def owner(self) -> str:

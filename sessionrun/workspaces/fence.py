@@ -38,7 +38,7 @@ class Fence:
     repository: Repository
     settings: GitSettings
     common: Path
-    limit_s: float
+    limit_s: float | None
 
     def main(self) -> Git:
         """Git in the user's checkout; nothing of it is changed there."""
@@ -53,14 +53,14 @@ class Fence:
 
 @contextmanager
 def open_fence(
-    repository: Repository, folder: Path | None = None, *, limit_s: float = READER_LIMIT_S
+    repository: Repository, folder: Path | None = None, *, limit_s: float | None = READER_LIMIT_S
 ) -> Iterator[Fence]:
     """Make the private common directory of a repository, for as long as it is needed.
 
     Args:
         repository: where.
         folder: in which it is made; None: the system's for temporary files.
-        limit_s: how long each git command may take (seconds).
+        limit_s: how long each git command may take (seconds); None: as long as it needs.
 
     Raises:
         OSError: it cannot be made, or there is no such repository any more.

@@ -11,7 +11,7 @@ from pathlib import Path
 import orjson
 
 from sessionrun.errors import SessionrunError
-from sessionrun.git import WORKSPACE_LIMIT_S, Git
+from sessionrun.git import Git
 from sessionrun.model import Place, Repository
 from sessionrun.regular import make_directories
 from sessionrun.store import replace_file
@@ -43,7 +43,7 @@ def release(request: Request, folder: Path, *, drop_empty: bool = True) -> Place
     Raises:
         SessionrunError, OSError: the work could not be parked; the worktree is as it was.
     """
-    with open_fence(request.repository, folder, limit_s=WORKSPACE_LIMIT_S) as fence:
+    with open_fence(request.repository, folder, limit_s=request.git_limit_s) as fence:
         changed = find_changed(request.repository, folder, fence.main())
         released = release_behind(fence, request, folder)
         released = drop_empty_branch(request, fence.main(), released, prepare_jobs(folder))

@@ -17,7 +17,7 @@ from typing import Final
 import orjson
 
 from sessionrun.errors import SessionrunError
-from sessionrun.git import WORKSPACE_LIMIT_S, Git
+from sessionrun.git import Git
 from sessionrun.model import Place, Repository
 from sessionrun.regular import make_directories
 from sessionrun.store import replace_file
@@ -41,7 +41,7 @@ def prepare(request: Request, folder: Path) -> Place:
     Raises:
         SessionrunError, OSError: it cannot be made; nothing is left but the claim.
     """
-    with open_fence(request.repository, folder, limit_s=WORKSPACE_LIMIT_S) as fence:
+    with open_fence(request.repository, folder, limit_s=request.git_limit_s) as fence:
         return _prepare(fence, request, folder)
 
 

@@ -145,10 +145,10 @@ STATUS: Final[Mapping[str, Kind]] = {
 }
 """The keys of status.json, beside `tasks`."""
 
-OPTIONAL: Final[Mapping[str, Kind]] = {}
-"""Keys of both files that a later version added: a file of an earlier one is whole without them."""
+OPTIONAL: Final[Mapping[str, Kind]] = {"view_problems": lists(TEXT)}
+"""Keys that a later version added: a file of an earlier one is whole without them."""
 
-OPTIONAL_OF_TASK: Final[Mapping[str, Kind]] = {}
+OPTIONAL_OF_TASK: Final[Mapping[str, Kind]] = {"git_config_changed": nullable(lists(TEXT))}
 """The same for a task."""
 
 _SUMMARY: Final = objects(SUMMARY, OPTIONAL)

@@ -37,7 +37,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """The fast tier draws the same examples each time, the slow one more of them, and others."""
+    """The fast tier draws the same examples each time, the slow one more of them, and others.
+
+    A script's background job inherits an ignored SIGINT, and so would all that is started here.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     settings.load_profile("slow" if config.getoption("--slow") else "fast")
 
 

@@ -385,6 +385,7 @@ def test_budgets_of_the_configuration_give_way_to_those_of_the_input_and_of_flag
         "budget_usd": 4.0,
         "soft_budget_usd": 3.0,
         "task_budget_usd": 1.0,
+        "workspace_timeout_s": 600.0,
     }
 
 

@@ -74,18 +74,22 @@ def test_keys_and_types_are_checked_once(ended: SessionDir, make: Callable[[Any]
     summary = orjson.loads(unsealed(ended.summary_path.read_bytes()))
     assert caches.parse_status(make({**status, "of a later version": [1]})) is not None
     assert caches.parse_summary(make({**summary, "of a later version": [1]})) is not None
-    assert set(status) == {*caches.STATUS, "tasks"} and set(summary) == set(caches.SUMMARY)
-    assert set(status["tasks"][0]) == set(caches.TASK)
+    assert set(status) == {*caches.STATUS, *caches.OPTIONAL, "tasks"} and set(summary) == set(caches.SUMMARY)
+    assert set(status["tasks"][0]) == {*caches.TASK, *caches.OPTIONAL_OF_TASK}
     for key in status:
         assert caches.parse_status(make({**status, key: {"x": [None]}})) is None or key == "labels", key
-        assert caches.parse_status(make({other: status[other] for other in status if other != key})) is None, key
+        short = caches.parse_status(make({other: status[other] for other in status if other != key}))
+        assert (short is not None) == (key in caches.OPTIONAL), key
     for key in summary:
         assert caches.parse_summary(make({**summary, key: [0]})) is None, key
         assert caches.parse_summary(make({other: summary[other] for other in summary if other != key})) is None
     first, second = status["tasks"]
     for key in first:
-        for wrong in ({**first, key: {"x": [None]}}, {other: first[other] for other in first if other != key}):
-            assert caches.parse_status(make({**status, "tasks": [wrong, second]})) is None, (key, wrong)
+        wrong = {**first, key: {"x": [None]}}
+        assert caches.parse_status(make({**status, "tasks": [wrong, second]})) is None, key
+        short = {other: first[other] for other in first if other != key}
+        whole = caches.parse_status(make({**status, "tasks": [short, second]})) is not None
+        assert whole == (key in caches.OPTIONAL_OF_TASK), key
     for wrong in (
         {"num": 2},
         {"id": "b"},

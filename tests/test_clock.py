@@ -10,7 +10,7 @@ from conftest import Command, eventually
 from hypothesis import given
 from hypothesis import strategies as st
 from simulation import Drive
-from test_removal import left, make_older
+from test_removal import left, make_older, reseal
 from test_scheduler_properties import PROFILE, World, worlds
 
 from sessionrun.events import (
@@ -65,9 +65,8 @@ def test_readers_bear_times_in_the_future(sessionrun: Command) -> None:
         make_older(sessionrun, session_id, at)
         for name in ("status.json", "summary"):
             path = sessionrun.directory(session_id) / name
-            path.write_text(
-                json.dumps({**json.loads(path.read_bytes()), "started_at": "2098-12-31T00:00:00.000Z"}) + "\n"
-            )
+            record = json.loads(path.read_bytes())
+            path.write_bytes(reseal({**record, "started_at": "2098-12-31T00:00:00.000Z"}))
         for words in ("status", "list", "overview", "results", "explain last", "wait"):
             done = sessionrun(*words.split())
             assert (done.returncode, done.stderr) == (1 if words == "wait" else 0, ""), words

@@ -172,7 +172,7 @@ def make_world(parent: Path | None = None) -> Iterator[World]:
         agent.chmod(0o755)
         place.environ["PATH"] = f"{agent.parent}:{place.environ['PATH']}"
         repository = place.path / "repo"
-        plain = place.start(PLAN, "--budget", "5", cwd=repository)
+        plain = place.start(PLAN, "--budget", "5", "--no-ready", cwd=repository)
         trees = ["--agent", "qwen", "--worktree", "--worktree-dir", str(place.path / "trees")]
         matrix = place.start(MATRIX, *trees, "--keep-worktree", "always", cwd=repository)
         assert wait_until(lambda: has_ended(plain) and has_ended(matrix), END_S)
@@ -337,7 +337,8 @@ def call(words: list[str]) -> tuple[int, str, str]:
 def look(world: World, session: SessionDir, verb: str, found: Found) -> tuple[int, str]:
     """One verb; whatever is wrong with its end is noted."""
     words = [session.session_id if word == "ID" else word for word in verb.split()]
-    code, out, said = call([*words, "--results-dir", str(world.place.results)])
+    place = [] if "--all" in words else ["--results-dir", str(world.place.results)]
+    code, out, said = call([*words, *place])
     found.codes[verb, code] += 1
     lines = [line for line in said.splitlines() if line.startswith("sessionrun: error")]
     if "Traceback" in said or "this is a bug" in said or code not in CODES or len(lines) > 1:

@@ -15,10 +15,12 @@ from test_worktrees import by_id, project, start, wait
 from sessionrun.errors import InputError
 from sessionrun.git import ENVIRONMENT, OVERRIDES, READER_LIMIT_S, Git, GitError
 from sessionrun.model import GitSettings
+from sessionrun.workspaces import Request
 from sessionrun.workspaces.fence import furnish, open_fence
 from sessionrun.workspaces.freezing import read_settings
 from sessionrun.workspaces.release import release
 from sessionrun.workspaces.repository import find_repository
+from sessionrun.workspaces.worktree import prepare
 
 __all__ = ["project"]
 
@@ -295,3 +297,53 @@ def test_the_tables_have_a_reason_for_each_row() -> None:
     rows = {**OVERRIDES, **ENVIRONMENT}
     assert all(reason for _, reason in rows.values()) and READER_LIMIT_S <= 60
     assert ENVIRONMENT["GIT_ALLOW_PROTOCOL"][0] == "" and ENVIRONMENT["GIT_NO_LAZY_FETCH"][0] == "1"
+
+
+LAYOUTS = {
+    "sha256": "git init -q --object-format=sha256 top",
+    "a separate git directory": "git init -q --separate-git-dir ../gitdir top",
+    "a checkout of a bare repository": "git init -q lib && git -C lib commit -q --allow-empty -m 0 && "
+    "git clone -q --bare lib bare && git -C bare worktree add -q ../top main",
+    "a submodule": "git init -q lib && git -C lib commit -q --allow-empty -m 0 && git init -q outer && "
+    "git -C outer -c protocol.file.allow=always submodule add -q ../lib top && ln -s outer/top top",
+    "shared with a group": "git init -q --shared=group top",
+    "settings of each worktree": "git init -q top && git -C top config extensions.worktreeConfig true && "
+    "git -C top config --worktree core.sparseCheckout false",
+    "packed refs": "git init -q top && git -C top commit -q --allow-empty -m 0 && git -C top pack-refs --all",
+}
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_kinds_of_repositories(own_place: Path, name: str) -> None:
+    for words in (("user.name", "Ann"), ("user.email", "ann@example.org"), ("init.defaultBranch", "main")):
+        subprocess.run(["git", "config", "--global", *words], check=True)
+    subprocess.run(["sh", "-c", LAYOUTS[name]], cwd=own_place, check=True, capture_output=True)
+    top = (own_place / "top").resolve()
+    (top / "a.txt").write_text("a\n")
+    for line in ("git add -A", "git commit -qm first"):
+        subprocess.run(line.split(), cwd=top, check=True, capture_output=True)
+    repository, _ = find_repository(top, base=None, worktree_dir=own_place / "trees", keep="never")
+    request = Request(repository, "s1", "t", "do it", patch=str(own_place / "patch"))
+    folders = [own_place / "jobs" / f"a1-r1-{phase}" for phase in ("prepare", "release")]
+    for folder in folders:
+        folder.mkdir(parents=True)
+    place = prepare(request, folders[0])
+    path = Path(place.worktree or "")
+    (path / "own").write_text("own\n")
+    subprocess.run(["sh", "-c", "git add own && git commit -qm own"], cwd=path, check=True, capture_output=True)
+    (path / "new").write_text("new\n")
+    released = release(replace(request, place=place), folders[1])
+    assert (released.kept, released.branch, path.exists()) == (None, "main-task-t", False)
+    assert released.diff_stat == {"files": 2, "insertions": 2, "deletions": 0}
+    listed = subprocess.run(
+        ["git", "ls-tree", "--name-only", "main-task-t"], cwd=top, check=True, capture_output=True, text=True
+    )
+    assert {"a.txt", "own", "new"} <= set(listed.stdout.split())
+    subprocess.run(["git", "fsck", "--no-progress"], cwd=top, check=True, capture_output=True)
+    assert find_changes(top) == ""
+
+
+def find_changes(top: Path) -> str:
+    return subprocess.run(
+        ["git", "status", "--porcelain"], cwd=top, check=True, capture_output=True, text=True
+    ).stdout

@@ -1,8 +1,8 @@
-"""What the sessions of one user tell each other of their accounts: a file for each account that met a limit.
+"""Files through which the sessions of one user share limits: one for each account that met a limit.
 
 The files lie in ``limits`` beside the user's index.  One is replaced whole, under a lock that is held for that
-moment.  Nothing in them is trusted: what is not ours alone, not regular, too large, or not as it should be is as
-if it were not there, and so is a limit that ended long ago.  Who is told of a limit, and when, is `sharing`'s.
+moment.  Nothing in them is trusted.  A file that is not ours alone, not regular, too large or not of the form
+counts as absent, and so does a limit that ended long ago.  `sharing` decides when a session writes or reads one.
 
 An account is a provider together with what signs its agent in: the name of its file holds a digest of those
 variables and of where the credentials are, so that two keys are two accounts.  No variable's value is written.
@@ -149,7 +149,7 @@ def parse_limit(record: Any, now: float) -> Limit:
     if effect not in ("limit", "backoff") or not isinstance(waiting, list):
         raise ValueError("it has no effect")
     if not isinstance(strikes, int) or not 0 < strikes < _MAX_STRIKES:
-        raise ValueError("its strikes are no number")
+        raise ValueError("its strikes are not a number")
     opened = record.get("opened_at") is not None
     return Limit(
         provider=_parse_text(record.get("provider")),
@@ -192,7 +192,7 @@ def _parse_path(value: object) -> str:
 
 def _parse_time(value: object, latest: float) -> float:
     if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 <= value <= latest:
-        raise ValueError("a time is none, or too far ahead")
+        raise ValueError("a time is not a number, or is too far ahead")
     return float(value)
 
 

@@ -1,9 +1,9 @@
-"""The bytes of status.json and the summary: how they are sealed, and whether they may be believed.
+"""The bytes of status.json and the summary: writes their checksum, and tells whether a file may be believed.
 
 Both may be deleted, for the logs hold all that they say.  So a file with one wrong byte, a missing key or a value
-of another type counts as absent; no verb has to expect such a thing behind this module.  The last key, `checksum`,
-is the CRC-32 of all bytes before it.  It is found and checked without parsing.  Must not know where the files lie,
-nor import the records: a poll reads status.json alone.
+of another type counts as absent, and verbs never see it.  The last key, `checksum`, is the CRC-32 of all bytes
+before it.  It is found and checked without parsing.  Must not know where the files lie, nor import the records: a
+poll reads status.json alone.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""How a session's directory comes to be, and how it goes again where nothing has run in it.
+"""Makes a session's directory, and removes it if nothing has run in it.
 
-It is whole before anything can run: the spec is durable, `root.lock` is held by who made it.  A launch that is
-refused takes away all that it made.  One that is killed cannot: what it leaves never began, and is swept later.
+It is complete before anything can run: the spec is durable, and its maker holds `root.lock`.  A launch that is
+refused removes all that it made.  A killed launch cannot: what it leaves never began, and is removed later.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Where damage of a session's files ends: what a bad value makes of our code becomes an error that names the file.
+"""Turns what our code raises for a bad value in a session's file into an error that names the file.
 
-Logs and spec are checked when they are read, but a record can be well made and still not fit what came before it.
+Logs and spec are checked when they are read, but a good record can still not fit the records before it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How people write a time span, and what it is in seconds: one reading for plans, settings, variables and options.
+"""Reads time spans as people write them, in seconds: one reading for plans, settings, variables and options.
 
 Pure, and cheap to import: verbs that only read have it from their start.
 """
@@ -60,7 +60,7 @@ def parse_age(text: str) -> float:
     if span is not None and not span.has_unit and span.seconds:
         raise ValueError(f"{text}: say the unit: {text}d, {text}h or {text}m")
     if span is None or span.seconds > MAX_AGE_S:
-        raise ValueError(f"{text!r} is no age such as 7d, 12h, 30m or 1h30m")
+        raise ValueError(f"{text!r} is not an age such as 7d, 12h, 30m or 1h30m")
     return span.seconds
 
 

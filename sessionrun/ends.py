@@ -1,4 +1,4 @@
-"""Where a task ended, as those that need it are told: a part of `model`."""
+"""Records of where a task ended, for the tasks that need it: a part of `model`."""
 
 from __future__ import annotations
 

@@ -241,7 +241,7 @@ def _describe_request(reason: str | None) -> list[dict[str, Any]]:
 def _describe_hold(state: State, resource: str) -> dict[str, Any]:
     if resource not in state.holds:
         canary = state.providers[resource].canary
-        return {"resource": resource, "reason": f"{canary or 'one task'} tries first after a limit", "until": None}
+        return {"resource": resource, "reason": f"{canary or 'one task'} goes first after a limit", "until": None}
     hold = state.holds[resource]
     until = None if hold.until is None else format_time(hold.until + state.wall_offset)
     return {"resource": resource, "reason": hold.reason, "until": until}

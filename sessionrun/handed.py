@@ -1,4 +1,4 @@
-"""What the needs of a task hand on to it: where each of them ended.
+"""Finds what the needs of a task hand on to it: where each of them ended.
 
 Must not know how that becomes the commit at which the task begins.
 """

@@ -1,4 +1,4 @@
-"""What the file of an account means for a session that knows less, and what that session adds to it.
+"""Compares an account's file with what a session knows: what the session learns from it, and what it adds.
 
 Nothing here reads a clock or a file: both are handed in.
 """
@@ -79,7 +79,7 @@ def _hear_canary(provider: str, limit: Limit, at: float) -> LimitHeard:
     """To wait for a canary is no reason to take another agent, so it counts as a moment."""
     canary = limit.canary
     who = f"task {canary.task} of session {canary.session[:_SHOWN]}" if canary else "another session"
-    reason = f"{who} tries first after a limit"
+    reason = f"{who} goes first after a limit"
     until_at = at + LOOK_S
     return LimitHeard(provider, "backoff", reason, until_at, limit.met_at, limit.strikes, session=limit.session)
 

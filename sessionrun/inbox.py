@@ -1,8 +1,8 @@
 """How a client's request comes to a session's supervisor: a file and one byte in the FIFO `wake`.
 
 Where the disk has no room for a file, the request itself goes into the FIFO, as a line of JSON that is written by
-one write(2) and small enough not to be torn.  Who sent it learns from the journal that it was taken: nothing else
-is left on such a disk that could tell.  What a request means is not known here.
+one write(2) and small enough not to be torn.  The client learns from the journal that it was taken: nothing else
+on such a disk could tell.  This module does not know what a request means.
 """
 
 from __future__ import annotations
@@ -101,7 +101,9 @@ def spell_request(record: dict[str, Any]) -> tuple[str, bytes]:
     request_id = str(uuid.uuid4())
     line = b"\n%b\n" % orjson.dumps({"request_id": request_id, **record})
     if len(line) > MAX_SPOKEN_BYTES:
-        raise StoreError("the disk is full and the list of tasks too long: name no tasks or fewer, or make room")
+        raise StoreError(
+            "the disk is full and the request has too many tasks: name fewer tasks or none, or make room"
+        )
     return request_id, line
 
 

@@ -76,7 +76,7 @@ def read_tail(path: Path) -> bytes:
 
 def _build(value: object, cls: type[Any], where: str) -> Any:
     if not isinstance(value, dict):
-        raise _Misfit(f"{where} is no object")
+        raise _Misfit(f"{where} is not an object")
     hints = get_type_hints(cls)
     known = {field.name: field for field in fields(cls)}
     missing = [

@@ -117,7 +117,7 @@ class JobMaker:
         if result is None or not result.ok:
             return None
         verdict = judge_exit(key, wait_status=0, errno=None, detail=None, result=result, now=self._clock())
-        reason = f"{EXIT_UNSEEN}: its answer is whole, though {lost.reason}"
+        reason = f"{EXIT_UNSEEN}: its answer is complete, though {lost.reason}"
         verdict = replace(verdict, reason_class=EXIT_UNSEEN, reason=reason, wait_status=None, exit_code=None)
         return self._price(state, verdict)
 

@@ -56,7 +56,7 @@ def _find_newest(results_dir: Path) -> SessionDir:
         raise SessionNotFound(f"there is no session in {results_dir} or in your index yet")
     place = f"{away.session_id} in {away.path.parent}"
     raise SessionNotFound(
-        f"there is no session in {results_dir}; the newest of elsewhere is {place}: name it by its id "
+        f"there is no session in {results_dir}; the newest in your index is {place}: name it by its id "
         f"(`sessionrun list --all` shows all)"
     )
 

@@ -1,4 +1,4 @@
-"""The files of one job, or our own code for it, failed: that is the failure of the job, and the session goes on.
+"""If the files of one job, or our code for it, fail, that fails the job, and the session goes on.
 
 A full disk, a lack of descriptors and a session directory that is not there concern all jobs, and pass: the
 supervisor holds its jobs until then.

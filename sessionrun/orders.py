@@ -1,4 +1,4 @@
-"""What is to be done, as frozen records: the orders that the scheduler gives and the supervisor carries out."""
+"""Frozen records of the orders that the scheduler gives and the supervisor carries out."""
 
 from __future__ import annotations
 

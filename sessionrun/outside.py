@@ -1,4 +1,4 @@
-"""Files of the user's outside of the session directory, which a session writes: nothing planted is followed.
+"""Writes the user's files outside of the session directory, and follows no planted link.
 
 Where such a file lies is settled once, at launch, links included (`views.settle_views`).  From then on its
 directory is opened one component below the other, without following links, and all work is done below the
@@ -78,7 +78,7 @@ def _open(folder: int, name: str) -> int:
     except OSError as error:
         if error.errno not in _NO_FOLDER:
             raise
-        raise NotRegular(errno.ENOTDIR, f"something else than a directory lies at {name!r}", name) from error
+        raise NotRegular(errno.ENOTDIR, f"{name!r} is not a directory", name) from error
 
 
 def read_outside(path: Path) -> bytes:

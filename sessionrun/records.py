@@ -171,7 +171,7 @@ def _find_misfit(cls: type, record: object) -> str | None:
     if _kind_of_record(cls)((record,)):
         return None
     if not isinstance(record, dict):
-        return "it is no object"
+        return "it is not an object"
     required, optional = _keys_of(cls)
     missing = next((key for key in required if key not in record), None)
     if missing is not None:

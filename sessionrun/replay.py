@@ -1,7 +1,7 @@
-"""A session's state out of its spec and journal, as a supervisor would have it, and what that shows.
+"""Folds spec and journal to a session's state, as a supervisor would, and to what status.json shows.
 
-Records that are well made one by one may still not fit each other.  That is damage too, and ends here, as one
-error that names the record; so it is for readers, for `resume` and for the supervisor.
+Records that are good one by one may still not fit each other.  That is damage, too, and becomes one error that
+names the record, for readers, for `resume` and for the supervisor.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ def parse_request(record: Any, name: str) -> RequestReceived:
         ValueError: it is none that this version knows.
     """
     if not isinstance(record, dict) or record.get("request_id") != name:
-        raise ValueError("it is no object with the request_id of its name")
+        raise ValueError("it is not an object with the request_id of its name")
     kind = record.get("kind")
     if kind not in REQUEST_KINDS:
         raise ValueError(f"this version does not know the kind {kind!r:.40}")
@@ -112,7 +112,7 @@ def parse_spoken(line: bytes) -> RequestReceived:
     record = orjson.loads(line)
     name = record.get("request_id") if isinstance(record, dict) else None
     if not isinstance(name, str) or not _UUID.fullmatch(name):
-        raise ValueError("it is no object with a UUID as its request_id")
+        raise ValueError("it is not an object with a UUID as its request_id")
     return parse_request(record, name)
 
 

@@ -1,12 +1,12 @@
-"""What a supervisor tells other sessions of its user about limits, and what it hears from them.
+"""Shares limits with the user's other sessions: writes what this session met, reads what they met.
 
 Our own holds, the claim of our canary and the end of a hold are written to the account's file (see `accounts`);
 what others wrote there becomes events (see `hearsay`), which the supervisor records: the journal alone says what a
 session knew.  There is no tick: a look costs one stat of the directory before a decision, and the files are read
-where that has changed or a hold is due.  Who waits names itself in the file, and is rung for when the hold ends.
-While the canary of another session works we look again every `LOOK_S`, because who is killed rings for nobody.
+where that has changed or a hold is due.  A waiting session names itself in the file, and gets a byte when the hold
+ends.  While the canary of another session works we look every `LOOK_S`: a killed session sends no byte.
 
-What goes wrong here is told once and never harms the session: it then knows its own limits alone.
+A failure here is logged once and never harms the session: it then knows its own limits only.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ def test_a_launcher_that_is_killed_leaves_nothing_that_stays(sessionrun: Command
     (left,) = sessionrun.results.glob("session-*")
     assert sessionrun.load("list") == []
     (finding,) = sessionrun_findings(sessionrun)
-    assert "its launcher was killed before it began" in finding["what"]
+    assert "its launcher was killed before the session began" in finding["what"]
     if step == 3:
         assert sessionrun("doctor", "--fix").returncode == 0
     else:

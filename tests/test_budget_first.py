@@ -258,4 +258,4 @@ def test_a_launch_says_what_it_cannot_see(paid: Command) -> None:
     with (paid.cwd / "sessionrun.toml").open("a") as config:
         config.write(f'[agents.mine]\nargv = ["{paid.cwd / "ai"}"]\n')
     done = paid("--dry-run", "--budget", "1", stdin=plan_of("a").replace('"ai"', '"mine"'))
-    assert "its output is only text; all that its one task costs comes on top of the budget" in done.stderr
+    assert "its output is only text; the cost of its one task comes on top of the budget" in done.stderr

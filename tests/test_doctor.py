@@ -317,7 +317,10 @@ def test_a_directory_in_which_no_session_began(sessionrun: Command, ended: Sessi
     empty.mkdir(mode=0o700)
     done = sessionrun("doctor")
     assert done.returncode == 1
-    assert f"{empty.relative_to(sessionrun.cwd)}/spec.json: its launcher was killed before it began" in done.stdout
+    assert (
+        f"{empty.relative_to(sessionrun.cwd)}/spec.json: its launcher was killed before the session began"
+        in done.stdout
+    )
     fd = SessionDir(empty).hold_lock("lock")  # it is just being made
     assert sessionrun("doctor").returncode == 0
     os.close(fd)

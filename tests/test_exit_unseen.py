@@ -72,11 +72,11 @@ def test_a_whole_answer_is_a_success(sessionrun: Command, output: str) -> None:
     kill_agent(sessionrun)
     before = only(sessionrun.until(session_id, lambda view: only(view)["status"] == "completed"))
     assert before["outcome"] == "lost"
-    assert before["reason"].endswith("its answer is whole, and resume takes it as a success")
+    assert before["reason"].endswith("its answer is complete, and resume counts it as a success")
     assert sessionrun("resume", session_id).returncode == 0
     task = only(sessionrun.wait(session_id))
     assert (task["outcome"], task["reason_class"]) == ("succeeded", "exit_unseen")
-    assert task["reason"].startswith("exit_unseen: its answer is whole")
+    assert task["reason"].startswith("exit_unseen: its answer is complete")
     assert (task["exit_code"], task["signal"], task["check"]["passed"]) == (None, None, True)
     told = read_result(output, sample, Path("/nowhere"))  # type: ignore[arg-type]
     assert told.usage is not None
@@ -84,7 +84,7 @@ def test_a_whole_answer_is_a_success(sessionrun: Command, output: str) -> None:
     assert (task["conversation"], task["model"]) == (told.conversation, told.model)
     assert (sessionrun.directory(session_id) / "task-a.txt").read_text() == told.text
     for verb in ("status", "results"):
-        assert "exit_unseen: its answer is whole" in sessionrun(verb, session_id).stdout
+        assert "exit_unseen: its answer is complete" in sessionrun(verb, session_id).stdout
     assert (sessionrun.cwd / "begun").read_text() == "begun\n"
     assert (sessionrun.cwd / "checked").exists()
 
@@ -117,7 +117,7 @@ def test_an_agent_that_lives_is_waited_for(sessionrun: Command) -> None:
 
 def test_the_reason_lasts_through_the_check_and_a_replay() -> None:
     """The journal says that it passed, and why: nothing is judged again."""
-    reason = "exit_unseen: its answer is whole"
+    reason = "exit_unseen: its answer is complete"
     seen = JobFinished(JobKey("a", 1, 1, "work", 1), "passed", "exit_unseen", reason)
 
     def judged(ended: Exit) -> JobFinished:

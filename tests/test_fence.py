@@ -135,7 +135,7 @@ def test_what_a_task_plants_runs_nothing_and_changes_no_work(
         _check_work(project, "main-task-later")
         assert {"filter.zap.clean", "info/attributes"} <= set(tasks["good"]["git_config_changed"])
         shown = " ".join(sessionrun("status", session_id).stdout.split())
-        assert "changed in the repository's git settings while it ran: alias.config" in shown
+        assert "git settings of the repository that changed while it ran: alias.config" in shown
     _run_every_verb(sessionrun, session_id)
     assert sessionrun("clean", "--worktrees", session_id).returncode == 0
     _check_work(project, "main-task-good")

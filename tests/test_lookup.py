@@ -60,7 +60,7 @@ def test_without_an_id_no_other_directory_counts(here: Here, away: Here) -> None
     for words in (*([verb] for verb in READERS), ["status", "last"], ["wait", "last"], ["cancel", "last"]):
         done = away(*words)
         assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1), words
-        assert f"no session in results; the newest of elsewhere is {session_id}" in done.stderr
+        assert f"no session in results; the newest in your index is {session_id}" in done.stderr
         assert str(here.results) in done.stderr
     own = start(away)
     assert away.load("status")["session_id"] == own

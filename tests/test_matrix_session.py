@@ -346,7 +346,7 @@ def test_a_view_that_cannot_be_written_harms_nobody(matrix: Matrix) -> None:
     (matrix.cwd / "sub").write_text("a file")
     (Path(os.environ["HOME"]) / "wait").unlink()
     assert matrix.wait(session)["outcome"] == "succeeded"
-    told = f"{matrix.cwd}/sub/results.json is not written: something else than a directory lies at 'sub'"
+    told = f"{matrix.cwd}/sub/results.json is not written: 'sub' is not a directory"
     assert told in (matrix.directory(session) / "supervisor.log").read_text()
     assert told in matrix.status(session)["view_problems"]
     assert stat.S_ISREG((matrix.cwd / "sub").stat().st_mode)
@@ -376,7 +376,7 @@ def test_sync_says_that_the_file_is_behind(matrix: Matrix) -> None:
     )
     done = matrix("--sync", "-q", "config.json")
     assert done.returncode == 0
-    assert f"{matrix.cwd}/sub/r.json is not written: something else than a directory" in done.stderr
+    assert f"{matrix.cwd}/sub/r.json is not written: 'sub' is not a directory" in done.stderr
 
 
 def test_what_the_file_missed_is_known_at_the_next_launch(matrix: Matrix) -> None:
@@ -564,7 +564,7 @@ def test_outputs_that_cannot_be_are_refused(matrix: Matrix) -> None:
     done = matrix("config.json")
     assert done.returncode == 3
     assert done.stderr.endswith(
-        f"error: cannot write {matrix.cwd}/package.json: something else than a directory lies at 'package.json'\n"
+        f"error: cannot write {matrix.cwd}/package.json: 'package.json' is not a directory\n"
     )
     assert not list(matrix.results.glob("session-*"))
 

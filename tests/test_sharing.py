@@ -282,7 +282,7 @@ def test_a_canary_that_says_nothing_for_too_long_is_not_waited_for(worlds: Calla
     change_limit(the_file(), EPOCH_S + 50.0, lambda _: limit, timeout_s=1.0)
     world.limited_until = 0.0
     late = world.add("b", 1)
-    assert late.state.holds["provider:first"].reason == "task t of session z tries first after a limit"
+    assert late.state.holds["provider:first"].reason == "task t of session z goes first after a limit"
     world.run()
     os.close(lock)
     assert world.runs[1].began == pytest.approx(50.0 + LONGEST_TRY_S, abs=LOOK_S)

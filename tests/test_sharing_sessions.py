@@ -14,7 +14,7 @@ from test_limits import Quota
 
 from sessionrun.index import limits_path
 
-TRIES_FIRST = "tries first after a limit"
+TRIES_FIRST = "goes first after a limit"
 
 
 @pytest.fixture

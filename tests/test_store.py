@@ -456,7 +456,7 @@ def test_the_index_is_asked_second(tmp_path: Path) -> None:
     old = make_directory(away, "abc-old")
     index.remember(old.path)
     assert find_session(here, "abc").path == old.path
-    with pytest.raises(SessionNotFound, match=f"the newest of elsewhere is abc-old in {away}"):
+    with pytest.raises(SessionNotFound, match=f"the newest in your index is abc-old in {away}"):
         find_session(here, "last")
     new = make_directory(here, "abc-new")
     index.remember(new.path)

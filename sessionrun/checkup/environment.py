@@ -141,14 +141,14 @@ def check_limits(results_dir: Path) -> Iterator[Finding]:
     except OSError:
         return
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
-        what = "it is no directory of yours alone: limits are not shared by sessions"
-        plan = f"remove it, it is made anew: {shlex.join(['rm', '-r', str(folder)])}"
+        what = "it is not a directory that is yours alone: sessions do not share limits"
+        plan = f"remove it; the next session makes it again: {shlex.join(['rm', '-r', str(folder)])}"
         yield Finding("limits", "warning", str(folder), what, plan)
         return
     for path in find_damaged(folder, time.time()):
         fix = None if path.is_dir() and not path.is_symlink() else path.unlink
         plan = "--fix removes it" if fix else f"remove it: {shlex.join(['rm', '-r', str(path)])}"
-        yield Finding("limits", "warning", str(path), "it is ignored: it does not tell of a limit", plan, fix)
+        yield Finding("limits", "warning", str(path), "it is ignored: it is not a record of a limit", plan, fix)
 
 
 def check_trash(results_dir: Path) -> Iterator[Finding]:

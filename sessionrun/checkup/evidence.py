@@ -155,7 +155,7 @@ def _fold(spec: SessionSpec, entries: list[Entry]) -> tuple[State | None, str | 
             apply(state, entry)
             done += 1
     except FAULTS as error:
-        return None, f"record {done + 1} does not fit what came before: {describe_fault(error)}"
+        return None, f"record {done + 1} does not fit the records before it: {describe_fault(error)}"
     try:
         project(state)
     except FAULTS as error:

@@ -22,7 +22,7 @@ def check_spec(evidence: Evidence) -> Iterator[Finding]:
     session, path = evidence.session, str(evidence.session.spec_path)
     if not evidence.begun:
         if not evidence.alive:  # else it is being made
-            what = "its launcher was killed before it began: nothing ran"
+            what = "its launcher was killed before the session began: nothing ran"
             yield Finding("spec", "warning", path, what, "--fix removes it", session.discard)
         return
     if evidence.spec is None:

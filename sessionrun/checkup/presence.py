@@ -25,7 +25,7 @@ def check_disk(evidence: Evidence) -> Iterator[Finding]:
     if shortage is None:
         return
     what = f"its disk is full: {describe_shortage(shortage)}: nothing new starts"
-    plan = "make room; `cancel` and `hold` work all the same, and what has ended is recorded once there is room"
+    plan = "make room; `cancel` and `hold` work meanwhile, and ends are recorded once there is room"
     yield Finding("disk", "error", str(evidence.session.path), what, plan)
 
 

@@ -133,7 +133,7 @@ def foresee_costs(spec: SessionSpec) -> list[str]:
 
 
 def _tell_unseen(count: int) -> str:
-    return "all that its one task costs comes" if count == 1 else f"all that its {count} tasks cost comes"
+    return "the cost of its one task comes" if count == 1 else f"the cost of its {count} tasks comes"
 
 
 def foresee_verdicts(spec: SessionSpec) -> list[str]:
@@ -160,7 +160,7 @@ def choose_agent(plan: Plan, config: Config, *, preview: bool = False) -> Choice
         if agents.find_program(config.agents[name], path):
             return Choice(name, "first found")
     if preview:
-        return Choice(agents.FIRST_FOUND[0], "the first of those that are looked for; none is installed")
+        return Choice(agents.FIRST_FOUND[0], "the first in the order of choice; none is installed")
     looked_for = ", ".join(agents.FIRST_FOUND)
     first = agents.how_to_install(agents.BUILTIN[agents.FIRST_FOUND[0]])
     raise AgentNotFound(

@@ -15,7 +15,7 @@ from sessionrun.errors import SessionGone
 
 @click.command("cancel")
 @control_options
-@click.option("--now", is_flag=True, help="Kill at once, without grace; also what is being stopped, or released.")
+@click.option("--now", is_flag=True, help="Kill at once, without grace; also jobs that are stopping or releasing.")
 @json_option
 @results_dir_option
 def command(
@@ -38,7 +38,7 @@ def command(
     if view["disk_full"]:
         from sessionrun.reserve import describe_shortage
 
-        warn(f"{describe_shortage(view['disk_full'])}: what ends is recorded once there is room")
+        warn(f"{describe_shortage(view['disk_full'])}: ends of tasks are recorded once there is room")
     if as_json:
         print_json({**view, "tasks": chosen})
     else:

@@ -33,7 +33,9 @@ if TYPE_CHECKING:
 
 @click.command("clean")
 @click.argument("session_ids", metavar="[ID]...", nargs=-1)
-@click.option("--older-than", type=Age(), metavar="AGE", help="Sessions that ended so long ago: 7d, 12h, 30m.")
+@click.option(
+    "--older-than", type=Age(), metavar="AGE", help="Sessions that ended longer ago than this: 7d, 12h, 30m."
+)
 @click.option("--state", type=States(), metavar="STATUS,...", help="Only these.  [default: completed,cancelled]")
 @click.option("--keep", type=Count(), metavar="N", help="All but the newest N.")
 @click.option("--worktrees", is_flag=True, help="Worktrees and branches of ended sessions.")

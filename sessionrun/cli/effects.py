@@ -1,6 +1,6 @@
-"""Options of `run` that would do nothing to this input: each is refused, since somebody meant something by it.
+"""Refuses options of `run` that have no effect on this input: the caller expected an effect.
 
-One table names every option, and when it has no effect.  A default for tasks has one as long as any task takes it.
+One table names every option, and when it has no effect.  A default for tasks has an effect if any task takes it.
 Must not know how the input was read.
 """
 
@@ -36,7 +36,7 @@ def _of_model(case: Case) -> str | None:
     if any(case.agent_of(task).model_args or _counts(case.agent_of(task)) for task in takers):
         return None
     if not takers:
-        return "every task that asks a model names its own"
+        return "every task that asks a model has its own"
     return f"agent {takers[0].agent!r} takes no model"
 
 
@@ -54,7 +54,7 @@ def _of_fallback(case: Case) -> str | None:
         tuple(f"{one.agent}/{one.model}" if one.model else one.agent for one in task.fallback)
         for task in case.spec.tasks
     ]
-    return None if wanted in named else "every task says its own"
+    return None if wanted in named else "every task has its own"
 
 
 def _of_default(name: str) -> Callable[[Case], str | None]:
@@ -63,19 +63,19 @@ def _of_default(name: str) -> Callable[[Case], str | None]:
     def check(case: Case) -> str | None:
         wanted = case.said[name] or None
         takes = any(getattr(task, name) == wanted for task in case.spec.tasks)
-        return None if takes else "every task says its own"
+        return None if takes else "every task has its own"
 
     return check
 
 
 def _of_money(case: Case) -> str | None:
-    return "all tasks are scripts, which cost nothing that could be seen" if case.only_scripts else None
+    return "all tasks are scripts, whose cost cannot be seen" if case.only_scripts else None
 
 
 def _of_task_budget(case: Case) -> str | None:
     asking = [task for task in case.spec.tasks if case.agent_of(task).prompt_kind != "script"]
     if asking and all(task.budget_usd is not None for task in asking):
-        return "every task that asks a model says its own budget_usd"
+        return "every task that asks a model has its own budget_usd"
     return _of_money(case)
 
 
@@ -83,7 +83,7 @@ def _of_approval(case: Case) -> str | None:
     """Who says ``--no-yolo`` counts on something being kept from the agents."""
     if any(agent.approve_args or not agent.edits for agent in case.spec.agents.values()):
         return None
-    return f"agent {case.spec.tasks[0].agent!r} has no option that it could leave out: it may do all that you may"
+    return f"agent {case.spec.tasks[0].agent!r} has no option to leave out: it may do all that you may"
 
 
 def _of_envelope(case: Case) -> str | None:
@@ -96,12 +96,12 @@ def _of_release(case: Case) -> str | None:
 
 def _of_worktree(case: Case) -> str | None:
     used = any(task.workspace.kind == "worktree" for task in case.spec.tasks)
-    return None if used else "every task says its own workspace"
+    return None if used else "every task has its own workspace"
 
 
 def _of_account(case: Case) -> str | None:
     """Options for inputs that keep account of their jobs in a status file."""
-    return None if case.spec.dialect == MARKDOWN else "it is for Markdown jobs, which keep account of what ran"
+    return None if case.spec.dialect == MARKDOWN else "it is for Markdown jobs, which record what ran"
 
 
 class Rule(NamedTuple):

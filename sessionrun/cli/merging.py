@@ -1,7 +1,7 @@
-"""How to get the work of tasks that ran in worktrees: lines for a shell, to be read first.
+"""Lines for a shell that merge the work of tasks with worktrees; a person reads them first.
 
-Branches come in the order of the graph, without those that another one contains; what two of them both change is
-said.  Nothing here changes a repository.
+Branches come in the order of the graph, without those that another one contains.  Files that several branches
+change are named.  Nothing here changes a repository.
 """
 
 from __future__ import annotations

@@ -100,7 +100,7 @@ class Since(click.ParamType[float]):
         try:
             return time.time() - parse_age(text)
         except ValueError as error:
-            self.fail(f"{error}, and no date such as 2026-11-30 or 2026-11-30T18:00", param, ctx)
+            self.fail(f"{error}, and not a date such as 2026-11-30 or 2026-11-30T18:00", param, ctx)
 
 
 class States(click.ParamType[tuple[str, ...]]):

@@ -1,4 +1,4 @@
-"""Before a session is created: are its agents signed in, and ready?  Nothing is asked that costs anything."""
+"""Checks before a session is created whether its agents are signed in and ready.  No check costs money."""
 
 from __future__ import annotations
 

@@ -48,14 +48,18 @@ class Launch(NamedTuple):
 @click.option("--max-parallel", type=Count(), metavar="N", help="Most tasks at once; 0 = unlimited.")
 @click.option("--workers", "--max-concurrent", "max_parallel", type=Count(), hidden=True)
 @click.option(
-    "--timeout", "timeout_s", type=Duration(), metavar="TIME", help="Most for each attempt: 90, 10m, 2h; 0 = none."
+    "--timeout",
+    "timeout_s",
+    type=Duration(),
+    metavar="TIME",
+    help="Time limit of each attempt: 90, 10m, 2h; 0 = none.",
 )
 @click.option(
     "--idle-timeout",
     "idle_timeout_s",
     type=Duration(),
     metavar="TIME",
-    help="Stop an agent that prints nothing so long.",
+    help="Stop an agent that prints nothing for this long.",
 )
 @click.option(
     "--budget",

@@ -1,4 +1,4 @@
-"""Asking a supervisor for something on a disk without room for a request's file: through the FIFO, see `inbox`."""
+"""Sends a request through the FIFO if the disk has no room for its file, see `inbox`."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def has_stopped(session: SessionDir, tasks: Collection[str]) -> bool:
 
 def _advise(session: SessionDir) -> str:
     advice = f"make room on the disk of {session.path.parent}, then ask again"
-    return f"the disk is full, and no supervisor of session {session.session_id} hears the request: {advice}"
+    return f"the disk is full, and no supervisor of session {session.session_id} takes the request: {advice}"
 
 
 def _is_shown(session: SessionDir, seq: int) -> bool:

@@ -116,7 +116,7 @@ def kept_lines(task: Mapping[str, Any], indent: str) -> list[str]:
     if changed:
         more = f" and {len(changed) - SHOWN_SETTINGS} more" if len(changed) > SHOWN_SETTINGS else ""
         names = ", ".join(changed[:SHOWN_SETTINGS]) + more
-        lines.append(f"changed in the repository's git settings while it ran: {names}")
+        lines.append(f"git settings of the repository that changed while it ran: {names}")
     return [wrapped for line in lines for wrapped in _wrap(line, indent)]
 
 

@@ -177,7 +177,7 @@ def _without_supervisor(session: SessionDir, state: State, status: dict[str, Any
             gone[key.task] = _explain(job.wait_status, same_boot=same_boot, same_machine=same_machine)
             if job.wait_status is None and (same_machine or not same_boot) and _is_whole(session, state, key):
                 outcome, why = gone[key.task]
-                gone[key.task] = outcome, f"{why}; its answer is whole, and resume takes it as a success"
+                gone[key.task] = outcome, f"{why}; its answer is complete, and resume counts it as a success"
     return summarise(status, alive=False, living=living, gone=gone)
 
 

@@ -1,8 +1,8 @@
-"""What jobs have left behind at the end of their session, and which of that is a session of its own.
+"""Tells which processes that jobs left behind belong to a session of its own.
 
-A session that a job launched is no part of the job: its processes come to our keeper or root as orphans do, and
-live on.  Any process may call itself one, so locks have to prove it: it holds one of a session, or carries the
-marker of a job of a session whose locks are held.
+A session that a job launched is not part of the job: its processes come to our keeper or root as orphans do, and
+live on.  Any process may claim to belong to one, so locks have to prove it: the process holds a lock of a session,
+or carries the marker of a job of a session whose locks are held.
 """
 
 from __future__ import annotations

@@ -164,8 +164,8 @@ def command_line(action: str, folder: Path) -> tuple[str, ...]:
 def _check_names(path: Path, worktree: str | None, branch: str | None, commit: str | None) -> None:
     """Refuse what we never write: relative paths, and words that git would take for something else."""
     if worktree is not None and (not os.path.isabs(worktree) or "\0" in worktree or not Path(worktree).name):
-        raise JobFileError(path, f"it is damaged: {worktree!r:.140} is no absolute path of a directory")
+        raise JobFileError(path, f"it is damaged: {worktree!r:.140} is not an absolute path of a directory")
     if branch is not None and (not branch or branch.startswith("-") or not branch.isprintable()):
-        raise JobFileError(path, f"it is damaged: {branch!r:.140} is no branch")
+        raise JobFileError(path, f"it is damaged: {branch!r:.140} is not a branch")
     if commit is not None and not _COMMIT.fullmatch(commit):
-        raise JobFileError(path, f"it is damaged: {commit!r:.140} is no commit")
+        raise JobFileError(path, f"it is damaged: {commit!r:.140} is not a commit")

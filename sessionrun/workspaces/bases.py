@@ -1,4 +1,4 @@
-"""Where a worktree begins: where the needs of its task ended.
+"""Finds the commit at which a worktree begins: where the needs of its task ended.
 
 The ends of several needs are merged in the object database: no branch, index or file of the repository changes,
 and a merge that is done again after a crash is the same commit.  Merging heeds the `.gitattributes` of the first

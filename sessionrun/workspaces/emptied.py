@@ -1,4 +1,4 @@
-"""Branches that hold nothing: RELEASE deletes its own, so that only those with work stay, and names come back."""
+"""Deletes RELEASE's branch if it holds no work: only branches with work stay, and its name is free again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether what was parked is what lies in the worktree, file by file, and whether the repository has all of it.
+"""Proves that the commit holds what lies in the worktree, file by file, and that the repository has all of it.
 
 A blob is the file itself, or what the conversions of the launch (filters, line ends) make of it.  Where it is
 neither, something wrote into the file while it was read, or changed what git makes of it: then the commit is not

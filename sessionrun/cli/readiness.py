@@ -34,7 +34,9 @@ def tell_signed_out(spec: SessionSpec) -> list[str]:
     """A line for each agent that is there and certainly not signed in; no program is run to find out."""
     found = _find_signed_out(spec).items()
     return [
-        f"agent {name!r} is not signed in: {how}" for name, how in found if os.path.isabs(spec.agents[name].argv[0])
+        f"agent {name!r} is not signed in: {how}"
+        for name, how in found
+        if os.path.isabs(spec.agents[name].argv[0])
     ]
 
 

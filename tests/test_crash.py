@@ -330,7 +330,7 @@ def test_a_newer_journal_is_refused_politely(sessionrun: Command, crashed: str) 
 
     session = SessionDir(sessionrun.directory(crashed))
     log = AppendLog(session.journal_path)
-    log.append([b'{"kind": "FromTheFuture", "seq": 99}'])
+    log.append([b'{"ev": "FromTheFuture", "seq": 99, "at": 1.0, "mono": 1.0}'])
     log.close()
     done = sessionrun("status", crashed)
     assert done.returncode == 3

@@ -41,7 +41,9 @@ def find_session(results_dir: Path, wanted: str) -> SessionDir:
         everywhere = index.sessions()
         found = _match_ids(everywhere, wanted) or _match_names(everywhere, wanted)
     if not found:
-        raise SessionNotFound(f"no session {wanted!r} in {results_dir}; `sessionrun list --all` shows all")
+        raise SessionNotFound(
+            f"no session {wanted!r} in {results_dir} or elsewhere; `sessionrun list --all` shows all"
+        )
     if len(found) > 1:
         raise SessionNotFound(_describe_choice(wanted, found))
     return found[0]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from conftest import Command, eventually, kill_sessions, rests
 
-from sessionrun.cli.control import ask
+from sessionrun.cli.control import Target, ask
 from sessionrun.errors import StoreError
 from sessionrun.store import SessionDir
 
@@ -272,6 +272,19 @@ def test_hold_and_release(sessionrun: Command) -> None:
     assert sessionrun("release", session_id).stdout == f"Session: {session_id}: nothing waited for this\n"
     assert sessionrun("hold", session_id, "nobody").returncode == 2
     assert requests_of(sessionrun, session_id) == []
+
+
+def test_what_was_taken_is_told_though_status_json_is_behind(sessionrun: Command) -> None:
+    """So it is on a disk that has no room for a new status.json, while the journal still takes records."""
+    session_id = sessionrun.start({"max_parallel": 1, "prompts": [WAITS, {"id": "b", "prompt": "true"}]})
+    sessionrun.until(session_id, lambda view: view["running"] == 1)
+    session = SessionDir(sessionrun.directory(session_id))
+    target, before = Target(sessionrun.results, session_id, ("b",)), session.status_path.read_bytes()
+    assert sessionrun("hold", session_id, "b").returncode == 0
+    session.status_path.write_bytes(before)
+    assert target.view["tasks"][1]["reason_class"] != "held"
+    _, chosen = target.reload()
+    assert [task["reason_class"] for task in chosen] == ["held"]
 
 
 def test_a_held_session_lives_on_without_work_and_can_be_cancelled(sessionrun: Command) -> None:

@@ -51,6 +51,10 @@ def test_nothing_is_started_with_an_agent_that_is_not_signed_in(bare: Command) -
     assert (code, told) == (2, f"sessionrun: error: agent 'codex' is not signed in: {how}")
     assert not bare.results.exists()
     assert not (bare.cwd / "called").exists(), "a program was run to find out"
+    assert run(bare, task("codex"), words=("--dry-run",)) == (
+        0,
+        "sessionrun: warning: agent 'codex' is not signed in: codex login, or set OPENAI_API_KEY",
+    )
     assert run(bare, task("codex"), words=("--no-ready",))[0] == 0
     assert run(bare, task("codex", env={"OPENAI_API_KEY": "k"}))[0] == 0
     (bare.cwd / ".env").touch()  # it may hold a key

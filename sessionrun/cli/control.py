@@ -15,7 +15,7 @@ import click
 from sessionrun.cli.follow import POLL_FIRST_S, POLL_GROWTH, POLL_LAST_S, Progress, View, has_ended, wait_until
 from sessionrun.cli.options import Duration, choose_tasks, open_session
 from sessionrun.cli.spoken import has_stopped
-from sessionrun.cli.view import load_view
+from sessionrun.cli.view import load_history, load_view
 from sessionrun.errors import SessionGone, StoreError
 from sessionrun.inbox import NoRoom
 from sessionrun.store import REFUSED, SessionDir
@@ -123,8 +123,8 @@ class Target:
         return [task["id"] for task in self.tasks] if self.named else []
 
     def reload(self) -> tuple[View, list[dict[str, Any]]]:
-        """The session's view and the same tasks now."""
-        view = load_view(self.session)
+        """The session's view and the same tasks now, from the logs: on a full disk status.json may be behind."""
+        view, _, _ = load_history(self.session)
         return view, choose_tasks(view, self.named)
 
 

@@ -21,14 +21,23 @@ def check_ready(spec: SessionSpec) -> None:
     Raises:
         InputError: an agent is certainly not signed in, or says itself that it is not ready.
     """
-    outside = _find_signed_out(spec)
+    outside = tell_signed_out(spec)
     if outside:
-        told = "; ".join(f"agent {name!r} is not signed in: {how}" for name, how in outside.items())
-        raise InputError(f"{told} ({_START_ALL_THE_SAME})")
+        raise InputError(f"{'; '.join(outside)} ({_START_ALL_THE_SAME})")
     unready = find_unready(spec.agents.values(), _list_models(spec))
     if unready:
         told = "; ".join(f"agent {name!r} is not ready: {why}{_mend(spec, name)}" for name, why in unready.items())
         raise InputError(f"{told} ({_START_ALL_THE_SAME})")
+
+
+def tell_signed_out(spec: SessionSpec) -> list[str]:
+    """A line for each agent that is there and certainly not signed in; no program is run to find out."""
+    found = _find_signed_out(spec).items()
+    return [
+        f"agent {name!r} is not signed in: {how}"
+        for name, how in found
+        if os.path.isabs(spec.agents[name].argv[0])
+    ]
 
 
 def _find_signed_out(spec: SessionSpec) -> dict[str, str]:

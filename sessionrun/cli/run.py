@@ -160,7 +160,10 @@ def command(
         click.echo(f"skipped: {planned.skipped} that succeeded before (--rerun runs them again)", err=True)
     if dry_run and planned.spec.tasks:
         from sessionrun.cli.preview import print_preview
+        from sessionrun.cli.readiness import tell_signed_out
 
+        for warning in tell_signed_out(planned.spec) if ready else ():
+            warn(warning)
         print_preview(planned, as_json=as_json)
         return 0
     if not planned.spec.tasks:

@@ -10,6 +10,8 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from sessionrun.caches import find_body
@@ -146,10 +148,16 @@ def fold_journal(session: SessionDir) -> tuple[State, list[Entry]]:
 
     state, entries, contents = replay(session)
     if contents.damage_at is not None:
-        from sessionrun.cli.render import warn
-
-        warn(f"{session.journal_path} is damaged at byte {contents.damage_at}: what came later is not shown")
+        tell_damage(session.journal_path, contents.damage_at)
     return state, entries
+
+
+@cache
+def tell_damage(path: Path, offset: int) -> None:
+    """Warn, once: a verb that waits looks many times."""
+    from sessionrun.cli.render import warn
+
+    warn(f"{path} is damaged at byte {offset}: what came later is not shown")
 
 
 def _without_supervisor(session: SessionDir, state: State, status: dict[str, Any]) -> dict[str, Any]:

@@ -285,6 +285,8 @@ def test_what_was_taken_is_told_though_status_json_is_behind(sessionrun: Command
     assert target.view["tasks"][1]["reason_class"] != "held"
     _, chosen = target.reload()
     assert [task["reason_class"] for task in chosen] == ["held"]
+    session.spec_path.unlink()  # so the logs mean nothing
+    assert target.reload()[0]["total"] == 2
 
 
 def test_a_held_session_lives_on_without_work_and_can_be_cancelled(sessionrun: Command) -> None:

@@ -16,7 +16,7 @@ from sessionrun.cli.follow import POLL_FIRST_S, POLL_GROWTH, POLL_LAST_S, Progre
 from sessionrun.cli.options import Duration, choose_tasks, open_session
 from sessionrun.cli.spoken import has_stopped
 from sessionrun.cli.view import load_history, load_view
-from sessionrun.errors import SessionGone, StoreError
+from sessionrun.errors import SessionGone, SessionrunError, StoreError
 from sessionrun.inbox import NoRoom
 from sessionrun.store import REFUSED, SessionDir
 
@@ -124,7 +124,10 @@ class Target:
 
     def reload(self) -> tuple[View, list[dict[str, Any]]]:
         """The session's view and the same tasks now, from the logs: on a full disk status.json may be behind."""
-        view, _, _ = load_history(self.session)
+        try:
+            view, _, _ = load_history(self.session)
+        except (SessionrunError, OSError):  # what was asked for is done all the same
+            view = load_view(self.session)
         return view, choose_tasks(view, self.named)
 
 

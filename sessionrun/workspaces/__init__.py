@@ -43,8 +43,8 @@ class Request:
     """What a PREPARE or RELEASE job is to do; `patch` is where the diff goes, `place` what PREPARE made.
 
     With `expect_change` work that changes nothing is no success.  `branch` and `directory` are the names that are
-    wished for.  `needs` are the ends of other tasks at which the worktree begins.  `limit_s` is how long each git
-    command may take (seconds): 0 = as long as it needs; None = the usual time.
+    wished for.  `needs` are the ends of other tasks at which the worktree begins.  `limit_s` is how long the job
+    may take (seconds): 0 = as long as it needs; None = the usual time.
     """
 
     repository: Repository
@@ -64,8 +64,8 @@ class Request:
 
     @property
     def git_limit_s(self) -> float | None:
-        """The same as `Git` has it."""
-        return WORKSPACE_LIMIT_S if self.limit_s is None else self.limit_s or None
+        """How long each git command may take: twice the job's time, so that the job's own limit comes first."""
+        return WORKSPACE_LIMIT_S if self.limit_s is None else 2 * self.limit_s or None
 
     @property
     def owner(self) -> str:

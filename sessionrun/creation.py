@@ -1,7 +1,8 @@
 """Makes a session's directory, and removes it if nothing has run in it.
 
 It is complete before anything can run: the spec is durable, and its maker holds `root.lock`.  A launch that is
-refused removes all that it made.  A killed launch cannot: what it leaves never began, and is removed later.
+refused removes all that it made.  A killed launch cannot do so: a later launch removes its directory, in
+which no session began.
 """
 
 from __future__ import annotations

@@ -125,7 +125,7 @@ class JobFinished:
 
 @dataclass(frozen=True, slots=True)
 class JobLost:
-    """A job whose end nobody saw (`lost`, `interrupted`), or that provably never ran (`void`).
+    """The end of a job was not seen (`lost`, `interrupted`), or the job provably never ran (`void`).
 
     `gone`: it did run, and nothing of its tree of processes is left.
     """

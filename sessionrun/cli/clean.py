@@ -163,7 +163,7 @@ def _describe(removal: Removal) -> dict[str, Any]:
 def find_leftovers(session: SessionDir) -> tuple[list[str], list[str]]:
     """The worktrees and branches that the session's claims still have, and branches of it that hold nothing.
 
-    Without its directory nobody finds the first; the second are of no use to anybody.
+    Only the session's directory leads to the first; the second hold no work.
 
     Raises:
         SessionrunError, OSError: that cannot be known.
@@ -228,7 +228,7 @@ def _clean_tasks(
 
 
 def _describe_unreadable(spec: SessionSpec, shown: dict[str, Any], fault: JobFileError) -> dict[str, Any]:
-    """A claim that tells of nothing any more: what it was made for stays, by whatever name that is known."""
+    """Say that a claim cannot be read, and that its worktree stays: by its path, or that of the claim."""
     return {
         "session_id": spec.session_id,
         "repository": spec.repository and spec.repository.top,

@@ -77,7 +77,7 @@ def _list_branches(git: Git) -> dict[str, str]:
 
 
 def _find_holders(task: Task, branches: Collection[str]) -> list[str]:
-    """The branches that hold what a task did; where nobody said what was committed, all that may."""
+    """Return the branches that hold a task's work; if its commit is not recorded, all that may hold it."""
     branch, rescue = task["branch"], task["rescue_branch"]
     if task["commit"] == task["base_commit"]:
         return []

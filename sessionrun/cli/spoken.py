@@ -33,7 +33,7 @@ def ask_spoken(
     Returns False when the time (seconds) is up before that.
 
     Raises:
-        SessionGone: nobody is left to hear it.
+        SessionGone: no process of the session is left to take it.
         StoreError: it is too long to be said.
     """
     request_id, line = inbox.spell_request(record)

@@ -62,7 +62,7 @@ class Reading:
         return InputError(": ".join(filter(None, (self._name, place, misfit.problem))))
 
     def refuse_unknown(self) -> None:
-        """Refuse keys that nobody knows, for a format in which each of them is a slip of the pen.
+        """Refuse unknown keys, in a format where each of them is a mistake.
 
         Raises:
             InputError: the first of them, with the key that may be meant.

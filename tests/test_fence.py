@@ -137,6 +137,19 @@ def test_what_a_task_plants_runs_nothing_and_changes_no_work(
         shown = " ".join(sessionrun("status", session_id).stdout.split())
         assert "git settings of the repository that changed while it ran: alias.config" in shown
     _run_every_verb(sessionrun, session_id)
+    plan_file = project.root / "again.json"
+    plan_file.write_text('["true"]')
+    for words in (
+        ("wait", session_id),
+        ("resume", session_id),
+        ("retry", session_id),
+        ("hold", session_id),
+        ("release", session_id),
+        ("cancel", session_id),
+        ("run", "--dry-run", "--worktree", "--agent", "shell", str(plan_file)),
+    ):
+        done = sessionrun(*words)
+        assert "Traceback" not in done.stderr and done.returncode in (0, 1, 2), (words, done.stderr)
     assert sessionrun("clean", "--worktrees", session_id).returncode == 0
     _check_work(project, "main-task-good")
     assert not ran.exists(), ran.read_text()

@@ -213,9 +213,10 @@ def test_ctrl_c_cancels_and_waits(sessionrun: Command) -> None:
 
 def test_ctrl_c_while_it_starts(sessionrun: Command) -> None:
     """Whatever it hits, the exit code is 130 and nothing runs on."""
-    for turn in range(3):
+    for _ in range(3):
+        before = set(sessionrun.results.glob("session-*/spec.json"))
         with start_on_terminal(sessionrun, {"prompts": ["sleep 600"]}) as terminal:
-            eventually(lambda turn=turn: len(list(sessionrun.results.glob("session-*/spec.json"))) > turn)  # type: ignore[misc]
+            eventually(lambda before=before: set(sessionrun.results.glob("session-*/spec.json")) - before)  # type: ignore[misc]
             terminal.type(b"\x03")
             assert terminal.finish() == 130
         assert b"Traceback" not in terminal.output
@@ -224,6 +225,21 @@ def test_ctrl_c_while_it_starts(sessionrun: Command) -> None:
         )
         for path in sessionrun.results.glob("session-*"):
             assert_nothing_left(path.name.removeprefix("session-"))
+
+
+def test_ctrl_c_while_a_dataclass_is_made(sessionrun: Command) -> None:
+    """Python would end itself by the signal then: the code that was interrupted was an `exec` of a string."""
+    (sessionrun.cwd / "sitecustomize.py").write_text(
+        "import sys\n"
+        "class Finder:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'sessionrun.cli.status':\n"
+        "            exec('import os, signal; os.kill(os.getpid(), signal.SIGINT)')\n"
+        "sys.meta_path.insert(0, Finder())\n"
+    )
+    done = sessionrun("status", "last", env={"PYTHONPATH": str(sessionrun.cwd)})
+    assert (done.returncode, done.stdout) == (130, "")
+    assert "Traceback" not in done.stderr
 
 
 def test_other_ends_of_the_caller_leave_the_session_running(sessionrun: Command) -> None:

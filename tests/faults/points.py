@@ -24,7 +24,7 @@ from .oracle import Figures, examine, make_plan
 from .place import Place, end_sessions, make_place, wait_until
 
 TASKS: Final = 4
-PARALLEL: Final = 2
+_PARALLEL_WORDS: Final = ("--max-parallel", "2")
 AT_ONCE: Final = 3
 MOST_RESUMES: Final = 6
 SWEPT: Final = ("launcher", "daemon", "root", "keeper", "supervisor")
@@ -35,7 +35,7 @@ LAST: Final = 400
 def crash_at_start(place: Place, points: str) -> Figures | None:
     """A session that is started with crash points; None when none of them was reached."""
     env = _environ(place, points)
-    process = place.popen(place.run_argv(_plan(place), "--max-parallel", str(PARALLEL)), env=env)
+    process = place.popen(place.run_argv(_plan(place), *_PARALLEL_WORDS), env=env)
     out, said = process.communicate(timeout=120)
     figures = Figures()
     if "Traceback" in said:
@@ -69,18 +69,20 @@ def list_sessions(place: Place) -> str:
 
 
 def crash_at_resume(place: Place, points: str) -> Figures | None:
-    """A session that lost all of its chain, and is resumed with crash points."""
-    session = place.start(_plan(place, 0.2), "--max-parallel", str(PARALLEL))
+    """A session that lost all of its chain before any task could end, and is resumed with crash points."""
+    gate = place.path / "gate"
+    session = place.start(_plan(place, f"while ! [ -e '{gate}' ]; do sleep 0.05; done;"), *_PARALLEL_WORDS)
     wait_until(lambda: place.executed.exists(), HUNG_S)
     kill_all(session)
+    gate.touch()
     figures = Figures()
     _finish(place, session, _environ(place, points), figures)
     figures.add(examine(session, place.executed, may_lose=True))
     return _mark(place, points, figures)
 
 
-def _plan(place: Place, seconds: float = 0.0) -> object:
-    return make_plan(place.executed, TASKS, random.Random(0), more=f"sleep {seconds};")
+def _plan(place: Place, more: str = "") -> object:
+    return make_plan(place.executed, TASKS, random.Random(0), more=more)
 
 
 def _environ(place: Place, points: str) -> Mapping[str, str]:

@@ -99,14 +99,19 @@ def test_a_large_session_is_resumed_with_little_work(place: Place) -> None:
 
 @pytest.mark.slow
 def test_ten_thousand_short_tasks_and_kills_on_the_way(place: Place) -> None:
-    prompt = f"echo \"$SESSIONRUN_JOB $$\" >> '{place.executed}'; exit"
-    plan = {"prompts": [{"id": f"t{number}", "prompt": f"{prompt} {number % CODES}"} for number in range(MANY)]}
+    """Its first task ends last, so that there is always somebody to kill."""
+    gate = place.path / "gate"
+    told = f"echo \"$SESSIONRUN_JOB $$\" >> '{place.executed}'"
+    prompts = [{"id": f"t{number}", "prompt": f"{told}; exit {number % CODES}"} for number in range(MANY)]
+    prompts[0]["prompt"] = f"{told}; while ! [ -e '{gate}' ]; do sleep 0.1; done"
+    plan = {"prompts": prompts}
     session = place.start(plan, "--max-parallel", "16")
     kills: tuple[list[Role], ...] = (["supervisor"], ["keeper"], ["supervisor", "keeper"])
     for part, victims in enumerate(kills, 1):
         assert wait_until(lambda share=part / 4: count_completed(session) > MANY * share, LONG_S)  # type: ignore[misc]
         for role in victims:  # who has just forked a job is not told from it, and is spared at that moment
-            assert wait_until(lambda role=role: kill_role(session.path, role), END_S)  # type: ignore[misc]
+            assert wait_until(lambda role=role: kill_role(session.path, role), LONG_S)  # type: ignore[misc]
+    gate.touch()
     assert wait_until(lambda: has_ended(session), LONG_S)
     figures = examine(session, place.executed)
     assert figures.is_good, figures.wrong[:5]

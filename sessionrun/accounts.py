@@ -29,8 +29,7 @@ from sessionrun.index import limits_path
 from sessionrun.model import PROVIDER_PREFIX, AgentSpec, SessionSpec
 from sessionrun.providers import LONGEST_S
 from sessionrun.reasons import Effect
-from sessionrun.regular import open_regular
-from sessionrun.store import replace_file
+from sessionrun.regular import open_regular, replace_file
 
 VERSION: Final = 1
 LOCK_NAME: Final = "lock"

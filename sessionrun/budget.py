@@ -19,16 +19,10 @@ with it; CHECK, LAND and RELEASE cost nothing.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from sessionrun.model import Limits, Phase, TaskSpec, Usage
-
-if TYPE_CHECKING:
-    from sessionrun.state import State, TaskState
-
-BUDGET: Final = "budget"
-"""The name under which tasks wait for money, and the reason class of those that got none."""
+from sessionrun.state import BUDGET, Money, Rate, State, TaskState
 
 FIRST: Final = "budget "
 """Before an agent and its model: under this name their tasks wait until a first job has shown what one costs."""
@@ -38,37 +32,6 @@ FIRST_TRIES: Final = 3
 
 NANO: Final = 10**9
 PAID_PHASES: Final[frozenset[Phase]] = frozenset(("prepare", "setup", "work"))
-
-
-@dataclass(slots=True)
-class Rate:
-    """What WORK jobs of one agent and model cost (nanodollars): `known` is what `known_jobs` said.
-
-    `working` of them run; `silent` counts tries to learn it from one that ended, and is full at once where a job
-    told its tokens, but nothing tells their price.
-    """
-
-    known: int = 0
-    known_jobs: int = 0
-    working: int = 0
-    silent: int = 0
-
-
-@dataclass(slots=True)
-class Money:
-    """A session's account in nanodollars; `known` is what `known_jobs` said, `working` how many jobs run.
-
-    `rates` has the same by the name under which tasks wait for the first job of their agent and model.  `lifted`
-    says that the user went on after the soft budget was spent.
-    """
-
-    spent: int = 0
-    reserved: int = 0
-    known: int = 0
-    known_jobs: int = 0
-    working: int = 0
-    lifted: bool = False
-    rates: dict[str, Rate] = field(default_factory=dict)
 
 
 _UNKNOWN: Final = Rate()

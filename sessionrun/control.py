@@ -9,20 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
-from sessionrun.budget import BUDGET, cost_of
+from sessionrun.budget import cost_of
 from sessionrun.events import RequestReceived
-from sessionrun.model import Outcome
 from sessionrun.providers import lift
 from sessionrun.ready import CONTINUING, NEW
-from sessionrun.state import State, TaskState
+from sessionrun.state import BUDGET, State, TaskState
 from sessionrun.steps import decide_outcome, enlist, resign, stop
 
 ON_REQUEST: Final = "on request"
 """The reason of a hold for which none was given."""
-
-RETRY_FAILED: Final[tuple[Outcome, ...]] = ("failed", "timed_out")
-RETRY_LOST: Final[tuple[Outcome, ...]] = ("lost", "interrupted")
-"""What `retry` means by tasks that failed, and by tasks that were lost; without a choice it means both."""
 
 
 def apply_request(state: State, event: RequestReceived) -> None:

@@ -18,8 +18,8 @@ import orjson
 
 from sessionrun import locks
 from sessionrun.errors import InputError, StoreError
-from sessionrun.regular import make_directory, no_umask, open_regular
-from sessionrun.store import SessionDir, iterate_sessions, replace_file, sync_directory
+from sessionrun.regular import make_directory, no_umask, open_regular, replace_file, sync_directory
+from sessionrun.store import SessionDir, iterate_sessions
 
 if TYPE_CHECKING:
     from sessionrun.model import SessionSpec
@@ -30,7 +30,14 @@ _IGNORE_ALL: Final = b"*\n"
 
 
 def create_session(session: SessionDir, spec: SessionSpec) -> int:
-    """See `SessionDir.create`."""
+    """Make the session's directory with its spec, durably; nothing runs yet.
+
+    Returns the descriptor of `root.lock`, held: whoever finds the spec finds somebody who lives for it.
+
+    Raises:
+        InputError: the spec holds text that is no UTF-8, or others may write in the results directory.
+        StoreError: it cannot be written; what was made is removed again.
+    """
     try:
         content = orjson.dumps(spec)
     except orjson.JSONEncodeError:

@@ -20,10 +20,11 @@ from typing import Any, Final, NoReturn
 import orjson
 
 from sessionrun import __version__, crashpoint, locks, processes
+from sessionrun.creation import discard_session
 from sessionrun.errors import StoreError
 from sessionrun.keeper import root_command
-from sessionrun.regular import open_regular, read_regular
-from sessionrun.store import LOCK_NAMES, SessionDir, sync_directory
+from sessionrun.regular import open_regular, read_regular, sync_directory
+from sessionrun.store import LOCK_NAMES, SessionDir
 
 READY_TIMEOUT_S: Final = 30.0
 LOCK_TIMEOUT_S: Final = 0.5
@@ -107,7 +108,7 @@ def start_detached(
         pid = os.fork()
     except OSError as error:
         if new:
-            session.discard()
+            discard_session(session)
         raise StoreError(f"cannot start session {session.session_id}: {error.strerror}") from error
     if pid == 0:
         crashpoint.arm("daemon")
@@ -130,7 +131,7 @@ def start_detached(
         return
     reason = told.decode("utf-8", "replace") if told else _tail(session.log_path)
     if told is not None and new:  # else it may still come up
-        session.discard()
+        discard_session(session)
     raise StoreError(f"session {session.session_id} did not start: {reason}")
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sessionrun.budget import BUDGET, FIRST, describe_first_wait, describe_refusal
+from sessionrun.budget import FIRST, describe_first_wait, describe_refusal
 from sessionrun.events import (
     Entry,
     JobClaimed,
@@ -24,8 +24,10 @@ from sessionrun.events import (
 )
 from sessionrun.ledger import Ledger, LedgerJob
 from sessionrun.model import SLOT, JobKey
-from sessionrun.state import State, TaskState, held_tokens, lacking_tokens, wanted_tokens
-from sessionrun.status import format_time, has_begun
+from sessionrun.state import BUDGET, State, TaskState
+from sessionrun.status import has_begun
+from sessionrun.times import format_time
+from sessionrun.tokens import held_tokens, lacking_tokens, wanted_tokens
 
 CAUSES: Final = (
     "running",

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
-from sessionrun.budget import BUDGET, describe_refusal, describe_used_up, is_used_up, reserve, settle
+from sessionrun.budget import describe_refusal, describe_used_up, is_used_up, reserve, settle
 from sessionrun.control import apply_request, cancel, reopen
 from sessionrun.events import (
     AgentChanged,
@@ -51,18 +51,7 @@ from sessionrun.providers import (
 from sessionrun.ready import CONTINUING
 from sessionrun.reasons import EXIT_UNSEEN, effect_of
 from sessionrun.spending import account, keep_thread
-from sessionrun.state import (
-    PROVIDED_PHASES,
-    START_BATCH,
-    RunningJob,
-    State,
-    TaskState,
-    find_job,
-    give,
-    job_tokens,
-    take,
-    wanted_tokens,
-)
+from sessionrun.state import BUDGET, PROVIDED_PHASES, START_BATCH, RunningJob, State, TaskState, find_job
 from sessionrun.steps import (
     close_attempt,
     decide_outcome,
@@ -75,6 +64,7 @@ from sessionrun.steps import (
     take_turn,
     tell_dependents,
 )
+from sessionrun.tokens import give, job_tokens, take, wanted_tokens
 from sessionrun.transitions import (
     AS_OUTCOME,
     AS_PHASE,

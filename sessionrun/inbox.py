@@ -40,7 +40,7 @@ def send_request(session: SessionDir, record: dict[str, Any]) -> tuple[str, bool
         NoRoom: the disk takes no new file; `spell_request` and `speak` may do.
         StoreError: it cannot be written for another reason.
     """
-    from sessionrun.store import replace_file
+    from sessionrun.regular import replace_file
 
     request_id = str(uuid.uuid4())
     path = _path(session, request_id)

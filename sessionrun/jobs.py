@@ -27,10 +27,10 @@ from sessionrun.model import AgentSpec, Job, JobKey, Place, SessionSpec, TaskSpe
 from sessionrun.outcome import format_reason, judge_exit
 from sessionrun.prices import price_usage
 from sessionrun.reasons import EXIT_UNSEEN
-from sessionrun.regular import make_directories, open_regular
+from sessionrun.regular import make_directories, open_regular, replace_file
 from sessionrun.spending import name_model, usage_since
 from sessionrun.state import TaskState
-from sessionrun.store import AGENT_DIR, SessionDir, replace_file
+from sessionrun.store import AGENT_DIR, SessionDir
 from sessionrun.wording import word_prompt
 from sessionrun.workspacejobs import REASON_CLASSES as WORKSPACE_CLASSES
 from sessionrun.workspacejobs import build_workspace_job, judge_workspace_job

@@ -351,3 +351,9 @@ def _from_record(cls: type[_Record], values: Mapping[str, Any]) -> _Record:
     """Build a record, leaving out keys that a later version of the same schema added."""
     known = _NAMES[cls]
     return cls(**{name: value for name, value in values.items() if name in known})
+
+
+RETRY_FAILED: Final[tuple[Outcome, ...]] = ("failed", "timed_out")
+
+RETRY_LOST: Final[tuple[Outcome, ...]] = ("lost", "interrupted")
+"""What `retry` means by tasks that failed, and by tasks that were lost; without a choice it means both."""

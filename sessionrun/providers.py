@@ -17,12 +17,13 @@ from dataclasses import replace
 from typing import Final, Protocol
 from zlib import crc32
 
-from sessionrun.budget import BUDGET, is_used_up
+from sessionrun.budget import is_used_up
 from sessionrun.events import Entry, HoldPlaced, LimitHeard, LimitOver
 from sessionrun.ready import CONTINUING, NEW
 from sessionrun.reasons import FALLBACK_ON, NO_CONVERSATION, Effect, effect_of, goes_on
-from sessionrun.state import PROVIDED_PHASES, Provider, State, TaskState, is_shut, provider_of, wanted_tokens
+from sessionrun.state import BUDGET, PROVIDED_PHASES, Provider, State, TaskState, provider_of
 from sessionrun.steps import backoff_s, leave_thread, suspend
+from sessionrun.tokens import is_shut, wanted_tokens
 
 LIMIT_FIRST_S: Final = 300.0
 LIMIT_LAST_S: Final = 3600.0

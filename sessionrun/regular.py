@@ -20,6 +20,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from sessionrun import crashpoint
+
 _FLAGS: Final = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _SAYS_OTHER: Final = (errno.ELOOP, errno.EMLINK, errno.ENXIO, errno.EISDIR)
 """What open(2) itself refuses with: a link (as FreeBSD says it, too), a FIFO or socket, a directory."""
@@ -119,3 +121,35 @@ def usual_mode(mode: int, umask: int) -> int:
 
 def _refuse(path: Path | str) -> NotRegular:
     return NotRegular(errno.EINVAL, "not a regular file", os.fspath(path))
+
+
+def replace_file(path: Path, content: bytes, *, durable: bool, mode: int = 0o600) -> None:
+    """Write a file beside its place and rename it there: a reader sees the old or the new, never a part."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    fd = open_regular(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+    try:
+        crashpoint.call()
+        view = memoryview(content)
+        while view:
+            view = view[os.write(fd, view) :]
+        if durable:
+            os.fsync(fd)
+    except OSError:
+        os.unlink(beside)
+        raise
+    finally:
+        os.close(fd)
+    crashpoint.step()
+    os.replace(beside, path)
+    crashpoint.step()
+    if durable:
+        sync_directory(path.parent)
+
+
+def sync_directory(path: Path) -> None:
+    """Make the names in a directory durable."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -13,10 +13,9 @@ from typing import Any, Final, NamedTuple, cast
 
 import orjson
 
-from sessionrun.control import RETRY_FAILED, RETRY_LOST
 from sessionrun.events import REQUEST_KINDS, RequestReceived
 from sessionrun.inbox import MAX_SPOKEN_BYTES
-from sessionrun.model import OUTCOMES
+from sessionrun.model import OUTCOMES, RETRY_FAILED, RETRY_LOST
 from sessionrun.regular import read_regular
 from sessionrun.store import REFUSED, SessionDir
 

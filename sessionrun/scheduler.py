@@ -20,7 +20,6 @@ from collections.abc import Iterator
 from typing import Final
 
 from sessionrun.budget import (
-    BUDGET,
     describe_used_up,
     find_unknown,
     is_hopeless,
@@ -52,17 +51,9 @@ from sessionrun.orders import (
 from sessionrun.providers import prefers_fallback
 from sessionrun.ready import NEW
 from sessionrun.reasons import NEVER_RETRIED
-from sessionrun.state import (
-    CANARY,
-    FAILURES,
-    PROVIDED_PHASES,
-    State,
-    TaskState,
-    lacking_tokens,
-    provider_of,
-    wanted_tokens,
-)
+from sessionrun.state import BUDGET, CANARY, FAILURES, PROVIDED_PHASES, State, TaskState, provider_of
 from sessionrun.steps import backoff_s
+from sessionrun.tokens import lacking_tokens, wanted_tokens
 
 RETRIED: Final[frozenset[Outcome]] = frozenset(("failed", "timed_out"))
 """Outcomes that `retries` may try again; never those where the work may still have been done."""

@@ -13,15 +13,14 @@ from itertools import chain
 from operator import itemgetter
 from typing import Any, Final, TypeAlias
 
+from sessionrun.times import END_OF_TIME
+
 Kind: TypeAlias = Callable[[Sequence[Any]], bool]
 """Whether each of these values is good."""
 
 FIRST_YEAR: Final = 1970
 LAST_YEAR: Final = 9998
 """Within these years a time can be shown in any time zone."""
-
-END_OF_TIME: Final = 253370764800
-"""Their end, in seconds since the epoch."""
 
 
 _BLOCK: Final = 256

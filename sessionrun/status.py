@@ -7,19 +7,12 @@ in.  The key names here are the contract of sessionrun-files(5); nobody else spe
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
-from sessionrun.budget import (
-    BUDGET,
-    describe_first_wait,
-    describe_refusal,
-    find_first_wait,
-    is_waiting_for_money,
-    to_usd,
-)
+from sessionrun.budget import describe_first_wait, describe_refusal, find_first_wait, is_waiting_for_money, to_usd
 from sessionrun.model import SCHEMA_VERSION, SLOT, WORKTREE_SPACE, Phase, Place, title_of
-from sessionrun.shapes import END_OF_TIME
+from sessionrun.state import BUDGET
+from sessionrun.times import format_time
 
 if TYPE_CHECKING:
     from sessionrun.model import Usage
@@ -115,19 +108,6 @@ def summarise(
     gone = gone or {}
     tasks = [_without_supervisor(task, living, gone) for task in status["tasks"]]
     return {**status, "status": "interrupted", **_count(tasks), "tasks": tasks}
-
-
-def format_time(at: float | None) -> str | None:
-    """Seconds since the epoch as ISO 8601 in UTC, to the millisecond.
-
-    Raises:
-        ValueError: no calendar has that time.
-    """
-    if at is None:
-        return None
-    if not 0 <= at < END_OF_TIME:
-        raise ValueError(f"there is no time {at}")
-    return datetime.fromtimestamp(at, timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _without_supervisor(task: dict[str, Any], living: Collection[str], gone: Mapping[str, Gone]) -> dict[str, Any]:
@@ -283,7 +263,8 @@ def _hold(state: State, task: TaskState) -> tuple[float | None, str | None]:
         return None, task.held
     if task.outcome or task.job or task.unmet:
         return None, None
-    from sessionrun.state import PROVIDED_PHASES, job_tokens, provider_of, task_tokens
+    from sessionrun.state import PROVIDED_PHASES, provider_of
+    from sessionrun.tokens import job_tokens, task_tokens
 
     names = {SLOT, *(name for name, _ in task_tokens(state, task))}
     names |= {name for name, _ in job_tokens(state, task, task.next_phase())}

@@ -10,7 +10,8 @@ from zlib import crc32
 
 from sessionrun.model import SLOT, Outcome, Phase
 from sessionrun.ready import CONTINUING, NEW
-from sessionrun.state import PROVIDED_PHASES, RunningJob, State, TaskState, give, is_shut, provider_of, span_tokens
+from sessionrun.state import PROVIDED_PHASES, RunningJob, State, TaskState, provider_of
+from sessionrun.tokens import give, is_shut, span_tokens
 from sessionrun.transitions import Stopping
 
 BACKOFF_FIRST_S: Final = 1.0

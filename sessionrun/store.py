@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
-from sessionrun import caches, crashpoint, locks
+from sessionrun import caches, locks
 from sessionrun.damage import told_as_damage
 from sessionrun.errors import StoreError
-from sessionrun.regular import NotRegular, make_directory, open_regular, read_regular
+from sessionrun.regular import NotRegular, make_directory, read_regular, replace_file
 
 if TYPE_CHECKING:  # a poll reads status.json alone; the records would cost it more than all its other work
     from sessionrun.events import Entry
@@ -46,7 +46,7 @@ class SessionDir:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.made: list[Path] = []
-        """The directories that `create` made, from the outermost on."""
+        """The directories that were made for it, from the outermost on (see `creation`)."""
         self.session_id = path.name.removeprefix(PREFIX)
 
     @property
@@ -116,25 +116,6 @@ class SessionDir:
             with suppress(FileExistsError):
                 make_directory(path, 0o700)
         return folder
-
-    def create(self, spec: SessionSpec) -> int:
-        """Make the directory with its spec, durably; nothing runs yet.
-
-        Returns the descriptor of `root.lock`, held: whoever finds the spec finds somebody who lives for it.
-
-        Raises:
-            InputError: the spec holds text that is no UTF-8, or others may write in the results directory.
-            StoreError: it cannot be written; what was made is removed again.
-        """
-        from sessionrun import creation
-
-        return creation.create_session(self, spec)
-
-    def discard(self) -> None:
-        """Remove a directory in which nothing has run, and those that were made for it."""
-        from sessionrun import creation
-
-        creation.discard_session(self)
 
     def load_spec(self) -> SessionSpec:
         """Read the spec.
@@ -214,24 +195,6 @@ class SessionDir:
         """Whether a process of this session's chain lives: one of its locks is held."""
         return any(locks.is_held(self.path / name) for name in LOCK_NAMES)
 
-    def send_request(self, record: dict[str, Any]) -> tuple[str, bool]:
-        """Leave a request and ring; see `inbox.send_request`."""
-        from sessionrun import inbox
-
-        return inbox.send_request(self, record)
-
-    def has_request(self, request_id: str) -> bool:
-        """Whether the request still waits to be taken."""
-        from sessionrun import inbox
-
-        return inbox.has_request(self, request_id)
-
-    def drop_request(self, request_id: str) -> None:
-        """Acknowledge a request: its journal record is durable."""
-        from sessionrun import inbox
-
-        inbox.drop_request(self, request_id)
-
 
 def _read(path: Path) -> bytes:
     try:
@@ -245,38 +208,6 @@ def _read_if_there(path: Path) -> bytes | None:
         return _read(path)
     except FileNotFoundError:
         return None
-
-
-def replace_file(path: Path, content: bytes, *, durable: bool, mode: int = 0o600) -> None:
-    """Write a file beside its place and rename it there: a reader sees the old or the new, never a part."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    fd = open_regular(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
-    try:
-        crashpoint.call()
-        view = memoryview(content)
-        while view:
-            view = view[os.write(fd, view) :]
-        if durable:
-            os.fsync(fd)
-    except OSError:
-        os.unlink(beside)
-        raise
-    finally:
-        os.close(fd)
-    crashpoint.step()
-    os.replace(beside, path)
-    crashpoint.step()
-    if durable:
-        sync_directory(path.parent)
-
-
-def sync_directory(path: Path) -> None:
-    """Make the names in a directory durable."""
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def iterate_sessions(results_dir: Path) -> Iterator[SessionDir]:

@@ -38,6 +38,7 @@ from sessionrun.events import (
 )
 from sessionrun.executors import Executor, Exit, Notice
 from sessionrun.fold import apply
+from sessionrun.inbox import drop_request
 from sessionrun.journal import AppendLog
 from sessionrun.mishaps import fail_job, is_of_one_job
 from sessionrun.model import SLOT, WORKTREE_SPACE, Job, JobKey
@@ -222,7 +223,7 @@ class Supervisor:
         """What was taken is durable now; until then its file stays, for whoever comes after us."""
         for request_id in self._taken:
             try:
-                self._session.drop_request(request_id)
+                drop_request(self._session, request_id)
             except OSError as error:
                 _log(f"request {request_id} cannot be removed: {error.strerror}")
         self._taken.clear()

@@ -27,8 +27,8 @@ from sessionrun.errors import InputError, SessionrunError, StoreError
 from sessionrun.model import JobKey, SessionSpec, TaskSpec, View
 from sessionrun.regular import NotRegular
 from sessionrun.runfile import ENDS, LINKS, find_done, find_others, has_diff, project_runs, read_runs
-from sessionrun.status import format_time
 from sessionrun.store import AGENT_DIR, SessionDir
+from sessionrun.times import format_time
 
 _PATIENCE_S: Final = 1.0
 _LAST_PATIENCE_S: Final = 5.0

@@ -19,8 +19,9 @@ from sessionrun.handed import find_handed
 from sessionrun.jobfiles import read_tail
 from sessionrun.model import Job, JobKey, Place, SessionSpec, title_of
 from sessionrun.outcome import format_reason
+from sessionrun.regular import replace_file
 from sessionrun.state import TaskState
-from sessionrun.store import SessionDir, replace_file
+from sessionrun.store import SessionDir
 from sessionrun.workspaces import ANSWER, NEEDS_CONFLICT, REQUEST, Request, command_line, load_answer
 from sessionrun.workspaces.space import check_space
 

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from simulation import Drive, make_session
 
 from sessionrun import agents
-from sessionrun.budget import BUDGET, Money, Rate, find_task_budget, to_nano
+from sessionrun.budget import find_task_budget, to_nano
 from sessionrun.events import (
     Entry,
     Event,
@@ -34,7 +34,7 @@ from sessionrun.events import (
 from sessionrun.executors.simulated import Fate, FateKind, SimulatedExecutor
 from sessionrun.fold import apply, begin
 from sessionrun.model import SLOT, AgentSpec, Check, Job, Limits, SessionSpec, TaskSpec, Usage, Workspace
-from sessionrun.state import State
+from sessionrun.state import BUDGET, Money, Rate, State
 from sessionrun.status import project
 
 AGENTS = {

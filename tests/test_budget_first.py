@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 from simulation import Drive
 from test_budget import PROFILE, Paid, make, paid, plan_of, task
 
-from sessionrun.budget import BUDGET, to_nano
+from sessionrun.budget import to_nano
 from sessionrun.events import Event, JobClaimed, JobFinished, RequestReceived
 from sessionrun.executors.simulated import Fate, FateKind
 from sessionrun.fold import apply, begin
 from sessionrun.model import AgentSpec, SessionSpec, TaskSpec, Usage, Workspace
+from sessionrun.state import BUDGET
 
 __all__ = ["paid"]
 AGENTS = {

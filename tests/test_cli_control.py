@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from conftest import Command, eventually, kill_sessions, rests
 
-from sessionrun.cli.control import Target, ask
+from sessionrun.cli.asking import ask
+from sessionrun.cli.control import Target
 from sessionrun.errors import StoreError
 from sessionrun.store import SessionDir
 

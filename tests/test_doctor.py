@@ -30,6 +30,7 @@ from sessionrun.checkup import (
     repair,
 )
 from sessionrun.cli.view import load_view
+from sessionrun.inbox import send_request
 from sessionrun.journal import AppendLog
 from sessionrun.store import SessionDir
 from sessionrun.workspaces import command_line, load_claim
@@ -140,7 +141,7 @@ def _leave_temporary(session: SessionDir) -> None:
 
 
 def _leave_request(session: SessionDir) -> None:
-    session.send_request({"kind": "cancel", "tasks": []})
+    send_request(session, {"kind": "cancel", "tasks": []})
 
 
 def _stale_status(session: SessionDir) -> None:
@@ -334,7 +335,7 @@ def test_a_session_that_nobody_runs(sessionrun: Command, dead: SessionDir) -> No
     done = sessionrun("doctor", dead.session_id, "--fix")
     assert done.returncode == 1
     assert f"\n  go on with it: sessionrun resume {dead.session_id}\n" in done.stdout
-    dead.send_request({"kind": "cancel", "tasks": []})
+    send_request(dead, {"kind": "cancel", "tasks": []})
     dead.status_path.unlink()
     assert [check for check, _ in found(dead)] == ["status", "interrupted", "requests"]
     assert [finding.check for finding in repair(dead, [])] == ["status"]

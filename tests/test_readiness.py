@@ -11,7 +11,8 @@ from conftest import Command
 from test_doctor_agents import install, own_path
 
 from sessionrun import agents
-from sessionrun.agents.known import INSTALL, PROGRAMS, Use, find_sign_in
+from sessionrun.agents.installing import INSTALL
+from sessionrun.agents.known import PROGRAMS, Use, find_sign_in
 from sessionrun.model import AgentSpec
 from sessionrun.probing import find_unready
 

@@ -11,7 +11,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from simulation import AGENTS, CLASSES, Drive, Planned, make_session
 
-from sessionrun.control import RETRY_FAILED, RETRY_LOST
 from sessionrun.events import (
     REQUEST_KINDS,
     Entry,
@@ -33,8 +32,21 @@ from sessionrun.events import (
 )
 from sessionrun.executors.simulated import Fate, SimulatedExecutor
 from sessionrun.fold import apply, begin
-from sessionrun.model import SLOT, Alternative, Check, Job, JobKey, Land, SessionSpec, TaskSpec, Workspace
-from sessionrun.state import PROVIDED_PHASES, State, job_tokens, provider_of, span_tokens
+from sessionrun.model import (
+    RETRY_FAILED,
+    RETRY_LOST,
+    SLOT,
+    Alternative,
+    Check,
+    Job,
+    JobKey,
+    Land,
+    SessionSpec,
+    TaskSpec,
+    Workspace,
+)
+from sessionrun.state import PROVIDED_PHASES, State, provider_of
+from sessionrun.tokens import job_tokens, span_tokens
 from sessionrun.transitions import MAX_STARTS
 
 PROFILE = settings(

@@ -21,8 +21,10 @@ from hypothesis import strategies as st
 from simulation import make_session
 
 from sessionrun import index
+from sessionrun.creation import create_session, discard_session
 from sessionrun.errors import InputError, SessionNotFound, StoreError
 from sessionrun.events import RequestReceived
+from sessionrun.inbox import drop_request, has_request, send_request
 from sessionrun.journal import AppendLog, parse_log, read_log
 from sessionrun.ledger import (
     claim_record,
@@ -36,9 +38,9 @@ from sessionrun.ledger import (
 )
 from sessionrun.lookup import find_session
 from sessionrun.model import JobKey, SessionSpec, TaskSpec
-from sessionrun.regular import NotRegular, read_regular
+from sessionrun.regular import NotRegular, read_regular, replace_file
 from sessionrun.requests import load_requests
-from sessionrun.store import SessionDir, iterate_sessions, replace_file
+from sessionrun.store import SessionDir, iterate_sessions
 
 KEY = JobKey("a", 1, 1, "work", 1)
 PAYLOAD = st.binary(max_size=30).map(lambda content: content.replace(b"\n", b""))
@@ -71,7 +73,7 @@ def log(tmp_path: Path) -> Iterator[AppendLog]:
 def make_directory(results: Path, session_id: str = "0b0e0f3c-0000-4000-8000-000000000001") -> SessionDir:
     """A session directory that nobody runs."""
     session = SessionDir(results / f"session-{session_id}")
-    os.close(session.create(make_spec()))
+    os.close(create_session(session, make_spec()))
     return session
 
 
@@ -274,7 +276,7 @@ def test_a_new_session(tmp_path: Path) -> None:
         assert path.stat().st_mode & 0o077 == 0
     assert (session.load_status(), session.load_summary(), session.load_journal()[0]) == (None, None, [])
     with pytest.raises(StoreError, match="cannot create"):
-        session.create(make_spec())
+        create_session(session, make_spec())
     assert session.load_spec() == make_spec()
 
 
@@ -312,7 +314,7 @@ def test_a_place_where_everybody_may_write_is_refused(tmp_path: Path) -> None:
 
 def test_the_lock_tells_who_is_alive(tmp_path: Path) -> None:
     session = SessionDir(tmp_path / "session-x")
-    fd = session.create(make_spec())
+    fd = create_session(session, make_spec())
     assert session.is_alive()
     with pytest.raises(StoreError, match="another process"):
         session.hold_lock("root.lock", timeout_s=0.05)
@@ -377,17 +379,17 @@ def test_a_link_in_the_locks_place_is_not_followed(tmp_path: Path) -> None:
 
 def test_requests_and_the_bell(tmp_path: Path) -> None:
     session = make_directory(tmp_path)
-    first, heard = session.send_request({"kind": "cancel"})
+    first, heard = send_request(session, {"kind": "cancel"})
     assert not heard
     bell = os.open(session.wake_path, os.O_RDONLY | os.O_NONBLOCK)
-    second, heard = session.send_request({"kind": "cancel", "tasks": ["a"]})
+    second, heard = send_request(session, {"kind": "cancel", "tasks": ["a"]})
     assert heard
     assert os.read(bell, 10) == b"."
     assert {found.path.stem for found in load_requests(session)} == {first, second}
-    assert session.has_request(first)
-    session.drop_request(first)
-    session.drop_request(first)
-    assert not session.has_request(first)
+    assert has_request(session, first)
+    drop_request(session, first)
+    drop_request(session, first)
+    assert not has_request(session, first)
     assert [found.request for found in load_requests(session)] == [RequestReceived(second, "cancel", ("a",))]
     os.close(bell)
 
@@ -400,7 +402,7 @@ def test_a_bell_that_is_full_still_rings(tmp_path: Path) -> None:
             os.write(bell, b"." * 4096)
     with pytest.raises(BlockingIOError):
         os.write(bell, b".")
-    assert session.send_request({"kind": "cancel"})[1]
+    assert send_request(session, {"kind": "cancel"})[1]
     os.close(bell)
 
 
@@ -410,13 +412,13 @@ def test_a_planted_bell_is_not_followed(tmp_path: Path) -> None:
     victim.write_text("")
     session.wake_path.unlink()
     session.wake_path.symlink_to(victim)
-    assert not session.send_request({"kind": "cancel"})[1]
+    assert not send_request(session, {"kind": "cancel"})[1]
     assert victim.read_text() == ""
 
 
 def test_requests_come_oldest_first(tmp_path: Path) -> None:
     session = make_directory(tmp_path)
-    ids = [session.send_request({"kind": "cancel"})[0] for _ in range(5)]
+    ids = [send_request(session, {"kind": "cancel"})[0] for _ in range(5)]
     for age, request_id in enumerate(reversed(ids)):
         os.utime(session.path / "requests" / f"{request_id}.json", (1000 + age, 1000 + age))
     assert [found.path.stem for found in load_requests(session)] == ids[::-1]
@@ -462,7 +464,7 @@ def test_the_index_is_asked_second(tmp_path: Path) -> None:
     index.remember(new.path)
     assert find_session(here, "abc").path == new.path
     assert [session.path for session in index.sessions()] == [old.path, new.path]
-    old.discard()
+    discard_session(old)
     assert [session.path for session in index.sessions()] == [new.path]
 
 

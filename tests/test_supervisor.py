@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from sessionrun.creation import create_session
 from sessionrun.detach import _first_record
 from sessionrun.errors import StoreError
 from sessionrun.events import (
@@ -25,6 +26,7 @@ from sessionrun.events import (
 from sessionrun.executors import Notice
 from sessionrun.executors.simulated import Fate, SimulatedExecutor
 from sessionrun.fold import apply, begin
+from sessionrun.inbox import has_request, send_request
 from sessionrun.jobs import JobMaker
 from sessionrun.journal import AppendLog
 from sessionrun.model import SLOT, AgentSpec, Check, Job, JobKey, SessionSpec, TaskSpec
@@ -92,7 +94,7 @@ def make_session(root: Path, *tasks: TaskSpec, slots: int | None = None) -> tupl
         resources={} if slots is None else {SLOT: slots},
     )
     session = SessionDir(root / "results" / f"session-{spec.session_id}")
-    session.create(spec)
+    create_session(session, spec)
     return session, spec
 
 
@@ -170,10 +172,10 @@ def test_what_is_shown_is_always_in_the_journal(own_place: Path) -> None:
 def test_a_request_is_journaled_before_it_is_acknowledged(own_place: Path) -> None:
     """A cancel that was left while nobody listened is taken up first, once, and its file goes last."""
     session, spec = make_session(own_place, TaskSpec("a", ("true",)), TaskSpec("b", ("true",)), slots=1)
-    request, heard = session.send_request({"kind": "cancel", "tasks": ["b"]})
+    request, heard = send_request(session, {"kind": "cancel", "tasks": ["b"]})
     assert not heard
     state, _ = run(session, spec, lambda job: Fate(duration_s=1))
-    assert not session.has_request(request)
+    assert not has_request(session, request)
     assert {name: task.outcome for name, task in state.tasks.items()} == {"a": "succeeded", "b": "cancelled"}
     assert [e.event for e in session.load_journal()[0] if type(e.event).__name__ == "RequestReceived"] != []
 
@@ -224,7 +226,7 @@ def test_an_ended_session_is_re_opened_by_a_request_that_waited(own_place: Path)
     before = session.journal_path.read_bytes()
     first = session.load_status()
     assert first is not None and first["ended_at"] is not None
-    session.send_request({"kind": "retry"})
+    send_request(session, {"kind": "retry"})
     seen: list[tuple[object, object]] = []
 
     def look() -> None:

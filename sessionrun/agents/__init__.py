@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from sessionrun.agents import aider, claude, codex, gemini, ollama, opencode, qwen, shell
+from sessionrun.agents.installing import how_to_install
 from sessionrun.agents.reading import WITHOUT_RESULT, AgentResult, one_line, parse_event, read_lines
 from sessionrun.errors import AgentNotFound, InputError
 from sessionrun.model import AgentSpec, OutputFormat
@@ -198,14 +199,6 @@ def check_startable(agent: AgentSpec, *, approve: bool, euid: int, environ: Mapp
     if euid == 0:
         _check_root(agent, approve=approve, environ={**environ, **agent.env})
     return program
-
-
-def how_to_install(agent: AgentSpec) -> str:
-    """What helps where an agent's program is not there, in a few words."""
-    from sessionrun.agents.known import INSTALL
-
-    known = INSTALL.get(agent.argv[0])
-    return f"to install it: {known}" if known else "'sessionrun agents' lists what is installed"
 
 
 def version_argv(agent: AgentSpec) -> tuple[str, ...]:

@@ -153,17 +153,6 @@ PROGRAMS: Final[Mapping[str, Known]] = {
 """By the name of the program, which is what a user's own agent may run too."""
 
 
-INSTALL: Final[Mapping[str, str]] = {
-    "claude": "npm install -g @anthropic-ai/claude-code",
-    "codex": "npm install -g @openai/codex",
-    "qwen": "npm install -g @qwen-code/qwen-code",
-    "gemini": "npm install -g @google/gemini-cli",
-    "opencode": "npm install -g opencode-ai",
-    "aider": "pipx install aider-chat",
-    "ollama": "see ollama.com/download",
-}
-"""How programs are installed, in one line."""
-
 MENDS: Final[Mapping[str, str]] = {"ollama": "'ollama serve' starts it, 'ollama pull MODEL' fetches a model"}
 """What helps where a program's own question whether it is ready was answered with no."""
 

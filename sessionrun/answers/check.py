@@ -23,8 +23,7 @@ from sessionrun.brief import Brief
 from sessionrun.briefing import BriefProblem, Shown, read_inside, resolve_inside, word_judgement
 from sessionrun.errors import JobFileError
 from sessionrun.model import OutputFormat
-from sessionrun.regular import read_regular
-from sessionrun.store import replace_file
+from sessionrun.regular import read_regular, replace_file
 
 SHELL: Final = "/bin/sh"
 VERDICTS: Final = {"PASS": True, "PASS_WITH_WARNINGS": True, "FAIL_SOFT": False, "FAIL_HARD": False, "FAIL": False}

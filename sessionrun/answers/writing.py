@@ -24,8 +24,7 @@ from sessionrun import crashpoint
 from sessionrun.answers.reading import Unclear, apply_edits, read_edits, read_files
 from sessionrun.brief import Brief
 from sessionrun.briefing import BriefProblem, count_lines, read_inside, resolve_inside
-from sessionrun.regular import read_regular
-from sessionrun.store import replace_file
+from sessionrun.regular import read_regular, replace_file
 
 _NEW: Final = ".sessionrun-{}-{}"
 """The name of a new file before it is in its place: whose it is, its number."""

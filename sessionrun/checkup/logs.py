@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from sessionrun.checkup.evidence import Evidence, Log
 from sessionrun.checkup.finding import Finding
+from sessionrun.creation import discard_session
 from sessionrun.events import JobFinished, JobStarted
 from sessionrun.journal import parse_log
 from sessionrun.regular import open_regular
@@ -23,7 +25,7 @@ def check_spec(evidence: Evidence) -> Iterator[Finding]:
     if not evidence.begun:
         if not evidence.alive:  # else it is being made
             what = "its launcher was killed before the session began: nothing ran"
-            yield Finding("spec", "warning", path, what, "--fix removes it", session.discard)
+            yield Finding("spec", "warning", path, what, "--fix removes it", partial(discard_session, session))
         return
     if evidence.spec is None:
         plan = "without it nothing can be shown or run; keep the directory, and start the tasks anew"

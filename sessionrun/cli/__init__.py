@@ -5,14 +5,16 @@ from __future__ import annotations
 import gc
 import os
 import sys
+import warnings
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Final
+from typing import Final, TextIO
 
 import click
 
 from sessionrun import __version__
 from sessionrun.cli.argv import asks_for_json, rewrite_argv
+from sessionrun.cli.notices import SessionWarning, begin
 from sessionrun.errors import SessionrunError
 
 _VERBS: Final = {
@@ -94,6 +96,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = rewrite_argv(sys.argv[1:] if argv is None else argv)
     as_json = asks_for_json(words)
     _open_standard_streams()
+    warnings.showwarning = _show_warning
+    warnings.simplefilter("always", SessionWarning)
+    begin()
     try:
         code = group.main(args=words, prog_name="sessionrun", standalone_mode=False)
         sys.stdout.flush()
@@ -132,6 +137,20 @@ def _open_standard_streams() -> None:
         sys.stderr = open(2, "w", closefd=False)
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+
+
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """In the place of `warnings.showwarning`: one line, without the place in our code."""
+    from sessionrun.cli.render import warn
+
+    warn(str(message))
 
 
 def _tell(message: str, code: int, *, as_json: bool) -> int:

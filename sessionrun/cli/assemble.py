@@ -16,7 +16,7 @@ from sessionrun.config import Config
 from sessionrun.dialects import Plan
 from sessionrun.errors import AgentNotFound, InputError
 from sessionrun.model import SLOT, AgentSpec, Price, Repository, SessionSpec, TaskSpec
-from sessionrun.status import format_time
+from sessionrun.times import format_time
 from sessionrun.validation import validate_tasks, validate_uses
 
 

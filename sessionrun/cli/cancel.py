@@ -7,8 +7,10 @@ from typing import Any
 
 import click
 
-from sessionrun.cli.control import EXIT_TIMEOUT, Target, control_options, count_words, request_cancel
-from sessionrun.cli.options import choose_tasks, json_option, results_dir_option
+from sessionrun.cli.asking import request_cancel
+from sessionrun.cli.control import EXIT_TIMEOUT, Target, control_options, count_words
+from sessionrun.cli.lookup import choose_tasks
+from sessionrun.cli.options import json_option, results_dir_option
 from sessionrun.cli.render import print_json, warn
 from sessionrun.errors import SessionGone
 

@@ -10,15 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sessionrun.cli.options import (
-    Age,
-    Count,
-    States,
-    find_results_dir,
-    json_option,
-    open_session,
-    results_dir_option,
-)
+from sessionrun.cli.lookup import find_results_dir, open_session
+from sessionrun.cli.options import Age, Count, States, json_option, results_dir_option
 from sessionrun.cli.render import escape, parse_time, print_json, warn
 from sessionrun.cli.view import load_or_warn, load_summary_view, load_view
 from sessionrun.creation import sweep_unbegun

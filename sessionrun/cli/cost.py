@@ -8,8 +8,9 @@ from typing import Any, Final, NamedTuple
 
 import click
 
+from sessionrun.cli.lookup import find_results_dir, open_session
 from sessionrun.cli.money import Shown, describe_cost, describe_usage, sum_usages, usages_of, warn_unpriced
-from sessionrun.cli.options import Since, find_results_dir, json_option, open_session, results_dir_option
+from sessionrun.cli.options import Since, json_option, results_dir_option
 from sessionrun.cli.render import parse_time, print_json, print_table, short_time
 from sessionrun.cli.view import load_or_warn, load_view
 from sessionrun.errors import InputError

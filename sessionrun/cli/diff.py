@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sessionrun.cli.options import choose_tasks, json_option, open_session, results_dir_option, session_argument
+from sessionrun.cli.lookup import choose_tasks, open_session
+from sessionrun.cli.options import json_option, results_dir_option, session_argument
 from sessionrun.cli.outputs import iterate_chunks
 from sessionrun.cli.render import escape, escape_line, print_json, warn, write_bytes
 from sessionrun.cli.view import load_view

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from sessionrun.cli.options import find_results_dir, json_option, open_session, results_dir_option
+from sessionrun.cli.lookup import find_results_dir, open_session
+from sessionrun.cli.options import json_option, results_dir_option
 from sessionrun.cli.render import escape_line, print_json
 from sessionrun.errors import InputError
 from sessionrun.store import SessionDir, iterate_sessions

@@ -9,14 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sessionrun.cli.options import (
-    choose_tasks,
-    json_option,
-    open_session,
-    place_lines,
-    results_dir_option,
-    session_argument,
-)
+from sessionrun.cli.lookup import choose_tasks, open_session
+from sessionrun.cli.options import json_option, place_lines, results_dir_option, session_argument
 from sessionrun.cli.render import duration, escape_line, local_time, print_json, session_word, task_word
 from sessionrun.cli.view import load_history
 from sessionrun.store import SessionDir

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
-import click
-
-from sessionrun.cli.view import load_summary_view, load_view
 from sessionrun.errors import SessionGone
-from sessionrun.store import SessionDir
 
 POLL_FIRST_S: Final = 0.01
 POLL_LAST_S: Final = 0.2
@@ -94,61 +89,3 @@ def gone_words(session_id: str) -> str:
 def has_ended(view: View) -> bool:
     """Whether the session is over."""
     return view["ended_at"] is not None
-
-
-def _summarise(session: SessionDir, view: View) -> dict[str, Any] | None:
-    """The account of a session of jobs; None for any other.  A view that is behind is told."""
-    spec = session.load_spec()
-    if not spec.views:
-        return None
-    from sessionrun.cli.batch import summarise_jobs
-    from sessionrun.cli.render import warn
-    from sessionrun.views import find_behind
-
-    problems = view.get("view_problems") or ()
-    for problem in problems:
-        warn(problem)
-    for path in () if problems else find_behind(session, spec):
-        warn(f"{path} could not be brought up to date: {session.path / 'supervisor.log'} says why")
-    return summarise_jobs(session, spec, view)
-
-
-def follow_run(session: SessionDir, *, as_json: bool, quiet: bool) -> int:
-    """`run --sync`: follow to the end, print the results, return the exit code.
-
-    Ctrl+C cancels the session and waits for its end; anything else that ends us leaves it running.
-    """
-    progress = None
-    interrupted = False
-    try:
-        from sessionrun.cli.progress import make_progress
-
-        if not quiet:
-            click.echo(f"session: {session.session_id}", err=True)
-        progress = None if quiet else make_progress(sys.stderr)
-        wait_until(lambda: load_summary_view(session), has_ended, progress=progress)
-    except KeyboardInterrupt:
-        from sessionrun.cli.control import request_cancel
-
-        interrupted = True
-        click.echo("\ncancelling ...", err=True)
-        request_cancel(session, [], has_ended, progress=progress)
-    finally:
-        if progress is not None:
-            progress.close()
-    from sessionrun.cli.render import print_json
-    from sessionrun.cli.results import print_results
-
-    view = load_view(session)
-    summary = _summarise(session, view)
-    if as_json:
-        print_json({**view, "summary": summary} if summary else view)
-    elif quiet:
-        click.echo(session.session_id)
-    else:
-        print_results(session, view, view["tasks"], tail=None)
-        if summary:
-            from sessionrun.cli.batch import word_summary
-
-            click.echo(f"\n{word_summary(summary)}")
-    return 130 if interrupted else int(view["outcome"] != "succeeded")

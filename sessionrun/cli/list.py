@@ -8,7 +8,8 @@ from typing import Any, Final
 
 import click
 
-from sessionrun.cli.options import Count, find_results_dir, json_option, results_dir_option
+from sessionrun.cli.lookup import find_results_dir
+from sessionrun.cli.options import Count, json_option, results_dir_option
 from sessionrun.cli.render import WIDTH, clip, escape_line, print_json, print_table, session_word, short_time
 from sessionrun.cli.view import load_or_warn, load_summary_view
 from sessionrun.errors import InputError

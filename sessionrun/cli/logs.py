@@ -11,15 +11,8 @@ from typing import Any, Final
 import click
 
 from sessionrun.cli.follow import POLL_LAST_S, Watch, gone_words
-from sessionrun.cli.options import (
-    Count,
-    choose_tasks,
-    json_option,
-    open_session,
-    place_lines,
-    results_dir_option,
-    session_argument,
-)
+from sessionrun.cli.lookup import choose_tasks, open_session
+from sessionrun.cli.options import Count, json_option, place_lines, results_dir_option, session_argument
 from sessionrun.cli.outputs import find_tail, iterate_chunks
 from sessionrun.cli.render import escape
 from sessionrun.cli.view import load_view

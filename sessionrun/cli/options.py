@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
+from sessionrun.cli.lookup import DEFAULT_RESULTS_DIR
 from sessionrun.cli.render import escape_line
 from sessionrun.durations import parse_age, parse_duration
-from sessionrun.errors import InputError
-from sessionrun.lookup import LAST, find_session
-from sessionrun.store import SessionDir
+from sessionrun.lookup import LAST
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
-
-DEFAULT_RESULTS_DIR = "results"
-_CONFIGURATION = "sessionrun.configuration"
-"""Where Click's context keeps that a broken configuration was told of."""
-KNOWN_IDS = 5
-"""How many ids of tasks are named to somebody who named one that there is not."""
 
 
 class Count(click.ParamType[int]):
@@ -138,48 +131,6 @@ def session_argument(command: _Command) -> _Command:
     return click.argument("session_id", metavar="[ID]", default=LAST)(command)
 
 
-def resolve_results_dir(given: Path | None) -> Path:
-    """The results directory in use: flag, environment, configuration, `./results`."""
-    if given is not None:
-        return given
-    from sessionrun.config import load_results_dir
-
-    found = load_results_dir(Path.cwd(), os.environ)
-    if found.problem:
-        _warn_of_configuration(found.problem)
-    return found.results_dir or Path(DEFAULT_RESULTS_DIR)
-
-
-def _warn_of_configuration(problem: str) -> None:
-    """Say it once in each run; a launch refuses it as an error before it comes here."""
-    from sessionrun.cli.render import warn
-
-    told = click.get_current_context().meta
-    if _CONFIGURATION not in told:
-        told[_CONFIGURATION] = problem
-        warn(f"{problem} (nothing can be launched until that is mended)")
-
-
-def find_results_dir(given: Path | None) -> Path:
-    """The same for verbs that do not make it: one that was given has to be there.
-
-    Raises:
-        InputError: it is not.
-    """
-    if given is not None and not given.is_dir():
-        raise InputError(f"--results-dir: there is no directory {given}")
-    return resolve_results_dir(given)
-
-
-def open_session(results_dir: Path | None, session_id: str) -> SessionDir:
-    """Find the session that a verb is about.
-
-    Raises:
-        SessionNotFound: none, or several.
-    """
-    return find_session(find_results_dir(results_dir), session_id)
-
-
 def find_place(view: Mapping[str, Any]) -> str | None:
     """The results directory that a view's session is in, on one line; None where that is `./results`."""
     folder = os.path.dirname(view["results_dir"])
@@ -190,21 +141,3 @@ def place_lines(view: Mapping[str, Any]) -> list[str]:
     """The same as a line of its own for the head of a block; none for `./results`."""
     folder = find_place(view)
     return [] if folder is None else [f"Results directory: {folder}"]
-
-
-def choose_tasks(status: dict[str, Any], wanted: Sequence[str]) -> list[dict[str, Any]]:
-    """The tasks of a status object that are meant, all when none is named; by id or by number.
-
-    Raises:
-        InputError: a name that is no task of the session.
-    """
-    if not wanted:
-        return list(status["tasks"])
-    by_name = {str(task["num"]): task for task in status["tasks"]}
-    by_name |= {task["id"]: task for task in status["tasks"]}
-    missing = [name for name in wanted if name not in by_name]
-    if missing:
-        ids = [task["id"] for task in status["tasks"]]
-        known = ", ".join(ids[:KNOWN_IDS]) + (f" and {len(ids) - KNOWN_IDS} more" if len(ids) > KNOWN_IDS else "")
-        raise InputError(f"no task {missing[0]!r} in session {status['session_id']}; it has: {known or 'none'}")
-    return [by_name[name] for name in wanted]

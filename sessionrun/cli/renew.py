@@ -9,41 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 from time import time
 
-import click
-
 from sessionrun import agents
 from sessionrun.cli.assemble import agents_of, check_spec, ignore_leavings
-from sessionrun.cli.run import Launch, start_session
 from sessionrun.handed import as_earlier, find_handed
 from sessionrun.model import Repository, SessionSpec, TaskSpec, View
 from sessionrun.state import TaskState
-from sessionrun.status import format_time
-from sessionrun.store import SessionDir
-
-
-def start_renewed(
-    session: SessionDir, wanted: Collection[str], *, sync: bool, quiet: bool, as_json: bool, ready: bool
-) -> int:
-    """Start these tasks (ids) of `session` in a session of their own beside it; the exit code of that.
-
-    Raises:
-        InputError: they cannot run any more; nothing was created.
-    """
-    from sessionrun.cli.render import escape_line, warn
-    from sessionrun.cli.view import fold_journal
-    from sessionrun.config import load_config
-
-    # broken settings stop this launch, too, though it needs none
-    load_config(Path.cwd(), os.environ, agents.BUILTIN)
-    state, _ = fold_journal(session)
-    spec, remark = renew_spec(session.load_spec(), wanted, state.tasks)
-    if remark:
-        warn(remark)
-    if not quiet:
-        click.echo(f"agent: {escape_line(spec.agent)} (as in session {session.session_id})", err=True)
-    return start_session(
-        spec, Launch(session.path.parent, as_json=as_json, quiet=quiet, verbose=False, sync=sync, ready=ready)
-    )
+from sessionrun.times import format_time
 
 
 def renew_spec(

@@ -9,15 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from sessionrun.cli.options import (
-    Count,
-    choose_tasks,
-    json_option,
-    open_session,
-    place_lines,
-    results_dir_option,
-    session_argument,
-)
+from sessionrun.cli.lookup import choose_tasks, open_session
+from sessionrun.cli.options import Count, json_option, place_lines, results_dir_option, session_argument
 from sessionrun.cli.outputs import find_tail, iterate_chunks, iterate_tail
 from sessionrun.cli.render import (
     DOUBLE_LINE,

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import click
 
-from sessionrun.cli.options import json_option, open_session, results_dir_option
+from sessionrun.cli.lookup import open_session
+from sessionrun.cli.options import json_option, results_dir_option
 from sessionrun.cli.render import print_json, warn
 from sessionrun.cli.view import load_view
 from sessionrun.store import SessionDir

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 import click
 
-from sessionrun.cli.control import EXIT_TIMEOUT, NOT_TAKEN, Target, ask, control_options, count_words
+from sessionrun.cli.asking import ask
+from sessionrun.cli.control import EXIT_TIMEOUT, NOT_TAKEN, Target, control_options, count_words
 from sessionrun.cli.options import json_option, results_dir_option
 from sessionrun.cli.render import print_json
 from sessionrun.errors import InputError
+from sessionrun.store import SessionDir
 
 
 @click.command("retry")
@@ -51,17 +54,45 @@ def command(
     if not chosen:
         return _tell_nothing(target, quiet=quiet, as_json=as_json)
     if new:
-        from sessionrun.cli.renew import start_renewed
-
-        return start_renewed(target.session, chosen, sync=sync, quiet=quiet, as_json=as_json, ready=not no_ready)
+        return _start_renewed(target.session, chosen, sync=sync, quiet=quiet, as_json=as_json, ready=not no_ready)
     record = {"kind": "retry", "tasks": target.ids, "outcomes": list(outcomes)}
     taken = ask(target.session, record, timeout_s=timeout)
     if taken and sync:
-        from sessionrun.cli.follow import follow_run
+        from sessionrun.cli.sync import follow_run
 
         return follow_run(target.session, as_json=as_json, quiet=quiet)
     _tell(target, chosen, taken=taken, quiet=quiet, as_json=as_json)
     return 0 if taken or not timeout else EXIT_TIMEOUT
+
+
+def _start_renewed(
+    session: SessionDir, wanted: Collection[str], *, sync: bool, quiet: bool, as_json: bool, ready: bool
+) -> int:
+    """Start these tasks (ids) of `session` in a session of their own beside it; the exit code of that.
+
+    Raises:
+        InputError: they cannot run any more; nothing was created.
+    """
+    import os
+
+    from sessionrun import agents
+    from sessionrun.cli.render import escape_line, warn
+    from sessionrun.cli.renew import renew_spec
+    from sessionrun.cli.run import Launch, start_session
+    from sessionrun.cli.view import fold_journal
+    from sessionrun.config import load_config
+
+    # broken settings stop this launch, too, though it needs none
+    load_config(Path.cwd(), os.environ, agents.BUILTIN)
+    state, _ = fold_journal(session)
+    spec, remark = renew_spec(session.load_spec(), wanted, state.tasks)
+    if remark:
+        warn(remark)
+    if not quiet:
+        click.echo(f"agent: {escape_line(spec.agent)} (as in session {session.session_id})", err=True)
+    return start_session(
+        spec, Launch(session.path.parent, as_json=as_json, quiet=quiet, verbose=False, sync=sync, ready=ready)
+    )
 
 
 def choose_retried(target: Target, outcomes: tuple[str, ...]) -> list[str]:
@@ -94,7 +125,7 @@ _NOT_GOOD = ("failed", "timed_out", "lost", "interrupted", "cancelled", "skipped
 
 def _outcomes(target: Target, *, failed: bool, lost: bool) -> tuple[str, ...]:
     """The outcomes to choose by; none: any but success, of the tasks that are named."""
-    from sessionrun.control import RETRY_FAILED, RETRY_LOST
+    from sessionrun.model import RETRY_FAILED, RETRY_LOST
 
     if not failed and not lost:
         failed = lost = not target.named

@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 import shlex
-from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
 
-from sessionrun.cli.options import (
-    Count,
-    Dollars,
-    Duration,
-    json_option,
-    resolve_results_dir,
-    results_dir_option,
-)
+from sessionrun.cli.lookup import resolve_results_dir
+from sessionrun.cli.options import Count, Dollars, Duration, json_option, results_dir_option
 from sessionrun.errors import StoreError
 from sessionrun.model import KEEP_POLICIES, SLOT, SessionSpec
 from sessionrun.store import SessionDir
@@ -204,98 +196,24 @@ def start_session(spec: SessionSpec, how: Launch) -> int:
     Raises:
         InputError: an agent is not signed in or not ready; nothing was created.
     """
-    from sessionrun import crashpoint, index
-    from sessionrun.creation import sweep_unbegun
-    from sessionrun.detach import start_detached
+    from sessionrun.cli.launch import launch
 
-    session = SessionDir(resolve_results_dir(how.results_dir) / f"session-{spec.session_id}")
-    absolute = SessionDir(session.path.absolute())
+    results_dir = resolve_results_dir(how.results_dir)
     if how.verbose:
         _say_more(spec)
-    if how.ready:
-        from sessionrun.cli.readiness import check_ready
-
-        check_ready(spec)
-    _tell_limits(spec)
-    if spec.views:
-        from sessionrun.views import settle_views
-
-        spec = replace(spec, views=settle_views(spec.views))
-    crashpoint.arm("launcher")
-    lock_fd = absolute.create(spec)
-    sweep_unbegun(absolute.path.parent)
-    status = _claim_views(absolute, spec) if spec.views else None
-    try:
-        start_detached(absolute, lock_fd, meanwhile=lambda: _show_first(absolute, status or _project_first(spec)))
-        index.remember(absolute.path)
-        if how.sync:
-            from sessionrun.cli.follow import follow_run
-    except KeyboardInterrupt:  # nobody was told its id yet, so it must not run on
-        absolute.send_request({"kind": "cancel"})
-        raise
     if how.sync:
-        return follow_run(absolute, as_json=how.as_json, quiet=how.quiet)
+        from sessionrun.cli.sync import follow_run  # before the start: Ctrl+C in between would leave it running
+    session = launch(spec, results_dir, ready=how.ready)
+    if how.sync:
+        return follow_run(session, as_json=how.as_json, quiet=how.quiet)
     try:
-        _tell_start(spec, session, how)
+        _tell_start(spec, SessionDir(results_dir / session.path.name), how)
     except BrokenPipeError:  # who read it has left
         raise
     except OSError as error:
         why = f"cannot write standard output: {error.strerror}"
         raise StoreError(f"{why}; session {spec.session_id} was started and runs") from error
     return 0
-
-
-def _tell_limits(spec: SessionSpec) -> None:
-    """Say that tasks will wait, because another session met a limit of their account; scripts have none."""
-    from sessionrun.index import limits_path
-
-    if all(agent.prompt_kind == "script" for agent in spec.agents.values()) or not limits_path().exists():
-        return
-    import os
-    import time
-
-    from sessionrun.accounts import find_files, load_limit
-    from sessionrun.cli.render import short_time, warn
-    from sessionrun.status import format_time
-
-    now = time.time()
-    for path in find_files(spec, os.environ).values():
-        limit = load_limit(path, now)
-        if limit is not None and limit.opened_at is None and limit.until_at > now:
-            until = short_time(format_time(limit.until_at))
-            why = f"{limit.reason}, met by session {limit.session[:8]}"
-            waits = f"its tasks wait (sessionrun explain {spec.session_id[:8]})"
-            warn(f"provider {limit.provider} is held until {until}: {why}; {waits}")
-
-
-def _claim_views(session: SessionDir, spec: SessionSpec) -> dict[str, Any]:
-    """Take over what shows the session to others; where that cannot be, there is no session.  The first status."""
-    from sessionrun.views import claim_views
-
-    try:
-        status = _project_first(spec)
-        claim_views(session, spec, status)
-    except BaseException:
-        session.discard()
-        raise
-    return status
-
-
-def _project_first(spec: SessionSpec) -> dict[str, Any]:
-    """The status before the first record: all tasks pending."""
-    from sessionrun.fold import begin
-    from sessionrun.status import project
-
-    return project(begin(spec))
-
-
-def _show_first(session: SessionDir, status: dict[str, Any]) -> None:
-    """Show all tasks as pending, unless a supervisor was faster; the logs tell where this cannot be written."""
-    from sessionrun.creation import show_first
-    from sessionrun.status import project_summary
-
-    with suppress(OSError):
-        show_first(session, status, project_summary(status))
 
 
 def _tell_start(spec: SessionSpec, session: SessionDir, how: Launch) -> None:

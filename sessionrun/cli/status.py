@@ -8,14 +8,8 @@ from typing import Any, Final
 
 import click
 
-from sessionrun.cli.options import (
-    choose_tasks,
-    json_option,
-    open_session,
-    place_lines,
-    results_dir_option,
-    session_argument,
-)
+from sessionrun.cli.lookup import choose_tasks, open_session
+from sessionrun.cli.options import json_option, place_lines, results_dir_option, session_argument
 from sessionrun.cli.render import (
     WIDTH,
     escape,

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -82,9 +81,9 @@ def load_or_warn(session: SessionDir, load: Callable[[SessionDir], dict[str, Any
     except FileNotFoundError:
         return None  # removed, or not finished, while we looked
     except (SessionrunError, OSError) as error:
-        from sessionrun.cli.render import warn
+        from sessionrun.cli.notices import notify
 
-        warn(str(error) if str(session.path) in str(error) else f"{session.path}: cannot be read: {error}")
+        notify(str(error) if str(session.path) in str(error) else f"{session.path}: cannot be read: {error}")
         return None
 
 
@@ -152,12 +151,11 @@ def fold_journal(session: SessionDir) -> tuple[State, list[Entry]]:
     return state, entries
 
 
-@cache
 def tell_damage(path: Path, offset: int) -> None:
-    """Warn, once: a verb that waits looks many times."""
-    from sessionrun.cli.render import warn
+    """Warn that a log is damaged."""
+    from sessionrun.cli.notices import notify
 
-    warn(f"{path} is damaged at byte {offset}: what came later is not shown")
+    notify(f"{path} is damaged at byte {offset}: what came later is not shown")
 
 
 def _without_supervisor(session: SessionDir, state: State, status: dict[str, Any]) -> dict[str, Any]:

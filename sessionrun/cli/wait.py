@@ -8,15 +8,8 @@ from typing import Any, Final
 import click
 
 from sessionrun.cli.follow import has_ended, wait_until
-from sessionrun.cli.options import (
-    Duration,
-    choose_tasks,
-    find_place,
-    json_option,
-    open_session,
-    results_dir_option,
-    session_argument,
-)
+from sessionrun.cli.lookup import choose_tasks, open_session
+from sessionrun.cli.options import Duration, find_place, json_option, results_dir_option, session_argument
 from sessionrun.cli.render import print_json
 from sessionrun.cli.view import load_summary_view, load_view
 

@@ -9,20 +9,15 @@ from __future__ import annotations
 
 import os
 import re
-import signal
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import orjson
-
 from sessionrun.errors import JobFileError, SessionrunError
-from sessionrun.git import WORKSPACE_LIMIT_S, GitError
+from sessionrun.git import WORKSPACE_LIMIT_S
 from sessionrun.jobfiles import load_record, load_record_if_any
 from sessionrun.model import Handed, KeepPolicy, Place, Repository
-from sessionrun.store import replace_file
 
 REQUEST: Final = "request.json"
 ANSWER: Final = "answer.json"
@@ -96,30 +91,6 @@ class Claim:
 
 class NeedsConflict(SessionrunError):
     """The work of a task's needs does not go together."""
-
-
-def main() -> None:
-    """Do what ``argv[1]`` says with the request in the folder ``argv[2]``; a failure is a line and a code."""
-    folder = Path(sys.argv[2])
-    try:
-        place = _find_action(sys.argv[1])(load_request(folder), folder)
-        replace_file(folder / ANSWER, orjson.dumps(place), durable=True)
-    except (SessionrunError, OSError) as error:
-        if isinstance(error, GitError) and error.code == -signal.SIGKILL:
-            os.kill(os.getpid(), signal.SIGKILL)  # what killed git, for want of memory perhaps, may pass
-        print(error, file=sys.stderr)
-        sys.exit(NEEDS_CONFLICT if isinstance(error, NeedsConflict) else 1)
-
-
-def _find_action(name: str) -> Callable[[Request, Path], Place]:
-    """Of the two, only the one that is wanted is imported."""
-    if name == "prepare":
-        from sessionrun.workspaces.worktree import prepare
-
-        return prepare
-    from sessionrun.workspaces.release import release
-
-    return release
 
 
 def load_request(folder: Path) -> Request:

@@ -10,7 +10,7 @@ import orjson
 
 from sessionrun.git import Git
 from sessionrun.model import Place
-from sessionrun.store import replace_file
+from sessionrun.regular import replace_file
 from sessionrun.workspaces import CLAIM, Claim, Request
 from sessionrun.workspaces.bases import holds_nothing
 from sessionrun.workspaces.registration import read_heads, register_lock

@@ -15,7 +15,7 @@ from typing import Final
 
 from sessionrun.git import Git
 from sessionrun.model import Repository
-from sessionrun.store import replace_file
+from sessionrun.regular import replace_file
 
 RULES: Final = "ignore-rules"
 """File in a job's folder: the copy, while git reads it."""

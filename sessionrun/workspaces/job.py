@@ -38,9 +38,37 @@ def run() -> None:
     except OSError:
         pass  # on a full disk it has no time limit
     sys.path[0] = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    from sessionrun.workspaces import main
+    _work(sys.argv[1], sys.argv[2])
 
-    main()
+
+def _work(action: str, job: str) -> None:
+    """Do that with the request in the job's folder; a failure is a line and a code.
+
+    Of the two actions only the one that is wanted is imported.
+    """
+    import signal
+    from pathlib import Path
+
+    import orjson
+
+    from sessionrun.errors import SessionrunError
+    from sessionrun.git import GitError
+    from sessionrun.regular import replace_file
+    from sessionrun.workspaces import ANSWER, NEEDS_CONFLICT, NeedsConflict, load_request
+
+    if action == "prepare":
+        from sessionrun.workspaces.worktree import prepare as act
+    else:
+        from sessionrun.workspaces.release import release as act
+    folder = Path(job)
+    try:
+        place = act(load_request(folder), folder)
+        replace_file(folder / ANSWER, orjson.dumps(place), durable=True)
+    except (SessionrunError, OSError) as error:
+        if isinstance(error, GitError) and error.code == -signal.SIGKILL:
+            os.kill(os.getpid(), signal.SIGKILL)  # what killed git, for want of memory perhaps, may pass
+        print(error, file=sys.stderr)
+        sys.exit(NEEDS_CONFLICT if isinstance(error, NeedsConflict) else 1)
 
 
 if __name__ == "__main__":

@@ -13,8 +13,7 @@ import orjson
 from sessionrun.errors import SessionrunError
 from sessionrun.git import Git
 from sessionrun.model import Place, Repository
-from sessionrun.regular import make_directories
-from sessionrun.store import replace_file
+from sessionrun.regular import make_directories, replace_file
 from sessionrun.workspaces import CLAIM, RESCUE_SUFFIX, Claim, Request
 from sessionrun.workspaces.claims import prepare_jobs, take_back_unused
 from sessionrun.workspaces.emptied import drop_empty_branch, is_emptied

@@ -13,8 +13,7 @@ import orjson
 
 from sessionrun.git import Git, GitError
 from sessionrun.model import Repository
-from sessionrun.regular import read_regular
-from sessionrun.store import replace_file
+from sessionrun.regular import read_regular, replace_file
 from sessionrun.workspaces.freezing import compare, fingerprint
 
 SETTINGS: Final = "git-settings.json"

@@ -19,8 +19,7 @@ import orjson
 from sessionrun.errors import SessionrunError
 from sessionrun.git import Git
 from sessionrun.model import Place, Repository
-from sessionrun.regular import make_directories
-from sessionrun.store import replace_file
+from sessionrun.regular import make_directories, replace_file
 from sessionrun.workspaces import CLAIM, RESCUE_SUFFIX, Claim, Request, load_claim
 from sessionrun.workspaces.bases import find_base
 from sessionrun.workspaces.claims import take_back_unused

@@ -21,6 +21,7 @@ from statistics import median
 from typing import Any, Final
 
 from sessionrun.events import JobStarted, SupervisorStarted
+from sessionrun.inbox import send_request
 from sessionrun.processes import Identity, identify, parent_of, send_signal
 from sessionrun.store import SessionDir, iterate_sessions
 
@@ -147,7 +148,7 @@ def end_session(session: SessionDir) -> None:
     """Cancel a session and wait until nobody runs it; kill its processes if it does not end."""
     if not session.is_alive():
         return
-    session.send_request({"kind": "cancel"})
+    send_request(session, {"kind": "cancel"})
     deadline = time.monotonic() + END_S
     while session.is_alive():
         if time.monotonic() > deadline:

@@ -33,6 +33,7 @@ from sessionrun import caches, index
 from sessionrun.cli import main as run_command
 from sessionrun.detach import _check_logs
 from sessionrun.errors import SessionrunError
+from sessionrun.inbox import send_request
 from sessionrun.journal import parse_log
 from sessionrun.requests import load_requests
 from sessionrun.store import SessionDir
@@ -197,7 +198,7 @@ def _interrupt(place: Place, ended: SessionDir) -> SessionDir:
     session.spec_path.write_bytes(session.spec_path.read_bytes().replace(old, new).replace(b"nightly", b"daily"))
     lines = session.journal_path.read_bytes().splitlines(keepends=True)
     session.journal_path.write_bytes(b"".join(lines[: len(lines) * 2 // 3]))
-    session.send_request({"kind": "cancel", "tasks": ["good"]})
+    send_request(session, {"kind": "cancel", "tasks": ["good"]})
     return session
 
 

@@ -1,0 +1,70 @@
+"""Following a session to its end: what `run --sync` does."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+
+from sessionrun.cli.follow import View, has_ended, wait_until
+from sessionrun.cli.view import load_summary_view, load_view
+from sessionrun.store import SessionDir
+
+
+def _summarise(session: SessionDir, view: View) -> dict[str, Any] | None:
+    """The account of a session of jobs; None for any other.  A view that is behind is told."""
+    spec = session.load_spec()
+    if not spec.views:
+        return None
+    from sessionrun.cli.batch import summarise_jobs
+    from sessionrun.cli.render import warn
+    from sessionrun.views import find_behind
+
+    problems = view.get("view_problems") or ()
+    for problem in problems:
+        warn(problem)
+    for path in () if problems else find_behind(session, spec):
+        warn(f"{path} could not be brought up to date: {session.path / 'supervisor.log'} says why")
+    return summarise_jobs(session, spec, view)
+
+
+def follow_run(session: SessionDir, *, as_json: bool, quiet: bool) -> int:
+    """`run --sync`: follow to the end, print the results, return the exit code.
+
+    Ctrl+C cancels the session and waits for its end; anything else that ends us leaves it running.
+    """
+    progress = None
+    interrupted = False
+    try:
+        from sessionrun.cli.progress import make_progress
+
+        if not quiet:
+            click.echo(f"session: {session.session_id}", err=True)
+        progress = None if quiet else make_progress(sys.stderr)
+        wait_until(lambda: load_summary_view(session), has_ended, progress=progress)
+    except KeyboardInterrupt:
+        from sessionrun.cli.asking import request_cancel
+
+        interrupted = True
+        click.echo("\ncancelling ...", err=True)
+        request_cancel(session, [], has_ended, progress=progress)
+    finally:
+        if progress is not None:
+            progress.close()
+    from sessionrun.cli.render import print_json
+    from sessionrun.cli.results import print_results
+
+    view = load_view(session)
+    summary = _summarise(session, view)
+    if as_json:
+        print_json({**view, "summary": summary} if summary else view)
+    elif quiet:
+        click.echo(session.session_id)
+    else:
+        print_results(session, view, view["tasks"], tail=None)
+        if summary:
+            from sessionrun.cli.batch import word_summary
+
+            click.echo(f"\n{word_summary(summary)}")
+    return 130 if interrupted else int(view["outcome"] != "succeeded")

@@ -39,10 +39,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """The fast tier draws the same examples each time, the slow one more of them, and others.
 
-    A script's background job inherits an ignored SIGINT, and so would all that is started here.
+    A script's background job inherits an ignored SIGINT, what `nohup` starts an ignored SIGHUP, and so would all
+    that is started here.
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
     settings.load_profile("slow" if config.getoption("--slow") else "fast")
 
 

@@ -12,10 +12,10 @@ from conftest import Command, eventually
 from test_workspaces import Project
 from test_worktrees import by_id, project, start, wait
 
-from sessionrun.errors import InputError
+from sessionrun.errors import InputError, SessionrunError
 from sessionrun.git import ENVIRONMENT, OVERRIDES, READER_LIMIT_S, Git, GitError
 from sessionrun.model import GitSettings
-from sessionrun.workspaces import Request
+from sessionrun.workspaces import CHANGED, Request, load_changed
 from sessionrun.workspaces.fence import furnish, open_fence
 from sessionrun.workspaces.freezing import read_settings
 from sessionrun.workspaces.release import release
@@ -177,6 +177,42 @@ def test_settings_that_hang_hold_nobody_up(sessionrun: Command, project: Project
     for branch in ("main-task-good", "main-task-later"):
         _check_work(project, branch)
     assert project.show("main-task-later", "later.txt") == b"later\n"
+
+
+BROKEN_LINK = "mv .git ../old; git init -q; echo > new"
+"""Ends in a RELEASE that fails."""
+
+
+def test_what_changed_is_told_also_if_the_release_fails(sessionrun: Command, project: Project) -> None:
+    for change, told in (("git config core.editor mine; ", ["core.editor"]), ("", None)):
+        session_id = start(sessionrun, project, [{"id": "t", "prompt": change + BROKEN_LINK}], "--worktree")
+        task = by_id(wait(sessionrun, session_id))["t"]
+        assert task["worktree_kept"].startswith("release_failed: ")
+        assert task["git_config_changed"] == told
+        said = "git settings of the repository that changed while it ran: core.editor"
+        assert (said in " ".join(sessionrun("status", session_id).stdout.split())) is (told is not None)
+
+
+def test_without_git_no_setting_is_said_to_have_changed(
+    project: Project, own_place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folders = [own_place / "jobs" / f"a1-r1-{phase}" for phase in ("prepare", "release")]
+    for folder in folders:
+        folder.mkdir(parents=True)
+    request = Request(project.repository(), "s1", "t", "do it", patch=str(own_place / "patch"))
+    request = replace(request, place=prepare(request, folders[0]))
+    project.run("config", "core.editor", "mine")
+    assert request.place is not None and request.place.worktree is not None
+    Path(request.place.worktree, ".git").unlink()
+    with monkeypatch.context() as patched, pytest.raises(SessionrunError, match="is no worktree"):
+        patched.setenv("PATH", str(own_place / "nothing"))
+        release(request, folders[1])
+    assert load_changed(folders[1]) == ()
+    with pytest.raises(SessionrunError, match="is no worktree of"):
+        release(request, folders[1])
+    assert load_changed(folders[1]) == ("core.editor",)
+    (folders[1] / CHANGED).write_text('{"git_config_changed": [1]}')
+    assert load_changed(folders[1]) == ()
 
 
 def test_settings_of_the_launch_hold(project: Project) -> None:

@@ -84,7 +84,7 @@ def _match_names(sessions: Iterable[SessionDir], wanted: str) -> list[SessionDir
 
 
 def _choose_newest(found: list[SessionDir]) -> list[SessionDir]:
-    """The newest alone if all are of one line; else all, also if a spec that cannot be read may hide another line."""
+    """The newest alone if all are of one line; else all, also if a spec cannot be read: its line is not known."""
     if len(found) < 2:
         return found
     try:

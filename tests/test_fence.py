@@ -32,7 +32,7 @@ for key in core.fsmonitor core.pager pager.diff pager.status core.editor sequenc
     interactive.diffFilter gpg.program gpg.ssh.program uploadpack.packObjectsHook \\
     filter.zap.clean filter.zap.smudge filter.late.process diff.zap.textconv diff.zap.command \\
     merge.zap.driver alias.diff alias.config trailer.x.command
-do git config $key "$X"; done
+do cp "$X" "$X-$key"; git config $key "$X-$key"; done
 git config filter.zap.required true
 git config commit.gpgSign true
 git config merge.zap.name zap
@@ -43,6 +43,12 @@ do cp "$X" "$C/hooks/$hook"; cp "$X" "$C/planted/$hook"; done
 echo '* filter=zap diff=zap merge=zap text eol=crlf working-tree-encoding=UTF-16 ident' > "$C/info/attributes"
 printf '[filter "late"]\\n\\tclean = %s\\n' "$X" > "$C/more"
 git config include.path "$C/more"
+for key in core.fsmonitor core.pager core.editor core.sshCommand filter.zap.smudge
+do cp "$X" "$X-$key-if"; git config --file "$C/conditional" $key "$X-$key-if"; done
+git config --file "$C/conditional" core.hooksPath "$C/planted"
+git config --file "$C/conditional" planted.seen yes
+git config includeIf.gitdir:/.path "$C/conditional"
+git config includeIf.onbranch:**.path "$C/conditional"
 git config core.autocrlf input
 git config core.safecrlf true
 git config core.symlinks false
@@ -59,6 +65,9 @@ git config remote.evil.promisor true
 git config remote.evil.url "ext::sh $X"
 git config remote.evil.uploadpack "$X"
 """
+
+
+WAIT_FOR = "until [ -e {} ]; do sleep 0.05; done\n"
 
 
 def _plant(project: Project, steps: str) -> tuple[str, Path]:
@@ -111,13 +120,15 @@ def test_what_a_task_plants_runs_nothing_and_changes_no_work(
     sessionrun: Command, project: Project, steps: str
 ) -> None:
     script, ran = _plant(project, steps)
-    planted, go = project.root / "planted", project.root / "go"
+    begun, planted, go = (project.root / name for name in ("begun", "planted", "go"))
     lost = project.run("rev-parse", "HEAD:a.txt") if steps is LAZY else ""
     take = f'mv "$C/objects/{lost[:2]}/{lost[2:]}" {project.root}/blob\n' if lost else ""
-    wait_for = "until [ -e {} ]; do sleep 0.05; done\n"
     plan = [
-        {"id": "bad", "prompt": f"{script}{take}echo b > a.txt\ntouch {planted}\n{wait_for.format(go)}"},
-        {"id": "good", "prompt": f"{wait_for.format(planted)}{WORK}{wait_for.format(go)}"},
+        {
+            "id": "bad",
+            "prompt": f"{WAIT_FOR.format(begun)}{script}{take}echo b > a.txt\ntouch {planted}\n{WAIT_FOR.format(go)}",
+        },
+        {"id": "good", "prompt": f"touch {begun}\n{WAIT_FOR.format(planted)}{WORK}{WAIT_FOR.format(go)}"},
         {"id": "later", "prompt": WORK, "needs": ["bad"]} if not lost else {"id": "later", "prompt": "true"},
     ]
     session_id = start(sessionrun, project, plan, "--worktree")
@@ -153,15 +164,34 @@ def test_what_a_task_plants_runs_nothing_and_changes_no_work(
     assert sessionrun("clean", "--worktrees", session_id).returncode == 0
     _check_work(project, "main-task-good")
     assert not ran.exists(), ran.read_text()
+    if not lost:
+        assert project.run("config", "planted.seen") == "yes"  # the user's git does include it
+    _launch_anew(sessionrun, project, ran)
+
+
+def _launch_anew(sessionrun: Command, project: Project, ran: Path) -> None:
+    """A new launch takes over the filters of that moment; nothing else that is planted runs."""
+    first = start(sessionrun, project, [{"id": "a", "prompt": "echo b > b.txt; exit 1"}], "--worktree")
+    assert by_id(wait(sessionrun, first))["a"]["reason_class"] == "exit_code"
+    done = sessionrun("retry", "--new", "-q", first)
+    assert done.returncode == 0, done.stderr
+    second = done.stdout.strip()
+    assert second != first and by_id(wait(sessionrun, second))["a"]["reason_class"] == "exit_code"
+    for session_id in (first, second):
+        _run_every_verb(sessionrun, session_id)
+        assert sessionrun("clean", "--worktrees", session_id).returncode in (0, 1)
+    lines = ran.read_text().splitlines() if ran.exists() else []
+    assert [line for line in lines if not line.startswith(f"{project.root}/program-filter.")] == []
 
 
 def test_settings_that_hang_hold_nobody_up(sessionrun: Command, project: Project) -> None:
     """Git waits for ever at a FIFO that is included; ours does not read it."""
-    planted = project.root / "planted"
-    bad = f'{SHARED}mkfifo "$C/pipe"; git config include.path "$C/pipe"; touch {planted}; exec sleep 600'
+    begun, planted = project.root / "begun", project.root / "planted"
+    include = '[includeIf "gitdir:/"]\\n\\tpath = pipe\\n[include]\\n\\tpath = pipe\\n'
+    plant = f"{SHARED}mkfifo $C/pipe; printf '{include}' >> $C/config; touch {planted}; exec sleep 600"
     plan = [
-        {"id": "bad", "prompt": bad},
-        {"id": "good", "prompt": f"until [ -e {planted} ]; do sleep 0.05; done\n{WORK}"},
+        {"id": "bad", "prompt": f"{WAIT_FOR.format(begun)}{plant}"},
+        {"id": "good", "prompt": f"touch {begun}\n{WAIT_FOR.format(planted)}{WORK}"},
         {"id": "later", "prompt": "echo later > later.txt", "needs": ["good"]},
     ]
     session_id = start(sessionrun, project, plan, "--worktree")
@@ -171,9 +201,10 @@ def test_settings_that_hang_hold_nobody_up(sessionrun: Command, project: Project
     tasks = by_id(wait(sessionrun, session_id))
     assert [tasks[name]["outcome"] for name in ("bad", "good", "later")] == ["cancelled", "succeeded", "succeeded"]
     assert all(task["worktree_kept"] is None for task in tasks.values())
-    assert tasks["later"]["git_config_changed"] is None and "include.path" in tasks["good"]["git_config_changed"]
+    assert tasks["later"]["git_config_changed"] is None
+    assert {"include.path", "includeif.gitdir:/.path"} <= set(tasks["good"]["git_config_changed"])
     assert sessionrun("clean", "--worktrees", session_id).returncode == 0
-    (project.top / ".git/config").write_text((project.top / ".git/config").read_text().split("[include]")[0])
+    (project.top / ".git/config").write_text((project.top / ".git/config").read_text().split("[include")[0])
     for branch in ("main-task-good", "main-task-later"):
         _check_work(project, branch)
     assert project.show("main-task-later", "later.txt") == b"later\n"

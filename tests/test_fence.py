@@ -123,11 +123,9 @@ def test_what_a_task_plants_runs_nothing_and_changes_no_work(
     begun, planted, go = (project.root / name for name in ("begun", "planted", "go"))
     lost = project.run("rev-parse", "HEAD:a.txt") if steps is LAZY else ""
     take = f'mv "$C/objects/{lost[:2]}/{lost[2:]}" {project.root}/blob\n' if lost else ""
+    bad = f"{script}{take}echo b > a.txt\ntouch {planted}\n"
     plan = [
-        {
-            "id": "bad",
-            "prompt": f"{WAIT_FOR.format(begun)}{script}{take}echo b > a.txt\ntouch {planted}\n{WAIT_FOR.format(go)}",
-        },
+        {"id": "bad", "prompt": f"{WAIT_FOR.format(begun)}{bad}{WAIT_FOR.format(go)}"},
         {"id": "good", "prompt": f"touch {begun}\n{WAIT_FOR.format(planted)}{WORK}{WAIT_FOR.format(go)}"},
         {"id": "later", "prompt": WORK, "needs": ["bad"]} if not lost else {"id": "later", "prompt": "true"},
     ]

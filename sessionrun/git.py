@@ -85,6 +85,9 @@ _KEPT: Final = frozenset(
 )
 """The caller's `GIT_*` variables that say where programs and settings are, not which repository is meant."""
 
+CANNOT_RUN: Final = 127
+"""The `code` of a `GitError` if there is no git, or the directory is gone."""
+
 MARKER: Final = "SESSIONRUN_GIT"
 """Environment variable of all our git commands: the pid of the process that runs them."""
 
@@ -199,7 +202,7 @@ class Git:
                 **source,
             )
         except OSError as error:
-            raise GitError(argv, 127, f"cannot run git in {self.directory}: {error.strerror}") from error
+            raise GitError(argv, CANNOT_RUN, f"cannot run git in {self.directory}: {error.strerror}") from error
         try:
             said, errors = process.communicate(stdin, timeout=self.limit_s)
         except subprocess.TimeoutExpired:

@@ -4,6 +4,9 @@ Without an id only the results directory in use counts: a script must not get th
 by accident.  What is named is looked for in that directory first, then in the user's index; in each of them an id
 goes before the beginning of one, and that before a name.  A whole id is never looked for among the names, which
 stand in one file for each session: a poll by id costs nothing more for them.
+
+`retry --new` copies the name of a session.  So a name means the newest session of one line: a session, and the new
+ones that try its tasks again.  Sessions of one name that were launched apart stay ambiguous.
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ def find_session(results_dir: Path, wanted: str) -> SessionDir:
 
     Args:
         results_dir: the results directory in use.
-        wanted: an id, an unambiguous beginning of one, a name that only one session has, or ``last``.
+        wanted: an id, an unambiguous beginning of one, a name that only one line of sessions has, or ``last``.
 
     Raises:
         SessionNotFound: none, or several.
@@ -36,10 +39,10 @@ def find_session(results_dir: Path, wanted: str) -> SessionDir:
     if wanted == LAST:
         return _find_newest(results_dir)
     here = list(iterate_sessions(results_dir))
-    found = _match_ids(here, wanted) or _match_names(here, wanted)
+    found = _match_ids(here, wanted) or _choose_newest(_match_names(here, wanted))
     if not found:
         everywhere = index.sessions()
-        found = _match_ids(everywhere, wanted) or _match_names(everywhere, wanted)
+        found = _match_ids(everywhere, wanted) or _choose_newest(_match_names(everywhere, wanted))
     if not found:
         raise SessionNotFound(
             f"no session {wanted!r} in {results_dir} or elsewhere; `sessionrun list --all` shows all"
@@ -78,6 +81,19 @@ def _match_names(sessions: Iterable[SessionDir], wanted: str) -> list[SessionDir
     if not wanted or _WHOLE_ID.fullmatch(wanted.removeprefix(PREFIX)):
         return []
     return [session for session in sessions if _load_name(session) == wanted]
+
+
+def _choose_newest(found: list[SessionDir]) -> list[SessionDir]:
+    """The newest alone if all are of one line; else all, also if a spec cannot be read: its line is not known."""
+    if len(found) < 2:
+        return found
+    try:
+        specs = [session.load_spec() for session in found]
+    except (SessionrunError, OSError):
+        return found
+    if len({spec.origin or spec.session_id for spec in specs}) > 1:
+        return found
+    return [max(zip(specs, found, strict=True), key=lambda pair: pair[0].created_at)[1]]
 
 
 def _load_name(session: SessionDir) -> str | None:

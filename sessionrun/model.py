@@ -211,6 +211,7 @@ class SessionSpec:
     """One session as it was asked for.  Written once, to ``spec.json``.
 
     Without `auto_release` a usage limit holds its provider until somebody releases it, not until the limit ends.
+    `origin` is set by `retry --new`: the id of the first session whose tasks are tried again.
     """
 
     session_id: str
@@ -232,6 +233,7 @@ class SessionSpec:
     repository: Repository | None = None
     prices: Mapping[str, Price] = field(default_factory=dict)
     views: tuple[View, ...] = ()
+    origin: str | None = None
     schema_version: int = SCHEMA_VERSION
 
 

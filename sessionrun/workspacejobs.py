@@ -22,7 +22,7 @@ from sessionrun.outcome import format_reason
 from sessionrun.regular import replace_file
 from sessionrun.state import TaskState
 from sessionrun.store import SessionDir
-from sessionrun.workspaces import ANSWER, NEEDS_CONFLICT, REQUEST, Request, command_line, load_answer
+from sessionrun.workspaces import ANSWER, NEEDS_CONFLICT, REQUEST, Request, command_line, load_answer, load_changed
 from sessionrun.workspaces.space import check_space
 
 REASON_CLASSES: Final = {"prepare": "workspace_failed", "release": "release_failed"}
@@ -85,6 +85,8 @@ def judge_workspace_job(session: SessionDir, state: TaskState, verdict: JobFinis
     reason_class = "needs_conflict" if conflict else REASON_CLASSES[verdict.key.phase]
     why = format_reason(reason_class, problem or said or (verdict.reason or "").partition(": ")[2])
     place = None if state.place is None else replace(state.place, kept=why)
+    if place is not None and (changed := load_changed(folder)):
+        place = replace(place, git_config_changed=changed)
     ended: Verdict = "lost" if verdict.signal is not None else "failed"
     return replace(verdict, verdict=ended, reason_class=reason_class, reason=why, place=place)
 

@@ -103,6 +103,18 @@ class Paid(Drive):
         return {name: (one.outcome, one.reason_class) for name, one in self.state.tasks.items()}
 
 
+World = tuple[SessionSpec, dict[str, float | None], dict[str, Fate], list[Any]]
+"""A spec, what its tasks cost, what becomes of their jobs, and what happens when."""
+
+
+def run_world(world: World) -> Paid:
+    """The session after its end, when no money is set aside for a job any more."""
+    drive = Paid(*world).run()
+    assert drive.state.ended is not None
+    assert (drive.state.money.reserved, drive.state.money.working) == (0, 0)
+    return drive
+
+
 # --- the rules
 
 
@@ -215,7 +227,7 @@ def test_status_shows_what_waits_for_money() -> None:
 
 
 @st.composite
-def paid_worlds(draw: st.DrawFn) -> tuple[SessionSpec, dict[str, float | None], dict[str, Fate], list[Any]]:
+def paid_worlds(draw: st.DrawFn) -> World:
     """Tasks whose jobs never cost more than their budget says, under any budgets."""
     tasks, costs, fates = [], {}, {}
     for num in range(draw(st.integers(1, 8))):
@@ -253,14 +265,9 @@ def paid_worlds(draw: st.DrawFn) -> tuple[SessionSpec, dict[str, float | None], 
 
 @PROFILE
 @given(paid_worlds())
-def test_never_over_budget_when_reservations_hold(
-    world: tuple[SessionSpec, dict[str, float | None], dict[str, Fate], list[Any]],
-) -> None:
-    spec, costs, fates, planned = world
-    drive = Paid(spec, costs, fates, planned).run()
-    assert drive.state.ended is not None
-    money = drive.state.money
-    assert (money.reserved, money.working) == (0, 0)
+def test_never_over_budget_when_reservations_hold(world: World) -> None:
+    drive = run_world(world)
+    spec = world[0]
     if spec.limits.budget_usd is not None:
         assert drive.most <= to_nano(spec.limits.budget_usd)
     for name, (outcome, reason_class) in drive.ends.items():

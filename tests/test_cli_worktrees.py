@@ -119,6 +119,37 @@ def test_a_dry_run_foresees_what_happens(project: Project) -> None:
     assert said == [task["cwd"] for task in foreseen]
 
 
+def test_a_dry_run_says_with_whose_work_a_task_begins(project: Project) -> None:
+    plan = {
+        "prompts": [
+            {"id": "a", "prompt": "echo > a"},
+            {"id": "b", "prompt": "echo > b"},
+            {"id": "in_place", "prompt": "true", "needs": ["a"], "workspace": "none"},
+            {"id": "one", "prompt": "true", "needs": ["a"]},
+            {"id": "two", "prompt": "ls > ../two", "needs": ["in_place", "b"]},
+            {"id": "own", "prompt": "ls > ../own", "needs": ["a", "b"], "base": "session"},
+        ]
+    }
+    words = ("--worktree", "--agent", "shell")
+    record = json.loads(project("--dry-run", "--json", *words, stdin=json.dumps(plan)).stdout)
+    foreseen = {task["id"]: task["begins_at"] for task in record["tasks"]}
+    assert foreseen == {"a": [], "b": [], "in_place": None, "one": ["a"], "two": ["a", "b"], "own": []}
+    text = project("--dry-run", *words, stdin=json.dumps(plan)).stdout
+    lines = [line.strip() for line in text.split("\n") if line.startswith(("    needs: ", "    begins: "))]
+    assert lines == [
+        "needs: a",
+        "needs: a",
+        "begins: with the work of a",
+        "needs: in_place, b",
+        "begins: with the work of a and b, merged",
+        "needs: a, b",
+        "begins: at the session's base, without the work of its needs",
+    ]
+    project.finish(plan)
+    seen = {name: project.worktree(name).read_text().split() for name in ("two", "own")}
+    assert seen == {"two": ["README", "a", "b"], "own": ["README"]}  # what was foreseen
+
+
 def test_a_plan_without_worktrees_foresees_none(project: Project) -> None:
     record = json.loads(project("--dry-run", "--agent", "shell", "--json", stdin='["true"]').stdout)
     assert record["base_branch"] is record["base_commit"] is record["worktree_dir"] is None

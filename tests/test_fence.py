@@ -12,10 +12,10 @@ from conftest import Command, eventually
 from test_workspaces import Project
 from test_worktrees import by_id, project, start, wait
 
-from sessionrun.errors import InputError
+from sessionrun.errors import InputError, SessionrunError
 from sessionrun.git import ENVIRONMENT, OVERRIDES, READER_LIMIT_S, Git, GitError
 from sessionrun.model import GitSettings
-from sessionrun.workspaces import Request
+from sessionrun.workspaces import CHANGED, Request, load_changed
 from sessionrun.workspaces.fence import furnish, open_fence
 from sessionrun.workspaces.freezing import read_settings
 from sessionrun.workspaces.release import release
@@ -32,7 +32,7 @@ for key in core.fsmonitor core.pager pager.diff pager.status core.editor sequenc
     interactive.diffFilter gpg.program gpg.ssh.program uploadpack.packObjectsHook \\
     filter.zap.clean filter.zap.smudge filter.late.process diff.zap.textconv diff.zap.command \\
     merge.zap.driver alias.diff alias.config trailer.x.command
-do git config $key "$X"; done
+do cp "$X" "$X-$key"; git config $key "$X-$key"; done
 git config filter.zap.required true
 git config commit.gpgSign true
 git config merge.zap.name zap
@@ -43,6 +43,12 @@ do cp "$X" "$C/hooks/$hook"; cp "$X" "$C/planted/$hook"; done
 echo '* filter=zap diff=zap merge=zap text eol=crlf working-tree-encoding=UTF-16 ident' > "$C/info/attributes"
 printf '[filter "late"]\\n\\tclean = %s\\n' "$X" > "$C/more"
 git config include.path "$C/more"
+for key in core.fsmonitor core.pager core.editor core.sshCommand filter.zap.smudge
+do cp "$X" "$X-$key-if"; git config --file "$C/conditional" $key "$X-$key-if"; done
+git config --file "$C/conditional" core.hooksPath "$C/planted"
+git config --file "$C/conditional" planted.seen yes
+git config includeIf.gitdir:/.path "$C/conditional"
+git config includeIf.onbranch:**.path "$C/conditional"
 git config core.autocrlf input
 git config core.safecrlf true
 git config core.symlinks false
@@ -59,6 +65,9 @@ git config remote.evil.promisor true
 git config remote.evil.url "ext::sh $X"
 git config remote.evil.uploadpack "$X"
 """
+
+
+WAIT_FOR = "until [ -e {} ]; do sleep 0.05; done\n"
 
 
 def _plant(project: Project, steps: str) -> tuple[str, Path]:
@@ -111,13 +120,13 @@ def test_what_a_task_plants_runs_nothing_and_changes_no_work(
     sessionrun: Command, project: Project, steps: str
 ) -> None:
     script, ran = _plant(project, steps)
-    planted, go = project.root / "planted", project.root / "go"
+    begun, planted, go = (project.root / name for name in ("begun", "planted", "go"))
     lost = project.run("rev-parse", "HEAD:a.txt") if steps is LAZY else ""
     take = f'mv "$C/objects/{lost[:2]}/{lost[2:]}" {project.root}/blob\n' if lost else ""
-    wait_for = "until [ -e {} ]; do sleep 0.05; done\n"
+    bad = f"{script}{take}echo b > a.txt\ntouch {planted}\n"
     plan = [
-        {"id": "bad", "prompt": f"{script}{take}echo b > a.txt\ntouch {planted}\n{wait_for.format(go)}"},
-        {"id": "good", "prompt": f"{wait_for.format(planted)}{WORK}{wait_for.format(go)}"},
+        {"id": "bad", "prompt": f"{WAIT_FOR.format(begun)}{bad}{WAIT_FOR.format(go)}"},
+        {"id": "good", "prompt": f"touch {begun}\n{WAIT_FOR.format(planted)}{WORK}{WAIT_FOR.format(go)}"},
         {"id": "later", "prompt": WORK, "needs": ["bad"]} if not lost else {"id": "later", "prompt": "true"},
     ]
     session_id = start(sessionrun, project, plan, "--worktree")
@@ -153,15 +162,34 @@ def test_what_a_task_plants_runs_nothing_and_changes_no_work(
     assert sessionrun("clean", "--worktrees", session_id).returncode == 0
     _check_work(project, "main-task-good")
     assert not ran.exists(), ran.read_text()
+    if not lost:
+        assert project.run("config", "planted.seen") == "yes"  # the user's git does include it
+    _launch_anew(sessionrun, project, ran)
+
+
+def _launch_anew(sessionrun: Command, project: Project, ran: Path) -> None:
+    """A new launch takes over the filters of that moment; nothing else that is planted runs."""
+    first = start(sessionrun, project, [{"id": "a", "prompt": "echo b > b.txt; exit 1"}], "--worktree")
+    assert by_id(wait(sessionrun, first))["a"]["reason_class"] == "exit_code"
+    done = sessionrun("retry", "--new", "-q", first)
+    assert done.returncode == 0, done.stderr
+    second = done.stdout.strip()
+    assert second != first and by_id(wait(sessionrun, second))["a"]["reason_class"] == "exit_code"
+    for session_id in (first, second):
+        _run_every_verb(sessionrun, session_id)
+        assert sessionrun("clean", "--worktrees", session_id).returncode in (0, 1)
+    lines = ran.read_text().splitlines() if ran.exists() else []
+    assert [line for line in lines if not line.startswith(f"{project.root}/program-filter.")] == []
 
 
 def test_settings_that_hang_hold_nobody_up(sessionrun: Command, project: Project) -> None:
     """Git waits for ever at a FIFO that is included; ours does not read it."""
-    planted = project.root / "planted"
-    bad = f'{SHARED}mkfifo "$C/pipe"; git config include.path "$C/pipe"; touch {planted}; exec sleep 600'
+    begun, planted = project.root / "begun", project.root / "planted"
+    include = '[includeIf "gitdir:/"]\\n\\tpath = pipe\\n[include]\\n\\tpath = pipe\\n'
+    plant = f"{SHARED}mkfifo $C/pipe; printf '{include}' >> $C/config; touch {planted}; exec sleep 600"
     plan = [
-        {"id": "bad", "prompt": bad},
-        {"id": "good", "prompt": f"until [ -e {planted} ]; do sleep 0.05; done\n{WORK}"},
+        {"id": "bad", "prompt": f"{WAIT_FOR.format(begun)}{plant}"},
+        {"id": "good", "prompt": f"touch {begun}\n{WAIT_FOR.format(planted)}{WORK}"},
         {"id": "later", "prompt": "echo later > later.txt", "needs": ["good"]},
     ]
     session_id = start(sessionrun, project, plan, "--worktree")
@@ -171,12 +199,49 @@ def test_settings_that_hang_hold_nobody_up(sessionrun: Command, project: Project
     tasks = by_id(wait(sessionrun, session_id))
     assert [tasks[name]["outcome"] for name in ("bad", "good", "later")] == ["cancelled", "succeeded", "succeeded"]
     assert all(task["worktree_kept"] is None for task in tasks.values())
-    assert tasks["later"]["git_config_changed"] is None and "include.path" in tasks["good"]["git_config_changed"]
+    assert tasks["later"]["git_config_changed"] is None
+    assert {"include.path", "includeif.gitdir:/.path"} <= set(tasks["good"]["git_config_changed"])
     assert sessionrun("clean", "--worktrees", session_id).returncode == 0
-    (project.top / ".git/config").write_text((project.top / ".git/config").read_text().split("[include]")[0])
+    (project.top / ".git/config").write_text((project.top / ".git/config").read_text().split("[include")[0])
     for branch in ("main-task-good", "main-task-later"):
         _check_work(project, branch)
     assert project.show("main-task-later", "later.txt") == b"later\n"
+
+
+BROKEN_LINK = "mv .git ../old; git init -q; echo > new"
+"""Ends in a RELEASE that fails."""
+
+
+def test_what_changed_is_told_also_if_the_release_fails(sessionrun: Command, project: Project) -> None:
+    for change, told in (("git config core.editor mine; ", ["core.editor"]), ("", None)):
+        session_id = start(sessionrun, project, [{"id": "t", "prompt": change + BROKEN_LINK}], "--worktree")
+        task = by_id(wait(sessionrun, session_id))["t"]
+        assert task["worktree_kept"].startswith("release_failed: ")
+        assert task["git_config_changed"] == told
+        said = "git settings of the repository that changed while it ran: core.editor"
+        assert (said in " ".join(sessionrun("status", session_id).stdout.split())) is (told is not None)
+
+
+def test_without_git_no_setting_is_said_to_have_changed(
+    project: Project, own_place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folders = [own_place / "jobs" / f"a1-r1-{phase}" for phase in ("prepare", "release")]
+    for folder in folders:
+        folder.mkdir(parents=True)
+    request = Request(project.repository(), "s1", "t", "do it", patch=str(own_place / "patch"))
+    request = replace(request, place=prepare(request, folders[0]))
+    project.run("config", "core.editor", "mine")
+    assert request.place is not None and request.place.worktree is not None
+    Path(request.place.worktree, ".git").unlink()
+    with monkeypatch.context() as patched, pytest.raises(SessionrunError, match="is no worktree"):
+        patched.setenv("PATH", str(own_place / "nothing"))
+        release(request, folders[1])
+    assert load_changed(folders[1]) == ()
+    with pytest.raises(SessionrunError, match="is no worktree of"):
+        release(request, folders[1])
+    assert load_changed(folders[1]) == ("core.editor",)
+    (folders[1] / CHANGED).write_text('{"git_config_changed": [1]}')
+    assert load_changed(folders[1]) == ()
 
 
 def test_settings_of_the_launch_hold(project: Project) -> None:

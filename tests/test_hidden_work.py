@@ -42,6 +42,9 @@ TRICKS = {
     "a bisection": "echo own > own; git add own; git commit -qm own; git bisect start HEAD HEAD~1",
     "attributes": "echo '* -text' > .gitattributes",
     "a filter that empties files": "git config filter.zap.clean true; echo '* filter=zap' > .gitattributes",
+    "a filter that empties files, if a condition holds": "git config includeIf.gitdir:/.path more; "
+    "git config -f $(git rev-parse --git-common-dir)/more filter.zap.clean true; "
+    "echo '* filter=zap' > .gitattributes",
     "a filter that fails": "git config filter.bad.clean false; git config filter.bad.required true; "
     "echo '* filter=bad' > .gitattributes",
     "line ends": "git config core.autocrlf input; git config core.safecrlf true; printf 'a\\r\\nb\\r\\n' > a.txt",

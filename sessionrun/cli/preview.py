@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
@@ -12,7 +13,9 @@ from sessionrun import agents
 from sessionrun.budget import find_task_budget
 from sessionrun.cli.planning import Planned
 from sessionrun.cli.render import escape_line, print_json
+from sessionrun.handed import find_handed
 from sessionrun.model import SLOT, Repository, SessionSpec, TaskSpec, title_of
+from sessionrun.state import TaskState
 
 
 def print_preview(planned: Planned, *, as_json: bool) -> None:
@@ -36,8 +39,19 @@ def print_preview(planned: Planned, *, as_json: bool) -> None:
             click.echo(f"    branch: {escape_line(task['branch'])}")
         if task["needs"]:
             click.echo(f"    needs: {', '.join(task['needs'])}")
+        if task["needs"] and task["begins_at"] is not None:
+            click.echo(f"    begins: {_describe_beginning(task['begins_at'])}")
     if len(record["waves"]) > 1:
         _print_graph(record)
+
+
+def _describe_beginning(needs: Sequence[str]) -> str:
+    """Where the worktree of a task with needs begins, in words."""
+    if not needs:
+        return "at the session's base, without the work of its needs"
+    if len(needs) == 1:
+        return f"with the work of {needs[0]}"
+    return f"with the work of {', '.join(needs[:-1])} and {needs[-1]}, merged"
 
 
 def _print_graph(record: dict[str, Any]) -> None:
@@ -51,7 +65,7 @@ def _print_graph(record: dict[str, Any]) -> None:
 def preview_record(planned: Planned) -> dict[str, Any]:
     """What `run --dry-run --json` prints."""
     spec = planned.spec
-    nums = {task.id: num for num, task in enumerate(spec.tasks, 1)}
+    states = {task.id: TaskState(task, num) for num, task in enumerate(spec.tasks, 1)}
     repository = spec.repository
     places = {} if repository is None else _foresee_places(repository, spec.tasks)
     return {
@@ -68,7 +82,7 @@ def preview_record(planned: Planned) -> dict[str, Any]:
         "critical_path": find_critical_path(spec.tasks),
         "tasks": [
             {
-                "num": nums[task.id],
+                "num": states[task.id].num,
                 "id": task.id,
                 "title": title_of(task),
                 "agent": task.agent,
@@ -76,6 +90,7 @@ def preview_record(planned: Planned) -> dict[str, Any]:
                 "cwd": _foresee_directory(spec, task, places.get(task.id, (None, None))[1]),
                 "branch": places.get(task.id, (None, None))[0],
                 "needs": task.needs,
+                "begins_at": _foresee_beginning(states[task.id], states),
             }
             for task in order_tasks(spec.tasks)
         ],
@@ -94,6 +109,13 @@ def _foresee_places(repository: Repository, tasks: tuple[TaskSpec, ...]) -> dict
     return {
         task.id: next(free_names(repository, stems[task.id], taken, task.workspace.directory)) for task in wanted
     }
+
+
+def _foresee_beginning(task: TaskState, tasks: Mapping[str, TaskState]) -> list[str] | None:
+    """The tasks with whose work a worktree begins, if each of them changes something; None without a worktree."""
+    if task.spec.workspace.kind != "worktree":
+        return None
+    return [one.task for one in find_handed(task, tasks)]
 
 
 def _foresee_directory(spec: SessionSpec, task: TaskSpec, worktree: str | None) -> str:

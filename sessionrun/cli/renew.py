@@ -46,6 +46,7 @@ def renew_spec(
         open_feed=False,
         repository=ignore_leavings(repository, known),
         views=_renew_views(spec, chosen),
+        origin=spec.origin or spec.session_id,
     )
     check_spec(renewed)
     return renewed, remark

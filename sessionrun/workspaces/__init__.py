@@ -24,6 +24,9 @@ ANSWER: Final = "answer.json"
 CLAIM: Final = "claim.json"
 """Written before a branch or a worktree is made, so that `clean` can find what a crash left behind."""
 
+CHANGED: Final = "changed.json"
+"""Written by RELEASE before anything in it may fail: the git settings that changed, if any did."""
+
 NEEDS_CONFLICT: Final = 10
 """Exit code of a PREPARE that cannot begin because the work of its needs does not go together."""
 
@@ -89,6 +92,13 @@ class Claim:
         return tuple(Path(path) for path in (self.worktree, self.moved) if path)
 
 
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """What RELEASE found out before it touched the work; for the case that it fails afterwards."""
+
+    git_config_changed: tuple[str, ...]
+
+
 class NeedsConflict(SessionrunError):
     """The work of a task's needs does not go together."""
 
@@ -112,6 +122,15 @@ def load_answer(folder: Path) -> Place | None:
     if place is not None:
         _check_names(folder / ANSWER, place.worktree, place.branch, place.base_commit)
     return place
+
+
+def load_changed(folder: Path) -> tuple[str, ...]:
+    """The git settings of which a RELEASE that failed has told that they changed."""
+    try:
+        found = load_record_if_any(folder / CHANGED, Changed)
+    except JobFileError:
+        return ()
+    return () if found is None else found.git_config_changed
 
 
 def load_claim(folder: Path) -> Claim | None:

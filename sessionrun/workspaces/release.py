@@ -30,7 +30,7 @@ from sessionrun.workspaces.registration import (
     trash_path,
     unregister,
 )
-from sessionrun.workspaces.witness import find_changed
+from sessionrun.workspaces.witness import tell_changed
 from sessionrun.workspaces.worktree import included_files
 
 
@@ -43,7 +43,7 @@ def release(request: Request, folder: Path, *, drop_empty: bool = True) -> Place
         SessionrunError, OSError: the work could not be parked; the worktree is as it was.
     """
     with open_fence(request.repository, folder, limit_s=request.git_limit_s) as fence:
-        changed = find_changed(request.repository, folder, fence.main())
+        changed = tell_changed(request.repository, folder, fence.main())
         released = release_behind(fence, request, folder)
         released = drop_empty_branch(request, fence.main(), released, prepare_jobs(folder))
         return replace(released, git_config_changed=changed) if changed else released

@@ -11,9 +11,10 @@ from typing import Any, Final
 
 import orjson
 
-from sessionrun.git import Git, GitError
+from sessionrun.git import CANNOT_RUN, Git, GitError
 from sessionrun.model import Repository
 from sessionrun.regular import read_regular, replace_file
+from sessionrun.workspaces import CHANGED, Changed
 from sessionrun.workspaces.freezing import compare, fingerprint
 
 SETTINGS: Final = "git-settings.json"
@@ -38,8 +39,22 @@ def note_settings(repository: Repository, folder: Path, git: Git) -> None:
         pass
 
 
+def tell_changed(repository: Repository, folder: Path, git: Git) -> tuple[str, ...]:
+    """The same as `find_changed`; also written into `folder`, for the case that the RELEASE fails afterwards."""
+    changed = find_changed(repository, folder, git)
+    if changed:
+        try:
+            replace_file(folder / CHANGED, orjson.dumps(Changed(changed)), durable=False)
+        except OSError:
+            pass  # to save the work matters more
+    return changed
+
+
 def find_changed(repository: Repository, folder: Path, git: Git) -> tuple[str, ...]:
-    """The names of the settings that changed since the PREPARE of the attempt whose RELEASE has `folder`."""
+    """The names of the settings that changed since the PREPARE of the attempt whose RELEASE has `folder`.
+
+    Empty also if that is not known: nothing was noted then, or git cannot be run now.
+    """
     attempt = folder.name.partition("-")[0]
     notes = [_load(job / SETTINGS) for job in sorted(folder.parent.glob(f"{attempt}-*-prepare*"))]
     before = next((note for note in notes if note is not None), None)
@@ -47,7 +62,9 @@ def find_changed(repository: Repository, folder: Path, git: Git) -> tuple[str, .
         return ()
     try:
         changed = compare(before, fingerprint(Path(repository.common_dir), git))
-    except (GitError, OSError):
+    except GitError as error:
+        return () if error.code == CANNOT_RUN else ("config",)
+    except OSError:
         return ("config",)  # it can no longer be read
     more = len(changed) - _MOST_NAMED
     return (*changed[:_MOST_NAMED], f"and {more} more") if more > 0 else changed

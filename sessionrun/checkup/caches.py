@@ -26,7 +26,7 @@ def check_summary(evidence: Evidence) -> Iterator[Finding]:
 
 
 def check_views(evidence: Evidence) -> Iterator[Finding]:
-    """Whether the files that show the session to other programs are up to date, as its supervisor last saw them."""
+    """Whether the files that show the session to other programs were up to date when they were last written."""
     name = evidence.session.session_id
     if evidence.ended:
         plan = f"the session has ended and writes it no more; sessionrun status {name} shows how the tasks ended"

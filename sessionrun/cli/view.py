@@ -42,8 +42,6 @@ def load_view(session: SessionDir) -> dict[str, Any]:
     if status is None or not (alive or status["ended_at"]):
         state, _ = fold_journal(session)
         status = _correct(session, state, alive=alive)
-    elif not status["ended_at"] and find_shortage(session.path):
-        status = _read_on(session, status)
     return _finish(session, status, alive=alive, led=led)
 
 
@@ -73,8 +71,6 @@ def read_view(session: SessionDir) -> tuple[memoryview, bytes] | None:
     if content is None or body is None or (summary["ended_at"] and b'"worktree":"' in content):
         return None
     view = _finish(session, summary, alive=alive, led=led)
-    if view["disk_full"]:
-        return None
     added = ",".join(f'"{key}":{json.dumps(view[key])}' for key in _ADDED_KEYS)
     return body, f",{added}}}\n".encode()
 
@@ -140,20 +136,6 @@ def _correct(session: SessionDir, state: State, *, alive: bool) -> dict[str, Any
 
     status = project_status(session, state)
     return status if alive or status["ended_at"] else _without_supervisor(session, state, status)
-
-
-def _read_on(session: SessionDir, status: dict[str, Any]) -> dict[str, Any]:
-    """What the journal says if it is further than status.json, which a full disk may keep from being written."""
-    from sessionrun.replay import project_status
-
-    try:
-        state, _ = fold_journal(session)
-        if state.seq <= status["seq"]:
-            return status
-        further = project_status(session, state)
-    except (SessionrunError, OSError):
-        return status
-    return {**further, "view_problems": status.get("view_problems", [])}
 
 
 def fold_journal(session: SessionDir) -> tuple[State, list[Entry]]:

@@ -143,14 +143,14 @@ def user_config_file(environ: Mapping[str, str]) -> Path | None:
     """Where the user's own file would be; None without a home directory.
 
     On Linux this is platformdirs' answer (XDG Base Directory specification) without its import, which would
-    cost a poll more than all its other work.
+    cost a poll more than all its other work.  The specification says that a relative value is ignored.
     """
     if not sys.platform.startswith("linux"):
         import platformdirs
 
         return platformdirs.user_config_path("sessionrun") / "config.toml"
     base, home = environ.get("XDG_CONFIG_HOME", ""), environ.get("HOME", "")
-    if not base.strip():
+    if not os.path.isabs(base):
         if not home:
             return None
         base = os.path.join(home, ".config")

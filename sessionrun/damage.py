@@ -33,6 +33,14 @@ def told_as_damage(path: Path, place: Callable[[], str] = lambda: "") -> Iterato
         raise StoreError(f"{path} is damaged{place()}: {describe_fault(error)}") from error
 
 
+def describe_rest(session_id: str) -> str:
+    """What can still be done with a session whose logs are damaged: `resume` refuses it."""
+    return (
+        f"to read what its tasks printed: sessionrun logs {session_id}; its worktrees are kept; "
+        f"to remove it: sessionrun clean --state interrupted {session_id}"
+    )
+
+
 def describe_fault(error: BaseException) -> str:
     """What is wrong, in one line; an exception without words of ours is shown as it is."""
     return str(error) if type(error) is ValueError else repr(error)

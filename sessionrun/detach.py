@@ -76,14 +76,13 @@ def resume(session: SessionDir) -> bool:
 
 
 def _check_logs(session: SessionDir) -> None:
-    from sessionrun.journal import read_log
-    from sessionrun.replay import project_status, replay
+    from sessionrun.replay import find_damage, project_status, replay
 
-    state, _, journal = replay(session)
+    state, _, _ = replay(session)
     project_status(session, state)
-    for path, contents in ((session.journal_path, journal), (session.ledger_path, read_log(session.ledger_path))):
-        if contents.damage_at is not None:
-            raise StoreError(f"{path} is damaged at byte {contents.damage_at}: nothing can be decided from it")
+    damage = find_damage(session)
+    if damage is not None:
+        raise StoreError(damage)
     for path in (*(session.path / name for name in LOCK_NAMES), session.log_path):
         if os.path.lexists(path):  # each of the chain would die of what is none
             os.close(open_regular(path))

@@ -55,7 +55,8 @@ class Evidence:
     """All there is to explain from.
 
     `view` is what a reader shows of the session; `now` wall time; `lives` tells whether the process of a job in
-    the ledger lives, None where that cannot be seen from here; `holders` is `find_holders` of the state.
+    the ledger lives, None where that cannot be seen from here; `holders` is `find_holders` of the state; `damage`
+    is which log is damaged, and where.
     """
 
     view: dict[str, Any]
@@ -65,6 +66,7 @@ class Evidence:
     now: float
     lives: Callable[[LedgerJob], bool | None]
     holders: Mapping[str, list[str]]
+    damage: str | None = None
 
 
 def explain_session(evidence: Evidence) -> dict[str, Any]:
@@ -78,7 +80,8 @@ def explain_session(evidence: Evidence) -> dict[str, Any]:
         "holds": [*_describe_request(state.held), *(_describe_hold(state, name) for name in sorted(state.holds))],
         "tokens": [_describe_token(evidence, name) for name in sorted(state.spec.resources)],
         "causes": dict(sorted(found.items())),
-        "resume": f"sessionrun resume {view['session_id']}" if dead else None,
+        "resume": f"sessionrun resume {view['session_id']}" if dead and not evidence.damage else None,
+        "damage": evidence.damage,
         "tasks": [task for task in tasks if task["status"] != "completed"],
     }
 

@@ -21,11 +21,13 @@ def index_path() -> Path:
     """The index file, in the user's state directory.
 
     On Linux this is platformdirs' answer (XDG Base Directory specification) without its import, which would
-    make every launch wait 5 ms.
+    make every launch wait 5 ms.  The specification says that a relative value is ignored.
     """
     base, home = os.environ.get("XDG_STATE_HOME", ""), os.environ.get("HOME", "")
-    if sys.platform.startswith("linux") and (base.strip() or home):
-        return Path(base if base.strip() else os.path.join(home, ".local/state"), "sessionrun", "sessions")
+    if not os.path.isabs(base):
+        base = os.path.join(home, ".local/state") if home else ""
+    if sys.platform.startswith("linux") and base:
+        return Path(base, "sessionrun", "sessions")
     from platformdirs import user_state_path
 
     return user_state_path("sessionrun") / "sessions"

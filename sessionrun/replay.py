@@ -37,6 +37,17 @@ def replay(session: SessionDir) -> tuple[State, list[Entry], LogContents]:
     return state, entries, contents
 
 
+def find_damage(session: SessionDir) -> str | None:
+    """Which of its logs is damaged, and at which byte; such a session cannot go on.  None: both are whole."""
+    from sessionrun.journal import read_log
+
+    for path in (session.journal_path, session.ledger_path):
+        damage_at = read_log(path).damage_at
+        if damage_at is not None:
+            return f"{path.absolute()} is damaged at byte {damage_at}: nothing can be decided from it"
+    return None
+
+
 def project_status(session: SessionDir, state: State) -> dict[str, Any]:
     """The object of status.json for this state.
 

@@ -219,14 +219,19 @@ class Supervisor:
             _log(f"request {path.name!r:.140} cannot be put aside: {error.strerror}")
         return True
 
-    def _acknowledge(self) -> None:
-        """What was taken is durable now; until then its file stays, for whoever comes after us."""
+    def _acknowledge(self) -> bool:
+        """What was taken is durable now; until then its file stays, for the next supervisor.
+
+        Returns whether there was something: on a disk without an inode, its file may have had the last one.
+        """
+        any_taken = bool(self._taken)
         for request_id in self._taken:
             try:
                 drop_request(self._session, request_id)
             except OSError as error:
                 _log(f"request {request_id} cannot be removed: {error.strerror}")
         self._taken.clear()
+        return any_taken
 
     def _drain_wake(self) -> bool:
         """Read what rang, and take the requests that were spoken because the disk has no room for their files."""
@@ -345,28 +350,33 @@ class Supervisor:
             status["view_problems"] = self._views.problems
             if complaint:
                 _log(complaint)
-        try:
-            self._show(status, durable=ended or self._shown_ended)
-            self._dirty, self._shown_ended = False, ended
-        except OSError as error:
-            _log(f"cannot write {self._session.status_path}: {error.strerror}")
-            self._next_publish = now + RETRY_DISK_S
+        shown = self._show(status, durable=ended or self._shown_ended)
+        acknowledged = self._acknowledge()  # after it was shown, so that the client finds what it asked for
+        if not shown and not (acknowledged and self._show(status, durable=ended or self._shown_ended)):
+            self._next_publish = now + RETRY_DISK_S  # until then the clients read the logs
             return
-        finally:
-            self._acknowledge()  # after it was shown, so that the client finds what it asked for
+        self._dirty, self._shown_ended = False, ended
         cost = self._clock.mono() - now
         self._next_publish = now + max(PUBLISH_FIRST_S, PUBLISH_COST_FACTOR * cost)
 
-    def _show(self, status: dict[str, Any], *, durable: bool) -> None:
-        """Replace status.json; on a full disk in the room of the reserve, which is for this as for the logs."""
+    def _show(self, status: dict[str, Any], *, durable: bool) -> bool:
+        """Replace status.json; False while the disk refuses.
+
+        A full disk gives the room of the reserve, which is for this as for the logs.
+        """
         summary = project_summary(status)
         try:
-            self._session.replace_status(status, summary, durable=durable)
+            try:
+                self._session.replace_status(status, summary, durable=durable)
+            except OSError as error:
+                path = self._session.path / reserve.NAME
+                if error.errno not in reserve.FULL or not reserve.give_up_reserve(path):
+                    raise
+                self._session.replace_status(status, summary, durable=durable)
         except OSError as error:
-            path = self._session.path / reserve.NAME
-            if error.errno not in reserve.FULL or not reserve.give_up_reserve(path):
-                raise
-            self._session.replace_status(status, summary, durable=durable)
+            _log(f"cannot write {self._session.status_path}: {error.strerror}")
+            return False
+        return True
 
     def _timeout_s(self) -> float | None:
         """How long to wait (seconds); None = until something happens."""

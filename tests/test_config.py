@@ -92,6 +92,14 @@ def test_the_users_file_is_where_platformdirs_says(
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="elsewhere platformdirs itself is asked")
+@pytest.mark.parametrize("value", ["config", "./config", "~/config", "../config"])
+def test_a_relative_xdg_config_home_is_ignored(value: str, tmp_path: Path) -> None:
+    environ = {"XDG_CONFIG_HOME": value, "HOME": str(tmp_path)}
+    assert user_config_file(environ) == tmp_path / ".config/sessionrun/config.toml"
+    assert user_config_file({"XDG_CONFIG_HOME": value}) is None
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="elsewhere platformdirs itself is asked")
 def test_no_home_no_file() -> None:
     assert user_config_file({}) is None
 

@@ -16,7 +16,7 @@ from typing import Any
 import orjson
 import psutil
 import pytest
-from conftest import Command, eventually, mount_disk
+from conftest import Command, eventually, is_gone, mount_disk
 
 from sessionrun.cli.list import load_all
 from sessionrun.cli.notices import SessionWarning, begin
@@ -311,7 +311,41 @@ def test_damage_is_told_without_a_traceback(sessionrun: Command, crashed: str) -
     assert "is damaged at byte" in done.stderr
     assert done.stderr.count("\n") == 1
     waited = sessionrun("wait", crashed)  # it looks many times
-    assert (waited.returncode, waited.stderr.count("is damaged at byte")) == (4, 1)
+    assert (waited.returncode, waited.stderr.count("what came later is not shown")) == (4, 1)
+
+
+@pytest.mark.parametrize("name", ["journal", "ledger"])
+@pytest.mark.parametrize("shown", [True, False], ids=["status.json", "no status.json"])
+def test_what_resume_refuses_is_not_advised(sessionrun: Command, crashed: str, name: str, shown: bool) -> None:
+    """Which log is damaged is told instead, and what a user can still do; that works."""
+    session = SessionDir(sessionrun.directory(crashed))
+    path = session.path / name
+    jobs = [psutil.Process(task["pid"]) for task in load_view(session)["tasks"] if task["pid"]]
+    content = path.read_bytes()
+    path.write_bytes(content[:30] + b"#" + content[31:])
+    send_request(session, {"kind": "hold", "tasks": [], "reason": None})
+    if not shown:
+        session.status_path.unlink()
+        session.summary_path.unlink()
+    assert sessionrun("resume", crashed).returncode == 3
+    fault = f"{path} is damaged at byte 0: nothing can be decided from it"
+    rest = f"sessionrun logs {crashed}", f"sessionrun clean --state interrupted {crashed}"
+    codes = {"explain": 0, "wait": 4, "doctor": 1, "hold": 4}
+    for verb, code in codes.items():
+        done = sessionrun(verb, crashed)
+        said = done.stdout + done.stderr
+        assert (done.returncode, "sessionrun resume" in said, "resumed" in said) == (code, False, False), said
+        assert (fault in said) == (verb != "doctor"), said
+        assert verb == "hold" or all(advice in said for advice in rest), said
+    assert f"session-{crashed}/{name}: damaged at byte 0" in sessionrun("doctor", crashed).stdout
+    told = json.loads(sessionrun("explain", crashed, "--json").stdout)
+    assert (told["resume"], told["damage"]) == (None, fault)
+    assert sessionrun("logs", crashed).returncode == 0
+    for job in jobs:
+        os.killpg(job.pid, signal.SIGKILL)
+    eventually(lambda: all(is_gone(job) for job in jobs))
+    done = sessionrun("clean", "--state", "interrupted", crashed)
+    assert (done.returncode, session.path.exists()) == (0, False), done.stdout + done.stderr
 
 
 def test_a_spec_that_cannot_be_read(sessionrun: Command, crashed: str) -> None:

@@ -155,6 +155,12 @@ def _false_status(session: SessionDir) -> None:
     session.status_path.write_bytes(reseal(status))
 
 
+def _report_view(session: SessionDir) -> None:
+    status = json.loads(session.status_path.read_bytes())
+    problems = ["/x/results.json is not written: not a regular file", "/x/outputs does not show all outputs: full"]
+    session.status_path.write_bytes(reseal({**status, "view_problems": problems}))
+
+
 def _forge_seq(session: SessionDir) -> None:
     record = json.loads(session.journal_path.read_bytes().splitlines()[0][9:])
     append(session.journal_path, json.dumps({**record, "seq": 99}).encode())
@@ -201,6 +207,7 @@ DAMAGES: dict[str, tuple[Callable[[SessionDir], None], list[str], bool]] = {
     "status stale": (_stale_status, ["status"], True),
     "status false": (_false_status, ["status"], True),
     "summary gone": (lambda one: one.summary_path.unlink(), ["summary"], True),
+    "views behind": (_report_view, ["views", "views"], False),
     "logs behind": (_forget_journal, ["status", "summary", "interrupted"], False),
     "request left": (_leave_request, ["requests"], False),
     "link for a lock": (_plant("lock"), ["kinds"], False),

@@ -96,7 +96,9 @@ def test_what_a_run_plants_is_neither_followed_nor_replaced(
     assert log.count(problem) == 1
     if kind is not None:
         assert stat.S_IFMT((matrix.cwd / "sub" / "results.json").lstat().st_mode) == kind
-    assert matrix("doctor", status["session_id"]).returncode == 0
+    checked = matrix("doctor", status["session_id"], "--fix")
+    assert checked.returncode == 1
+    assert checked.stdout.startswith("warning: ") and f": {problem}\n" in checked.stdout
 
 
 def test_outputs_of_a_run_that_are_a_link_are_not_followed(matrix: Command, victim: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 import subprocess
 import time
 from collections.abc import Callable
@@ -78,6 +79,48 @@ class Project:
 @pytest.fixture
 def project(own_place: Path) -> Project:
     return Project(own_place)
+
+
+OURS = ("", "sessionrun", "commondir", "HEAD", "gitdir", "config.worktree", "info", "info/sparse-checkout")
+"""What we make for a worktree below `.git/worktrees`; git adds its index and its logs."""
+
+
+@pytest.mark.parametrize(
+    ("shared", "umask", "files", "folders"),
+    [
+        (None, 0, 0o644, 0o755),
+        (None, 0o002, 0o644, 0o755),
+        (None, 0o027, 0o640, 0o750),
+        (None, 0o077, 0o600, 0o700),
+        ("umask", 0, 0o644, 0o755),
+        ("false", 0, 0o644, 0o755),
+        ("0640", 0, 0o644, 0o755),
+        ("group", 0, 0o664, 0o775),
+        ("true", 0o002, 0o664, 0o775),
+        ("world", 0, 0o664, 0o775),
+        ("0660", 0, 0o664, 0o775),
+        ("0666", 0, 0o666, 0o777),
+        ("group", 0o022, 0o644, 0o755),
+    ],
+)
+def test_the_books_of_a_worktree_are_written_by_others_only_in_a_shared_repository(
+    project: Project, shared: str | None, umask: int, files: int, folders: int
+) -> None:
+    books = project.top / ".git" / "worktrees"
+    if shared is not None:
+        project.run("config", "core.sharedRepository", shared)
+    (project.top / ".git" / "info" / "sparse-checkout").write_text("/*\n")
+    project.run("config", "extensions.worktreeConfig", "true")
+    (project.top / ".git" / "config.worktree").write_text("[user]\n\tname = Ben\n")
+    old = os.umask(umask)
+    try:
+        _, place = project.prepare()
+    finally:
+        os.umask(old)
+    assert place.worktree is not None
+    made = [*(books / "main-task-t" / name for name in OURS), books, Path(place.worktree) / ".git"]
+    modes = {path: stat.S_IMODE(path.lstat().st_mode) for path in made}
+    assert modes == {path: folders if path.is_dir() else files for path in made}
 
 
 def test_uncommitted_work_is_parked_on_the_task_branch(project: Project) -> None:

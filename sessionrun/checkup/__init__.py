@@ -32,6 +32,7 @@ SESSION_CHECKS: Final[Mapping[str, SessionCheck]] = {
     "records": logs.check_records,
     "status": caches.check_status,
     "summary": caches.check_summary,
+    "views": caches.check_views,
     "interrupted": presence.check_interrupted,
     "lingering": presence.check_lingering,
     "stopped": presence.check_stopped,

@@ -1,4 +1,7 @@
-"""Checks of status.json and summary: they must say what the logs say.  Both can be made anew from these."""
+"""Checks of status.json and summary: they must say what the logs say.  Both can be made anew from these.
+
+What status.json alone knows is which files outside of the session are not up to date.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +23,17 @@ def check_status(evidence: Evidence) -> Iterator[Finding]:
 def check_summary(evidence: Evidence) -> Iterator[Finding]:
     """The same for the summary."""
     yield from _check("summary", evidence, evidence.summary, summary=True)
+
+
+def check_views(evidence: Evidence) -> Iterator[Finding]:
+    """Whether the files that show the session to other programs were up to date when they were last written."""
+    name = evidence.session.session_id
+    if evidence.ended:
+        plan = f"the session has ended and writes it no more; sessionrun status {name} shows how the tasks ended"
+    else:
+        plan = "put aside what lies in its place: the session writes it again when something changes"
+    for problem in (evidence.status or {}).get("view_problems", ()):
+        yield Finding("views", "warning", str(evidence.session.path), problem, plan)
 
 
 def _check(name: str, evidence: Evidence, found: dict[str, Any] | None, *, summary: bool) -> Iterator[Finding]:

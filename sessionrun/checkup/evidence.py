@@ -70,6 +70,11 @@ class Evidence:
         return has_records(self.session)
 
     @property
+    def can_resume(self) -> bool:
+        """Whether `resume` could go on with it: both logs are whole, and the journal's records fit each other."""
+        return self.state is not None and self.ledger_log.parsed.damage_at is None
+
+    @property
     def ended(self) -> bool:
         """Whether its journal says that it has ended or, where that cannot be read, status.json does."""
         if self.state is not None:

@@ -9,6 +9,7 @@ from typing import Final
 from sessionrun import processes
 from sessionrun.checkup.evidence import Evidence
 from sessionrun.checkup.finding import Finding
+from sessionrun.damage import describe_rest
 from sessionrun.events import JobFinished, JobLost
 from sessionrun.living import Living, find_recorded
 from sessionrun.locks import is_held
@@ -33,8 +34,11 @@ def check_interrupted(evidence: Evidence) -> Iterator[Finding]:
     """Whether a session that has not ended is run by somebody."""
     if evidence.alive or evidence.ended or evidence.spec is None or not evidence.begun:
         return
-    plan = f"go on with it: sessionrun resume {evidence.session.session_id}"
-    what = "it has not ended, and nobody runs it"
+    name = evidence.session.session_id
+    what, plan = "it has not ended, and nobody runs it", f"go on with it: sessionrun resume {name}"
+    if not evidence.can_resume:
+        what = "nobody runs it, and it cannot go on: nothing can be decided from its logs"
+        plan = describe_rest(name)
     yield Finding("interrupted", "warning", str(evidence.session.path), what, plan)
 
 
@@ -76,7 +80,7 @@ def check_processes(evidence: Evidence) -> Iterator[Finding]:
     for key, left in sorted(by_key.items()):
         pids = " ".join(sorted(str(one.process.pid) for one in left))
         plan = f"to stop it: kill -TERM {pids}"
-        if not (evidence.ended or key in over):
+        if evidence.can_resume and not (evidence.ended or key in over):
             plan += f"; to go on with the session: sessionrun resume {evidence.session.session_id}"
         why = "it has ended" if key in over else "nobody runs the session"
         what = f"job {key}: {why}, but process {pids} lives"
@@ -102,6 +106,8 @@ def check_requests(evidence: Evidence) -> Iterator[Finding]:
             what, plan = "it came too late: the session has ended", f"it means nothing now: {remove}"
         elif evidence.alive:
             what, plan = "nobody took it for a minute", "see whether the supervisor is stopped or its disk is full"
+        elif not evidence.can_resume:
+            what, plan = "nobody will take it: the session cannot go on", f"take it back: {remove}"
         else:
             resume = f"sessionrun resume {evidence.session.session_id}"
             what, plan = "it waits for a supervisor", f"{resume} obeys it; or take it back: {remove}"

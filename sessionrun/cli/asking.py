@@ -87,7 +87,10 @@ def _resume(session: SessionDir, starts: int, *, may_resume: bool) -> int:
     """Start the session's processes for our request; how often that was done."""
     gone = f"nobody runs session {session.session_id} any more"
     if not may_resume:
-        raise SessionGone(f"{gone}; the request waits until it is resumed")
+        from sessionrun.replay import find_damage
+
+        damage = find_damage(session)
+        raise SessionGone(f"{gone}, and {damage}" if damage else f"{gone}; the request waits until it is resumed")
     if starts == MAX_STARTS:
         raise SessionGone(f"{gone}, and whoever was started left at once; {session.log_path} says why")
     from sessionrun.detach import resume

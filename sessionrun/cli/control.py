@@ -16,6 +16,7 @@ from sessionrun.cli.lookup import choose_tasks, open_session
 from sessionrun.cli.options import Duration
 from sessionrun.cli.view import load_history, load_view
 from sessionrun.errors import SessionrunError
+from sessionrun.store import SessionDir
 
 DEFAULT_TIMEOUT_S: Final = 60.0
 EXIT_TIMEOUT: Final = 124
@@ -42,7 +43,7 @@ class Target:
 
     def __init__(self, results_dir: Path | None, session_id: str, tasks: tuple[str, ...]) -> None:
         self.session = open_session(results_dir, session_id)
-        self.view = load_view(self.session)
+        self.view = _load_latest(self.session)
         self.named = tasks
         self.tasks = choose_tasks(self.view, tasks)
 
@@ -52,12 +53,19 @@ class Target:
         return [task["id"] for task in self.tasks] if self.named else []
 
     def reload(self) -> tuple[View, list[dict[str, Any]]]:
-        """The session's view and the same tasks now, from the logs: on a full disk status.json may be behind."""
-        try:
-            view, _, _ = load_history(self.session)
-        except (SessionrunError, OSError):  # what was asked for is done all the same
-            view = load_view(self.session)
+        """The session's view and the same tasks now."""
+        view = _load_latest(self.session)
         return view, choose_tasks(view, self.named)
+
+
+def _load_latest(session: SessionDir) -> View:
+    """The session's view, from the logs if they are further: a disk that is full may keep status.json behind."""
+    view = load_view(session)
+    try:
+        told, _, _ = load_history(session)
+    except (SessionrunError, OSError):  # what was asked for is done all the same
+        return view
+    return told if told["seq"] > view["seq"] else view
 
 
 def count_words(counts: Iterable[tuple[int, str]]) -> str:

@@ -13,6 +13,7 @@ from sessionrun.cli.lookup import choose_tasks, open_session
 from sessionrun.cli.options import json_option, place_lines, results_dir_option, session_argument
 from sessionrun.cli.render import duration, escape_line, local_time, print_json, session_word, task_word
 from sessionrun.cli.view import load_history
+from sessionrun.damage import describe_rest
 from sessionrun.store import SessionDir
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ def _gather(session: SessionDir) -> Evidence:
     from sessionrun.explanation import Evidence, find_holders
     from sessionrun.journal import read_log
     from sessionrun.ledger import LedgerJob, fold_ledger
+    from sessionrun.replay import find_damage
 
     view, state, entries = load_history(session)
     ledger = fold_ledger(read_log(session.ledger_path).payloads)
@@ -67,7 +69,7 @@ def _gather(session: SessionDir) -> Evidence:
             return None
         return processes.is_alive(processes.Identity(job.pid, job.started or 0))
 
-    return Evidence(view, state, entries, ledger, time.time(), lives, find_holders(state))
+    return Evidence(view, state, entries, ledger, time.time(), lives, find_holders(state), find_damage(session))
 
 
 def _tell_session(told: Mapping[str, Any]) -> Iterator[str]:
@@ -78,6 +80,9 @@ def _tell_session(told: Mapping[str, Any]) -> Iterator[str]:
         yield f"Ended: {local_time(told['ended_at'])}"
     elif told["resume"]:
         yield f"Nobody runs it.  To go on with it: {told['resume']}"
+    elif told["damage"] and told["status"] == "interrupted":
+        yield escape_line(f"Nobody runs it, and it cannot go on: {told['damage']}")
+        yield f"What is left: {describe_rest(told['session_id'])}"
     elif supervisor:
         yield f"Run by: process {supervisor['pid']}, supervisor number {told['epoch']}"
     for name in told["stopped"]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Final, Protocol
 
 from sessionrun.errors import SessionGone
+from sessionrun.store import SessionDir
 
 POLL_FIRST_S: Final = 0.01
 POLL_LAST_S: Final = 0.2
@@ -72,7 +74,7 @@ def wait_until(
         if is_done(view):
             return view
         if watch.is_gone(view):
-            raise SessionGone(gone_words(view["session_id"]))
+            raise SessionGone(gone_words(view))
         left = POLL_LAST_S if deadline is None else deadline - time.monotonic()
         if left <= 0 and not watch.doubts:
             return None
@@ -80,8 +82,16 @@ def wait_until(
         interval = min(interval * POLL_GROWTH, POLL_LAST_S)
 
 
-def gone_words(session_id: str) -> str:
-    """That nobody is left, and what helps."""
+def gone_words(view: View) -> str:
+    """That no process of the session is left, and what helps."""
+    from sessionrun.damage import describe_rest
+    from sessionrun.replay import find_damage
+
+    session_id = view["session_id"]
+    damage = find_damage(SessionDir(Path(view["results_dir"])))
+    if damage is not None:
+        gone = f"no process of session {session_id} is left, and it cannot go on"
+        return f"{gone}: {damage}; {describe_rest(session_id)}"
     gone = f"the processes of session {session_id} are gone before it ended"
     return f"{gone}; to go on with it: sessionrun resume {session_id}"
 

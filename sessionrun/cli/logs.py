@@ -64,7 +64,7 @@ def command(
         reader.finish()
     sys.stdout.flush()
     if follow and running:
-        raise SessionGone(gone_words(view["session_id"]))
+        raise SessionGone(gone_words(view))
 
 
 Format = Callable[[str, str, str], bytes]

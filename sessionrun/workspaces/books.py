@@ -14,7 +14,7 @@ from typing import Final
 
 from sessionrun.errors import SessionrunError
 from sessionrun.model import GitSettings, Repository
-from sessionrun.regular import read_regular
+from sessionrun.regular import no_umask, open_regular, read_regular
 from sessionrun.workspaces import Claim
 
 MARK: Final = "sessionrun"
@@ -28,6 +28,10 @@ it.
 _NAME_TRIES: Final = 1000
 _UNFIT: Final = re.compile(r"^\.|[^\w.-]|\.\.|\.lock$|\.$")
 """What the name of an administrative directory does not have: it is part of the names of refs."""
+
+_FILE_MODE: Final = 0o644
+_FOLDER_MODE: Final = 0o755
+"""What a umask of 022 leaves; `core.sharedRepository` adds to it."""
 
 _OF_ONE_CHECKOUT: Final = re.compile(rb"(?im)^\s*(bare|worktree)\b")
 """`core.bare` and `core.worktree` are about the checkout that they stand in, and are not copied."""
@@ -49,19 +53,20 @@ def enter_books(repository: Repository, settings: GitSettings, path: Path, claim
         import shutil  # slow to load, and a PREPARE has no time for that
 
         shutil.rmtree(draft)  # a process was killed here
-    draft.mkdir()
-    (draft / MARK).write_text(f"{claim.owner}\n{claim.branch}\n", encoding="utf-8")
-    (draft / "commondir").write_text("../..\n")
-    (draft / "HEAD").write_text(f"ref: refs/heads/{claim.branch}\n", encoding="utf-8")
-    (draft / "gitdir").write_bytes(os.fsencode(path / ".git") + b"\n")
-    _bring_own_settings(draft, Path(settings.git_dir))
-    (common / "worktrees").mkdir(exist_ok=True)
+    shared = _find_shared_rights(settings)
+    _make_folder(draft, shared)
+    _write(draft / MARK, f"{claim.owner}\n{claim.branch}\n".encode(), shared)
+    _write(draft / "commondir", b"../..\n", shared)
+    _write(draft / "HEAD", f"ref: refs/heads/{claim.branch}\n".encode(), shared)
+    _write(draft / "gitdir", os.fsencode(path / ".git") + b"\n", shared)
+    _bring_own_settings(draft, Path(settings.git_dir), shared)
+    _make_folder(common / "worktrees", shared)
     name = _UNFIT.sub("-", path.name)
     for number in range(_NAME_TRIES):
         admin = common / "worktrees" / (name + (str(number) if number else ""))
         if os.path.lexists(admin):
             continue
-        (path / ".git").write_bytes(b"gitdir: " + os.fsencode(admin) + b"\n")
+        _write(path / ".git", b"gitdir: " + os.fsencode(admin) + b"\n", shared)
         os.rename(draft, admin)
         return admin
     raise SessionrunError(f"no name like {path.name} is free in {common / 'worktrees'}")
@@ -73,7 +78,35 @@ def _check_format(settings: GitSettings) -> None:
         raise SessionrunError(f"worktrees need refs in files; this repository keeps them as {storage}")
 
 
-def _bring_own_settings(draft: Path, git_dir: Path) -> None:
+def _find_shared_rights(settings: GitSettings) -> int:
+    """The rights to write that `core.sharedRepository` gives to group and others (git-config(1)); 0 as a rule."""
+    values = [value for name, value in settings.config if name == "core.sharedrepository"]
+    word = values[-1] if values else "umask"
+    if word in ("umask", ""):
+        return 0
+    if word is None:  # a name without a value is true
+        return 0o020
+    try:
+        number = int(word, 8)
+    except ValueError:
+        return 0 if word.lower() in ("false", "no", "off") else 0o020
+    return 0o020 if number in (1, 2) else number & 0o022
+
+
+def _make_folder(path: Path, shared: int) -> None:
+    """Make a directory if there is none; group and others write in it only if the repository is shared so."""
+    with no_umask() as umask:
+        path.mkdir((_FOLDER_MODE | shared) & ~(umask & 0o077), exist_ok=True)
+
+
+def _write(path: Path, content: bytes, shared: int) -> None:
+    """Write a new file; group and others write it only if the repository is shared so."""
+    fd = open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, _FILE_MODE | shared)
+    with os.fdopen(fd, "wb") as stream:
+        stream.write(content)
+
+
+def _bring_own_settings(draft: Path, git_dir: Path, shared: int) -> None:
     """What `git worktree add` copies for agents that run git: which files a sparse checkout has."""
     for name in ("config.worktree", "info/sparse-checkout"):
         try:
@@ -81,5 +114,5 @@ def _bring_own_settings(draft: Path, git_dir: Path) -> None:
         except OSError:
             continue
         if not _OF_ONE_CHECKOUT.search(content):
-            (draft / name).parent.mkdir(exist_ok=True)
-            (draft / name).write_bytes(content)
+            _make_folder((draft / name).parent, shared)
+            _write(draft / name, content, shared)

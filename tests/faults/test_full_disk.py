@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from conftest import mount_disk
 
+from sessionrun.cli.control import Target
 from sessionrun.events import RequestReceived
 from sessionrun.reserve import NAME
 from sessionrun.store import SessionDir
@@ -201,3 +202,27 @@ def _read(path: str) -> bytes:
         return Path(path).read_bytes()
     except OSError:
         return b""
+
+
+@pytest.mark.parametrize("reserve", [True, False], ids=["reserve", "no reserve"])
+def test_what_is_held_and_released_without_an_inode_is_told(few_inodes: Path, reserve: bool) -> None:
+    """The log has room for it, but status.json cannot be replaced: what asks next must not believe that."""
+    with make_place(few_inodes) as place:
+        session = start_sleepers(place)
+        exhaust(few_inodes)
+        if not reserve:
+            (session.path / NAME).unlink()
+            exhaust(few_inodes)
+        assert run(place, "hold", session)[0] == 0
+        assert is_held_on_request(place, session)
+        code, out, said = run(place, "release", session)
+        assert (code, "nothing waited" in out) == (0, False), out + said
+        assert not is_held_on_request(place, session)
+        assert run(place, "cancel", session, "--now")[0] == 0
+        assert wait_until(lambda: not jobs_of(session.path), END_S)
+
+
+def is_held_on_request(place: Place, session: SessionDir) -> bool:
+    """Whether the last task is, as a verb of control finds it; the full disk may hold it as well."""
+    target = Target(place.results, session.session_id, ())
+    return bool(target.tasks[2]["reason"] == "held: on request")

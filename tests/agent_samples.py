@@ -23,11 +23,12 @@ from typing import Literal, get_args
 
 import orjson
 
-from sessionrun import agents
-from sessionrun.agents import AgentResult
-from sessionrun.events import JobFinished
-from sessionrun.model import JobKey, OutputFormat
-from sessionrun.outcome import judge_exit
+from sessionrun.agents import table
+from sessionrun.agents.reading import AgentResult
+from sessionrun.agents.verdict import judge_exit
+from sessionrun.model.events import JobFinished
+from sessionrun.model.keys import JobKey
+from sessionrun.model.spec import OutputFormat
 
 SAMPLES = Path(__file__).parent / "data" / "outcomes"
 EXPECTED = SAMPLES / "expected.jsonl"
@@ -67,7 +68,7 @@ RECORDED = {(one.agent, one.case): one for one in CORPUS if one.origin == "recor
 def judge_sample(sample: Sample) -> tuple[AgentResult, JobFinished]:
     """Read and judge a sample as a session does."""
     errors = sample.path.with_suffix(".err")
-    result = agents.read_result(sample.agent, sample.path, errors)
+    result = table.read_result(sample.agent, sample.path, errors)
     finished = judge_exit(
         JobKey("t", 1, 1, "work", 1),
         wait_status=sample.exit << 8 if sample.exit >= 0 else -sample.exit,
@@ -75,7 +76,7 @@ def judge_sample(sample: Sample) -> tuple[AgentResult, JobFinished]:
         detail=None,
         result=result,
         now=NOW,
-        stderr=agents.read_errors(errors),
+        stderr=table.read_errors(errors),
     )
     return result, finished
 
@@ -86,13 +87,13 @@ def sample_path(output: OutputFormat, case: str) -> Path:
 
 def read_sample(output: OutputFormat, case: str) -> AgentResult:
     path = sample_path(output, case)
-    return agents.read_result(output, path, path.with_suffix(".err"))
+    return table.read_result(output, path, path.with_suffix(".err"))
 
 
 def read_bytes(folder: Path, output: OutputFormat, stdout: bytes, stderr: bytes = b"") -> AgentResult:
     (folder / "out").write_bytes(stdout)
     (folder / "err").write_bytes(stderr)
-    return agents.read_result(output, folder / "out", folder / "err")
+    return table.read_result(output, folder / "out", folder / "err")
 
 
 def read_stream(folder: Path, output: OutputFormat, *events: object) -> AgentResult:

@@ -177,8 +177,8 @@ class Command:
         self, session_id: str, condition: Callable[[dict[str, Any]], Any], *, timeout_s: float = EVENTUALLY_S
     ) -> dict[str, Any]:
         """Wait until the session's status is so; return it.  It is read here: a command for each look is dear."""
-        from sessionrun.cli.view import load_view
-        from sessionrun.store import SessionDir
+        from sessionrun.client.view import load_view
+        from sessionrun.store.session import SessionDir
 
         session = SessionDir(self.directory(session_id))
         seen: list[dict[str, Any]] = []
@@ -218,7 +218,7 @@ class Command:
 
     def kill_chain(self, session_id: str) -> None:
         """kill -9 of all three at once, so that none is left to start another; the jobs live on."""
-        from sessionrun.store import SessionDir
+        from sessionrun.store.session import SessionDir
 
         pids = self.chain(session_id)
         for number in (signal.SIGSTOP, signal.SIGKILL):

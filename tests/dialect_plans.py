@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from sessionrun.dialects import Options, Plan, Source, choose_dialect
-from sessionrun.errors import InputError
-from sessionrun.model import TaskSpec
+from sessionrun.dialects.plan import Options, Plan, Source
+from sessionrun.dialects.table import choose_dialect
+from sessionrun.model.errors import InputError
+from sessionrun.model.spec import TaskSpec
 
 ROOT = Path(__file__).parents[1]
 DATA = ROOT / "tests" / "data" / "dialects"

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from sessionrun.events import (
+from sessionrun.engine.fold import apply, begin
+from sessionrun.engine.orders import CancelJob, CheckOutput, Order, StartJob, WakeAt
+from sessionrun.engine.scheduler import decide
+from sessionrun.engine.state import State
+from sessionrun.model.events import (
     Entry,
     Event,
     HoldLifted,
@@ -15,20 +19,12 @@ from sessionrun.events import (
     SupervisorStarted,
     TimerFired,
 )
-from sessionrun.executors import Exit
-from sessionrun.executors.simulated import SimulatedExecutor
-from sessionrun.fold import apply, begin
-from sessionrun.model import AgentSpec, Job, JobKey, Limits, Phase, Place, SessionSpec, TaskSpec
-from sessionrun.orders import (
-    CancelJob,
-    CheckOutput,
-    Order,
-    StartJob,
-    WakeAt,
-)
-from sessionrun.partners import Sharing
-from sessionrun.scheduler import decide
-from sessionrun.state import State
+from sessionrun.model.keys import JobKey, Phase
+from sessionrun.model.places import Place
+from sessionrun.model.spec import AgentSpec, Job, Limits, SessionSpec, TaskSpec
+from sessionrun.runtime.executors.protocol import Exit
+from sessionrun.runtime.executors.simulated import SimulatedExecutor
+from sessionrun.runtime.partners import Sharing
 
 EPOCH_S = 1_700_000_000.0
 CLASSES = {75: "usage_limit", 76: "rate_limited", 77: "agent_crashed", 78: "auth", 79: "no_conversation"}

@@ -12,7 +12,10 @@ from typing import Any
 import pytest
 from simulation import Drive, judge, make_session
 
-from sessionrun.accounts import (
+from sessionrun.agents.table import BUILTIN
+from sessionrun.engine.providers import LONGEST_S
+from sessionrun.model.spec import AgentSpec, TaskSpec
+from sessionrun.runtime.accounts import (
     MAX_BYTES,
     MAX_WAITING,
     STALE_S,
@@ -24,15 +27,12 @@ from sessionrun.accounts import (
     load_limit,
     name_file,
 )
-from sessionrun.agents import BUILTIN
-from sessionrun.executors.simulated import Fate, SimulatedExecutor
-from sessionrun.hearsay import merge_limits
-from sessionrun.index import limits_path
-from sessionrun.locks import hold
-from sessionrun.model import AgentSpec, TaskSpec
-from sessionrun.providers import LONGEST_S
-from sessionrun.sharing import LimitSharing
-from sessionrun.store import SessionDir
+from sessionrun.runtime.executors.simulated import Fate, SimulatedExecutor
+from sessionrun.runtime.hearsay import merge_limits
+from sessionrun.runtime.sharing import LimitSharing
+from sessionrun.store.index import limits_path
+from sessionrun.store.locks import hold
+from sessionrun.store.session import SessionDir
 
 NOW = 1_800_000_000.0
 LIMIT = Limit("claude", "limit", "usage_limit: so", NOW + 600.0, NOW - 5.0, "s1", waiting=("/a",))

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from sessionrun import agents
-from sessionrun.errors import AgentNotFound, InputError
-from sessionrun.model import AgentSpec
+from sessionrun.agents import table
+from sessionrun.model.errors import AgentNotFound, InputError
+from sessionrun.model.spec import AgentSpec
 
 
 @pytest.mark.parametrize(
@@ -37,18 +37,18 @@ from sessionrun.model import AgentSpec
     ],
 )
 def test_builtin_argv(name: str, expected: str) -> None:
-    agent = agents.BUILTIN[name]
-    argv = agents.build_argv(agent, model="M", approve=True, prompt_file="/p/1")
+    agent = table.BUILTIN[name]
+    argv = table.build_argv(agent, model="M", approve=True, prompt_file="/p/1")
     assert argv == tuple(expected.split())
-    plain = agents.build_argv(agent, model=None, approve=False, prompt_file="/p/1")
+    plain = table.build_argv(agent, model=None, approve=False, prompt_file="/p/1")
     assert plain == tuple(element for element in argv if "=M" not in element and element not in agent.approve_args)
 
 
 def test_table_is_consistent() -> None:
-    assert [agent.name for agent in agents.BUILTIN.values()] == list(agents.BUILTIN)
-    assert set(agents.FIRST_FOUND) | {"ollama", "shell"} == set(agents.BUILTIN)
-    for agent in agents.BUILTIN.values():
-        agents.check_agent(agent)
+    assert [agent.name for agent in table.BUILTIN.values()] == list(table.BUILTIN)
+    assert set(table.FIRST_FOUND) | {"ollama", "shell"} == set(table.BUILTIN)
+    for agent in table.BUILTIN.values():
+        table.check_agent(agent)
         assert agent.env == {}, "the user's environment holds"
         uses_file = any("{prompt_file}" in element for element in agent.argv)
         assert uses_file is (agent.stdin == "none"), "the prompt reaches the agent in exactly one way"
@@ -56,10 +56,10 @@ def test_table_is_consistent() -> None:
 
 def test_lists_are_appended_where_their_token_is_missing() -> None:
     agent = AgentSpec(name="a", argv=("a", "x"), model_args=("-m", "{model}"), approve_args=("-y",))
-    assert agents.build_argv(agent, model="M", approve=True, prompt_file="/p") == ("a", "x", "-m", "M", "-y")
+    assert table.build_argv(agent, model="M", approve=True, prompt_file="/p") == ("a", "x", "-m", "M", "-y")
     agent = AgentSpec(name="a", argv=("a", "{approve_args}", "x"), model_args=("-m",), approve_args=("-y",))
-    assert agents.build_argv(agent, model="M", approve=True, prompt_file="/p") == ("a", "-y", "x", "-m")
-    assert agents.build_argv(agent, model=None, approve=False, prompt_file="/p") == ("a", "x")
+    assert table.build_argv(agent, model="M", approve=True, prompt_file="/p") == ("a", "-y", "x", "-m")
+    assert table.build_argv(agent, model=None, approve=False, prompt_file="/p") == ("a", "x")
 
 
 def test_tokens_are_replaced_once_and_as_text() -> None:
@@ -68,7 +68,7 @@ def test_tokens_are_replaced_once_and_as_text() -> None:
         argv=("a", "--in={prompt_file}", '{"k": {"x": 1}}', "{0}", "%s", "{other} {prompt_file}"),
         model_args=("{model}:{prompt_file}", "{model_args}"),
     )
-    argv = agents.build_argv(agent, model="{prompt_file}{model}", approve=False, prompt_file="/{model}/{x}")
+    argv = table.build_argv(agent, model="{prompt_file}{model}", approve=False, prompt_file="/{model}/{x}")
     assert argv == (
         "a",
         "--in=/{model}/{x}",
@@ -90,7 +90,7 @@ def test_tokens_are_replaced_once_and_as_text() -> None:
     ],
 )
 def test_check_agent_lets_foreign_braces_pass(argv: tuple[str, ...]) -> None:
-    agents.check_agent(AgentSpec(name="mine", argv=argv, model_args=("--m={model}",)))
+    table.check_agent(AgentSpec(name="mine", argv=argv, model_args=("--m={model}",)))
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_check_agent_lets_foreign_braces_pass(argv: tuple[str, ...]) -> None:
 )
 def test_check_agent_names_agent_and_token(fields: dict[str, Any], named: str) -> None:
     with pytest.raises(InputError) as caught:
-        agents.check_agent(AgentSpec(name="mine", **fields))
+        table.check_agent(AgentSpec(name="mine", **fields))
     assert "'mine'" in str(caught.value)
     assert named in str(caught.value)
 
@@ -126,28 +126,28 @@ def make_program(folder: Path, name: str = "claude", mode: int = 0o755) -> Path:
 
 
 def test_find_program_takes_the_first_executable_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    claude = agents.BUILTIN["claude"]
+    claude = table.BUILTIN["claude"]
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "claude").mkdir()
     plain = make_program(tmp_path / "b", mode=0o644)
     good = make_program(tmp_path / "c")
     monkeypatch.chdir(tmp_path / "c")
     path = os.pathsep.join(["", ".", str(tmp_path / "a"), str(plain.parent), str(good.parent)])
-    assert agents.find_program(claude, path) == str(good)
-    assert agents.find_program(claude, os.pathsep.join(["", ".", "c"])) is None, "relative entries do not count"
-    assert agents.find_program(agents.BUILTIN["shell"], None) in ("/bin/sh", "/usr/bin/sh")
+    assert table.find_program(claude, path) == str(good)
+    assert table.find_program(claude, os.pathsep.join(["", ".", "c"])) is None, "relative entries do not count"
+    assert table.find_program(table.BUILTIN["shell"], None) in ("/bin/sh", "/usr/bin/sh")
 
 
 def test_find_program_with_a_slash_ignores_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_program(tmp_path, "mine")
     monkeypatch.chdir(tmp_path)
-    assert agents.find_program(AgentSpec(name="m", argv=("./mine",)), "") == str(tmp_path / "mine")
-    assert agents.find_program(AgentSpec(name="m", argv=("./other",)), str(tmp_path)) is None
+    assert table.find_program(AgentSpec(name="m", argv=("./mine",)), "") == str(tmp_path / "mine")
+    assert table.find_program(AgentSpec(name="m", argv=("./other",)), str(tmp_path)) is None
 
 
 def test_missing_agent_says_what_was_looked_for(tmp_path: Path) -> None:
     with pytest.raises(AgentNotFound) as caught:
-        agents.check_startable(agents.BUILTIN["qwen"], approve=True, euid=1000, environ={"PATH": str(tmp_path)})
+        table.check_startable(table.BUILTIN["qwen"], approve=True, euid=1000, environ={"PATH": str(tmp_path)})
     assert "'qwen'" in str(caught.value)
     assert "to install it: npm install -g @qwen-code/qwen-code" in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -169,13 +169,13 @@ def test_missing_agent_says_what_was_looked_for(tmp_path: Path) -> None:
 def test_claude_as_root(tmp_path: Path, *, approve: bool, euid: int, extra: dict[str, str], fine: bool) -> None:
     program = make_program(tmp_path)
     environ = {"PATH": str(tmp_path), **extra}
-    claude = agents.BUILTIN["claude"]
+    claude = table.BUILTIN["claude"]
     if fine:
-        found = agents.check_startable(claude, approve=approve, euid=euid, environ=environ)
+        found = table.check_startable(claude, approve=approve, euid=euid, environ=environ)
         assert found == str(program)
         return
     with pytest.raises(InputError, match="IS_SANDBOX=1"):
-        agents.check_startable(claude, approve=approve, euid=euid, environ=environ)
+        table.check_startable(claude, approve=approve, euid=euid, environ=environ)
 
 
 def test_an_agents_own_env_counts_and_others_may_be_root(tmp_path: Path) -> None:
@@ -188,12 +188,12 @@ def test_an_agents_own_env_counts_and_others_may_be_root(tmp_path: Path) -> None
         approve_args=("--dangerously-skip-permissions",),
         env={"IS_SANDBOX": "1"},
     )
-    assert agents.check_startable(mine, approve=True, euid=0, environ=environ) == str(program)
-    agents.check_startable(agents.BUILTIN["qwen"], approve=True, euid=0, environ=environ)
+    assert table.check_startable(mine, approve=True, euid=0, environ=environ) == str(program)
+    table.check_startable(table.BUILTIN["qwen"], approve=True, euid=0, environ=environ)
 
 
 def test_streams_and_versions() -> None:
-    streams = {name for name, agent in agents.BUILTIN.items() if agents.has_stream(agent)}
+    streams = {name for name, agent in table.BUILTIN.items() if table.has_stream(agent)}
     assert streams == {"claude", "codex", "qwen", "gemini", "opencode"}
-    assert agents.version_argv(agents.BUILTIN["codex"]) == ("codex", "--version")
-    assert agents.version_argv(agents.BUILTIN["shell"]) == ()
+    assert table.version_argv(table.BUILTIN["codex"]) == ("codex", "--version")
+    assert table.version_argv(table.BUILTIN["shell"]) == ()

@@ -10,8 +10,8 @@ from agent_samples import FORMATS, RECORDED, STREAMS, read_bytes, sample_path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessionrun import agents
-from sessionrun.model import OutputFormat
+from sessionrun.agents import table
+from sessionrun.model.spec import OutputFormat
 
 WORDS: list[str] = [
     "type",
@@ -157,7 +157,7 @@ def check_reading(scratch: Path, output: OutputFormat, stdout: bytes) -> None:
     assert type(result.turns) in (int, type(None))
     orjson.dumps(result)  # what is read can be written down
     for line in stdout.split(b"\n"):
-        assert isinstance(agents.render_events(output, line), str)
+        assert isinstance(table.render_events(output, line), str)
 
 
 @given(mutated())
@@ -176,4 +176,4 @@ def test_random_output_never_raises_nor_becomes_a_success(
 
 @given(st.sampled_from(STREAMS), events)
 def test_any_event_can_be_followed(output: OutputFormat, event: dict[str, object]) -> None:
-    assert isinstance(agents.render_events(output, orjson.dumps(event)), str)
+    assert isinstance(table.render_events(output, orjson.dumps(event)), str)

@@ -10,10 +10,10 @@ import orjson
 import pytest
 from agent_samples import FORMATS, STREAMS, read_bytes, read_sample, read_stream, sample_path
 
-from sessionrun import agents
-from sessionrun.agents import AgentResult
-from sessionrun.agents.reading import MAX_LINE_BYTES
-from sessionrun.model import OutputFormat, Usage
+from sessionrun.agents import table
+from sessionrun.agents.reading import MAX_LINE_BYTES, AgentResult
+from sessionrun.model.spec import OutputFormat
+from sessionrun.model.usage import Usage
 
 USAGE: dict[tuple[OutputFormat, str], Usage] = {
     ("claude", "ok"): Usage(11, 7, 0.000138, 0),
@@ -233,14 +233,14 @@ def test_aider_token_limit_is_context_full(scratch: Path) -> None:
 
 
 def test_text_is_the_answer_itself(tmp_path: Path) -> None:
-    assert agents.read_result("text", tmp_path / "none", tmp_path / "none") == AgentResult(ok=True)
+    assert table.read_result("text", tmp_path / "none", tmp_path / "none") == AgentResult(ok=True)
 
 
 @pytest.mark.parametrize("output", [name for name in FORMATS if name != "text"])
 def test_output_that_is_no_file_is_no_success(tmp_path: Path, output: OutputFormat) -> None:
     os.mkfifo(tmp_path / "fifo")
     for path in (tmp_path / "missing", tmp_path, tmp_path / "fifo"):
-        result = agents.read_result(output, path, path)
+        result = table.read_result(output, path, path)
         assert (result.ok, result.reason_class) == (False, "bad_output")
 
 
@@ -303,17 +303,17 @@ def test_a_giant_line_is_skipped(scratch: Path) -> None:
 )
 def test_following(output: OutputFormat, case: str, seen: str) -> None:
     lines = sample_path(output, case).read_bytes().splitlines(keepends=True)
-    assert "".join(agents.render_events(output, line) for line in lines) == seen
+    assert "".join(table.render_events(output, line) for line in lines) == seen
 
 
 @pytest.mark.parametrize(("output", "words"), [("codex", "401"), ("gemini", "UNAUTHENTICATED"), ("qwen", "401")])
 def test_following_shows_the_error(output: OutputFormat, words: str) -> None:
     lines = sample_path(output, "auth").read_bytes().splitlines(keepends=True)
-    last = agents.render_events(output, lines[-1])
+    last = table.render_events(output, lines[-1])
     assert "[error]" in last
     assert words in last
 
 
 @pytest.mark.parametrize("output", FORMATS)
 def test_what_is_no_event_is_shown_as_it_is(output: OutputFormat) -> None:
-    assert agents.render_events(output, b"plain \xff words\n") == "plain � words\n"
+    assert table.render_events(output, b"plain \xff words\n") == "plain � words\n"

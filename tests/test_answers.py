@@ -8,12 +8,13 @@ from pathlib import Path
 import orjson
 import pytest
 
-from sessionrun import crashpoint
-from sessionrun.answers import ANSWER, REQUEST, Request, check, load_report
-from sessionrun.answers.reading import Unclear, apply_edits, read_edits, read_files
-from sessionrun.answers.writing import apply_answer, finish_answer
-from sessionrun.brief import Brief
-from sessionrun.briefing import BriefProblem, check_brief, load_shown, word_answer
+from sessionrun.model.brief import Brief
+from sessionrun.runtime.jobs.check import check
+from sessionrun.runtime.jobs.check.reading import Unclear, apply_edits, read_edits, read_files
+from sessionrun.runtime.jobs.check.request import ANSWER, REQUEST, Request, load_report
+from sessionrun.runtime.jobs.check.writing import apply_answer, finish_answer
+from sessionrun.runtime.jobs.context_files import BriefProblem, check_brief, load_shown, word_answer
+from sessionrun.store import crashpoint
 
 ONE = ("a.py",)
 

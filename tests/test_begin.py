@@ -12,11 +12,11 @@ import psutil
 import pytest
 from conftest import Command, eventually, is_gone
 
-from sessionrun.creation import sweep_unbegun
-from sessionrun.events import RequestReceived
-from sessionrun.inbox import MAX_SPOKEN_BYTES, spell_request
-from sessionrun.requests import MAX_FAULTS, Spoken
-from sessionrun.store import SessionDir
+from sessionrun.model.events import RequestReceived
+from sessionrun.store.creation import sweep_unbegun
+from sessionrun.store.inbox import MAX_SPOKEN_BYTES, spell_request
+from sessionrun.store.requests import MAX_FAULTS, Spoken
+from sessionrun.store.session import SessionDir
 
 
 @pytest.mark.parametrize("umask", [0, 0o777])

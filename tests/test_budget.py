@@ -19,9 +19,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from simulation import Drive, make_session
 
-from sessionrun import agents
-from sessionrun.budget import find_task_budget, to_nano
-from sessionrun.events import (
+from sessionrun.agents import table
+from sessionrun.engine.budget import find_task_budget, to_nano
+from sessionrun.engine.fold import apply, begin
+from sessionrun.engine.state import BUDGET, Money, Rate, State
+from sessionrun.engine.status import project
+from sessionrun.model.events import (
     Entry,
     Event,
     HoldPlaced,
@@ -31,11 +34,9 @@ from sessionrun.events import (
     from_record,
     to_record,
 )
-from sessionrun.executors.simulated import Fate, FateKind, SimulatedExecutor
-from sessionrun.fold import apply, begin
-from sessionrun.model import SLOT, AgentSpec, Check, Job, Limits, SessionSpec, TaskSpec, Usage, Workspace
-from sessionrun.state import BUDGET, Money, Rate, State
-from sessionrun.status import project
+from sessionrun.model.spec import SLOT, AgentSpec, Check, Job, Limits, SessionSpec, TaskSpec, Workspace
+from sessionrun.model.usage import Usage
+from sessionrun.runtime.executors.simulated import Fate, FateKind, SimulatedExecutor
 
 AGENTS = {
     "ai": AgentSpec(name="ai", argv=("ai",), output="claude"),
@@ -300,15 +301,15 @@ def test_every_task_ends_with_reservations_that_are_only_guessed(
 
 
 def test_an_agent_is_told_its_budget_where_it_has_an_option() -> None:
-    claude = agents.BUILTIN["claude"]
-    argv = agents.build_argv(claude, model=None, approve=True, prompt_file="p", budget=0.25)
+    claude = table.BUILTIN["claude"]
+    argv = table.build_argv(claude, model=None, approve=True, prompt_file="p", budget=0.25)
     assert argv[-1] == "--max-budget-usd=0.25"
-    assert "--max-budget-usd=100000" in agents.build_argv(
+    assert "--max-budget-usd=100000" in table.build_argv(
         claude, model=None, approve=True, prompt_file="p", budget=100000.0
     )
-    for agent in agents.BUILTIN.values():
+    for agent in table.BUILTIN.values():
         assert not any(
-            "budget" in word for word in agents.build_argv(agent, model=None, approve=True, prompt_file="p")
+            "budget" in word for word in table.build_argv(agent, model=None, approve=True, prompt_file="p")
         )
 
 

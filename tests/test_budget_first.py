@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 from simulation import Drive
 from test_budget import PROFILE, Paid, World, make, paid, plan_of, run_world, task
 
-from sessionrun.budget import to_nano
-from sessionrun.events import Event, JobClaimed, JobFinished, RequestReceived
-from sessionrun.executors.simulated import Fate, FateKind
-from sessionrun.fold import apply, begin
-from sessionrun.model import AgentSpec, SessionSpec, TaskSpec, Usage, Workspace
-from sessionrun.state import BUDGET
+from sessionrun.engine.budget import to_nano
+from sessionrun.engine.fold import apply, begin
+from sessionrun.engine.state import BUDGET
+from sessionrun.model.events import Event, JobClaimed, JobFinished, RequestReceived
+from sessionrun.model.spec import AgentSpec, SessionSpec, TaskSpec, Workspace
+from sessionrun.model.usage import Usage
+from sessionrun.runtime.executors.simulated import Fate, FateKind
 
 __all__ = ["paid"]
 AGENTS = {

@@ -13,13 +13,13 @@ import pytest
 from conftest import Command, eventually
 from faults.damaged import call
 
-from sessionrun import caches
-from sessionrun.cli.view import load_summary_view, load_view, read_view
-from sessionrun.detach import resume
-from sessionrun.detached import _load
-from sessionrun.errors import StoreError
-from sessionrun.journal import AppendLog, read_log
-from sessionrun.store import SessionDir
+from sessionrun.client.view import load_summary_view, load_view, read_view
+from sessionrun.model.errors import StoreError
+from sessionrun.runtime.launch import resume
+from sessionrun.runtime.main import _load
+from sessionrun.store import caches
+from sessionrun.store.journal import AppendLog, read_log
+from sessionrun.store.session import SessionDir
 
 PLAN = {"prompts": [{"id": "a", "prompt": "echo a"}, {"id": "b", "prompt": "exit 7", "needs": ["a"]}]}
 

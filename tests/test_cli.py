@@ -492,8 +492,8 @@ def test_skipped_tasks_count_as_not_done(sessionrun: Command) -> None:
 
 def test_status_counts_up_and_is_never_torn(sessionrun: Command) -> None:
     """A reader in a tight loop sees whole objects whose counters only rise."""
-    from sessionrun.cli.view import load_view
-    from sessionrun.store import SessionDir
+    from sessionrun.client.view import load_view
+    from sessionrun.store.session import SessionDir
 
     session_id = sessionrun.start({"prompts": ["sleep 0.02"] * 60, "max_parallel": 4})
     session = SessionDir(sessionrun.directory(session_id))

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from conftest import Command, eventually, kill_sessions, rests
 
-from sessionrun.cli.asking import ask
 from sessionrun.cli.control import Target
-from sessionrun.errors import StoreError
-from sessionrun.store import SessionDir
+from sessionrun.client.requests import ask
+from sessionrun.model.errors import StoreError
+from sessionrun.store.session import SessionDir
 
 WAITS = "while ! [ -e go ]; do sleep 0.05; done"
 STUBBORN = "trap '' TERM INT HUP; echo $$ >stubborn; while :; do sleep 1; done"
@@ -28,9 +28,9 @@ stop_grace_s = 60
 
 def needs_resume(sessionrun: Command) -> None:
     """Skip where this version cannot start the processes of a session again."""
-    from sessionrun import detach
+    from sessionrun.runtime import launch
 
-    if "cannot be resumed yet" in Path(detach.__file__).read_text():
+    if "cannot be resumed yet" in Path(launch.__file__).read_text():
         pytest.skip("sessions cannot be resumed yet")
 
 

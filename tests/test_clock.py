@@ -13,18 +13,14 @@ from simulation import Drive
 from test_removal import left, make_older, reseal
 from test_scheduler_properties import PROFILE, World, worlds
 
-from sessionrun.events import (
-    Entry,
-)
-from sessionrun.executors.simulated import SimulatedExecutor
-from sessionrun.fold import apply, begin
-from sessionrun.model import SessionSpec
-from sessionrun.orders import (
-    Order,
-)
-from sessionrun.scheduler import decide
-from sessionrun.status import project
-from sessionrun.store import SessionDir
+from sessionrun.engine.fold import apply, begin
+from sessionrun.engine.orders import Order
+from sessionrun.engine.scheduler import decide
+from sessionrun.engine.status import project
+from sessionrun.model.events import Entry
+from sessionrun.model.spec import SessionSpec
+from sessionrun.runtime.executors.simulated import SimulatedExecutor
+from sessionrun.store.session import SessionDir
 
 JUMPS = st.lists(st.sampled_from([0.0, 0.0, 0.0, -3600.0, 3600.0, -40 * 365 * 86400.0, 86400.0]), min_size=1)
 

@@ -17,10 +17,10 @@ from conftest import Command
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessionrun.config import VARIABLES, Config, load_config, load_results_dir, user_config_file
-from sessionrun.errors import InputError
-from sessionrun.model import AgentSpec
-from sessionrun.validation import describe_id_problem
+from sessionrun.client.config import VARIABLES, Config, load_config, load_results_dir, user_config_file
+from sessionrun.model.errors import InputError
+from sessionrun.model.spec import AgentSpec
+from sessionrun.model.validation import describe_id_problem
 
 BUILTIN: Mapping[str, AgentSpec] = {
     "claude": AgentSpec(name="claude", argv=("claude", "-p"), output="claude", env={"A": "1"}, stop_grace_s=3.0),

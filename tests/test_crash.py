@@ -19,12 +19,12 @@ import pytest
 from conftest import Command, eventually, is_gone, mount_disk
 
 from sessionrun.cli.list import load_all
-from sessionrun.cli.notices import SessionWarning, begin
-from sessionrun.cli.view import load_summary_view, load_view
-from sessionrun.errors import SessionrunError
-from sessionrun.inbox import has_request, send_request
-from sessionrun.requests import load_requests
-from sessionrun.store import SessionDir
+from sessionrun.client.notices import SessionWarning, begin
+from sessionrun.client.view import load_summary_view, load_view
+from sessionrun.model.errors import SessionrunError
+from sessionrun.store.inbox import has_request, send_request
+from sessionrun.store.requests import load_requests
+from sessionrun.store.session import SessionDir
 
 GATE = "while ! [ -e {0} ]; do sleep 0.05; done"
 PLAN = {
@@ -108,7 +108,7 @@ def test_what_waits_for_it_already_ends_with_4(sessionrun: Command) -> None:
 def test_a_pid_that_another_process_has_got_is_not_believed(sessionrun: Command, crashed: str) -> None:
     """Start time, boot and pid namespace tell the processes apart."""
     session = SessionDir(sessionrun.directory(crashed))
-    from sessionrun.journal import AppendLog, read_log
+    from sessionrun.store.journal import AppendLog, read_log
 
     payloads = read_log(session.ledger_path).payloads
     for kind, word, value, outcome in (
@@ -362,7 +362,7 @@ def test_a_spec_that_cannot_be_read(sessionrun: Command, crashed: str) -> None:
 
 
 def test_a_newer_journal_is_refused_politely(sessionrun: Command, crashed: str) -> None:
-    from sessionrun.journal import AppendLog
+    from sessionrun.store.journal import AppendLog
 
     session = SessionDir(sessionrun.directory(crashed))
     log = AppendLog(session.journal_path)

@@ -17,8 +17,8 @@ import pytest
 from conftest import Command, eventually, rests
 from terminal import Terminal
 
-from sessionrun.cli.view import load_view
-from sessionrun.store import SessionDir
+from sessionrun.client.view import load_view
+from sessionrun.store.session import SessionDir
 
 LONG = '{"prompts": [{"id": "a", "prompt": "echo begun; while ! [ -e go ]; do sleep 0.05; done; echo over"}]}'
 

@@ -13,12 +13,13 @@ import pytest
 from conftest import Command
 from dialect_plans import ROOT
 
-from sessionrun.dialects import Folder, Options, Plan, Source, choose_dialect
 from sessionrun.dialects.edges import Node, derive_edges
 from sessionrun.dialects.front_matter import FIELDS
-from sessionrun.errors import InputError, SessionrunError
-from sessionrun.jobstatus import write_jobs
-from sessionrun.model import TaskSpec, View
+from sessionrun.dialects.plan import Folder, Options, Plan, Source
+from sessionrun.dialects.table import choose_dialect
+from sessionrun.model.errors import InputError, SessionrunError
+from sessionrun.model.spec import TaskSpec, View
+from sessionrun.runtime.exports.job_status import write_jobs
 from sessionrun.workspaces.registration import hold_lock
 
 EXAMPLE = ROOT / "examples" / "markdown"
@@ -236,7 +237,7 @@ def test_edges_from_files_never_close_a_circle() -> None:
         for n, name in enumerate(names)
     ]
     needs, refused = derive_edges(nodes)
-    from sessionrun.validation import find_cycle
+    from sessionrun.model.validation import find_cycle
 
     assert find_cycle(needs) is None
     assert refused

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from sessionrun.dialects import DIALECTS, Fallback, Options, Plan, RepositoryWish, Source, choose_dialect
 from sessionrun.dialects.matrix import SETUP
-from sessionrun.errors import InputError
-from sessionrun.model import Check, Limits, Workspace
+from sessionrun.dialects.plan import Fallback, Options, Plan, RepositoryWish, Source
+from sessionrun.dialects.table import DIALECTS, choose_dialect
+from sessionrun.model.errors import InputError
+from sessionrun.model.spec import Check, Limits, Workspace
 
 ROOT = Path(__file__).resolve().parent.parent
 TASK = {"id": "t", "name": "Task", "prompts": ["a", "b"]}

@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 from dialect_plans import DATA, ROOT, load, one, only
 
-from sessionrun.dialects import Fallback, Options, Plan, Source, choose_dialect
 from sessionrun.dialects.fields import TASK_FIELDS
-from sessionrun.errors import InputError
-from sessionrun.model import Check, TaskSpec
+from sessionrun.dialects.plan import Fallback, Options, Plan, Source
+from sessionrun.dialects.table import choose_dialect
+from sessionrun.model.errors import InputError
+from sessionrun.model.spec import Check, TaskSpec
 
 EXAMPLES = sorted((ROOT / "examples" / "prompts").glob("*.*[!d]"))
 

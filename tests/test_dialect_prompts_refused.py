@@ -12,10 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_schema import SCHEMA, fits
 
-from sessionrun.dialects import DIALECTS, MAX_INPUT_BYTES, Options
 from sessionrun.dialects.fields import TASK_FIELDS
-from sessionrun.errors import InputError
-from sessionrun.reasons import NOT_OF_WORK, REASONS
+from sessionrun.dialects.limits import MAX_INPUT_BYTES
+from sessionrun.dialects.plan import Options
+from sessionrun.dialects.table import DIALECTS
+from sessionrun.model.errors import InputError
+from sessionrun.model.reasons import NOT_OF_WORK, REASONS
 
 # --- keys that nobody knows ---------------------------------------------------------------------------------
 

@@ -20,21 +20,21 @@ from hypothesis import strategies as st
 from test_cli_worktrees import Project
 from test_removal import finish, interrupt, project, reseal
 
-from sessionrun import index
-from sessionrun.checkup import (
+from sessionrun.client.doctor import environment
+from sessionrun.client.doctor.checks import (
     ENVIRONMENT_CHECKS,
     SESSION_CHECKS,
-    environment,
     examine,
     examine_environment,
     repair,
 )
-from sessionrun.cli.view import load_view
-from sessionrun.inbox import send_request
-from sessionrun.journal import AppendLog
-from sessionrun.store import SessionDir
-from sessionrun.workspaces import command_line, load_claim
+from sessionrun.client.view import load_view
+from sessionrun.store import index
+from sessionrun.store.inbox import send_request
+from sessionrun.store.journal import AppendLog
+from sessionrun.store.session import SessionDir
 from sessionrun.workspaces.registration import trash_path
+from sessionrun.workspaces.request import command_line, load_claim
 
 __all__ = ["project"]
 

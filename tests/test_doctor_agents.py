@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 from conftest import Command
 
-from sessionrun import agents
-from sessionrun.agents.known import PROGRAMS, find_known, find_sign_in, is_known_version
-from sessionrun.checkup.programs import Examined, Host, examine_agents
-from sessionrun.model import AgentSpec
+from sessionrun.agents import table
+from sessionrun.agents.installed import PROGRAMS, find_known, find_sign_in, is_known_version
+from sessionrun.client.doctor.programs import Examined, Host, examine_agents
+from sessionrun.model.spec import AgentSpec
 
 VERSIONS = {
     "claude": "2.1.329 (Claude Code)",
@@ -47,7 +47,7 @@ def install(folder: Path, name: str, script: str) -> Path:
 
 def examine(folder: Path, *own: AgentSpec, euid: int = 1000, **environ: str) -> dict[str, Examined]:
     host = Host(True, euid, {"PATH": str(folder), "HOME": os.environ["HOME"], **environ}, "linux")
-    known = {**agents.BUILTIN, **{agent.name: agent for agent in own}}
+    known = {**table.BUILTIN, **{agent.name: agent for agent in own}}
     return {one.name: one for one in examine_agents(known, host)}
 
 
@@ -97,7 +97,7 @@ def test_programs_that_misbehave_are_told_all_the_same(programs: Path) -> None:
 
 @pytest.mark.parametrize(("name", "known"), PAIRS)
 def test_a_file_or_a_variable_shows_who_is_signed_in(name: str, known: Any, tmp_path: Path) -> None:
-    agent, environ = agents.BUILTIN[name], {"HOME": str(tmp_path)}
+    agent, environ = table.BUILTIN[name], {"HOME": str(tmp_path)}
     nothing = ("cannot tell" if known.free else "no", None)
     assert find_sign_in(agent, environ, "linux") == nothing
     assert find_sign_in(agent, environ, "darwin") == ("cannot tell", None), "there may be a keychain"
@@ -121,12 +121,12 @@ def test_credentials_are_not_opened(tmp_path: Path) -> None:
     (tmp_path / "codex").mkdir()
     os.mkfifo(tmp_path / "codex" / "auth.json", 0)
     environ = {"HOME": "/nowhere", "CODEX_HOME": str(tmp_path / "codex")}
-    assert find_sign_in(agents.BUILTIN["codex"], environ, "linux")[0] == "yes"
+    assert find_sign_in(table.BUILTIN["codex"], environ, "linux")[0] == "yes"
     assert stat.S_ISFIFO((tmp_path / "codex" / "auth.json").stat().st_mode)
 
 
 def test_what_is_not_known_is_not_guessed() -> None:
-    assert find_sign_in(agents.BUILTIN["shell"], {}, "linux") == ("not needed", None)
+    assert find_sign_in(table.BUILTIN["shell"], {}, "linux") == ("not needed", None)
     own = AgentSpec("mine", ("/opt/my-agent",))
     assert find_sign_in(own, {"OPENAI_API_KEY": "k"}, "linux") == ("cannot tell", None)
     assert find_known(own) is None
@@ -135,7 +135,7 @@ def test_what_is_not_known_is_not_guessed() -> None:
 
 def test_the_environment_of_an_agent_is_its_own(programs: Path) -> None:
     install(programs, "codex", 'echo "codex-cli 0.169.$PATCH"')
-    own = replace(agents.BUILTIN["codex"], name="mine", env={"CODEX_API_KEY": "k", "PATCH": "7"}, provider="work")
+    own = replace(table.BUILTIN["codex"], name="mine", env={"CODEX_API_KEY": "k", "PATCH": "7"}, provider="work")
     found = examine(programs, own)
     mine = found["mine"]
     assert (mine.signed_in, mine.signed_in_by, mine.provider) == ("yes", "CODEX_API_KEY", "work")
@@ -217,7 +217,7 @@ def test_as_json(sessionrun: Command, programs: Path) -> None:
     done = sessionrun("doctor", "agents", "--json", env=own_path(programs))
     assert done.returncode == 0
     records = {record["name"]: record for record in json.loads(done.stdout)}
-    assert set(records) == set(agents.BUILTIN)
+    assert set(records) == set(table.BUILTIN)
     assert records["codex"] == {
         "name": "codex",
         "builtin": True,

@@ -17,13 +17,19 @@ import click
 import pytest
 from conftest import Command
 
-from sessionrun import agents, config, crashpoint, errors, events, git, model, transitions, workspaces
 from sessionrun import cli as command_line
+from sessionrun.agents import table
 from sessionrun.cli.argv import FLAG_VERBS, VERBS
-from sessionrun.dialects import Options, Source, choose_dialect
-from sessionrun.reasons import REASONS, REASONS_VERSION
-from sessionrun.status import PHASE_WORDS, SUMMARY_KEYS
-from sessionrun.workspaces import books, park, registration, space, worktree
+from sessionrun.client import config
+from sessionrun.dialects.plan import Options, Source
+from sessionrun.dialects.table import choose_dialect
+from sessionrun.engine import transitions
+from sessionrun.engine.status import PHASE_WORDS, SUMMARY_KEYS
+from sessionrun.model import errors, events, keys, places, usage
+from sessionrun.model import spec as model
+from sessionrun.model.reasons import REASONS, REASONS_VERSION
+from sessionrun.store import crashpoint
+from sessionrun.workspaces import books, git, park, registration, request, space, worktree
 
 TOP = Path(__file__).resolve().parent.parent
 MAN_PAGES = ("sessionrun.1", "sessionrun-files.5", "sessionrun-input.5")
@@ -106,7 +112,7 @@ def test_the_first_command_names_things_that_exist(own_place: Path) -> None:
     assert (venv, install) == ("python3 -m venv .venv", ".venv/bin/pip install .")
     assert program == ".venv/bin/sessionrun"
     assert words == ["--sync", "--agent", "shell"]
-    assert "shell" in agents.BUILTIN
+    assert "shell" in table.BUILTIN
     plan = load_plan((TOP / example).read_text(), example)
     assert {task.agent for task in plan.tasks} <= {"shell"}
 
@@ -178,7 +184,7 @@ def test_every_key_of_status_json_is_in_the_contract(sessionrun: Command) -> Non
     assert list(status)[-1] == "checksum"
     assert set(status) == session_keys - (set(STATES) - {"running", "completed"})  # these two are keys as well
     assert set(checked) == task_part.tag_words() - set(model.OUTCOMES)
-    for nested in (*checked["check"], *(field.name for field in fields(model.Usage))):
+    for nested in (*checked["check"], *(field.name for field in fields(usage.Usage))):
         assert is_bold(task_part, nested)
     assert failed["reason_class"] in part("sessionrun-files.5", "REASON CLASSES").tag_words()
     for name in (path.name for path in sessionrun.directory(session).iterdir()):
@@ -229,7 +235,7 @@ def test_the_table_of_phases_is_the_code_s() -> None:
             for rounds_left in (True, False):
                 wanted = ("work" if rounds_left else "failed") if cell == "(*)" else cell
                 assert transitions.TRANSITIONS[phase, verdict, rounds_left] == wanted  # type: ignore[index]
-    assert [row[0] for row in rows] == list(model.PHASES)
+    assert [row[0] for row in rows] == list(keys.PHASES)
     assert transitions.MAX_STARTS == 3
 
 
@@ -248,7 +254,7 @@ def test_every_key_of_the_spec_is_in_the_contract() -> None:
     spec = part("sessionrun-files.5", "SPEC")
 
     records = (model.SessionSpec, model.AgentSpec, model.TaskSpec, model.Check, model.Land, model.Limits)
-    for record in (*records, model.Workspace, model.Repository, model.GitSettings):
+    for record in (*records, model.Workspace, places.Repository, places.GitSettings):
         for field in fields(record):
             assert is_bold(spec, field.name), f"{record.__name__}.{field.name}"
 
@@ -256,14 +262,14 @@ def test_every_key_of_the_spec_is_in_the_contract() -> None:
 def test_the_files_of_worktrees_are_in_the_contract() -> None:
     written = part("sessionrun-files.5", "Files of prepare and release", level="SS")
 
-    for name in (workspaces.REQUEST, workspaces.CLAIM, workspaces.ANSWER):
+    for name in (request.REQUEST, request.CLAIM, request.ANSWER):
         assert f".I {name}" in written.text
-    for record in (workspaces.Request, workspaces.Claim, model.Place):
+    for record in (request.Request, request.Claim, places.Place):
         for field in fields(record):
             assert is_bold(written, field.name), f"{record.__name__}.{field.name}"
     page = plain(read("man/sessionrun-files.5"))
-    names = (workspaces.RESCUE_SUFFIX, registration.LOCK_NAME, books.MARK)
-    for word in (*names, f"{park.HUGE_BYTES >> 20} MiB", *model.KEEP_POLICIES):
+    names = (request.RESCUE_SUFFIX, registration.LOCK_NAME, books.MARK)
+    for word in (*names, f"{park.HUGE_BYTES >> 20} MiB", *places.KEEP_POLICIES):
         assert word in page
     manual = part("sessionrun.1", "WORKTREES").text
     for word in (worktree.INCLUDE_FILE, ".".join(map(str, git.MINIMUM)), f"{space.FLOOR_BYTES >> 20} MiB"):
@@ -307,11 +313,11 @@ def section(name: str, heading: str) -> str:
 def test_the_agents_of_the_documents_are_those_of_the_code() -> None:
     rows = re.findall(r"^\| `(\w+)` \|[^|]*\| (\S+) \|", section("README.md", "Agents"), re.MULTILINE)
 
-    assert [name for name, _ in rows] == [*agents.FIRST_FOUND, "ollama", "shell"]
-    assert part("sessionrun.1", "AGENTS").tag_words() == set(agents.BUILTIN)
+    assert [name for name, _ in rows] == [*table.FIRST_FOUND, "ollama", "shell"]
+    assert part("sessionrun.1", "AGENTS").tag_words() == set(table.BUILTIN)
     manual = part("sessionrun.1", "AGENTS").text
     for name, approval in rows:
-        added = agents.BUILTIN[name].approve_args
+        added = table.BUILTIN[name].approve_args
         assert approval.strip("`") == (added[0] if added else "nothing")
         assert not added or added[0] in manual
 
@@ -351,10 +357,10 @@ def test_the_configuration_in_the_readme_is_valid(own_place: Path) -> None:
     (block,) = code_blocks("README.md", "toml")
     (own_place / "sessionrun.toml").write_text(block)
 
-    loaded = config.load_config(own_place, {}, agents.BUILTIN)
+    loaded = config.load_config(own_place, {}, table.BUILTIN)
 
-    assert set(loaded.agents) == {*agents.BUILTIN, "mine"}
-    agents.check_agent(loaded.agents["mine"])
+    assert set(loaded.agents) == {*table.BUILTIN, "mine"}
+    table.check_agent(loaded.agents["mine"])
 
 
 def test_commands_in_the_readme_use_options_that_exist() -> None:
@@ -362,7 +368,7 @@ def test_commands_in_the_readme_use_options_that_exist() -> None:
     known = {*FLAG_VERBS, *help_options(command_line.group, hidden=True)}
     for verb in VERBS:
         known |= help_options(load_verb(verb), hidden=True)
-    for agent in agents.BUILTIN.values():
+    for agent in table.BUILTIN.values():
         known |= {word.partition("=")[0] for word in (*agent.argv, *agent.approve_args)}
     used = set(re.findall(r"sessionrun[^`\n|]*?(?<=\s)(--[a-z][a-z-]+)", text))
 

@@ -12,10 +12,10 @@ from dialect_plans import load, one, only
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessionrun import agents
+from sessionrun.agents import table
 from sessionrun.cli.options import Age, Duration, Since
-from sessionrun.config import load_config
-from sessionrun.durations import MAX_DURATION_S, parse_age, parse_duration
+from sessionrun.client.config import load_config
+from sessionrun.model.durations import MAX_DURATION_S, parse_age, parse_duration
 
 GOOD = {
     "90": 90,
@@ -53,7 +53,7 @@ BAD = (
 @pytest.mark.parametrize(("text", "seconds"), GOOD.items())
 def test_everywhere_the_same(text: str, seconds: float, own_place: Path) -> None:
     (own_place / "sessionrun.toml").write_text(f'idle_timeout = "{text}"\n')
-    config = load_config(own_place, {"SESSIONRUN_TIMEOUT": text}, agents.BUILTIN)
+    config = load_config(own_place, {"SESSIONRUN_TIMEOUT": text}, table.BUILTIN)
     task = only(load(one(setup_timeout=text, idle_timeout=text)))
     assert parse_duration(text) == Duration().convert(text, None, None) == seconds
     assert config.idle_timeout_s == config.timeout_s == seconds

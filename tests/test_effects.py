@@ -11,9 +11,9 @@ import pytest
 from conftest import Command
 
 from sessionrun.cli import run
-from sessionrun.cli.effects import ALWAYS, ELSEWHERE, RULES
-from sessionrun.cli.planning import Asked, AskedGit, AskedMoney, Planned, plan_session
-from sessionrun.errors import InputError
+from sessionrun.client.effects import ALWAYS, ELSEWHERE, RULES
+from sessionrun.client.planning import Asked, AskedGit, AskedMoney, Planned, plan_session
+from sessionrun.model.errors import InputError
 
 FIRST = Asked(None, None, None, None, None, (), None, False, None)
 

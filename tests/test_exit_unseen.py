@@ -13,15 +13,16 @@ from conftest import Command, eventually
 from simulation import Drive, make_session
 from test_supervisor import make_session as make_real
 
-from sessionrun.agents import read_result
-from sessionrun.events import JobFinished, JobLost, TaskEnded, from_record, to_record
-from sessionrun.executors import Exit
-from sessionrun.executors.simulated import Fate, SimulatedExecutor
-from sessionrun.fold import apply, begin
-from sessionrun.jobs import JobMaker
-from sessionrun.model import AgentSpec, Check, JobKey, TaskSpec
-from sessionrun.state import TaskState
-from sessionrun.store import SessionDir
+from sessionrun.agents.table import read_result
+from sessionrun.engine.fold import apply, begin
+from sessionrun.engine.state import TaskState
+from sessionrun.model.events import JobFinished, JobLost, TaskEnded, from_record, to_record
+from sessionrun.model.keys import JobKey
+from sessionrun.model.spec import AgentSpec, Check, TaskSpec
+from sessionrun.runtime.executors.protocol import Exit
+from sessionrun.runtime.executors.simulated import Fate, SimulatedExecutor
+from sessionrun.runtime.jobs.maker import JobMaker
+from sessionrun.store.session import SessionDir
 
 OUTCOMES = Path(__file__).parent / "data" / "outcomes"
 SAMPLES = {

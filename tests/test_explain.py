@@ -12,13 +12,13 @@ import pytest
 from conftest import Command, eventually
 from simulation import make_session
 
-from sessionrun.events import Entry, HoldPlaced
-from sessionrun.explanation import CAUSES, Evidence, explain_session, find_holders
-from sessionrun.fold import apply, begin
-from sessionrun.ledger import Ledger
-from sessionrun.model import OUTCOMES, TaskSpec
-from sessionrun.status import project
-from sessionrun.store import SessionDir
+from sessionrun.client.explanation import CAUSES, Evidence, explain_session, find_holders
+from sessionrun.engine.fold import apply, begin
+from sessionrun.engine.status import project
+from sessionrun.model.events import Entry, HoldPlaced
+from sessionrun.model.spec import OUTCOMES, TaskSpec
+from sessionrun.store.ledger import Ledger
+from sessionrun.store.session import SessionDir
 
 GATE = "while ! [ -e go ]; do sleep 0.05; done"
 
@@ -208,9 +208,9 @@ LEDGERS: tuple[tuple[list[bytes], str], ...] = (
 
 
 def test_what_the_ledger_says_of_a_job_without_an_end(sessionrun: Command) -> None:
-    from sessionrun import processes
-    from sessionrun.journal import AppendLog
-    from sessionrun.ledger import incarnation_record
+    from sessionrun.runtime import processes
+    from sessionrun.store.journal import AppendLog
+    from sessionrun.store.ledger import incarnation_record
 
     session_id = sessionrun.start({"prompts": [{"id": "a", "prompt": "sleep 600"}]})
     sessionrun.until(session_id, lambda view: view["running"] == 1)

@@ -12,14 +12,14 @@ from conftest import Command, eventually
 from test_workspaces import Project
 from test_worktrees import by_id, project, start, wait
 
-from sessionrun.errors import InputError, SessionrunError
-from sessionrun.git import ENVIRONMENT, OVERRIDES, READER_LIMIT_S, Git, GitError
-from sessionrun.model import GitSettings
-from sessionrun.workspaces import CHANGED, Request, load_changed
+from sessionrun.model.errors import InputError, SessionrunError
+from sessionrun.model.places import GitSettings
 from sessionrun.workspaces.fence import furnish, open_fence
 from sessionrun.workspaces.freezing import read_settings
+from sessionrun.workspaces.git import ENVIRONMENT, OVERRIDES, READER_LIMIT_S, Git, GitError
 from sessionrun.workspaces.release import release
 from sessionrun.workspaces.repository import find_repository
+from sessionrun.workspaces.request import CHANGED, Request, load_changed
 from sessionrun.workspaces.worktree import prepare
 
 __all__ = ["project"]

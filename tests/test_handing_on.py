@@ -20,15 +20,17 @@ from test_workspaces import Project as Repo
 from test_worktrees import by_id, start, wait
 from test_worktrees import project as repo
 
-from sessionrun.errors import SessionrunError
-from sessionrun.fold import begin
-from sessionrun.handed import find_handed
-from sessionrun.model import Handed, Place, SessionSpec, TaskSpec, Workspace, task_from_record
-from sessionrun.workspaces import CLAIM, REQUEST, Claim, NeedsConflict, Request, load_claim, load_request
+from sessionrun.engine.fold import begin
+from sessionrun.engine.handed import find_handed
+from sessionrun.model.ends import Handed
+from sessionrun.model.errors import SessionrunError
+from sessionrun.model.places import Place
+from sessionrun.model.spec import SessionSpec, TaskSpec, Workspace, task_from_record
 from sessionrun.workspaces.bases import find_base, merge_ends
 from sessionrun.workspaces.clean import Leftover, clean_leftover
 from sessionrun.workspaces.fence import open_fence
 from sessionrun.workspaces.release import release
+from sessionrun.workspaces.request import CLAIM, REQUEST, Claim, NeedsConflict, Request, load_claim, load_request
 from sessionrun.workspaces.worktree import prepare
 
 __all__ = ["project", "repo"]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from test_workspaces import Project, project
 
-from sessionrun.errors import SessionrunError
+from sessionrun.model.errors import SessionrunError
 from sessionrun.workspaces.release import release
 
 __all__ = ["project"]

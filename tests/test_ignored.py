@@ -12,7 +12,7 @@ from conftest import Command, eventually
 from test_workspaces import Project
 from test_worktrees import by_id, kill_all, project, start, wait
 
-from sessionrun.git import Git
+from sessionrun.workspaces.git import Git
 from sessionrun.workspaces.ignoring import ignore_words, read_rules
 from sessionrun.workspaces.release import release
 

@@ -9,12 +9,13 @@ from pathlib import Path
 import orjson
 import pytest
 
-from sessionrun import answers, workspaces
-from sessionrun.brief import Brief
-from sessionrun.errors import JobFileError
-from sessionrun.jobfiles import read_tail
-from sessionrun.model import Place, Repository
-from sessionrun.workspaces import Claim, Request
+from sessionrun.model.brief import Brief
+from sessionrun.model.errors import JobFileError
+from sessionrun.model.places import Place, Repository
+from sessionrun.runtime.jobs.check import request as answers
+from sessionrun.store.jobfiles import read_tail
+from sessionrun.workspaces import request as workspaces
+from sessionrun.workspaces.request import Claim, Request
 
 COMMIT = "0" * 40
 PLACE = Place(branch="main-task-a", worktree="/w/a", base_commit=COMMIT, diff_stat={"files": 1})

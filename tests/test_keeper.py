@@ -22,14 +22,15 @@ import psutil
 import pytest
 from conftest import eventually, is_gone
 
-from sessionrun.events import HoldPlaced, JobLost, JobStarted
-from sessionrun.executors import Exit
-from sessionrun.executors.local import LocalExecutor
-from sessionrun.journal import read_log
-from sessionrun.keeper.loop import Keeper, Supervisor
-from sessionrun.keeper.wire import Connection, JobOrder, pack, pack_job
-from sessionrun.ledger import fold_ledger
-from sessionrun.model import Job, JobKey
+from sessionrun.model.events import HoldPlaced, JobLost, JobStarted
+from sessionrun.model.keys import JobKey
+from sessionrun.model.spec import Job
+from sessionrun.runtime.executors.local import LocalExecutor
+from sessionrun.runtime.executors.protocol import Exit
+from sessionrun.runtime.keeper.loop import Keeper, Supervisor
+from sessionrun.runtime.keeper.wire import Connection, JobOrder, pack, pack_job
+from sessionrun.store.journal import read_log
+from sessionrun.store.ledger import fold_ledger
 
 SESSION = str(uuid.uuid4())
 """Not the same in two runs of these tests at once: processes are found by it."""

@@ -13,13 +13,13 @@ from conftest import Command, eventually, mount_disk
 from test_workspaces import Project, Work
 from test_worktrees import by_id, check_clean, kill_all, project, snapshot, start, wait
 
-from sessionrun.errors import SessionrunError
-from sessionrun.model import Place
-from sessionrun.workspaces import Claim, Request, load_claim
+from sessionrun.model.errors import SessionrunError
+from sessionrun.model.places import Place
 from sessionrun.workspaces.books import MARK
 from sessionrun.workspaces.clean import Finding, Leftover, clean_leftover
 from sessionrun.workspaces.registration import trash_path
 from sessionrun.workspaces.release import release
+from sessionrun.workspaces.request import Claim, Request, load_claim
 from sessionrun.workspaces.worktree import prepare
 
 __all__ = ["project"]

@@ -12,10 +12,10 @@ import pytest
 from conftest import Command
 from faults.damaged import call
 
-from sessionrun import index
-from sessionrun.errors import SessionNotFound
-from sessionrun.lookup import find_session
-from sessionrun.store import SessionDir
+from sessionrun.model.errors import SessionNotFound
+from sessionrun.store import index
+from sessionrun.store.lookup import find_session
+from sessionrun.store.session import SessionDir
 
 READERS = ("status", "results", "wait", "logs", "cost", "explain", "diff")
 ONE = {"prompts": [{"id": "a", "prompt": "echo said"}]}

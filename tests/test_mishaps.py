@@ -15,17 +15,20 @@ from test_supervisor import Observed, SimulatedClock, make_session, replay
 from test_workspace_limits import SlowGit, project, slow
 from test_workspaces import Project
 
-from sessionrun.events import JobFinished
-from sessionrun.executors import Exit
-from sessionrun.executors.simulated import Fate
-from sessionrun.fold import begin
-from sessionrun.jobs import JobMaker
-from sessionrun.journal import AppendLog, read_log
-from sessionrun.model import AgentSpec, Brief, Job, JobKey, Place, TaskSpec, Workspace
-from sessionrun.state import State, TaskState
-from sessionrun.store import SessionDir
-from sessionrun.supervisor import Supervisor
-from sessionrun.workspaces import ANSWER
+from sessionrun.engine.fold import begin
+from sessionrun.engine.state import State, TaskState
+from sessionrun.model.brief import Brief
+from sessionrun.model.events import JobFinished
+from sessionrun.model.keys import JobKey
+from sessionrun.model.places import Place
+from sessionrun.model.spec import AgentSpec, Job, TaskSpec, Workspace
+from sessionrun.runtime.executors.protocol import Exit
+from sessionrun.runtime.executors.simulated import Fate
+from sessionrun.runtime.jobs.maker import JobMaker
+from sessionrun.runtime.supervisor import Supervisor
+from sessionrun.store.journal import AppendLog, read_log
+from sessionrun.store.session import SessionDir
+from sessionrun.workspaces.request import ANSWER
 
 __all__ = ["project", "slow"]
 

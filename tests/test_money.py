@@ -15,12 +15,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from simulation import make_session
 
-from sessionrun.events import Entry, Event, JobClaimed, JobFinished, JobLost, Verdict, from_record, to_record
-from sessionrun.fold import apply, begin
-from sessionrun.model import AgentSpec, JobKey, OutputFormat, Price, TaskSpec, Usage, spec_from_record
-from sessionrun.prices import MILLION, find_price, load_prices, price_usage
-from sessionrun.spending import usage_since
-from sessionrun.status import project
+from sessionrun.agents.prices import MILLION, find_price, load_prices, price_usage
+from sessionrun.engine.fold import apply, begin
+from sessionrun.engine.status import project
+from sessionrun.engine.totals import usage_since
+from sessionrun.model.events import Entry, Event, JobClaimed, JobFinished, JobLost, Verdict, from_record, to_record
+from sessionrun.model.keys import JobKey
+from sessionrun.model.spec import AgentSpec, OutputFormat, Price, TaskSpec, spec_from_record
+from sessionrun.model.usage import Usage
 
 OURS = load_prices({})
 GPT = Price(1.0, 10.0, 0.1)
@@ -32,7 +34,7 @@ SHELL = AgentSpec(name="shell", argv=("sh",), prompt_kind="script")
 
 
 def test_our_table_is_dated_sourced_and_sane() -> None:
-    import sessionrun.prices as module
+    from sessionrun.agents import prices as module
 
     table = json.loads(Path(module.__file__).with_name("prices.json").read_text())
     assert table["as_of"] >= "2026-11-20"

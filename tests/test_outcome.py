@@ -13,10 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessionrun.agents import AgentResult
-from sessionrun.events import Entry, JobFinished, to_record
-from sessionrun.model import JobKey, Usage
-from sessionrun.outcome import MAX_REASON, format_reason, judge_exit
+from sessionrun.agents.reading import AgentResult
+from sessionrun.agents.verdict import MAX_REASON, format_reason, judge_exit
+from sessionrun.model.events import Entry, JobFinished, to_record
+from sessionrun.model.keys import JobKey
+from sessionrun.model.usage import Usage
 
 KEY = JobKey("t", 1, 1, "work", 1)
 

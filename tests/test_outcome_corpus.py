@@ -9,7 +9,7 @@ import pytest
 from agent_samples import CORPUS, EXPECTED, SAMPLES, STREAMS, Sample, judge_sample
 
 from sessionrun.agents import markers
-from sessionrun.reasons import REASONS
+from sessionrun.model.reasons import REASONS
 
 
 def test_every_sample_has_its_row() -> None:

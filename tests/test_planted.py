@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 from conftest import Command, kill_sessions
 
-from sessionrun.errors import SessionrunError
-from sessionrun.jobstatus import write_jobs
-from sessionrun.model import View
-from sessionrun.outside import hold_file, open_folder
-from sessionrun.regular import NotRegular
-from sessionrun.views import ViewWriter, settle_views
+from sessionrun.model.errors import SessionrunError
+from sessionrun.model.spec import View
+from sessionrun.runtime.exports.job_status import write_jobs
+from sessionrun.runtime.exports.writer import ViewWriter, settle_views
+from sessionrun.store.files import NotRegular
+from sessionrun.store.outside import hold_file, open_folder
 
 PRECIOUS = "precious\n"
 
@@ -188,7 +188,7 @@ def test_a_directory_on_the_way_that_is_a_link(tmp_path: Path) -> None:
 
 
 def test_a_spec_of_an_older_version_settles_when_its_supervisor_starts(matrix: Command, victim: Path) -> None:
-    from sessionrun.store import SessionDir
+    from sessionrun.store.session import SessionDir
 
     _, status = launch(matrix, "true")
     session = SessionDir(Path(status["results_dir"]))

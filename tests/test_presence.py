@@ -14,10 +14,10 @@ import psutil
 import pytest
 from conftest import Command, eventually
 
-from sessionrun import processes
-from sessionrun.cli.view import load_summary_view, load_view
-from sessionrun.stopped import find_stopped
-from sessionrun.store import SessionDir
+from sessionrun.client.stopped import find_stopped
+from sessionrun.client.view import load_summary_view, load_view
+from sessionrun.runtime import processes
+from sessionrun.store.session import SessionDir
 
 SLEEPING = {"prompts": [{"id": "a", "prompt": "sleep 600"}, {"id": "b", "prompt": "true"}]}
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 from conftest import eventually
 
-from sessionrun.processes import JOB_MARKER, Identity, find_tree, identify, scan
+from sessionrun.runtime.processes import JOB_MARKER, Identity, find_tree, identify, scan
 
 MARKER = f"{uuid.uuid4()}/a/1/1/work/1"
 

@@ -9,7 +9,11 @@ from itertools import pairwise
 import pytest
 from simulation import EPOCH_S, Drive, Planned, judge, make_session
 
-from sessionrun.events import (
+from sessionrun.engine.fold import apply, begin
+from sessionrun.engine.providers import CANARY_S, LIMIT_FIRST_S, MARGIN_S, MAX_BACKOFFS, SPREAD_S
+from sessionrun.engine.state import State
+from sessionrun.engine.status import project
+from sessionrun.model.events import (
     AgentChanged,
     Entry,
     JobClaimed,
@@ -17,14 +21,11 @@ from sessionrun.events import (
     RequestReceived,
     SupervisorStarted,
 )
-from sessionrun.executors import Exit
-from sessionrun.executors.simulated import Fate, SimulatedExecutor
-from sessionrun.fold import apply, begin
-from sessionrun.model import Alternative, Job, SessionSpec, TaskSpec, Usage, Workspace
-from sessionrun.providers import CANARY_S, LIMIT_FIRST_S, MARGIN_S, MAX_BACKOFFS, SPREAD_S
-from sessionrun.state import State
-from sessionrun.status import project
-from sessionrun.wording import word_prompt
+from sessionrun.model.spec import Alternative, Job, SessionSpec, TaskSpec, Workspace
+from sessionrun.model.usage import Usage
+from sessionrun.runtime.executors.protocol import Exit
+from sessionrun.runtime.executors.simulated import Fate, SimulatedExecutor
+from sessionrun.runtime.jobs.prompt import word_prompt
 
 LIMIT = Fate("exits", 1.0, 75 << 8)
 BUSY = Fate("exits", 1.0, 76 << 8)

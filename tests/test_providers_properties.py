@@ -10,14 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from simulation import EPOCH_S, Drive, Planned, judge, make_session
 
-from sessionrun.events import Entry, JobFinished, LimitHeard, LimitOver, RequestReceived
-from sessionrun.executors import Exit
-from sessionrun.executors.simulated import Fate, SimulatedExecutor
-from sessionrun.fold import apply, begin
-from sessionrun.model import Alternative, Check, Job, Limits, SessionSpec, TaskSpec, Usage, Workspace
-from sessionrun.reasons import Effect
-from sessionrun.state import State
-from sessionrun.status import project
+from sessionrun.engine.fold import apply, begin
+from sessionrun.engine.state import State
+from sessionrun.engine.status import project
+from sessionrun.model.events import Entry, JobFinished, LimitHeard, LimitOver, RequestReceived
+from sessionrun.model.reasons import Effect
+from sessionrun.model.spec import Alternative, Check, Job, Limits, SessionSpec, TaskSpec, Workspace
+from sessionrun.model.usage import Usage
+from sessionrun.runtime.executors.protocol import Exit
+from sessionrun.runtime.executors.simulated import Fate, SimulatedExecutor
 
 AGENTS = ("one", "two", "three", "shell")
 KINDS: tuple[Literal["hold", "release", "cancel", "retry"], ...] = ("hold", "hold", "release", "cancel", "retry")

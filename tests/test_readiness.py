@@ -10,11 +10,11 @@ import pytest
 from conftest import Command
 from test_doctor_agents import install, own_path
 
-from sessionrun import agents
+from sessionrun.agents import table
+from sessionrun.agents.installed import PROGRAMS, Use, find_sign_in
 from sessionrun.agents.installing import INSTALL
-from sessionrun.agents.known import PROGRAMS, Use, find_sign_in
-from sessionrun.model import AgentSpec
-from sessionrun.probing import find_unready
+from sessionrun.agents.probing import find_unready
+from sessionrun.model.spec import AgentSpec
 
 OLLAMA = """echo "$@" >>asked
 case "$1 $2" in
@@ -76,7 +76,7 @@ def test_who_takes_over_is_signed_in_too_and_a_new_retry_asks_again(bare: Comman
 
 
 PLAIN = {"HOME": "/nowhere"}
-AIDER, CODEX = agents.BUILTIN["aider"], agents.BUILTIN["codex"]
+AIDER, CODEX = table.BUILTIN["aider"], table.BUILTIN["codex"]
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ AIDER, CODEX = agents.BUILTIN["aider"], agents.BUILTIN["codex"]
         (AIDER, {"OLLAMA_API_BASE": "http://127.0.0.1"}, None),
         (CODEX, {}, Use(args=("--oss",))),
         (AgentSpec("mine", ("codex", "exec", "--oss", "-")), {}, None),
-        (agents.BUILTIN["opencode"], {}, None),
+        (table.BUILTIN["opencode"], {}, None),
     ],
 )
 def test_what_may_work_without_a_sign_in_cannot_be_told(
@@ -107,7 +107,7 @@ def test_settings_of_a_project_above_may_hold_a_key(name: str, tmp_path: Path) -
         file.parent.mkdir(exist_ok=True)
         file.touch()
         use = Use(directories=(str(deep),))
-        assert find_sign_in(agents.BUILTIN[name], PLAIN, "linux", use) == ("cannot tell", str(file))
+        assert find_sign_in(table.BUILTIN[name], PLAIN, "linux", use) == ("cannot tell", str(file))
         file.unlink()
 
 

@@ -11,10 +11,11 @@ import pytest
 
 import sessionrun as package
 from sessionrun.agents.markers import MARKERS
-from sessionrun.events import Timer
-from sessionrun.model import Phase, TaskSpec
-from sessionrun.reasons import EXIT_UNSEEN, REASONS, effect_of
-from sessionrun.transitions import Stopping, describe_stop
+from sessionrun.engine.transitions import Stopping, describe_stop
+from sessionrun.model.events import Timer
+from sessionrun.model.keys import Phase
+from sessionrun.model.reasons import EXIT_UNSEEN, REASONS, effect_of
+from sessionrun.model.spec import TaskSpec
 
 ROOT = Path(package.__file__).parent
 CALLS = {"format_reason": 0, "Problem": 0, "Marker": 0, "_name_phase": 1, "decide_outcome": 3, "JobFinished": 2}
@@ -99,7 +100,7 @@ def test_the_code_emits_no_class_that_the_table_lacks() -> None:
 @pytest.mark.parametrize("stopping", ["cancelled", *get_args(Timer)])
 @pytest.mark.parametrize("phase", ["prepare", "work", "release"])
 def test_a_stopped_job_has_a_published_class(phase: Phase, stopping: Stopping) -> None:
-    from sessionrun.model import Check, Limits
+    from sessionrun.model.spec import Check, Limits
 
     spec = TaskSpec(
         "a", ("x",), timeout_s=1.0, setup_timeout_s=1.0, check=Check(("true",), timeout_s=1.0), idle_timeout_s=1.0

@@ -15,11 +15,11 @@ import pytest
 from conftest import Command, eventually, kill_sessions
 from test_cli_worktrees import Project
 
-from sessionrun import index
-from sessionrun.caches import SEAL_KEY, seal
 from sessionrun.cli.clean import find_candidates
-from sessionrun.removal import Candidate, choose, find_trash, remove_sessions
-from sessionrun.store import SessionDir
+from sessionrun.client.removal import Candidate, choose, find_trash, remove_sessions
+from sessionrun.store import index
+from sessionrun.store.caches import SEAL_KEY, seal
+from sessionrun.store.session import SessionDir
 
 DAY_S = 86400.0
 

@@ -14,9 +14,9 @@ import psutil
 import pytest
 from conftest import Command, eventually, is_gone, kill_sessions
 
-from sessionrun.journal import AppendLog, read_log
-from sessionrun.ledger import exit_record, fold_ledger
-from sessionrun.store import SessionDir
+from sessionrun.store.journal import AppendLog, read_log
+from sessionrun.store.ledger import exit_record, fold_ledger
+from sessionrun.store.session import SessionDir
 
 GATE = "while ! [ -e {0} ]; do sleep 0.05; done"
 PLAN = {

@@ -26,7 +26,12 @@ from dataclasses import dataclass, field
 import pytest
 from simulation import EPOCH_S, Drive, make_session
 
-from sessionrun.events import (
+from sessionrun.engine.fold import apply, begin
+from sessionrun.engine.moves import backoff_s
+from sessionrun.engine.orders import CancelJob, CheckOutput, EndSession, Order, Record, StartJob, WakeAt
+from sessionrun.engine.scheduler import decide
+from sessionrun.engine.state import State
+from sessionrun.model.events import (
     Entry,
     Event,
     FeedClosed,
@@ -45,22 +50,10 @@ from sessionrun.events import (
     TaskRetried,
     TimerFired,
 )
-from sessionrun.executors import Exit
-from sessionrun.executors.simulated import Fate, SimulatedExecutor
-from sessionrun.fold import apply, begin
-from sessionrun.model import OUTCOMES, Check, Job, JobKey, Land, TaskSpec, Workspace, parse_job_key
-from sessionrun.orders import (
-    CancelJob,
-    CheckOutput,
-    EndSession,
-    Order,
-    Record,
-    StartJob,
-    WakeAt,
-)
-from sessionrun.scheduler import decide
-from sessionrun.state import State
-from sessionrun.steps import backoff_s
+from sessionrun.model.keys import JobKey, parse_job_key
+from sessionrun.model.spec import OUTCOMES, Check, Job, Land, TaskSpec, Workspace
+from sessionrun.runtime.executors.protocol import Exit
+from sessionrun.runtime.executors.simulated import Fate, SimulatedExecutor
 
 TREE = Workspace("worktree")
 CHECK = Check(("true",))

@@ -11,7 +11,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from simulation import AGENTS, CLASSES, Drive, Planned, make_session
 
-from sessionrun.events import (
+from sessionrun.engine.fold import apply, begin
+from sessionrun.engine.state import PROVIDED_PHASES, State, provider_of
+from sessionrun.engine.tokens import job_tokens, span_tokens
+from sessionrun.engine.transitions import MAX_STARTS
+from sessionrun.model.events import (
     REQUEST_KINDS,
     Entry,
     FeedClosed,
@@ -30,24 +34,20 @@ from sessionrun.events import (
     from_record,
     to_record,
 )
-from sessionrun.executors.simulated import Fate, SimulatedExecutor
-from sessionrun.fold import apply, begin
-from sessionrun.model import (
+from sessionrun.model.keys import JobKey
+from sessionrun.model.spec import (
     RETRY_FAILED,
     RETRY_LOST,
     SLOT,
     Alternative,
     Check,
     Job,
-    JobKey,
     Land,
     SessionSpec,
     TaskSpec,
     Workspace,
 )
-from sessionrun.state import PROVIDED_PHASES, State, provider_of
-from sessionrun.tokens import job_tokens, span_tokens
-from sessionrun.transitions import MAX_STARTS
+from sessionrun.runtime.executors.simulated import Fate, SimulatedExecutor
 
 PROFILE = settings(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],

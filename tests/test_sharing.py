@@ -15,20 +15,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from simulation import EPOCH_S, Drive, judge, make_session
 
-from sessionrun import locks
-from sessionrun.accounts import Canary, Limit, change_limit, find_files
-from sessionrun.events import Entry, Event, JobClaimed, JobFinished, LimitHeard, RequestKind, RequestReceived
-from sessionrun.executors import Exit
-from sessionrun.executors.simulated import Fate, SimulatedExecutor
-from sessionrun.fold import apply, begin
-from sessionrun.hearsay import LOOK_S
-from sessionrun.index import limits_path
-from sessionrun.model import AgentSpec, Alternative, Job, JobKey, TaskSpec
-from sessionrun.providers import CANARY_S, MARGIN_S, SPREAD_S
-from sessionrun.sharing import LONGEST_TRY_S, LimitSharing
-from sessionrun.state import State
-from sessionrun.status import project
-from sessionrun.store import SessionDir
+from sessionrun.engine.fold import apply, begin
+from sessionrun.engine.providers import CANARY_S, MARGIN_S, SPREAD_S
+from sessionrun.engine.state import State
+from sessionrun.engine.status import project
+from sessionrun.model.events import Entry, Event, JobClaimed, JobFinished, LimitHeard, RequestKind, RequestReceived
+from sessionrun.model.keys import JobKey
+from sessionrun.model.spec import AgentSpec, Alternative, Job, TaskSpec
+from sessionrun.runtime.accounts import Canary, Limit, change_limit, find_files
+from sessionrun.runtime.executors.protocol import Exit
+from sessionrun.runtime.executors.simulated import Fate, SimulatedExecutor
+from sessionrun.runtime.hearsay import LOOK_S
+from sessionrun.runtime.sharing import LONGEST_TRY_S, LimitSharing
+from sessionrun.store import locks
+from sessionrun.store.index import limits_path
+from sessionrun.store.session import SessionDir
 
 LIMITED = 75 << 8
 GOOD_S = 5.0

@@ -12,7 +12,7 @@ import pytest
 from conftest import Command, eventually
 from test_limits import Quota
 
-from sessionrun.index import limits_path
+from sessionrun.store.index import limits_path
 
 TRIES_FIRST = "goes first after a limit"
 

@@ -20,13 +20,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from simulation import make_session
 
-from sessionrun import index
-from sessionrun.creation import create_session, discard_session
-from sessionrun.errors import InputError, SessionNotFound, StoreError
-from sessionrun.events import RequestReceived
-from sessionrun.inbox import drop_request, has_request, send_request
-from sessionrun.journal import AppendLog, parse_log, read_log
-from sessionrun.ledger import (
+from sessionrun.model.errors import InputError, SessionNotFound, StoreError
+from sessionrun.model.events import RequestReceived
+from sessionrun.model.keys import JobKey
+from sessionrun.model.spec import SessionSpec, TaskSpec
+from sessionrun.store import index
+from sessionrun.store.creation import create_session, discard_session
+from sessionrun.store.files import NotRegular, read_regular, replace_file
+from sessionrun.store.inbox import drop_request, has_request, send_request
+from sessionrun.store.journal import AppendLog, parse_log, read_log
+from sessionrun.store.ledger import (
     claim_record,
     exit_record,
     failure_record,
@@ -36,11 +39,9 @@ from sessionrun.ledger import (
     spawn_record,
     try_record,
 )
-from sessionrun.lookup import find_session
-from sessionrun.model import JobKey, SessionSpec, TaskSpec
-from sessionrun.regular import NotRegular, read_regular, replace_file
-from sessionrun.requests import load_requests
-from sessionrun.store import SessionDir, iterate_sessions
+from sessionrun.store.lookup import find_session
+from sessionrun.store.requests import load_requests
+from sessionrun.store.session import SessionDir, iterate_sessions
 
 KEY = JobKey("a", 1, 1, "work", 1)
 PAYLOAD = st.binary(max_size=30).map(lambda content: content.replace(b"\n", b""))

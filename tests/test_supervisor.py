@@ -8,10 +8,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from sessionrun.creation import create_session
-from sessionrun.detach import _first_record
-from sessionrun.errors import StoreError
-from sessionrun.events import (
+from sessionrun.engine.fold import apply, begin
+from sessionrun.engine.state import State
+from sessionrun.engine.status import project
+from sessionrun.model.errors import StoreError
+from sessionrun.model.events import (
     JOURNAL_VERSION,
     Event,
     HoldPlaced,
@@ -23,19 +24,19 @@ from sessionrun.events import (
     from_record,
     to_record,
 )
-from sessionrun.executors import Notice
-from sessionrun.executors.simulated import Fate, SimulatedExecutor
-from sessionrun.fold import apply, begin
-from sessionrun.inbox import has_request, send_request
-from sessionrun.jobs import JobMaker
-from sessionrun.journal import AppendLog
-from sessionrun.model import SLOT, AgentSpec, Check, Job, JobKey, SessionSpec, TaskSpec
-from sessionrun.partners import Sharing
-from sessionrun.requests import load_requests
-from sessionrun.state import State
-from sessionrun.status import project
-from sessionrun.store import SessionDir
-from sessionrun.supervisor import Supervisor
+from sessionrun.model.keys import JobKey
+from sessionrun.model.spec import SLOT, AgentSpec, Check, Job, SessionSpec, TaskSpec
+from sessionrun.runtime.executors.protocol import Notice
+from sessionrun.runtime.executors.simulated import Fate, SimulatedExecutor
+from sessionrun.runtime.jobs.maker import JobMaker
+from sessionrun.runtime.launch import _first_record
+from sessionrun.runtime.partners import Sharing
+from sessionrun.runtime.supervisor import Supervisor
+from sessionrun.store.creation import create_session
+from sessionrun.store.inbox import has_request, send_request
+from sessionrun.store.journal import AppendLog
+from sessionrun.store.requests import load_requests
+from sessionrun.store.session import SessionDir
 
 SHELL = AgentSpec("shell", ("/bin/sh", "{prompt_file}"), stdin="none", prompt_kind="script")
 

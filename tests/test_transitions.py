@@ -7,9 +7,7 @@ from typing import get_args
 
 import pytest
 
-from sessionrun.events import VERDICTS, Verdict
-from sessionrun.model import OUTCOMES, PHASES, Phase
-from sessionrun.transitions import (
+from sessionrun.engine.transitions import (
     AS_OUTCOME,
     AS_PHASE,
     TRANSITIONS,
@@ -17,6 +15,9 @@ from sessionrun.transitions import (
     Stopping,
     judge_stopped,
 )
+from sessionrun.model.events import VERDICTS, Verdict
+from sessionrun.model.keys import PHASES, Phase
+from sessionrun.model.spec import OUTCOMES
 
 
 def test_the_table_is_total() -> None:

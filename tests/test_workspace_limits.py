@@ -15,10 +15,10 @@ from conftest import Command, eventually
 from simulation import make_session
 from test_workspaces import Project
 
-from sessionrun.cli.planning import _settle_workspace_timeout
-from sessionrun.config import Config
-from sessionrun.model import Limits, TaskSpec, spec_from_record
-from sessionrun.store import SessionDir
+from sessionrun.client.config import Config
+from sessionrun.client.planning import _settle_workspace_timeout
+from sessionrun.model.spec import Limits, TaskSpec, spec_from_record
+from sessionrun.store.session import SessionDir
 
 LIMITS = {"workspace_timeout": 10}
 WORK = {"id": "a", "prompt": "echo work >made.txt"}

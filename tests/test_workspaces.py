@@ -14,13 +14,13 @@ from pathlib import Path
 import pytest
 from conftest import eventually
 
-from sessionrun.errors import InputError, SessionrunError
-from sessionrun.git import Git
-from sessionrun.model import KeepPolicy, Place, Repository
-from sessionrun.workspaces import Claim, Request
+from sessionrun.model.errors import InputError, SessionrunError
+from sessionrun.model.places import KeepPolicy, Place, Repository
 from sessionrun.workspaces.clean import Leftover, clean_leftover
+from sessionrun.workspaces.git import Git
 from sessionrun.workspaces.release import release
 from sessionrun.workspaces.repository import find_repository
+from sessionrun.workspaces.request import Claim, Request
 from sessionrun.workspaces.worktree import prepare
 
 Work = Callable[[Path], object]

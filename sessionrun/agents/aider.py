@@ -16,7 +16,8 @@ from typing import Final
 
 from sessionrun.agents.markers import class_of_text
 from sessionrun.agents.reading import AgentResult, Problem, finished, unfinished
-from sessionrun.model import AgentSpec, Usage
+from sessionrun.model.spec import AgentSpec
+from sessionrun.model.usage import Usage
 
 AGENT: Final = AgentSpec(
     name="aider",

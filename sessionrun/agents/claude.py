@@ -36,7 +36,8 @@ from sessionrun.agents.reading import (
     unfinished,
     whole_line,
 )
-from sessionrun.model import AgentSpec, Usage
+from sessionrun.model.spec import AgentSpec
+from sessionrun.model.usage import Usage
 
 AGENT: Final = AgentSpec(
     name="claude",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from sessionrun.model import AgentSpec
+from sessionrun.model.spec import AgentSpec
 
 INSTALL: Final[Mapping[str, str]] = {
     "claude": "npm install -g @anthropic-ai/claude-code",

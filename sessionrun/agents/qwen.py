@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from sessionrun.agents import claude
-from sessionrun.model import AgentSpec
+from sessionrun.model.spec import AgentSpec
 
 AGENT: Final = AgentSpec(
     name="qwen",

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, Final, NamedTuple
 import orjson
 
 from sessionrun.agents.markers import class_of_text
-from sessionrun.model import Usage
+from sessionrun.model.usage import Usage
 
 MAX_LINE_BYTES: Final = 16 * 1024 * 1024
 MAX_REASON: Final = 240

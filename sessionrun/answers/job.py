@@ -1,18 +1,11 @@
-"""A CHECK of a task with a brief as a process: ``python job.py FOLDER``.  Exit 0: it passed; 1: it did not."""
-
-from __future__ import annotations
+"""See `sessionrun.runtime.jobs.check.job`, which this is."""
 
 import os
 import sys
 
+sys.path[0] = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
-def run() -> None:
-    """Do what the request in the folder says."""
-    sys.path[0] = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    from sessionrun.answers.check import main
-
-    sys.exit(main(sys.argv[1]))
-
+from sessionrun.runtime.jobs.check.check import main  # noqa: E402  (it is found only now)
 
 if __name__ == "__main__":
-    run()
+    sys.exit(main(sys.argv[1]))

@@ -14,8 +14,8 @@ import click
 
 from sessionrun import __version__
 from sessionrun.cli.argv import asks_for_json, rewrite_argv
-from sessionrun.cli.notices import SessionWarning, begin
-from sessionrun.errors import SessionrunError
+from sessionrun.client.notices import SessionWarning, begin
+from sessionrun.model.errors import SessionrunError
 
 _VERBS: Final = {
     "run": "Start a session from a file or standard input (the default verb).",

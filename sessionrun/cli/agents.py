@@ -12,11 +12,11 @@ import click
 
 from sessionrun.cli.options import json_option
 from sessionrun.cli.render import escape_line, print_json, print_table, warn
-from sessionrun.errors import InputError
+from sessionrun.model.errors import InputError
 
 if TYPE_CHECKING:
-    from sessionrun.checkup.programs import Examined
-    from sessionrun.config import Config
+    from sessionrun.client.config import Config
+    from sessionrun.client.doctor.programs import Examined
 
 VERSION_TIMEOUT_S: Final = 15.0
 _WORDS: Final = {True: "yes", False: "no", None: "-"}
@@ -39,12 +39,12 @@ def command(as_json: bool) -> None:
 
 def list_agents() -> list[dict[str, Any]]:
     """All known agents with their program and its version; the versions are asked for side by side."""
-    from sessionrun import agents
-    from sessionrun.probing import find_versions
+    from sessionrun.agents import table
+    from sessionrun.agents.probing import find_versions
 
     known = _load().agents
     path = os.environ.get("PATH")
-    programs = {name: agents.find_program(agent, path) for name, agent in known.items()}
+    programs = {name: table.find_program(agent, path) for name, agent in known.items()}
     there = {name: program for name, program in programs.items() if program}
     versions = find_versions(known, there, timeout_s=VERSION_TIMEOUT_S)
     return [
@@ -52,7 +52,7 @@ def list_agents() -> list[dict[str, Any]]:
             "name": name,
             "path": programs[name],
             "version": versions.get(name),
-            "builtin": name in agents.BUILTIN,
+            "builtin": name in table.BUILTIN,
             "output": agent.output,
         }
         for name, agent in known.items()
@@ -61,7 +61,7 @@ def list_agents() -> list[dict[str, Any]]:
 
 def report_agents(*, as_json: bool) -> bool:
     """Print what `doctor agents` finds; whether an agent other than `shell` could start."""
-    from sessionrun.checkup.programs import Host, examine_agents
+    from sessionrun.client.doctor.programs import Host, examine_agents
 
     config = _load()
     approve = True if config.approve is None else config.approve
@@ -88,11 +88,11 @@ def _print_report(found: list[Examined]) -> None:
 
 def _load() -> Config:
     """The configuration, or where it is broken that of a fresh installation."""
-    from sessionrun import agents
-    from sessionrun.config import Config, load_config
+    from sessionrun.agents import table
+    from sessionrun.client.config import Config, load_config
 
     try:
-        return load_config(Path.cwd(), os.environ, agents.BUILTIN)
+        return load_config(Path.cwd(), os.environ, table.BUILTIN)
     except InputError as error:
         warn(f"{error} (only built-in agents are shown)")
-        return Config(agents=agents.BUILTIN)
+        return Config(agents=table.BUILTIN)

@@ -7,12 +7,12 @@ from typing import Any
 
 import click
 
-from sessionrun.cli.asking import request_cancel
 from sessionrun.cli.control import EXIT_TIMEOUT, Target, control_options, count_words
-from sessionrun.cli.lookup import choose_tasks
 from sessionrun.cli.options import json_option, results_dir_option
 from sessionrun.cli.render import print_json, warn
-from sessionrun.errors import SessionGone
+from sessionrun.client.lookup import choose_tasks
+from sessionrun.client.requests import request_cancel
+from sessionrun.model.errors import SessionGone
 
 
 @click.command("cancel")
@@ -38,7 +38,7 @@ def command(
             raise SessionGone(f"{error}{_who_runs_still(target.view)}") from error
     view, chosen = target.reload()
     if view["disk_full"]:
-        from sessionrun.reserve import describe_shortage
+        from sessionrun.store.ballast import describe_shortage
 
         warn(f"{describe_shortage(view['disk_full'])}: ends of tasks are recorded once there is room")
     if as_json:

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sessionrun.cli.lookup import find_results_dir, open_session
 from sessionrun.cli.options import Age, Count, States, json_option, results_dir_option
 from sessionrun.cli.render import escape, parse_time, print_json, warn
-from sessionrun.cli.view import load_or_warn, load_summary_view, load_view
-from sessionrun.creation import sweep_unbegun
-from sessionrun.errors import InputError, JobFileError, SessionrunError
-from sessionrun.removal import ENDED, Candidate, Removal, choose, measure_logs, remove_sessions, sweep_trash
-from sessionrun.store import SessionDir, iterate_sessions
+from sessionrun.client.lookup import find_results_dir, open_session
+from sessionrun.client.removal import ENDED, Candidate, Removal, choose, measure_logs, remove_sessions, sweep_trash
+from sessionrun.client.view import load_or_warn, load_summary_view, load_view
+from sessionrun.model.errors import InputError, JobFileError, SessionrunError
+from sessionrun.store.creation import sweep_unbegun
+from sessionrun.store.session import SessionDir, iterate_sessions
 
 if TYPE_CHECKING:
-    from sessionrun.model import SessionSpec, TaskSpec
+    from sessionrun.model.spec import SessionSpec, TaskSpec
     from sessionrun.workspaces.clean import Leftover
 
 
@@ -237,7 +237,7 @@ def _leftovers(
     session: SessionDir, spec: SessionSpec, task: TaskSpec, worked: set[tuple[str, int]] | None
 ) -> tuple[list[Leftover], list[JobFileError]]:
     """What the claims of a task tell of, each name once, and the claims that cannot be read."""
-    from sessionrun.model import title_of
+    from sessionrun.model.spec import title_of
     from sessionrun.workspaces.clean import Leftover, find_claims
 
     assert spec.repository is not None
@@ -281,7 +281,7 @@ def _living_tasks(session_id: str) -> set[str]:
     """Tasks of which a process lives: what a job left behind, if nobody was there to stop it, may still write."""
     import psutil
 
-    from sessionrun.processes import JOB_MARKER
+    from sessionrun.runtime.processes import JOB_MARKER
 
     living = set()
     for process in psutil.process_iter():
@@ -299,9 +299,9 @@ def _attempts_that_worked(session: SessionDir) -> set[tuple[str, int]] | None:
 
     A job that is claimed may have run: only the claim is sure to have reached the disk before its process began.
     """
-    from sessionrun.journal import read_log
-    from sessionrun.ledger import fold_ledger
-    from sessionrun.model import parse_job_key
+    from sessionrun.model.keys import parse_job_key
+    from sessionrun.store.journal import read_log
+    from sessionrun.store.ledger import fold_ledger
 
     contents = read_log(session.ledger_path)
     if contents.damage_at is not None or not contents.payloads:

@@ -7,8 +7,8 @@ from typing import Any
 
 from sessionrun.cli.money import describe_cost
 from sessionrun.cli.render import duration, print_json, print_table
-from sessionrun.comparing import AXES, compare_tasks
-from sessionrun.model import Usage
+from sessionrun.client.comparison import AXES, compare_tasks
+from sessionrun.model.usage import Usage
 
 Shown = Mapping[str, Any]
 

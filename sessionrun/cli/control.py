@@ -11,12 +11,12 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from sessionrun.cli.follow import View
-from sessionrun.cli.lookup import choose_tasks, open_session
 from sessionrun.cli.options import Duration
-from sessionrun.cli.view import load_history, load_view
-from sessionrun.errors import SessionrunError
-from sessionrun.store import SessionDir
+from sessionrun.client.lookup import choose_tasks, open_session
+from sessionrun.client.view import load_history, load_view
+from sessionrun.client.waiting import View
+from sessionrun.model.errors import SessionrunError
+from sessionrun.store.session import SessionDir
 
 DEFAULT_TIMEOUT_S: Final = 60.0
 EXIT_TIMEOUT: Final = 124

@@ -8,15 +8,15 @@ from typing import Any, Final, NamedTuple
 
 import click
 
-from sessionrun.cli.lookup import find_results_dir, open_session
 from sessionrun.cli.money import Shown, describe_cost, describe_usage, sum_usages, usages_of, warn_unpriced
 from sessionrun.cli.options import Since, json_option, results_dir_option
 from sessionrun.cli.render import parse_time, print_json, print_table, short_time
-from sessionrun.cli.view import load_or_warn, load_view
-from sessionrun.errors import InputError
-from sessionrun.lookup import LAST
-from sessionrun.model import Usage
-from sessionrun.store import iterate_sessions
+from sessionrun.client.lookup import find_results_dir, open_session
+from sessionrun.client.view import load_or_warn, load_view
+from sessionrun.model.errors import InputError
+from sessionrun.model.usage import Usage
+from sessionrun.store.lookup import LAST
+from sessionrun.store.session import iterate_sessions
 
 KEYS: Final = ("task", "model", "agent", "day", "session")
 SHORT_ID: Final = 8

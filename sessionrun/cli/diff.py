@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sessionrun.cli.lookup import choose_tasks, open_session
 from sessionrun.cli.options import json_option, results_dir_option, session_argument
-from sessionrun.cli.outputs import iterate_chunks
 from sessionrun.cli.render import escape, escape_line, print_json, warn, write_bytes
-from sessionrun.cli.view import load_view
-from sessionrun.errors import InputError, SessionrunError
-from sessionrun.store import SessionDir
+from sessionrun.client.lookup import choose_tasks, open_session
+from sessionrun.client.outputs import iterate_chunks
+from sessionrun.client.view import load_view
+from sessionrun.model.errors import InputError, SessionrunError
+from sessionrun.store.session import SessionDir
 
 if TYPE_CHECKING:
-    from sessionrun.git import Git
-    from sessionrun.model import Repository
+    from sessionrun.model.places import Repository
     from sessionrun.workspaces.fence import Fence
+    from sessionrun.workspaces.git import Git
 
 
 @click.command("diff")

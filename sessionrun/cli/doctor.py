@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from sessionrun.cli.lookup import find_results_dir, open_session
 from sessionrun.cli.options import json_option, results_dir_option
 from sessionrun.cli.render import escape_line, print_json
-from sessionrun.errors import InputError
-from sessionrun.store import SessionDir, iterate_sessions
+from sessionrun.client.lookup import find_results_dir, open_session
+from sessionrun.model.errors import InputError
+from sessionrun.store.session import SessionDir, iterate_sessions
 
 if TYPE_CHECKING:
-    from sessionrun.checkup.finding import Finding
-    from sessionrun.living import Living
+    from sessionrun.client.doctor.finding import Finding
+    from sessionrun.client.leftovers import Living
 
 EXIT_FOUND: Final = 1
 AGENTS: Final = "agents"
@@ -40,7 +40,7 @@ def command(session_id: str | None, fix: bool, as_json: bool, results_dir: Path 
     """
     if session_id == AGENTS:
         return _report_agents(fix=fix, as_json=as_json)
-    from sessionrun.living import find_marked
+    from sessionrun.client.leftovers import find_marked
 
     folder = find_results_dir(results_dir)
     sessions = [open_session(results_dir, session_id)] if session_id else sorted_sessions(folder)
@@ -70,7 +70,7 @@ def sorted_sessions(folder: Path) -> list[SessionDir]:
 
 
 def _check_environment(folder: Path, *, fix: bool) -> list[dict[str, Any]]:
-    from sessionrun.checkup import apply_fixes, examine_environment
+    from sessionrun.client.doctor.checks import apply_fixes, examine_environment
 
     found = examine_environment(folder)
     fixed = apply_fixes(found) if fix else []
@@ -79,7 +79,7 @@ def _check_environment(folder: Path, *, fix: bool) -> list[dict[str, Any]]:
 
 
 def _check_session(session: SessionDir, marked: list[Living], *, fix: bool) -> list[dict[str, Any]]:
-    from sessionrun.checkup import examine, repair
+    from sessionrun.client.doctor.checks import examine, repair
 
     found = examine(session, marked)
     fixed = repair(session, marked) if fix and any(finding.fix for finding in found) else []

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sessionrun.cli.lookup import choose_tasks, open_session
 from sessionrun.cli.options import json_option, place_lines, results_dir_option, session_argument
 from sessionrun.cli.render import duration, escape_line, local_time, print_json, session_word, task_word
-from sessionrun.cli.view import load_history
-from sessionrun.damage import describe_rest
-from sessionrun.store import SessionDir
+from sessionrun.client.lookup import choose_tasks, open_session
+from sessionrun.client.view import load_history
+from sessionrun.store.damage import describe_rest
+from sessionrun.store.session import SessionDir
 
 if TYPE_CHECKING:
-    from sessionrun.explanation import Evidence
+    from sessionrun.client.explanation import Evidence
 
 
 @click.command("explain")
@@ -31,7 +31,7 @@ def command(session_id: str, tasks: tuple[str, ...], as_json: bool, results_dir:
     Without TASK: who runs the session, what holds it, and each task that has not ended, by cause.  With TASK:
     the whole story of that task.
     """
-    from sessionrun.explanation import explain_session, explain_tasks
+    from sessionrun.client.explanation import explain_session, explain_tasks
 
     session = open_session(results_dir, session_id)
     evidence = _gather(session)
@@ -52,11 +52,11 @@ def command(session_id: str, tasks: tuple[str, ...], as_json: bool, results_dir:
 
 
 def _gather(session: SessionDir) -> Evidence:
-    from sessionrun import processes
-    from sessionrun.explanation import Evidence, find_holders
-    from sessionrun.journal import read_log
-    from sessionrun.ledger import LedgerJob, fold_ledger
-    from sessionrun.replay import find_damage
+    from sessionrun.client.explanation import Evidence, find_holders
+    from sessionrun.runtime import processes
+    from sessionrun.runtime.history import find_damage
+    from sessionrun.store.journal import read_log
+    from sessionrun.store.ledger import LedgerJob, fold_ledger
 
     view, state, entries = load_history(session)
     ledger = fold_ledger(read_log(session.ledger_path).payloads)
@@ -95,7 +95,7 @@ def _tell_session(told: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _list_tasks(told: Mapping[str, Any]) -> Iterator[str]:
-    from sessionrun.explanation import CAUSES
+    from sessionrun.client.explanation import CAUSES
 
     for cause in CAUSES:
         tasks = [task for task in told["tasks"] if task["cause"] == cause]

@@ -7,11 +7,11 @@ from typing import Any
 
 import click
 
-from sessionrun.cli.asking import ask
 from sessionrun.cli.control import EXIT_TIMEOUT, NOT_TAKEN, Target, control_options, count_words
 from sessionrun.cli.options import json_option, results_dir_option
 from sessionrun.cli.render import print_json
-from sessionrun.cli.view import load_view
+from sessionrun.client.requests import ask
+from sessionrun.client.view import load_view
 
 
 @click.command("hold")

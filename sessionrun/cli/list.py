@@ -8,12 +8,12 @@ from typing import Any, Final
 
 import click
 
-from sessionrun.cli.lookup import find_results_dir
 from sessionrun.cli.options import Count, json_option, results_dir_option
 from sessionrun.cli.render import WIDTH, clip, escape_line, print_json, print_table, session_word, short_time
-from sessionrun.cli.view import load_or_warn, load_summary_view
-from sessionrun.errors import InputError
-from sessionrun.store import SessionDir, iterate_sessions
+from sessionrun.client.lookup import find_results_dir
+from sessionrun.client.view import load_or_warn, load_summary_view
+from sessionrun.model.errors import InputError
+from sessionrun.store.session import SessionDir, iterate_sessions
 
 STATES: Final = ("running", "recovering", "completed", "cancelled", "interrupted")
 SHORT_ID: Final = 8
@@ -48,7 +48,7 @@ def command(
 
 def load_all(results_dir: Path, *, everywhere: bool) -> list[dict[str, Any]]:
     """The summaries of all sessions, the newest first; directories that hold no session are passed over."""
-    from sessionrun import index
+    from sessionrun.store import index
 
     found = index.sessions() if everywhere else iterate_sessions(results_dir.absolute())
     views = [view for session in found if (view := load_or_warn(session, _load_begun)) is not None]
@@ -62,7 +62,7 @@ def _load_begun(session: SessionDir) -> dict[str, Any]:
         FileNotFoundError: nothing has begun here.
         SessionrunError, OSError: as `load_summary_view`.
     """
-    from sessionrun.creation import has_begun
+    from sessionrun.store.creation import has_begun
 
     view = load_summary_view(session)
     if view["status"] == "interrupted" and not has_begun(session):

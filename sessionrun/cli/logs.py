@@ -10,14 +10,14 @@ from typing import Any, Final
 
 import click
 
-from sessionrun.cli.follow import POLL_LAST_S, Watch, gone_words
-from sessionrun.cli.lookup import choose_tasks, open_session
 from sessionrun.cli.options import Count, json_option, place_lines, results_dir_option, session_argument
-from sessionrun.cli.outputs import find_tail, iterate_chunks
 from sessionrun.cli.render import escape
-from sessionrun.cli.view import load_view
-from sessionrun.errors import SessionGone
-from sessionrun.store import SessionDir
+from sessionrun.client.lookup import choose_tasks, open_session
+from sessionrun.client.outputs import find_tail, iterate_chunks
+from sessionrun.client.view import load_view
+from sessionrun.client.waiting import POLL_LAST_S, Watch, gone_words
+from sessionrun.model.errors import SessionGone
+from sessionrun.store.session import SessionDir
 
 MAX_LINE: Final = 1024 * 1024
 """A line longer than this is passed on in pieces."""
@@ -115,12 +115,12 @@ def _readers(session: SessionDir, task: dict[str, Any], lines: int | None, form:
     show: Callable[[bytes], str] = _decode
     output = session.path / task["output"]
     if task["raw"]:
-        from sessionrun import agents
+        from sessionrun.agents import table
 
         spec = session.load_spec()
         output = session.path / task["raw"]
         format_ = spec.agents[task["agent"]].output
-        show = lambda line: agents.render_events(format_, line)  # noqa: E731
+        show = lambda line: table.render_events(format_, line)  # noqa: E731
     readers = [
         _Reader(output, task["id"], "stdout", form, show),
         _Reader(session.path / task["stderr"], task["id"], "stderr", form, _decode),

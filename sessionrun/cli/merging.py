@@ -18,10 +18,10 @@ import click
 
 from sessionrun.cli.render import SINGLE_LINE, escape, escape_line, task_word
 from sessionrun.cli.status import kept_lines
-from sessionrun.errors import SessionrunError
-from sessionrun.git import Git, GitError
-from sessionrun.model import Repository
+from sessionrun.model.errors import SessionrunError
+from sessionrun.model.places import Repository
 from sessionrun.workspaces.fence import open_fence
+from sessionrun.workspaces.git import Git, GitError
 
 MAX_COMPARED: Final = 500
 """Most branches that are compared with each other, and most tasks whose files are."""

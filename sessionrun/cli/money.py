@@ -9,7 +9,7 @@ from typing import Any, Final
 import click
 
 from sessionrun.cli.render import escape_line, warn
-from sessionrun.model import Usage
+from sessionrun.model.usage import Usage
 
 NAMED_MODELS: Final = 5
 """How many models without a price are named in a warning."""

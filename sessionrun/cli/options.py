@@ -9,10 +9,10 @@ from typing import Any, TypeVar
 
 import click
 
-from sessionrun.cli.lookup import DEFAULT_RESULTS_DIR
 from sessionrun.cli.render import escape_line
-from sessionrun.durations import parse_age, parse_duration
-from sessionrun.lookup import LAST
+from sessionrun.client.lookup import DEFAULT_RESULTS_DIR
+from sessionrun.model.durations import parse_age, parse_duration
+from sessionrun.store.lookup import LAST
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -103,7 +103,7 @@ class States(click.ParamType[tuple[str, ...]]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, ...]:
         """See `click.ParamType.convert`."""
-        from sessionrun.removal import REMOVABLE
+        from sessionrun.client.removal import REMOVABLE
 
         words = tuple(str(value).split(","))
         if not set(words) <= set(REMOVABLE):

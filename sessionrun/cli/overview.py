@@ -7,9 +7,9 @@ from pathlib import Path
 import click
 
 from sessionrun.cli.list import STATES, load_all
-from sessionrun.cli.lookup import find_results_dir
 from sessionrun.cli.options import json_option, results_dir_option
 from sessionrun.cli.render import print_json, session_word
+from sessionrun.client.lookup import find_results_dir
 
 
 @click.command("overview")

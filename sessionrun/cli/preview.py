@@ -9,13 +9,14 @@ from typing import Any
 
 import click
 
-from sessionrun import agents
-from sessionrun.budget import find_task_budget
-from sessionrun.cli.planning import Planned
+from sessionrun.agents import table
 from sessionrun.cli.render import escape_line, print_json
-from sessionrun.handed import find_handed
-from sessionrun.model import SLOT, Repository, SessionSpec, TaskSpec, title_of
-from sessionrun.state import TaskState
+from sessionrun.client.planning import Planned
+from sessionrun.engine.budget import find_task_budget
+from sessionrun.engine.handed import find_handed
+from sessionrun.engine.state import TaskState
+from sessionrun.model.places import Repository
+from sessionrun.model.spec import SLOT, SessionSpec, TaskSpec, title_of
 
 
 def print_preview(planned: Planned, *, as_json: bool) -> None:
@@ -130,7 +131,7 @@ def _foresee_directory(spec: SessionSpec, task: TaskSpec, worktree: str | None) 
 def task_argv(spec: SessionSpec, task: TaskSpec) -> list[str]:
     """The argument list of a task's first job; the prompt file has no name yet."""
     return list(
-        agents.build_argv(
+        table.build_argv(
             spec.agents[task.agent],
             model=task.model,
             approve=spec.approve,

@@ -7,8 +7,8 @@ from typing import IO, Any, Final
 
 import click
 
-from sessionrun.cli.follow import Progress
 from sessionrun.cli.render import duration
+from sessionrun.client.waiting import Progress
 
 PLAIN_EVERY_S: Final = 1.0
 

@@ -9,21 +9,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from sessionrun.cli.lookup import choose_tasks, open_session
 from sessionrun.cli.options import Count, json_option, place_lines, results_dir_option, session_argument
-from sessionrun.cli.outputs import find_tail, iterate_chunks, iterate_tail
-from sessionrun.cli.render import (
-    DOUBLE_LINE,
-    SINGLE_LINE,
-    WAITING,
-    escape,
-    reason_lines,
-    task_word,
-    write_bytes,
-)
-from sessionrun.cli.view import load_view
-from sessionrun.errors import InputError
-from sessionrun.store import SessionDir
+from sessionrun.cli.render import DOUBLE_LINE, SINGLE_LINE, WAITING, escape, reason_lines, task_word, write_bytes
+from sessionrun.client.lookup import choose_tasks, open_session
+from sessionrun.client.outputs import find_tail, iterate_chunks, iterate_tail
+from sessionrun.client.view import load_view
+from sessionrun.model.errors import InputError
+from sessionrun.store.session import SessionDir
 
 if TYPE_CHECKING:
     pass

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import click
 
-from sessionrun.cli.lookup import open_session
 from sessionrun.cli.options import json_option, results_dir_option
 from sessionrun.cli.render import print_json, warn
-from sessionrun.cli.view import load_view
-from sessionrun.store import SessionDir
+from sessionrun.client.lookup import open_session
+from sessionrun.client.view import load_view
+from sessionrun.store.session import SessionDir
 
 
 @click.command("resume")
@@ -26,7 +26,7 @@ def command(session_id: str, as_json: bool, results_dir: Path | None) -> None:
     to see its end is `lost` or `interrupted`, and runs again only on `retry`.  Agents get the environment of this
     command.
     """
-    from sessionrun.detach import resume
+    from sessionrun.runtime.launch import resume
 
     session = open_session(results_dir, session_id)
     view = load_view(session)

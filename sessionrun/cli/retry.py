@@ -8,12 +8,12 @@ from typing import Any
 
 import click
 
-from sessionrun.cli.asking import ask
 from sessionrun.cli.control import EXIT_TIMEOUT, NOT_TAKEN, Target, control_options, count_words
 from sessionrun.cli.options import json_option, results_dir_option
 from sessionrun.cli.render import print_json
-from sessionrun.errors import InputError
-from sessionrun.store import SessionDir
+from sessionrun.client.requests import ask
+from sessionrun.model.errors import InputError
+from sessionrun.store.session import SessionDir
 
 
 @click.command("retry")
@@ -75,15 +75,15 @@ def _start_renewed(
     """
     import os
 
-    from sessionrun import agents
+    from sessionrun.agents import table
     from sessionrun.cli.render import escape_line, warn
-    from sessionrun.cli.renew import renew_spec
     from sessionrun.cli.run import Launch, start_session
-    from sessionrun.cli.view import fold_journal
-    from sessionrun.config import load_config
+    from sessionrun.client.config import load_config
+    from sessionrun.client.renewal import renew_spec
+    from sessionrun.client.view import fold_journal
 
     # broken settings stop this launch, too, though it needs none
-    load_config(Path.cwd(), os.environ, agents.BUILTIN)
+    load_config(Path.cwd(), os.environ, table.BUILTIN)
     state, _ = fold_journal(session)
     spec, remark = renew_spec(session.load_spec(), wanted, state.tasks)
     if remark:
@@ -101,7 +101,7 @@ def choose_retried(target: Target, outcomes: tuple[str, ...]) -> list[str]:
     Raises:
         InputError: a task was named that cannot be tried again.
     """
-    from sessionrun.control import find_dependents
+    from sessionrun.engine.requests import find_dependents
 
     by_id = {task["id"]: task for task in target.view["tasks"]}
     if target.named and (good := next((task for task in target.tasks if task["outcome"] == "succeeded"), None)):
@@ -125,7 +125,7 @@ _NOT_GOOD = ("failed", "timed_out", "lost", "interrupted", "cancelled", "skipped
 
 def _outcomes(target: Target, *, failed: bool, lost: bool) -> tuple[str, ...]:
     """The outcomes to choose by; none: any but success, of the tasks that are named."""
-    from sessionrun.model import RETRY_FAILED, RETRY_LOST
+    from sessionrun.model.spec import RETRY_FAILED, RETRY_LOST
 
     if not failed and not lost:
         failed = lost = not target.named

@@ -8,11 +8,12 @@ from typing import Any, NamedTuple
 
 import click
 
-from sessionrun.cli.lookup import resolve_results_dir
 from sessionrun.cli.options import Count, Dollars, Duration, json_option, results_dir_option
-from sessionrun.errors import StoreError
-from sessionrun.model import KEEP_POLICIES, SLOT, SessionSpec
-from sessionrun.store import SessionDir
+from sessionrun.client.lookup import resolve_results_dir
+from sessionrun.model.errors import StoreError
+from sessionrun.model.places import KEEP_POLICIES
+from sessionrun.model.spec import SLOT, SessionSpec
+from sessionrun.store.session import SessionDir
 
 
 class Launch(NamedTuple):
@@ -137,8 +138,8 @@ def command(
 
     Prints the session id and returns at once; the tasks run in the background.
     """
-    from sessionrun.cli.planning import Asked, AskedGit, AskedMoney, Nothing, plan_session
     from sessionrun.cli.render import escape_line, warn
+    from sessionrun.client.planning import Asked, AskedGit, AskedMoney, Nothing, plan_session
 
     asked = Asked(*(said[name] for name in Asked._fields))
     git = AskedGit(*(said[name] for name in AskedGit._fields))
@@ -152,7 +153,7 @@ def command(
         click.echo(f"skipped: {planned.skipped} that succeeded before (--rerun runs them again)", err=True)
     if dry_run and planned.spec.tasks:
         from sessionrun.cli.preview import print_preview
-        from sessionrun.cli.readiness import tell_signed_out
+        from sessionrun.client.readiness import tell_signed_out
 
         for warning in tell_signed_out(planned.spec) if ready else ():
             warn(warning)
@@ -160,7 +161,7 @@ def command(
         return 0
     if not planned.spec.tasks:
         if not dry_run:
-            from sessionrun.views import mend_views
+            from sessionrun.runtime.exports.writer import mend_views
 
             mend_views(planned.spec)
         return _tell_nothing_to_do(planned.skipped, as_json=as_json)
@@ -180,8 +181,8 @@ def _tell_nothing_to_do(skipped: int, *, as_json: bool) -> int:
 
 
 def _tell_nothing(*, as_json: bool) -> int:
-    from sessionrun.cli.batch import empty_summary
     from sessionrun.cli.render import print_json
+    from sessionrun.client.job_summary import empty_summary
 
     if as_json:
         print_json({"session_id": None, "summary": empty_summary()})
@@ -196,7 +197,7 @@ def start_session(spec: SessionSpec, how: Launch) -> int:
     Raises:
         InputError: an agent is not signed in or not ready; nothing was created.
     """
-    from sessionrun.cli.launch import launch
+    from sessionrun.client.launch import launch
 
     results_dir = resolve_results_dir(how.results_dir)
     if how.verbose:

@@ -8,7 +8,6 @@ from typing import Any, Final
 
 import click
 
-from sessionrun.cli.lookup import choose_tasks, open_session
 from sessionrun.cli.options import json_option, place_lines, results_dir_option, session_argument
 from sessionrun.cli.render import (
     WIDTH,
@@ -22,8 +21,9 @@ from sessionrun.cli.render import (
     task_word,
     write_bytes,
 )
-from sessionrun.cli.view import load_view, read_view
-from sessionrun.comparing import AXES
+from sessionrun.client.comparison import AXES
+from sessionrun.client.lookup import choose_tasks, open_session
+from sessionrun.client.view import load_view, read_view
 
 SHOWN_SETTINGS: Final = 8
 """So many names of changed settings are shown; --json has all."""
@@ -82,7 +82,7 @@ def format_status(view: dict[str, Any], tasks: list[dict[str, Any]]) -> str:
 
         lines.insert(4, f"Budget: {describe_budget(view['budget'])}")
     if view.get("disk_full"):
-        from sessionrun.reserve import describe_shortage
+        from sessionrun.store.ballast import describe_shortage
 
         words = f"Disk full: {describe_shortage(view['disk_full'])}: nothing new starts until there is room"
         lines.insert(2, escape_line(words))

@@ -7,9 +7,9 @@ from typing import Any
 
 import click
 
-from sessionrun.cli.follow import View, has_ended, wait_until
-from sessionrun.cli.view import load_summary_view, load_view
-from sessionrun.store import SessionDir
+from sessionrun.client.view import load_summary_view, load_view
+from sessionrun.client.waiting import View, has_ended, wait_until
+from sessionrun.store.session import SessionDir
 
 
 def _summarise(session: SessionDir, view: View) -> dict[str, Any] | None:
@@ -17,9 +17,9 @@ def _summarise(session: SessionDir, view: View) -> dict[str, Any] | None:
     spec = session.load_spec()
     if not spec.views:
         return None
-    from sessionrun.cli.batch import summarise_jobs
     from sessionrun.cli.render import warn
-    from sessionrun.views import find_behind
+    from sessionrun.client.job_summary import summarise_jobs
+    from sessionrun.runtime.exports.writer import find_behind
 
     problems = view.get("view_problems") or ()
     for problem in problems:
@@ -44,7 +44,7 @@ def follow_run(session: SessionDir, *, as_json: bool, quiet: bool) -> int:
         progress = None if quiet else make_progress(sys.stderr)
         wait_until(lambda: load_summary_view(session), has_ended, progress=progress)
     except KeyboardInterrupt:
-        from sessionrun.cli.asking import request_cancel
+        from sessionrun.client.requests import request_cancel
 
         interrupted = True
         click.echo("\ncancelling ...", err=True)
@@ -64,7 +64,7 @@ def follow_run(session: SessionDir, *, as_json: bool, quiet: bool) -> int:
     else:
         print_results(session, view, view["tasks"], tail=None)
         if summary:
-            from sessionrun.cli.batch import word_summary
+            from sessionrun.client.job_summary import word_summary
 
             click.echo(f"\n{word_summary(summary)}")
     return 130 if interrupted else int(view["outcome"] != "succeeded")

@@ -7,11 +7,11 @@ from typing import Any, Final
 
 import click
 
-from sessionrun.cli.follow import has_ended, wait_until
-from sessionrun.cli.lookup import choose_tasks, open_session
 from sessionrun.cli.options import Duration, find_place, json_option, results_dir_option, session_argument
 from sessionrun.cli.render import print_json
-from sessionrun.cli.view import load_summary_view, load_view
+from sessionrun.client.lookup import choose_tasks, open_session
+from sessionrun.client.view import load_summary_view, load_view
+from sessionrun.client.waiting import has_ended, wait_until
 
 EXIT_FAILED: Final = 1
 EXIT_HELD: Final = 75

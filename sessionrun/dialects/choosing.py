@@ -13,7 +13,7 @@ from sessionrun.dialects.front_matter import JobFile
 from sessionrun.dialects.limits import plain, quote
 from sessionrun.dialects.plan import Folder, Options
 from sessionrun.dialects.worksplit import ENDED
-from sessionrun.errors import InputError
+from sessionrun.model.errors import InputError
 
 JOB_SUFFIX: Final = ".md"
 

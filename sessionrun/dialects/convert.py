@@ -12,10 +12,10 @@ from functools import partial
 from typing import Any, Final, TypeVar, get_args
 
 from sessionrun.dialects.limits import quote
-from sessionrun.durations import check_duration, parse_duration
-from sessionrun.model import Alternative, Workspace, WorkspaceKind
-from sessionrun.reasons import NOT_OF_WORK, REASONS
-from sessionrun.validation import describe_id_problem
+from sessionrun.model.durations import check_duration, parse_duration
+from sessionrun.model.reasons import NOT_OF_WORK, REASONS
+from sessionrun.model.spec import Alternative, Workspace, WorkspaceKind
+from sessionrun.model.validation import describe_id_problem
 
 T = TypeVar("T")
 Path = tuple[str | int, ...]

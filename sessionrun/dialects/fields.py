@@ -36,7 +36,8 @@ from sessionrun.dialects.convert import (
 )
 from sessionrun.dialects.limits import quote
 from sessionrun.dialects.paths import as_project_paths
-from sessionrun.model import ANSWER_MODES, BeginsAt, Brief, Check, Land, Limits, PromptMode
+from sessionrun.model.brief import ANSWER_MODES, Brief
+from sessionrun.model.spec import BeginsAt, Check, Land, Limits, PromptMode
 
 NOTE: Final = "x-"
 """How keys begin that are the user's own notes: they mean nothing, in any record."""

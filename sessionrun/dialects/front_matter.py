@@ -16,7 +16,7 @@ from sessionrun.dialects.limits import Breach
 from sessionrun.dialects.paths import as_project_path, as_project_paths
 from sessionrun.dialects.reading import Spot
 from sessionrun.dialects.strict_yaml import parse_yaml
-from sessionrun.errors import InputError
+from sessionrun.model.errors import InputError
 
 MODES: Final = ("replace", "edit", "split", "replace_pattern", "update_fixtures")
 

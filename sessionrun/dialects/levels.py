@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 from sessionrun.dialects.plan import Options
-from sessionrun.model import Workspace
+from sessionrun.model.spec import Workspace
 
 T = TypeVar("T")
 Level = tuple[str | None, str | None]

@@ -21,9 +21,10 @@ from sessionrun.dialects.limits import plain, quote
 from sessionrun.dialects.plan import Folder, Options, Plan, Source
 from sessionrun.dialects.system_prompts import parse_system_prompts
 from sessionrun.dialects.worksplit import STATUS_FILE, Settings, parse_settings, parse_statuses
-from sessionrun.errors import InputError
-from sessionrun.model import AnswerMode, Brief, Check, TaskSpec, View, Workspace
-from sessionrun.validation import describe_id_problem, find_cycle
+from sessionrun.model.brief import AnswerMode, Brief
+from sessionrun.model.errors import InputError
+from sessionrun.model.spec import Check, TaskSpec, View, Workspace
+from sessionrun.model.validation import describe_id_problem, find_cycle
 
 NAME: Final = "markdown"
 EXPECTS: Final = "a directory of .md files with front matter, or one of them"

@@ -20,7 +20,7 @@ from sessionrun.dialects.limits import plain, quote
 from sessionrun.dialects.parse import parse_document
 from sessionrun.dialects.plan import Options, Plan, RepositoryWish, Source
 from sessionrun.dialects.reading import Reading, Spot
-from sessionrun.model import Limits, TaskSpec, View, Workspace
+from sessionrun.model.spec import Limits, TaskSpec, View, Workspace
 
 NAME: Final = "matrix"
 EXPECTS: Final = 'an object with "tasks" and "models"'

@@ -13,7 +13,7 @@ from sessionrun.dialects.limits import MAX_INPUT_BYTES, Breach, plain
 from sessionrun.dialects.plan import Source
 from sessionrun.dialects.strict_json import ExtraText, parse_json
 from sessionrun.dialects.strict_yaml import parse_yaml
-from sessionrun.errors import InputError
+from sessionrun.model.errors import InputError
 
 Format = Literal["JSON", "JSON Lines", "YAML"]
 

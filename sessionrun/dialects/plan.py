@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from sessionrun.model import Alternative, KeepPolicy, Limits, TaskSpec, View, WorkspaceKind
+from sessionrun.model.places import KeepPolicy
+from sessionrun.model.spec import Alternative, Limits, TaskSpec, View, WorkspaceKind
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,9 +30,9 @@ from sessionrun.dialects.limits import plain, quote
 from sessionrun.dialects.parse import Document, parse_document
 from sessionrun.dialects.plan import Options, Plan, Source
 from sessionrun.dialects.reading import Reading, Spot
-from sessionrun.errors import InputError
-from sessionrun.model import SCHEMA_VERSION, Limits, TaskSpec
-from sessionrun.validation import find_cycle
+from sessionrun.model.errors import InputError
+from sessionrun.model.spec import SCHEMA_VERSION, Limits, TaskSpec
+from sessionrun.model.validation import find_cycle
 
 NAME: Final = "prompts"
 EXPECTS: Final = 'an object with "prompts", or a list of prompts'

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from sessionrun.dialects.convert import Misfit, Path
 from sessionrun.dialects.fields import NESTED, NOTE, Field, read_fields, render_path, suggest
-from sessionrun.errors import InputError
+from sessionrun.model.errors import InputError
 
 _MAX_WARNINGS: Final = 20
 

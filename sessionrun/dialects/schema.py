@@ -12,8 +12,8 @@ from typing import Any, Final, get_args
 
 from sessionrun.dialects import convert, fields, paths, prompts
 from sessionrun.dialects.fields import Field
-from sessionrun.model import SCHEMA_VERSION, WorkspaceKind
-from sessionrun.reasons import NOT_OF_WORK, REASONS
+from sessionrun.model.reasons import NOT_OF_WORK, REASONS
+from sessionrun.model.spec import SCHEMA_VERSION, WorkspaceKind
 
 Schema = dict[str, Any]
 

@@ -6,7 +6,7 @@ import sys
 from importlib import import_module
 from typing import Any
 
-from sessionrun.errors import InputError
+from sessionrun.model.errors import InputError
 
 
 def parse_toml(raw: bytes, name: str) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from sessionrun.errors import InputError
+from sessionrun.model.errors import InputError
 
 KINDS: Final = ("create", "edit", "verify", "verify_edit", "test", "split")
 

@@ -14,7 +14,7 @@ from sessionrun.dialects.fields import Field, read_fields, render_path
 from sessionrun.dialects.limits import Breach
 from sessionrun.dialects.strict_json import parse_json
 from sessionrun.dialects.strict_toml import parse_toml
-from sessionrun.errors import InputError
+from sessionrun.model.errors import InputError
 
 STATUS_FILE: Final = "_jobstatus.json"
 ENDED: Final = ("pass", "fail", "partial")

@@ -13,12 +13,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from sessionrun.errors import SessionrunError
-from sessionrun.git import Git, GitError, version
-from sessionrun.model import Handed, Repository
-from sessionrun.workspaces import NeedsConflict, Request
+from sessionrun.model.ends import Handed
+from sessionrun.model.errors import SessionrunError
+from sessionrun.model.places import Repository
 from sessionrun.workspaces.fence import Fence
+from sessionrun.workspaces.git import Git, GitError, version
 from sessionrun.workspaces.registration import remove_tree
+from sessionrun.workspaces.request import NeedsConflict, Request
 
 MERGE_TREE: Final = (2, 38)
 """Oldest git with `merge-tree --write-tree`; older ones merge by a private index."""

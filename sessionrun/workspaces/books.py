@@ -12,10 +12,10 @@ import re
 from pathlib import Path
 from typing import Final
 
-from sessionrun.errors import SessionrunError
-from sessionrun.model import GitSettings, Repository
-from sessionrun.regular import no_umask, open_regular, read_regular
-from sessionrun.workspaces import Claim
+from sessionrun.model.errors import SessionrunError
+from sessionrun.model.places import GitSettings, Repository
+from sessionrun.store.files import no_umask, open_regular, read_regular
+from sessionrun.workspaces.request import Claim
 
 MARK: Final = "sessionrun"
 """File in a worktree's administrative directory: its owner and, on a second line, its branch."""

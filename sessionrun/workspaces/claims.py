@@ -6,11 +6,11 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from sessionrun.git import Git
-from sessionrun.model import Repository
-from sessionrun.regular import read_regular
-from sessionrun.workspaces import Claim, Request, load_claim
+from sessionrun.model.places import Repository
+from sessionrun.store.files import read_regular
+from sessionrun.workspaces.git import Git
 from sessionrun.workspaces.registration import find_admin, load_owner, register_lock, take_back
+from sessionrun.workspaces.request import Claim, Request, load_claim
 
 
 def prepare_jobs(folder: Path) -> Iterator[tuple[Path, Claim]]:

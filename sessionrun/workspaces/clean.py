@@ -16,13 +16,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Literal
 
-from sessionrun.errors import JobFileError, SessionrunError
-from sessionrun.git import WORKSPACE_LIMIT_S, Git
-from sessionrun.model import Place, Repository
-from sessionrun.workspaces import Claim, Request, load_claim
+from sessionrun.model.errors import JobFileError, SessionrunError
+from sessionrun.model.places import Place, Repository
 from sessionrun.workspaces.bases import holds_nothing
 from sessionrun.workspaces.claims import is_untouched
 from sessionrun.workspaces.fence import Fence, open_fence
+from sessionrun.workspaces.git import WORKSPACE_LIMIT_S, Git
 from sessionrun.workspaces.registration import (
     find_admin,
     find_lost_admins,
@@ -42,6 +41,7 @@ from sessionrun.workspaces.release import (
     release_behind,
     rescue_lost_head,
 )
+from sessionrun.workspaces.request import Claim, Request, load_claim
 
 What = Literal["worktree", "branch", "trash"]
 

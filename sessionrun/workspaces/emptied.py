@@ -8,12 +8,12 @@ from pathlib import Path
 
 import orjson
 
-from sessionrun.git import Git
-from sessionrun.model import Place
-from sessionrun.regular import replace_file
-from sessionrun.workspaces import CLAIM, Claim, Request
+from sessionrun.model.places import Place
+from sessionrun.store.files import replace_file
 from sessionrun.workspaces.bases import holds_nothing
+from sessionrun.workspaces.git import Git
 from sessionrun.workspaces.registration import read_heads, register_lock
+from sessionrun.workspaces.request import CLAIM, Claim, Request
 
 
 def drop_empty_branch(request: Request, main: Git, place: Place, jobs: Iterable[tuple[Path, Claim]]) -> Place:

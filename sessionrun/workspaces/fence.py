@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from sessionrun.git import READER_LIMIT_S, Git
-from sessionrun.model import GitSettings, Repository
-from sessionrun.regular import read_regular
+from sessionrun.model.places import GitSettings, Repository
+from sessionrun.store.files import read_regular
 from sessionrun.workspaces.freezing import read_settings
+from sessionrun.workspaces.git import READER_LIMIT_S, Git
 
 _OWN: Final = frozenset(("config", "config.worktree", "info", "hooks", "HEAD", "gc.pid"))
 """What a private common directory has of its own, or not at all."""

@@ -14,10 +14,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from sessionrun.errors import InputError
-from sessionrun.git import Git
-from sessionrun.model import GitSettings
-from sessionrun.regular import read_regular
+from sessionrun.model.errors import InputError
+from sessionrun.model.places import GitSettings
+from sessionrun.store.files import read_regular
+from sessionrun.workspaces.git import Git
 
 SYSTEM_ATTRIBUTES: Final = Path("/etc/gitattributes")
 

@@ -13,9 +13,9 @@ import os
 from pathlib import Path
 from typing import Final
 
-from sessionrun.git import Git
-from sessionrun.model import Repository
-from sessionrun.regular import replace_file
+from sessionrun.model.places import Repository
+from sessionrun.store.files import replace_file
+from sessionrun.workspaces.git import Git
 
 RULES: Final = "ignore-rules"
 """File in a job's folder: the copy, while git reads it."""

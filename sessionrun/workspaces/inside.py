@@ -13,9 +13,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from sessionrun.git import Git, GitError
-from sessionrun.regular import read_regular
+from sessionrun.store.files import read_regular
 from sessionrun.workspaces.fence import Fence, furnish
+from sessionrun.workspaces.git import Git, GitError
 
 
 def find_repositories(fence: Fence, top: Path, git_dir: Path, gitlinks: Sequence[str]) -> Iterator[str]:

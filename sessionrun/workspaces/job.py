@@ -51,10 +51,10 @@ def _work(action: str, job: str) -> None:
 
     import orjson
 
-    from sessionrun.errors import SessionrunError
-    from sessionrun.git import GitError
-    from sessionrun.regular import replace_file
-    from sessionrun.workspaces import ANSWER, NEEDS_CONFLICT, NeedsConflict, load_request
+    from sessionrun.model.errors import SessionrunError
+    from sessionrun.store.files import replace_file
+    from sessionrun.workspaces.git import GitError
+    from sessionrun.workspaces.request import ANSWER, NEEDS_CONFLICT, NeedsConflict, load_request
 
     if action == "prepare":
         from sessionrun.workspaces.worktree import prepare as act

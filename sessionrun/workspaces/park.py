@@ -14,13 +14,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from sessionrun.git import Git, GitError
-from sessionrun.model import Place
-from sessionrun.regular import open_regular
-from sessionrun.workspaces import RESCUE_SUFFIX
+from sessionrun.model.places import Place
+from sessionrun.store.files import open_regular
 from sessionrun.workspaces.fence import Fence
+from sessionrun.workspaces.git import Git, GitError
 from sessionrun.workspaces.inside import find_repositories
 from sessionrun.workspaces.proof import find_missing, find_untrue
+from sessionrun.workspaces.request import RESCUE_SUFFIX
 
 HUGE_BYTES: Final = 100 * 1024 * 1024
 """A new file larger than this stays out of the repository; its worktree is kept."""

@@ -11,7 +11,7 @@ import os
 from collections.abc import Collection, Iterator, Sequence
 from typing import Final
 
-from sessionrun.git import Git
+from sessionrun.workspaces.git import Git
 
 _QUOTED: Final = {"\n": "\\n", "\r": "\\r", '"': '\\"', "\\": "\\\\"}
 _MOST_NAMED: Final = 3

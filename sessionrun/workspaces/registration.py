@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Final
 from zlib import crc32
 
-from sessionrun.errors import SessionrunError
-from sessionrun.git import Git, GitError
-from sessionrun.model import GitSettings, Repository
-from sessionrun.regular import make_directory, read_regular
-from sessionrun.workspaces import Claim
+from sessionrun.model.errors import SessionrunError
+from sessionrun.model.places import GitSettings, Repository
+from sessionrun.store.files import make_directory, read_regular
 from sessionrun.workspaces.books import MARK, enter_books
+from sessionrun.workspaces.git import Git, GitError
+from sessionrun.workspaces.request import Claim
 
 LOCK_NAME: Final = "sessionrun.lock"
 LOCK_TIMEOUT_S: Final = 600

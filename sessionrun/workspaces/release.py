@@ -10,14 +10,13 @@ from pathlib import Path
 
 import orjson
 
-from sessionrun.errors import SessionrunError
-from sessionrun.git import Git
-from sessionrun.model import Place, Repository
-from sessionrun.regular import make_directories, replace_file
-from sessionrun.workspaces import CLAIM, RESCUE_SUFFIX, Claim, Request
+from sessionrun.model.errors import SessionrunError
+from sessionrun.model.places import Place, Repository
+from sessionrun.store.files import make_directories, replace_file
 from sessionrun.workspaces.claims import prepare_jobs, take_back_unused
 from sessionrun.workspaces.emptied import drop_empty_branch, is_emptied
 from sessionrun.workspaces.fence import Fence, open_fence
+from sessionrun.workspaces.git import Git
 from sessionrun.workspaces.ignoring import ignore_words
 from sessionrun.workspaces.park import Brought, Parked, make_rescue, park, settle_index, write_patch
 from sessionrun.workspaces.registration import (
@@ -30,6 +29,7 @@ from sessionrun.workspaces.registration import (
     trash_path,
     unregister,
 )
+from sessionrun.workspaces.request import CLAIM, RESCUE_SUFFIX, Claim, Request
 from sessionrun.workspaces.witness import tell_changed
 from sessionrun.workspaces.worktree import included_files
 

@@ -6,10 +6,10 @@ import os
 from collections.abc import Collection
 from pathlib import Path
 
-from sessionrun.errors import InputError
-from sessionrun.git import MINIMUM, Git, GitError, version
-from sessionrun.model import GitSettings, KeepPolicy, Repository
+from sessionrun.model.errors import InputError
+from sessionrun.model.places import GitSettings, KeepPolicy, Repository
 from sessionrun.workspaces.freezing import is_promise, read_settings
+from sessionrun.workspaces.git import MINIMUM, Git, GitError, version
 from sessionrun.workspaces.ignoring import read_rules
 from sessionrun.workspaces.worktree import included_files
 

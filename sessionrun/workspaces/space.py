@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Final
 
-from sessionrun.errors import NoSpace
+from sessionrun.model.errors import NoSpace
 
 FLOOR_BYTES: Final = 256 * 1024 * 1024
 FLOOR_SHARE: Final = 0.01

@@ -11,11 +11,11 @@ from typing import Any, Final
 
 import orjson
 
-from sessionrun.git import CANNOT_RUN, Git, GitError
-from sessionrun.model import Repository
-from sessionrun.regular import read_regular, replace_file
-from sessionrun.workspaces import CHANGED, Changed
+from sessionrun.model.places import Repository
+from sessionrun.store.files import read_regular, replace_file
 from sessionrun.workspaces.freezing import compare, fingerprint
+from sessionrun.workspaces.git import CANNOT_RUN, Git, GitError
+from sessionrun.workspaces.request import CHANGED, Changed
 
 SETTINGS: Final = "git-settings.json"
 """File in the folder of a PREPARE job: a digest for each setting, as it was then."""

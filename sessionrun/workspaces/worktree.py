@@ -16,16 +16,16 @@ from typing import Final
 
 import orjson
 
-from sessionrun.errors import SessionrunError
-from sessionrun.git import Git
-from sessionrun.model import Place, Repository
-from sessionrun.regular import make_directories, replace_file
-from sessionrun.workspaces import CLAIM, RESCUE_SUFFIX, Claim, Request, load_claim
+from sessionrun.model.errors import SessionrunError
+from sessionrun.model.places import Place, Repository
+from sessionrun.store.files import make_directories, replace_file
 from sessionrun.workspaces.bases import find_base
 from sessionrun.workspaces.claims import take_back_unused
 from sessionrun.workspaces.fence import Fence, open_fence
+from sessionrun.workspaces.git import Git
 from sessionrun.workspaces.ignoring import ignore_words
 from sessionrun.workspaces.registration import find_admin, load_owner, register, register_lock, take_back
+from sessionrun.workspaces.request import CLAIM, RESCUE_SUFFIX, Claim, Request, load_claim
 from sessionrun.workspaces.witness import note_settings
 
 INCLUDE_FILE: Final = ".worktreeinclude"

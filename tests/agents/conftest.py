@@ -10,7 +10,7 @@ from typing import Any, Final
 import pytest
 from conftest import Command
 
-from sessionrun import agents
+from sessionrun.agents import table
 
 from .install import AGENTS, FOLDER, Cache
 from .model_server import ModelServer
@@ -61,7 +61,7 @@ def _line_of(task_id: str, task: dict[str, Any]) -> str:
     return f"{head}  {task['reason'] or ''}"[:160]
 
 
-@pytest.fixture(params=agents.FIRST_FOUND)
+@pytest.fixture(params=table.FIRST_FOUND)
 def agent(request: pytest.FixtureRequest) -> str:
     """Each agent in turn; those that are not there are skipped with the reason."""
     name = str(request.param)

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from sessionrun import agents
-from sessionrun.agents import AgentResult
+from sessionrun.agents import table
 from sessionrun.agents.markers import find_in_errors
-from sessionrun.spending import usage_since
+from sessionrun.agents.reading import AgentResult
+from sessionrun.engine.totals import usage_since
 
 from .stage import MODELS, Stage
 from .wire import INPUT_TOKENS
@@ -22,7 +22,7 @@ RUN_S = 90
 
 
 def test_a_conversation_goes_on(agent: str, stage: Stage, tmp_path: Path) -> None:
-    spec = agents.BUILTIN[agent]
+    spec = table.BUILTIN[agent]
     if not spec.continue_args:
         pytest.skip(f"{agent} has no conversations to go on with")
     first = _run(agent, stage, tmp_path, "Remember alpha answer[[the first answer]]", None)
@@ -32,7 +32,7 @@ def test_a_conversation_goes_on(agent: str, stage: Stage, tmp_path: Path) -> Non
     assert (second.ok, second.text) == (True, "the second answer"), second.reason
     assert second.conversation == first.conversation
     assert first.usage and second.usage
-    is_total = spec.output in agents.COUNTS_ALL
+    is_total = spec.output in table.COUNTS_ALL
     own = usage_since(second.usage, first.usage) if is_total else second.usage
     assert own != second.usage or not is_total, "it does not report a total any more"
     assert 0 < (own.input_tokens or 0) <= (len(stage.server.requests) - before) * INPUT_TOKENS
@@ -40,25 +40,25 @@ def test_a_conversation_goes_on(agent: str, stage: Stage, tmp_path: Path) -> Non
 
 
 def test_a_conversation_that_is_not_there(agent: str, stage: Stage, tmp_path: Path) -> None:
-    if not agents.BUILTIN[agent].continue_args:
+    if not table.BUILTIN[agent].continue_args:
         pytest.skip(f"{agent} has no conversations to go on with")
     name = "ses_000000000000abcdefghijklmn" if agent == "opencode" else "00000000-0000-4000-8000-000000000000"
     lost = _run(agent, stage, tmp_path, "Go on answer[[somehow]]", name)
-    said = lost.reason_class if lost.reason_class not in agents.WITHOUT_RESULT else None
-    found = find_in_errors(agents.read_errors(tmp_path / "stderr"))
+    said = lost.reason_class if lost.reason_class not in table.WITHOUT_RESULT else None
+    found = find_in_errors(table.read_errors(tmp_path / "stderr"))
     assert (said or (found and found[0])) == "no_conversation", lost.reason
     assert not stage.server.told("Go on")
 
 
 def _run(agent: str, stage: Stage, folder: Path, prompt: str, conversation: str | None) -> AgentResult:
     """One run in the repository, as a session would start it."""
-    spec = agents.BUILTIN[agent]
+    spec = table.BUILTIN[agent]
     file, stdout, stderr = folder / "prompt", folder / "stdout", folder / "stderr"
     file.write_text(prompt)
-    argv = agents.build_argv(
+    argv = table.build_argv(
         spec, model=MODELS[agent], approve=True, prompt_file=str(file), conversation=conversation
     )
     env = {**os.environ, "PWD": str(stage.repository)}
     with file.open("rb") as given, stdout.open("wb") as out, stderr.open("wb") as err:
         subprocess.run(argv, stdin=given, stdout=out, stderr=err, cwd=stage.repository, env=env, timeout=RUN_S)
-    return agents.read_result(spec.output, stdout, stderr)
+    return table.read_result(spec.output, stdout, stderr)

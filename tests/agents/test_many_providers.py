@@ -8,7 +8,7 @@ from typing import Any, Final
 import pytest
 from conftest import eventually
 
-from sessionrun.times import format_time
+from sessionrun.model.times import format_time
 
 from .stage import Stage, find_agent
 from .test_failures import SUBSCRIPTION

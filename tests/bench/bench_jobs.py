@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from sessionrun.processes import parent_of
+from sessionrun.runtime.processes import parent_of
 
 from .measure import Place, Row, command, compare, interleave, make_place
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from typing import Final
 
-from sessionrun.store import SessionDir
+from sessionrun.store.session import SessionDir
 
 from .measure import Row, command, compare, interleave, make_place
 

@@ -17,8 +17,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from simulation import Drive, make_session
 
-from sessionrun.executors.simulated import Fate, SimulatedExecutor
-from sessionrun.model import SLOT, Check, Job, SessionSpec, TaskSpec, Workspace
+from sessionrun.model.spec import SLOT, Check, Job, SessionSpec, TaskSpec, Workspace
+from sessionrun.runtime.executors.simulated import Fate, SimulatedExecutor
 
 from .measure import Row, compare, interleave, print_table
 

@@ -20,10 +20,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
-from sessionrun.events import JobStarted, SupervisorStarted
-from sessionrun.inbox import send_request
-from sessionrun.processes import Identity, identify, parent_of, send_signal
-from sessionrun.store import SessionDir, iterate_sessions
+from sessionrun.model.events import JobStarted, SupervisorStarted
+from sessionrun.runtime.processes import Identity, identify, parent_of, send_signal
+from sessionrun.store.inbox import send_request
+from sessionrun.store.session import SessionDir, iterate_sessions
 
 Samples = Mapping[str, Sequence[float]]
 """Seconds by case, one for each round."""

@@ -20,7 +20,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Final
 
-from sessionrun.store import SessionDir
+from sessionrun.store.session import SessionDir
 
 from .chain import ROLES, Role, kill_role
 from .oracle import Figures, examine, make_plan

@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
-from sessionrun.processes import JOB_MARKER, PARENT_VARIABLE, Identity, environment, start_time
+from sessionrun.runtime.processes import JOB_MARKER, PARENT_VARIABLE, Identity, environment, start_time
 
 Role = Literal["root", "keeper", "supervisor"]
 ROLES: Final[tuple[Role, ...]] = ("root", "keeper", "supervisor")
 
 _KEEPER_FILE: Final = b"/sessionrun/keeper/__main__.py"
-_SUPERVISOR_CODE: Final = b"sessionrun.detached"
+_SUPERVISOR_CODE: Final = b"sessionrun.runtime.main"
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,14 +29,14 @@ from zlib import crc32
 
 import orjson
 
-from sessionrun import caches, index
 from sessionrun.cli import main as run_command
-from sessionrun.detach import _check_logs
-from sessionrun.errors import SessionrunError
-from sessionrun.inbox import send_request
-from sessionrun.journal import parse_log
-from sessionrun.requests import load_requests
-from sessionrun.store import SessionDir
+from sessionrun.model.errors import SessionrunError
+from sessionrun.runtime.launch import _check_logs
+from sessionrun.store import caches, index
+from sessionrun.store.inbox import send_request
+from sessionrun.store.journal import parse_log
+from sessionrun.store.requests import load_requests
+from sessionrun.store.session import SessionDir
 
 from .campaign import has_ended
 from .place import Place, make_place, wait_until

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from sessionrun.store import SessionDir
+from sessionrun.store.session import SessionDir
 
 from .place import Place, end_sessions, make_place, wait_until
 
@@ -96,11 +96,11 @@ STEPS_BY_NAME: Final[dict[str, Step]] = {
     "log is a FIFO": Step("rm -f $S/supervisor.log; mkfifo $S/supervisor.log"),
     "outputs are links": Step("ln -sf $O/victim $S/task-bad.err; ln -sf $O/victim $S/task-bad.raw"),
     # signals
-    "supervisor is killed": Step(_CHAIN.replace("WORD", "sessionrun.detached").replace("SIGNAL", "KILL")),
+    "supervisor is killed": Step(_CHAIN.replace("WORD", "sessionrun.runtime.main").replace("SIGNAL", "KILL")),
     "supervisor stands still": Step(
-        _CHAIN.replace("WORD", "sessionrun.detached").replace("SIGNAL", "STOP")
+        _CHAIN.replace("WORD", "sessionrun.runtime.main").replace("SIGNAL", "STOP")
         + "; sleep 0.3; "
-        + _CHAIN.replace("WORD", "sessionrun.detached").replace("SIGNAL", "CONT")
+        + _CHAIN.replace("WORD", "sessionrun.runtime.main").replace("SIGNAL", "CONT")
     ),
     "jobs of workspaces are killed": Step(_CHAIN.replace("WORD", "workspaces/job.py").replace("SIGNAL", "KILL")),
 }

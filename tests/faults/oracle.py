@@ -16,11 +16,11 @@ from typing import Any, Final
 
 import orjson
 
-from sessionrun.events import SessionEnded, TaskEnded
-from sessionrun.fold import apply, begin
-from sessionrun.journal import read_log
-from sessionrun.status import project
-from sessionrun.store import SessionDir
+from sessionrun.engine.fold import apply, begin
+from sessionrun.engine.status import project
+from sessionrun.model.events import SessionEnded, TaskEnded
+from sessionrun.store.journal import read_log
+from sessionrun.store.session import SessionDir
 
 from .chain import find_left
 from .place import wait_until

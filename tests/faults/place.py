@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from sessionrun.processes import send_signal
-from sessionrun.store import SessionDir, iterate_sessions
+from sessionrun.runtime.processes import send_signal
+from sessionrun.store.session import SessionDir, iterate_sessions
 
 from .chain import find_left
 

@@ -16,8 +16,8 @@ from itertools import count, takewhile
 from pathlib import Path
 from typing import Final
 
-from sessionrun.creation import has_begun
-from sessionrun.store import SessionDir
+from sessionrun.store.creation import has_begun
+from sessionrun.store.session import SessionDir
 
 from .campaign import HUNG_S, find_sessions, has_ended, is_gone, kill_all, print_table
 from .oracle import Figures, examine, make_plan

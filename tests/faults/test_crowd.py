@@ -12,7 +12,7 @@ import orjson
 import psutil
 import pytest
 
-from sessionrun.store import SessionDir
+from sessionrun.store.session import SessionDir
 
 from .campaign import has_ended, kill_all
 from .chain import Role, find_chain, kill_role

@@ -12,9 +12,9 @@ import pytest
 from conftest import mount_disk
 
 from sessionrun.cli.control import Target
-from sessionrun.events import RequestReceived
-from sessionrun.reserve import NAME
-from sessionrun.store import SessionDir
+from sessionrun.model.events import RequestReceived
+from sessionrun.store.ballast import NAME
+from sessionrun.store.session import SessionDir
 
 from .campaign import has_ended, kill_all
 from .chain import Role, find_chain, kill_role

@@ -14,12 +14,12 @@ from dataclasses import replace
 import orjson
 import pytest
 
-from sessionrun import detached
-from sessionrun.events import Entry, SupervisorStarted, to_record
-from sessionrun.journal import AppendLog, read_log
-from sessionrun.ledger import fold_ledger
-from sessionrun.processes import Identity, is_alive, send_signal, start_time
-from sessionrun.store import SessionDir
+from sessionrun.model.events import Entry, SupervisorStarted, to_record
+from sessionrun.runtime import main
+from sessionrun.runtime.processes import Identity, is_alive, send_signal, start_time
+from sessionrun.store.journal import AppendLog, read_log
+from sessionrun.store.ledger import fold_ledger
+from sessionrun.store.session import SessionDir
 
 from .campaign import has_ended
 from .chain import Role, find_chain, kill_role
@@ -101,6 +101,6 @@ def test_who_is_not_the_roots_is_not_killed(place: Place, session: SessionDir) -
         log = AppendLog(session.journal_path)
         log.append([orjson.dumps(to_record(Entry(entries[-1].seq + 1, time.time(), time.monotonic(), event)))])
         log.close()
-        assert not detached._end_orphan(session)
+        assert not main._end_orphan(session)
         assert foreign.poll() is None
         foreign.kill()

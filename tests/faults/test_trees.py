@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from sessionrun.processes import identify, is_alive
-from sessionrun.store import SessionDir
+from sessionrun.runtime.processes import identify, is_alive
+from sessionrun.store.session import SessionDir
 
 from .campaign import has_ended
 from .chain import ROLES, Role, find_chain, find_left, kill_role

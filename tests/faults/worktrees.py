@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from sessionrun.store import SessionDir
+from sessionrun.store.session import SessionDir
 
 from .campaign import HUNG_S, KILLS, PAUSE_S, has_ended, is_gone, resume_by
 from .chain import ROLES, Role, kill_role

@@ -1,0 +1,348 @@
+"""The agent CLIs: how each is started and how what it prints is read.  One small module each, one table.
+
+An agent is an `AgentSpec`, ours or the user's own, and an output format.  Ours set no environment variables:
+what the user's environment says holds, and an `env` in a user's own agent is what the user asked for.
+
+**Tokens.**  Eight names are ours.  ``{model_args}``, ``{approve_args}``, ``{continue_args}`` and ``{budget_args}``
+are elements of `argv` that stand alone and are replaced by those lists; ``{prompt_file}`` is replaced anywhere
+inside an element, and so are ``{model}`` inside `model_args` and `ready`, ``{conversation}`` inside
+`continue_args` and ``{budget}`` inside `budget_args`.
+All other text is left alone, braces too, so that an element may hold JSON or another program's template.  One
+exception catches slips of the pen: an element that is nothing but ``{word}`` and none of ours is refused by
+`check_agent`, as is one of ours in a place where it has no meaning.
+
+This package must not know how processes are run, nor where sessions keep their files.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+from sessionrun.agents import aider, claude, codex, gemini, ollama, opencode, qwen, shell
+from sessionrun.agents.installing import how_to_install
+from sessionrun.agents.reading import WITHOUT_RESULT, AgentResult, one_line, parse_event, read_lines
+from sessionrun.model.errors import AgentNotFound, InputError
+from sessionrun.model.spec import AgentSpec, OutputFormat
+from sessionrun.store.files import open_regular
+
+__all__ = [
+    "BUILTIN",
+    "COUNTS_ALL",
+    "FIRST_FOUND",
+    "SAYS_COST",
+    "WITHOUT_RESULT",
+    "AgentResult",
+    "build_argv",
+    "check_agent",
+    "check_startable",
+    "find_program",
+    "has_stream",
+    "how_to_install",
+    "is_whole",
+    "last_words",
+    "leavings",
+    "open_output",
+    "read_errors",
+    "read_lines",
+    "read_result",
+    "read_tail",
+    "render_events",
+    "version_argv",
+]
+
+BUILTIN: Final[Mapping[str, AgentSpec]] = {
+    "claude": claude.AGENT,
+    "codex": codex.AGENT,
+    "qwen": qwen.AGENT,
+    "gemini": gemini.AGENT,
+    "opencode": opencode.AGENT,
+    "aider": aider.AGENT,
+    "ollama": ollama.AGENT,
+    "shell": shell.AGENT,
+}
+
+FIRST_FOUND: Final = ("claude", "codex", "qwen", "gemini", "opencode", "aider")
+"""The order in which an agent is looked for when none was asked for."""
+
+_Read = Callable[[Iterable[dict[str, Any]]], AgentResult]
+_Render = Callable[[dict[str, Any]], str]
+
+_STREAMS: Final[Mapping[OutputFormat, tuple[_Read, _Render]]] = {
+    "claude": (claude.read, claude.render),
+    "codex": (codex.read, codex.render),
+    "qwen": (qwen.read, qwen.render),
+    "gemini": (gemini.read, gemini.render),
+    "opencode": (opencode.read, opencode.render),
+}
+
+_REFUSED_AS_ROOT: Final = (("claude", "--dangerously-skip-permissions", "IS_SANDBOX", "CLAUDE_CODE_BUBBLEWRAP"),)
+"""Programs that end at once as root when given this option, unless one of the variables is exactly 1."""
+
+SAYS_COST: Final = frozenset(("claude", "opencode", "aider"))
+"""Output formats in which the agent itself says what a run cost, at least where it knows its model."""
+
+COUNTS_ALL: Final = frozenset(("codex", "qwen"))
+"""Output formats in which a run that goes on with a conversation reports the tokens of all its runs so far.  The
+others report their own alone, as was seen with three runs of each."""
+
+_LISTS: Final = ("model_args", "approve_args", "continue_args", "budget_args")
+_TOKEN: Final = re.compile(rf"\{{(prompt_file|model|conversation|budget|{'|'.join(_LISTS)})\}}")
+_LONE_WORD: Final = re.compile(r"\{([A-Za-z_]\w*)\}")
+TAIL_BYTES: Final = 16 * 1024
+"""How much `read_tail` reads; the next round is told as much of a failed check's output."""
+
+_COLOUR: Final = re.compile(r"\x1b\[[0-9;]{0,20}m")
+_CHATTER: Final = re.compile(r"(?i)\s*(warning\b|\[startup\]|ripgrep |yolo mode )|\s+at \S|[^a-z]*$")
+"""Lines on standard error that agents print in good runs too, and the places in a trace."""
+
+_STDERR_TAIL_BYTES: Final = 8192
+
+
+def build_argv(
+    agent: AgentSpec,
+    *,
+    model: str | None,
+    approve: bool,
+    prompt_file: str,
+    conversation: str | None = None,
+    budget: float | None = None,
+    extra: Sequence[str] = (),
+) -> tuple[str, ...]:
+    """The argument list of one run.
+
+    Args:
+        agent: has passed `check_agent`.
+        model: as the agent CLI names it; None leaves the choice to the CLI.
+        approve: whether the agent may use its tools without being asked.
+        prompt_file: absolute path of the file that holds the prompt.
+        conversation: the agent's own id of the conversation to go on with; None begins a new one.
+        budget: what the run may cost, in US dollars; None is no limit.
+        extra: what the task adds, as it is; it comes last.
+    """
+    tokens = {"prompt_file": prompt_file}
+    lists: dict[str, tuple[str, ...]] = {
+        "model_args": () if model is None else _fill(agent.model_args, {**tokens, "model": model}),
+        "approve_args": _fill(agent.approve_args, tokens) if approve else (),
+        "continue_args": ()
+        if conversation is None
+        else _fill(agent.continue_args, {**tokens, "conversation": conversation}),
+        "budget_args": ()
+        if budget is None
+        else _fill(agent.budget_args, {**tokens, "budget": f"{budget:.9f}".rstrip("0").rstrip(".")}),
+    }
+    argv: list[str] = []
+    for element in agent.argv:
+        name = element[1:-1] if element.startswith("{") else ""
+        argv += lists[name] if element == f"{{{name}}}" and name in lists else _fill((element,), tokens)
+    for name in _LISTS:
+        if f"{{{name}}}" not in agent.argv:
+            argv += lists[name]
+    return (*argv, *extra)
+
+
+def check_agent(agent: AgentSpec) -> None:
+    """Check an agent that a user wrote.
+
+    Raises:
+        InputError: it names no program, or has a token where that has no meaning.
+    """
+    if not agent.argv or not agent.argv[0] or agent.argv[0].startswith("{"):
+        raise InputError(f"agent {agent.name!r}: argv must begin with a program")
+    _check_tokens(agent, "argv", agent.argv, inside=("prompt_file",), alone=_LISTS)
+    _check_tokens(agent, "model_args", agent.model_args, inside=("prompt_file", "model"), alone=())
+    _check_tokens(agent, "approve_args", agent.approve_args, inside=("prompt_file",), alone=())
+    _check_tokens(agent, "continue_args", agent.continue_args, inside=("prompt_file", "conversation"), alone=())
+    _check_tokens(agent, "budget_args", agent.budget_args, inside=("prompt_file", "budget"), alone=())
+    _check_tokens(agent, "ready", agent.ready, inside=("model",), alone=())
+
+
+def find_program(agent: AgentSpec, path: str | None) -> str | None:
+    """The absolute path of an agent's program, or None.
+
+    Args:
+        agent: the agent.
+        path: a PATH; None means the system's default.  Entries that are not absolute are passed over: in
+            them every working directory would have a program of its own.
+    """
+    program = agent.argv[0]
+    if "/" in program:
+        candidates = [os.path.abspath(program)]
+    else:
+        folders = (os.defpath if path is None else path).split(os.pathsep)
+        candidates = [os.path.join(folder, program) for folder in folders if os.path.isabs(folder)]
+    return next((name for name in candidates if os.path.isfile(name) and os.access(name, os.X_OK)), None)
+
+
+def check_startable(agent: AgentSpec, *, approve: bool, euid: int, environ: Mapping[str, str]) -> str:
+    """The absolute path of an agent's program, after what would make every task fail has been ruled out.
+
+    Args:
+        agent: the agent.
+        approve: as for `build_argv`.
+        euid: the effective user id that will run it.
+        environ: the environment that it will get, before the agent's own `env`.
+
+    Raises:
+        AgentNotFound: its program is not installed.
+        InputError: it would refuse to start as this user.
+    """
+    program = find_program(agent, environ.get("PATH"))
+    if program is None:
+        wanted = agent.argv[0]
+        where = "is no executable file" if "/" in wanted else "is not on PATH"
+        raise AgentNotFound(f"agent {agent.name!r}: {wanted!r} {where} ({how_to_install(agent)})")
+    if euid == 0:
+        _check_root(agent, approve=approve, environ={**environ, **agent.env})
+    return program
+
+
+def version_argv(agent: AgentSpec) -> tuple[str, ...]:
+    """The argument list that makes an agent CLI print its version; empty where it has none (`sh`)."""
+    return () if agent.prompt_kind == "script" else (agent.argv[0], "--version")
+
+
+def has_stream(agent: AgentSpec) -> bool:
+    """Whether its standard output is a stream of events, and not the text for a person itself."""
+    return agent.output in _STREAMS
+
+
+def is_whole(agent: AgentSpec, raw: Path, errors: Path) -> bool:
+    """Whether its stream has come to its own end, and says that all went well."""
+    return has_stream(agent) and read_result(agent.output, raw, errors).ok
+
+
+def leavings(specs: Iterable[AgentSpec]) -> tuple[str, ...]:
+    """What these agents write for themselves into the repository they work in: rules for git to ignore it."""
+    return aider.LEAVES if any(agent.output == "aider" for agent in specs) else ()
+
+
+def read_result(output: OutputFormat, stdout: Path, stderr: Path) -> AgentResult:
+    """What the output of a finished run says.  Output that does not parse as its format is no success.
+
+    Never raises because of what the files hold, or because they are gone.  For `text` the file itself is
+    the answer, and everything is a success.
+    """
+    if output == "text":
+        return AgentResult(ok=True)
+    try:
+        with open_output(stdout) as stream:
+            if output == "aider":
+                result = aider.read(read_lines(stream))
+            else:
+                result = _read_stream(_STREAMS[output][0], stream)
+    except OSError as error:
+        reason = f"the output cannot be read: {error.strerror}"
+        result = AgentResult(ok=False, reason_class="bad_output", reason=reason)
+    if result.reason_class in WITHOUT_RESULT:
+        said = last_words(read_errors(stderr))
+        return replace(result, reason=one_line(f"{result.reason}; standard error: {said}")) if said else result
+    return result
+
+
+def read_errors(stderr: Path) -> str:
+    """The end of a run's standard error, without colours; '' where there is none."""
+    try:
+        with open_output(stderr) as stream:
+            stream.seek(max(0, os.fstat(stream.fileno()).st_size - _STDERR_TAIL_BYTES))
+            tail = stream.read(_STDERR_TAIL_BYTES).decode("utf-8", "replace")
+    except OSError:
+        return ""
+    return _COLOUR.sub("", tail)
+
+
+def last_words(errors: str) -> str:
+    """What the end of standard error says: the last line with "error", else the last two."""
+    lines = [line for line in errors.splitlines() if line.strip()]
+    telling = [line for line in lines if not _CHATTER.match(line)]
+    named = [line for line in telling if "error" in line.lower()]
+    return one_line(" ".join(named[-1:] or telling[-2:]))
+
+
+def render_events(output: OutputFormat, line: bytes) -> str:
+    """What a person who follows a run sees of one line of its raw stream; '' for nothing.
+
+    The pieces are to be written one behind the other as they are: most end in a newline, but a piece of an
+    answer does not.  What is no event is shown as it is.  The text is the agent's: not safe for a terminal.
+    """
+    event = parse_event(line) if output in _STREAMS else None
+    if event is None:
+        return line.decode("utf-8", "replace")
+    return _STREAMS[output][1](event)
+
+
+def _fill(elements: tuple[str, ...], tokens: Mapping[str, str]) -> tuple[str, ...]:
+    """Replace tokens in one pass: what a value brings along is never looked at again."""
+    return tuple(
+        _TOKEN.sub(lambda found: tokens.get(found.group(1), found.group(0)), element) for element in elements
+    )
+
+
+def _check_tokens(
+    agent: AgentSpec, where: str, elements: tuple[str, ...], *, inside: tuple[str, ...], alone: tuple[str, ...]
+) -> None:
+    for element in elements:
+        lone = _LONE_WORD.fullmatch(element)
+        ours = [found.group(1) for found in _TOKEN.finditer(element)]
+        names = [lone.group(1)] if lone else ours
+        for name in names:
+            if name not in inside and not (lone and name in alone):
+                raise InputError(f"agent {agent.name!r}: {where} holds {{{name}}}, which has no meaning there")
+        if "\0" in element:
+            raise InputError(f"agent {agent.name!r}: {where} holds a NUL character")
+
+
+def _check_root(agent: AgentSpec, *, approve: bool, environ: Mapping[str, str]) -> None:
+    argv = build_argv(agent, model=None, approve=approve, prompt_file="")
+    for program, option, *variables in _REFUSED_AS_ROOT:
+        if os.path.basename(argv[0]) != program or option not in argv:
+            continue
+        if all(environ.get(variable) != "1" for variable in variables):
+            raise InputError(
+                f"agent {agent.name!r} refuses {option} as root: use another user or --no-yolo, "
+                f"or set {variables[0]}=1 if this machine is a sandbox"
+            )
+
+
+def open_output(path: Path) -> BinaryIO:
+    """Open what a job wrote; an agent may have put a link, FIFO or device in its place.
+
+    Raises:
+        OSError: there is no such file, or it is no plain file.
+    """
+    return os.fdopen(open_regular(path), "rb")
+
+
+def read_tail(path: Path) -> bytes:
+    """The end of what a job wrote, at most `TAIL_BYTES`; nothing where there is no such file."""
+    try:
+        with open_output(path) as stream:
+            stream.seek(max(0, os.fstat(stream.fileno()).st_size - TAIL_BYTES))
+            return stream.read(TAIL_BYTES)
+    except OSError:
+        return b""
+
+
+def _read_stream(read: _Read, stream: BinaryIO) -> AgentResult:
+    """The reader's result, or what is wrong when there was nothing for it to read."""
+    lines = parsed = 0
+
+    def events() -> Iterator[dict[str, Any]]:
+        nonlocal lines, parsed
+        for line in read_lines(stream):
+            lines += 1
+            event = parse_event(line)
+            if event is not None:
+                parsed += 1
+                yield event
+
+    result = read(events())
+    if parsed:
+        return result
+    if lines:
+        return AgentResult(ok=False, reason_class="bad_output", reason="no line of the output is an event")
+    return AgentResult(ok=False, reason_class="incomplete_output", reason="no output")

@@ -1,0 +1,176 @@
+"""What really happened to a job: its wait status and what its agent says become one verdict.
+
+Exit code 0 is no proof of success and a code over 128 is no proof of a signal (gemini: HTTP status modulo
+256), so raw wait status, exit code, signal and verdict stay apart.  The verdict is `passed` or `failed`; that
+a job was stopped or ran out of time is the scheduler's to say.  This module must not know files, processes
+or clocks.
+
+| what is known, first row that fits | verdict | reason class |
+|---|---|---|
+| the process could not be made | failed | `start_failed` |
+| it was killed by a signal of a fault (SEGV, ABRT ...) | failed | `oom` where it says so, else `agent_crashed` |
+| it was killed by another signal | failed | `signal` |
+| the agent says what went wrong, whatever the exit code | failed | the agent's, `unknown` if it does not say why |
+| its result is missing, standard error has a known phrase | failed | that of the phrase |
+| another exit code than 0, standard error ends in a trace | failed | `oom`, `agent_crashed` |
+| another exit code than 0, its output began and broke off | failed | `agent_crashed` |
+| another exit code than 0 | failed | `exit_code` |
+| exit code 0, the agent's output is not what it should be | failed | `bad_output`, `incomplete_output` |
+| exit code 0, the agent reports success or has no format | passed | none |
+
+A code that nothing explains is `exit_code` and not `unknown`: the code itself may tell its reader something.
+"""
+
+from __future__ import annotations
+
+import errno as errnos
+import os
+import re
+import signal as signals
+from typing import Final
+
+from sessionrun.agents.crashes import find_crash
+from sessionrun.agents.markers import drop_retries, find_in_errors
+from sessionrun.agents.reading import WITHOUT_RESULT, AgentResult
+from sessionrun.agents.resets import check_reset, find_reset
+from sessionrun.model.events import JobFinished
+from sessionrun.model.keys import JobKey
+from sessionrun.model.reasons import effect_of
+
+MAX_REASON: Final = 300
+
+# What a terminal or a JSON reader could choke on: C0, C1, line separators, bidirectional controls, surrogates.
+_CONTROLS: Final = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]+"
+)
+
+_FAULTS: Final = frozenset(
+    {
+        signals.SIGSEGV,
+        signals.SIGABRT,
+        signals.SIGBUS,
+        signals.SIGILL,
+        signals.SIGFPE,
+        signals.SIGSYS,
+        signals.SIGTRAP,
+    }
+)
+"""Signals that a process brings upon itself."""
+
+
+def judge_exit(
+    key: JobKey,
+    *,
+    wait_status: int | None,
+    errno: int | None,
+    detail: str | None,
+    result: AgentResult | None,
+    now: float,
+    stderr: str = "",
+) -> JobFinished:
+    """Judge one ended job.
+
+    Args:
+        key: the job.
+        wait_status: raw status of wait(2); None when no process was made.
+        errno: why none was made.
+        detail: one more word on that, such as the program's path.
+        result: what the agent's output says; None when nothing reads it (setup, check, plain text).
+        now: wall time, epoch seconds; a limit's end is told relative to it.
+        stderr: the end of its standard error, as far as that may tell of the agent; '' where it may not.
+    """
+    exit_code = signal = None
+    if wait_status is not None:
+        if os.WIFSIGNALED(wait_status):
+            signal = os.WTERMSIG(wait_status)
+        elif os.WIFEXITED(wait_status):
+            exit_code = os.WEXITSTATUS(wait_status)
+    if wait_status is None:
+        problem: tuple[str, str] | None = ("start_failed", _start_problem(errno, detail))
+    elif signal is not None:
+        problem = _judge_signal(signal, stderr, core=os.WCOREDUMP(wait_status))
+    elif exit_code is None:
+        problem = ("unknown", f"odd wait status {wait_status:#x}")
+    else:
+        problem = _judge_code(exit_code, result, stderr)
+    return JobFinished(
+        key=key,
+        verdict="failed" if problem else "passed",
+        reason_class=problem[0] if problem else None,
+        reason=format_reason(*problem) if problem else None,
+        wait_status=wait_status,
+        exit_code=exit_code,
+        signal=signal,
+        conversation=result.conversation if result else None,
+        model=result.model if result else None,
+        usage=result.usage if result else None,
+        turns=result.turns if result else None,
+        resets_at=_find_end_of_limit(problem[0], result, stderr, now) if problem else None,
+    )
+
+
+def format_reason(reason_class: str, text: str) -> str:
+    """``class: text`` as one line of at most `MAX_REASON` characters without control characters."""
+    line = " ".join(_CONTROLS.sub(" ", f"{reason_class}: {text}").split())
+    return line if len(line) <= MAX_REASON else line[: MAX_REASON - 3] + "..."
+
+
+def _judge_signal(number: int, stderr: str, *, core: bool) -> tuple[str, str]:
+    text = _signal_text(number, core=core)
+    if number not in _FAULTS:
+        return "signal", text
+    crash = find_crash(stderr)
+    return (crash[0], f"{text}: {crash[1]}") if crash else ("agent_crashed", text)
+
+
+def _judge_code(code: int, result: AgentResult | None, stderr: str) -> tuple[str, str] | None:
+    """Class and text of the failure of a process that ended by itself; None for none."""
+    failed = result if result is not None and not result.ok else None
+    if failed is not None and failed.reason_class not in WITHOUT_RESULT:
+        text = failed.reason or "the agent reports a failure"
+        return failed.reason_class or "unknown", _with_code(text, code)
+    if failed is None and not code:
+        return None
+    # beside a result that claims success, a phrase may stem from a request that was tried again
+    found = find_in_errors(stderr) if result is None or failed is not None else None
+    if found is not None and (code or failed is not None):
+        return found[0], _with_code(found[1], code)
+    if not code:
+        return (failed.reason_class or "unknown", failed.reason or "") if failed else None
+    crash = find_crash(stderr)
+    if crash is not None:
+        return crash[0], _with_code(crash[1], code)
+    said = failed.reason if failed else None
+    if failed is not None and (failed.conversation or failed.text or failed.model):
+        return "agent_crashed", _with_code(said or "the output broke off", code)
+    return "exit_code", f"exit code {code}" + (f"; {said}" if said else "")
+
+
+def _with_code(text: str, code: int) -> str:
+    return f"{text[: MAX_REASON - 60]} (exit code {code})" if code else text
+
+
+def _find_end_of_limit(reason_class: str, result: AgentResult | None, stderr: str, now: float) -> float | None:
+    """When the provider's limit ends, epoch seconds: what the stream states, else what the words say."""
+    if effect_of(reason_class) == "none":
+        return None
+    stated = check_reset(result.resets_at, now) if result else None
+    if stated is not None:
+        return stated
+    said = find_reset(result.words, now) if result and result.words else None
+    return said if said is not None or (result and result.words) else find_reset(drop_retries(stderr), now)
+
+
+def _start_problem(errno: int | None, detail: str | None) -> str:
+    words = [detail] if detail else []
+    if errno is not None:
+        words.append(f"{os.strerror(errno)} ({errnos.errorcode.get(errno, errno)})")
+    return ": ".join(words) or "no process was made"
+
+
+def _signal_text(number: int, *, core: bool) -> str:
+    try:
+        name = signals.Signals(number).name
+    except ValueError:
+        name = "signal"
+    return f"killed by {name} ({number})" + (", core dumped" if core else "")

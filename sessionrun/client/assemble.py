@@ -1,0 +1,329 @@
+"""Settles a plan into a session spec: which agent runs each task, and that each of them can start at all."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from time import time
+from typing import NamedTuple
+
+from sessionrun.agents import table
+from sessionrun.client.config import Config
+from sessionrun.dialects.plan import Plan
+from sessionrun.engine.budget import find_task_budget
+from sessionrun.model.errors import AgentNotFound, InputError
+from sessionrun.model.places import Repository
+from sessionrun.model.spec import SLOT, AgentSpec, Price, SessionSpec, TaskSpec
+from sessionrun.model.times import format_time
+from sessionrun.model.validation import validate_tasks, validate_uses
+
+
+class Choice(NamedTuple):
+    """The session's default agent and why it was chosen, for people."""
+
+    name: str
+    why: str
+
+
+def assemble_spec(
+    plan: Plan,
+    config: Config,
+    choice: Choice,
+    *,
+    dialect: str,
+    source: str,
+    approve: bool,
+    envelope: bool,
+    repository: Repository | None,
+    missing: list[str] | None = None,
+) -> SessionSpec:
+    """Make the spec of a new session; agents that are not installed are added to `missing`, where that is a list.
+
+    Raises:
+        AgentNotFound: an agent is not installed, and `missing` is no list.
+        InputError: something in the plan cannot run; nothing was created.
+    """
+    tasks = tuple(task if task.agent else replace(task, agent=choice.name) for task in plan.tasks)
+    used = agents_of(tasks)
+    resources = dict(plan.resources)
+    if plan.max_parallel is not None:
+        resources[SLOT] = plan.max_parallel
+    settled = {name: _settle_agent(name, config.agents, missing, approve=approve) for name in sorted(used)}
+    spec = SessionSpec(
+        session_id=str(uuid.uuid4()),
+        created_at=format_time(time()) or "",
+        name=plan.name,
+        labels=plan.labels,
+        dialect=dialect,
+        source=source.encode("utf-8", "backslashreplace").decode(),
+        cwd=_current_directory(),
+        agent=choice.name,
+        agents=settled,
+        tasks=tasks,
+        resources=resources,
+        limits=plan.limits,
+        approve=approve,
+        envelope=envelope,
+        auto_release=plan.auto_release,
+        repository=ignore_leavings(repository, settled),
+        prices=_settle_prices(config, used),
+        views=plan.views,
+    )
+    check_spec(spec, plan.places)
+    return spec
+
+
+def agents_of(tasks: Iterable[TaskSpec]) -> set[str]:
+    """The names of all agents that tasks may come to use."""
+    return {name for task in tasks for name in (task.agent, *(other.agent for other in task.fallback))}
+
+
+def ignore_leavings(repository: Repository | None, used: Mapping[str, AgentSpec]) -> Repository | None:
+    """The repository with rules that ignore what agents write there for themselves; the user's rules come last."""
+    if repository is None:
+        return None
+    rules = (*table.leavings(used.values()), repository.excludes or "")
+    return replace(repository, excludes="\n".join(rules))
+
+
+def check_spec(spec: SessionSpec, places: Mapping[tuple[str, str], str] | None = None) -> None:
+    """Check that each task of a spec can start at all; `places` as in a plan.
+
+    Raises:
+        InputError: one cannot.
+    """
+    validate_tasks(spec.tasks)
+    validate_uses(spec)
+    _check_supported(spec.tasks)
+    _check_turns(spec)
+    _check_directories(spec.tasks)
+    _check_briefs(spec, places or {})
+    _check_budgets(spec)
+    if spec.repository is not None:
+        _check_worktrees(spec, spec.repository)
+
+
+def foresee_costs(spec: SessionSpec) -> list[str]:
+    """What a budget of this session will not see: models of which nobody says what they cost."""
+    limits = spec.limits
+    amounts = (limits.budget_usd, limits.soft_budget_usd, limits.task_budget_usd)
+    if not any(amounts) and all(task.budget_usd is None for task in spec.tasks):
+        return []
+    from sessionrun.agents.prices import find_price
+    from sessionrun.engine.totals import name_model
+
+    remarks: dict[str, int] = {}
+    choices = [(task.agent, task.model) for task in spec.tasks]
+    choices += [(other.agent, other.model) for task in spec.tasks for other in task.fallback]
+    for name, asked in sorted(choices, key=str):
+        agent, model = spec.agents[name], name_model(name, None, asked)
+        if agent.prompt_kind == "script" or agent.output in table.SAYS_COST:
+            continue
+        remark = f"the budget cannot see what {name} costs: its output is only text"
+        if agent.output != "text":
+            if find_price(spec.prices, model) is not None:
+                continue
+            hint = f'add [prices."{model}"] to sessionrun.toml'
+            hint += "" if asked else ", or name a model"
+            remark = f"the budget may not see what {name} costs (no price for {model}): {hint}"
+        remarks[remark] = remarks.get(remark, 0) + 1
+    return [f"{remark}; {_tell_unseen(count)} on top of the budget" for remark, count in remarks.items()]
+
+
+def _tell_unseen(count: int) -> str:
+    return "the cost of its one task comes" if count == 1 else f"the cost of its {count} tasks comes"
+
+
+def foresee_verdicts(spec: SessionSpec) -> list[str]:
+    """Verdicts that nobody will give: an agent that runs prompts as scripts does not judge."""
+    mute = {name for name, agent in spec.agents.items() if agent.prompt_kind == "script"}
+    count = sum(bool(task.check and task.check.verify) and task.agent in mute for task in spec.tasks)
+    return [f"{count} of {len(spec.tasks)} tasks get no verdict: scripts do not judge"] if count else []
+
+
+def choose_agent(plan: Plan, config: Config, *, preview: bool = False) -> Choice:
+    """The default agent: the one asked for, else the first that is installed; for a `preview` else the first.
+
+    Raises:
+        AgentNotFound: none is asked for where one is needed, and none is installed.
+        InputError: there is none of that name, even if no task would use it.
+    """
+    if plan.agent:
+        _find_agent(plan.agent, config.agents)
+        return Choice(plan.agent, plan.agent_reason)
+    if all(task.agent for task in plan.tasks):
+        return Choice(plan.tasks[0].agent, "named by the tasks")
+    path = os.environ.get("PATH")
+    for name in table.FIRST_FOUND:
+        if table.find_program(config.agents[name], path):
+            return Choice(name, "first found")
+    if preview:
+        return Choice(table.FIRST_FOUND[0], "the first in the order of choice; none is installed")
+    looked_for = ", ".join(table.FIRST_FOUND)
+    first = table.how_to_install(table.BUILTIN[table.FIRST_FOUND[0]])
+    raise AgentNotFound(
+        f"no agent CLI found on PATH (looked for {looked_for}); name one with --agent, or install one ({first})"
+    )
+
+
+def _find_agent(name: str, known: Mapping[str, AgentSpec]) -> AgentSpec:
+    agent = known.get(name)
+    if agent is None:
+        raise InputError(f"unknown agent {name!r}; there are: {', '.join(sorted(known))}")
+    return agent
+
+
+def _settle_agent(
+    name: str, known: Mapping[str, AgentSpec], missing: list[str] | None, *, approve: bool
+) -> AgentSpec:
+    """The agent with its program as an absolute path, looked up once."""
+    agent = _find_agent(name, known)
+    table.check_agent(agent)
+    try:
+        program = table.check_startable(agent, approve=approve, euid=os.geteuid(), environ=os.environ)
+    except AgentNotFound as error:
+        if missing is None:
+            raise
+        missing.append(str(error))
+        return agent
+    return replace(agent, argv=(program, *agent.argv[1:]))
+
+
+def _settle_prices(config: Config, used: set[str]) -> Mapping[str, Price]:
+    """The prices that hold for this session for good; a script asks no model."""
+    if all(config.agents[name].prompt_kind == "script" for name in used):
+        return {}
+    from sessionrun.agents.prices import load_prices
+
+    return load_prices(config.prices)
+
+
+def _current_directory() -> str:
+    """Where the tasks run that name no place; spec.json can hold it only as UTF-8."""
+    cwd = str(Path.cwd())
+    try:
+        cwd.encode()
+    except UnicodeEncodeError:
+        raise InputError(f"the name of the current directory is no UTF-8: {cwd!r}") from None
+    return cwd
+
+
+def _check_budgets(spec: SessionSpec) -> None:
+    """Refuse a task's budget that alone is more than the session's: the task could never start."""
+    whole = spec.limits.budget_usd
+    for num, task in enumerate(spec.tasks, 1):
+        own = find_task_budget(spec.limits, task)
+        script = all(spec.agents[name].prompt_kind == "script" for name in agents_of([task]))
+        if whole is not None and own is not None and own > whole and not script:
+            raise InputError(
+                f"task {num} (ID: {task.id}): its budget of ${own:g} is more than the session's of ${whole:g}"
+            )
+
+
+def _check_supported(tasks: tuple[TaskSpec, ...]) -> None:
+    """Refuse what the model knows but this version cannot do yet."""
+    for num, task in enumerate(tasks, 1):
+        if task.expect_change and task.workspace.kind == "none":
+            what = "expect_change needs a worktree; add --worktree, or leave it out"
+            raise InputError(f"task {num} (ID: {task.id}): {what}")
+        name = _unsupported(task)
+        if name:
+            raise InputError(f"task {num} (ID: {task.id}): {name} is not supported in this version; leave it out")
+
+
+def _unsupported(task: TaskSpec) -> str | None:
+    if task.workspace.kind not in ("none", "worktree"):
+        return f'workspace "{task.workspace.kind}"'
+    if task.links and task.workspace.kind == "none":
+        return "links without a worktree"
+    return "land" if task.land else None
+
+
+def _check_turns(spec: SessionSpec) -> None:
+    """Refuse turns of one conversation where an agent cannot go on with one."""
+    for num, task in enumerate(spec.tasks, 1):
+        for name in sorted(agents_of([task])) if task.prompt_mode == "continue" else ():
+            agent = spec.agents[name]
+            if agent.prompt_kind == "text" and not agent.continue_args:
+                raise InputError(
+                    f"task {num} (ID: {task.id}): agent {name!r} cannot go on with a conversation; "
+                    'leave out prompt_mode "continue" or give it continue_args'
+                )
+
+
+def _check_directories(tasks: tuple[TaskSpec, ...]) -> None:
+    for cwd in {task.cwd for task in tasks if task.cwd}:
+        if not os.path.isdir(cwd):
+            num, task = next((num, task) for num, task in enumerate(tasks, 1) if task.cwd == cwd)
+            raise InputError(f"task {num} (ID: {task.id}): cwd {cwd} is no directory")
+
+
+def _check_briefs(spec: SessionSpec, places: Mapping[tuple[str, str], str]) -> None:
+    """Refuse what no agent could be shown, as far as that can be known before the start."""
+    from sessionrun.runtime.jobs.context_files import BriefProblem, check_brief
+
+    briefed = [(num, task, task.brief) for num, task in enumerate(spec.tasks, 1) if task.brief is not None]
+    writers: dict[str, set[str]] = {}
+    by_id = {task.id: task for task in spec.tasks}
+    for _, task, brief in briefed:
+        for path in brief.outputs:
+            writers.setdefault(path, set()).add(task.id)
+    for num, task, brief in briefed:
+        seen = _find_seen(task, by_id) if task.workspace.kind == "worktree" else set(by_id)
+        foreseen = frozenset(path for path, ids in writers.items() if ids & seen - {task.id})
+        try:
+            check_brief(brief, task.cwd or spec.cwd, foreseen)
+        except BriefProblem as problem:
+            place = places.get((task.id, problem.path), f"task {num} (ID: {task.id})")
+            raise InputError(f"{place}: {problem}") from None
+
+
+def _find_seen(task: TaskSpec, by_id: Mapping[str, TaskSpec]) -> set[str]:
+    """The tasks whose work is in the worktree of this one: all that it needs, near and far."""
+    seen: set[str] = set()
+    queue = [task]
+    while queue:
+        at = queue.pop()
+        needs = [need for need in at.needs if need in by_id and need not in seen] if at.base == "needs" else []
+        seen.update(needs)
+        queue += [by_id[need] for need in needs]
+    return seen
+
+
+def _check_worktrees(spec: SessionSpec, repository: Repository) -> None:
+    """Refuse what would fail in every worktree, or run outside of it."""
+    from sessionrun.workspaces.repository import find_missing
+
+    top = os.path.realpath(repository.top)
+    wanted = [task for task in spec.tasks if task.workspace.kind == "worktree"]
+    inside = {task.id: os.path.relpath(os.path.realpath(task.cwd or spec.cwd), top) for task in wanted}
+    missing = find_missing(repository, {path for path in inside.values() if path.split(os.sep)[0] != os.pardir})
+    for num, task in enumerate(spec.tasks, 1):
+        if task.id not in inside:
+            continue
+        cwd = inside[task.id]
+        if cwd.split(os.sep)[0] == os.pardir:
+            raise InputError(f"task {num} (ID: {task.id}): cwd {task.cwd} lies outside {repository.top}")
+        begins_elsewhere = task.base == "needs" and (task.needs or task.handed)  # they may make the directory
+        if (
+            cwd in missing
+            and not begins_elsewhere
+            and not any(_is_below(cwd, os.path.normpath(link)) for link in task.links)
+        ):
+            where = f"{repository.base_branch} ({repository.base_commit[:12]})"
+            raise InputError(
+                f"task {num} (ID: {task.id}): {cwd} is no directory in {where}, where its worktree begins; "
+                "commit it, start in another directory, or give another --base"
+            )
+        for link in task.links:
+            if os.path.isabs(link) or os.path.normpath(link).startswith(os.pardir):
+                raise InputError(f"task {num} (ID: {task.id}): link {link} must be a path inside the repository")
+            if not os.path.lexists(os.path.join(repository.top, link)):
+                raise InputError(f"task {num} (ID: {task.id}): link {link}: there is none in {repository.top}")
+
+
+def _is_below(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(folder + os.sep)

@@ -1,0 +1,327 @@
+"""Configuration: `sessionrun.toml`, the user's own file, and environment variables, named one by one.
+
+Owns where these lie, which keys they may have and which wins.  A key that nobody knows is an error here: a
+setting that silently does nothing would be worse than a refusal.  Must not know the built-in agents (they
+are passed in), dialects or sessions.  Verbs that only read use `load_results_dir`, which parses nothing
+when there is no file.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, get_args
+
+from sessionrun.model.errors import InputError
+
+if TYPE_CHECKING:
+    from sessionrun.dialects.convert import Misfit
+    from sessionrun.dialects.fields import Field
+    from sessionrun.model.spec import AgentSpec, Price
+
+PROJECT_FILE: Final = "sessionrun.toml"
+RESULTS_DIR_VARIABLE: Final = "SESSIONRUN_RESULTS_DIR"
+VARIABLES: Final = (
+    "SESSIONRUN_AGENT",
+    "SESSIONRUN_MODEL",
+    "SESSIONRUN_MAX_PARALLEL",
+    "SESSIONRUN_TIMEOUT",
+    RESULTS_DIR_VARIABLE,
+    "SESSIONRUN_YOLO",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """What files and environment say; None means "not said".
+
+    Of `max_parallel`, `timeout_s`, `idle_timeout_s` and `workspace_timeout_s` (seconds) 0 means "no limit".
+    Directories are absolute.  `agents` holds the built-in agents, as the files changed them, and the user's own;
+    `prices` what the user says models cost.
+    """
+
+    agents: Mapping[str, AgentSpec]
+    agent: str | None = None
+    model: str | None = None
+    max_parallel: int | None = None
+    timeout_s: float | None = None
+    idle_timeout_s: float | None = None
+    workspace_timeout_s: float | None = None
+    results_dir: Path | None = None
+    worktree_dir: Path | None = None
+    approve: bool | None = None
+    budget_usd: float | None = None
+    soft_budget_usd: float | None = None
+    task_budget_usd: float | None = None
+    prices: Mapping[str, Price] = field(default_factory=dict)
+
+
+def load_config(cwd: Path, environ: Mapping[str, str], builtin: Mapping[str, AgentSpec]) -> Config:
+    """Read all configuration: environment over `sessionrun.toml` over the user's file.
+
+    A model goes with the agent it is written beside: a stronger level that names another agent and no model
+    drops it.
+
+    Raises:
+        InputError: a file that cannot be read or parsed, an unknown key, a value that does not fit.
+    """
+    agents = dict(builtin)
+    prices: dict[str, Price] = {}
+    merged: dict[str, Any] = {}
+    for file in _files(cwd, environ):
+        values = _read_settings(file, _parse_file(file))
+        for name, table in values.pop("agents", {}).items():
+            agents[name] = _agent(file, name, table, agents.get(name))
+        prices |= {name: _price(file, name, table) for name, table in values.pop("prices", {}).items()}
+        merged = _lay_over(merged, values)
+    merged = _lay_over(merged, _read_variables(cwd, environ))
+    return Config(agents=agents, prices=prices, **merged)
+
+
+def _lay_over(weak: Mapping[str, Any], strong: Mapping[str, Any]) -> dict[str, Any]:
+    merged = {**weak, **strong}
+    if weak.get("agent") not in (None, merged.get("agent")) and "model" not in strong:
+        merged.pop("model", None)
+    return merged
+
+
+class Found(NamedTuple):
+    """The configured results directory, absolute, None when nothing says; and what could not be read of it."""
+
+    results_dir: Path | None
+    problem: str | None = None
+
+
+def load_results_dir(cwd: Path, environ: Mapping[str, str]) -> Found:
+    """Find just the configured results directory, as far as it can be known.
+
+    Verbs that look at sessions work on while a file is broken: what is wrong with it stops launches alone.
+    """
+    chosen = environ.get(RESULTS_DIR_VARIABLE)
+    if chosen:
+        return Found(cwd / chosen)
+    problem = None
+    for file in reversed(_files(cwd, environ)):
+        try:
+            settings = _parse_file(file)
+            if "results_dir" in settings:
+                found = _read_settings(file, {"results_dir": settings["results_dir"]})
+                return Found(found["results_dir"], problem)
+        except InputError as error:
+            problem = problem or str(error)
+    return Found(None, problem)
+
+
+def agent_from_table(name: str, table: Mapping[str, Any], base: AgentSpec | None) -> AgentSpec:
+    """Make an agent from its `[agents.NAME]` table, over `base` where there is one.
+
+    Raises:
+        Misfit: an unknown key, a value that does not fit, no `argv`, or no way for the prompt to get in.
+    """
+    from sessionrun.dialects.convert import Misfit
+    from sessionrun.model.spec import AgentSpec
+    from sessionrun.model.validation import describe_id_problem
+
+    problem = describe_id_problem(name)
+    if problem:
+        raise Misfit(f"an agent's name {problem}")
+    values = _read_known(table, _agent_fields())
+    if base is None and "argv" not in values:
+        raise Misfit("needs argv = [PROGRAM, ...], for it is no built-in agent")
+    if base and "env" in values:
+        values["env"] = {**base.env, **values["env"]}
+    agent = replace(base, **values) if base else AgentSpec(name=name, **values)
+    if agent.stdin == "none" and not any("{prompt_file}" in element for element in agent.argv):
+        raise Misfit('never gets the prompt: set stdin = "prompt" or put {prompt_file} into argv')
+    return agent
+
+
+def user_config_file(environ: Mapping[str, str]) -> Path | None:
+    """Where the user's own file would be; None without a home directory.
+
+    On Linux this is platformdirs' answer (XDG Base Directory specification) without its import, which would
+    cost a poll more than all its other work.  The specification says that a relative value is ignored.
+    """
+    if not sys.platform.startswith("linux"):
+        import platformdirs
+
+        return platformdirs.user_config_path("sessionrun") / "config.toml"
+    base, home = environ.get("XDG_CONFIG_HOME", ""), environ.get("HOME", "")
+    if not os.path.isabs(base):
+        if not home:
+            return None
+        base = os.path.join(home, ".config")
+    return Path(base, "sessionrun", "config.toml")
+
+
+def find_project_file(cwd: Path) -> Path | None:
+    """`sessionrun.toml` in the current directory, else at the top of the repository around it."""
+    here = cwd / PROJECT_FILE
+    if here.is_file():
+        return here
+    top = next((place for place in (cwd, *cwd.parents) if (place / ".git").exists()), None)
+    return top / PROJECT_FILE if top and (top / PROJECT_FILE).is_file() else None
+
+
+def _files(cwd: Path, environ: Mapping[str, str]) -> list[Path]:
+    """The files there are, weakest first."""
+    user = user_config_file(environ)
+    found = [user] if user and user.is_file() else []
+    project = find_project_file(cwd)
+    return [*found, project] if project else found
+
+
+def _parse_file(file: Path) -> dict[str, Any]:
+    from sessionrun.dialects.strict_toml import parse_toml
+
+    try:
+        return parse_toml(file.read_bytes(), str(file))
+    except OSError as error:
+        raise InputError(f"{file}: cannot be read: {error.strerror}") from None
+
+
+def _read_settings(file: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
+    from sessionrun.dialects.convert import Misfit
+
+    try:
+        values = _read_known(settings, _setting_fields())
+    except Misfit as misfit:
+        raise _error(file, misfit) from None
+    for name in ("results_dir", "worktree_dir"):
+        if name in values:
+            values[name] = file.parent / Path(values[name]).expanduser()
+    return values
+
+
+def _agent(file: Path, name: str, table: Any, base: AgentSpec | None) -> AgentSpec:
+    from sessionrun.dialects.convert import Misfit, as_record
+
+    try:
+        return agent_from_table(name, as_record(table), base)
+    except Misfit as misfit:
+        raise _error(file, misfit.within("agents", name)) from None
+
+
+def _price(file: Path, name: str, table: Any) -> Price:
+    from sessionrun.dialects.convert import Misfit, as_money, as_record
+    from sessionrun.dialects.fields import Field
+    from sessionrun.model.spec import Price
+
+    known = {key: Field(key, as_money) for key in ("input", "cached_input", "output")}
+    try:
+        values = _read_known(as_record(table), known)
+        if not name.strip("* ") or not {"input", "output"} <= set(values):
+            raise Misfit("needs a model's name, input = ... and output = ...: US dollars for a million tokens")
+        return Price(**values)
+    except Misfit as misfit:
+        raise _error(file, misfit.within("prices", name)) from None
+
+
+def _error(file: Path, misfit: Misfit) -> InputError:
+    from sessionrun.dialects.fields import render_path
+    from sessionrun.dialects.limits import plain
+
+    place = render_path(misfit.path)
+    return InputError(": ".join(filter(None, (plain(str(file)), place, misfit.problem))))
+
+
+def _read_known(record: Mapping[str, Any], table: Mapping[str, Field]) -> dict[str, Any]:
+    from sessionrun.dialects.convert import Misfit
+    from sessionrun.dialects.fields import read_fields, suggest
+
+    unknown: list[tuple[str | int, ...]] = []
+    values = read_fields(record, table, unknown)
+    if unknown:
+        key = str(unknown[0][-1])
+        raise Misfit(f"unknown key{suggest(key, table)}", *unknown[0])
+    return values
+
+
+def _setting_fields() -> Mapping[str, Field]:
+    from sessionrun.dialects.convert import as_budget, as_duration, as_flag, as_limit, as_line, as_record
+    from sessionrun.dialects.fields import Field
+
+    return {
+        "agent": Field("agent", as_line),
+        "model": Field("model", as_line),
+        "max_parallel": Field("max_parallel", as_limit),
+        "timeout": Field("timeout_s", as_duration),
+        "timeout_s": Field("timeout_s", as_duration),
+        "idle_timeout": Field("idle_timeout_s", as_duration),
+        "idle_timeout_s": Field("idle_timeout_s", as_duration),
+        "workspace_timeout": Field("workspace_timeout_s", as_duration),
+        "workspace_timeout_s": Field("workspace_timeout_s", as_duration),
+        "results_dir": Field("results_dir", as_line),
+        "worktree_dir": Field("worktree_dir", as_line),
+        "approve": Field("approve", as_flag),
+        "budget_usd": Field("budget_usd", as_budget),
+        "soft_budget_usd": Field("soft_budget_usd", as_budget),
+        "task_budget_usd": Field("task_budget_usd", as_budget),
+        "agents": Field("agents", as_record),
+        "prices": Field("prices", as_record),
+    }
+
+
+def _agent_fields() -> Mapping[str, Field]:
+    from sessionrun.dialects.convert import (
+        as_argv,
+        as_choice,
+        as_command_line,
+        as_duration,
+        as_environment,
+        as_flag,
+        as_line,
+    )
+    from sessionrun.dialects.fields import Field
+    from sessionrun.model.spec import OutputFormat
+
+    return {
+        "argv": Field("argv", as_command_line),
+        "stdin": Field("stdin", as_choice(("prompt", "none"))),
+        "prompt_kind": Field("prompt_kind", as_choice(("text", "script"))),
+        "model_args": Field("model_args", as_argv),
+        "approve_args": Field("approve_args", as_argv),
+        "continue_args": Field("continue_args", as_argv),
+        "budget_args": Field("budget_args", as_argv),
+        "provider": Field("provider", as_line),
+        "output": Field("output", as_choice(get_args(OutputFormat))),
+        "edits": Field("edits", as_flag),
+        "env": Field("env", as_environment),
+        "ready": Field("ready", as_argv),
+        "stop_grace_s": Field("stop_grace_s", as_duration),
+    }
+
+
+def _variables() -> Mapping[str, tuple[str, Callable[[str], Any]]]:
+    from sessionrun.dialects.convert import as_duration, as_flag_word, as_limit_word, as_line
+
+    return {
+        "SESSIONRUN_AGENT": ("agent", as_line),
+        "SESSIONRUN_MODEL": ("model", as_line),
+        "SESSIONRUN_MAX_PARALLEL": ("max_parallel", as_limit_word),
+        "SESSIONRUN_TIMEOUT": ("timeout_s", as_duration),
+        RESULTS_DIR_VARIABLE: ("results_dir", as_line),
+        "SESSIONRUN_YOLO": ("approve", as_flag_word),
+    }
+
+
+def _read_variables(cwd: Path, environ: Mapping[str, str]) -> dict[str, Any]:
+    """The settings that variables make; an empty variable says nothing."""
+    if not any(environ.get(variable) for variable in VARIABLES):
+        return {}
+    from sessionrun.dialects.convert import Misfit
+
+    found: dict[str, Any] = {}
+    for variable, (name, convert) in _variables().items():
+        text = environ.get(variable)
+        if text:
+            try:
+                found[name] = convert(text)
+            except Misfit as misfit:
+                raise InputError(f"{variable}: {misfit.problem}") from None
+    if "results_dir" in found:
+        found["results_dir"] = cwd / found["results_dir"]
+    return found

@@ -1,0 +1,95 @@
+"""Checks of status.json and summary: they must say what the logs say.  Both can be made anew from these.
+
+What status.json alone knows is which files outside of the session are not up to date.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import orjson
+
+from sessionrun.client.doctor.evidence import Evidence
+from sessionrun.client.doctor.finding import Finding, Fix
+from sessionrun.engine.status import project, project_summary
+
+
+def check_status(evidence: Evidence) -> Iterator[Finding]:
+    """Whether status.json is there and says what the logs say."""
+    yield from _check("status", evidence, evidence.status, summary=False)
+
+
+def check_summary(evidence: Evidence) -> Iterator[Finding]:
+    """The same for the summary."""
+    yield from _check("summary", evidence, evidence.summary, summary=True)
+
+
+def check_views(evidence: Evidence) -> Iterator[Finding]:
+    """Whether the files that show the session to other programs were up to date when they were last written."""
+    name = evidence.session.session_id
+    if evidence.ended:
+        plan = f"the session has ended and writes it no more; sessionrun status {name} shows how the tasks ended"
+    else:
+        plan = "put aside what lies in its place: the session writes it again when something changes"
+    for problem in (evidence.status or {}).get("view_problems", ()):
+        yield Finding("views", "warning", str(evidence.session.path), problem, plan)
+
+
+def _check(name: str, evidence: Evidence, found: dict[str, Any] | None, *, summary: bool) -> Iterator[Finding]:
+    session, state = evidence.session, evidence.state
+    where = str(session.summary_path if summary else session.status_path)
+    if evidence.alive or evidence.spec is None or not evidence.begun:
+        return  # who lives replaces it when it is due
+    if state is None:
+        if found is None:
+            plan = "it cannot be made anew while the logs are damaged"
+            yield Finding(name, "error", where, "missing or damaged", plan)
+        return
+    if found is not None and _number(found.get("seq")) > state.seq:
+        what = f"it counts {found['seq']} journal entries, and the journal has {state.seq}: the journal lost some"
+        plan = "keep a copy of the whole directory; the outcomes that only this file has are in no log"
+        yield Finding(name, "error", where, what, plan)
+        return
+    status: dict[str, Any] = orjson.loads(orjson.dumps(project(state)))
+    status["view_problems"] = (evidence.status or status).get("view_problems", [])  # they are in no log
+    expected = project_summary(status) if summary else status
+    fault = "missing or damaged" if found is None else _describe(found, expected)
+    if fault is not None:
+        plan = "--fix makes it anew from the logs; until then the verbs read these where they can tell"
+        yield Finding(name, "warning", where, fault, plan, _rebuild(evidence, status))
+
+
+def _rebuild(evidence: Evidence, status: dict[str, Any]) -> Fix | None:
+    """Write both files; not while one of them is ahead of the logs: what it says is nowhere else."""
+    assert evidence.state is not None
+    for found in (evidence.status, evidence.summary):
+        if found is not None and _number(found.get("seq")) > evidence.state.seq:
+            return None
+    return lambda: evidence.session.replace_status(status, project_summary(status), durable=True)
+
+
+def _describe(found: dict[str, Any], expected: dict[str, Any]) -> str | None:
+    if _number(found.get("seq")) < expected["seq"]:
+        return f"stale: it counts {found.get('seq')} of {expected['seq']} journal entries"
+    place = _find_difference(found, expected)
+    return None if place is None else f"it is not what the logs say: {place}"
+
+
+def _find_difference(found: Any, expected: Any, place: str = "") -> str | None:
+    """Where two JSON values differ; a key that an older version did not write is no difference."""
+    if isinstance(found, dict) and isinstance(expected, dict):
+        pairs = [(f"{place}.{key}", found[key], expected[key]) for key in expected if key in found]
+    elif isinstance(found, list) and isinstance(expected, list) and len(found) == len(expected):
+        pairs = [(f"{place}[{number}]", *both) for number, both in enumerate(zip(found, expected, strict=True))]
+    else:
+        return None if found == expected else place.lstrip(".")
+    for name, one, other in pairs:
+        inner = _find_difference(one, other, name)
+        if inner is not None:
+            return inner
+    return None
+
+
+def _number(value: object) -> int:
+    return value if isinstance(value, int) else 0

@@ -1,0 +1,160 @@
+"""Checks of the session directory as files: their kinds and modes, what is missing, and what was left over."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from sessionrun.client.doctor.evidence import Evidence
+from sessionrun.client.doctor.finding import Finding
+from sessionrun.model.events import JobClaimed, JobFinished
+from sessionrun.runtime import processes
+from sessionrun.store.files import no_umask
+from sessionrun.store.session import AGENT_DIR, LOCK_NAMES
+
+_REGULAR: Final = ("spec.json", "journal", "ledger", "status.json", "summary", "supervisor.log", *LOCK_NAMES)
+_FOLDERS: Final = ("requests", "prompts", "jobs")
+_TASK_FILE: Final = re.compile(r"task-.+\.(txt|err|raw)")
+_TEMPORARY: Final = re.compile(r"\..+\.(\d+)\.tmp")
+_WORDS: Final = {
+    stat.S_IFREG: "a regular file",
+    stat.S_IFDIR: "a directory",
+    stat.S_IFIFO: "a FIFO",
+    stat.S_IFLNK: "a link",
+    stat.S_IFSOCK: "a socket",
+}
+
+OLD_S: Final = 3600.0
+YOUNG_S: Final = 10.0
+"""Who writes a file beside its place needs moments, but may live where its pid cannot be seen."""
+
+
+def check_kinds(evidence: Evidence) -> Iterator[Finding]:
+    """Whether something else lies in the place of a file of ours."""
+    top = evidence.session.path
+    names = [name for name in _list(top) if _TASK_FILE.fullmatch(name)]
+    expected = {top / name: stat.S_IFREG for name in (*_REGULAR, *sorted(names))}
+    expected |= {top / name: stat.S_IFDIR for name in _FOLDERS} | {top / "wake": stat.S_IFIFO}
+    expected |= {top / "requests" / name: stat.S_IFREG for name in sorted(_list(top / "requests"))}
+    for path, kind in expected.items():
+        found = _stat(path)
+        if found is not None and stat.S_IFMT(found.st_mode) != kind:
+            what = f"{_WORDS.get(stat.S_IFMT(found.st_mode), 'a device')} in the place of {_WORDS[kind]}"
+            aside = shlex.join(["mv", str(path), f"{path}.planted"])
+            plan = f"somebody put it there, perhaps a task; put it aside: {aside}"
+            yield Finding("kinds", "error", str(path), what, plan)
+
+
+def check_wake(evidence: Evidence) -> Iterator[Finding]:
+    """Whether the FIFO is there by which a supervisor is told of requests."""
+    path = evidence.session.wake_path
+    if evidence.spec is None or _stat(path) is not None:
+        return
+    if evidence.alive:
+        plan = "requests are taken when something else happens; it is made anew when nobody runs the session"
+        yield Finding("wake", "warning", str(path), "missing", plan)
+    else:
+        yield Finding("wake", "warning", str(path), "missing", "--fix makes it", lambda: _make_fifo(path))
+
+
+def check_modes(evidence: Evidence) -> Iterator[Finding]:
+    """Whether others may look into our files."""
+    wide = [path for path, found in _walk(evidence.session.path) if found.st_mode & 0o077]
+    if not wide:
+        return
+    first = wide[0]
+    more = f", and {len(wide) - 1} more in it" if len(wide) > 1 else ""
+    what = f"wider than 0700 or 0600: {os.path.relpath(first, evidence.session.path)}{more}"
+    if evidence.alive:
+        plan = f"chmod -R go= {shlex.quote(str(evidence.session.path))}"
+        yield Finding("modes", "warning", str(evidence.session.path), what, plan)
+    else:
+        plan = "--fix takes the rights of group and others away"
+        yield Finding("modes", "warning", str(evidence.session.path), what, plan, lambda: _tighten(wide))
+
+
+def check_temporary(evidence: Evidence) -> Iterator[Finding]:
+    """Whether files are left that somebody was writing beside their place when it died."""
+    if evidence.alive:
+        return
+    for path, found in _walk(evidence.session.path):
+        match = _TEMPORARY.fullmatch(path.name)
+        if match is None or not stat.S_ISREG(found.st_mode):
+            continue
+        age_s = evidence.now - found.st_mtime
+        if age_s > OLD_S or (age_s > YOUNG_S and processes.identify(int(match[1])) is None):
+            what = "left by a process that died while it wrote"
+            yield Finding("temporary", "warning", str(path), what, "--fix removes it", path.unlink)
+
+
+def check_outputs(evidence: Evidence) -> Iterator[Finding]:
+    """Whether the outputs of tasks that have ended are there."""
+    if evidence.state is None:
+        return
+    claimed, finished = {}, set()
+    for entry in evidence.entries:
+        if isinstance(entry.event, JobClaimed) and entry.event.key.phase == "work":
+            claimed[entry.event.key.task] = entry.event.key
+        elif isinstance(entry.event, JobFinished) and entry.event.wait_status is not None:
+            finished.add(entry.event.key)
+    for task_id, key in claimed.items():
+        if key not in finished or evidence.state.tasks[task_id].outcome is None:
+            continue
+        answer, raw = evidence.session.output_path(task_id), evidence.session.raw_path(task_id)
+        if _stat(answer) is None and _stat(raw) is None:
+            what = f"task {task_id} has ended, and its output is gone"
+            plan = "somebody removed it; only running the task again brings another"
+            yield Finding("outputs", "warning", str(answer), what, plan)
+
+
+def _walk(top: Path) -> Iterator[tuple[Path, os.stat_result]]:
+    """All of ours below a directory, itself too: what belongs to us and has one name; links are passed over.
+
+    Nor is it looked into what agents keep in folders of theirs; it is as private as the folder.
+    """
+    found = _stat(top)
+    if found is None or not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+        return
+    yield top, found
+    for name in sorted(_list(top)):
+        path = top / name
+        found = _stat(path)
+        if found is None or found.st_uid != os.geteuid():
+            continue
+        if stat.S_ISDIR(found.st_mode):
+            yield from _walk(path) if name != AGENT_DIR or top.parent.name != "jobs" else [(path, found)]
+        elif (stat.S_ISREG(found.st_mode) and found.st_nlink == 1) or stat.S_ISFIFO(found.st_mode):
+            yield path, found
+
+
+def _make_fifo(path: Path) -> None:
+    with no_umask():
+        os.mkfifo(path, 0o600)
+
+
+def _tighten(paths: list[Path]) -> None:
+    for path in paths:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            os.fchmod(fd, stat.S_IMODE(os.fstat(fd).st_mode) & 0o700)
+        finally:
+            os.close(fd)
+
+
+def _list(path: Path) -> list[str]:
+    try:
+        return os.listdir(path) if not path.is_symlink() else []
+    except OSError:
+        return []
+
+
+def _stat(path: Path) -> os.stat_result | None:
+    try:
+        return path.lstat()
+    except OSError:
+        return None

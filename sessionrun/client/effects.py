@@ -1,0 +1,174 @@
+"""Refuses options of `run` that have no effect on this input: the caller expected an effect.
+
+One table names every option, and when it has no effect.  A default for tasks has an effect if any task takes it.
+Must not know how the input was read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
+
+from sessionrun.model.errors import InputError
+from sessionrun.model.spec import AgentSpec, SessionSpec, TaskSpec
+
+MARKDOWN: Final = "markdown"
+
+
+class Case(NamedTuple):
+    """What was said, by the name of the option's parameter, and what came of it with this input."""
+
+    said: Mapping[str, Any]
+    spec: SessionSpec
+
+    def agent_of(self, task: TaskSpec) -> AgentSpec:
+        """The agent that begins the task."""
+        return self.spec.agents[task.agent]
+
+    @property
+    def only_scripts(self) -> bool:
+        """Whether no task may come to ask a model."""
+        return all(agent.prompt_kind == "script" for agent in self.spec.agents.values())
+
+
+def _of_model(case: Case) -> str | None:
+    takers = [task for task in case.spec.tasks if task.model == case.said["model"]]
+    if any(case.agent_of(task).model_args or _counts(case.agent_of(task)) for task in takers):
+        return None
+    if not takers:
+        return "every task that asks a model has its own"
+    return f"agent {takers[0].agent!r} takes no model"
+
+
+def _counts(agent: AgentSpec) -> bool:
+    """Whether the agent says what it used: then the model's name finds the price."""
+    return agent.prompt_kind != "script" and agent.output != "text"
+
+
+def _of_fallback(case: Case) -> str | None:
+    starters = {case.agent_of(task).prompt_kind for task in case.spec.tasks}
+    if starters == {"script"}:
+        return "all tasks are scripts, which meet no limit of a provider"
+    wanted = tuple(case.said["fallback"])
+    named = [
+        tuple(f"{one.agent}/{one.model}" if one.model else one.agent for one in task.fallback)
+        for task in case.spec.tasks
+    ]
+    return None if wanted in named else "every task has its own"
+
+
+def _of_default(name: str) -> Callable[[Case], str | None]:
+    """The check of an option that every task takes over that says nothing for itself."""
+
+    def check(case: Case) -> str | None:
+        wanted = case.said[name] or None
+        takes = any(getattr(task, name) == wanted for task in case.spec.tasks)
+        return None if takes else "every task has its own"
+
+    return check
+
+
+def _of_money(case: Case) -> str | None:
+    return "all tasks are scripts, whose cost cannot be seen" if case.only_scripts else None
+
+
+def _of_task_budget(case: Case) -> str | None:
+    asking = [task for task in case.spec.tasks if case.agent_of(task).prompt_kind != "script"]
+    if asking and all(task.budget_usd is not None for task in asking):
+        return "every task that asks a model has its own budget_usd"
+    return _of_money(case)
+
+
+def _of_approval(case: Case) -> str | None:
+    """Who says ``--no-yolo`` counts on something being kept from the agents."""
+    if any(agent.approve_args or not agent.edits for agent in case.spec.agents.values()):
+        return None
+    return f"agent {case.spec.tasks[0].agent!r} has no option to leave out: it may do all that you may"
+
+
+def _of_envelope(case: Case) -> str | None:
+    return "all tasks are scripts, which are run as they were written" if case.only_scripts else None
+
+
+def _of_release(case: Case) -> str | None:
+    return "all tasks are scripts, which meet no limit of a provider" if case.only_scripts else None
+
+
+def _of_worktree(case: Case) -> str | None:
+    used = any(task.workspace.kind == "worktree" for task in case.spec.tasks)
+    return None if used else "every task has its own workspace"
+
+
+def _of_account(case: Case) -> str | None:
+    """Options for inputs that keep account of their jobs in a status file."""
+    return None if case.spec.dialect == MARKDOWN else "it is for Markdown jobs, which record what ran"
+
+
+class Rule(NamedTuple):
+    """How an option is spelled, and the check that tells why it has no effect; None where it has one."""
+
+    option: str
+    check: Callable[[Case], str | None]
+
+
+RULES: Final[Mapping[str, Rule]] = {
+    "model": Rule("--model", _of_model),
+    "fallback": Rule("--fallback", _of_fallback),
+    "timeout_s": Rule("--timeout", _of_default("timeout_s")),
+    "idle_timeout_s": Rule("--idle-timeout", _of_default("idle_timeout_s")),
+    "budget_usd": Rule("--budget", _of_money),
+    "soft_budget_usd": Rule("--soft-budget", _of_money),
+    "task_budget_usd": Rule("--task-budget", _of_task_budget),
+    "approve": Rule("--no-yolo", _of_approval),
+    "envelope": Rule("--envelope", _of_envelope),
+    "auto_release": Rule("--no-auto-release", _of_release),
+    "worktree": Rule("--worktree", _of_worktree),
+    "only": Rule("--job", _of_account),
+    "include_stuck": Rule("--resume", _of_account),
+}
+"""By the name of the parameter, in the order in which they are looked at."""
+
+ELSEWHERE: Final[Mapping[str, str]] = {
+    "base": "planning refuses it without worktrees",
+    "worktree_dir": "planning refuses it without worktrees",
+    "keep": "planning refuses it without worktrees",
+    "rerun": "planning refuses it without a results file",
+    "expect_change": "refused for each task without a worktree",
+}
+
+ALWAYS: Final[Mapping[str, str]] = {
+    "agent": "names the session's agent, also where all tasks have their own",
+    "max_parallel": "limits any session",
+    "name": "names any session",
+    "labels": "label any session",
+    "dialect": "says how any input is read",
+    "stop_on_fail": "holds for any session, also of one task",
+    "ready": "a caller may always forbid the question",
+    "sync": "holds for any session",
+    "dry_run": "holds for any session",
+    "verbose": "says more of any session",
+    "quiet": "says less of any session",
+    "as_json": "holds for any session",
+    "results_dir": "is where any session is kept",
+    "batch": "does nothing by design: command lines of another program have it",
+}
+"""Options that are never refused, and why."""
+
+
+def refuse_idle_options(said: Mapping[str, Any], spec: SessionSpec) -> None:
+    """Refuse the first option that was said and does nothing.
+
+    Raises:
+        InputError: which option, why, and what to do.
+    """
+    case = Case(said, spec)
+    for name, rule in RULES.items():
+        why = rule.check(case) if _was_said(name, said[name]) else None
+        if why is not None:
+            raise InputError(f"{rule.option} has no effect here: {why}; leave it out")
+
+
+def _was_said(name: str, value: Any) -> bool:
+    if name in ("approve", "auto_release"):
+        return value is False  # what holds anyhow is no slip when it is said
+    return value is not None and value is not False and value != ()

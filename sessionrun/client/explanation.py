@@ -1,0 +1,363 @@
+"""Why a task does not run, or what became of it: found in the state, the journal's entries and the ledger.
+
+Pure: what only the system can tell (the time, which processes live) is handed in.  The keys of the objects made
+here are those of ``explain --json``; sessionrun(1) describes them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sessionrun.engine.budget import FIRST, describe_first_wait, describe_refusal
+from sessionrun.engine.state import BUDGET, State, TaskState
+from sessionrun.engine.status import has_begun
+from sessionrun.engine.tokens import held_tokens, lacking_tokens, wanted_tokens
+from sessionrun.model.events import (
+    Entry,
+    JobClaimed,
+    JobFinished,
+    JobLost,
+    JobStarted,
+    TaskEnded,
+    TaskRetried,
+    TimerFired,
+)
+from sessionrun.model.keys import JobKey
+from sessionrun.model.spec import SLOT
+from sessionrun.model.times import format_time
+from sessionrun.store.ledger import Ledger, LedgerJob
+
+CAUSES: Final = (
+    "running",
+    "starting",
+    "stopping",
+    "ending",
+    "ready",
+    "token",
+    "hold",
+    "budget",
+    "backoff",
+    "need",
+    "nobody",
+)
+"""Why a task has not ended; the cause of one that has is its outcome."""
+
+REQUEST: Final = "request"
+"""In the place of a resource: the hold was asked for."""
+
+_SHOWN_HOLDERS: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """All there is to explain from.
+
+    `view` is what a reader shows of the session; `now` wall time; `lives` tells whether the process of a job in
+    the ledger lives, None where that cannot be seen from here; `holders` is `find_holders` of the state; `damage`
+    is which log is damaged, and where.
+    """
+
+    view: dict[str, Any]
+    state: State
+    entries: list[Entry]
+    ledger: Ledger
+    now: float
+    lives: Callable[[LedgerJob], bool | None]
+    holders: Mapping[str, list[str]]
+    damage: str | None = None
+
+
+def explain_session(evidence: Evidence) -> dict[str, Any]:
+    """The session, and every task that has not ended."""
+    view, state = evidence.view, evidence.state
+    tasks = [_explain_state(evidence, shown) for shown in view["tasks"]]
+    found = Counter(task["cause"] for task in tasks)
+    dead = view["status"] == "interrupted"
+    return {
+        **{key: value for key, value in view.items() if key not in ("tasks", "labels", "dialect", "agent")},
+        "holds": [*_describe_request(state.held), *(_describe_hold(state, name) for name in sorted(state.holds))],
+        "tokens": [_describe_token(evidence, name) for name in sorted(state.spec.resources)],
+        "causes": dict(sorted(found.items())),
+        "resume": f"sessionrun resume {view['session_id']}" if dead and not evidence.damage else None,
+        "damage": evidence.damage,
+        "tasks": [task for task in tasks if task["status"] != "completed"],
+    }
+
+
+def explain_tasks(evidence: Evidence, chosen: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The whole story of the chosen tasks, in their order."""
+    wanted = {str(shown["id"]): shown for shown in chosen}
+    told: dict[str, list[Entry]] = {task: [] for task in wanted}
+    for entry in evidence.entries:
+        event = entry.event
+        task = event.task if isinstance(event, (TaskEnded, TaskRetried)) else _task_of(event)
+        if task in told:
+            told[task].append(entry)
+    return [
+        {**_explain_state(evidence, shown), "attempts": _tell_attempts(evidence, told[task])}
+        for task, shown in wanted.items()
+    ]
+
+
+def _task_of(event: object) -> str | None:
+    if isinstance(event, (JobClaimed, JobStarted, JobFinished, JobLost, TimerFired)):
+        return event.key.task
+    return None
+
+
+def find_holders(state: State) -> dict[str, list[str]]:
+    """The tasks that hold tokens, by resource."""
+    holders: dict[str, list[str]] = {}
+    for task in state.tasks.values():
+        for name, _ in held_tokens(state, task):
+            holders.setdefault(name, []).append(task.spec.id)
+    return holders
+
+
+# --- where a task stands ---
+
+
+def _explain_state(evidence: Evidence, shown: Mapping[str, Any]) -> dict[str, Any]:
+    state = evidence.state
+    task = state.tasks[shown["id"]]
+    waits = shown["status"] != "completed" and task.job is None
+    lacking = list(_lacking(state, task)) if waits and not task.unmet else []
+    stopped = [name for name in lacking if name in state.holds or _probes(state, name)]
+    short = [name for name in lacking if name not in stopped and name != BUDGET and not name.startswith(FIRST)]
+    retry_at = task.not_before + state.wall_offset if waits and task.not_before else None
+    told = {
+        "id": shown["id"],
+        "num": shown["num"],
+        "status": shown["status"],
+        "phase": shown["phase"],
+        "outcome": shown["outcome"],
+        "reason_class": shown["reason_class"],
+        "reason": shown["reason"],
+        "attempt": shown["attempt"],
+        "round": shown["round"],
+        "pid": shown["pid"],
+        "needs": [_describe_need(state, need) for need in task.spec.needs],
+        "holds": [
+            *_describe_request(task.held if waits and task.is_held else None),
+            *(_describe_hold(state, name) for name in stopped),
+        ],
+        "tokens": [_describe_token(evidence, name, task) for name in short],
+        "budget": _describe_budget(state, task, lacking),
+        "retry_at": format_time(retry_at) if retry_at is not None and retry_at > evidence.now else None,
+        "chain": _follow_chain(state, task) if shown["outcome"] == "skipped" else [],
+        "output": shown["output"],
+        "stderr": shown["stderr"],
+    }
+    cause, why = _find_cause(evidence, task, told)
+    return {**told, "cause": cause, "why": why}
+
+
+def _describe_budget(state: State, task: TaskState, lacking: Sequence[str]) -> str | None:
+    if BUDGET in lacking and BUDGET not in state.holds:
+        return describe_refusal(state, task)
+    return next((describe_first_wait(name) for name in lacking if name.startswith(FIRST)), None)
+
+
+def _lacking(state: State, task: TaskState) -> Iterator[str]:
+    if SLOT in state.holds:  # it stops every start, also of who has a slot
+        yield SLOT
+    names = dict.fromkeys(lacking_tokens(state, task, {}))
+    yield from (name for name in names if name != SLOT or SLOT not in state.holds)
+
+
+def _find_cause(evidence: Evidence, task: TaskState, told: Mapping[str, Any]) -> tuple[str, str]:
+    """One word and one line; the first that is true, in the order in which it must be cleared away."""
+    if told["status"] == "completed":
+        return told["outcome"], _tell_end(evidence, task, told)
+    if evidence.view["status"] == "interrupted":
+        alive = "its process still runs, but " if told["status"] == "running" else ""
+        return "nobody", f"{alive}nobody runs the session"
+    if task.job is not None:
+        return _tell_job(task, told)
+    unmet = [need for need in told["needs"] if need["outcome"] != "succeeded"]
+    if task.decided is not None and not task.prepared:
+        return "ending", f"it ends as {task.decided}"
+    if unmet:
+        states = [f"{need['id']} ({need['outcome'] or need['status']})" for need in unmet]
+        return "need", f"needs {', '.join(states)}"
+    if told["retry_at"]:
+        why = task.reason or task.last_outcome
+        return "backoff", f"attempt {task.attempt} begins at {told['retry_at']}; {why}"
+    if told["holds"]:
+        hold = told["holds"][0]
+        until = f", until {hold['until']}" if hold["until"] else ""
+        what = "held" if hold["resource"] == REQUEST else f"{hold['resource']} is held"
+        return "hold", f"{what}: {hold['reason']}{until}"
+    if told["budget"]:
+        return "budget", told["budget"]
+    if told["tokens"]:
+        return "token", _tell_token(told["tokens"][0])
+    return "ready", "it is about to be started"
+
+
+def _tell_job(task: TaskState, told: Mapping[str, Any]) -> tuple[str, str]:
+    job = task.job
+    assert job is not None
+    what = f"{job.key.phase} of attempt {job.key.attempt}, round {job.key.round}"
+    if job.stopping is not None:
+        return "stopping", f"{what} is being stopped ({job.stopping}), process {job.pid}"
+    if job.pid is None:
+        return "starting", f"{what} is claimed; its process was not seen yet"
+    return "running", f"{what}, process {job.pid}"
+
+
+def _tell_end(evidence: Evidence, task: TaskState, told: Mapping[str, Any]) -> str:
+    if told["outcome"] == "succeeded":
+        return f"succeeded in attempt {told['attempt']}"
+    if told["chain"]:
+        root = evidence.state.tasks[told["chain"][-1]]
+        return f"because of {' <- '.join(told['chain'])}: {root.reason or root.outcome}"
+    return str(told["reason"] or told["outcome"])
+
+
+def _tell_token(token: Mapping[str, Any]) -> str:
+    used = token["capacity"] - token["free"]
+    names = token["holders"][:_SHOWN_HOLDERS]
+    more = len(token["holders"]) - len(names)
+    who = ", ".join(names) + (f" and {more} more" if more > 0 else "")
+    wants = f", {token['wants']} wanted" if token["wants"] != 1 else ""
+    what = "slots in use" if token["resource"] == SLOT else "in use"
+    return f"{token['resource']}: {used} of {token['capacity']} {what} by {who or 'nobody'}{wants}"
+
+
+def _describe_need(state: State, need: str) -> dict[str, Any]:
+    task = state.tasks.get(need)
+    if task is None:
+        return {"id": need, "status": None, "outcome": None}
+    status = "completed" if task.outcome else "running" if has_begun(task) else "pending"
+    return {"id": need, "status": status, "outcome": task.outcome}
+
+
+def _probes(state: State, resource: str) -> bool:
+    return resource in state.providers and state.providers[resource].probing
+
+
+def _describe_request(reason: str | None) -> list[dict[str, Any]]:
+    return [] if reason is None else [{"resource": REQUEST, "reason": reason, "until": None}]
+
+
+def _describe_hold(state: State, resource: str) -> dict[str, Any]:
+    if resource not in state.holds:
+        canary = state.providers[resource].canary
+        return {"resource": resource, "reason": f"{canary or 'one task'} goes first after a limit", "until": None}
+    hold = state.holds[resource]
+    until = None if hold.until is None else format_time(hold.until + state.wall_offset)
+    return {"resource": resource, "reason": hold.reason, "until": until}
+
+
+def _describe_token(evidence: Evidence, resource: str, task: TaskState | None = None) -> dict[str, Any]:
+    token = {
+        "resource": resource,
+        "capacity": evidence.state.spec.resources[resource],
+        "free": evidence.state.free[resource],
+        "holders": evidence.holders.get(resource, []),
+    }
+    if task is not None:
+        token["wants"] = dict(wanted_tokens(evidence.state, task))[resource]
+    return token
+
+
+def _follow_chain(state: State, task: TaskState) -> list[str]:
+    """The tasks for which this one was skipped, from the nearest to the one that began it."""
+    chain: list[str] = []
+    at: TaskState | None = task
+    while at is not None and (at.outcome, at.reason_class) == ("skipped", "need"):  # needs hold no circle
+        broken = (state.tasks[need] for need in at.spec.needs if need in state.tasks)
+        # the task's own reason names the one that ended first; others may have failed since
+        found = [one for one in broken if one.outcome not in (None, "succeeded")]
+        at = next((one for one in found if f"need: {one.spec.id!r} " in (at.reason or "")), None)
+        if at is not None:
+            chain.append(at.spec.id)
+    return chain
+
+
+# --- what happened ---
+
+
+def _tell_attempts(evidence: Evidence, entries: list[Entry]) -> list[dict[str, Any]]:
+    attempts: list[dict[str, Any]] = []
+    jobs: dict[JobKey, dict[str, Any]] = {}
+    for entry in entries:
+        event = entry.event
+        if isinstance(event, (TaskEnded, TaskRetried)):
+            if attempts and attempts[-1]["outcome"] is None:
+                _close_attempt(attempts[-1], entry, event)
+        elif isinstance(event, JobClaimed):
+            if not attempts or attempts[-1]["attempt"] != event.key.attempt:
+                attempts.append(_open_attempt(event.key))
+            jobs[event.key] = _open_job(evidence, event.key)
+            attempts[-1]["rounds"] = event.key.round
+            attempts[-1]["jobs"].append(jobs[event.key])
+        elif isinstance(event, (JobStarted, JobFinished, JobLost, TimerFired)) and event.key in jobs:
+            _tell_of_job(jobs[event.key], entry)
+            if isinstance(event, JobStarted) and attempts[-1]["started_at"] is None:
+                attempts[-1] |= {"started_at": format_time(entry.at), "mono": entry.mono}
+    for one in (*attempts, *jobs.values()):
+        del one["mono"]
+    return attempts
+
+
+def _open_attempt(key: JobKey) -> dict[str, Any]:
+    empty = dict.fromkeys(("outcome", "reason_class", "reason", "started_at", "ended_at", "duration_s", "mono"))
+    return {"attempt": key.attempt, "rounds": key.round, **empty, "jobs": []}
+
+
+def _close_attempt(attempt: dict[str, Any], entry: Entry, event: TaskEnded | TaskRetried) -> None:
+    attempt |= {"outcome": event.outcome, "reason_class": event.reason_class, "reason": event.reason}
+    attempt["ended_at"] = format_time(entry.at)
+    attempt["duration_s"] = _since(attempt, entry)
+
+
+def _open_job(evidence: Evidence, key: JobKey) -> dict[str, Any]:
+    empty = dict.fromkeys(("pid", "started_at", "ended_at", "duration_s", "mono", "timer", "verdict", "reason"))
+    return {
+        "key": key.text(),
+        "round": key.round,
+        "phase": key.phase,
+        "start": key.start,
+        **empty,
+        "exit_code": None,
+        "signal": None,
+        "ledger": _tell_ledger(evidence, key),
+    }
+
+
+def _tell_of_job(job: dict[str, Any], entry: Entry) -> None:
+    event = entry.event
+    if isinstance(event, JobStarted):
+        job |= {"pid": event.pid, "started_at": format_time(entry.at), "mono": entry.mono}
+    elif isinstance(event, TimerFired):
+        job["timer"] = event.timer
+    elif isinstance(event, (JobFinished, JobLost)):
+        job |= {"verdict": event.verdict, "reason": event.reason, "ended_at": format_time(entry.at)}
+        job["duration_s"] = _since(job, entry)
+        if isinstance(event, JobFinished):
+            job |= {"exit_code": event.exit_code, "signal": event.signal}
+
+
+def _since(begun: Mapping[str, Any], entry: Entry) -> float | None:
+    return None if begun["mono"] is None else round(max(0.0, entry.mono - begun["mono"]), 3)
+
+
+def _tell_ledger(evidence: Evidence, key: JobKey) -> dict[str, Any] | None:
+    """What the ledger says of a job; None: it was never claimed there, so it never ran."""
+    job = evidence.ledger.jobs.get(key.text())
+    if job is None:
+        return None
+    ended = job.wait_status is not None or job.errno is not None
+    return {
+        "tried": job.tried,
+        "pid": job.pid,
+        "wait_status": job.wait_status,
+        "errno": job.errno,
+        "lost": job.lost,
+        "alive": False if ended or job.pid is None else evidence.lives(job),
+    }

@@ -1,0 +1,106 @@
+"""Reads what `run` is given: standard input, a file, or a directory of files that are one input together."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Final
+
+from sessionrun.dialects.limits import MAX_INPUT_BYTES
+from sessionrun.dialects.plan import Folder, Source
+from sessionrun.model.errors import InputError
+from sessionrun.store.files import NotRegular, read_regular
+
+JOBS: Final = "jobs"
+"""The usual name of a project's directory of jobs."""
+
+SETTINGS: Final = "worksplit.toml"
+STATUS: Final = "_jobstatus.json"
+
+
+def read_source(file: str | None) -> Source:
+    """Read the input that a command line names.
+
+    Raises:
+        InputError: no such file, or nothing to read.
+    """
+    if file is not None and file != "-":
+        if os.path.isdir(file):
+            return _read_directory(file, None)
+        if file.endswith(".md") and os.path.isfile(file):
+            return _read_directory(os.path.dirname(file) or ".", os.path.basename(file))
+    name, text = _read_input(file)
+    directory = Path.cwd() if name == "stdin" else Path(name).absolute().parent
+    return Source(name, text, str(directory), str(Path.cwd()))
+
+
+def _read_directory(name: str, only: str | None) -> Source:
+    """A directory of jobs, or the one beside ``worksplit.toml`` where its project is named."""
+    if only is None and _has_jobs_below(name):
+        name = os.path.join(name, JOBS)
+    directory = os.path.realpath(name)
+    project = _find_project(directory)
+    settings_path = os.path.join(project, SETTINGS)
+    settings = _read(settings_path) if os.path.lexists(settings_path) else None
+    files = _read_files(name)
+    folder = Folder(name, directory, project, files, settings, only)
+    if only is None:
+        return Source(name, b"", directory, str(Path.cwd()), folder)
+    if only not in files:
+        raise InputError(f"{os.path.join(name, only)}: a hidden file is no job")
+    return Source(os.path.join(name, only), files[only], directory, str(Path.cwd()), folder)
+
+
+def _has_jobs_below(name: str) -> bool:
+    if not os.path.isdir(os.path.join(name, JOBS)):
+        return False
+    own = any(entry.name.endswith(".md") for entry in os.scandir(name))
+    return os.path.isfile(os.path.join(name, SETTINGS)) or not own
+
+
+def _find_project(directory: str) -> str:
+    """Where the paths of jobs begin: above the directory of jobs, where that is a project's, else here."""
+    parent = os.path.dirname(directory)
+    if os.path.basename(directory) == JOBS or os.path.isfile(os.path.join(parent, SETTINGS)):
+        return parent
+    return str(Path.cwd())
+
+
+def _read_files(name: str) -> dict[str, bytes]:
+    """The files that may belong to jobs; directories and hidden files are none, whatever they are called."""
+    try:
+        entries = sorted(os.scandir(name), key=lambda entry: entry.name)
+    except OSError as error:
+        raise InputError(f"{name}: {error.strerror}") from error
+    names = [
+        entry.name
+        for entry in entries
+        if entry.name == STATUS or (entry.name.endswith(".md") and not entry.name.startswith("."))
+    ]
+    return {one: _read(os.path.join(name, one)) for one in names if not os.path.isdir(os.path.join(name, one))}
+
+
+def _read(path: str) -> bytes:
+    try:
+        return read_regular(Path(os.path.realpath(path)), MAX_INPUT_BYTES)
+    except NotRegular:
+        raise InputError(f"{path}: is no regular file") from None
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}") from error
+
+
+def _read_input(file: str | None) -> tuple[str, bytes]:
+    """The input's name and bytes, at most one byte more than an input may have."""
+    if file is None and sys.stdin.isatty():
+        raise InputError("no input: give a FILE, or pipe prompts to standard input (see: sessionrun --help)")
+    try:
+        if file is None or file == "-":
+            return "stdin", sys.stdin.buffer.read(MAX_INPUT_BYTES + 1)
+        with open(file, "rb") as stream:
+            return file, stream.read(MAX_INPUT_BYTES + 1)
+    except FileNotFoundError:
+        what = "file" if "." in str(file) or "/" in str(file) else "file or verb"
+        raise InputError(f"{file}: no such {what}") from None
+    except OSError as error:
+        raise InputError(f"{file or 'stdin'}: {error.strerror}") from error

@@ -1,0 +1,95 @@
+"""The account of a session of jobs in the words of the program whose jobs they are: what passed, what came out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sessionrun.engine.transitions import MAX_STARTS
+from sessionrun.model.errors import JobFileError
+from sessionrun.model.keys import JobKey
+from sessionrun.model.spec import SessionSpec
+from sessionrun.runtime.exports.job_status import KIND, word_job
+from sessionrun.runtime.jobs.check.request import Report, load_report
+from sessionrun.store.session import SessionDir
+
+
+def summarise_jobs(session: SessionDir, spec: SessionSpec, status: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Counts and one result for each job; None for a session that is not one of jobs."""
+    views = [view for view in spec.views if view.kind == KIND]
+    if not views:
+        return None
+    tasks = {task["id"]: task for task in status["tasks"]}
+    results = [
+        _describe(session, spec, job_id, [tasks[part] for part in parts if part in tasks])
+        for view in views
+        for job_id, parts in view.settings["jobs"].items()
+    ]
+    words = [result["status"] for result in results]
+    passed, failed = words.count("pass"), words.count("fail") + words.count("partial")
+    return {
+        "processed": passed + failed,
+        "passed": passed,
+        "failed": failed,
+        "skipped": len(words) - passed - failed,
+        "results": results,
+    }
+
+
+def empty_summary() -> dict[str, Any]:
+    """The account where there was nothing to do."""
+    return {"processed": 0, "passed": 0, "failed": 0, "skipped": 0, "results": []}
+
+
+def word_summary(summary: Mapping[str, Any]) -> str:
+    """The counts in one line."""
+    return "Jobs: " + ", ".join(f"{summary[key]} {key}" for key in ("processed", "passed", "failed", "skipped"))
+
+
+def _describe(
+    session: SessionDir, spec: SessionSpec, job_id: str, parts: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    word, error = word_job(parts)
+    skipped = next((task["reason"] for task in parts if task["outcome"] in ("skipped", "cancelled")), None)
+    tests: dict[str, int | None] = {}
+    work: dict[str, int | None] = {}
+    for task in parts:
+        written = _written(session, spec, task)
+        (tests if task["id"] == f"{job_id}.test" else work).update(written)
+    reports = [_find_report(session, task) for task in parts]
+    earlier = [path for report in reports if report for path in report.earlier]
+    counts = [count for count in work.values() if count is not None]
+    return {
+        "job_id": job_id,
+        "status": "skipped" if word == "created" else word,
+        "error": error or skipped,
+        "output_paths": list(work),
+        "output_lines": sum(counts) if counts else None,
+        "test_path": next(iter(tests), None),
+        "test_lines": next(iter(tests.values()), None),
+        "retry_attempted": any(task["round"] > 1 or task["attempt"] > 1 for task in parts),
+        "implicit_context_files": list(dict.fromkeys(earlier)),
+    }
+
+
+def _written(session: SessionDir, spec: SessionSpec, task: Mapping[str, Any]) -> dict[str, int | None]:
+    """The files that a task wrote, with their lines where they are known: an agent that edits does not say."""
+    report = _find_report(session, task)
+    if report is not None and report.written:
+        return dict(report.written)
+    brief = next((one.brief for one in spec.tasks if one.id == task["id"]), None)
+    edits = spec.agents[task["agent"]].edits
+    return dict.fromkeys(brief.outputs) if brief and edits and task["outcome"] == "succeeded" else {}
+
+
+def _find_report(session: SessionDir, task: Mapping[str, Any]) -> Report | None:
+    """What the task's last check came to."""
+    key = JobKey(task["id"], task["attempt"], max(1, task["round"]), "check", 1)
+    for start in range(MAX_STARTS, 0, -1):
+        try:
+            report = load_report(session.job_path(key._replace(start=start)))
+        except JobFileError:
+            continue  # the supervisor has judged by it: what readers show beside that is gone
+        if report is not None:
+            return report
+    return None

@@ -1,0 +1,97 @@
+"""Starts a session of a settled spec: its directory, its views, its processes."""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from sessionrun.client.notices import notify
+from sessionrun.model.spec import SessionSpec
+from sessionrun.runtime.launch import start_detached
+from sessionrun.store import crashpoint, index
+from sessionrun.store.creation import create_session, discard_session, show_first, sweep_unbegun
+from sessionrun.store.inbox import send_request
+from sessionrun.store.session import SessionDir
+
+
+def launch(spec: SessionSpec, results_dir: Path, *, ready: bool = True) -> SessionDir:
+    """Create the session of `spec` in `results_dir` and start it; return once its processes are up.
+
+    With `ready`, agents that can say so are asked first whether they are ready.
+
+    Raises:
+        InputError: an agent is not signed in or not ready, or a view is another session's; nothing was created.
+        StoreError: the directory cannot be made, or the processes did not come up.
+    """
+    session = SessionDir((results_dir / f"session-{spec.session_id}").absolute())
+    if ready:
+        from sessionrun.client.readiness import check_ready
+
+        check_ready(spec)
+    _tell_limits(spec)
+    if spec.views:
+        from sessionrun.runtime.exports.writer import settle_views
+
+        spec = replace(spec, views=settle_views(spec.views))
+    crashpoint.arm("launcher")
+    lock_fd = create_session(session, spec)
+    sweep_unbegun(session.path.parent)
+    status = _claim_views(session, spec) if spec.views else None
+    try:
+        start_detached(session, lock_fd, meanwhile=lambda: _show_first(session, status or _project_first(spec)))
+        index.remember(session.path)
+    except KeyboardInterrupt:  # nobody was told its id yet, so it must not run on
+        send_request(session, {"kind": "cancel"})
+        raise
+    return session
+
+
+def _tell_limits(spec: SessionSpec) -> None:
+    """Say that tasks will wait, because another session met a limit of their account; scripts have none."""
+    from sessionrun.store.index import limits_path
+
+    if all(agent.prompt_kind == "script" for agent in spec.agents.values()) or not limits_path().exists():
+        return
+    from sessionrun.runtime.accounts import find_files, load_limit
+
+    now = time.time()
+    for path in find_files(spec, os.environ).values():
+        limit = load_limit(path, now)
+        if limit is not None and limit.opened_at is None and limit.until_at > now:
+            until = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(limit.until_at))
+            why = f"{limit.reason}, met by session {limit.session[:8]}"
+            waits = f"its tasks wait (sessionrun explain {spec.session_id[:8]})"
+            notify(f"provider {limit.provider} is held until {until}: {why}; {waits}")
+
+
+def _claim_views(session: SessionDir, spec: SessionSpec) -> dict[str, Any]:
+    """Take over what shows the session to others; where that cannot be, there is no session.  The first status."""
+    from sessionrun.runtime.exports.writer import claim_views
+
+    try:
+        status = _project_first(spec)
+        claim_views(session, spec, status)
+    except BaseException:
+        discard_session(session)
+        raise
+    return status
+
+
+def _project_first(spec: SessionSpec) -> dict[str, Any]:
+    """The status before the first record: all tasks pending."""
+    from sessionrun.engine.fold import begin
+    from sessionrun.engine.status import project
+
+    return project(begin(spec))
+
+
+def _show_first(session: SessionDir, status: dict[str, Any]) -> None:
+    """Show all tasks as pending, unless a supervisor was faster; the logs tell where this cannot be written."""
+    from sessionrun.engine.status import project_summary
+
+    with suppress(OSError):
+        show_first(session, status, project_summary(status))

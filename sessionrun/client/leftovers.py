@@ -1,0 +1,74 @@
+"""Processes of a session's jobs that live although nobody should need them any more.
+
+Two traces lead to them: the marker in their environment, and the identity that the ledger has of a job whose
+end it does not tell.  A pid alone is no trace.  psutil is imported when used.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from sessionrun.runtime import processes
+from sessionrun.runtime.processes import Identity
+from sessionrun.store.ledger import Ledger
+
+
+@dataclass(frozen=True, slots=True)
+class Living:
+    """A living process of a job; `key` is the job's, as text.
+
+    `ours` is whether it runs as this user and in this pid namespace, so that its pid may be told to a person.
+    """
+
+    key: str
+    process: Identity
+    ours: bool = True
+
+    @property
+    def task(self) -> str:
+        """The id of the job's task."""
+        return self.key.partition("/")[0]
+
+
+def find_marked() -> dict[str, list[Living]]:
+    """All processes that carry a job's marker, by session id: one look at the whole system."""
+    import psutil
+
+    found: dict[str, list[Living]] = {}
+    own_namespace = processes.pid_namespace()
+    for process in psutil.process_iter():
+        identity = processes.identify(process.pid)
+        if identity is None:
+            continue
+        try:
+            marker = process.environ().get(processes.JOB_MARKER, "")
+            ours = process.uids().effective == os.geteuid() and _namespace_of(process.pid) == own_namespace
+        except (psutil.Error, OSError, UnicodeDecodeError):
+            continue
+        session_id, _, key = marker.partition("/")
+        if key and processes.is_alive(identity):
+            found.setdefault(session_id, []).append(Living(key, identity, ours))
+    return found
+
+
+def find_recorded(ledger: Ledger) -> Iterator[Living]:
+    """Processes that the ledger recorded on this boot and in this pid namespace, and no end of them, alive now."""
+    if not ledger.boot_id or ledger.pid_ns != (processes.pid_namespace() or "-"):
+        return
+    boot_id = processes.boot_id()
+    for key, job in ledger.jobs.items():
+        if job.pid is None or not job.started or job.wait_status is not None or job.boot_id != boot_id:
+            continue
+        identity = Identity(job.pid, job.started)
+        if processes.is_alive(identity):
+            yield Living(key, identity)
+
+
+def _namespace_of(pid: int) -> str:
+    """Its pid namespace as `processes.pid_namespace` spells ours; '' where there is no such thing."""
+    try:
+        return os.readlink(f"/proc/{pid}/ns/pid").removeprefix("pid:[").removesuffix("]")
+    except FileNotFoundError:
+        return ""

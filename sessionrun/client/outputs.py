@@ -1,0 +1,65 @@
+"""Reading output files of any size in pieces, from the front or from the end.
+
+A task may do anything to its own output: a link, FIFO or directory in the file's place counts as no output.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from sessionrun.store.files import NotRegular, open_regular
+
+CHUNK_BYTES: Final = 256 * 1024
+
+
+def iterate_chunks(path: Path, offset: int = 0) -> Iterator[bytes]:
+    """The file's bytes from `offset` on; nothing when it does not exist."""
+    fd = _open(path)
+    if fd is None:
+        return
+    try:
+        while chunk := os.pread(fd, CHUNK_BYTES, offset):
+            yield chunk
+            offset += len(chunk)
+    finally:
+        os.close(fd)
+
+
+def iterate_tail(path: Path, lines: int) -> Iterator[bytes]:
+    """The file's last `lines` lines."""
+    return iterate_chunks(path, find_tail(path, lines))
+
+
+def find_tail(path: Path, lines: int) -> int:
+    """The offset at which the last `lines` lines begin, read from the end (a last line may lack its LF)."""
+    fd = _open(path)
+    if fd is None:
+        return 0
+    try:
+        end = os.fstat(fd).st_size
+        if lines == 0:
+            return end
+        missing = lines
+        position = end
+        while position > 0:
+            size = min(CHUNK_BYTES, position)
+            position -= size
+            chunk = os.pread(fd, size, position)
+            found = len(chunk) - 1 if position + size == end and chunk.endswith(b"\n") else len(chunk)
+            while (found := chunk.rfind(b"\n", 0, found)) >= 0:
+                missing -= 1
+                if not missing:
+                    return position + found + 1
+        return 0
+    finally:
+        os.close(fd)
+
+
+def _open(path: Path) -> int | None:
+    try:
+        return open_regular(path)
+    except (FileNotFoundError, NotRegular):
+        return None

@@ -1,0 +1,246 @@
+"""From the words of `run` to a settled spec: input, configuration and flags come together here."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+from sessionrun.agents import table
+from sessionrun.client.assemble import Choice, assemble_spec, choose_agent, foresee_costs, foresee_verdicts
+from sessionrun.client.config import Config, load_config
+from sessionrun.client.effects import refuse_idle_options
+from sessionrun.client.inputs import read_source
+from sessionrun.dialects.plan import Fallback, Options, Plan, RepositoryWish
+from sessionrun.dialects.table import choose_dialect
+from sessionrun.model.errors import InputError
+from sessionrun.model.places import KeepPolicy, Repository
+from sessionrun.model.spec import WORKSPACE_TIMEOUT_S, Alternative, Limits, SessionSpec
+
+
+class Asked(NamedTuple):
+    """What the command line of `run` says about the tasks; None means "not said"."""
+
+    agent: str | None
+    model: str | None
+    max_parallel: int | None
+    timeout_s: float | None
+    name: str | None
+    labels: tuple[str, ...]
+    approve: bool | None
+    envelope: bool
+    dialect: str | None
+    idle_timeout_s: float | None = None
+    expect_change: bool = False
+    fallback: tuple[str, ...] = ()
+    auto_release: bool = True
+    rerun: bool = False
+    include_stuck: bool = False
+    only: tuple[str, ...] = ()
+    stop_on_fail: bool = False
+
+
+class AskedGit(NamedTuple):
+    """What the command line of `run` says about worktrees."""
+
+    worktree: bool = False
+    base: str | None = None
+    worktree_dir: Path | None = None
+    keep: KeepPolicy | None = None
+
+
+class AskedMoney(NamedTuple):
+    """The budgets that the command line of `run` gives, in US dollars."""
+
+    budget_usd: float | None = None
+    soft_budget_usd: float | None = None
+    task_budget_usd: float | None = None
+
+
+class Planned(NamedTuple):
+    """A spec that can be started, and what to tell people about how it came to be.
+
+    `skipped` tasks of the input are not in it, for they succeeded before; it may be all of them.
+    """
+
+    spec: SessionSpec
+    choice: Choice
+    dialect_reason: str
+    warnings: tuple[str, ...]
+    skipped: int = 0
+
+
+class Nothing(NamedTuple):
+    """The input is sound and says that there is nothing left to do."""
+
+    warnings: tuple[str, ...]
+
+
+def plan_session(
+    file: str | None, asked: Asked, git: AskedGit, money: AskedMoney, *, preview: bool = False
+) -> Planned | Nothing:
+    """Read the input and settle it; for a mere `preview` agents need not be installed, which is then a warning.
+
+    Raises:
+        InputError: with one line on the first problem; nothing was created.
+    """
+    config = load_config(Path.cwd(), os.environ, table.BUILTIN)
+    source = read_source(file)
+    options = _options(asked, config, worktree=git.worktree)
+    dialect, reason = choose_dialect(source, asked.dialect)
+    plan = dialect.load(source, options)
+    if not plan.tasks:
+        return Nothing(plan.warnings)
+    limits = _settle_workspace_timeout(_settle_budgets(plan.limits, money, config), config)
+    plan = replace(plan, limits=replace(limits, max_failures=1) if asked.stop_on_fail else limits)
+    choice = choose_agent(plan, config, preview=preview)
+    repository, remarks = _find_repository(plan, git, config, source.name)
+    skipped = 0
+    remarks += _remark_on_views(plan)
+    if plan.views and not asked.rerun:
+        plan, skipped = _skip_done(plan)
+    elif asked.rerun and not plan.views:
+        raise InputError("--rerun: this input has no results file that could tell what succeeded before")
+    missing: list[str] | None = [] if preview else None
+    spec = assemble_spec(
+        plan,
+        config,
+        choice,
+        dialect=dialect.NAME,
+        source=source.name,
+        approve=_settle_approval(asked, plan, config),
+        envelope=options.envelope,
+        repository=repository,
+        missing=missing,
+    )
+    remarks += missing or ()
+    if spec.tasks:
+        refuse_idle_options({**asked._asdict(), **git._asdict(), **money._asdict()}, spec)
+    remarks += [*foresee_costs(spec), *foresee_verdicts(spec)]
+    return Planned(spec, choice, reason, (*plan.warnings, *remarks), skipped)
+
+
+def _settle_approval(asked: Asked, plan: Plan, config: Config) -> bool:
+    """Whether agents may use all their tools: the flag over the input over the configuration."""
+    return next((said for said in (asked.approve, plan.approve, config.approve) if said is not None), True)
+
+
+def _remark_on_views(plan: Plan) -> list[str]:
+    if not plan.views:
+        return []
+    from sessionrun.runtime.exports.writer import remark_on_owner
+
+    return [remark for remark in map(remark_on_owner, plan.views) if remark]
+
+
+def _skip_done(plan: Plan) -> tuple[Plan, int]:
+    """The plan without the tasks that, as its views tell, succeeded before; they stay in the views."""
+    from sessionrun.runtime.exports.writer import carry_over
+
+    done: set[str] = set()
+    views = []
+    for view in plan.views:
+        kept, found = carry_over(view, plan.tasks)
+        views.append(kept)
+        done |= found
+    tasks = tuple(task for task in plan.tasks if task.id not in done)
+    return replace(plan, tasks=tasks, views=tuple(views)), len(done)
+
+
+def _settle_budgets(limits: Limits, asked: AskedMoney, config: Config) -> Limits:
+    """The command line's budgets over the input's over the configuration's."""
+    for name in asked._fields:
+        wanted = (getattr(level, name) for level in (asked, limits, config))
+        limits = replace(limits, **{name: next((amount for amount in wanted if amount is not None), None)})
+    return limits
+
+
+def _settle_workspace_timeout(limits: Limits, config: Config) -> Limits:
+    """The input's over the configuration's over the usual one; 0 is no limit."""
+    said = (limits.workspace_timeout_s, config.workspace_timeout_s, WORKSPACE_TIMEOUT_S)
+    return replace(limits, workspace_timeout_s=next(limit for limit in said if limit is not None) or None)
+
+
+def _find_repository(
+    plan: Plan, git: AskedGit, config: Config, source: str
+) -> tuple[Repository | None, list[str]]:
+    """The repository that worktrees are made from, if any task wants one; and remarks on it."""
+    if not any(task.workspace.kind == "worktree" for task in plan.tasks):
+        if git.base or git.worktree_dir or git.keep:
+            raise InputError("--base, --worktree-dir and --keep-worktree need --worktree")
+        return None, []
+    from sessionrun.workspaces.repository import find_repository
+
+    wish = plan.repository
+    if wish.path and not os.path.isdir(wish.path):
+        raise InputError(f"{source}: {wish.keys['path']}: {wish.path} is no directory")
+    wanted = Path(wish.worktree_dir) if wish.worktree_dir else config.worktree_dir
+    try:
+        repository, remark = find_repository(
+            Path(wish.path) if wish.path else Path.cwd(),
+            base=git.base or wish.base,
+            worktree_dir=git.worktree_dir or wanted,
+            keep=git.keep or wish.keep or "never",
+        )
+    except InputError as error:
+        raise _name_key(error, wish, git, source) from None
+    return repository, [remark] if remark else []
+
+
+def _name_key(error: InputError, wish: RepositoryWish, git: AskedGit, source: str) -> InputError:
+    """The error in the words of the input, where it was the input that said it."""
+    problem = str(error)
+    for option, key in wish.keys.items():
+        if problem.startswith(option) or f": {option}" in problem:
+            said = git.base if option == "--base" else git.worktree_dir
+            return error if said else InputError(f"{source}: {key}: {problem.replace(option + ' ', '')}")
+    return (
+        error if wish.path is None else InputError(f"{source}: {wish.keys.get('path', 'repository')}: {problem}")
+    )
+
+
+def _options(asked: Asked, config: Config, *, worktree: bool) -> Options:
+    return Options(
+        agent=asked.agent,
+        model=asked.model,
+        max_parallel=asked.max_parallel,
+        timeout_s=asked.timeout_s,
+        idle_timeout_s=asked.idle_timeout_s,
+        name=asked.name,
+        labels=_parse_labels(asked.labels),
+        envelope=asked.envelope,
+        workspace="worktree" if worktree else None,
+        alternatives=_parse_alternatives(asked.fallback),
+        auto_release=asked.auto_release,
+        expect_change=asked.expect_change,
+        rerun=asked.rerun,
+        include_stuck=asked.include_stuck,
+        only=asked.only,
+        fallback=Fallback(
+            agent=config.agent,
+            model=config.model,
+            max_parallel=config.max_parallel,
+            timeout_s=config.timeout_s,
+            idle_timeout_s=config.idle_timeout_s,
+        ),
+    )
+
+
+def _parse_alternatives(words: tuple[str, ...]) -> tuple[Alternative, ...]:
+    from sessionrun.dialects.convert import Misfit, as_alternatives
+
+    try:
+        return as_alternatives(list(words))
+    except Misfit as misfit:
+        raise InputError(f"--fallback: {misfit.problem}") from None
+
+
+def _parse_labels(labels: tuple[str, ...]) -> dict[str, str]:
+    parsed = {}
+    for label in labels:
+        key, equals, value = label.partition("=")
+        if not key or not equals:
+            raise InputError(f"--label {label!r}: write KEY=VALUE")
+        parsed[key] = value
+    return parsed

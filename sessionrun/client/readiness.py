@@ -1,0 +1,74 @@
+"""Checks before a session is created whether its agents are signed in and ready.  No check costs money."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+
+from sessionrun.agents.installed import MENDS, Use, find_known, find_sign_in
+from sessionrun.agents.probing import find_unready
+from sessionrun.model.errors import InputError
+from sessionrun.model.spec import SessionSpec, TaskSpec
+
+_Pair = tuple[str, str]
+_START_ALL_THE_SAME = "--no-ready starts all the same"
+
+
+def check_ready(spec: SessionSpec) -> None:
+    """Refuse what would make every task of an agent fail.
+
+    Raises:
+        InputError: an agent is certainly not signed in, or says itself that it is not ready.
+    """
+    outside = tell_signed_out(spec)
+    if outside:
+        raise InputError(f"{'; '.join(outside)} ({_START_ALL_THE_SAME})")
+    unready = find_unready(spec.agents.values(), _list_models(spec))
+    if unready:
+        told = "; ".join(f"agent {name!r} is not ready: {why}{_mend(spec, name)}" for name, why in unready.items())
+        raise InputError(f"{told} ({_START_ALL_THE_SAME})")
+
+
+def tell_signed_out(spec: SessionSpec) -> list[str]:
+    """A line for each agent that is there and certainly not signed in; no program is run to find out."""
+    found = _find_signed_out(spec).items()
+    return [
+        f"agent {name!r} is not signed in: {how}"
+        for name, how in found
+        if os.path.isabs(spec.agents[name].argv[0])
+    ]
+
+
+def _find_signed_out(spec: SessionSpec) -> dict[str, str]:
+    """How to sign in, by the names of agents that are not, for certain, in what one of their tasks will see."""
+    found: dict[str, str] = {}
+    for name, cwd, args, model, env in dict.fromkeys(use for task in spec.tasks for use in _list_uses(task)):
+        agent = spec.agents[name]
+        about = None if name in found else find_known(agent)
+        use = Use((model,), args, (cwd or spec.cwd,))
+        environ = {**os.environ, **agent.env, **dict(env)}
+        if about is not None and find_sign_in(agent, environ, sys.platform, use)[0] == "no":
+            found[name] = about.sign_in
+    return found
+
+
+def _list_uses(task: TaskSpec) -> Iterator[tuple[str, str | None, tuple[str, ...], str | None, tuple[_Pair, ...]]]:
+    """The agents of a task: name, directory, further arguments (which only the first gets), model, environment."""
+    env = tuple(task.env.items())
+    yield task.agent, task.cwd, task.args, task.model, env
+    yield from ((other.agent, task.cwd, (), other.model, env) for other in task.fallback)
+
+
+def _list_models(spec: SessionSpec) -> dict[str, dict[str | None, None]]:
+    """The models that tasks ask each agent for, in their order."""
+    models: dict[str, dict[str | None, None]] = {}
+    for task in spec.tasks:
+        for name, model in ((task.agent, task.model), *((other.agent, other.model) for other in task.fallback)):
+            models.setdefault(name, {})[model] = None
+    return models
+
+
+def _mend(spec: SessionSpec, name: str) -> str:
+    mend = MENDS.get(os.path.basename(spec.agents[name].argv[0]))
+    return f"; {mend}" if mend else ""

@@ -1,0 +1,214 @@
+"""Removing sessions that have ended: choosing them, and taking their directories away.
+
+A directory goes only while we hold all locks of its session, so that nobody can start to run it; only if no
+process of its jobs lives; and only if its repository has nothing more that its claims alone would find again.  It
+is renamed first: a crash leaves trash that the next removal sweeps, never half a session.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from sessionrun.model.errors import SessionrunError, StoreError
+from sessionrun.store import index
+from sessionrun.store.session import LOCK_NAMES, PREFIX, SessionDir
+
+ENDED: Final = ("completed", "cancelled")
+"""States of sessions that have ended: what is removed unless other states are asked for."""
+
+REMOVABLE: Final = (*ENDED, "interrupted")
+
+TRASH_PREFIX: Final = ".trash-"
+_TRASH: Final = re.compile(rf"{re.escape(TRASH_PREFIX + PREFIX)}[0-9a-f]{{8}}(-[0-9a-f]{{4}}){{3}}-[0-9a-f]{{12}}")
+_LOCK_TIMEOUT_S: Final = 0.2
+"""A reader's probe holds a lock for an instant; a process of the session holds it for life."""
+
+_BATCH: Final = 64
+"""Sessions whose locks are held at a time: three descriptors each, and one look at all processes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A session that might go: its summary as a reader shows it, and how long its logs were just before."""
+
+    session: SessionDir
+    view: dict[str, Any]
+    log_sizes: tuple[int, ...]
+    ended_at: float
+
+    @property
+    def status(self) -> str:
+        """Its status as a reader shows it."""
+        return str(self.view["status"])
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """What became of one session, and why."""
+
+    session: SessionDir
+    removed: bool
+    why: str
+
+
+FindLeftovers = Callable[[SessionDir], Sequence[str]]
+"""Names the worktrees and branches that the session's claims still have; raises where that cannot be known."""
+
+
+def measure_logs(session: SessionDir) -> tuple[int, ...]:
+    """The sizes of both logs (bytes): they grow with whatever happens in a session."""
+    sizes = []
+    for path in (session.journal_path, session.ledger_path):
+        try:
+            sizes.append(path.stat().st_size)
+        except FileNotFoundError:
+            sizes.append(0)
+    return tuple(sizes)
+
+
+def choose(
+    found: Sequence[Candidate], *, states: Sequence[str], older_than_s: float, keep: int, now: float
+) -> tuple[list[Candidate], list[Removal]]:
+    """Those that are to go, oldest first, and why the others stay.
+
+    Of the sessions in one of the `states` the newest `keep` stay, and of the rest those that ended less than
+    `older_than_s` seconds before `now` (wall time).
+    """
+    going, staying = [], []
+    left = keep
+    for one in sorted(found, key=lambda one: one.ended_at, reverse=True):
+        if one.status not in states:
+            hint = "; --state interrupted removes it too" if one.status == "interrupted" else ""
+            staying.append(Removal(one.session, False, f"it is {one.status}{hint}"))
+        elif left > 0:
+            left -= 1
+            staying.append(Removal(one.session, False, f"it is one of the newest {keep}"))
+        elif now - one.ended_at < older_than_s:
+            staying.append(Removal(one.session, False, "it is not old enough"))
+        else:
+            going.append(one)
+    return going[::-1], staying
+
+
+def remove_sessions(
+    chosen: Sequence[Candidate], find_leftovers: FindLeftovers, *, dry_run: bool
+) -> Iterator[Removal]:
+    """Remove these sessions' directories, or say why one stays; of one that is gone already nothing is said."""
+    for begin in range(0, len(chosen), _BATCH):
+        with ExitStack() as locks:
+            ready: list[Candidate] = []
+            for one in chosen[begin : begin + _BATCH]:
+                try:
+                    why = _find_obstacle(one, find_leftovers, locks, dry_run=dry_run)
+                except (SessionrunError, OSError) as error:
+                    if not os.path.lexists(one.session.path):
+                        continue  # somebody else removed it just now
+                    why = str(error)
+                if why is None:
+                    ready.append(one)
+                else:
+                    yield Removal(one.session, False, why)
+            yield from _remove_all(ready, dry_run=dry_run)
+
+
+def sweep_trash(results_dir: Path) -> list[Path]:
+    """Delete what a removal that was broken off left behind; return what is gone now."""
+    swept = find_trash(results_dir)
+    for path in swept:
+        _delete(path)
+    return [path for path in swept if not path.exists()]
+
+
+def find_trash(results_dir: Path) -> list[Path]:
+    """Directories of ours that were on their way out."""
+    try:
+        with os.scandir(results_dir) as entries:
+            names = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+    except OSError:
+        return []
+    return [results_dir / name for name in sorted(names) if _TRASH.fullmatch(name)]
+
+
+def _find_obstacle(
+    one: Candidate, find_leftovers: FindLeftovers, locks: ExitStack, *, dry_run: bool
+) -> str | None:
+    """Why this session must stay; None: it may go, and its locks are held from here on (not in a dry run)."""
+    session = one.session
+    found = os.lstat(session.path)
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+        return "it is not a directory of yours"
+    leftovers = find_leftovers(session)
+    if leftovers:
+        return f"its claims are needed to clean {', '.join(leftovers)} (clean --worktrees)"
+    if dry_run:
+        return "a process of it lives" if session.is_alive() else None
+    for name in LOCK_NAMES:
+        try:
+            locks.callback(os.close, session.hold_lock(name, timeout_s=_LOCK_TIMEOUT_S))
+        except StoreError:
+            os.lstat(session.path)
+            return "a process of it lives, or somebody else removes it"
+    if measure_logs(session) != one.log_sizes:
+        return "it went on just now"
+    return None
+
+
+def _remove_all(ready: Sequence[Candidate], *, dry_run: bool) -> Iterator[Removal]:
+    if not ready:
+        return
+    from sessionrun.client.leftovers import find_marked, find_recorded
+    from sessionrun.runtime.exports.writer import find_outputs
+    from sessionrun.store.journal import read_log
+    from sessionrun.store.ledger import fold_ledger
+
+    marked = find_marked()
+    for one in ready:
+        session = one.session
+        living = list(marked.get(session.session_id, ()))
+        living += find_recorded(fold_ledger(read_log(session.ledger_path).payloads))
+        if living:
+            pids = ", ".join(sorted({str(each.process.pid) for each in living}))
+            yield Removal(session, False, f"processes of its jobs still live: {pids}")
+            continue
+        try:
+            shown = find_outputs(session)
+            if not dry_run:
+                _remove(session)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            yield Removal(session, False, f"it cannot be removed: {error.strerror}")
+            continue
+        but = f" but the links in {', '.join(shown)}" if shown else ""
+        yield Removal(session, True, f"{one.status}, nothing needs it{but}")
+
+
+def _remove(session: SessionDir) -> None:
+    """Out of the way by a rename, out of the user's index, then off the disk."""
+    trash = session.path.with_name(f"{TRASH_PREFIX}{session.path.name}")
+    if trash.exists():
+        _delete(trash)
+    os.rename(session.path, trash)
+    index.forget(session.path)
+    _delete(trash)
+
+
+def _delete(path: Path) -> None:
+    """Delete a directory tree, links as links; another process may be at the same, and win."""
+    from sessionrun.workspaces.registration import remove_tree
+
+    for _ in range(3):
+        try:
+            remove_tree(path)
+            return
+        except FileNotFoundError:
+            continue  # the other one was faster with a name; go on with what is left
+        except OSError:
+            return  # what is left is found by the next sweep

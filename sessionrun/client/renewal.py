@@ -1,0 +1,95 @@
+"""A new session of some tasks of an old one: what `retry --new` starts."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from time import time
+
+from sessionrun.agents import table
+from sessionrun.client.assemble import agents_of, check_spec, ignore_leavings
+from sessionrun.engine.handed import as_earlier, find_handed
+from sessionrun.engine.state import TaskState
+from sessionrun.model.places import Repository
+from sessionrun.model.spec import SessionSpec, TaskSpec, View
+from sessionrun.model.times import format_time
+
+
+def renew_spec(
+    spec: SessionSpec, wanted: Collection[str], tasks: Mapping[str, TaskState]
+) -> tuple[SessionSpec, str | None]:
+    """The spec of a new session of these tasks, as a launch would make it now; and a remark for people.
+
+    A need on a task that is not among them is met: it succeeded.  Its work is handed on as long as its branch is
+    there: one that is gone was taken over, or is not wanted.
+
+    Raises:
+        InputError: an agent, a directory or the repository is not there any more.
+    """
+    names = set(wanted)
+    chosen = tuple(_renew_task(task, names, tasks, spec.repository) for task in spec.tasks if task.id in names)
+    used = agents_of(chosen)
+    known = {name: agent for name, agent in spec.agents.items() if name in used}
+    for agent in known.values():
+        table.check_startable(agent, approve=spec.approve, euid=os.geteuid(), environ=os.environ)
+    repository, remark = None, None
+    if spec.repository is not None and any(task.workspace.kind == "worktree" for task in chosen):
+        repository, remark = _renew_repository(spec.repository)
+    renewed = replace(
+        spec,
+        session_id=str(uuid.uuid4()),
+        created_at=format_time(time()) or "",
+        tasks=chosen,
+        agents=known,
+        open_feed=False,
+        repository=ignore_leavings(repository, known),
+        views=_renew_views(spec, chosen),
+        origin=spec.origin or spec.session_id,
+    )
+    check_spec(renewed)
+    return renewed, remark
+
+
+def _renew_task(
+    task: TaskSpec, names: Collection[str], tasks: Mapping[str, TaskState], repository: Repository | None
+) -> TaskSpec:
+    """The task with what is left of its needs, and the branches of those that are met."""
+    needs = tuple(need for need in task.needs if need in names)
+    met = tuple(need for need in task.needs if need not in names)
+    if repository is None or not (met or task.handed) or task.workspace.kind != "worktree":
+        return replace(task, needs=needs)
+    from sessionrun.workspaces.fence import open_fence
+
+    state = tasks[task.id]
+    found = find_handed(replace(state, spec=replace(task, needs=met)), tasks)
+    with open_fence(repository) as fence:
+        git = fence.main()
+        there = [one for one in found if one.commit and one.branch and git.commit_of(f"refs/heads/{one.branch}")]
+    return replace(task, needs=needs, handed=as_earlier(tuple(there)))
+
+
+def _renew_views(spec: SessionSpec, tasks: Sequence[TaskSpec]) -> tuple[View, ...]:
+    """The views, with the other runs of their files."""
+    if not spec.views:
+        return ()
+    from sessionrun.runtime.exports.writer import carry_others
+
+    return tuple(carry_others(view, tasks) for view in spec.views)
+
+
+def _renew_repository(old: Repository) -> tuple[Repository, str | None]:
+    """Begin where the branch stands now, as a fresh launch would; where it is gone, at the commit of then."""
+    from sessionrun.workspaces.git import Git
+    from sessionrun.workspaces.repository import find_repository
+
+    there = os.path.isdir(old.top) and Git(Path(old.top)).commit_of(old.base_branch) is not None
+    found, remark = find_repository(
+        Path(old.top),
+        base=old.base_branch if there else old.base_commit,
+        worktree_dir=Path(old.worktree_dir),
+        keep=old.keep,
+    )
+    return replace(found, base_branch=old.base_branch), remark

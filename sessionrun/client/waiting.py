@@ -1,0 +1,101 @@
+"""Waiting for a session: a reader that looks again and again, so that nobody has to tell it anything."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from sessionrun.model.errors import SessionGone
+from sessionrun.store.session import SessionDir
+
+POLL_FIRST_S: Final = 0.01
+POLL_LAST_S: Final = 0.2
+POLL_GROWTH: Final = 1.25
+GONE_AFTER_S: Final = 1.0
+"""A session's processes are gone when none is found by two looks this far apart: its chain restarts itself."""
+
+View = dict[str, Any]
+
+
+class Progress(Protocol):
+    """Shows how far a session is."""
+
+    def show(self, view: View) -> None:
+        """Show the counters of a summary."""
+
+    def close(self) -> None:
+        """Take the display down."""
+
+
+class Watch:
+    """Tells a session whose processes are gone from one that is just being restarted."""
+
+    def __init__(self) -> None:
+        self._missed_at: float | None = None
+
+    def is_gone(self, view: View) -> bool:
+        """Whether this look and one long enough before it, with all between them, found no process."""
+        if view["status"] != "interrupted":
+            self._missed_at = None
+            return False
+        now = time.monotonic()
+        self._missed_at = now if self._missed_at is None else self._missed_at
+        return now - self._missed_at >= GONE_AFTER_S
+
+    @property
+    def doubts(self) -> bool:
+        """Whether the last look found no process."""
+        return self._missed_at is not None
+
+
+def wait_until(
+    load: Callable[[], View],
+    is_done: Callable[[View], bool],
+    *,
+    timeout_s: float | None = None,
+    progress: Progress | None = None,
+) -> View | None:
+    """Look until `is_done`; None when the time (seconds) is up.
+
+    Who finds no process then looks a second longer, so that waiting in short slices, too, learns that they are
+    gone.
+
+    Raises:
+        SessionGone: the session's processes are gone and it has not ended.
+    """
+    deadline = None if timeout_s is None else time.monotonic() + timeout_s
+    interval, watch = POLL_FIRST_S, Watch()
+    while True:
+        view = load()
+        if progress is not None:
+            progress.show(view)
+        if is_done(view):
+            return view
+        if watch.is_gone(view):
+            raise SessionGone(gone_words(view))
+        left = POLL_LAST_S if deadline is None else deadline - time.monotonic()
+        if left <= 0 and not watch.doubts:
+            return None
+        time.sleep(min(interval, left) if left > 0 else interval)
+        interval = min(interval * POLL_GROWTH, POLL_LAST_S)
+
+
+def gone_words(view: View) -> str:
+    """That no process of the session is left, and what helps."""
+    from sessionrun.runtime.history import find_damage
+    from sessionrun.store.damage import describe_rest
+
+    session_id = view["session_id"]
+    damage = find_damage(SessionDir(Path(view["results_dir"])))
+    if damage is not None:
+        gone = f"no process of session {session_id} is left, and it cannot go on"
+        return f"{gone}: {damage}; {describe_rest(session_id)}"
+    gone = f"the processes of session {session_id} are gone before it ended"
+    return f"{gone}; to go on with it: sessionrun resume {session_id}"
+
+
+def has_ended(view: View) -> bool:
+    """Whether the session is over."""
+    return view["ended_at"] is not None

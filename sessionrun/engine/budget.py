@@ -1,0 +1,220 @@
+"""What money allows: budgets of a session and of its tasks, and what is reserved for jobs that run.
+
+Pure.  Amounts are whole nanodollars, so that sums are exact.  Before a WORK job starts, what it may cost is
+reserved; when it ends, what it did cost takes that place.  Nothing starts that would bring the sum of both over
+the session's hard budget; so with reservations that hold, such as a task's budget that the agent itself keeps to,
+the budget holds too.  The reservation is what is left of the task's budget; without one it is what jobs of this
+agent and model cost on average so far, or else those of the session.  A job whose cost is not known counts as what
+was reserved.
+
+Before anything is known of an agent and model, one job of theirs runs alone, and others wait under a name of their
+own (`FIRST`): so no more is overspent than what these first jobs cost.  Where nothing can be known nothing waits:
+an agent that prints only text never says, one that tells tokens without a price says as much the next time, and so
+does one of which several jobs in a row ended without a word.
+
+The soft budget is a hold of the name `BUDGET`, which the user lifts.  PREPARE and SETUP, which lead to work, wait
+with it; CHECK, LAND and RELEASE cost nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from sessionrun.engine.state import BUDGET, Money, Rate, State, TaskState
+from sessionrun.model.keys import Phase
+from sessionrun.model.spec import Limits, TaskSpec
+from sessionrun.model.usage import Usage
+
+FIRST: Final = "budget "
+"""Before an agent and its model: under this name their tasks wait until a first job has shown what one costs."""
+
+FIRST_TRIES: Final = 3
+"""After so many jobs that ended without a word on what they used, their tasks wait no longer."""
+
+NANO: Final = 10**9
+PAID_PHASES: Final[frozenset[Phase]] = frozenset(("prepare", "setup", "work"))
+
+
+_UNKNOWN: Final = Rate()
+
+
+def to_nano(usd: float) -> int:
+    """US dollars as nanodollars."""
+    return round(usd * NANO)
+
+
+def to_usd(amount: int) -> float:
+    """Nanodollars as US dollars."""
+    return amount / NANO
+
+
+def costs_money(state: State, task: TaskState) -> bool:
+    """Whether a WORK job of the task asks a model, as far as we know: a script does not."""
+    agent = state.spec.agents.get(task.agent)
+    return agent is not None and agent.prompt_kind != "script"
+
+
+def cost_of(task: TaskState) -> int:
+    """What all attempts of a task cost so far (nanodollars), as far as that is known."""
+    return to_nano(task.usage.cost_usd) if task.usage is not None and task.usage.cost_usd is not None else 0
+
+
+def find_task_budget(limits: Limits, task: TaskSpec) -> float | None:
+    """What all attempts of a task may cost together (US dollars): its own budget, else that of all tasks."""
+    return limits.task_budget_usd if task.budget_usd is None else task.budget_usd
+
+
+def find_job_budget(limits: Limits, task: TaskState) -> float | None:
+    """What the task's next WORK job may cost (US dollars), None without a budget: what is left for the task."""
+    whole = find_task_budget(limits, task.spec)
+    return None if whole is None else to_usd(max(1, to_nano(whole) - _spent_by(task)))
+
+
+def is_used_up(state: State, task: TaskState) -> bool:
+    """Whether a task has spent its own budget: it gets no further round, retry or continuation."""
+    whole = find_task_budget(state.spec.limits, task.spec)
+    return whole is not None and _spent_by(task) >= to_nano(whole)
+
+
+def describe_used_up(state: State, task: TaskState) -> str:
+    """The reason of a task that is given up because it has spent its own budget."""
+    whole = find_task_budget(state.spec.limits, task.spec) or 0.0
+    after = f"; {task.reason}" if task.reason else ""
+    return f"{BUDGET}: {_dollars(_spent_by(task))} spent of the {_dollars(to_nano(whole))} of this task{after}"
+
+
+def reservation_of(state: State, task: TaskState) -> int:
+    """What the task's next WORK job is taken to cost, until it is known."""
+    own = find_job_budget(state.spec.limits, task)
+    if own is not None:
+        return to_nano(own)
+    rate = state.money.rates.get(_name_rate(task))
+    known: Rate | Money = rate if rate is not None and rate.known_jobs else state.money
+    return -(-known.known // known.known_jobs) if known.known_jobs else 0
+
+
+def find_unknown(state: State, task: TaskState) -> str | None:
+    """The name of the task's agent and model, if one job must show first what it costs; None: no job must."""
+    agent = state.spec.agents.get(task.agent)
+    if state.spec.limits.budget_usd is None or agent is None or agent.prompt_kind == "script":
+        return None
+    if agent.output == "text" or find_task_budget(state.spec.limits, task.spec) is not None:
+        return None  # it never says what it used; or its budget is what it may cost
+    name = _name_rate(task)
+    rate = state.money.rates.get(name, _UNKNOWN)
+    return None if rate.known_jobs or rate.silent >= FIRST_TRIES else name
+
+
+def find_first_wait(state: State, task: TaskState, taken: Mapping[str, int]) -> str | None:
+    """The name under which the task waits for a first job that runs, or is among those `taken` that start now."""
+    name = find_unknown(state, task) if task.next_phase() in PAID_PHASES else None
+    if name is None:
+        return None
+    return name if name in taken or state.money.rates.get(name, _UNKNOWN).working else None
+
+
+def describe_first_wait(name: str) -> str:
+    """Why a task waits that waits under this name."""
+    whose = name.removeprefix(FIRST)
+    return f"{BUDGET}: one job of {whose} runs alone until its cost is known (with a task budget all may start)"
+
+
+def is_waiting_for_money(state: State, task: TaskState, taken: int = 0) -> bool:
+    """Whether money keeps the task's next job from starting, beside what is `taken` by others that start now."""
+    if state.spec.limits.budget_usd is None and BUDGET not in state.holds:
+        return False
+    if not costs_money(state, task) or task.next_phase() not in PAID_PHASES:
+        return False
+    return BUDGET in state.holds or _exceeds(state, task, taken)
+
+
+def is_hopeless(state: State, task: TaskState, taken: int = 0) -> bool:
+    """Whether there will be no money for it: no job runs that might cost less than what is reserved for it."""
+    if BUDGET in state.holds or taken or state.money.working:
+        return False
+    return _exceeds(state, task, 0)
+
+
+def describe_refusal(state: State, task: TaskState) -> str:
+    """Why there is no money for a task now."""
+    money, whole = state.money, state.spec.limits.budget_usd or 0.0
+    reserved = f" and {_dollars(money.reserved)} reserved" if money.reserved else ""
+    wants = reservation_of(state, task)
+    more = f"; a job is taken to cost {_dollars(wants)}" if wants else ""
+    return f"{BUDGET}: {_dollars(money.spent)} spent{reserved} of {_dollars(to_nano(whole))}{more}"
+
+
+def wanted_money(state: State, task: TaskState) -> int:
+    """What the start of the task's next job reserves, where it matters to others that start with it."""
+    if state.spec.limits.budget_usd is None:
+        return 0
+    return reservation_of(state, task) if task.next_phase() == "work" and costs_money(state, task) else 0
+
+
+def soft_budget_spent(state: State) -> str | None:
+    """Why the session is to be held now; None when it is not."""
+    soft = state.spec.limits.soft_budget_usd
+    if soft is None or state.money.lifted or BUDGET in state.holds or state.money.spent < to_nano(soft):
+        return None
+    if state.completed == len(state.tasks) and not state.feed_open:
+        return None  # there is nothing to be held
+    spent = f"{_dollars(state.money.spent)} of {_dollars(to_nano(soft))}"
+    return f"the soft budget is spent ({spent}); 'sessionrun release ID' lets it go on"
+
+
+def reserve(state: State, task: TaskState, phase: Phase) -> int | None:
+    """Reserve money for a job that was claimed; None where it costs none."""
+    if phase != "work" or not costs_money(state, task):
+        return None
+    amount = reservation_of(state, task)
+    state.money.reserved += amount
+    state.money.working += 1
+    state.money.rates.setdefault(_name_rate(task), Rate()).working += 1
+    return amount
+
+
+def settle(state: State, task: TaskState, reserved: int | None, used: Usage | None) -> None:
+    """A job has ended: what it used takes the place of what was reserved; None in `used`: it never ran."""
+    if reserved is None:
+        return
+    money, name = state.money, _name_rate(task)
+    money.reserved -= reserved
+    money.working -= 1
+    _learn(money.rates.setdefault(name, Rate(working=1)), used)
+    if used is not None and used.cost_usd is not None:
+        cost = to_nano(used.cost_usd)
+        money.spent, money.known, money.known_jobs = money.spent + cost, money.known + cost, money.known_jobs + 1
+    elif used is not None:
+        money.spent += reserved
+    state.queue.unpark(BUDGET)
+    state.queue.unpark(name)
+
+
+def _learn(rate: Rate, used: Usage | None) -> None:
+    rate.working -= 1
+    if used is not None and used.cost_usd is not None:
+        rate.known, rate.known_jobs = rate.known + to_nano(used.cost_usd), rate.known_jobs + 1
+    elif used is not None:
+        rate.silent += 1 if used.input_tokens is None and used.output_tokens is None else FIRST_TRIES
+
+
+def _name_rate(task: TaskState) -> str:
+    model = task.asked_model
+    return f"{FIRST}{task.agent}/{model}" if model else f"{FIRST}{task.agent}"
+
+
+def _dollars(amount: int) -> str:
+    return "$" + f"{to_usd(amount):.6f}".rstrip("0").rstrip(".")
+
+
+def _exceeds(state: State, task: TaskState, taken: int) -> bool:
+    limit = state.spec.limits.budget_usd
+    if limit is None:
+        return False
+    promised, whole = state.money.spent + state.money.reserved + taken, to_nano(limit)
+    return promised >= whole or promised + reservation_of(state, task) > whole
+
+
+def _spent_by(task: TaskState) -> int:
+    return cost_of(task) - task.forgiven

@@ -1,0 +1,388 @@
+"""Fold journal entries into the state: one function per event, found by a table.
+
+Nothing here decides what to do next, reads a clock or touches a file; the same entries always give the same
+state.  Where a rule about phases is needed it is looked up in `transitions`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, Final, NamedTuple
+
+from sessionrun.engine.budget import describe_refusal, describe_used_up, is_used_up, reserve, settle
+from sessionrun.engine.moves import (
+    close_attempt,
+    decide_outcome,
+    enlist,
+    enter,
+    give_up,
+    halt,
+    has_turn,
+    stop,
+    take_turn,
+    tell_dependents,
+)
+from sessionrun.engine.providers import (
+    begin_canary,
+    change_agent,
+    end_canary,
+    hear,
+    hear_of_end,
+    lift,
+    offer,
+    stays_in_work,
+)
+from sessionrun.engine.queue import CONTINUING
+from sessionrun.engine.reboot import ease_holds, rebase_clock
+from sessionrun.engine.requests import apply_request, cancel, reopen
+from sessionrun.engine.state import BUDGET, PROVIDED_PHASES, START_BATCH, RunningJob, State, TaskState, find_job
+from sessionrun.engine.tokens import give, job_tokens, take, wanted_tokens
+from sessionrun.engine.totals import account, keep_thread
+from sessionrun.engine.transitions import (
+    AS_OUTCOME,
+    AS_PHASE,
+    MAX_STARTS,
+    TRANSITIONS,
+    WHEN_AGAIN_ENDS,
+    Target,
+    describe_stop,
+    judge_stopped,
+)
+from sessionrun.model.events import (
+    AgentChanged,
+    BudgetRefused,
+    Entry,
+    FeedClosed,
+    HoldLifted,
+    HoldPlaced,
+    JobClaimed,
+    JobFinished,
+    JobLost,
+    JobStarted,
+    LimitHeard,
+    LimitOver,
+    OutputSeen,
+    RequestReceived,
+    SessionEnded,
+    SessionStarted,
+    SupervisorStarted,
+    TaskAdded,
+    TaskEnded,
+    TaskRetried,
+    TimerFired,
+    Verdict,
+)
+from sessionrun.model.reasons import EXIT_UNSEEN, effect_of
+from sessionrun.model.spec import SessionSpec
+from sessionrun.model.turns import WORKSPACE_PHASES, turn_deadline
+
+
+def begin(spec: SessionSpec) -> State:
+    """The state before anything happened."""
+    state = State(spec=spec, free=dict(spec.resources), feed_open=spec.open_feed)
+    for num, task in enumerate(spec.tasks, 1):
+        state.tasks[task.id] = TaskState(task, num)
+    for known in state.tasks.values():
+        enlist(state, known)
+    return state
+
+
+def apply(state: State, entry: Entry) -> None:
+    """Fold one journal entry into the state."""
+    state.seq, state.wall_offset = entry.seq, entry.at - entry.mono
+    _APPLY[type(entry.event)](state, entry, entry.event)
+
+
+def _on_session_started(state: State, entry: Entry, event: SessionStarted) -> None:
+    state.boot_id, state.started_at = event.boot_id, entry.at
+
+
+def _on_supervisor_started(state: State, entry: Entry, event: SupervisorStarted) -> None:
+    if state.boot_id and state.boot_id != event.boot_id:
+        rebase_clock(state, entry)
+    state.epoch, state.boot_id, state.supervisor = event.epoch, event.boot_id, event
+    if state.started_at is None:
+        state.started_at = entry.at
+
+
+def _on_task_added(state: State, entry: Entry, event: TaskAdded) -> None:
+    if event.task.id in state.tasks:
+        return  # a feed may bring again what it brought before a crash
+    task = TaskState(event.task, len(state.tasks) + 1, held=state.held)
+    enlist(state, task)
+    state.tasks[event.task.id] = task
+    if task.decided is None and state.cancelled:
+        cancel(state, task)
+    elif task.decided is None and state.halted:
+        give_up(state, task)
+
+
+def _on_feed_closed(state: State, entry: Entry, event: FeedClosed) -> None:
+    state.feed_open = False
+
+
+def _on_job_claimed(state: State, entry: Entry, event: JobClaimed) -> None:
+    task = state.tasks[event.key.task]
+    take(state, list(wanted_tokens(state, task)))
+    task.phase, task.suspended, task.not_before = event.key.phase, False, 0.0
+    if event.key.phase in PROVIDED_PHASES:
+        begin_canary(state, task, None)
+    if event.key.phase == "prepare":
+        task.prepared, task.place = True, None
+    task.job = RunningJob(event.key, reserved=reserve(state, task, event.key.phase))
+    state.running_jobs += 1
+
+
+def _on_job_started(state: State, entry: Entry, event: JobStarted) -> None:
+    task, job = find_job(state, event.key)
+    if job is None:
+        return
+    job.pid, job.started = event.pid, event.started
+    state.start_batch = min(2 * state.start_batch, START_BATCH)
+    if task.started_at is None:
+        task.started_at, task.started_mono = entry.at, entry.mono
+    if event.key.phase == "work":
+        begin_canary(state, task, entry.mono)
+    if event.key.phase == "work" and task.deadline is None and task.spec.timeout_s is not None:
+        task.deadline = entry.mono + task.spec.timeout_s
+    job.deadline, job.timer = task.deadline_of(event.key.phase, entry.mono, state.spec.limits)
+    if job.deadline is not None:
+        state.queue.set_timer(job.deadline, task.num, task.spec.id)
+    _watch_output(state, task, job, entry.mono)
+
+
+def _watch_output(state: State, task: TaskState, job: RunningJob, now: float) -> None:
+    """The output of a WORK job is looked at again when the time has passed in which it may stay as it is."""
+    if job.key.phase == "work" and task.spec.idle_timeout_s is not None:
+        job.idle_at = now + task.spec.idle_timeout_s
+        state.queue.set_timer(job.idle_at, task.num, task.spec.id)
+
+
+def _on_output_seen(state: State, entry: Entry, event: OutputSeen) -> None:
+    task, job = find_job(state, event.key)
+    if job is None:
+        return
+    job.output_size = event.size
+    _watch_output(state, task, job, entry.mono)
+    if event.key.phase in WORKSPACE_PHASES:
+        job.deadline = turn_deadline(state.spec.limits, entry.mono, event.size)
+        if job.deadline is not None:
+            state.queue.set_timer(job.deadline, task.num, task.spec.id)
+
+
+def _on_timer_fired(state: State, entry: Entry, event: TimerFired) -> None:
+    task, job = find_job(state, event.key)
+    if job is not None:
+        stop(state, task, job, event.timer)
+
+
+def _on_job_finished(state: State, entry: Entry, event: JobFinished) -> None:
+    task, job = find_job(state, event.key)
+    if job is None:
+        return
+    if event.key.phase == "work":
+        task.exit_code, task.signal = event.exit_code, event.signal
+        task.conversation = event.conversation or task.conversation
+        task.model = event.model or task.model
+        task.unseen = event.reason if event.reason_class == EXIT_UNSEEN else None
+        ran = event.usage is not None or event.wait_status is not None or task.unseen is not None
+        settle(state, task, job.reserved, account(state, task, event.usage, event.model) if ran else None)
+        task.broken_off = None if event.verdict == "passed" else task.broken_off
+        keep_thread(task, event)
+    if event.place is not None:
+        task.place = event.place
+    if event.key.phase == "release":
+        _demand_change(task)
+    if event.key.phase == "check":
+        task.check_passed = event.verdict == "passed" and job.stopping is None
+    _job_over(state, entry, task, job, event)
+    ease_holds(state, entry.mono, ended=True)
+
+
+def _demand_change(task: TaskState) -> None:
+    """What RELEASE found may take a success back: the work was to change something, and nothing came out."""
+    unchanged = task.place is not None and task.place.changed is False
+    if task.decided == "succeeded" and task.spec.expect_change and unchanged:
+        task.decided, task.reason_class = "failed", "no_change"
+        task.reason = "no_change: nothing in its worktree differs from the base commit"
+
+
+def _on_job_lost(state: State, entry: Entry, event: JobLost) -> None:
+    task, job = find_job(state, event.key)
+    if job is None:
+        return
+    void = event.verdict == "void"
+    task.tries -= void and not event.counts
+    if event.key.phase == "work":
+        settle(state, task, job.reserved, None if void else account(state, task, None, None))
+    reason_class = "start_failed" if void else event.verdict
+    _job_over(state, entry, task, job, _End(event.verdict, reason_class, f"{reason_class}: {event.reason}"))
+    ease_holds(state, entry.mono, ended=not void)
+
+
+def _on_budget_refused(state: State, entry: Entry, event: BudgetRefused) -> None:
+    task = state.tasks[event.task]
+    begun = task.usage is not None or task.attempt > 1  # PREPARE and SETUP alone are no work
+    decide_outcome(state, task, "failed" if begun else "skipped", BUDGET, describe_refusal(state, task))
+
+
+def _on_task_ended(state: State, entry: Entry, event: TaskEnded) -> None:
+    task = state.tasks[event.task]
+    close_attempt(state, task)
+    task.outcome = event.outcome
+    task.reason_class, task.reason = event.reason_class, event.reason
+    state.outcomes[event.outcome] = state.outcomes.get(event.outcome, 0) + 1
+    if task.started_at is not None and task.started_mono is not None:
+        task.ended_at, task.duration_s = entry.at, max(0.0, entry.mono - task.started_mono)
+    task.held = None
+    tell_dependents(state, task)
+    if task.again:
+        reopen(state, [task])
+    elif state.exhausted and not state.halted:
+        halt(state)
+
+
+def _on_task_retried(state: State, entry: Entry, event: TaskRetried) -> None:
+    task = state.tasks[event.task]
+    close_attempt(state, task)
+    task.attempt, task.round, task.retried, task.backoffs = task.attempt + 1, 1, task.retried + 1, 0
+    task.last_outcome, task.reason_class, task.reason = event.outcome, event.reason_class, event.reason
+    task.check_passed, task.deadline, task.again = None, None, False
+    task.not_before = event.not_before
+    state.queue.delay(event.not_before, task.num, task.spec.id)
+
+
+def _on_agent_changed(state: State, entry: Entry, event: AgentChanged) -> None:
+    task = state.tasks[event.task]
+    change_agent(state, task)
+    offer(state, task)
+
+
+def _on_hold_placed(state: State, entry: Entry, event: HoldPlaced) -> None:
+    state.holds[event.resource] = event
+    if event.until_exit:
+        state.start_batch = 1
+    ease_holds(state, entry.mono, ended=False)
+
+
+def _on_hold_lifted(state: State, entry: Entry, event: HoldLifted) -> None:
+    if event.resource in state.providers:
+        lift(state, event.resource, entry.mono)
+        return
+    state.holds.pop(event.resource, None)
+    state.queue.unpark(event.resource)
+
+
+def _on_limit_heard(state: State, entry: Entry, event: LimitHeard) -> None:
+    hear(state, entry, event)
+
+
+def _on_limit_over(state: State, entry: Entry, event: LimitOver) -> None:
+    hear_of_end(state, event, entry.mono)
+
+
+def _on_request_received(state: State, entry: Entry, event: RequestReceived) -> None:
+    apply_request(state, event)
+
+
+def _on_session_ended(state: State, entry: Entry, event: SessionEnded) -> None:
+    state.ended, state.ended_at = event, entry.at
+
+
+_APPLY: Final[Mapping[type, Callable[[State, Entry, Any], None]]] = {
+    SessionStarted: _on_session_started,
+    SupervisorStarted: _on_supervisor_started,
+    TaskAdded: _on_task_added,
+    FeedClosed: _on_feed_closed,
+    JobClaimed: _on_job_claimed,
+    JobStarted: _on_job_started,
+    JobFinished: _on_job_finished,
+    JobLost: _on_job_lost,
+    TimerFired: _on_timer_fired,
+    OutputSeen: _on_output_seen,
+    BudgetRefused: _on_budget_refused,
+    TaskEnded: _on_task_ended,
+    TaskRetried: _on_task_retried,
+    AgentChanged: _on_agent_changed,
+    HoldPlaced: _on_hold_placed,
+    HoldLifted: _on_hold_lifted,
+    LimitHeard: _on_limit_heard,
+    LimitOver: _on_limit_over,
+    RequestReceived: _on_request_received,
+    SessionEnded: _on_session_ended,
+}
+
+
+class _End(NamedTuple):
+    """How a job ended."""
+
+    verdict: Verdict
+    reason_class: str | None
+    reason: str | None
+    resets_at: float | None = None
+
+
+def _job_over(state: State, entry: Entry, task: TaskState, job: RunningJob, end: JobFinished | _End) -> None:
+    verdict, reason_class, reason = end.verdict, end.reason_class, end.reason
+    task.job = None
+    state.running_jobs -= 1
+    phase = job.key.phase
+    give(state, list(job_tokens(state, task, phase)))
+    stopped = judge_stopped(phase, job.stopping, verdict)
+    if stopped is not None and job.stopping is not None:
+        verdict, (reason_class, reason) = stopped, describe_stop(task.spec, state.spec.limits, phase, job.stopping)
+    target = TRANSITIONS[phase, verdict, task.round < task.spec.rounds]
+    if phase == "work" and verdict not in ("lost", "interrupted", "void", "cancelled"):
+        failure = _End(verdict, reason_class, reason, end.resets_at)
+        if effect_of(reason_class) == "none":  # before the task may go on with an agent of another provider
+            end_canary(state, task, entry.mono)
+        if verdict != "passed" and stays_in_work(state, entry, task, failure):
+            return
+        if verdict == "passed" and has_turn(task):
+            _go_on(state, task)
+            return
+    if target == "again":
+        task.tries += 1
+        if task.tries < MAX_STARTS and job.stopping is None:
+            task.start += 1
+            state.queue.push(CONTINUING, task.num, task.spec.id)
+            return
+        target = WHEN_AGAIN_ENDS[phase]
+    if phase == "release" and verdict != "passed":
+        _tell_kept(task, reason)
+    _go_to(state, task, target, reason_class, reason)
+
+
+def _tell_kept(task: TaskState, why: str | None) -> None:
+    """RELEASE did not come to its end: the worktree, or what is left of it, is where it was."""
+    if task.place is not None and task.place.worktree is not None:
+        task.place = replace(task.place, kept=why)
+
+
+def _go_to(state: State, task: TaskState, target: Target, reason_class: str | None, reason: str | None) -> None:
+    """Enter the phase that the table names, passing those the task does not have, or decide the outcome."""
+    phase = AS_PHASE.get(target)
+    while phase is not None and not task.has_phase(phase):
+        target = TRANSITIONS[phase, "passed", task.round < task.spec.rounds]
+        phase = AS_PHASE.get(target)
+    if phase == "work" and task.phase in ("work", "check") and is_used_up(state, task):
+        decide_outcome(state, task, "failed", BUDGET, describe_used_up(state, task))
+    elif phase is not None:
+        task.round += task.phase == "check" and phase == "work"
+        enter(state, task, phase)
+    elif target == "succeeded":
+        decide_outcome(state, task, "succeeded", EXIT_UNSEEN if task.unseen else None, task.unseen)
+    elif target == "keep":
+        task.prepared = False
+        state.queue.decided.append(task.spec.id)
+    else:
+        decide_outcome(state, task, AS_OUTCOME[target], reason_class, reason)
+
+
+def _go_on(state: State, task: TaskState) -> None:
+    """The next turn, while there is money for it."""
+    if is_used_up(state, task):
+        decide_outcome(state, task, "failed", BUDGET, describe_used_up(state, task))
+    else:
+        take_turn(state, task)

@@ -1,0 +1,55 @@
+"""Finds what the needs of a task hand on to it: where each of them ended.
+
+Must not know how that becomes the commit at which the task begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from sessionrun.engine.state import TaskState
+from sessionrun.model.ends import Handed
+from sessionrun.model.places import Place
+
+
+def find_handed(task: TaskState, tasks: Mapping[str, TaskState]) -> tuple[Handed, ...]:
+    """Where the needs of a task ended, each once, in their order; nothing where it begins with the session.
+
+    A need that changed nothing, or has no worktree, has nothing of its own; in its place stand its own needs.  An
+    attempt that somebody asked for follows the branches.
+    """
+    asked_for = task.attempt - task.retried > 1
+    found = {one.task: one for one in _walk(task, tasks)}
+    return tuple(replace(one, follow=one.follow or asked_for) for one in found.values())
+
+
+def _walk(task: TaskState, tasks: Mapping[str, TaskState]) -> Iterator[Handed]:
+    stack = [task]
+    seen = {task.spec.id}
+    while stack:
+        at = stack.pop()
+        if at is not task and at.spec.workspace.kind == "worktree" and not _changed_nothing(at.place):
+            yield _handed(at)
+        elif at.spec.base == "needs":
+            yield from at.spec.handed
+            needs = [need for need in at.spec.needs if need in tasks and need not in seen]
+            seen.update(needs)
+            stack += [tasks[need] for need in reversed(needs)]
+
+
+def _changed_nothing(place: Place | None) -> bool:
+    return place is not None and place.commit is not None and place.commit == place.base_commit
+
+
+def _handed(need: TaskState) -> Handed:
+    place = need.place or Place()
+    if place.commit is None:
+        why = place.remark or place.kept or "nothing says where its work is"
+        return Handed(need.spec.id, None, place.branch, why)
+    return Handed(need.spec.id, place.commit, place.rescue or place.branch)
+
+
+def as_earlier(handed: tuple[Handed, ...]) -> tuple[Handed, ...]:
+    """The same for a task of a later session."""
+    return tuple(replace(one, earlier=True, follow=True) for one in handed)

@@ -1,0 +1,147 @@
+"""The small steps of a task, shared by all that changes the state: in, on to a phase, to an outcome, out.
+
+They keep the index of the ready queue and the counters of needs true.  Why a step is taken is not known here.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+from zlib import crc32
+
+from sessionrun.engine.queue import CONTINUING, NEW
+from sessionrun.engine.state import PROVIDED_PHASES, RunningJob, State, TaskState, provider_of
+from sessionrun.engine.tokens import give, is_shut, span_tokens
+from sessionrun.engine.transitions import Stopping
+from sessionrun.model.keys import Phase
+from sessionrun.model.spec import SLOT, Outcome
+
+BACKOFF_FIRST_S: Final = 1.0
+BACKOFF_LAST_S: Final = 60.0
+
+
+def backoff_s(task_id: str, attempt: int) -> float:
+    """Seconds to wait after a failed attempt: doubling, with a jitter of half that is the same at each replay."""
+    full = min(BACKOFF_LAST_S, BACKOFF_FIRST_S * 2.0 ** min(attempt - 1, 30))
+    jitter = crc32(f"{task_id}/{attempt}".encode()) / 0xFFFFFFFF
+    return float(full * (0.5 + 0.5 * jitter))
+
+
+def enlist(state: State, task: TaskState) -> None:
+    """Count what a new task waits for; ready at once when that is nothing."""
+    for need in dict.fromkeys(task.spec.needs):
+        needed = state.tasks.get(need)
+        if needed is None:
+            decide_outcome(state, task, "skipped", "need", f"need: no task {need!r} in this session")
+            return
+        if needed.outcome is None:
+            state.dependents.setdefault(need, {})[task.spec.id] = None
+            task.unmet += 1
+        elif needed.outcome != "succeeded":
+            skip_for(state, task, needed)
+            return
+    if not task.unmet:
+        state.queue.push(NEW, task.num, task.spec.id)
+
+
+def tell_dependents(state: State, task: TaskState) -> None:
+    """The task has its outcome: who waits for it has one need less, or is skipped."""
+    for dependent_id in state.dependents.pop(task.spec.id, ()):
+        dependent = state.tasks[dependent_id]
+        if dependent.decided is not None or dependent.outcome is not None:
+            continue
+        if task.outcome != "succeeded":
+            skip_for(state, dependent, task)
+            continue
+        dependent.unmet -= 1
+        if not dependent.unmet:
+            state.queue.push(NEW, dependent.num, dependent_id)
+
+
+def skip_for(state: State, task: TaskState, needed: TaskState) -> None:
+    """The task is not tried, because one that it needs did not succeed."""
+    was = {"cancelled": "was cancelled", "skipped": "was skipped"}.get(needed.outcome or "", "did not succeed")
+    decide_outcome(state, task, "skipped", "need", f"need: {needed.spec.id!r} {was}")
+
+
+def halt(state: State) -> None:
+    """As many tasks failed as may: what has begun goes on, nothing else starts."""
+    state.halted, state.feed_open = True, False
+    for task in state.tasks.values():
+        if not task.active and task.outcome is None and task.decided is None:
+            give_up(state, task)
+
+
+def give_up(state: State, task: TaskState) -> None:
+    """Nothing new starts any more: what an earlier attempt came to stays, all else is skipped."""
+    if task.last_outcome is not None:
+        decide_outcome(state, task, task.last_outcome, task.reason_class, task.reason)
+    else:
+        reason = f"max_failures: stopped after {state.failures} failed"
+        decide_outcome(state, task, "skipped", "max_failures", reason)
+
+
+def stop(state: State, task: TaskState, job: RunningJob, reason: Stopping, *, now: bool = False) -> None:
+    """Have the running job stopped; with `now` without grace, also if it is being stopped already."""
+    if job.stopping is None or (now and not job.now):
+        job.stopping, job.now = job.stopping or reason, now
+        state.queue.stops.append(task.spec.id)
+
+
+def enter(state: State, task: TaskState, phase: Phase) -> None:
+    """On to a phase, whose first job may start."""
+    task.phase, task.start, task.tries = phase, 1, 0
+    if phase in PROVIDED_PHASES and state.providers and is_shut(state, provider_of(state, task), task, {}):
+        suspend(state, task)
+    state.queue.push(CONTINUING, task.num, task.spec.id)
+
+
+def decide_outcome(
+    state: State, task: TaskState, outcome: Outcome, reason_class: str | None, reason: str | None
+) -> None:
+    """The outcome is known; RELEASE comes first where PREPARE was claimed."""
+    task.decided, task.reason_class, task.reason = outcome, reason_class, reason
+    if task.prepared:
+        enter(state, task, "release")
+    else:
+        state.queue.decided.append(task.spec.id)
+
+
+def close_attempt(state: State, task: TaskState) -> None:
+    """The attempt is over: its tokens are free, and what comes next begins at the beginning."""
+    give(state, list(span_tokens(state, task)))
+    task.phase, task.start, task.tries = None, 1, 0
+    task.prepared, task.decided, task.suspended = False, None, False
+    task.broken_off, task.turn = None, 1
+    leave_thread(task)
+    resign(state, task)
+
+
+def has_turn(task: TaskState) -> bool:
+    """Whether another prompt is the next turn of the task's conversation."""
+    return task.spec.prompt_mode == "continue" and task.turn < len(task.spec.prompts)
+
+
+def take_turn(state: State, task: TaskState) -> None:
+    """WORK went well: on to the next prompt."""
+    task.turn, task.start, task.tries = task.turn + 1, task.start + 1, 0
+    state.queue.push(CONTINUING, task.num, task.spec.id)
+
+
+def resign(state: State, task: TaskState) -> None:
+    """If the task was the one that goes first after a limit, another one may."""
+    provider = state.providers.get(provider_of(state, task)) if state.providers else None
+    if provider is not None and provider.canary == task.spec.id:
+        provider.canary, provider.canary_until = None, None
+        state.queue.unpark(provider_of(state, task))
+
+
+def leave_thread(task: TaskState) -> None:
+    """What comes next begins a new conversation."""
+    task.thread, task.thread_usage = None, None
+
+
+def suspend(state: State, task: TaskState) -> None:
+    """The task has to wait for its provider: others may have its slot meanwhile."""
+    if not task.suspended:
+        give(state, [token for token in span_tokens(state, task) if token[0] == SLOT])
+        task.suspended = True

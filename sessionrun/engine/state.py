@@ -1,0 +1,315 @@
+"""What a session's journal says, as records: the scheduler's state.
+
+The records are changed by `fold` alone (`take` and `give` are its accounts of tokens) and read by `scheduler`
+and `status`.  Two states that were folded from the same entries are equal; the ready queue inside is an index
+and takes no part in that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from sessionrun.engine.queue import ReadyQueue
+from sessionrun.engine.transitions import Stopping
+from sessionrun.model.events import HoldPlaced, SessionEnded, SupervisorStarted, Timer
+from sessionrun.model.keys import JobKey, Phase
+from sessionrun.model.places import Place
+from sessionrun.model.reasons import Effect
+from sessionrun.model.spec import PROVIDER_PREFIX, Limits, Outcome, SessionSpec, TaskSpec
+from sessionrun.model.turns import WORKSPACE_PHASES, turn_deadline
+from sessionrun.model.usage import Usage
+
+FAILURES: Final[tuple[Outcome, ...]] = ("failed", "timed_out", "lost", "interrupted")
+"""Outcomes that count as a failure of the task itself."""
+
+HELD_PHASES: Final[frozenset[Phase]] = frozenset(("prepare", "setup", "work", "land"))
+"""What a hold on request keeps from starting; CHECK and RELEASE only finish what has been done."""
+
+PROVIDED_PHASES: Final[frozenset[Phase]] = frozenset(("prepare", "setup", "work"))
+"""What a hold on a task's provider keeps from starting: WORK, and what would only have to wait for WORK then."""
+
+CANARY: Final = "canary "
+"""Before a provider's name: the one task that may go first is chosen."""
+
+START_BATCH: Final = 64
+"""Most jobs started by one decision, so that ends are seen between large batches."""
+
+BUDGET: Final = "budget"
+"""The name under which tasks wait for money, and the reason class of those that got none."""
+
+
+@dataclass(slots=True)
+class Rate:
+    """What WORK jobs of one agent and model cost (nanodollars): `known` is what `known_jobs` said.
+
+    `working` of them run; `silent` counts tries to learn it from one that ended, and is full at once where a job
+    told its tokens, but nothing tells their price.
+    """
+
+    known: int = 0
+    known_jobs: int = 0
+    working: int = 0
+    silent: int = 0
+
+
+@dataclass(slots=True)
+class Money:
+    """A session's account in nanodollars; `known` is what `known_jobs` said, `working` how many jobs run.
+
+    `rates` has the same by the name under which tasks wait for the first job of their agent and model.  `lifted`
+    says that the user went on after the soft budget was spent.
+    """
+
+    spent: int = 0
+    reserved: int = 0
+    known: int = 0
+    known_jobs: int = 0
+    working: int = 0
+    lifted: bool = False
+    rates: dict[str, Rate] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class RunningJob:
+    """The job a task has claimed; `stopping` says why it is being stopped, if it is; `now`: without grace.
+
+    `timer` is what `deadline` is the end of.  Beside it, at `idle_at`, the output is to be looked at;
+    `output_size` is what the last look found (bytes).
+    `reserved` is the money kept for it, None where it costs none.
+    """
+
+    key: JobKey
+    pid: int | None = None
+    started: int | None = None
+    deadline: float | None = None
+    timer: Timer = "timeout"
+    stopping: Stopping | None = None
+    now: bool = False
+    idle_at: float | None = None
+    output_size: int = 0
+
+    def timer_at(self, time: float) -> Timer | None:
+        """The timer of this job that is up at that monotonic time; None: there is none (any more)."""
+        if self.stopping is not None:
+            return None
+        if time == self.deadline:
+            return self.timer
+        return "idle_timeout" if time == self.idle_at else None
+
+    reserved: int | None = None
+
+
+@dataclass(slots=True)
+class TaskState:
+    """One task.  `start` counts job keys of a phase, `tries` those that used up one of its chances.
+
+    `prepared` says that PREPARE was claimed and RELEASE is still owed; `decided` is the outcome before it is
+    recorded; `last_outcome` that of the attempt before this one; `cancelled` that no further attempt is wanted;
+    `again` that one is, as soon as the decided outcome is recorded.  `retried` counts the attempts that `retries`
+    gave since the task was last asked for; `held` is the reason of a hold on request.
+
+    `fallbacks` counts the alternatives of the task that were taken; `backoffs` how often it met a provider
+    without capacity; `suspended` says that it waits for its provider and gave its slot back; `thread` is the
+    conversation that its next WORK job goes on with, `thread_usage` what its runs so far used; `broken_off` is why
+    a run ended of which the next one has to know.  `forgiven` is what it had cost (nanodollars) when the user last
+    asked for it: its budget begins there.  `turn` is the prompt that the next WORK job is given, of those that
+    are turns of one conversation.  `unseen` is why its last WORK job counts as passed though nobody saw it end.
+    """
+
+    spec: TaskSpec
+    num: int
+    unmet: int = 0
+    attempt: int = 1
+    round: int = 1
+    start: int = 1
+    tries: int = 0
+    phase: Phase | None = None
+    job: RunningJob | None = None
+    prepared: bool = False
+    cancelled: bool = False
+    again: bool = False
+    retried: int = 0
+    held: str | None = None
+    fallbacks: int = 0
+    backoffs: int = 0
+    forgiven: int = 0
+    suspended: bool = False
+    turn: int = 1
+    unseen: str | None = None
+    thread: str | None = None
+    thread_usage: Usage | None = None
+    broken_off: str | None = None
+    decided: Outcome | None = None
+    outcome: Outcome | None = None
+    last_outcome: Outcome | None = None
+    reason_class: str | None = None
+    reason: str | None = None
+    not_before: float = 0.0
+    deadline: float | None = None
+    started_at: float | None = None
+    started_mono: float | None = None
+    ended_at: float | None = None
+    duration_s: float | None = None
+    exit_code: int | None = None
+    signal: int | None = None
+    conversation: str | None = None
+    model: str | None = None
+    usage: Usage | None = None
+    usage_by_model: dict[str, Usage] = field(default_factory=dict)
+    check_passed: bool | None = None
+    place: Place | None = None
+
+    @property
+    def active(self) -> bool:
+        """Whether the task holds its task-span tokens."""
+        return self.phase is not None and self.outcome is None
+
+    @property
+    def agent(self) -> str:
+        """The agent whose turn it is: the task's own, or the last alternative taken."""
+        return self.spec.fallback[self.fallbacks - 1].agent if self.fallbacks else self.spec.agent
+
+    @property
+    def asked_model(self) -> str | None:
+        """The model that goes with `agent`."""
+        return self.spec.fallback[self.fallbacks - 1].model if self.fallbacks else self.spec.model
+
+    @property
+    def is_held(self) -> bool:
+        """Whether a hold on request keeps the task's next job from starting."""
+        waits = self.held is not None and self.job is None and self.outcome is None
+        return waits and self.next_phase() in HELD_PHASES
+
+    def has_phase(self, phase: Phase) -> bool:
+        """Whether this task goes through `phase` at all."""
+        spec = self.spec
+        if phase == "prepare":
+            return spec.workspace.kind != "none"
+        if phase == "setup":
+            return bool(spec.setup)
+        if phase == "check":
+            return spec.check is not None or spec.brief is not None
+        if phase == "land":
+            return spec.land is not None
+        return phase == "work" or self.prepared
+
+    def next_phase(self) -> Phase:
+        """The phase of this task's next job."""
+        if self.phase is not None:
+            return self.phase
+        if self.has_phase("prepare"):
+            return "prepare"
+        return "setup" if self.spec.setup else "work"
+
+    def deadline_of(self, phase: Phase, now: float, limits: Limits) -> tuple[float | None, Timer]:
+        """When a job of `phase` that begins `now` is to end (monotonic), and which limit that is.
+
+        The attempt's deadline holds for WORK and CHECK; a check may have an earlier one of its own.  A setup
+        has only its own.  Of PREPARE and RELEASE it is the first look at whether their time counts already.
+        """
+        if phase in WORKSPACE_PHASES:
+            return turn_deadline(limits, now, 0), "workspace_timeout"
+        if phase == "setup":
+            limit = self.spec.setup_timeout_s
+            return None if limit is None else now + limit, "setup_timeout"
+        deadline = self.deadline if phase in ("work", "check") else None
+        check = self.spec.check if phase == "check" else None
+        if check is not None and check.timeout_s is not None:
+            own = now + check.timeout_s
+            if deadline is None or own < deadline:
+                return own, "check_timeout"
+        return deadline, "timeout"
+
+    def next_key(self) -> JobKey:
+        """The key of this task's next job."""
+        return JobKey(self.spec.id, self.attempt, self.round, self.next_phase(), self.start)
+
+
+@dataclass(slots=True)
+class Provider:
+    """What is known of a provider that was short of something.
+
+    `strikes` counts how often in a row it was; `effect` is why; `met_at` is when that began and `until_at` when it
+    ends (wall time); `heard` is the session that met it, None: this one.  While it is `probing` its hold is lifted
+    for one task alone, the `canary`, until `canary_until` (monotonic); `freed` says that a request lifted it.
+    """
+
+    strikes: int = 0
+    effect: Effect = "none"
+    met_at: float = 0.0
+    until_at: float | None = None
+    heard: str | None = None
+    freed: bool = False
+    probing: bool = False
+    canary: str | None = None
+    canary_until: float | None = None
+
+
+@dataclass(slots=True)
+class State:
+    """One session; `queue` is an index, not a part of it.
+
+    `start_batch` is how many jobs the next decision may start: one after a refusal, more with each success.
+    `supervisor` is the one that started last.
+    `wall_offset` is wall time less monotonic time (seconds) as of the last entry, to show deadlines to people.
+    `dependents` names, for tasks without an outcome, who waits for them.  `holds` are those that the machine
+    made, by resource; `held` is the reason of a hold on the whole session, for tasks that come later.  `forgiven`
+    failures were there when the session was last asked to try again: they do not count against `max_failures`.
+    `usage_by_model` is what all jobs that have ended used, by the name of the model (see `spending`).
+    """
+
+    spec: SessionSpec
+    tasks: dict[str, TaskState] = field(default_factory=dict)
+    dependents: dict[str, dict[str, None]] = field(default_factory=dict)
+    free: dict[str, int] = field(default_factory=dict)
+    holds: dict[str, HoldPlaced] = field(default_factory=dict)
+    providers: dict[str, Provider] = field(default_factory=dict)
+    requests: set[str] = field(default_factory=set)
+    feed_open: bool = False
+    seq: int = 0
+    epoch: int = 0
+    boot_id: str = ""
+    supervisor: SupervisorStarted | None = None
+    started_at: float | None = None
+    ended_at: float | None = None
+    ended: SessionEnded | None = None
+    cancelled: bool = False
+    halted: bool = False
+    held: str | None = None
+    forgiven: int = 0
+    outcomes: dict[Outcome, int] = field(default_factory=dict)
+    usage_by_model: dict[str, Usage] = field(default_factory=dict)
+    money: Money = field(default_factory=Money)
+    running_jobs: int = 0
+    start_batch: int = START_BATCH
+    wall_offset: float = 0.0
+    queue: ReadyQueue = field(default_factory=ReadyQueue, compare=False)
+
+    @property
+    def completed(self) -> int:
+        """How many tasks have their outcome."""
+        return sum(self.outcomes.values())
+
+    @property
+    def failures(self) -> int:
+        """How many tasks failed by themselves (not skipped, not cancelled)."""
+        return sum(self.outcomes.get(outcome, 0) for outcome in FAILURES)
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether as many tasks failed as may."""
+        limit = self.spec.limits.max_failures
+        return limit is not None and self.failures - self.forgiven >= max(1, limit)
+
+
+def find_job(state: State, key: JobKey) -> tuple[TaskState, RunningJob | None]:
+    """The task of `key`, and its running job when it is that one: a second report of an end means nothing."""
+    task = state.tasks[key.task]
+    return task, task.job if task.job is not None and task.job.key == key else None
+
+
+def provider_of(state: State, task: TaskState) -> str:
+    """The resource that stands for the account which the task's agent uses."""
+    agent = state.spec.agents.get(task.agent)
+    return PROVIDER_PREFIX + ((agent.provider if agent else None) or task.agent)

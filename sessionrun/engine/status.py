@@ -1,0 +1,292 @@
+"""From the state to what readers show: status.json, the summary, and the truth about a session that died.
+
+Pure: `project` folds nothing and reads nothing, `summarise` gets the evidence about living processes handed
+in.  The key names here are the contract of sessionrun-files(5); nobody else spells them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+
+from sessionrun.engine.budget import (
+    describe_first_wait,
+    describe_refusal,
+    find_first_wait,
+    is_waiting_for_money,
+    to_usd,
+)
+from sessionrun.engine.state import BUDGET
+from sessionrun.model.keys import Phase
+from sessionrun.model.places import Place
+from sessionrun.model.spec import SCHEMA_VERSION, SLOT, WORKTREE_SPACE, title_of
+from sessionrun.model.times import format_time
+
+if TYPE_CHECKING:
+    from sessionrun.engine.state import State, TaskState
+    from sessionrun.model.usage import Usage
+
+PHASE_WORDS: Final[Mapping[Phase, str]] = {
+    "prepare": "preparing",
+    "setup": "initializing",
+    "work": "running",
+    "check": "checking",
+    "land": "landing",
+    "release": "releasing",
+}
+"""The `phase` of an active task as status.json spells it; a task that waits is `queued`."""
+
+Gone: TypeAlias = tuple[Literal["lost", "interrupted"], str]
+"""What became of a task whose end nobody saw, and why that is known."""
+
+SUMMARY_KEYS: Final = (
+    "schema_version",
+    "session_id",
+    "name",
+    "labels",
+    "dialect",
+    "agent",
+    "status",
+    "outcome",
+    "started_at",
+    "ended_at",
+    "total",
+    "completed",
+    "running",
+    "successful",
+    "failed",
+    "skipped",
+    "max_parallel",
+    "usage",
+    "budget",
+    "seq",
+    "processes",
+)
+"""What the summary repeats of status.json."""
+
+
+def project(state: State) -> dict[str, Any]:
+    """The object of status.json."""
+    spec = state.spec
+    tasks = [_project_task(state, task) for task in state.tasks.values()]
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "session_id": spec.session_id,
+        "name": spec.name,
+        "labels": dict(spec.labels),
+        "dialect": spec.dialect,
+        "agent": spec.agent,
+        "status": state.ended.status if state.ended else "running",
+        "outcome": state.ended.outcome if state.ended else None,
+        "started_at": format_time(state.started_at) or spec.created_at,
+        "ended_at": format_time(state.ended_at),
+        "total": len(tasks),
+        **_count(tasks),
+        "max_parallel": spec.resources.get(SLOT),
+        "base_branch": spec.repository and spec.repository.base_branch,
+        "usage": _project_session_usage(state),
+        "usage_by_model": _project_usage_by_model(state.usage_by_model),
+        "budget": _project_budget(state),
+        "seq": state.seq,
+        "epoch": state.epoch,
+        "processes": _project_processes(state),
+        "view_problems": [],  # the writer of views knows them, and no log
+        "tasks": tasks,
+    }
+
+
+def project_summary(status: Mapping[str, Any]) -> dict[str, Any]:
+    """The object of the summary file, out of status.json's."""
+    return {key: status.get(key) for key in SUMMARY_KEYS}  # an older version knew fewer
+
+
+def summarise(
+    status: dict[str, Any], *, alive: bool, living: Collection[str] = (), gone: Mapping[str, Gone] | None = None
+) -> dict[str, Any]:
+    """What a reader shows, given whether anybody still runs the session.
+
+    Args:
+        status: the object of status.json, up to date with the logs if nobody runs the session.
+        alive: a lock of the session is held.
+        living: ids of tasks whose process still runs.
+        gone: ids of tasks whose process is gone without a recorded end, with the outcome of that.
+    """
+    if alive or status["ended_at"] is not None:
+        return status
+    gone = gone or {}
+    tasks = [_without_supervisor(task, living, gone) for task in status["tasks"]]
+    return {**status, "status": "interrupted", **_count(tasks), "tasks": tasks}
+
+
+def _without_supervisor(task: dict[str, Any], living: Collection[str], gone: Mapping[str, Gone]) -> dict[str, Any]:
+    """A task of a session that nobody runs: running only if its own process does."""
+    if task["status"] == "completed":
+        return task
+    if task["id"] in living:  # perhaps its start did not come into the journal any more
+        phase = task["phase"] if task["status"] == "running" else "running"
+        return {**task, "status": "running", "phase": phase}
+    if task["id"] in gone:
+        outcome, why = gone[task["id"]]
+        return {
+            **task,
+            "status": "completed",
+            "phase": None,
+            "pid": None,
+            "outcome": outcome,
+            "reason_class": outcome,
+            "reason": f"{outcome}: {why}",
+        }
+    return {**task, "status": "pending", "phase": "queued", "pid": None}
+
+
+def _count(tasks: list[dict[str, Any]]) -> dict[str, int]:
+    """The counters: `failed` is every completed task that neither succeeded nor was skipped."""
+    completed = [task for task in tasks if task["status"] == "completed"]
+    successful = sum(task["outcome"] == "succeeded" for task in completed)
+    skipped = sum(task["outcome"] == "skipped" for task in completed)
+    return {
+        "completed": len(completed),
+        "running": sum(task["status"] == "running" for task in tasks),
+        "successful": successful,
+        "failed": len(completed) - successful - skipped,
+        "skipped": skipped,
+    }
+
+
+def _project_task(state: State, task: TaskState) -> dict[str, Any]:
+    spec, agent = task.spec, state.spec.agents.get(task.agent)
+    place = task.place or Place()
+    held_until, held_reason = _hold(state, task)
+    status = "completed" if task.outcome else "running" if has_begun(task) else "pending"
+    return {
+        "num": task.num,
+        "id": spec.id,
+        "title": title_of(spec),
+        "labels": spec.labels,
+        "status": status,
+        "phase": _phase_word(task),
+        "outcome": task.outcome,
+        "reason_class": "held" if held_reason else task.reason_class,
+        "reason": f"held: {held_reason}" if held_reason else task.reason,
+        "held_until": format_time(held_until),
+        "attempt": task.attempt,
+        "round": task.round,
+        "agent": task.agent,
+        "model": task.model or task.asked_model,
+        "exit_code": task.exit_code,
+        "signal": task.signal,
+        "started_at": format_time(task.started_at),
+        "ended_at": format_time(task.ended_at),
+        "duration_s": None if task.duration_s is None else round(task.duration_s, 3),
+        "pid": task.job.pid if task.job else None,
+        "branch": place.branch,
+        "rescue_branch": place.rescue,
+        "worktree": place.worktree,
+        "worktree_kept": place.kept,
+        "worktree_remark": place.remark,
+        "git_config_changed": list(place.git_config_changed) or None,
+        "base_commit": place.base_commit,
+        "commit": place.commit,
+        "diff_stat": place.diff_stat,
+        "output": f"task-{spec.id}.txt",
+        "stderr": f"task-{spec.id}.err",
+        "raw": f"task-{spec.id}.raw" if agent and agent.output not in ("text", "aider") else None,
+        "needs": spec.needs,
+        "conversation": task.conversation,
+        "usage": None if task.usage is None else _project_usage(task.usage),
+        "usage_by_model": _project_usage_by_model(task.usage_by_model),
+        "check": None if spec.check is None else {"passed": task.check_passed, "rounds": spec.rounds},
+    }
+
+
+def _project_processes(state: State) -> dict[str, Any] | None:
+    """Who runs the session, so that a reader can ask the system about them without reading the logs."""
+    last = state.supervisor
+    if last is None:
+        return None
+    supervisor = {"pid": last.pid, "started": last.started}
+    keeper = None if last.keeper is None else {"pid": last.keeper, "started": last.keeper_started}
+    return {"boot_id": last.boot_id, "pid_ns": last.pid_ns, "supervisor": supervisor, "keeper": keeper}
+
+
+def _project_usage(usage: Usage) -> dict[str, Any]:
+    return {
+        "input_tokens": usage.input_tokens,
+        "cached_input_tokens": usage.cached_input_tokens,
+        "output_tokens": usage.output_tokens,
+        "cost_usd": None if usage.cost_usd is None else round(usage.cost_usd, 9),
+        "cost_source": usage.cost_source,
+        "unpriced_jobs": usage.unpriced_jobs,
+    }
+
+
+def _project_usage_by_model(totals: Mapping[str, Usage]) -> dict[str, Any] | None:
+    return {model: _project_usage(used) for model, used in totals.items()} or None
+
+
+def _project_session_usage(state: State) -> dict[str, Any] | None:
+    """What the jobs that have ended used; `cost_usd` is a lower bound unless `cost_complete`."""
+    if not state.usage_by_model:
+        return None
+    first, *others = state.usage_by_model.values()
+    for used in others:
+        first = first.plus(used)
+    return {**_project_usage(first), "cost_complete": not first.unpriced_jobs}
+
+
+def _project_budget(state: State) -> dict[str, Any] | None:
+    """The session's budgets and its account; null without a budget of the session."""
+    limits, money = state.spec.limits, state.money
+    if limits.budget_usd is None and limits.soft_budget_usd is None:
+        return None
+    return {
+        "budget_usd": limits.budget_usd,
+        "soft_budget_usd": limits.soft_budget_usd,
+        "spent_usd": to_usd(money.spent),
+        "reserved_usd": to_usd(money.reserved),
+        "held": BUDGET in state.holds,
+    }
+
+
+def _phase_word(task: TaskState) -> str | None:
+    if task.outcome:
+        return None
+    return PHASE_WORDS[task.next_phase()] if has_begun(task) else "queued"
+
+
+def has_begun(task: TaskState) -> bool:
+    """Whether a process of the task was seen: one that is only claimed may never come to be.
+
+    One that gave its slot back waits in the queue again, for its provider.
+    """
+    return task.active and task.started_at is not None and not task.suspended
+
+
+def _hold(state: State, task: TaskState) -> tuple[float | None, str | None]:
+    """Until when (wall time) a task is held back by a hold, with its reason, or by its backoff.
+
+    A hold on request shows in any case, for only a request ends it; another one only on a task that could run.
+    """
+    if task.is_held:
+        return None, task.held
+    if task.outcome or task.job or task.unmet:
+        return None, None
+    from sessionrun.engine.state import PROVIDED_PHASES, provider_of
+    from sessionrun.engine.tokens import job_tokens, task_tokens
+
+    names = {SLOT, *(name for name, _ in task_tokens(state, task))}
+    names |= {name for name, _ in job_tokens(state, task, task.next_phase())}
+    if task.next_phase() == "prepare":
+        names.add(WORKTREE_SPACE)
+    if state.providers and task.next_phase() in PROVIDED_PHASES:
+        names.add(provider_of(state, task))
+    refusal = None
+    if is_waiting_for_money(state, task):
+        names.add(BUDGET)
+        refusal = None if BUDGET in state.holds else describe_refusal(state, task)
+    elif (first := find_first_wait(state, task, {})) is not None:
+        refusal = describe_first_wait(first)
+    holds = [state.holds[name] for name in sorted(names) if name in state.holds]
+    until = max((hold.until or 0.0 for hold in holds), default=0.0)
+    until = max(until, task.not_before)
+    return until + state.wall_offset if until else None, holds[0].reason if holds else refusal

@@ -1,0 +1,364 @@
+"""What happened, as frozen records: the events of the journal.
+
+Events are appended to the journal and applied to the scheduler's state; orders are carried out by the
+supervisor.  An event never changes its meaning: a new meaning gets a new name, and `JOURNAL_VERSION` counts
+up.  This module must not know how records are stored or what they do to the state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Final, Literal, TypeAlias
+
+from sessionrun.model.keys import JobKey, parse_job_key
+from sessionrun.model.places import Place, place_from_record
+from sessionrun.model.reasons import Effect
+from sessionrun.model.spec import Outcome, TaskSpec, task_from_record
+from sessionrun.model.usage import Usage
+
+JOURNAL_VERSION: Final = 1
+
+Verdict = Literal["passed", "failed", "timed_out", "cancelled", "lost", "interrupted", "void"]
+VERDICTS: Final[tuple[Verdict, ...]] = (
+    "passed",
+    "failed",
+    "timed_out",
+    "cancelled",
+    "lost",
+    "interrupted",
+    "void",
+)
+"""How one job ended.  `void`: it was claimed, but provably never ran."""
+
+StopReason = Literal["timed_out", "cancelled"]
+Timer = Literal["timeout", "setup_timeout", "check_timeout", "idle_timeout", "workspace_timeout"]
+RequestKind = Literal["cancel", "retry", "hold", "release"]
+REQUEST_KINDS: Final[tuple[RequestKind, ...]] = ("cancel", "retry", "hold", "release")
+
+
+@dataclass(frozen=True, slots=True)
+class SessionStarted:
+    """The session was accepted: from here on it will be run.  Written at the launch, before its id is told."""
+
+    boot_id: str
+    pid_ns: str
+    version: str
+    journal_version: int = JOURNAL_VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class SupervisorStarted:
+    """A supervisor took over; its identity and its keeper's.  `started` is the kernel's start time of `pid`."""
+
+    epoch: int
+    pid: int
+    started: int
+    boot_id: str
+    pid_ns: str
+    version: str
+    journal_version: int = JOURNAL_VERSION
+    keeper: int | None = None
+    keeper_started: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TaskAdded:
+    """A feed brought one more task."""
+
+    task: TaskSpec
+
+
+@dataclass(frozen=True, slots=True)
+class FeedClosed:
+    """No more tasks will come."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobClaimed:
+    """The supervisor decided to start this job; its tokens are taken."""
+
+    key: JobKey
+
+
+@dataclass(frozen=True, slots=True)
+class JobStarted:
+    """The process of a job exists.  `ledger` is the offset behind its spawn record."""
+
+    key: JobKey
+    pid: int
+    started: int
+    ledger: int
+
+
+@dataclass(frozen=True, slots=True)
+class JobFinished:
+    """A job's process ended and was judged; a replay never judges again.
+
+    `wait_status` is the raw status of wait(2); `cpu_s` user and system time in seconds; `conversation` is the
+    agent's own id of its conversation; `resets_at` is when its provider's limit ends (wall time); `turns` counts
+    the agent's requests to its model.
+    """
+
+    key: JobKey
+    verdict: Verdict
+    reason_class: str | None = None
+    reason: str | None = None
+    wait_status: int | None = None
+    exit_code: int | None = None
+    signal: int | None = None
+    ledger: int | None = None
+    cpu_s: float | None = None
+    conversation: str | None = None
+    model: str | None = None
+    usage: Usage | None = None
+    place: Place | None = None
+    resets_at: float | None = None
+    turns: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JobLost:
+    """The end of a job was not seen (`lost`, `interrupted`), or the job provably never ran (`void`).
+
+    `gone`: it did run, and nothing of its tree of processes is left.
+    """
+
+    key: JobKey
+    verdict: Verdict
+    reason: str
+    counts: bool = True
+    gone: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TimerFired:
+    """A running job's time is up."""
+
+    key: JobKey
+    timer: Timer
+
+
+@dataclass(frozen=True, slots=True)
+class OutputSeen:
+    """A running job's output was looked at and had changed; `size` is what there was of it now (bytes).
+
+    Of a PREPARE or RELEASE it tells also that nothing is there yet: the job waits for its turn.
+    """
+
+    key: JobKey
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class TaskEnded:
+    """A task reached its one recorded outcome (or gave its attempt up for another, see `TaskRetried`)."""
+
+    task: str
+    outcome: Outcome
+    reason_class: str | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetRefused:
+    """There is no money left for the task's next job, and no job runs that might leave some."""
+
+    task: str
+
+
+@dataclass(frozen=True, slots=True)
+class TaskRetried:
+    """An attempt ended without success and the task goes back into the queue, not before `not_before`.
+
+    `not_before` is monotonic time in seconds.
+    """
+
+    task: str
+    outcome: Outcome
+    reason_class: str | None
+    reason: str | None
+    not_before: float
+
+
+@dataclass(frozen=True, slots=True)
+class AgentChanged:
+    """A task whose agent's provider is held goes to the next agent that it names."""
+
+    task: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class HoldPlaced:
+    """No job that uses `resource` starts until the hold is lifted, by itself at monotonic `until`.
+
+    With `until_exit` the end of any job lifts it too.
+    """
+
+    resource: str
+    reason: str
+    until: float | None = None
+    until_exit: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class HoldLifted:
+    """The hold on `resource` ended."""
+
+    resource: str
+
+
+@dataclass(frozen=True, slots=True)
+class LimitHeard:
+    """Another session met a limit of the account behind `provider` at `met_at`, or tries now whether it is over.
+
+    Nothing of it starts until `until_at` (both wall time); `task` was about to start, and waits instead.
+    """
+
+    provider: str
+    effect: Effect
+    reason: str
+    until_at: float
+    met_at: float
+    strikes: int = 1
+    session: str | None = None
+    task: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LimitOver:
+    """Another session found that the limit of the account behind `provider` is over."""
+
+    provider: str
+
+
+@dataclass(frozen=True, slots=True)
+class RequestReceived:
+    """A client asked for something; empty `tasks` means the whole session.
+
+    `now` (cancel): without any grace.  `outcomes` (retry): only tasks that ended, or are about to end, in one of
+    these ways; empty = any but success, of the tasks that are named.  `reason` (hold): what is shown for it.
+    """
+
+    request_id: str
+    kind: RequestKind
+    tasks: tuple[str, ...] = ()
+    now: bool = False
+    outcomes: tuple[Outcome, ...] = ()
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SessionEnded:
+    """Every task has its outcome and the feed is closed."""
+
+    status: Literal["completed", "cancelled"]
+    outcome: Literal["succeeded", "failed"]
+
+
+Event: TypeAlias = (
+    SessionStarted
+    | SupervisorStarted
+    | TaskAdded
+    | FeedClosed
+    | JobClaimed
+    | JobStarted
+    | JobFinished
+    | JobLost
+    | TimerFired
+    | OutputSeen
+    | BudgetRefused
+    | TaskEnded
+    | TaskRetried
+    | AgentChanged
+    | HoldPlaced
+    | HoldLifted
+    | LimitHeard
+    | LimitOver
+    | RequestReceived
+    | SessionEnded
+)
+
+EVENTS: Final[dict[str, type[Any]]] = {
+    cls.__name__: cls
+    for cls in (
+        SessionStarted,
+        SupervisorStarted,
+        TaskAdded,
+        FeedClosed,
+        JobClaimed,
+        JobStarted,
+        JobFinished,
+        JobLost,
+        TimerFired,
+        OutputSeen,
+        BudgetRefused,
+        TaskEnded,
+        TaskRetried,
+        AgentChanged,
+        HoldPlaced,
+        HoldLifted,
+        LimitHeard,
+        LimitOver,
+        RequestReceived,
+        SessionEnded,
+    )
+}
+"""Each event by the name that the journal has for it."""
+
+_USAGE: Final = tuple(f.name for f in fields(Usage))
+_NAMES: Final = {cls: tuple(f.name for f in fields(cls)) for cls in EVENTS.values()}
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One journal entry: an event with its place and time.
+
+    `seq` counts up by one; `at` is wall time (seconds since the epoch, for people); `mono` is the monotonic
+    clock of the boot (seconds, for deadlines).
+    """
+
+    seq: int
+    at: float
+    mono: float
+    event: Event
+
+
+def to_record(entry: Entry) -> dict[str, Any]:
+    """The JSON object of a journal entry; absent values are left out."""
+    event = entry.event
+    record: dict[str, Any] = {
+        "seq": entry.seq,
+        "at": entry.at,
+        "mono": entry.mono,
+        "ev": type(event).__name__,
+    }
+    for name in _NAMES[type(event)]:
+        value = getattr(event, name)
+        if value is not None:
+            record[name] = value.text() if name == "key" else value
+    return record
+
+
+def from_record(record: Mapping[str, Any]) -> Entry:
+    """Read what `to_record` wrote.
+
+    Raises:
+        ValueError: an event of a later version, or no event at all.
+    """
+    cls = EVENTS.get(record.get("ev", ""))
+    if cls is None:
+        raise ValueError(f"unknown event {record.get('ev')!r}; was it written by a newer version?")
+    values = {name: record[name] for name in _NAMES[cls] if name in record}
+    if "key" in values:
+        values["key"] = parse_job_key(values["key"])
+    if "usage" in values:
+        values["usage"] = Usage(**{name: values["usage"][name] for name in _USAGE if name in values["usage"]})
+    if "place" in values:
+        values["place"] = place_from_record(values["place"])
+    if cls is TaskAdded:
+        values["task"] = task_from_record(values["task"])
+    if cls is RequestReceived:
+        values.update({name: tuple(values[name]) for name in ("tasks", "outcomes") if name in values})
+    return Entry(record["seq"], record["at"], record["mono"], cls(**values))

@@ -1,0 +1,347 @@
+"""Frozen records that every part shares: what a session is, before anything runs.
+
+A dialect makes a `SessionSpec`; nothing behind it knows which input it came from.  The records are plain
+data: `spec_from_record(orjson.loads(orjson.dumps(spec)))` gives an equal spec.  This module must not know
+files, clocks or processes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Final, Literal, TypeVar
+
+from sessionrun.model.brief import Brief, brief_from_record
+from sessionrun.model.ends import Handed
+from sessionrun.model.errors import InputError
+from sessionrun.model.keys import JobKey
+from sessionrun.model.places import Repository, repository_from_record
+
+SCHEMA_VERSION: Final = 1
+
+Outcome = Literal["succeeded", "failed", "timed_out", "cancelled", "skipped", "lost", "interrupted"]
+OUTCOMES: Final[tuple[Outcome, ...]] = (
+    "succeeded",
+    "failed",
+    "timed_out",
+    "cancelled",
+    "skipped",
+    "lost",
+    "interrupted",
+)
+
+OutputFormat = Literal["text", "claude", "codex", "qwen", "gemini", "opencode", "aider"]
+PromptMode = Literal["join", "continue"]
+BeginsAt = Literal["needs", "session"]
+WorkspaceKind = Literal["none", "worktree", "slot", "mirror"]
+
+WORKSPACE_TIMEOUT_S: Final = 600.0
+"""How long PREPARE and RELEASE may take each where a new session says nothing else."""
+
+SLOT: Final = "slot"
+"""The resource that `max_parallel` limits."""
+
+WORKTREE_PREFIX: Final = "worktree:"
+"""Resources of this prefix, like `SLOT`, are held for a whole task; all others for one job."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentSpec:
+    """How to start one agent CLI and how to read what it prints.
+
+    `argv[0]` is the program.  The literal elements ``{model_args}``, ``{approve_args}``, ``{continue_args}`` and
+    ``{budget_args}`` are replaced by those lists (or dropped); where they do not stand, the lists are appended.
+    Inside elements the tokens ``{prompt_file}`` and, in their lists, ``{model}``, ``{conversation}`` and
+    ``{budget}`` (US dollars) are replaced, in one pass, as text.  Agents of the same `provider` (None: the agent's
+    name) share an account and its limits.
+    """
+
+    name: str
+    argv: tuple[str, ...]
+    stdin: Literal["prompt", "none"] = "prompt"
+    prompt_kind: Literal["text", "script"] = "text"
+    model_args: tuple[str, ...] = ()
+    approve_args: tuple[str, ...] = ()
+    continue_args: tuple[str, ...] = ()
+    budget_args: tuple[str, ...] = ()
+    provider: str | None = None
+    output: OutputFormat = "text"
+    edits: bool = True
+    env: Mapping[str, str] = field(default_factory=dict)
+    ready: tuple[str, ...] = ()
+    stop_grace_s: float = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Workspace:
+    """Where a task's processes run: the caller's directory, or a place of its own.
+
+    `branch` (in it ``{base}`` is the base branch) and `directory`, a name below the repository's `worktree_dir`,
+    are wishes: what is taken gets a number.
+    """
+
+    kind: WorkspaceKind = "none"
+    branch: str | None = None
+    directory: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A file of somebody else's format that shows the session while it runs; see `views`."""
+
+    kind: str
+    settings: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """What must hold before a task's work counts: shell commands that all exit 0, and then a verdict.
+
+    `verify` is the system prompt by which the task's agent judges `files` (paths from the task's directory).
+    """
+
+    commands: tuple[str, ...]
+    timeout_s: float | None = None
+    uses: Mapping[str, int] = field(default_factory=dict)
+    verify: str | None = None
+    files: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Land:
+    """Into which branch the work goes, one at a time per `uses` token."""
+
+    target: str
+    uses: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Session-wide stops.  After `max_failures` failed tasks nothing new starts and the rest is skipped.
+
+    No work starts that may bring the session over `budget_usd`; when `soft_budget_usd` is spent it is held;
+    `task_budget_usd` is for each task.  US dollars, see `budget`.  A PREPARE or RELEASE job may take
+    `workspace_timeout_s`; None is no limit, as in sessions of versions that knew none.
+    """
+
+    max_failures: int | None = None
+    budget_usd: float | None = None
+    soft_budget_usd: float | None = None
+    task_budget_usd: float | None = None
+    workspace_timeout_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """US dollars for a million tokens; input from a cache costs as other input where `cached_input` is None."""
+
+    input: float
+    output: float
+    cached_input: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """Another agent, and its model, for a task whose own cannot do it."""
+
+    agent: str
+    model: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSpec:
+    """One task as it was asked for.
+
+    With a worktree it begins where its needs ended, or, with the `base` ``session``, where the session begins;
+    `handed` are needs that an earlier session met.
+
+    `fallback` are the agents that take over, one after the other, when WORK fails for a reason class of
+    `fallback_on` (empty: the usual ones, see `reasons.FALLBACK_ON`).  With `expect_change` work that changes
+    nothing in its worktree has failed.  `args` are added to those of its agent, not of one that takes over; in
+    them ``{task_dir}`` is a folder for the agent's files, one for each task.
+    """
+
+    id: str
+    prompts: tuple[str, ...]
+    prompt_mode: PromptMode = "join"
+    title: str | None = None
+    agent: str = "shell"
+    model: str | None = None
+    args: tuple[str, ...] = ()
+    cwd: str | None = None
+    workspace: Workspace = Workspace()
+    setup: tuple[str, ...] = ()
+    setup_timeout_s: float | None = None
+    links: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
+    base: BeginsAt = "needs"
+    handed: tuple[Handed, ...] = ()
+    uses: Mapping[str, int] = field(default_factory=dict)
+    check: Check | None = None
+    land: Land | None = None
+    rounds: int = 1
+    timeout_s: float | None = None
+    idle_timeout_s: float | None = None
+    retries: int = 0
+    fallback: tuple[Alternative, ...] = ()
+    fallback_on: tuple[str, ...] = ()
+    expect_change: bool = False
+    budget_usd: float | None = None
+    brief: Brief | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class SessionSpec:
+    """One session as it was asked for.  Written once, to ``spec.json``.
+
+    Without `auto_release` a usage limit holds its provider until somebody releases it, not until the limit ends.
+    `origin` is set by `retry --new`: the id of the first session whose tasks are tried again.
+    """
+
+    session_id: str
+    created_at: str
+    dialect: str
+    source: str
+    cwd: str
+    agent: str
+    agents: Mapping[str, AgentSpec]
+    tasks: tuple[TaskSpec, ...]
+    name: str | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+    resources: Mapping[str, int] = field(default_factory=dict)
+    limits: Limits = Limits()
+    open_feed: bool = False
+    approve: bool = True
+    envelope: bool = False
+    auto_release: bool = True
+    repository: Repository | None = None
+    prices: Mapping[str, Price] = field(default_factory=dict)
+    views: tuple[View, ...] = ()
+    origin: str | None = None
+    schema_version: int = SCHEMA_VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One process, as plain data; all that an executor sees.
+
+    `stdin`, `stdout` and `stderr` are absolute paths; `stdin` None means the null device.  `env` is added to
+    the environment of the executor.
+    """
+
+    key: JobKey
+    argv: tuple[str, ...]
+    cwd: str
+    stdout: str
+    stderr: str
+    stdin: str | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
+    stop_grace_s: float = 3.0
+
+
+WORKTREE_SPACE: Final = "disk:worktrees"
+"""Not a token: PREPARE waits while there is a hold of this name, because the disk is nearly full."""
+
+
+PROVIDER_PREFIX: Final = "provider:"
+"""Holds of this prefix keep the agents of one provider from starting; as a resource it limits how many work."""
+
+
+def is_task_span(resource: str) -> bool:
+    """Whether a token of this name is held from a task's first job to its end, not just for one job."""
+    return resource == SLOT or resource.startswith(WORKTREE_PREFIX)
+
+
+def title_of(task: TaskSpec) -> str:
+    """A one-line title: the task's own, else the beginning of its prompt (50 characters)."""
+    if task.title is not None:
+        return task.title
+    first = " ".join((task.prompts[0] if task.prompts else "").split())
+    return first if len(first) <= 50 else first[:50] + "..."
+
+
+def task_from_record(record: Mapping[str, Any]) -> TaskSpec:
+    """Rebuild a task from what spec.json or a TaskAdded record holds."""
+    values = dict(record)
+    for name in ("prompts", "args", "setup", "links", "needs", "fallback_on"):
+        if name in values:
+            values[name] = tuple(values[name])
+    if "fallback" in values:
+        values["fallback"] = tuple(_from_record(Alternative, one) for one in values["fallback"])
+    if "handed" in values:
+        values["handed"] = tuple(_from_record(Handed, one) for one in values["handed"])
+    if "workspace" in values:
+        values["workspace"] = _from_record(Workspace, values["workspace"])
+    if values.get("check"):
+        check = {**values["check"], "files": values["check"].get("files", ())}
+        check = {**check, **{name: tuple(check[name]) for name in ("commands", "files")}}
+        values["check"] = _from_record(Check, check)
+    if values.get("brief"):
+        values["brief"] = brief_from_record(values["brief"])
+    if values.get("land"):
+        values["land"] = _from_record(Land, values["land"])
+    return _from_record(TaskSpec, values)
+
+
+def spec_from_record(record: Mapping[str, Any]) -> SessionSpec:
+    """Rebuild a session spec from the object in spec.json.
+
+    Raises:
+        InputError: the file was written by a newer version.
+    """
+    version = record.get("schema_version")
+    if version != SCHEMA_VERSION:
+        raise InputError(f"spec.json has schema_version {version}; this sessionrun reads {SCHEMA_VERSION}")
+    values = dict(record)
+    values["agents"] = {name: agent_from_record(agent) for name, agent in record["agents"].items()}
+    values["tasks"] = tuple(task_from_record(task) for task in record["tasks"])
+    if values.get("repository"):
+        values["repository"] = repository_from_record(values["repository"])
+    values["limits"] = _from_record(Limits, record.get("limits", {}))
+    values["prices"] = {name: _from_record(Price, price) for name, price in record.get("prices", {}).items()}
+    values["views"] = tuple(_from_record(View, view) for view in record.get("views", ()))
+    return _from_record(SessionSpec, values)
+
+
+def agent_from_record(record: Mapping[str, Any]) -> AgentSpec:
+    """Rebuild an agent from its record."""
+    values = dict(record)
+    for name in ("argv", "model_args", "approve_args", "continue_args", "budget_args", "ready"):
+        if name in values:
+            values[name] = tuple(values[name])
+    return _from_record(AgentSpec, values)
+
+
+_Record = TypeVar("_Record")
+
+
+_NAMES: Final[dict[type[Any], frozenset[str]]] = {
+    cls: frozenset(f.name for f in fields(cls))
+    for cls in (
+        AgentSpec,
+        Alternative,
+        Handed,
+        Workspace,
+        Check,
+        Land,
+        Limits,
+        Price,
+        TaskSpec,
+        SessionSpec,
+        View,
+    )
+}
+
+
+def _from_record(cls: type[_Record], values: Mapping[str, Any]) -> _Record:
+    """Build a record, leaving out keys that a later version of the same schema added."""
+    known = _NAMES[cls]
+    return cls(**{name: value for name, value in values.items() if name in known})
+
+
+RETRY_FAILED: Final[tuple[Outcome, ...]] = ("failed", "timed_out")
+
+RETRY_LOST: Final[tuple[Outcome, ...]] = ("lost", "interrupted")
+"""What `retry` means by tasks that failed, and by tasks that were lost; without a choice it means both."""

@@ -1,0 +1,22 @@
+"""The time limit of PREPARE and RELEASE, which counts from the turn that they wait for (see `workspaces.job`)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sessionrun.model.keys import Phase
+from sessionrun.model.spec import Limits
+
+WORKSPACE_PHASES: Final[frozenset[Phase]] = frozenset(("prepare", "release"))
+"""What is done by our own code in the repository, with the time limit `workspace_timeout`."""
+
+TURN_LOOKS: Final = 4
+"""So often in its time a workspace job is looked at until it has its turn; from there on the time counts."""
+
+
+def turn_deadline(limits: Limits, now: float, printed: int) -> float | None:
+    """When a workspace job is looked at next (monotonic): it prints something (bytes) once it has its turn."""
+    limit = limits.workspace_timeout_s
+    if not limit:
+        return None
+    return now + (limit if printed else limit / TURN_LOOKS)

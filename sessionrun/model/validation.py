@@ -1,0 +1,97 @@
+"""What makes tasks impossible, found before anything runs: bad ids, unknown needs, circles, too few tokens.
+
+Pure, like the records it looks at; the first problem found is the one that is told.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+from sessionrun.model.errors import InputError
+from sessionrun.model.spec import SessionSpec, TaskSpec, is_task_span
+
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+
+
+def describe_id_problem(task_id: str) -> str | None:
+    """Say what is wrong with a task id, or None when it is good.
+
+    The rule makes an id safe as part of a file name and of a git ref (git-check-ref-format(1)).
+    """
+    if not _ID.fullmatch(task_id):
+        return "must be 1 to 128 letters, digits, '.', '_' or '-', and begin with a letter or digit"
+    if ".." in task_id or task_id.endswith((".", ".lock")):
+        return "must not hold '..' nor end in '.' or '.lock'"
+    return None
+
+
+def validate_tasks(tasks: Iterable[TaskSpec]) -> None:
+    """Check what only shows between tasks: ids, duplicates, unknown needs, cycles.
+
+    Raises:
+        InputError: with the first problem found.
+    """
+    by_id: dict[str, TaskSpec] = {}
+    folded: dict[str, str] = {}
+    for task in tasks:
+        problem = describe_id_problem(task.id)
+        if problem:
+            raise InputError(f"task id {task.id!r} {problem}")
+        twin = folded.setdefault(task.id.casefold(), task.id)
+        if task.id in by_id or twin != task.id:
+            raise InputError(f"task id {task.id!r} is used twice (ids differ in more than case)")
+        by_id[task.id] = task
+    for task in by_id.values():
+        for need in task.needs:
+            if need not in by_id:
+                raise InputError(f"task {task.id!r} needs {need!r}, which is no task of this session")
+    cycle = find_cycle({task.id: task.needs for task in by_id.values() if task.needs})
+    if cycle:
+        raise InputError(f"tasks need each other in a circle: {' -> '.join(cycle)}")
+
+
+def validate_uses(spec: SessionSpec) -> None:
+    """Check that every token a task uses exists in the amount it asks for.
+
+    Raises:
+        InputError: an unknown resource, or more of one than there is (the task could never start).
+    """
+    for num, task in enumerate(spec.tasks, 1):
+        jobs = [part.uses for part in (task.check, task.land) if part]
+        for name in (name for uses in jobs for name in uses if is_task_span(name)):
+            raise InputError(
+                f'task {num} (ID: {task.id}): {name!r} is held for a whole task; move it to its "uses"'
+            )
+        for name, amount in (pair for uses in (task.uses, *jobs) for pair in uses.items()):
+            capacity = spec.resources.get(name)
+            if capacity is None:
+                raise InputError(
+                    f'task {num} (ID: {task.id}) uses {name!r}: add it to "resources" with its capacity'
+                )
+            if amount > capacity:
+                raise InputError(f"task {num} (ID: {task.id}) uses {amount} of {name!r}, but there are {capacity}")
+
+
+def find_cycle(needs: Mapping[str, tuple[str, ...]]) -> list[str] | None:
+    """Find one circle in a graph of needs, as the path round it (first = last), else None."""
+    done: set[str] = set()
+    for root in needs:
+        if root in done:
+            continue
+        path: list[str] = [root]
+        on_path = {root}
+        branches = [iter(needs[root])]
+        while branches:
+            need = next(branches[-1], None)
+            if need is None:
+                branches.pop()
+                done.add(path[-1])
+                on_path.discard(path.pop())
+            elif need in on_path:
+                return [*path[path.index(need) :], need]
+            elif need in needs and need not in done:
+                path.append(need)
+                on_path.add(need)
+                branches.append(iter(needs[need]))
+    return None

@@ -1,0 +1,239 @@
+"""Files through which the sessions of one user share limits: one for each account that met a limit.
+
+The files lie in ``limits`` beside the user's index.  One is replaced whole, under a lock that is held for that
+moment.  Nothing in them is trusted.  A file that is not ours alone, not regular, too large or not of the form
+counts as absent, and so does a limit that ended long ago.  `sharing` decides when a session writes or reads one.
+
+An account is a provider together with what signs its agent in: the name of its file holds a digest of those
+variables and of where the credentials are, so that two keys are two accounts.  No variable's value is written.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import re
+import stat
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+
+from sessionrun.agents.installed import PROGRAMS, find_known
+from sessionrun.engine.providers import LONGEST_S
+from sessionrun.model.reasons import Effect
+from sessionrun.model.spec import PROVIDER_PREFIX, AgentSpec, SessionSpec
+from sessionrun.store import locks
+from sessionrun.store.files import open_regular, replace_file
+from sessionrun.store.index import limits_path
+
+VERSION: Final = 1
+LOCK_NAME: Final = "lock"
+STALE_S: Final = 3600.0
+"""So long after its end, or after it was found to be over, a limit means nothing any more."""
+
+MAX_BYTES: Final = 64 * 1024
+MAX_TEXT: Final = 500
+MAX_WAITING: Final = 100
+_MAX_PATH: Final = 4096
+_MAX_STRIKES: Final = 1000
+_LATER_S: Final = 60.0
+"""A time that lies so far ahead was not written by a session that shares our clock."""
+
+_UNSAFE: Final = re.compile(r"[^A-Za-z0-9._-]")
+
+
+@dataclass(frozen=True, slots=True)
+class Canary:
+    """The one task that goes first, of all sessions: its session with directory, and since when (wall time)."""
+
+    session: str
+    folder: str
+    task: str
+    since_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """What is known of an account that met a limit; times are wall time.
+
+    `session` met it at `met_at`, `strikes` times in a row; it holds until `until_at`, or was found to be over at
+    `opened_at`.  `waiting` are the directories of sessions that want to be told of its end.
+    """
+
+    provider: str
+    effect: Effect
+    reason: str
+    until_at: float
+    met_at: float
+    session: str
+    strikes: int = 1
+    opened_at: float | None = None
+    canary: Canary | None = None
+    waiting: tuple[str, ...] = ()
+
+    def is_stale(self, now: float) -> bool:
+        """Whether it means nothing any more."""
+        return max(self.until_at, self.opened_at or 0.0) + STALE_S < now
+
+
+def find_files(spec: SessionSpec, environ: Mapping[str, str]) -> dict[str, Path]:
+    """The files of the accounts that a session uses, by provider; scripts have none."""
+    providers = {
+        PROVIDER_PREFIX + (agent.provider or name)
+        for name, agent in spec.agents.items()
+        if agent.prompt_kind != "script"
+    }
+    if not providers:
+        return {}
+    folder = limits_path()
+    return {provider: folder / name_file(provider, spec.agents, environ) for provider in sorted(providers)}
+
+
+def name_file(provider: str, agents: Mapping[str, AgentSpec], environ: Mapping[str, str]) -> str:
+    """The name of an account's file; `provider` is its resource, `environ` what the session's agents get."""
+    name = provider.removeprefix(PROVIDER_PREFIX)
+    told = orjson.dumps([name, *_account(name, agents.get(name), environ)])
+    return f"{_UNSAFE.sub('_', name)[:40]}-{hashlib.sha256(told).hexdigest()[:16]}.json"
+
+
+def _account(name: str, agent: AgentSpec | None, environ: Mapping[str, str]) -> Iterator[str]:
+    """What tells this account from others of the same provider; nothing where its program is not known."""
+    known = PROGRAMS.get(name) or (find_known(agent) if agent else None)
+    if known is None:
+        return
+    seen = {**environ, **(agent.env if agent else {})}
+    texts = [known.credentials.path(seen), *(f"{one}={seen.get(one, '')}" for one in known.account_variables)]
+    yield from (text.encode("utf-8", "surrogateescape").hex() for text in texts)
+
+
+def find_damaged(folder: Path, now: float) -> list[Path]:
+    """The files in the directory that cannot be believed; the lock holds nothing."""
+    return [path for path in sorted(folder.glob("*.json")) if load_limit(path, now) is None]
+
+
+def load_limit(path: Path, now: float) -> Limit | None:
+    """Read an account's file; None where there is none, or none that can be believed."""
+    try:
+        fd = open_regular(path)
+    except (OSError, ValueError):
+        return None
+    try:
+        if not _is_private(os.fstat(fd)):
+            return None
+        content = os.read(fd, MAX_BYTES + 1)
+    except OSError:
+        return None
+    finally:
+        os.close(fd)
+    try:
+        return parse_limit(orjson.loads(content), now) if len(content) <= MAX_BYTES else None
+    except (ValueError, RecursionError):
+        return None
+
+
+def parse_limit(record: Any, now: float) -> Limit:
+    """Check what a file holds.
+
+    Raises:
+        ValueError: it is no limit, or one that cannot be.
+    """
+    if not isinstance(record, dict) or record.get("version") != VERSION:
+        raise ValueError("it is not of this version")
+    effect, strikes, waiting = record.get("effect"), record.get("strikes"), record.get("waiting")
+    if effect not in ("limit", "backoff") or not isinstance(waiting, list):
+        raise ValueError("it has no effect")
+    if not isinstance(strikes, int) or not 0 < strikes < _MAX_STRIKES:
+        raise ValueError("its strikes are not a number")
+    opened = record.get("opened_at") is not None
+    return Limit(
+        provider=_parse_text(record.get("provider")),
+        effect=effect,
+        reason=" ".join(_parse_text(record.get("reason")).split()),
+        until_at=_parse_time(record.get("until_at"), now + LONGEST_S + _LATER_S),
+        met_at=_parse_time(record.get("met_at"), now + _LATER_S),
+        session=_parse_text(record.get("session")),
+        strikes=strikes,
+        opened_at=_parse_time(record["opened_at"], now + _LATER_S) if opened else None,
+        canary=_parse_canary(record.get("canary"), now),
+        waiting=tuple(_parse_path(one) for one in waiting[:MAX_WAITING]),
+    )
+
+
+def _parse_canary(record: Any, now: float) -> Canary | None:
+    if record is None:
+        return None
+    if not isinstance(record, dict):
+        raise ValueError("its canary is none")
+    return Canary(
+        session=_parse_text(record.get("session")),
+        folder=_parse_path(record.get("folder")),
+        task=_parse_text(record.get("task")),
+        since_at=_parse_time(record.get("since_at"), now + _LATER_S),
+    )
+
+
+def _parse_text(value: object) -> str:
+    if not isinstance(value, str) or len(value) > MAX_TEXT or "\0" in value:
+        raise ValueError("a text is missing or too long")
+    return value
+
+
+def _parse_path(value: object) -> str:
+    if not isinstance(value, str) or len(value) > _MAX_PATH or "\0" in value or not value.startswith("/"):
+        raise ValueError("a path is none")
+    return value
+
+
+def _parse_time(value: object, latest: float) -> float:
+    if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 <= value <= latest:
+        raise ValueError("a time is not a number, or is too far ahead")
+    return float(value)
+
+
+def change_limit(
+    path: Path, now: float, change: Callable[[Limit | None], Limit | None], *, timeout_s: float
+) -> Limit | None:
+    """Replace an account's file by what `change` makes of it; what is in it then.
+
+    Raises:
+        OSError: the state directory cannot be written, or another process has the lock all the time.
+    """
+    with _hold_lock(path.parent, timeout_s):
+        if path.is_dir() and not path.is_symlink():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        before = load_limit(path, now)
+        after = change(before)
+        if after is None or after.is_stale(now):
+            path.unlink(missing_ok=True)
+        elif after != before:
+            replace_file(path, orjson.dumps({"version": VERSION, **_record(after)}), durable=False)
+        return after
+
+
+def _record(limit: Limit) -> dict[str, Any]:
+    record: dict[str, Any] = orjson.loads(orjson.dumps(limit))
+    return record
+
+
+@contextmanager
+def _hold_lock(folder: Path, timeout_s: float) -> Iterator[None]:
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    found = os.lstat(folder)
+    if not stat.S_ISDIR(found.st_mode) or not _is_private(found):
+        raise PermissionError(errno.EPERM, "it is not a directory that is yours alone", str(folder))
+    fd = locks.hold(folder / LOCK_NAME, timeout_s=timeout_s)
+    if fd is None:
+        raise TimeoutError(errno.ETIMEDOUT, "another process keeps its lock", str(folder / LOCK_NAME))
+    try:
+        yield
+    finally:
+        os.close(fd)
+
+
+def _is_private(found: os.stat_result) -> bool:
+    return found.st_uid == os.geteuid() and not found.st_mode & 0o077

@@ -1,0 +1,53 @@
+"""What the supervisor asks of an executor: start jobs, stop jobs, tell what happened.
+
+An executor owns processes and nothing else: no policy, no journal.  It reports `Exit` as facts; judging
+them is not its work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+from sessionrun.model.events import HoldPlaced, JobLost, JobStarted
+from sessionrun.model.keys import JobKey
+from sessionrun.model.spec import Job
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """The end of a job as the system told it; `wait_status` is the raw status of wait(2).
+
+    `errno` is set, and `wait_status` None, when the program could not be started at all; `detail` then says
+    what was at fault.
+    """
+
+    key: JobKey
+    wait_status: int | None
+    ledger: int | None = None
+    cpu_s: float | None = None
+    errno: int | None = None
+    detail: str | None = None
+
+
+Notice: TypeAlias = JobStarted | Exit | JobLost | HoldPlaced
+
+
+class Executor(Protocol):
+    """Runs jobs somewhere.  All calls come from one thread."""
+
+    def start(self, jobs: Sequence[Job]) -> list[Notice]:
+        """Claim all of `jobs` durably, then start them; tell of each what became of it."""
+
+    def stop(self, key: JobKey, *, now: bool = False) -> None:
+        """Begin to stop a job's process tree: TERM, its grace, KILL; with `now` KILL, whatever was begun before.
+
+        Its `Exit` comes later, as always.
+        """
+
+    def wait(self, timeout_s: float | None, wake_fd: int | None) -> list[Notice]:
+        """Block until something ended, `wake_fd` is readable or the time (seconds) is up."""
+
+    def close(self) -> None:
+        """Give up descriptors.  Running jobs go on."""

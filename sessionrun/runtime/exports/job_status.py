@@ -1,0 +1,148 @@
+"""The view ``_jobstatus.json``: how the jobs of a directory stand, in the words of the program that began it.
+
+Several sessions may write the same file: each changes only the entries that bear its id, under a lock, and the
+session that was launched last with a job has that job's entry.  Entries of jobs whose files are gone are dropped.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+
+from sessionrun.model.errors import InputError
+from sessionrun.model.spec import View
+from sessionrun.store.files import NotRegular
+from sessionrun.store.outside import hold_file, read_outside, replace_below
+from sessionrun.store.session import SessionDir
+
+KIND: Final = "job-status"
+CLAIM_PATIENCE_S: Final = 10.0
+"""How long a launch waits for the file; who writes it has it for some milliseconds."""
+
+_FAILED: Final = ("failed", "timed_out", "lost", "interrupted")
+
+
+def write_jobs(
+    view: View,
+    status: Mapping[str, Any],
+    now: str,
+    session: Path,
+    *,
+    claim: bool = False,
+    patience_s: float = CLAIM_PATIENCE_S,
+) -> None:
+    """Bring the entries of a session's jobs up to date.
+
+    Args:
+        view: where the file is and which tasks each job is.
+        status: the object of status.json.
+        now: the time, as the file spells it.
+        session: the session's directory.
+        claim: the session begins: the entries become its own, unless a session that lives runs one of the jobs.
+        patience_s: how long to wait while another process writes the file.
+
+    Raises:
+        InputError: there is something else than a status file in its place, or a job is being run.
+        SessionrunError: another process holds the file for too long.
+        OSError: it cannot be written.
+    """
+    path = find_path(view)
+    tasks = {task["id"]: task for task in status["tasks"]}
+    jobs = Path(view.settings["path"]).parent
+    with hold_file(path, timeout_s=patience_s) as folder:
+        old = {entry["id"]: entry for entry in load_entries(path)}
+        new = {job_id: entry for job_id, entry in old.items() if (jobs / f"{job_id}.md").exists()}
+        if claim:
+            _refuse_running(old, view.settings["jobs"], session)
+        for job_id, parts in view.settings["jobs"].items():
+            entry = old.get(job_id, {})
+            if claim or entry.get("session", status["session_id"]) == status["session_id"]:
+                word, error = word_job([tasks[part] for part in parts if part in tasks])
+                new[job_id] = _update(entry, job_id, word, error, now, status["session_id"])
+                new[job_id]["results_dir"] = str(session)
+        content = orjson.dumps(sorted(new.values(), key=_id), option=orjson.OPT_INDENT_2)
+        if new != old:
+            replace_below(folder, path.name, content + b"\n", durable=False)
+
+
+def find_path(view: View) -> Path:
+    """The status file itself, as the launch has settled it: a link that leads there is not replaced."""
+    places: Mapping[str, str] = view.settings.get("places", {})
+    return Path(places.get("path") or os.path.realpath(view.settings["path"]))
+
+
+def _refuse_running(entries: Mapping[str, Mapping[str, Any]], jobs: Collection[str], session: Path) -> None:
+    """Two sessions that run the same job at once would write the same files."""
+    for entry in (entries[job_id] for job_id in jobs if job_id in entries):
+        owner = Path(str(entry.get("results_dir", session)))
+        begun = str(entry.get("status")).startswith("pending")
+        if begun and owner != session and SessionDir(owner).is_alive():
+            raise InputError(
+                f"job {entry['id']} is being run by session {entry.get('session')}: wait for it, or cancel it"
+            )
+
+
+def narrow_view(view: View, ids: Collection[str]) -> View:
+    """The view of a session that runs only these tasks (ids): of all other jobs it says nothing."""
+    kept = {job_id: [part for part in parts if part in ids] for job_id, parts in view.settings["jobs"].items()}
+    return replace(
+        view, settings={**view.settings, "jobs": {name: parts for name, parts in kept.items() if parts}}
+    )
+
+
+def word_job(parts: Sequence[Mapping[str, Any]]) -> tuple[str, str | None]:
+    """The status word of a job and what went wrong, from its tasks, the last of which is the job itself."""
+    failed = next((task for task in parts if task["outcome"] in _FAILED), None)
+    if failed is not None:
+        begun = any(task["outcome"] == "succeeded" and not task["id"].endswith(".test") for task in parts)
+        return "partial" if begun else "fail", failed["reason"]
+    if parts[-1]["outcome"] == "succeeded":
+        return "pass", None
+    if any(task["outcome"] in ("skipped", "cancelled") for task in parts):
+        return "created", None
+    active = next((task for task in parts if task["status"] != "completed"), parts[-1])
+    if active["phase"] in ("checking", "landing", "releasing"):
+        return "pending_verification", None
+    return "pending_test" if active["id"].endswith(".test") else "pending_work", None
+
+
+def load_entries(path: Path) -> list[dict[str, Any]]:
+    """What the file holds; nothing where there is none.
+
+    Raises:
+        InputError: there is something else in its place.
+        OSError: it cannot be read.
+    """
+    try:
+        entries = orjson.loads(read_outside(path))
+    except FileNotFoundError:
+        return []
+    except (NotRegular, orjson.JSONDecodeError) as error:
+        raise InputError(f"{path}: is no status file of jobs ({error}); move it away") from None
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) and "id" in entry for entry in entries):
+        raise InputError(f"{path}: is no status file of jobs; move it away")
+    return entries
+
+
+def _id(entry: Mapping[str, Any]) -> str:
+    return str(entry["id"])
+
+
+def _update(
+    entry: Mapping[str, Any], job_id: str, word: str, error: str | None, now: str, session_id: str
+) -> dict[str, Any]:
+    same = entry.get("status") == word and entry.get("error") == error and entry.get("session") == session_id
+    return {
+        "id": job_id,
+        "status": word,
+        "created_at": entry.get("created_at", now),
+        "updated_at": entry.get("updated_at", now) if same else now,
+        **({"error": error} if error else {}),
+        "ran": word in ("pass", "fail", "partial"),
+        "session": session_id,
+    }

@@ -1,0 +1,58 @@
+"""Folds spec and journal to a session's state, as a supervisor would, and to what status.json shows.
+
+Records that are good one by one may still not fit each other.  That is damage, too, and becomes one error that
+names the record, for readers, for `resume` and for the supervisor.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sessionrun.engine.fold import apply, begin
+from sessionrun.engine.status import project
+from sessionrun.store.damage import told_as_damage
+
+if TYPE_CHECKING:
+    from sessionrun.engine.state import State
+    from sessionrun.model.events import Entry
+    from sessionrun.store.journal import LogContents
+    from sessionrun.store.session import SessionDir
+
+
+def replay(session: SessionDir) -> tuple[State, list[Entry], LogContents]:
+    """The state, the entries it was folded from, and the journal as it was read.
+
+    Raises:
+        StoreError: spec or journal are damaged, or a newer version's.
+    """
+    spec = session.load_spec()
+    with told_as_damage(session.spec_path):
+        state = begin(spec)
+    entries, contents = session.load_journal()
+    done = 0
+    with told_as_damage(session.journal_path, lambda: f" at record {done + 1}"):
+        for entry in entries:
+            apply(state, entry)
+            done += 1
+    return state, entries, contents
+
+
+def find_damage(session: SessionDir) -> str | None:
+    """Which of its logs is damaged, and at which byte; such a session cannot go on.  None: both are whole."""
+    from sessionrun.store.journal import read_log
+
+    for path in (session.journal_path, session.ledger_path):
+        damage_at = read_log(path).damage_at
+        if damage_at is not None:
+            return f"{path.absolute()} is damaged at byte {damage_at}: nothing can be decided from it"
+    return None
+
+
+def project_status(session: SessionDir, state: State) -> dict[str, Any]:
+    """The object of status.json for this state.
+
+    Raises:
+        StoreError: the journal holds what cannot be shown.
+    """
+    with told_as_damage(session.journal_path, lambda: f" in its first {state.seq} records"):
+        return project(state)

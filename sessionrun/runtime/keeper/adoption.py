@@ -1,0 +1,166 @@
+"""What a new keeper finds: jobs that an earlier one started and whose end is not on record.
+
+They are not our children any more.  Those that climbed to the root have their codes told by it; of others (the
+root was dead as well) only the end can be seen, and a code that nobody saw is never guessed.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from sessionrun.runtime import processes
+from sessionrun.runtime.keeper.children import Child, Children
+from sessionrun.runtime.processes import Identity
+from sessionrun.store.ledger import Ledger, LedgerJob, gone_record, lost_record, spawn_record
+
+SEARCHES: Final = 4
+SEARCH_PAUSE_S: Final = 0.03
+"""A child that was spawned this moment shows its own environment only once it has executed its program."""
+
+RECHECK_S: Final = 0.05
+RECHECK_WITHOUT_PIDFD_S: Final = 1.0
+
+
+class RootCodes:
+    """What the root tells: how orphans ended.  The pipe's end means that the root is gone."""
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+        self.is_open = True
+        self._told: dict[Identity, int] = {}
+        self._rest = b""
+        self._replayed = False
+        os.set_blocking(fd, True)
+        while self.is_open and not self._replayed:  # all that earlier keepers were told comes first
+            self._read()
+        os.set_blocking(fd, False)
+
+    def listen(self) -> None:
+        """Take in what has come."""
+        while self.is_open and self._read():
+            pass
+
+    def code_of(self, process: Identity) -> int | None:
+        """The raw wait status of a process that the root has reaped."""
+        return self._told.get(process)
+
+    def _read(self) -> bool:
+        try:
+            chunk = os.read(self.fd, 65536)
+        except BlockingIOError:
+            return False
+        if not chunk:
+            self.is_open = False
+        lines = (self._rest + chunk).split(b"\n")
+        self._rest = lines.pop()
+        for line in lines:
+            if line == b"end":
+                self._replayed = True
+                continue
+            pid, started, status = map(int, line.split())
+            self._told[Identity(pid, started)] = status
+        return bool(chunk)
+
+
+class Adopted:
+    """The jobs of earlier keepers: finds them, watches them, says how they ended."""
+
+    def __init__(self, children: Children, codes: RootCodes) -> None:
+        self._children = children
+        self._codes = codes
+        self._pidfds: dict[int, Child] = {}
+        self._unsettled: list[Child] = []
+
+    def find(self, ledger: Ledger, session_id: str) -> None:
+        """Take over what the ledger leaves open; what cannot be there any more is recorded as lost."""
+        boot, space = processes.boot_id() or "-", processes.pid_namespace() or "-"
+        note = self._children.note
+        for key, job in _complete(ledger, session_id, note):
+            if job.pid is None or (job.boot_id, job.pid_ns) != (boot, space):
+                note(lost_record(key) if job.wait_status is None else gone_record(key))
+                continue
+            leader = Identity(job.pid, job.started or 0)
+            child = Child(key, leader, f"{session_id}/{key}", job.grace_s, ours=False, status=job.wait_status)
+            child.watched = processes.start_time(leader.pid, zombie=True) == leader.started
+            self._children.add(child)
+            if child.has_ended:  # only what it left behind is in question
+                self._children.settle([child])
+            else:
+                self._unsettled.append(child)
+        self.look()
+
+    @property
+    def pidfds(self) -> list[int]:
+        """Descriptors that become readable when one of them ends."""
+        return list(self._pidfds)
+
+    def ended(self, pidfd: int) -> None:
+        """One of them became readable."""
+        child = self._pidfds.pop(pidfd)
+        os.close(pidfd)
+        self._unsettled.append(child)
+
+    def look(self) -> None:
+        """Settle what can be: each is alive and watched, or its code was told, or nobody has it."""
+        self._codes.listen()
+        waiting, self._unsettled = self._unsettled, []
+        for child in waiting:
+            self._look_at(child)
+
+    def next_time(self) -> float | None:
+        """When to look again at what could not be settled; monotonic."""
+        if not self._unsettled:
+            return None
+        return time.monotonic() + (RECHECK_S if hasattr(os, "pidfd_open") else RECHECK_WITHOUT_PIDFD_S)
+
+    def _look_at(self, child: Child) -> None:
+        if processes.is_alive(child.leader):
+            self._watch(child)
+            return
+        parent = processes.parent_of(child.leader.pid)
+        there = processes.start_time(child.leader.pid, zombie=True) == child.leader.started
+        # The root tells before it reaps: so who has vanished, and was not told of until now, was not reaped by it.
+        self._codes.listen()
+        code = self._codes.code_of(child.leader)
+        if code is not None:
+            self._children.told(child, code)
+        elif there and self._codes.is_open and parent == os.getppid():
+            # a zombie, and the root comes to it; another parent, such as a container's first process, may never
+            self._unsettled.append(child)
+            return
+        else:
+            child.unseen = True
+        self._children.settle([child])
+
+    def _watch(self, child: Child) -> None:
+        if not hasattr(os, "pidfd_open"):
+            self._unsettled.append(child)
+            return
+        try:
+            self._pidfds[os.pidfd_open(child.leader.pid)] = child
+        except OSError:
+            self._unsettled.append(child)
+
+
+def _complete(ledger: Ledger, session_id: str, note: Callable[[bytes], None]) -> Iterator[tuple[str, LedgerJob]]:
+    """The open jobs; for those that were tried without a word on what came of it the process is searched."""
+    unsure = {}
+    for key, job in ledger.jobs.items():
+        if job.is_open and job.pid is None and job.wait_status is None:
+            unsure[key] = job
+        elif job.is_open:
+            yield key, job
+    for number in range(SEARCHES if unsure else 0):
+        time.sleep(SEARCH_PAUSE_S if number else 0)
+        seen = processes.scan()
+        for key, job in unsure.items():
+            pids = seen.marked.get(f"{session_id}/{key}", [])
+            leaders = [pid for pid in pids if pid in seen.sessions] or pids
+            if job.pid is None and leaders:
+                leader = min((seen.identities[pid] for pid in leaders), key=lambda one: one.started)
+                job.pid, job.started = leader.pid, leader.started
+                note(spawn_record(key, leader.pid, leader.started))
+    yield from unsure.items()

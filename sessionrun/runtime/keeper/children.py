@@ -1,0 +1,377 @@
+"""The jobs of a keeper: claimed, spawned, reaped, and stopped with all of their processes.
+
+Each job is its own session and process group; its files are opened by the kernel in the child; nothing of its
+output passes through here.  The order of the writes is what makes an attempt start once and keep its code:
+
+    C of a whole batch, one sync     from here on the key is used up: the fence
+    T, spawn, S                      for each; only between T and S is it not known whether a process exists
+    X, then reap                     else a kill in between would swallow the code
+    Z                                nothing of its tree is left; now the supervisor is told of the end
+
+What has happened but cannot be recorded, because the disk is full, waits; an exit is then not even reaped.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from sessionrun.model.errors import StoreError
+from sessionrun.runtime import processes
+from sessionrun.runtime.keeper.wire import JobOrder
+from sessionrun.runtime.processes import JOB_MARKER, Identity
+from sessionrun.store import crashpoint
+from sessionrun.store.files import no_umask, open_regular
+from sessionrun.store.journal import AppendLog
+from sessionrun.store.ledger import (
+    REFUSALS,
+    claim_record,
+    exit_record,
+    failure_record,
+    gone_record,
+    lost_record,
+    spawn_record,
+    try_record,
+)
+
+RESCAN_FIRST_S: Final = 0.05
+RESCAN_LAST_S: Final = 0.5
+GIVE_UP_AFTER_KILL_S: Final = 5.0
+"""A process in the kernel's hands may not die for a while; its job is not held up for longer."""
+
+LEFTOVER_GRACE_S: Final = 3.0
+RETRY_DISK_S: Final = 1.0
+
+_APPEND: Final = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK
+"""Not blocking, so that a FIFO planted in a file's place is refused; to a file it means nothing."""
+
+_DEFAULT_SIGNALS: Final = tuple(
+    number for number in signal.valid_signals() if number not in (signal.SIGKILL, signal.SIGSTOP)
+)
+
+
+@dataclass(slots=True)
+class Stop:
+    """How far the stopping of a tree has come; times are monotonic."""
+
+    kill_at: float
+    scan_at: float
+    interval_s: float = RESCAN_FIRST_S
+    asked: bool = False
+    members: set[Identity] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class Child:
+    """A job whose process, or something of its tree, lives.
+
+    `ours` is whether it is our child: then its exit code comes to us.  `watched` is whether its end, if it has
+    ended, was seen as it came: else its pid, and its session's number, may be another's since.  `status` is the
+    raw wait status once it is known and recorded, `unseen` is set when it ended and nobody can know how.
+    """
+
+    key: str
+    leader: Identity
+    marker: str
+    grace_s: float = LEFTOVER_GRACE_S
+    ours: bool = True
+    watched: bool = True
+    status: int | None = None
+    cpu_s: float | None = None
+    unseen: bool = False
+    stop: Stop | None = None
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether its leader is gone."""
+        return self.unseen or self.status is not None
+
+
+class Children:
+    """The jobs that live.  `tell` takes the fields of a frame for the supervisor."""
+
+    def __init__(self, ledger: AppendLog, session_id: str, tell: Callable[..., None]) -> None:
+        self._ledger = ledger
+        self._session_id = session_id
+        self._tell = tell
+        self._environ = dict(os.environb)
+        for name in crashpoint.VARIABLES:
+            self._environ.pop(name.encode(), None)
+        with no_umask() as umask:
+            self._makes_outputs = bool(umask & 0o600)
+        self._backlog: list[bytes] = []
+        self._disk_retry_at: float | None = None
+        self._strays: dict[Identity, str] = {}
+        self.claimed: set[str] = set()
+        self.by_key: dict[str, Child] = {}
+        self.by_pid: dict[int, Child] = {}
+
+    # --- starting ---
+
+    def start(self, orders: Sequence[JobOrder]) -> None:
+        """Claim all of them durably, then start them; say of each what became of it."""
+        for order in orders:
+            if order.key in self.claimed:  # never twice, whoever asks
+                self._tell(b"D", order.key.encode())
+        orders = [order for order in orders if order.key not in self.claimed]
+        try:
+            self._ledger.append([claim_record(order.key) for order in orders])
+            self._ledger.sync()
+        except StoreError as error:
+            self._refuse(orders, str(error))
+            return
+        finally:
+            # a claim that could not be synced may have reached the disk: it is used up all the same
+            self.claimed.update(order.key for order in orders)
+        for number, order in enumerate(orders):
+            refused = self._spawn(order)
+            if refused is not None:
+                self._refuse(orders[number:], refused)
+                break
+        os.chdir("/")  # so that no job's directory is kept busy
+
+    def _refuse(self, orders: Sequence[JobOrder], reason: str) -> None:
+        for order in orders:
+            self._tell(b"R", order.key.encode(), os.fsencode(reason))
+
+    def _spawn(self, order: JobOrder) -> str | None:
+        """Start one; returns why it was refused, for no fault of its own."""
+        marker = f"{self._session_id}/{order.key}"
+        environ = dict(self._environ)
+        environ[b"PWD"] = order.cwd  # some agents believe it more than the system, and would edit there
+        environ.update(zip(order.env[::2], order.env[1::2], strict=True))
+        environ[JOB_MARKER.encode()] = marker.encode()
+        try:
+            self._ledger.append([try_record(order.key, order.grace_s)])
+        except StoreError as error:
+            return str(error)
+        try:
+            if self._makes_outputs:  # with the agents' umask, as which the child opens them, none could be read
+                for path in (order.stdout, order.stderr):
+                    os.close(open_regular(os.fsdecode(path), os.O_WRONLY | os.O_CREAT))
+            os.chdir(order.cwd)
+            crashpoint.call()
+            pid = os.posix_spawn(
+                order.argv[0],
+                order.argv,
+                environ,
+                file_actions=_file_actions(order),
+                setsid=True,
+                setsigdef=_DEFAULT_SIGNALS,
+                setsigmask=(),
+            )
+        except (OSError, ValueError) as error:
+            return self._not_started(order, error)
+        crashpoint.step()
+        started = processes.start_time(pid, zombie=True) or 0
+        self.add(Child(order.key, Identity(pid, started), marker, order.grace_s))
+        self.note(spawn_record(order.key, pid, started))
+        self._tell(b"P", order.key.encode(), b"%d" % pid, b"%d" % started, b"%d" % self._ledger.end)
+        return None
+
+    def _not_started(self, order: JobOrder, error: OSError | ValueError) -> str | None:
+        number = (error.errno if isinstance(error, OSError) else None) or errno.EINVAL
+        self.note(failure_record(order.key, number))
+        if number in REFUSALS:
+            return os.strerror(number)
+        detail = _find_fault(order) or os.fsencode(os.strerror(number))
+        self._tell(b"F", order.key.encode(), b"%d" % number, detail, b"%d" % self._ledger.end)
+        return None
+
+    def add(self, child: Child) -> None:
+        """Keep a job from now on."""
+        self.by_key[child.key] = child
+        if child.ours:
+            self.by_pid[child.leader.pid] = child
+
+    # --- ending ---
+
+    def reap(self) -> list[tuple[int, int]]:
+        """Take note of children that ended; returns pid and raw status of those that are no jobs."""
+        others: list[tuple[int, int]] = []
+        ended: list[Child] = []
+        while (found := _next_ended()) is not None:
+            pid, status = found
+            child = self.by_pid.get(pid)
+            if child is not None and status is not None and not self._has_recorded(child, status):
+                break  # the disk is full: it stays unreaped, and known to the kernel, until there is room
+            crashpoint.step()
+            _, raw, usage = os.wait4(pid, 0)
+            crashpoint.step()
+            if child is None:
+                others.append((pid, raw))
+                continue
+            child.cpu_s = round(usage.ru_utime + usage.ru_stime, 6)
+            if status is None:
+                self._has_recorded(child, raw)
+            child.status = raw
+            ended.append(child)
+        self.settle(ended)
+        return others
+
+    def _has_recorded(self, child: Child, status: int) -> bool:
+        self.note(exit_record(child.key, status))
+        if self._backlog:
+            self._backlog.pop()
+            return False
+        return True
+
+    def told(self, child: Child, status: int) -> None:
+        """The root saw how this one ended."""
+        self.note(exit_record(child.key, status))
+        child.status, child.watched = status, True
+
+    def settle(self, ended: Sequence[Child]) -> None:
+        """The leaders of these have ended: say so, or first stop what they have left behind."""
+        if not ended:
+            return
+        left = self._find_left_behind()
+        for child in ended:
+            if child.stop is not None:
+                child.stop.scan_at = 0.0
+            elif child.ours and child.marker not in left and processes.group_is_empty(child.leader.pid):
+                self._forget(child)
+            else:
+                self._begin_stop(child, LEFTOVER_GRACE_S)
+
+    def _find_left_behind(self) -> set[str]:
+        """Markers of our children that are no jobs: what jobs leave behind comes to their subreaper."""
+        pids = processes.children_of_this()
+        if pids is None:
+            return set()
+        found: dict[Identity, str] = {}
+        for pid in pids:
+            if pid in self.by_pid or (one := processes.identify(pid)) is None:
+                continue
+            found[one] = self._strays.get(one) or processes.marker_of(pid)
+        self._strays = found
+        return set(found.values())
+
+    def _forget(self, child: Child) -> None:
+        """Its end is told once all of its tree is gone."""
+        key = child.key.encode()
+        self.note(lost_record(child.key) if child.status is None else gone_record(child.key))
+        del self.by_key[child.key]
+        self.by_pid.pop(child.leader.pid, None)
+        if child.status is None:
+            self._tell(b"L", key, b"%d" % self._ledger.end)
+        else:
+            cpu = b"" if child.cpu_s is None else repr(child.cpu_s).encode()
+            self._tell(b"X", key, b"%d" % child.status, cpu, b"%d" % self._ledger.end)
+
+    # --- stopping ---
+
+    def stop(self, key: str, *, now: bool) -> None:
+        """Begin to stop a job's tree; with `now` without grace, also where its stopping is under way."""
+        child = self.by_key.get(key)
+        if child is None:
+            return
+        if child.stop is None:
+            self._begin_stop(child, child.grace_s)
+        if now and child.stop is not None:
+            child.stop.kill_at = child.stop.scan_at = min(child.stop.kill_at, time.monotonic())
+
+    def _begin_stop(self, child: Child, grace_s: float) -> None:
+        """The next turn sees to it, for all that are to be stopped with one look at the system."""
+        now = time.monotonic()
+        child.stop = Stop(kill_at=now + grace_s, scan_at=now)
+
+    def go_on_stopping(self) -> None:
+        """Take the next step with each tree whose time has come."""
+        now = time.monotonic()
+        due = [child for child in self.by_key.values() if child.stop and child.stop.scan_at <= now]
+        if not due:
+            return
+        seen = processes.scan()
+        now = time.monotonic()
+        for child in due:
+            if child.stop and _has_stopped(child, child.stop, seen, now):
+                self._forget(child)
+
+    def next_time(self) -> float | None:
+        """When something is to be done next, as monotonic time."""
+        times = [child.stop.scan_at for child in self.by_key.values() if child.stop]
+        if self._disk_retry_at is not None:
+            times.append(self._disk_retry_at)
+        return min(times, default=None)
+
+    # --- recording ---
+
+    def note(self, record: bytes) -> None:
+        """Record what has happened already; on a full disk it waits here for the next chance."""
+        self._backlog.append(record)
+        self.write_backlog()
+
+    @property
+    def has_backlog(self) -> bool:
+        """Whether something waits for room on the disk."""
+        return bool(self._backlog)
+
+    def write_backlog(self) -> None:
+        """Try again to write what waits."""
+        self._disk_retry_at = None
+        try:
+            self._ledger.append(self._backlog)
+            self._backlog.clear()
+        except StoreError:
+            self._disk_retry_at = time.monotonic() + RETRY_DISK_S
+
+
+def _has_stopped(child: Child, stop: Stop, seen: processes.Scan, now: float) -> bool:
+    """Whether a tree is gone, or given up; else it is told to end: TERM at first, KILL when its grace is over."""
+    stop.members = processes.find_tree(seen, child.leader, child.marker, stop.members, by_session=child.watched)
+    given_up = now > stop.kill_at + GIVE_UP_AFTER_KILL_S
+    if child.has_ended and (not stop.members or given_up):
+        return True
+    kill = now >= stop.kill_at
+    signals = (signal.SIGKILL,) if kill else () if stop.asked else (signal.SIGTERM, signal.SIGCONT)
+    for member in stop.members:
+        for number in signals:  # CONT, because a stopped process cannot end
+            processes.send_signal(member, number)
+    stop.scan_at = now + stop.interval_s if kill else min(now + stop.interval_s, stop.kill_at)
+    stop.interval_s = RESCAN_FIRST_S if kill else min(stop.interval_s * 2, RESCAN_LAST_S)
+    stop.asked = True
+    return False
+
+
+def _next_ended() -> tuple[int, int | None] | None:
+    """A child that ended, still unreaped, and its raw wait status (None where the system must reap to know)."""
+    if not hasattr(os, "waitid"):
+        return _next_ended_by_scan()
+    try:
+        found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return None
+    return None if found is None else (found.si_pid, processes.raw_status(found))
+
+
+def _next_ended_by_scan() -> tuple[int, int | None] | None:
+    import psutil
+
+    for process in psutil.Process().children():
+        if process.status() == psutil.STATUS_ZOMBIE:
+            return process.pid, None
+    return None
+
+
+def _file_actions(order: JobOrder) -> list[tuple[int, int, bytes, int, int]]:
+    """stdin, stdout and stderr, opened in the child."""
+    return [
+        (os.POSIX_SPAWN_OPEN, 0, order.stdin or os.fsencode(os.devnull), os.O_RDONLY, 0),
+        (os.POSIX_SPAWN_OPEN, 1, order.stdout, _APPEND, 0o600),
+        (os.POSIX_SPAWN_OPEN, 2, order.stderr, _APPEND, 0o600),
+    ]
+
+
+def _find_fault(order: JobOrder) -> bytes | None:
+    """posix_spawn does not say which of its paths was at fault; look which one is."""
+    if not os.path.isdir(order.cwd):
+        return b"no directory " + order.cwd
+    if not os.access(order.argv[0], os.X_OK):
+        return b"cannot execute " + order.argv[0]
+    return None

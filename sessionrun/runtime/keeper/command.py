@@ -1,0 +1,37 @@
+"""The command line of a root, the exit codes of the chain, and a line for the session's log."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Final
+
+EXIT_TAKEN: Final = 75
+"""Of a supervisor: another one holds the session's lock."""
+
+EXIT_NO_ROOM: Final = 74
+"""Of a supervisor: the disk refuses its first records; another one may try in a while, as often as need be."""
+
+EXIT_REFUSED: Final = 78
+"""Of supervisor and keeper: to start again is no use (damaged logs, a newer version's session)."""
+
+_SUPERVISOR: Final = "import sys; sys.path[0] = sys.argv.pop(1); from sessionrun.runtime.main import main; main()"
+"""Given to ``python -c`` with the directory that holds this package: the same code as the launcher's."""
+
+
+def say(line: object) -> None:
+    """A line for the session's log; a disk that is full may be the log's, and must change no exit code."""
+    try:
+        os.write(2, f"{line}\n".encode("utf-8", "replace"))
+    except OSError:
+        pass
+
+
+def root_command(session: str, lock_fd: int, ready_fd: int = -1) -> list[str]:
+    """The argument list of a root; it gets the held `root.lock` and a descriptor to say that it is up."""
+    here = os.path.dirname(os.path.abspath(__file__))
+    package_root = os.path.dirname(os.path.dirname(os.path.dirname(here)))
+    # Elsewhere than on Linux looking at processes needs psutil, which is a site-package.
+    isolated = ["-I", "-S"] if sys.platform.startswith("linux") else ["-I"]
+    root = [sys.executable, *isolated, os.path.join(here, "__main__.py"), session, str(lock_fd), str(ready_fd)]
+    return [*root, sys.executable, "-c", _SUPERVISOR, package_root, session]

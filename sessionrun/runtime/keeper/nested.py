@@ -1,0 +1,77 @@
+"""Tells which processes that jobs left behind belong to a session of its own.
+
+A session that a job launched is not part of the job: its processes come to our keeper or root as orphans do, and
+live on.  Any process may claim to belong to one, so locks have to prove it: the process holds a lock of a session,
+or carries the marker of a job of a session whose locks are held.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+from sessionrun.runtime import processes
+from sessionrun.store import locks
+
+
+def end_strays(session: Path) -> bool:
+    """At the end of a session: kill what its jobs have left behind and hidden their marker from.
+
+    Such processes come to the keeper, or, if a keeper has died since, to the root.  Returns whether there was any.
+    """
+    found = False
+    for pid in processes.children_of_this() or ():
+        one = processes.identify(pid)
+        if one is not None and not is_nested(pid, session):
+            found = True
+            processes.send_signal(one, signal.SIGKILL)
+    return found
+
+
+def is_nested(pid: int, session: Path) -> bool:
+    """Whether a process belongs to another session than this one, which lives."""
+    if _leads(pid, session):
+        return True
+    other = processes.marker_of(pid).partition("/")[0]
+    if not other or f"session-{other}" == session.name:
+        return False
+    pids = (int(name) for name in os.listdir("/proc") if name.isdigit())
+    return any(_leads(one, session, f"session-{other}") for one in pids)
+
+
+def _leads(pid: int, but: Path, name: str | None = None) -> bool:
+    """Whether a process holds a lock of a session: of that of this name, or of any but this one."""
+    is_shown = _shows_locks()
+    for fd, path in _open_locks(pid):
+        if path.parent == but or (name is not None and path.parent.name != name):
+            continue
+        if _is_flocked(pid, fd) if is_shown else locks.is_held(path):
+            return True
+    return False
+
+
+def _open_locks(pid: int) -> list[tuple[str, Path]]:
+    """The descriptors with which a process has locks of sessions open."""
+    found = []
+    try:
+        for fd in os.listdir(f"/proc/{pid}/fd"):
+            path = Path(os.readlink(f"/proc/{pid}/fd/{fd}"))
+            if path.name in locks.NAMES and path.parent.name.startswith("session-"):
+                found.append((fd, path))
+    except OSError:
+        pass  # it has ended, or is not ours to look into
+    return found
+
+
+def _shows_locks() -> bool:
+    """Whether this system tells of locks in /proc/PID/fdinfo; root and keeper hold one for life."""
+    return any(_is_flocked(os.getpid(), fd) for fd, _ in _open_locks(os.getpid()))
+
+
+def _is_flocked(pid: int, fd: str) -> bool:
+    try:
+        with open(f"/proc/{pid}/fdinfo/{fd}", "rb") as stream:
+            return any(line.startswith(b"lock:") and b"FLOCK" in line for line in stream)
+    except OSError:
+        return False

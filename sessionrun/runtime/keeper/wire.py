@@ -1,0 +1,149 @@
+"""Frames on the socket between keeper and supervisor.
+
+A frame is its length (4 bytes) and its fields, each again with its length before it: arguments and paths may hold
+any byte.  The first field is the kind:
+
+    to the keeper       J key grace cwd stdin stdout stderr argc argv... env...    start a job
+                        T key now              stop its tree; now = 1: without grace
+                        H                      asks for a hello, once the session's lock is held
+                        Q                      the session has ended
+    to the supervisor   H pid started ledger   hello: all up to this offset of the ledger is to be read there
+                        P key pid started ledger       the process exists
+                        X key status cpu ledger        it ended, and all of its tree
+                        F key errno detail ledger      it could not be started
+                        R key reason           refused for now, and certainly not started
+                        L key ledger           its end was seen by nobody
+                        D key                  not started: it was claimed before
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from sessionrun.store import crashpoint
+
+_LENGTH: Final = struct.Struct("!I")
+_CHUNK: Final = 1 << 16
+
+
+class JobOrder(NamedTuple):
+    """A job as it travels; an empty `stdin` means the null device, `env` is name, value, name and so on."""
+
+    key: str
+    grace_s: float
+    cwd: bytes
+    stdin: bytes
+    stdout: bytes
+    stderr: bytes
+    argv: list[bytes]
+    env: list[bytes]
+
+
+def pack(fields: Iterable[bytes]) -> bytes:
+    """One frame."""
+    body = b"".join([part for field in fields for part in (_LENGTH.pack(len(field)), field)])
+    return _LENGTH.pack(len(body)) + body
+
+
+def unpack(body: bytes) -> list[bytes]:
+    """The fields of a frame without its length."""
+    fields = []
+    position = 0
+    while position < len(body):
+        (length,) = _LENGTH.unpack_from(body, position)
+        position += _LENGTH.size
+        fields.append(body[position : position + length])
+        position += length
+    return fields
+
+
+def pack_job(order: JobOrder) -> list[bytes]:
+    """The fields of a J frame."""
+    numbers = b"%d" % len(order.argv), repr(order.grace_s).encode()
+    places = (order.cwd, order.stdin, order.stdout, order.stderr)
+    return [b"J", order.key.encode(), numbers[1], *places, numbers[0], *order.argv, *order.env]
+
+
+def unpack_job(fields: list[bytes]) -> JobOrder:
+    """Read what `pack_job` wrote."""
+    _, key, grace, cwd, stdin, stdout, stderr, count, *rest = fields
+    argc = int(count)
+    return JobOrder(key.decode(), float(grace), cwd, stdin, stdout, stderr, rest[:argc], rest[argc:])
+
+
+class Connection:
+    """One end of the socket.  Never blocks: a stopped peer must not stop this side's work."""
+
+    def __init__(self, end: socket.socket) -> None:
+        self._socket = end
+        end.setblocking(False)
+        self._incoming = bytearray()
+        self._outgoing = bytearray()
+
+    def fileno(self) -> int:
+        """For poll(2)."""
+        return self._socket.fileno()
+
+    @property
+    def has_more(self) -> bool:
+        """Whether something waits to be sent: `flush` once the socket can be written."""
+        return bool(self._outgoing)
+
+    def send(self, *fields: bytes) -> None:
+        """Queue a frame; `flush` sends it."""
+        self._outgoing += pack(fields)
+
+    def flush(self) -> None:
+        """Send what the socket takes now; a peer that is gone is noticed by `receive`."""
+        while self._outgoing:
+            try:
+                crashpoint.step()
+                sent = self._socket.send(self._outgoing)
+                crashpoint.step()
+            except BlockingIOError:
+                return
+            except OSError:
+                self._outgoing.clear()
+                return
+            del self._outgoing[:sent]
+
+    def receive(self) -> list[list[bytes]]:
+        """The frames that have come in whole.
+
+        Raises:
+            EOFError: the peer is gone, and all it had sent was returned before; half a frame is never one.
+        """
+        closed = False
+        while True:
+            try:
+                chunk = self._socket.recv(_CHUNK)
+            except BlockingIOError:
+                break
+            except OSError:
+                chunk = b""
+            if not chunk:
+                closed = True
+                break
+            self._incoming += chunk
+        frames = list(self._cut())
+        if closed and not frames:
+            raise EOFError("the other side is gone")
+        return frames
+
+    def _cut(self) -> Iterable[list[bytes]]:
+        position = 0
+        while len(self._incoming) - position >= _LENGTH.size:
+            (length,) = _LENGTH.unpack_from(self._incoming, position)
+            end = position + _LENGTH.size + length
+            if len(self._incoming) < end:
+                break
+            yield unpack(bytes(self._incoming[position + _LENGTH.size : end]))
+            position = end
+        del self._incoming[:position]
+
+    def close(self) -> None:
+        """Give up the socket."""
+        self._socket.close()

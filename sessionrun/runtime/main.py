@@ -1,0 +1,194 @@
+"""The supervisor as a process: puts the parts of one session together and runs it.
+
+The keeper starts this, as often as need be.  It takes the session's lock, folds the logs and goes on where they
+end; what the ledger tells and the journal does not know yet is the first thing that it hears.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
+from typing import Final, NoReturn
+
+import orjson
+
+from sessionrun import __version__
+from sessionrun.engine.fold import apply
+from sessionrun.engine.state import State
+from sessionrun.model.errors import StoreError
+from sessionrun.model.events import Entry, Event, SupervisorStarted, to_record
+from sessionrun.model.spec import SessionSpec
+from sessionrun.runtime import processes
+from sessionrun.runtime.executors.local import KeeperGone, LocalExecutor
+from sessionrun.runtime.executors.protocol import Notice
+from sessionrun.runtime.history import project_status, replay
+from sessionrun.runtime.jobs.maker import JobMaker
+from sessionrun.runtime.keeper.command import EXIT_NO_ROOM, EXIT_REFUSED, EXIT_TAKEN, root_command, say
+from sessionrun.runtime.partners import Sharing, SystemClock, Views
+from sessionrun.runtime.processes import Identity
+from sessionrun.runtime.recovery import find_notices, find_unclaimed
+from sessionrun.runtime.supervisor import Supervisor
+from sessionrun.store import crashpoint, locks
+from sessionrun.store.files import open_regular
+from sessionrun.store.journal import AppendLog, parse_log
+from sessionrun.store.ledger import fold_ledger
+from sessionrun.store.session import SessionDir
+
+LOCK_TIMEOUT_S: Final = 5.0
+ORPHANED_TIMEOUT_S: Final = 10.0
+ORPHANED_POLL_S: Final = 0.005
+
+
+def main() -> None:
+    """Run the session in ``argv[1]``; ``argv[2]`` is the descriptor of the socket to the keeper."""
+    crashpoint.arm("supervisor")
+    crashpoint.step()
+    session = SessionDir(Path(sys.argv[1]))
+    end = socket.socket(fileno=int(sys.argv[2]))
+    end.set_inheritable(False)
+    lock_fd = _take_lock(session.path / "lock", session)
+    if lock_fd is None:
+        sys.exit(EXIT_TAKEN)
+    crashpoint.step()
+    try:
+        _run(session, end)
+    except KeeperGone:
+        _leave_or_lead(session, lock_fd)
+    except StoreError as error:
+        say(error)
+        sys.exit(EXIT_REFUSED)
+
+
+def _take_lock(path: Path, session: SessionDir) -> int | None:
+    """The session's lock for life; None when another supervisor has it that is no orphan."""
+    lock_fd = locks.hold(path, timeout_s=LOCK_TIMEOUT_S)
+    if lock_fd is None and _end_orphan(session):
+        lock_fd = locks.hold(path, timeout_s=LOCK_TIMEOUT_S)
+    return lock_fd
+
+
+def _end_orphan(session: SessionDir) -> bool:
+    """Kill the supervisor before us if its keeper is dead and it did not leave, as one that is stopped cannot.
+
+    It can start nothing any more, so this is no other death than any of a supervisor.  Who it is says the journal;
+    that it came to our root when its keeper died proves it.
+    """
+    try:
+        entries, _ = session.load_journal()
+    except StoreError:
+        return False
+    begun = [entry.event for entry in entries if isinstance(entry.event, SupervisorStarted)]
+    if not begun or (begun[-1].boot_id, begun[-1].pid_ns) != (processes.boot_id(), processes.pid_namespace()):
+        return False
+    last = begun[-1]
+    root = processes.parent_of(os.getppid())
+    if (
+        processes.is_alive(Identity(last.keeper or 0, last.keeper_started or 0))
+        or processes.parent_of(last.pid) != root
+    ):
+        return False
+    say(f"supervisor {last.pid} outlives its keeper and holds the lock: it is killed")
+    processes.send_signal(Identity(last.pid, last.started), signal.SIGKILL)
+    return True
+
+
+def _run(session: SessionDir, end: socket.socket) -> None:
+    executor = LocalExecutor(end)
+    crashpoint.step()
+    state, journal = _load(session)
+    crashpoint.step()
+    spec = state.spec
+    _record(state, journal, _introduce(state, executor))
+    notices = _recover(session, state, journal, executor.ledger_end)
+    views, sharing = _open_views(session, spec), _open_sharing(session, spec)
+    jobs = JobMaker(session, spec)
+    Supervisor(session, state, journal, executor, jobs, SystemClock(), views, sharing).run(notices)
+
+
+def _open_views(session: SessionDir, spec: SessionSpec) -> Views | None:
+    if not spec.views:
+        return None
+    from sessionrun.runtime.exports.writer import ViewWriter
+
+    return ViewWriter(session, spec)
+
+
+def _open_sharing(session: SessionDir, spec: SessionSpec) -> Sharing | None:
+    """None for a session of scripts: these have no provider."""
+    if all(agent.prompt_kind == "script" for agent in spec.agents.values()):
+        return None
+    from sessionrun.runtime.sharing import LimitSharing
+
+    return LimitSharing(session, spec, os.environ, say)
+
+
+def _load(session: SessionDir) -> tuple[State, AppendLog]:
+    """The state that the journal adds up to, and the journal, ready to be written.
+
+    Raises:
+        StoreError: it is damaged, or of a later version.
+    """
+    state, _, contents = replay(session)
+    if state.epoch:  # else nothing has happened yet
+        project_status(session, state)
+    if contents.damage_at is not None:  # to write behind it would hide what it was
+        raise StoreError(f"{session.journal_path} is damaged at byte {contents.damage_at}")
+    journal = AppendLog(session.journal_path)
+    journal.cut(contents.end)
+    return state, journal
+
+
+def _introduce(state: State, executor: LocalExecutor) -> SupervisorStarted:
+    pid = os.getpid()
+    return SupervisorStarted(
+        epoch=state.epoch + 1,
+        pid=pid,
+        started=processes.start_time(pid) or 0,
+        boot_id=processes.boot_id(),
+        pid_ns=processes.pid_namespace(),
+        version=__version__,
+        keeper=executor.keeper_pid,
+        keeper_started=executor.keeper_started,
+    )
+
+
+def _recover(session: SessionDir, state: State, journal: AppendLog, offset: int) -> list[Notice]:
+    """What the ledger tells of the jobs that the journal leaves open."""
+    with open(open_regular(session.ledger_path), "rb") as stream:
+        ledger = fold_ledger(parse_log(stream.read(offset)).payloads)
+    for claim in list(find_unclaimed(state, ledger)):
+        _record(state, journal, claim)
+    return list(find_notices(state, ledger, offset))
+
+
+def _record(state: State, journal: AppendLog, event: Event) -> None:
+    entry = Entry(state.seq + 1, time.time(), time.monotonic(), event)
+    try:
+        journal.append([orjson.dumps(to_record(entry))])
+    except StoreError as error:
+        say(error)
+        sys.exit(EXIT_NO_ROOM)
+    apply(state, entry)
+
+
+def _leave_or_lead(session: SessionDir, lock_fd: int) -> NoReturn:
+    """The keeper is dead: the root starts another one, and that another of us.  Without a root we become it."""
+    os.close(lock_fd)
+    deadline = time.monotonic() + ORPHANED_TIMEOUT_S
+    while time.monotonic() < deadline:
+        held = session.held_locks()
+        if "keeper.lock" in held:
+            sys.exit(0)
+        if "root.lock" not in held:
+            root_fd = locks.hold(session.path / "root.lock", timeout_s=0.0)
+            if root_fd is not None:
+                crashpoint.step()
+                os.set_inheritable(root_fd, True)
+                command = root_command(str(session.path), root_fd)
+                os.execve(command[0], command, os.environb)
+        time.sleep(ORPHANED_POLL_S)
+    sys.exit(1)

@@ -1,0 +1,67 @@
+"""What a supervisor works with besides its executor, as protocols: each is handed to it, so that tests hand over
+others.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from sessionrun.engine.state import State, TaskState
+from sessionrun.model.events import Event, JobFinished, JobLost
+from sessionrun.model.keys import JobKey
+from sessionrun.model.spec import Job
+from sessionrun.runtime.executors.protocol import Exit
+
+
+class Jobs(Protocol):
+    """Builds and judges jobs; see `jobs.JobMaker`."""
+
+    def build(self, task: TaskState, key: JobKey, tasks: Mapping[str, TaskState]) -> Job:
+        """The process for a key; `tasks` are all that there are."""
+
+    def judge(self, task: TaskState, ended: Exit) -> JobFinished:
+        """The verdict on its end."""
+
+    def judge_unseen(self, task: TaskState, lost: JobLost) -> JobFinished | None:
+        """The verdict where what the job left proves that it passed."""
+
+    def measure_output(self, key: JobKey) -> int:
+        """How much a job has printed (bytes)."""
+
+
+class Views(Protocol):
+    """Writes what others see of the session; see `views.ViewWriter`."""
+
+    problems: list[str]
+
+    def write(self, status: Mapping[str, Any], *, durable: bool) -> str | None:
+        """Bring it up to date; what went wrong, for the log."""
+
+
+class Sharing(Protocol):
+    """Knows what limits other sessions of the user met; see `sharing.LimitSharing`."""
+
+    def hear(self, state: State, at: float, mono: float) -> Sequence[Event]:
+        """Tell what this session met, and return what is to be recorded of others."""
+
+    def claim(self, state: State, key: JobKey, at: float, mono: float) -> Event | None:
+        """What is to be recorded instead of this job's start; None: it may start."""
+
+
+class Clock(Protocol):
+    """Where the time comes from."""
+
+    def wall(self) -> float:
+        """Seconds since the epoch."""
+
+    def mono(self) -> float:
+        """Monotonic seconds of this boot."""
+
+
+class SystemClock:
+    """The clocks of this machine."""
+
+    wall = staticmethod(time.time)
+    mono = staticmethod(time.monotonic)

@@ -1,0 +1,200 @@
+"""The bytes of status.json and the summary: writes their checksum, and tells whether a file may be believed.
+
+Both may be deleted, for the logs hold all that they say.  So a file with one wrong byte, a missing key or a value
+of another type counts as absent, and verbs never see it.  The last key, `checksum`, is the CRC-32 of all bytes
+before it.  It is found and checked without parsing.  Must not know where the files lie, nor import the records: a
+poll reads status.json alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+from zlib import crc32
+
+import orjson
+
+from sessionrun.store.shapes import (
+    FLAG,
+    NUMBER,
+    TEXT,
+    Kind,
+    count,
+    file_name,
+    lists,
+    mappings,
+    nullable,
+    objects,
+    of_types,
+    path,
+    time,
+    words,
+)
+
+STATUS_VERSION: Final = 1
+"""The `schema_version` of status.json and the summary that is read here: `model.SCHEMA_VERSION`."""
+
+SEAL_KEY: Final = "checksum"
+_SEAL: Final = b',"checksum":"%08x"}\n'
+_SEAL_BYTES: Final = len(_SEAL % 0)
+_BEGIN: Final = b'{"schema_version":%d,' % STATUS_VERSION
+_UNSEALED_ENDS: Final = (b"]}\n", b"}}\n", b"null}\n")
+"""How files end that a version before the checksum wrote: with the list of tasks, or with `processes`."""
+
+USAGE: Final = objects(
+    {
+        "input_tokens": nullable(count),
+        "output_tokens": nullable(count),
+        "cost_usd": nullable(NUMBER),
+    },
+    {
+        "cached_input_tokens": nullable(count),
+        "cost_source": nullable(words("agent", "table")),
+        "unpriced_jobs": count,
+        "cost_complete": FLAG,
+    },
+)
+DIFF_STAT: Final = objects({"files": count, "insertions": count, "deletions": count})
+_PROCESS: Final = objects({"pid": count, "started": nullable(count)})
+
+OUTCOMES: Final = ("succeeded", "failed", "timed_out", "cancelled", "skipped", "lost", "interrupted")
+PHASES: Final = ("queued", "preparing", "initializing", "running", "checking", "landing", "releasing")
+
+SUMMARY: Final[Mapping[str, Kind]] = {
+    "schema_version": of_types(int),
+    "session_id": TEXT,
+    "name": nullable(TEXT),
+    "labels": mappings(TEXT),
+    "dialect": TEXT,
+    "agent": TEXT,
+    "status": words("running", "completed", "cancelled"),
+    "outcome": nullable(words("succeeded", "failed")),
+    "started_at": time,
+    "ended_at": nullable(time),
+    "total": count,
+    "completed": count,
+    "running": count,
+    "successful": count,
+    "failed": count,
+    "skipped": count,
+    "max_parallel": nullable(count),
+    "usage": nullable(USAGE),
+    "budget": nullable(
+        objects(
+            {
+                "budget_usd": nullable(NUMBER),
+                "soft_budget_usd": nullable(NUMBER),
+                "spent_usd": NUMBER,
+                "reserved_usd": NUMBER,
+                "held": FLAG,
+            }
+        )
+    ),
+    "seq": count,
+    "processes": nullable(
+        objects({"boot_id": TEXT, "pid_ns": TEXT, "supervisor": nullable(_PROCESS), "keeper": nullable(_PROCESS)})
+    ),
+}
+"""The keys of the summary, and what their values are."""
+
+TASK: Final[Mapping[str, Kind]] = {
+    "num": count,
+    "id": file_name,
+    "title": TEXT,
+    "labels": mappings(TEXT),
+    "status": words("pending", "running", "completed"),
+    "phase": nullable(words(*PHASES)),
+    "outcome": nullable(words(*OUTCOMES)),
+    "reason_class": nullable(TEXT),
+    "reason": nullable(TEXT),
+    "held_until": nullable(time),
+    "attempt": count,
+    "round": count,
+    "agent": TEXT,
+    "model": nullable(TEXT),
+    "exit_code": nullable(count),
+    "signal": nullable(count),
+    "started_at": nullable(time),
+    "ended_at": nullable(time),
+    "duration_s": nullable(NUMBER),
+    "pid": nullable(count),
+    "branch": nullable(path),
+    "rescue_branch": nullable(path),
+    "worktree": nullable(path),
+    "worktree_kept": nullable(TEXT),
+    "worktree_remark": nullable(TEXT),
+    "base_commit": nullable(path),
+    "commit": nullable(path),
+    "diff_stat": nullable(DIFF_STAT),
+    "output": file_name,
+    "stderr": file_name,
+    "raw": nullable(file_name),
+    "needs": lists(TEXT),
+    "conversation": nullable(TEXT),
+    "usage": nullable(USAGE),
+    "usage_by_model": nullable(mappings(USAGE)),
+    "check": nullable(objects({"passed": nullable(FLAG), "rounds": count})),
+}
+"""The keys of a task."""
+
+STATUS: Final[Mapping[str, Kind]] = {
+    **SUMMARY,
+    "base_branch": nullable(path),
+    "usage_by_model": nullable(mappings(USAGE)),
+    "epoch": count,
+}
+"""The keys of status.json, beside `tasks`."""
+
+OPTIONAL: Final[Mapping[str, Kind]] = {"view_problems": lists(TEXT)}
+"""Keys that a later version added: a file of an earlier one is whole without them."""
+
+OPTIONAL_OF_TASK: Final[Mapping[str, Kind]] = {"git_config_changed": nullable(lists(TEXT))}
+"""The same for a task."""
+
+_SUMMARY: Final = objects(SUMMARY, OPTIONAL)
+_STATUS: Final = objects({**STATUS, "tasks": lists(objects(TASK, OPTIONAL_OF_TASK))}, OPTIONAL)
+
+
+def seal(record: Mapping[str, Any]) -> bytes:
+    """An object as the bytes of its file."""
+    body = orjson.dumps(record)[:-1]
+    return body + _SEAL % crc32(body)
+
+
+def find_body(content: bytes) -> memoryview | None:
+    """A sealed file without its seal and its closing brace; None where the checksum is another one."""
+    body, found = memoryview(content)[:-_SEAL_BYTES], content[-_SEAL_BYTES:]
+    whole = content.startswith(_BEGIN) and found == _SEAL % crc32(body)
+    return body if whole else None
+
+
+def parse_status(content: bytes) -> dict[str, Any] | None:
+    """The object of status.json; None where it cannot be believed."""
+    status = _parse(content, _STATUS)
+    if status is None or status["total"] != len(status["tasks"]) or not _are_numbered(status["tasks"]):
+        return None
+    return status
+
+
+def parse_summary(content: bytes) -> dict[str, Any] | None:
+    """The object of the summary; None where it cannot be believed."""
+    return _parse(content, _SUMMARY)
+
+
+def _parse(content: bytes, kind: Kind) -> dict[str, Any] | None:
+    if find_body(content) is None and not content.endswith(_UNSEALED_ENDS):
+        return None
+    try:
+        record = orjson.loads(content)
+    except orjson.JSONDecodeError:
+        return None
+    if not kind((record,)) or record["schema_version"] != STATUS_VERSION:
+        return None
+    record.pop(SEAL_KEY, None)
+    return dict(record)
+
+
+def _are_numbered(tasks: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether each task can be named: numbers that count from 1, and ids of which none is there twice."""
+    numbered = all(task["num"] == num for num, task in enumerate(tasks, 1))
+    return numbered and len({task["id"] for task in tasks}) == len(tasks)

@@ -1,0 +1,197 @@
+"""Makes a session's directory, and removes it if nothing has run in it.
+
+It is complete before anything can run: the spec is durable, and its maker holds `root.lock`.  A launch that is
+refused removes all that it made.  A killed launch cannot do so: a later launch removes its directory, in
+which no session began.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+
+from sessionrun.model.errors import InputError, StoreError
+from sessionrun.store import locks
+from sessionrun.store.files import make_directory, no_umask, open_regular, replace_file, sync_directory
+from sessionrun.store.session import SessionDir, iterate_sessions
+
+if TYPE_CHECKING:
+    from sessionrun.model.spec import SessionSpec
+
+IGNORE_FILE: Final = ".gitignore"
+YOUNG_S: Final = 60.0
+_IGNORE_ALL: Final = b"*\n"
+
+
+def create_session(session: SessionDir, spec: SessionSpec) -> int:
+    """Make the session's directory with its spec, durably; nothing runs yet.
+
+    Returns the descriptor of `root.lock`, held: whoever finds the spec finds somebody who lives for it.
+
+    Raises:
+        InputError: the spec holds text that is no UTF-8, or others may write in the results directory.
+        StoreError: it cannot be written; what was made is removed again.
+    """
+    try:
+        content = orjson.dumps(spec)
+    except orjson.JSONEncodeError:
+        raise InputError("an option, a variable or the path of a program is not UTF-8") from None
+    made: list[Path] = []
+    try:
+        _make_results_dir(session.path.parent, made)
+        make_directory(session.path, 0o700)
+    except (OSError, InputError) as error:
+        _remove_made(made)
+        if isinstance(error, InputError):
+            raise
+        raise StoreError(f"cannot create {session.path}: {error.strerror}") from error
+    session.made = made
+    lock_fd = -1
+    try:
+        lock_fd = session.hold_lock("root.lock")
+        _fill(session, content)
+    except (OSError, StoreError) as error:
+        discard_session(session)
+        if lock_fd >= 0:
+            os.close(lock_fd)
+        why = error.strerror if isinstance(error, OSError) else error
+        raise StoreError(f"cannot write {session.path}: {why}") from error
+    return lock_fd
+
+
+def _fill(session: SessionDir, spec: bytes) -> None:
+    for name in ("prompts", "requests"):
+        make_directory(session.path / name, 0o700)
+    with no_umask():
+        os.mkfifo(session.wake_path, 0o600)
+    replace_file(session.spec_path, spec, durable=True)
+    sync_directory(session.path.parent)
+
+
+def discard_session(session: SessionDir) -> None:
+    """Remove a directory in which nothing has run, and those that were made for it and hold nothing else."""
+    import shutil
+
+    shutil.rmtree(session.path, ignore_errors=True)
+    _remove_made(session.made)
+
+
+def _remove_made(folders: list[Path]) -> None:
+    for folder in reversed(folders):
+        with suppress(OSError):
+            if os.listdir(folder) == [IGNORE_FILE] and (folder / IGNORE_FILE).read_bytes() == _IGNORE_ALL:
+                (folder / IGNORE_FILE).unlink()
+            folder.rmdir()
+
+
+def sweep_unbegun(results_dir: Path) -> list[Path]:
+    """Remove what launchers left that were killed before their session began; return what is gone now.
+
+    A launcher holds `root.lock` from its first moment on; should it be stopped before that for so long that its
+    directory is taken from it, it fails.
+    """
+    swept = []
+    for session in iterate_sessions(results_dir):
+        try:
+            if _is_abandoned(session) and _remove_abandoned(session):
+                swept.append(session.path)
+        except OSError:
+            continue  # another process removed it just now
+    return swept
+
+
+def _is_abandoned(session: SessionDir) -> bool:
+    if has_begun(session):
+        return False
+    found = session.path.lstat()
+    was_locked = os.path.lexists(session.path / "root.lock")
+    return found.st_uid == os.geteuid() and (was_locked or time.time() - found.st_mtime > YOUNG_S)
+
+
+def _remove_abandoned(session: SessionDir) -> bool:
+    lock_fd = locks.hold(session.path / "root.lock", timeout_s=0.0)
+    if lock_fd is None:
+        return False
+    try:
+        if not has_records(session):
+            discard_session(session)
+    finally:
+        os.close(lock_fd)
+    return not os.path.lexists(session.path)
+
+
+def has_begun(session: SessionDir) -> bool:
+    """Whether anything can have run in a session, or may yet.
+
+    Its id is told once its journal is durable.  A directory without any record, that no process holds, was left by
+    a launcher that was killed.
+    """
+    return has_records(session) or session.is_alive()
+
+
+def has_records(session: SessionDir) -> bool:
+    """Whether one of its logs holds anything, or is something else than a file."""
+    return any(_has_content(path) for path in (session.journal_path, session.ledger_path))
+
+
+def _has_content(path: Path) -> bool:
+    try:
+        found = path.lstat()
+    except OSError:
+        return False
+    return found.st_size > 0 or not stat.S_ISREG(found.st_mode)
+
+
+def _make_results_dir(path: Path, made: list[Path]) -> None:
+    """Create the results directory; one that is still empty hides itself, and no work of the user's, from git."""
+    missing = []
+    while not os.path.lexists(path):
+        missing.append(path)
+        path = path.parent
+    for folder in reversed(missing):
+        with suppress(FileExistsError):  # another launch was faster
+            make_directory(folder, 0o755)
+            made.append(folder)
+        path = folder
+    _check_shared(path)
+    if not os.listdir(path):
+        fd = open_regular(path / IGNORE_FILE, os.O_WRONLY | os.O_CREAT, 0o644)
+        try:
+            os.write(fd, _IGNORE_ALL)
+        finally:
+            os.close(fd)
+
+
+def _check_shared(path: Path) -> None:
+    """Refuse a place in which another user could put a directory of their own in place of a session's.
+
+    Raises:
+        InputError: everybody may write there (and no sticky bit keeps others' entries safe), or it is another's.
+    """
+    found = os.stat(path)
+    if found.st_mode & stat.S_IWOTH and not found.st_mode & stat.S_ISVTX:
+        raise InputError(f"{path}: everybody may write there: chmod o-w it, or give another --results-dir")
+    if found.st_uid not in (0, os.geteuid()) and os.geteuid() != 0:
+        raise InputError(f"{path} belongs to another user: give another --results-dir")
+
+
+def show_first(session: SessionDir, status: dict[str, Any], summary: dict[str, Any]) -> None:
+    """Write the first status.json and summary, where there is none: a supervisor that was faster knows more.
+
+    Raises:
+        OSError: they cannot be written.
+    """
+    for path, content in ((session.status_path, status), (session.summary_path, summary)):
+        first = path.with_name(f".{path.name}-first.{os.getpid()}.tmp")
+        replace_file(first, orjson.dumps(content, option=orjson.OPT_APPEND_NEWLINE), durable=False)
+        try:
+            with suppress(FileExistsError):
+                os.link(first, path)
+        finally:
+            first.unlink()

@@ -1,0 +1,155 @@
+"""Opening regular files where somebody may have put something else: never followed, never waited for.
+
+What is made here, files and directories, has its mode whatever the umask is: a umask takes rights from group and
+others, and never from the owner.
+
+A task, or another user of a shared directory, can put a link, FIFO, device or directory in the place of any
+file of a session.  Opened as usual, a link leads astray and a FIFO blocks for ever.  Files of a session are opened
+here, but for those that the kernel opens in a child (see `keeper.children`).
+
+The keeper imports this module without site-packages.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from sessionrun.store import crashpoint
+
+_FLAGS: Final = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_SAYS_OTHER: Final = (errno.ELOOP, errno.EMLINK, errno.ENXIO, errno.EISDIR)
+"""What open(2) itself refuses with: a link (as FreeBSD says it, too), a FIFO or socket, a directory."""
+
+
+class NotRegular(OSError):
+    """Something else than a regular file lies there."""
+
+
+def open_regular(
+    path: Path | str, flags: int = os.O_RDONLY, mode: int = 0o600, *, dir_fd: int | None = None
+) -> int:
+    """Open a file, private if it is made and nothing else is said; not blocking, which means nothing to it.
+
+    With `dir_fd`, the descriptor of a directory, `path` is a name in that.
+
+    Raises:
+        NotRegular: a link, FIFO, device, socket or directory lies there.
+        OSError: it cannot be opened.
+    """
+    try:
+        fd = os.open(path, flags | _FLAGS, mode, dir_fd=dir_fd)
+    except OSError as error:
+        if error.errno in _SAYS_OTHER:
+            raise _refuse(path) from error
+        raise
+    found = os.fstat(fd)
+    if stat.S_ISREG(found.st_mode):
+        if flags & os.O_CREAT and ~found.st_mode & mode & 0o600 and found.st_uid == os.geteuid():
+            os.fchmod(fd, stat.S_IMODE(found.st_mode) | mode & 0o600)  # the umask took what is the owner's
+        return fd
+    os.close(fd)
+    raise _refuse(path)
+
+
+def read_regular(path: Path | str, limit: int | None = None, *, dir_fd: int | None = None) -> bytes:
+    """Read a file whole; one that is not regular, or has more than `limit` bytes, is refused.
+
+    Raises:
+        NotRegular: see `open_regular`.
+        OSError: it is too large (EFBIG), or cannot be read.
+    """
+    fd = open_regular(path, dir_fd=dir_fd)
+    try:
+        size = os.fstat(fd).st_size
+        if limit is not None and size > limit:
+            raise OSError(errno.EFBIG, f"larger than {limit} bytes", os.fspath(path))
+        content = os.read(fd, size)
+        while len(content) < size and (more := os.read(fd, size - len(content))):
+            content += more
+        return content
+    finally:
+        os.close(fd)
+
+
+@contextmanager
+def no_umask() -> Iterator[int]:
+    """The umask takes nothing in here; it is given.  None of ours has threads that make files meanwhile."""
+    umask = os.umask(0)
+    try:
+        yield umask
+    finally:
+        os.umask(umask)
+
+
+def make_directory(path: Path | str, mode: int = 0o777, *, dir_fd: int | None = None) -> None:
+    """Make a directory that others cannot write in; with `dir_fd` it is a name in that directory.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    with no_umask() as umask:
+        os.mkdir(path, usual_mode(mode, umask), dir_fd=dir_fd)
+
+
+def make_directories(path: Path, mode: int = 0o777) -> None:
+    """The same for what is missing of a path; what is there stays as it is.
+
+    Raises:
+        OSError: one cannot be made, or is something else.
+    """
+    if path.is_dir():
+        return
+    if path.parent != path:
+        make_directories(path.parent, mode)
+    try:
+        make_directory(path, mode)
+    except FileExistsError:
+        if not path.is_dir():
+            raise
+
+
+def usual_mode(mode: int, umask: int) -> int:
+    """What a umask leaves of a mode: the owner keeps all, and others can never write."""
+    return mode & ~(umask & 0o077) & ~0o002
+
+
+def _refuse(path: Path | str) -> NotRegular:
+    return NotRegular(errno.EINVAL, "not a regular file", os.fspath(path))
+
+
+def replace_file(path: Path, content: bytes, *, durable: bool, mode: int = 0o600) -> None:
+    """Write a file beside its place and rename it there: a reader sees the old or the new, never a part."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    fd = open_regular(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+    try:
+        crashpoint.call()
+        view = memoryview(content)
+        while view:
+            view = view[os.write(fd, view) :]
+        if durable:
+            os.fsync(fd)
+    except OSError:
+        os.unlink(beside)
+        raise
+    finally:
+        os.close(fd)
+    crashpoint.step()
+    os.replace(beside, path)
+    crashpoint.step()
+    if durable:
+        sync_directory(path.parent)
+
+
+def sync_directory(path: Path) -> None:
+    """Make the names in a directory durable."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,102 @@
+"""The user's index: where sessions were started, so that an id is found from any directory.
+
+One line per session, appended under the user's state directory; a line whose session is gone means nothing.  A
+line is forgotten by overwriting it with line feeds, so that no lock is needed beside who appends.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sessionrun.store.files import make_directories, no_umask
+
+if TYPE_CHECKING:
+    from sessionrun.store.session import SessionDir
+
+
+def index_path() -> Path:
+    """The index file, in the user's state directory.
+
+    On Linux this is platformdirs' answer (XDG Base Directory specification) without its import, which would
+    make every launch wait 5 ms.  The specification says that a relative value is ignored.
+    """
+    base, home = os.environ.get("XDG_STATE_HOME", ""), os.environ.get("HOME", "")
+    if not os.path.isabs(base):
+        base = os.path.join(home, ".local/state") if home else ""
+    if sys.platform.startswith("linux") and base:
+        return Path(base, "sessionrun", "sessions")
+    from platformdirs import user_state_path
+
+    return user_state_path("sessionrun") / "sessions"
+
+
+def limits_path() -> Path:
+    """The directory beside it with what sessions tell each other of limits; see `accounts`."""
+    return index_path().with_name("limits")
+
+
+def remember(session: Path) -> None:
+    """Note a new session's directory; an index that cannot be written is no reason to fail."""
+    path = index_path()
+    line = os.fsencode(session) + b"\n"
+    if b"\n" in line[:-1]:
+        return
+    try:
+        make_directories(path.parent, 0o700)
+        with no_umask():
+            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    except OSError:
+        return
+    try:
+        os.write(fd, line)
+    except OSError:
+        pass
+    finally:
+        os.close(fd)
+
+
+def forget(session: Path) -> None:
+    """Blank the lines of a session's directory that is gone; what cannot be written stays and means nothing."""
+    name = b"/" + os.fsencode(session.name)
+    try:
+        fd = os.open(index_path(), os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return
+    try:
+        content = os.pread(fd, os.fstat(fd).st_size, 0)
+        offset = 0
+        for line in content.splitlines(keepends=True):
+            path = line.rstrip(b"\n")
+            if path.endswith(name) and not os.path.lexists(path):
+                os.pwrite(fd, b"\n" * len(path), offset)
+            offset += len(line)
+    except OSError:
+        pass
+    finally:
+        os.close(fd)
+
+
+def sessions() -> list[SessionDir]:
+    """The sessions of the index that still exist, oldest first."""
+    from sessionrun.store.session import SessionDir
+
+    try:
+        lines = index_path().read_bytes().splitlines()
+    except OSError:
+        return []
+    paths = [Path(os.fsdecode(line)) for line in dict.fromkeys(lines)]
+    return [SessionDir(path) for path in paths if path.is_absolute() and os.path.exists(path / "spec.json")]
+
+
+def newest() -> SessionDir | None:
+    """The session that was started last, if any is left."""
+    known = sessions()
+    return known[-1] if known else None
+
+
+def find(prefix: str) -> list[SessionDir]:
+    """The sessions whose id begins with `prefix`."""
+    return [session for session in sessions() if session.session_id.startswith(prefix)]

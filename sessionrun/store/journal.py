@@ -1,0 +1,178 @@
+"""Append-only logs of checked lines: the format that the journal and the ledger share.
+
+A line is ``CRC32 (8 hex digits) SPACE payload LF``; the payload holds no LF.  One process writes (the holder
+of the log's lock); anyone may read at any time.  A torn last line is normal after a crash and is no record;
+a bad line with good ones behind it is damage.  This module must not know what the payloads mean.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from zlib import crc32
+
+from sessionrun.model.errors import StoreError
+from sessionrun.store import crashpoint
+from sessionrun.store.ballast import FULL, NAME, give_up_reserve
+from sessionrun.store.files import open_regular, read_regular
+
+
+@dataclass(frozen=True, slots=True)
+class LogContents:
+    """The good records of a log, the offset behind the last one, and where damage begins, if any."""
+
+    payloads: list[bytes]
+    end: int
+    damage_at: int | None = None
+
+
+class AppendLog:
+    """The writing end of one log.  Not for two writers.
+
+    Beside it lies the session's reserve (see `reserve`), which is given up when the disk is full.
+
+    Raises:
+        StoreError: from `append` and `sync`, when the disk refuses; the log then ends where it ended before.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._reserve = path.with_name(NAME)
+        self._fd = open_regular(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
+        self.end = os.fstat(self._fd).st_size
+        self._dirty = False
+        self._broken = False
+
+    def append(self, payloads: Iterable[bytes]) -> int:
+        """Write records with one system call; return the offset behind the last (bytes)."""
+        chunk = b"".join([b"%08x %b\n" % (crc32(payload), payload) for payload in payloads])
+        if not chunk:
+            return self.end
+        try:
+            self._write(chunk)
+        except OSError as error:
+            if error.errno not in FULL or not give_up_reserve(self._reserve):
+                raise self._refused("write", error) from error
+            try:
+                self._write(chunk)
+            except OSError as again:
+                raise self._refused("write", again) from again
+        self.end += len(chunk)
+        self._dirty = True
+        crashpoint.step()
+        return self.end
+
+    def _write(self, chunk: bytes) -> None:
+        crashpoint.call()
+        written = os.write(self._fd, chunk)
+        if written != len(chunk):  # a disk that fills up first writes a part
+            os.ftruncate(self._fd, self.end)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def sync(self) -> None:
+        """Make all records durable.
+
+        After a failed sync the kernel may forget what it could not write and report success the next time: so the
+        next sync is believed only of a new file, to which all is written again.
+        """
+        if not self._dirty:
+            return
+        try:
+            crashpoint.call()
+            if self._broken:
+                self._renew()
+            else:
+                _fdatasync(self._fd)
+        except OSError as error:
+            self._broken = True
+            raise self._refused("sync", error) from error
+        self._broken = self._dirty = False
+        crashpoint.step()
+
+    def _renew(self) -> None:
+        """Put a durable copy in the log's place; offsets stay what they were."""
+        content = os.pread(self._fd, self.end, 0)
+        if parse_log(content).end != self.end:  # it was dropped from memory as well
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        beside = self.path.with_name(f".{self.path.name}.{os.getpid()}.tmp")
+        fd = open_regular(beside, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND)
+        try:
+            if os.write(fd, content) != self.end:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            os.fsync(fd)
+            crashpoint.step()
+            os.replace(beside, self.path)
+        except OSError:
+            os.close(fd)
+            os.unlink(beside)
+            raise
+        os.close(self._fd)
+        self._fd = fd
+        crashpoint.step()
+        folder = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+    def cut(self, end: int) -> None:
+        """Drop a torn tail, so that what is appended next begins a line."""
+        if end < self.end:
+            os.ftruncate(self._fd, end)
+            self.end = end
+            self._dirty = True
+
+    def close(self) -> None:
+        """Give up the descriptor."""
+        os.close(self._fd)
+
+    def _refused(self, what: str, error: OSError) -> StoreError:
+        return StoreError(f"cannot {what} {self.path}: {error.strerror}")
+
+
+_fdatasync = getattr(os, "fdatasync", os.fsync)  # macOS has no fdatasync
+
+
+def parse_log(content: bytes) -> LogContents:
+    """Read a log's records; never raises, whatever the bytes are."""
+    payloads: list[bytes] = []
+    end = 0
+    position = 0
+    damage_at: int | None = None
+    while position < len(content):
+        newline = content.find(b"\n", position)
+        line_end = len(content) if newline < 0 else newline + 1
+        payload = _check_line(content[position:line_end])
+        if payload is None:
+            damage_at = position if damage_at is None else damage_at
+        elif damage_at is not None:
+            return LogContents(payloads, end, damage_at)  # a good record behind a bad one
+        else:
+            payloads.append(payload)
+            end = line_end
+        position = line_end
+    return LogContents(payloads, end)
+
+
+def read_log(path: Path) -> LogContents:
+    """Read a log file; one that does not exist is empty.
+
+    Raises:
+        StoreError: the file cannot be read.
+    """
+    try:
+        return parse_log(read_regular(path))
+    except FileNotFoundError:
+        return LogContents([], 0)
+    except OSError as error:
+        raise StoreError(f"cannot read {path}: {error.strerror}") from error
+
+
+def _check_line(line: bytes) -> bytes | None:
+    if len(line) < 10 or line[8:9] != b" " or not line.endswith(b"\n"):
+        return None
+    payload = line[9:-1]
+    return payload if line[:8] == b"%08x" % crc32(payload) else None

@@ -1,0 +1,53 @@
+"""Locks that say who lives: flock(2) on a file that is held for life.  That the file exists means nothing.
+
+A lock belongs to the open file, so it ends with the last descriptor of it, however its holder died.  Probing
+takes a shared lock for an instant; whoever wants the lock therefore tries for a while.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import time
+from pathlib import Path
+from typing import Final
+
+from sessionrun.store.files import open_regular
+
+NAMES: Final = ("lock", "keeper.lock", "root.lock")
+"""The locks of a session: of its supervisor, keeper and root."""
+
+
+def hold(path: Path, *, timeout_s: float = 2.0) -> int | None:
+    """Take the lock for life: the descriptor keeps it.  None when another process has held it all the time.
+
+    Raises:
+        OSError: the file cannot be opened.
+    """
+    fd = open_regular(path, os.O_RDWR | os.O_CREAT)
+    deadline = time.monotonic() + timeout_s
+    while True:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return fd
+        except OSError as error:
+            if error.errno not in (errno.EWOULDBLOCK, errno.EACCES) or time.monotonic() > deadline:
+                os.close(fd)
+                return None
+        time.sleep(0.005)
+
+
+def is_held(path: Path) -> bool:
+    """Whether a process holds the lock."""
+    try:
+        fd = open_regular(path)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(fd)
+    return False

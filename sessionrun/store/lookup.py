@@ -1,0 +1,130 @@
+"""Finding the session that a verb means: by id, by the beginning of an id, by name, or as the newest.
+
+Without an id only the results directory in use counts: a script must not get the newest session of another project
+by accident.  What is named is looked for in that directory first, then in the user's index; in each of them an id
+goes before the beginning of one, and that before a name.  A whole id is never looked for among the names, which
+stand in one file for each session: a poll by id costs nothing more for them.
+
+`retry --new` copies the name of a session.  So a name means the newest session of one line: a session, and the new
+ones that try its tasks again.  Sessions of one name that were launched apart stay ambiguous.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Final
+
+from sessionrun.model.errors import SessionNotFound, SessionrunError
+from sessionrun.store import index
+from sessionrun.store.session import PREFIX, SessionDir, iterate_sessions
+
+LAST: Final = "last"
+_WHOLE_ID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_NAMED: Final = 3
+"""How many sessions an error names."""
+
+
+def find_session(results_dir: Path, wanted: str) -> SessionDir:
+    """Find a session.
+
+    Args:
+        results_dir: the results directory in use.
+        wanted: an id, an unambiguous beginning of one, a name that only one line of sessions has, or ``last``.
+
+    Raises:
+        SessionNotFound: none, or several.
+    """
+    if wanted == LAST:
+        return _find_newest(results_dir)
+    here = list(iterate_sessions(results_dir))
+    found = _match_ids(here, wanted) or _choose_newest(_match_names(here, wanted))
+    if not found:
+        everywhere = index.sessions()
+        found = _match_ids(everywhere, wanted) or _choose_newest(_match_names(everywhere, wanted))
+    if not found:
+        raise SessionNotFound(
+            f"no session {wanted!r} in {results_dir} or elsewhere; `sessionrun list --all` shows all"
+        )
+    if len(found) > 1:
+        raise SessionNotFound(_describe_choice(wanted, found))
+    return found[0]
+
+
+def _find_newest(results_dir: Path) -> SessionDir:
+    here = [session for session in iterate_sessions(results_dir) if session.spec_path.exists()]
+    if here:
+        return max(here, key=lambda session: _age(session.spec_path))
+    away = index.newest()
+    if away is None:
+        raise SessionNotFound(f"there is no session in {results_dir} or in your index yet")
+    place = f"{away.session_id} in {away.path.parent}"
+    raise SessionNotFound(
+        f"there is no session in {results_dir}; the newest in your index is {place}: name it by its id "
+        f"(`sessionrun list --all` shows all)"
+    )
+
+
+def _match_ids(sessions: Iterable[SessionDir], wanted: str) -> list[SessionDir]:
+    """Those of this id or, where there is none, those whose id begins so."""
+    beginning = wanted.removeprefix(PREFIX)
+    if not beginning:
+        return []
+    found = [session for session in sessions if session.session_id.startswith(beginning)]
+    exact = [session for session in found if session.session_id == beginning]
+    return [session for session in exact or found if session.spec_path.exists()]
+
+
+def _match_names(sessions: Iterable[SessionDir], wanted: str) -> list[SessionDir]:
+    """Those of this name; of one that cannot be read the name is not known."""
+    if not wanted or _WHOLE_ID.fullmatch(wanted.removeprefix(PREFIX)):
+        return []
+    return [session for session in sessions if _load_name(session) == wanted]
+
+
+def _choose_newest(found: list[SessionDir]) -> list[SessionDir]:
+    """The newest alone if all are of one line; else all, also if a spec cannot be read: its line is not known."""
+    if len(found) < 2:
+        return found
+    try:
+        specs = [session.load_spec() for session in found]
+    except (SessionrunError, OSError):
+        return found
+    if len({spec.origin or spec.session_id for spec in specs}) > 1:
+        return found
+    return [max(zip(specs, found, strict=True), key=lambda pair: pair[0].created_at)[1]]
+
+
+def _load_name(session: SessionDir) -> str | None:
+    """The session's name: in the summary, or else in the spec."""
+    try:
+        summary = session.load_summary()
+        return session.load_spec().name if summary is None else summary["name"]
+    except (SessionrunError, OSError):
+        return None
+
+
+def _describe_choice(wanted: str, found: Sequence[SessionDir]) -> str:
+    if all(session.session_id.startswith(wanted.removeprefix(PREFIX)) for session in found):
+        ids = ", ".join(sorted(session.session_id for session in found)[:_NAMED])
+        return f"{wanted!r} matches {len(found)} sessions ({ids} ...): give more of the id"
+    newest = sorted(((_load_start(session), session.session_id) for session in found), reverse=True)
+    told = ", ".join(f"{session_id} of {started}" for started, session_id in newest[:_NAMED])
+    more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
+    return f"{len(found)} sessions have the name {wanted!r}: {told}{more}; give an id"
+
+
+def _load_start(session: SessionDir) -> str:
+    try:
+        summary = session.load_summary()
+        return str(session.load_spec().created_at if summary is None else summary["started_at"])
+    except (SessionrunError, OSError):
+        return "?"
+
+
+def _age(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0

@@ -1,0 +1,221 @@
+"""Writes the user's files outside of the session directory, and follows no planted link.
+
+Where such a file lies is settled once, at launch, links included (`views.settle_views`).  From then on its
+directory is opened one component below the other, without following links, and all work is done below the
+descriptor of that: tasks may write there, and a link that one plants must not lead a session to another file.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import stat
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from sessionrun.model.errors import SessionrunError
+from sessionrun.store import crashpoint
+from sessionrun.store.files import NotRegular, make_directory, no_umask, open_regular, read_regular, usual_mode
+
+POLL_S: Final = 0.01
+
+_FOLDER: Final = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_NO_FOLDER: Final = (errno.ELOOP, errno.EMLINK, errno.ENOTDIR)
+_CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+@contextmanager
+def open_folder(path: Path, *, make: bool = False) -> Iterator[int]:
+    """A descriptor of a directory whose path was settled; `make` makes what is missing of it.
+
+    Raises:
+        NotRegular: a link, or something else that is no directory, lies in the place of a part of it.
+        OSError: it cannot be opened or made.
+    """
+    fd = _walk(path, make=make)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def _walk(path: Path, *, make: bool) -> int:
+    fd = os.open("/", os.O_RDONLY | _FOLDER)
+    for name in path.parts[1:]:
+        try:
+            below = enter(fd, name, make=make)
+        finally:
+            os.close(fd)
+        fd = below
+    return fd
+
+
+def enter(folder: int, name: str, *, make: bool = False) -> int:
+    """A descriptor of a directory below another one; raises like `open_folder`."""
+    try:
+        return _open(folder, name)
+    except FileNotFoundError:
+        if not make:
+            raise
+    try:
+        make_directory(name, dir_fd=folder)
+    except FileExistsError:
+        pass  # another process was faster
+    return _open(folder, name)
+
+
+def _open(folder: int, name: str) -> int:
+    try:
+        return os.open(name, os.O_RDONLY | _FOLDER, dir_fd=folder)
+    except PermissionError:  # one may pass through some directories without reading them
+        if not hasattr(os, "O_PATH"):
+            raise
+        return os.open(name, os.O_PATH | _FOLDER, dir_fd=folder)
+    except OSError as error:
+        if error.errno not in _NO_FOLDER:
+            raise
+        raise NotRegular(errno.ENOTDIR, f"{name!r} is not a directory", name) from error
+
+
+def read_outside(path: Path) -> bytes:
+    """Read a file whose path was settled.
+
+    Raises:
+        NotRegular: something else lies there, or in the place of one of its directories.
+        OSError: it cannot be read.
+    """
+    with open_folder(path.parent) as folder:
+        return read_regular(path.name, dir_fd=folder)
+
+
+def replace_below(folder: int, name: str, content: bytes, *, durable: bool) -> None:
+    """Replace a file of a directory atomically.  It keeps its mode; a new one has the usual one.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    mode = _find_mode(folder, name)
+    beside = f".{name}.{os.getpid()}.tmp"
+    _remove(folder, beside)
+    fd = os.open(beside, _CREATE, 0o600, dir_fd=folder)
+    try:
+        crashpoint.call()
+        view = memoryview(content)
+        while view:
+            view = view[os.write(fd, view) :]
+        os.fchmod(fd, mode)
+        if durable:
+            os.fsync(fd)
+    except OSError:
+        os.unlink(beside, dir_fd=folder)
+        raise
+    finally:
+        os.close(fd)
+    crashpoint.step()
+    os.replace(beside, name, src_dir_fd=folder, dst_dir_fd=folder)
+    crashpoint.step()
+    if durable:
+        _sync(folder)
+
+
+def link_below(folder: int, name: str, target: Path) -> None:
+    """A link that leads to `target`, in place of one that led elsewhere; what is no link stays.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    found = _stat(folder, name)
+    is_link = found is not None and stat.S_ISLNK(found.st_mode)
+    if found is not None and not (is_link and os.readlink(name, dir_fd=folder) != str(target)):
+        return
+    beside = f".{name}.{os.getpid()}.tmp"
+    _remove(folder, beside)
+    os.symlink(target, beside, dir_fd=folder)
+    os.replace(beside, name, src_dir_fd=folder, dst_dir_fd=folder)
+
+
+@contextmanager
+def hold_file(path: Path, *, timeout_s: float, make: bool = False) -> Iterator[int]:
+    """The descriptor of a file's directory; one process at a time is in here, for each file.
+
+    Raises:
+        SessionrunError: another process held the lock for too long.
+        NotRegular: something else lies in the place of the directory, or of the lock beside the file.
+        OSError: they cannot be opened or made.
+    """
+    lock = path.with_name(f".{path.name}.lock")
+    deadline = time.monotonic() + timeout_s
+    with open_folder(path.parent, make=make) as folder:
+        while (fd := _try_lock(folder, lock)) is None:
+            if time.monotonic() >= deadline:
+                raise SessionrunError(f"{lock} was held for {timeout_s:g} s by another process")
+            time.sleep(POLL_S)
+        try:
+            yield folder
+        finally:
+            os.close(fd)
+
+
+def identify(folder: int, name: str) -> tuple[int, ...] | None:
+    """What changes when somebody else writes or replaces a file; None: there is none."""
+    found = _stat(folder, name)
+    return found and (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+
+
+def describe(error: Exception) -> str:
+    """Why something was not done, without the path that the sentence names already."""
+    said = error.strerror if isinstance(error, OSError) else None
+    return (said or str(error) or repr(error)).replace("\n", " ")
+
+
+def _try_lock(folder: int, lock: Path) -> int | None:
+    """The lock's descriptor; None while another process holds it, or has just put another file in its place."""
+    try:
+        fd = open_regular(lock.name, os.O_RDWR | os.O_CREAT, 0o644, dir_fd=folder)
+    except NotRegular as error:
+        raise NotRegular(errno.EINVAL, f"its lock {lock} is not a regular file", os.fspath(lock)) from error
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        found, held = _stat(folder, lock.name), os.fstat(fd)
+        if found is not None and (found.st_dev, found.st_ino) == (held.st_dev, held.st_ino):
+            return fd
+    except OSError as error:
+        if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
+            os.close(fd)
+            raise
+    os.close(fd)
+    return None
+
+
+def _find_mode(folder: int, name: str) -> int:
+    found = _stat(folder, name)
+    if found is not None:
+        return found.st_mode & 0o777
+    with no_umask() as umask:
+        return usual_mode(0o666, umask)
+
+
+def _remove(folder: int, name: str) -> None:
+    try:
+        os.unlink(name, dir_fd=folder)
+    except FileNotFoundError:
+        pass
+
+
+def _stat(folder: int, name: str) -> os.stat_result | None:
+    try:
+        return os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+
+
+def _sync(folder: int) -> None:
+    try:
+        os.fsync(folder)
+    except OSError as error:
+        if error.errno != errno.EBADF:  # a directory that may not be read: only passed through
+            raise

@@ -1,0 +1,138 @@
+"""The requests that clients left in a session: read, checked and, if nothing can be made of one, put aside.
+
+Anybody who may enter the directory may put anything there, so nothing of it is trusted.  What a request does is
+not known here; writing one, and acknowledging it, is `store`'s.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any, Final, NamedTuple, cast
+
+import orjson
+
+from sessionrun.model.events import REQUEST_KINDS, RequestReceived
+from sessionrun.model.spec import OUTCOMES, RETRY_FAILED, RETRY_LOST
+from sessionrun.store.files import read_regular
+from sessionrun.store.inbox import MAX_SPOKEN_BYTES
+from sessionrun.store.session import REFUSED, SessionDir
+
+MAX_BYTES: Final = 8 << 20
+"""Room for the longest ids of 60,000 tasks."""
+
+MAX_REASON: Final = 300
+MAX_FAULTS: Final = 10
+"""So many requests that are none are told of, of those that were spoken: anybody may go on for ever."""
+
+_UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+class Found(NamedTuple):
+    """What lies in one file: a request, or the fault that makes it none."""
+
+    path: Path
+    request: RequestReceived | None
+    fault: str = ""
+
+
+def load_requests(session: SessionDir) -> list[Found]:
+    """What waits to be taken, oldest first."""
+    found = []
+    for path in sorted((session.path / "requests").glob("*.json"), key=_age):
+        try:
+            found.append(Found(path, parse_request(orjson.loads(read_regular(path, MAX_BYTES)), path.stem)))
+        except FileNotFoundError:
+            continue  # its client took it back
+        except OSError as error:
+            found.append(Found(path, None, error.strerror or str(error)))
+        except MemoryError:
+            raise
+        except Exception as error:  # whatever is in it, the session goes on
+            found.append(Found(path, None, str(error)))
+    return found
+
+
+def parse_request(record: Any, name: str) -> RequestReceived:
+    """Check a request; `name` is the UUID of its file's name.
+
+    Raises:
+        ValueError: it is none that this version knows.
+    """
+    if not isinstance(record, dict) or record.get("request_id") != name:
+        raise ValueError("it is not an object with the request_id of its name")
+    kind = record.get("kind")
+    if kind not in REQUEST_KINDS:
+        raise ValueError(f"this version does not know the kind {kind!r:.40}")
+    tasks, outcomes = _texts(record, "tasks"), _texts(record, "outcomes")
+    if not set(outcomes) <= set(OUTCOMES):
+        raise ValueError("outcomes holds a word that is none")
+    if kind == "retry" and not tasks and not outcomes:
+        outcomes = (*RETRY_FAILED, *RETRY_LOST)
+    now, reason = record.get("now") or False, record.get("reason")
+    if not isinstance(now, bool) or not isinstance(reason, str | None):
+        raise ValueError("now must be true or false, reason a text")
+    reason = " ".join(reason.split())[:MAX_REASON] or None if reason else None
+    return RequestReceived(name, kind, tasks, now, cast(Any, outcomes), reason)
+
+
+class Spoken:
+    """Finds requests in what comes out of the FIFO `wake`, among bells and whatever others write there."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+        self._faults = 0
+
+    def hear(self, content: bytes) -> tuple[list[RequestReceived], list[str]]:
+        """The requests that are whole by now, and what is wrong with those that are none."""
+        *lines, self._rest = (self._rest + content).split(b"\n")
+        if len(self._rest) > MAX_SPOKEN_BYTES:  # no request is so long
+            self._rest = b""
+        found, faults = [], []
+        for line in lines:
+            line = line.lstrip(b".")  # bells
+            if not line.startswith(b"{"):
+                continue
+            try:
+                found.append(parse_spoken(line))
+            except ValueError as error:
+                self._faults += 1
+                faults += [str(error)] if self._faults <= MAX_FAULTS else []
+        return found, faults
+
+
+def parse_spoken(line: bytes) -> RequestReceived:
+    """Check a request that was written into the FIFO.
+
+    Raises:
+        ValueError: it is none that this version knows.
+    """
+    record = orjson.loads(line)
+    name = record.get("request_id") if isinstance(record, dict) else None
+    if not isinstance(name, str) or not _UUID.fullmatch(name):
+        raise ValueError("it is not an object with a UUID as its request_id")
+    return parse_request(record, name)
+
+
+def put_aside(path: Path) -> None:
+    """Take a request that cannot be carried out from among those that wait, where its client finds it.
+
+    Raises:
+        OSError: it cannot be moved.
+    """
+    os.replace(path, path.with_suffix(REFUSED))
+
+
+def _texts(record: dict[str, Any], name: str) -> tuple[str, ...]:
+    texts = record.get(name) or []
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+        raise ValueError(f"{name} must be a list of texts")
+    return tuple(texts)
+
+
+def _age(path: Path) -> tuple[int, str]:
+    try:
+        return path.lstat().st_mtime_ns, path.name
+    except OSError:
+        return 0, path.name

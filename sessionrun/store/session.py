@@ -1,0 +1,224 @@
+"""The session directory: every file name, and how each file is created, replaced, found and locked.
+
+The directory is the database.  Writers hold a lock for life; readers write nothing and take no lock but for
+the instant of a probe.  What the contents mean is not known here: records go in and come out as plain data.
+
+    results/session-<id>/
+        spec.json  journal  ledger  lock  status.json  summary  requests/  wake
+        task-<id>.txt .err .raw  jobs/<id>/a<attempt>-r<round>-<phase>/  prompts/<id>  supervisor.log
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+
+from sessionrun.model.errors import StoreError
+from sessionrun.store import caches, locks
+from sessionrun.store.damage import told_as_damage
+from sessionrun.store.files import NotRegular, make_directory, read_regular, replace_file
+
+if TYPE_CHECKING:  # a poll reads status.json alone; the records would cost it more than all its other work
+    from sessionrun.model.events import Entry
+    from sessionrun.model.keys import JobKey
+    from sessionrun.model.spec import SessionSpec
+    from sessionrun.store.journal import LogContents
+
+PREFIX: Final = "session-"
+REFUSED: Final = ".refused"
+"""The suffix of a request that was put aside."""
+
+AGENT_DIR: Final = "agent"
+"""In a task's folder below ``jobs``: what its agent keeps there; the files in it are not ours."""
+
+LOCK_NAMES: Final = locks.NAMES
+
+
+class SessionDir:
+    """One session's directory, by its path."""
+
+    __slots__ = ("made", "path", "session_id")
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.made: list[Path] = []
+        """The directories that were made for it, from the outermost on (see `creation`)."""
+        self.session_id = path.name.removeprefix(PREFIX)
+
+    @property
+    def spec_path(self) -> Path:
+        """The immutable spec."""
+        return self.path / "spec.json"
+
+    @property
+    def journal_path(self) -> Path:
+        """The log of decisions and outcomes."""
+        return self.path / "journal"
+
+    @property
+    def ledger_path(self) -> Path:
+        """The log of processes."""
+        return self.path / "ledger"
+
+    @property
+    def status_path(self) -> Path:
+        """The fold of the logs that readers show."""
+        return self.path / "status.json"
+
+    @property
+    def summary_path(self) -> Path:
+        """The small part of it that `list` and `overview` read."""
+        return self.path / "summary"
+
+    @property
+    def wake_path(self) -> Path:
+        """The FIFO that tells a supervisor of a request."""
+        return self.path / "wake"
+
+    @property
+    def log_path(self) -> Path:
+        """What the detached processes say of themselves."""
+        return self.path / "supervisor.log"
+
+    def output_path(self, task: str) -> Path:
+        """Final answer or standard output of the task's last WORK job."""
+        return self.path / f"task-{task}.txt"
+
+    def error_path(self, task: str) -> Path:
+        """Standard error of the same."""
+        return self.path / f"task-{task}.err"
+
+    def raw_path(self, task: str) -> Path:
+        """The agent's own structured stream of the same, where it has one."""
+        return self.path / f"task-{task}.raw"
+
+    def prompt_path(self, task: str) -> Path:
+        """The prompt as the task's first WORK job gets it."""
+        return self.path / "prompts" / task
+
+    def job_path(self, key: JobKey) -> Path:
+        """The folder for extra files of one job."""
+        start = "" if key.start == 1 else f"-s{key.start}"
+        return self.path / "jobs" / key.task / f"a{key.attempt}-r{key.round}-{key.phase}{start}"
+
+    def patch_path(self, key: JobKey) -> Path:
+        """What an attempt changed, against the base commit."""
+        return self.path / "jobs" / key.task / f"a{key.attempt}-diff.patch"
+
+    def make_job_path(self, key: JobKey) -> Path:
+        """That folder, made if need be; private by its mode, whatever the umask is."""
+        folder = self.job_path(key)
+        for path in (folder.parent.parent, folder.parent, folder):
+            with suppress(FileExistsError):
+                make_directory(path, 0o700)
+        return folder
+
+    def load_spec(self) -> SessionSpec:
+        """Read the spec.
+
+        Raises:
+            StoreError: missing or damaged.
+        """
+        from sessionrun.model.spec import SCHEMA_VERSION, spec_from_record
+        from sessionrun.store.records import check_spec
+
+        with told_as_damage(self.spec_path):
+            record = orjson.loads(_read(self.spec_path))
+            if record["schema_version"] == SCHEMA_VERSION:  # of another one not even the keys are known
+                check_spec(record)
+            return spec_from_record(record)
+
+    def load_status(self) -> dict[str, Any] | None:
+        """Read status.json; None when it is not there or cannot be believed (the logs hold all that it says)."""
+        content = self.read_status()
+        return None if content is None else caches.parse_status(content)
+
+    def read_status(self) -> bytes | None:
+        """The bytes of status.json; None when it is not there."""
+        return _read_if_there(self.status_path)
+
+    def load_summary(self) -> dict[str, Any] | None:
+        """Read the summary; None when it is not there or cannot be believed."""
+        content = _read_if_there(self.summary_path)
+        return None if content is None else caches.parse_summary(content)
+
+    def load_journal(self) -> tuple[list[Entry], LogContents]:
+        """Read the journal's entries.
+
+        Raises:
+            StoreError: it is damaged, or a newer version's, with an entry that this one does not know.
+        """
+        from sessionrun.model.events import JOURNAL_VERSION, SessionStarted, SupervisorStarted
+        from sessionrun.store.journal import read_log
+        from sessionrun.store.records import iterate_entries
+
+        contents = read_log(self.journal_path)
+        entries: list[Entry] = []
+        with told_as_damage(self.journal_path, lambda: f" at record {len(entries) + 1}"):
+            entries.extend(iterate_entries(contents.payloads))
+        begun = [entry.event for entry in entries if isinstance(entry.event, (SessionStarted, SupervisorStarted))]
+        newer = next((event for event in begun if event.journal_version > JOURNAL_VERSION), None)
+        if newer is not None:
+            raise StoreError(f"{self.journal_path} was written by sessionrun {newer.version}: use that one")
+        return entries, contents
+
+    def replace_status(self, status: dict[str, Any], summary: dict[str, Any], *, durable: bool) -> None:
+        """Replace status.json and the summary, each atomically.
+
+        A summary that lags behind after a power cut is only older; but an end that was taken back must be so there
+        too, for whoever finds an end looks no further.
+        """
+        replace_file(self.status_path, caches.seal(status), durable=durable)
+        durable = durable and summary["ended_at"] is None
+        replace_file(self.summary_path, caches.seal(summary), durable=durable)
+
+    def hold_lock(self, name: str, *, timeout_s: float = 2.0) -> int:
+        """Take one of the locks for life; the descriptor keeps it.
+
+        Raises:
+            StoreError: another process holds it.
+        """
+        fd = locks.hold(self.path / name, timeout_s=timeout_s)
+        if fd is None:
+            raise StoreError(f"another process runs session {self.session_id}")
+        return fd
+
+    def held_locks(self) -> tuple[str, ...]:
+        """Which of its locks are held now."""
+        return tuple(name for name in LOCK_NAMES if locks.is_held(self.path / name))
+
+    def is_alive(self) -> bool:
+        """Whether a process of this session's chain lives: one of its locks is held."""
+        return any(locks.is_held(self.path / name) for name in LOCK_NAMES)
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return read_regular(path)
+    except NotRegular as error:
+        raise StoreError(f"{path} is not a regular file: put it aside") from error
+
+
+def _read_if_there(path: Path) -> bytes | None:
+    try:
+        return _read(path)
+    except FileNotFoundError:
+        return None
+
+
+def iterate_sessions(results_dir: Path) -> Iterator[SessionDir]:
+    """Every session directory in a results directory, in no order."""
+    try:
+        with os.scandir(results_dir) as entries:
+            for entry in entries:
+                if entry.name.startswith(PREFIX) and entry.is_dir(follow_symlinks=False):
+                    yield SessionDir(Path(entry.path))
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise StoreError(f"cannot read {results_dir}: {error.strerror}") from error

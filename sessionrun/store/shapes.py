@@ -1,0 +1,129 @@
+"""What values read from JSON must look like, checked column by column: the same key of many objects at once.
+
+A kind says whether all values of a column are good.  So each test is one call for all tasks of a session, not one
+for each, and a table of ten thousand tasks is checked in a fraction of the time that it takes to parse.  Kinds are
+written down as tables (`objects`), or follow from a record's annotations (`kind_of`).  Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
+from operator import itemgetter
+from typing import Any, Final, TypeAlias
+
+from sessionrun.model.times import END_OF_TIME
+
+Kind: TypeAlias = Callable[[Sequence[Any]], bool]
+"""Whether each of these values is good."""
+
+FIRST_YEAR: Final = 1970
+LAST_YEAR: Final = 9998
+"""Within these years a time can be shown in any time zone."""
+
+
+_BLOCK: Final = 256
+"""How many objects are looked at together: few enough to stay in the processor's cache from key to key."""
+
+_USUAL_TIME: Final = re.compile(
+    r"2\d{3}-(?:0[1-9]|1[0-2])-(?:0[1-9]|1\d|2[0-8])T(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d\.\d{3}Z", re.ASCII
+)
+"""Times that are good without a look at the calendar, which takes ten times as long."""
+
+
+def of_types(*allowed: type) -> Kind:
+    """Values of exactly these types: a truth value is no number."""
+    types = frozenset(allowed)
+    return lambda values: types.issuperset(map(type, values))
+
+
+TEXT: Final = of_types(str)
+FLAG: Final = of_types(bool)
+NUMBER: Final = of_types(int, float)
+INTEGER: Final = of_types(int)
+
+
+def anything(values: Sequence[Any]) -> bool:
+    """Every value is good."""
+    return True
+
+
+def count(values: Sequence[Any]) -> bool:
+    """Whole numbers, not below 0."""
+    return INTEGER(values) and min(values, default=0) >= 0
+
+
+def path(values: Sequence[Any]) -> bool:
+    """Texts that the system takes as a path."""
+    return TEXT(values) and not any("\0" in value for value in values)
+
+
+def file_name(values: Sequence[Any]) -> bool:
+    """Names of files within one directory."""
+    return path(values) and not any("/" in value or value in ("", ".", "..") for value in values)
+
+
+def time(values: Sequence[Any]) -> bool:
+    """Times as status.json spells them, which can be shown in any time zone."""
+    return TEXT(values) and all(map(_is_time, values))
+
+
+def moment(values: Sequence[Any]) -> bool:
+    """The same as seconds since the epoch."""
+    return NUMBER(values) and all(0 <= value < END_OF_TIME for value in values)
+
+
+def words(*allowed: str) -> Kind:
+    """Texts out of a closed set."""
+    known = frozenset(allowed)
+    return lambda values: TEXT(values) and known.issuperset(values)
+
+
+def nullable(kind: Kind) -> Kind:
+    """The same, or null."""
+    return lambda values: kind([value for value in values if value is not None])
+
+
+def lists(kind: Kind) -> Kind:
+    """Lists of such values."""
+    is_list = of_types(list)
+    return lambda values: is_list(values) and kind(list(chain.from_iterable(values)))
+
+
+def mappings(kind: Kind) -> Kind:
+    """Objects with any keys and such values."""
+    is_object = of_types(dict)
+    return lambda values: is_object(values) and kind(list(chain.from_iterable(map(dict.values, values))))
+
+
+def objects(required: Mapping[str, Kind], optional: Mapping[str, Kind] | None = None) -> Kind:
+    """Objects in which each key has its kind; optional ones may be absent; what other keys there are is free."""
+    is_object = of_types(dict)
+    more = optional or {}
+
+    def fit(block: Sequence[Any]) -> bool:
+        try:
+            columns = [(kind, list(map(itemgetter(key), block))) for key, kind in required.items()]
+        except KeyError:
+            return False
+        columns += [(kind, [value[key] for value in block if key in value]) for key, kind in more.items()]
+        return all(kind(column) for kind, column in columns)
+
+    def are_good(values: Sequence[Any]) -> bool:
+        blocks = (values[begin : begin + _BLOCK] for begin in range(0, len(values), _BLOCK))
+        return is_object(values) and all(map(fit, blocks))
+
+    return are_good
+
+
+def _is_time(text: str) -> bool:
+    if _USUAL_TIME.fullmatch(text):
+        return True
+    from datetime import datetime
+
+    try:
+        moment = datetime.fromisoformat(text.replace("Z", "+00:00"))
+    except ValueError:
+        return False
+    return moment.tzinfo is not None and FIRST_YEAR <= moment.year <= LAST_YEAR

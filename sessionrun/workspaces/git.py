@@ -1,0 +1,250 @@
+"""Runs git and returns what it printed.  No policy: what to run, and what a failure means, is decided elsewhere.
+
+Our git reads nothing that a task may have written, but the files of its worktree: it runs in a private common
+directory with the settings of the launch (see `workspaces.fence`), in an environment of its own, and each command
+has a time limit.  Before a session has settings, at its launch, git reads the user's own.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from sessionrun.model.errors import SessionrunError
+
+MINIMUM: Final = (2, 32)
+"""Oldest git that can leave out the user's settings (``GIT_CONFIG_GLOBAL``)."""
+
+READER_LIMIT_S: Final = 30.0
+"""How long one git command of a verb that reads may take (seconds)."""
+
+WORKSPACE_LIMIT_S: Final = 600.0
+"""How long one git command of PREPARE, RELEASE and `clean` may take (seconds), where nothing else is said."""
+
+OVERRIDES: Final[Mapping[str, tuple[str, str]]] = {
+    # what git would run
+    "core.hooksPath": ("/dev/null", "hooks are programs"),
+    "core.fsmonitor": ("false", "a monitor of the file system is a program, or asks one"),
+    "core.pager": ("cat", "a pager is a program"),
+    "core.editor": ("false", "an editor is a program, and waits for a person"),
+    "core.alternateRefsCommand": ("", "a program that lists refs of another repository"),
+    "diff.external": ("", "a program that shows differences"),
+    "commit.gpgSign": ("false", "gpg is a program, and may ask for a password"),
+    "gpg.program": ("false", "the same, whatever asks for a signature"),
+    "gpg.ssh.program": ("false", "the same"),
+    "gpg.x509.program": ("false", "the same"),
+    "gc.auto": ("0", "a collection in the background outlives our command"),
+    "maintenance.auto": ("false", "the same"),
+    "protocol.allow": ("never", "no transport: nothing of ours is to reach another repository"),
+    "fetch.recurseSubmodules": ("false", "nothing is fetched"),
+    "submodule.recurse": ("false", "a submodule has settings of its own, which a task may write"),
+    # what git would believe
+    "core.trustctime": ("true", "a file that changed is seen by all that tells, whatever an agent has set"),
+    "core.checkStat": ("default", "the same"),
+    "core.untrackedCache": ("false", "a cache in the index may be out of date, or made up"),
+    "core.splitIndex": ("false", "an index in two files cannot be copied"),
+    "advice.detachedHead": ("false", "nobody reads advice"),
+}
+"""Settings of every git command of ours, each with its reason; they win over all files.
+
+What reaches another machine (ssh, proxies, credential helpers) stays out of this table: no command of ours has a
+transport, and a filter of the user's, such as Git LFS, needs them as they were at the launch.  Aliases and
+includes are never in the settings of a session, see `workspaces.freezing`.
+"""
+
+ENVIRONMENT: Final[Mapping[str, tuple[str, str]]] = {
+    "LC_ALL": ("C", "messages are compared with English ones"),
+    "GIT_ALLOW_PROTOCOL": ("", "no transport is allowed, whatever `protocol.*.allow` says"),
+    "GIT_NO_LAZY_FETCH": ("1", "a missing object is an error, and fetches nothing (git 2.44 and newer)"),
+    "GIT_NO_REPLACE_OBJECTS": ("1", "refs/replace/ can show another content than a commit has"),
+    "GIT_ATTR_NOSYSTEM": ("1", "the system's attributes are among those of the launch"),
+    "GIT_TERMINAL_PROMPT": ("0", "nobody is there to answer"),
+    "GIT_ASKPASS": ("false", "the same"),
+    "SSH_ASKPASS": ("false", "the same"),
+    "GIT_EDITOR": ("false", "an editor waits for a person"),
+    "GIT_SEQUENCE_EDITOR": ("false", "the same"),
+    "GIT_PAGER": ("cat", "a pager waits for a person"),
+    "GIT_OPTIONAL_LOCKS": ("0", "reading must not stand in the way of an agent's git"),
+    "GIT_AUTHOR_NAME": ("sessionrun", "our commits are not the user's"),
+    "GIT_AUTHOR_EMAIL": ("sessionrun@localhost", "the same"),
+    "GIT_COMMITTER_NAME": ("sessionrun", "the same"),
+    "GIT_COMMITTER_EMAIL": ("sessionrun@localhost", "the same"),
+}
+"""Variables of every git command of ours, each with its reason."""
+
+_NO_FILES: Final = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_SYSTEM": os.devnull, "GIT_CONFIG_GLOBAL": os.devnull}
+"""In a private common directory no other file has settings."""
+
+_KEPT: Final = frozenset(
+    ("GIT_EXEC_PATH", "GIT_CONFIG_NOSYSTEM", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_GLOBAL", "GIT_LFS_SKIP_SMUDGE")
+)
+"""The caller's `GIT_*` variables that say where programs and settings are, not which repository is meant."""
+
+CANNOT_RUN: Final = 127
+"""The `code` of a `GitError` if there is no git, or the directory is gone."""
+
+MARKER: Final = "SESSIONRUN_GIT"
+"""Environment variable of all our git commands: the pid of the process that runs them."""
+
+
+class GitError(SessionrunError):
+    """A git command failed; the message has its last words."""
+
+    def __init__(self, argv: Sequence[str], code: int, stderr: str) -> None:
+        said = [line for line in stderr.split("\n") if line.strip()]
+        named = [line for line in said if line.startswith(("fatal: ", "error: "))] or said
+        super().__init__(f"git {argv[0]}: {named[-1] if named else f'exit code {code}'}")
+        self.stderr = stderr
+        self.code = code
+
+
+@dataclass(frozen=True, slots=True)
+class Git:
+    """Git in one directory; `index` names another index file than the worktree's own.
+
+    With `trial`, a directory of objects, all that is made goes there and refs stay where they are.  With `common`,
+    a private common directory, git reads the settings there and no others; `git_dir` is then the administrative
+    directory of the worktree, and `directory` its top.  No command takes longer than `limit_s` (seconds; None: any
+    time).
+    """
+
+    directory: Path
+    index: Path | None = None
+    trial: Path | None = None
+    common: Path | None = None
+    git_dir: Path | None = None
+    limit_s: float | None = READER_LIMIT_S
+
+    def __call__(self, *argv: str, stdin: bytes | None = None, codes: Sequence[int] = (0,)) -> bytes:
+        """Run git and return its standard output.
+
+        Raises:
+            GitError: its exit code is none of `codes`.
+        """
+        done = self.attempt(*argv, stdin=stdin)
+        if done.returncode not in codes:
+            raise GitError(argv, done.returncode, done.stderr.decode("utf-8", "replace"))
+        return done.stdout
+
+    def line(self, *argv: str) -> str:
+        """The one line that git prints; paths come back as the file system spells them."""
+        return os.fsdecode(self(*argv).rstrip(b"\n"))
+
+    def to_file(self, fd: int, *argv: str) -> None:
+        """Run git with its standard output into a file, of any size.
+
+        Raises:
+            GitError: it failed.
+        """
+        done = self._run(argv, stdin=None, stdout=fd)
+        if done.returncode != 0:
+            raise GitError(argv, done.returncode, done.stderr.decode("utf-8", "replace"))
+
+    def attempt(self, *argv: str, stdin: bytes | None = None) -> subprocess.CompletedProcess[bytes]:
+        """Run git, whatever its exit code.
+
+        Raises:
+            GitError: there is no git, the directory is gone, or the time was up.
+        """
+        return self._run(argv, stdin=stdin, stdout=subprocess.PIPE)
+
+    def names(self, *argv: str, stdin: bytes | None = None) -> list[str]:
+        """The NUL-separated names that git prints (with ``-z``)."""
+        return [os.fsdecode(name) for name in self(*argv, stdin=stdin).split(b"\0") if name]
+
+    def commit_of(self, name: str) -> str | None:
+        """The commit that a name stands for, or None."""
+        done = self.attempt("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
+        return done.stdout.decode().strip() if done.returncode == 0 else None
+
+    def set_ref(self, name: str, new: str, old: str | None) -> bool:
+        """Move a ref from one commit to another, or make it (None); False: it is not there, or is locked."""
+        if self.trial is not None:
+            return self.commit_of(name) == old
+        return self.attempt("update-ref", name, new, old or "0" * len(new)).returncode == 0
+
+    def on_trial(self, objects: Path, common_dir: Path) -> Git:
+        """The same, with `objects`, a new directory, for what it makes."""
+        (objects / "info").mkdir(parents=True)
+        (objects / "info" / "alternates").write_bytes(os.fsencode(common_dir / "objects") + b"\n")
+        return replace(self, trial=objects)
+
+    def environ(self) -> dict[str, str]:
+        """The environment of its commands."""
+        environ = git_environ(os.environ)
+        if self.common is not None:
+            environ |= _NO_FILES
+            environ["GIT_COMMON_DIR"] = str(self.common)
+            environ["GIT_DIR"] = str(self.git_dir or self.common)
+            environ["GIT_WORK_TREE"] = str(self.directory)
+        if self.index is not None:
+            environ["GIT_INDEX_FILE"] = str(self.index)
+        if self.trial is not None:
+            environ["GIT_OBJECT_DIRECTORY"] = str(self.trial)
+        return environ
+
+    def _run(self, argv: Sequence[str], *, stdin: bytes | None, stdout: int) -> subprocess.CompletedProcess[bytes]:
+        settings = [word for name, (value, _) in OVERRIDES.items() for word in ("-c", f"{name}={value}")]
+        source: dict[str, Any] = {"stdin": subprocess.DEVNULL if stdin is None else subprocess.PIPE}
+        try:
+            process = subprocess.Popen(
+                ["git", *settings, *argv],
+                cwd=self.directory,
+                env=self.environ(),
+                stdout=stdout,
+                stderr=subprocess.PIPE,
+                start_new_session=True,  # so that its end takes all with it that it has started
+                **source,
+            )
+        except OSError as error:
+            raise GitError(argv, CANNOT_RUN, f"cannot run git in {self.directory}: {error.strerror}") from error
+        try:
+            said, errors = process.communicate(stdin, timeout=self.limit_s)
+        except subprocess.TimeoutExpired:
+            _kill(process)
+            raise GitError(argv, 124, f"fatal: not done after {self.limit_s:g} s, and stopped") from None
+        except BaseException:  # Ctrl+C is for us alone: git is in a group of its own
+            _kill(process)
+            raise
+        return subprocess.CompletedProcess(process.args, process.returncode, said or b"", errors)
+
+
+def git_environ(environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment of our own git commands, before they are told which repository is meant."""
+    kept = {name: value for name, value in environ.items() if not name.startswith("GIT_") or name in _KEPT}
+    ours = {name: value for name, (value, _) in ENVIRONMENT.items()}
+    return {**kept, **ours, MARKER: str(os.getpid())}
+
+
+def version(directory: Path) -> tuple[int, ...]:
+    """Git's version.
+
+    Raises:
+        GitError: there is no git, or it says something else.
+    """
+    said = Git(directory).line("version")
+    words = said.split()
+    parts = words[2].split(".")[:2] if len(words) > 2 else []
+    if len(parts) < 2 or not all(part.isascii() and part.isdigit() for part in parts):
+        raise GitError(("version",), 0, f"it says {said!r:.80}")
+    return tuple(map(int, parts))
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """End git and all that it has started; what is in the kernel's hands is not waited for."""
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except OSError:
+        pass
+    for stream in (process.stdin, process.stdout, process.stderr):
+        if stream is not None:
+            stream.close()
+    try:
+        process.wait(1.0)
+    except subprocess.TimeoutExpired:
+        pass

@@ -1,0 +1,162 @@
+"""Workspaces: where a task's processes run, and how its work gets out of there.
+
+PREPARE and RELEASE are processes of their own (see `job`), so that they run where the executor
+runs jobs and a slow disk never holds up the supervisor.  They read ``request.json`` in their job's folder and
+leave ``answer.json`` there.  Both are idempotent: what is found done is not done again.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from sessionrun.model.ends import Handed
+from sessionrun.model.errors import JobFileError, SessionrunError
+from sessionrun.model.places import KeepPolicy, Place, Repository
+from sessionrun.store.jobfiles import load_record, load_record_if_any
+from sessionrun.workspaces.git import WORKSPACE_LIMIT_S
+
+REQUEST: Final = "request.json"
+ANSWER: Final = "answer.json"
+CLAIM: Final = "claim.json"
+"""Written before a branch or a worktree is made, so that `clean` can find what a crash left behind."""
+
+CHANGED: Final = "changed.json"
+"""Written by RELEASE before anything in it may fail: the git settings that changed, if any did."""
+
+NEEDS_CONFLICT: Final = 10
+"""Exit code of a PREPARE that cannot begin because the work of its needs does not go together."""
+
+RESCUE_SUFFIX: Final = "-rescue"
+"""Ends the name of the branch that holds what could not go to the task's own."""
+
+_COMMIT: Final = re.compile("[0-9a-f]{40}|[0-9a-f]{64}")
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a PREPARE or RELEASE job is to do; `patch` is where the diff goes, `place` what PREPARE made.
+
+    With `expect_change` work that changes nothing is no success.  `branch` and `directory` are the names that are
+    wished for.  `needs` are the ends of other tasks at which the worktree begins.  `limit_s` is how long the job
+    may take (seconds): 0 = as long as it needs; None = the usual time.
+    """
+
+    repository: Repository
+    session_id: str
+    task: str
+    title: str
+    links: tuple[str, ...] = ()
+    place: Place | None = None
+    keep: KeepPolicy = "never"
+    succeeded: bool = False
+    patch: str | None = None
+    expect_change: bool = False
+    branch: str | None = None
+    directory: str | None = None
+    needs: tuple[Handed, ...] = ()
+    limit_s: float | None = None
+
+    @property
+    def git_limit_s(self) -> float | None:
+        """How long each git command may take: twice the job's time, so that the job's own limit comes first."""
+        return WORKSPACE_LIMIT_S if self.limit_s is None else 2 * self.limit_s or None
+
+    @property
+    def owner(self) -> str:
+        """Whose the worktree is, as it is marked."""
+        return f"{self.session_id}/{self.task}"
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The branch and the worktree that a PREPARE job is about to make; `owner` is how it is marked.
+
+    `moved` is where RELEASE found it when somebody had moved it: what is left of it lies there.  `emptied`: the
+    worktree is gone, and RELEASE deletes the branch, or has deleted it, because it holds nothing.
+    """
+
+    branch: str
+    worktree: str
+    base_commit: str
+    owner: str
+    moved: str | None = None
+    emptied: bool = False
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """Where the worktree was made and, if it was moved, where to."""
+        return tuple(Path(path) for path in (self.worktree, self.moved) if path)
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """What RELEASE found out before it touched the work; for the case that it fails afterwards."""
+
+    git_config_changed: tuple[str, ...]
+
+
+class NeedsConflict(SessionrunError):
+    """The work of a task's needs does not go together."""
+
+
+def load_request(folder: Path) -> Request:
+    """Read a request.
+
+    Raises:
+        JobFileError: it cannot be used.
+    """
+    return load_record(folder / REQUEST, Request)
+
+
+def load_answer(folder: Path) -> Place | None:
+    """What a finished job answered; None when it did not.
+
+    Raises:
+        JobFileError: an answer is there and cannot be used.
+    """
+    place = load_record_if_any(folder / ANSWER, Place)
+    if place is not None:
+        _check_names(folder / ANSWER, place.worktree, place.branch, place.base_commit)
+    return place
+
+
+def load_changed(folder: Path) -> tuple[str, ...]:
+    """The git settings of which a RELEASE that failed has told that they changed."""
+    try:
+        found = load_record_if_any(folder / CHANGED, Changed)
+    except JobFileError:
+        return ()
+    return () if found is None else found.git_config_changed
+
+
+def load_claim(folder: Path) -> Claim | None:
+    """What a PREPARE job was about to make; None when it did not come so far.
+
+    Raises:
+        JobFileError: a claim is there and cannot be used.
+    """
+    claim = load_record_if_any(folder / CLAIM, Claim)
+    if claim is not None:
+        _check_names(folder / CLAIM, claim.worktree, claim.branch, claim.base_commit)
+        _check_names(folder / CLAIM, claim.moved, None, None)
+    return claim
+
+
+def command_line(action: str, folder: Path) -> tuple[str, ...]:
+    """The argument list of a workspace job."""
+    return (sys.executable, str(Path(__file__).resolve().with_name("job.py")), action, os.fspath(folder))
+
+
+def _check_names(path: Path, worktree: str | None, branch: str | None, commit: str | None) -> None:
+    """Refuse what we never write: relative paths, and words that git would take for something else."""
+    if worktree is not None and (not os.path.isabs(worktree) or "\0" in worktree or not Path(worktree).name):
+        raise JobFileError(path, f"it is damaged: {worktree!r:.140} is not an absolute path of a directory")
+    if branch is not None and (not branch or branch.startswith("-") or not branch.isprintable()):
+        raise JobFileError(path, f"it is damaged: {branch!r:.140} is not a branch")
+    if commit is not None and not _COMMIT.fullmatch(commit):
+        raise JobFileError(path, f"it is damaged: {commit!r:.140} is not a commit")

@@ -56,7 +56,7 @@ STILL = {
     "clean": ("runtime.processes", "store.creation", "store.journal", "store.ledger", "workspaces.clean"),
     "cost": ("store.lookup",),
     "diff": ("workspaces",),
-    "explain": ("runtime.processes", "store.damage", "store.journal", "store.ledger"),
+    "explain": ("runtime.processes", "runtime.history", "store.damage", "store.journal", "store.ledger"),
     "list": ("store.index", "store.creation"),
     "logs": ("agents.table",),
     "merging": ("workspaces.git", "workspaces.fence"),

@@ -77,7 +77,7 @@ def by_test(*words: str) -> Catcher:
     return look
 
 
-CHILDREN: Final = "keeper/children.py"
+CHILDREN: Final = "runtime/keeper/children.py"
 CLAIM: Final = """\
             self._ledger.append([claim_record(order.key) for order in orders])
             self._ledger.sync()
@@ -136,7 +136,7 @@ MUTANTS: Final = (
     Mutant("T not written", CHILDREN, ((TRY, "            pass\n"),), by_kills("keeper", 16), "kills of keepers"),
     Mutant(
         "what was tried never ran",
-        "ledger.py",
+        "store/ledger.py",
         (
             ("return not self.tried or", "return self.pid is None or"),
             ("return self.tried and not", "return self.pid is not None and not"),
@@ -146,7 +146,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "root reaps before it tells (with a pause between)",
-        "keeper/root.py",
+        "runtime/keeper/root.py",
         (
             (TELL, ""),
             (
@@ -160,35 +160,35 @@ MUTANTS: Final = (
     ),
     Mutant(
         "root tells nothing",
-        "keeper/root.py",
+        "runtime/keeper/root.py",
         ((TELL, ""),),
         by_kills("keeper", 40),
         "kills of keepers",
     ),
     Mutant(
         "hello one record short",
-        "keeper/loop.py",
+        "runtime/keeper/loop.py",
         (("self._me.started, self._ledger.end\n", "self._me.started, self._ledger.end - 1\n"),),
         by_points("start", "supervisor"),
         "sweep of the supervisor",
     ),
     Mutant(
         "lock lost while detaching",
-        "detach.py",
+        "runtime/launch.py",
         (("files_preserve=[ready_fd, lock_fd]", "files_preserve=[ready_fd]"),),
         by_test("tests/test_detach.py", "-k", "left_everything"),
         "test_the_detached_process_has_left_everything",
     ),
     Mutant(
         "no sync",
-        "journal.py",
+        "store/journal.py",
         (("        if not self._dirty:\n            return\n", "        self._dirty = False\n        return\n"),),
         by_test("tests/faults/test_points.py", "-k", "sample_of_refused_calls"),
         "test_a_sample_of_refused_calls",
     ),
     Mutant(
         "keeper reads the ledger before it has the lock",
-        "keeper/loop.py",
+        "runtime/keeper/loop.py",
         (
             (
                 "        if locks.hold(",
@@ -201,21 +201,21 @@ MUTANTS: Final = (
     ),
     Mutant(
         "a wrong checksum of status.json is believed",
-        "caches.py",
+        "store/caches.py",
         (("found == _SEAL % crc32(body)", "found == found"),),
         by_test("tests/test_caches.py", "-k", "wrong_byte"),
         "test_every_wrong_byte_is_seen",
     ),
     Mutant(
         "caches are not checked",
-        "caches.py",
+        "store/caches.py",
         (("if not kind((record,)) or record", "if record"),),
         by_test("tests/faults/test_damaged.py", "-k", "no_damage_makes"),
         "test_no_damage_makes_a_traceback",
     ),
     Mutant(
         "records are not checked",
-        "records.py",
+        "store/records.py",
         (
             ("    if _kind_of_record(cls)((record,)):", "    if True:"),
             ("    return all(name in known and", "    return True or all(name in known and"),

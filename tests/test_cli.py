@@ -184,7 +184,9 @@ def test_a_task_out_of_time(sessionrun: Command) -> None:
 
 
 CHECKS = (
-    (["cd /", "x=1", "[ $PWD$x = /1 ]", "true # said"], "succeeded"),
+    (["cd /; x=1; [ $PWD$x = /1 ]", "true # said"], "succeeded"),
+    (["cd /; x=1", "[ $PWD != / ] && [ -z $x ]"], "succeeded"),
+    (["exit 0", "false"], "failed"),
     (["false && true", "true"], "failed"),
     (["! true", "true"], "failed"),
     (["true", "false"], "failed"),

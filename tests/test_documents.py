@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
@@ -334,15 +335,62 @@ def load_plan(text: str, name: str) -> Any:
     return plan
 
 
-def plans_in_readme() -> Iterator[tuple[str, str]]:
-    for language in ("json", "yaml"):
-        for number, block in enumerate(code_blocks("README.md", language), 1):
-            yield f"block-{number}.{language}", block
+def plans_in_readmes() -> Iterator[tuple[str, str]]:
+    for page in ("README.md", "examples/matrix/README.md"):
+        for language in ("json", "yaml"):
+            for number, block in enumerate(code_blocks(page, language), 1):
+                yield f"{page.replace('/', '-')}-{number}.{language}", block
 
 
-@pytest.mark.parametrize(("name", "text"), [*plans_in_readme()])
-def test_plans_in_the_readme_are_valid(name: str, text: str) -> None:
+@pytest.mark.parametrize(("name", "text"), [*plans_in_readmes()])
+def test_plans_in_the_readmes_are_valid(name: str, text: str) -> None:
     assert load_plan(text, name).tasks
+
+
+def test_the_matrix_of_its_readme_makes_the_runs_that_it_says() -> None:
+    (block,) = code_blocks("examples/matrix/README.md", "json")
+
+    assert len(load_plan(block, "matrix.json").tasks) == 8
+    assert "makes eight runs" in read("examples/matrix/README.md")
+
+
+def test_the_readme_s_commands_print_what_it_shows(sessionrun: Command, own_place: Path) -> None:
+    """All blocks of commands, one after the other, in one shell and in a repository with one commit."""
+    for name, text in re.findall(r"`(\w+\.json)`[^`]*```json\n(.*?)```", read("README.md"), re.DOTALL):
+        (own_place / name).write_text(text)
+    (own_place / "README.md").write_text("# Demo\n")
+    for words in (
+        "init -q -b main",
+        "add README.md",
+        "-c user.name=A -c user.email=a@localhost commit -q -m first",
+    ):
+        subprocess.run(["git", *words.split()], cwd=own_place, check=True)
+    shown = re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", "".join(code_blocks("README.md", "console")), re.MULTILINE)
+    script = [
+        f'sessionrun() {{ {shlex.join(sessionrun.argv)} "$@"; }}',
+        *(f"{line}\necho @@@" for line, _ in shown),
+    ]
+
+    done = subprocess.run(
+        ["bash", "-c", "\n".join(script)],
+        cwd=own_place,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        timeout=300,
+    )
+
+    assert len(shown) >= 10
+    printed = blur(done.stdout.decode()).split("@@@\n")
+    assert list(zip([line for line, _ in shown], printed, strict=False)) == [
+        (line, blur(text)) for line, text in shown
+    ]
+
+
+def blur(text: str) -> str:
+    """What two runs print alike: without ids and times."""
+    text = re.sub(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|\b[0-9a-f]{8}\.\.\.", "ID", text)
+    return re.sub(r"\w{3} \w{3} [ \d]\d \d\d:\d\d:\d\d \d{4}", "TIME", text)
 
 
 def test_prompts_given_by_echo_in_documents_are_valid() -> None:
@@ -367,9 +415,10 @@ def test_the_configuration_in_the_readme_is_valid(own_place: Path) -> None:
     table.check_agent(loaded.agents["mine"])
 
 
-def test_commands_in_the_readme_use_options_that_exist() -> None:
-    text = "\n".join(code_blocks("README.md", "console")) + read("README.md")
-    known = {*FLAG_VERBS, *help_options(command_line.group, hidden=True)}
+def test_commands_in_the_readmes_use_options_that_exist() -> None:
+    pages = ("README.md", *(f"examples/{name}README.md" for name in ("", "prompts/", "matrix/", "markdown/")))
+    text = "\n".join("\n".join(code_blocks(name, "console")) + read(name) for name in pages)
+    known = {"--help", *FLAG_VERBS, *help_options(command_line.group, hidden=True)}
     for verb in VERBS:
         known |= help_options(load_verb(verb), hidden=True)
     for agent in table.BUILTIN.values():

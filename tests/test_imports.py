@@ -395,7 +395,7 @@ def test_the_state_is_changed_in_one_room_and_by_no_decision() -> None:
     """By `fold` and what it calls: readers, the supervisor, the scheduler and the projections only look."""
     changed = {module.name: list(iterate_changes(module.tree)) for module in modules().values()}
     assert {name for name, found in changed.items() if found and not belongs(name, "sessionrun.engine")} == set()
-    for name in ("scheduler", "status", "tokens", "handed", "transitions", "orders"):
+    for name in ("scheduler", "status", "handed", "transitions", "orders"):
         assert changed[f"sessionrun.engine.{name}"] == [], name
     assert len(changed["sessionrun.engine.fold"]) > 20  # they are seen
 

@@ -13,31 +13,9 @@ from typing import Final, TextIO
 import click
 
 from sessionrun import __version__
-from sessionrun.cli.argv import asks_for_json, rewrite_argv
+from sessionrun.cli.argv import VERBS, asks_for_json, rewrite_argv
 from sessionrun.client.notices import SessionWarning, begin
 from sessionrun.model.errors import SessionrunError
-
-_VERBS: Final = {
-    "run": "Start a session from a file or standard input (the default verb).",
-    "status": "Show where a session and its tasks stand.",
-    "results": "Print what the tasks of a session answered.",
-    "list": "List sessions.",
-    "overview": "Count sessions and tasks over all sessions.",
-    "wait": "Block until tasks have ended.",
-    "logs": "Print or follow the output of tasks.",
-    "cancel": "Stop a session or some of its tasks.",
-    "resume": "Let a session go on whose processes were killed.",
-    "retry": "Try tasks again that did not succeed.",
-    "hold": "Start nothing more of a session or of some tasks.",
-    "release": "Let go on what was held.",
-    "explain": "Say why tasks do not run, or what became of them.",
-    "cost": "Show what sessions used up and cost.",
-    "diff": "Show what tasks changed in their worktrees.",
-    "clean": "Remove old sessions, or worktrees that nobody needs.",
-    "doctor": "Check sessions and the environment, and repair.",
-    "schema": "Print the JSON Schema of the plan format.",
-    "agents": "List the agent CLIs that are installed.",
-}
 
 EXIT_BUG: Final = 3
 EXIT_INTERRUPTED: Final = 130
@@ -60,11 +38,11 @@ class VerbGroup(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """All verbs, in the order of the manual."""
-        return list(_VERBS)
+        return list(VERBS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Load a verb."""
-        if cmd_name not in _VERBS:
+        if cmd_name not in VERBS:
             return None
         command = import_module(f"sessionrun.cli.{cmd_name}").command
         assert isinstance(command, click.Command)
@@ -73,7 +51,7 @@ class VerbGroup(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The list of verbs, without loading any."""
         with formatter.section("Verbs"):
-            formatter.write_dl(list(_VERBS.items()))
+            formatter.write_dl(list(VERBS.items()))
 
 
 @click.group(

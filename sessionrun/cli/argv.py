@@ -6,30 +6,32 @@ line without a verb runs a file.  A verb wins over a file of that name: write ``
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-VERBS: Final = (
-    "run",
-    "status",
-    "results",
-    "list",
-    "overview",
-    "wait",
-    "logs",
-    "cancel",
-    "resume",
-    "retry",
-    "hold",
-    "release",
-    "explain",
-    "cost",
-    "diff",
-    "clean",
-    "doctor",
-    "schema",
-    "agents",
-)
+VERBS: Final[Mapping[str, str]] = {
+    "run": "Start a session from a file or standard input (the default verb).",
+    "status": "Show where a session and its tasks stand.",
+    "results": "Print what the tasks of a session answered.",
+    "list": "List sessions.",
+    "overview": "Count sessions and tasks over all sessions.",
+    "wait": "Block until tasks have ended.",
+    "logs": "Print or follow the output of tasks.",
+    "cancel": "Stop a session or some of its tasks.",
+    "resume": "Let a session go on whose processes were killed.",
+    "retry": "Try tasks again that did not succeed.",
+    "hold": "Start nothing more of a session or of some tasks.",
+    "release": "Let go on what was held.",
+    "explain": "Say why tasks do not run, or what became of them.",
+    "cost": "Show what sessions used up and cost.",
+    "diff": "Show what tasks changed in their worktrees.",
+    "clean": "Remove old sessions, or worktrees that nobody needs.",
+    "doctor": "Check sessions and the environment, and repair.",
+    "schema": "Print the JSON Schema of the plan format.",
+    "agents": "List the agent CLIs that are installed.",
+}
+"""The verbs, each a module of this package, in the order of the manual, with a line for the list of them."""
+
 FLAG_VERBS: Final = {
     "--status": "status",
     "--results": "results",

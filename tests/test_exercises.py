@@ -1,0 +1,70 @@
+"""The exercises of CONTRIBUTING.md, done in a copy of the package from its text alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import sessionrun as package
+
+PAGE = (Path(__file__).parent.parent / "CONTRIBUTING.md").read_text()
+MOST_LINES = 60
+FILE = re.compile(r"Write\s+`([\w/]+\.py)`:\n\n```python\n(.*?)```", re.DOTALL)
+ROW = re.compile(r"In `([\w/]+\.py)`, after `(.*?)`,\s+add\s+`(.*?)`\.")
+
+
+@pytest.fixture(scope="module")
+def code(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with a copy of the package in which all exercises are done."""
+    place = tmp_path_factory.mktemp("exercises")
+    there = place / "sessionrun"
+    shutil.copytree(Path(package.__file__).parent, there, ignore=shutil.ignore_patterns("__pycache__"))
+    files, rows = FILE.findall(PAGE), ROW.findall(PAGE)
+    assert [name for name, _ in files] == ["agents/greeter.py", "dialects/lines.py", "cli/ids.py"]
+    assert len(rows) == 5
+    for name, text in files:
+        assert text.count("\n") <= MOST_LINES
+        assert not (there / name).exists()
+        (there / name).write_text(text)
+    for name, after, row in rows:
+        lines = (there / name).read_text().splitlines()
+        assert lines.count(after) == 1, f"{name}: {after}"
+        lines.insert(lines.index(after) + 1, row)
+        (there / name).write_text("\n".join(lines) + "\n")
+    return place
+
+
+def run(code: Path, *words: str, path: Path | None = None) -> str:
+    """What the command with the exercises in it prints."""
+    env = {**os.environ, "PYTHONPATH": str(code), "PYTHONSAFEPATH": "1"}
+    if path is not None:
+        env["PATH"] = f"{path}{os.pathsep}{env['PATH']}"
+    done = subprocess.run([sys.executable, "-m", "sessionrun", *words], env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_add_an_agent_an_input_format_and_a_verb(code: Path, own_place: Path) -> None:
+    programs = own_place / "programs"
+    programs.mkdir()
+    (programs / "greeter").write_text('#!/bin/sh\necho "$2 says hello to $(cat)"\n')
+    (programs / "greeter").chmod(0o755)
+    (own_place / "two.lines").write_text("Ann\n\nBob\n")
+    words = ("--sync", "--json", "--agent", "greeter", "--model", "m1", "two.lines")
+    status = json.loads(run(code, *words, path=programs))
+    assert (status["dialect"], status["agent"]) == ("lines", "greeter")
+    assert [(task["id"], task["outcome"]) for task in status["tasks"]] == [
+        ("line-1", "succeeded"),
+        ("line-2", "succeeded"),
+    ]
+    assert (Path(status["results_dir"]) / status["tasks"][1]["output"]).read_text() == "m1 says hello to Bob\n"
+    assert json.loads(run(code, "ids", "--json")) == [status["session_id"]]
+    assert run(code, "ids") == f"{status['session_id']}\n"
+    assert "ids " in run(code, "--help")

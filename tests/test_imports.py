@@ -53,9 +53,7 @@ KEEPER = {
 STILL = {
     "agents": ("agents.table", "agents.probing"),
     "cancel": ("store.ballast",),
-    "clean": ("runtime.processes", "store.creation", "store.journal", "store.ledger", "workspaces.clean"),
     "cost": ("store.lookup",),
-    "diff": ("workspaces",),
     "explain": ("runtime.processes", "runtime.history", "store.damage", "store.journal", "store.ledger"),
     "list": ("store.index", "store.creation"),
     "logs": ("agents.table",),

@@ -50,6 +50,17 @@ def launch(spec: SessionSpec, results_dir: Path, *, ready: bool = True) -> Sessi
     return session
 
 
+def mend_views(spec: SessionSpec) -> None:
+    """Bring the views of a plan up to date of which nothing is left to run: no session will do it.
+
+    Raises:
+        StoreError: one cannot be written.
+    """
+    from sessionrun.runtime.exports import writer
+
+    writer.mend_views(spec)
+
+
 def _tell_limits(spec: SessionSpec) -> None:
     """Say that tasks will wait, because another session met a limit of their account; scripts have none."""
     from sessionrun.store.index import limits_path

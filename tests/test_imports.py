@@ -40,6 +40,9 @@ ROOMS: dict[str, tuple[str, ...]] = {
 }
 """What each room may import besides itself: rooms, or single modules of one."""
 
+DOORS = ("sessionrun", "sessionrun.cli", "sessionrun.client")
+"""The packages whose `__init__` holds more than what the room is for: version, error boundary, public names."""
+
 SHIMS = {"detached", "answers"}
 """Names of the version before, for one release, because sessions that live restart their programs by them."""
 
@@ -234,8 +237,16 @@ def test_what_a_room_may_know(room: str) -> None:
 def test_every_module_has_a_room() -> None:
     assert {room_of(name) for name in modules()} == {"", *ROOMS, *SHIMS}
     for module in modules().values():
-        if module.path.name == "__init__.py" and module.name not in ("sessionrun", "sessionrun.cli"):
+        if module.path.name == "__init__.py" and module.name not in DOORS:
             assert [type(node) for node in module.tree.body] == [ast.Expr], module.name
+
+
+def test_only_cli_prints() -> None:
+    for module in modules().values():
+        if room_of(module.name) == "client":
+            nodes = [node for node in ast.walk(module.tree) if isinstance(node, (ast.Name, ast.Attribute))]
+            named = {ast.unparse(node) for node in nodes}
+            assert not named & {"print", "sys.stdout", "sys.stderr"}, module.name
 
 
 def test_the_figures_of_the_house() -> None:

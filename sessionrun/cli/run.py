@@ -139,12 +139,12 @@ def command(
     Prints the session id and returns at once; the tasks run in the background.
     """
     from sessionrun.cli.render import escape_line, warn
-    from sessionrun.client.planning import Asked, AskedGit, AskedMoney, Nothing, plan_session
+    from sessionrun.client.planning import Asked, AskedGit, AskedMoney, Nothing, plan
 
     asked = Asked(*(said[name] for name in Asked._fields))
     git = AskedGit(*(said[name] for name in AskedGit._fields))
     money = AskedMoney(*(said[name] for name in AskedMoney._fields))
-    planned = plan_session(file, asked, git, money, preview=dry_run)
+    planned = plan(file, asked, git, money, preview=dry_run)
     for warning in planned.warnings:
         warn(warning)
     if isinstance(planned, Nothing):

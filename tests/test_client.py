@@ -6,6 +6,7 @@ import ast
 import importlib
 import inspect
 import pkgutil
+import re
 import subprocess
 import sys
 import warnings
@@ -93,6 +94,17 @@ def test_the_example(own_place: Path, given: str | None, answers: list[str]) -> 
     word, session_id = head.split()
     assert word == "started"
     assert client.load_view(client.open_session(None, session_id))["name"] == "example"
+
+
+def test_the_block_of_the_readme() -> None:
+    text = (EXAMPLES.parent / "README.md").read_text()
+    (block,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    done = subprocess.run([sys.executable, "-c", block], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [line.split()[1:] for line in done.stdout.splitlines() if line] == [
+        ["succeeded", "hello"],
+        ["succeeded", "42"],
+    ]
 
 
 def test_the_example_tells_what_is_wrong(own_place: Path) -> None:

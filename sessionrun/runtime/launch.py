@@ -189,7 +189,7 @@ def _detach(session: SessionDir, ready_fd: int, lock_fd: int) -> None:
 
 
 def _take_back_streams() -> None:
-    """Undo that a program put objects of its own in the place of its standard streams: they are redirected next."""
+    """Undo that a program put objects of its own in the place of its standard streams: these are redirected."""
     for fd, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
         stream = getattr(sys, name)
         try:

@@ -96,8 +96,8 @@ def test_the_example(own_place: Path, given: str | None, answers: list[str]) -> 
     assert client.load_view(client.open_session(None, session_id))["name"] == "example"
 
 
-def test_the_block_of_the_readme() -> None:
-    text = (EXAMPLES.parent / "README.md").read_text()
+def test_the_block_of_its_page() -> None:
+    text = (EXAMPLES / "python" / "README.md").read_text()
     (block,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     done = subprocess.run([sys.executable, "-c", block], capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stderr) == (0, "")

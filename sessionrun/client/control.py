@@ -7,7 +7,6 @@ the request; where none is left, the session's processes are started again for i
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
@@ -176,6 +175,8 @@ def resume(session: SessionDir) -> bool:
 
 def _warn_of_other_programs(session: SessionDir) -> None:
     """An agent keeps the program it was launched with, whatever this process' PATH has by that name."""
+    import shutil
+
     for agent in session.load_spec().agents.values():
         program = agent.argv[0]
         here = shutil.which(os.path.basename(program))

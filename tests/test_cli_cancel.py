@@ -11,7 +11,7 @@ import psutil
 from conftest import Command, eventually
 from terminal import Terminal
 
-from sessionrun.cli.list import load_all
+from sessionrun.client.listing import load_summaries
 
 STUBBORN = "trap '' TERM INT HUP; echo $$ >stubborn; while :; do sleep 1; done"
 RUNAWAY = "setsid sh -c 'trap \"\" TERM; echo $$ >runaway; exec sleep 600' </dev/null & while :; do sleep 1; done"
@@ -221,7 +221,7 @@ def test_ctrl_c_while_it_starts(sessionrun: Command) -> None:
             assert terminal.finish() == 130
         assert b"Traceback" not in terminal.output
         eventually(
-            lambda: all(one["status"] != "running" for one in load_all(sessionrun.results, everywhere=False))
+            lambda: all(one["status"] != "running" for one in load_summaries(sessionrun.results, everywhere=False))
         )
         for path in sessionrun.results.glob("session-*"):
             assert_nothing_left(path.name.removeprefix("session-"))
@@ -247,7 +247,9 @@ def test_other_ends_of_the_caller_leave_the_session_running(sessionrun: Command)
     plan.write_text('{"prompts": ["sleep 600"]}')
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGKILL):
         process = sessionrun.popen("--sync", "-q", "--agent", "shell", str(plan), stderr=subprocess.DEVNULL)
-        eventually(lambda: [one["running"] for one in load_all(sessionrun.results, everywhere=False)][:1] == [1])
+        eventually(
+            lambda: [one["running"] for one in load_summaries(sessionrun.results, everywhere=False)][:1] == [1]
+        )
         process.send_signal(number)
         assert process.wait(60) == -number
         view = sessionrun.status("last")

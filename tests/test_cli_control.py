@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from conftest import Command, eventually, kill_sessions, rests
 
-from sessionrun.cli.control import Target
+from sessionrun.client.control import Target
 from sessionrun.client.requests import ask
 from sessionrun.model.errors import StoreError
 from sessionrun.store.session import SessionDir
@@ -280,7 +280,7 @@ def test_what_was_taken_is_told_though_status_json_is_behind(sessionrun: Command
     session_id = sessionrun.start({"max_parallel": 1, "prompts": [WAITS, {"id": "b", "prompt": "true"}]})
     sessionrun.until(session_id, lambda view: view["running"] == 1)
     session = SessionDir(sessionrun.directory(session_id))
-    target, before = Target(sessionrun.results, session_id, ("b",)), session.status_path.read_bytes()
+    target, before = Target(session, ("b",)), session.status_path.read_bytes()
     assert sessionrun("hold", session_id, "b").returncode == 0
     session.status_path.write_bytes(before)
     assert target.view["tasks"][1]["reason_class"] != "held"

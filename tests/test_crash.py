@@ -18,7 +18,7 @@ import psutil
 import pytest
 from conftest import Command, eventually, is_gone, mount_disk
 
-from sessionrun.cli.list import load_all
+from sessionrun.client.listing import load_summaries
 from sessionrun.client.notices import SessionWarning, begin
 from sessionrun.client.view import load_summary_view, load_view
 from sessionrun.model.errors import SessionrunError
@@ -98,7 +98,7 @@ def test_what_waits_for_it_already_ends_with_4(sessionrun: Command) -> None:
     file.write_text('{"prompts": ["sleep 600"]}')
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     followers = [sessionrun.popen("--sync", "--agent", "shell", str(file), **quiet)]
-    eventually(lambda: [one["running"] for one in load_all(sessionrun.results, everywhere=False)] == [1])
+    eventually(lambda: [one["running"] for one in load_summaries(sessionrun.results, everywhere=False)] == [1])
     followers += [sessionrun.popen(*words, **quiet) for words in (["wait"], ["logs", "-f"])]
     sessionrun.kill_chain(sessionrun.status("last")["session_id"])
     for process in followers:

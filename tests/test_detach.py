@@ -306,13 +306,13 @@ def test_twenty_at_once(sessionrun: Command) -> None:
 
 def test_a_session_is_never_seen_dead_while_it_starts(sessionrun: Command) -> None:
     """From the first moment that a reader can find a session, somebody lives for it."""
-    from sessionrun.cli.list import load_all
+    from sessionrun.client.listing import load_summaries
 
     write_plan(sessionrun, '{"prompts": ["true"]}')
     for _ in range(5):
         with sessionrun.popen("-q", "--agent", "shell", "plan.json", stdout=subprocess.DEVNULL) as process:
             while process.poll() is None:
-                views = load_all(sessionrun.results, everywhere=False)
+                views = load_summaries(sessionrun.results, everywhere=False)
                 assert {view["status"] for view in views} <= {"running", "completed"}
 
 

@@ -12,10 +12,9 @@ from conftest import Command
 
 from sessionrun.cli import run
 from sessionrun.client.effects import ALWAYS, ELSEWHERE, RULES
-from sessionrun.client.planning import Asked, AskedGit, AskedMoney, Planned, plan_session
+from sessionrun.client.planning import Asked, AskedGit, AskedMoney, Planned
+from sessionrun.client.planning import plan as plan_input
 from sessionrun.model.errors import InputError
-
-FIRST = Asked(None, None, None, None, None, (), None, False, None)
 
 
 @pytest.fixture
@@ -30,7 +29,7 @@ def place(own_place: Path) -> Path:
 
 def plan(*tasks: dict[str, Any], git: AskedGit | None = None, money: AskedMoney | None = None, **said: Any) -> Any:
     Path("p.json").write_text(json.dumps([{"prompt": "true", **task} for task in tasks]))
-    planned = plan_session("p.json", FIRST._replace(**said), git or AskedGit(), money or AskedMoney())
+    planned = plan_input("p.json", Asked(**said), git, money)
     assert isinstance(planned, Planned)
     return planned.spec
 

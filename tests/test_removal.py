@@ -15,7 +15,7 @@ import pytest
 from conftest import Command, eventually, kill_sessions
 from test_cli_worktrees import Project
 
-from sessionrun.cli.clean import find_candidates
+from sessionrun.client.cleaning import find_candidates
 from sessionrun.client.removal import Candidate, choose, find_trash, remove_sessions
 from sessionrun.store import index
 from sessionrun.store.caches import SEAL_KEY, seal

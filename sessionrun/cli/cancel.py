@@ -7,12 +7,12 @@ from typing import Any
 
 import click
 
-from sessionrun.cli.control import EXIT_TIMEOUT, Target, control_options, count_words
+from sessionrun.cli.control import EXIT_TIMEOUT, control_options, count_words
 from sessionrun.cli.options import json_option, results_dir_option
 from sessionrun.cli.render import print_json, warn
-from sessionrun.client.lookup import choose_tasks
-from sessionrun.client.requests import request_cancel
-from sessionrun.model.errors import SessionGone
+from sessionrun.client.control import cancel
+from sessionrun.client.lookup import open_session
+from sessionrun.client.view import describe_shortage
 
 
 @click.command("cancel")
@@ -27,31 +27,15 @@ def command(
 
     Tasks that have ended stay as they are; cancelling twice does no harm.
     """
-    target = Target(results_dir, session_id, tasks)
-    seen: dict[str, Any] | None = target.view
-    if not _ended(target.view, tasks):
-        try:
-            seen = request_cancel(
-                target.session, target.ids, lambda view: _ended(view, tasks), now=now, timeout_s=timeout
-            )
-        except SessionGone as error:
-            raise SessionGone(f"{error}{_who_runs_still(target.view)}") from error
-    view, chosen = target.reload()
-    if view["disk_full"]:
-        from sessionrun.store.ballast import describe_shortage
-
-        warn(f"{describe_shortage(view['disk_full'])}: ends of tasks are recorded once there is room")
+    taken, _, view, chosen = cancel(open_session(results_dir, session_id), tasks, now=now, timeout_s=timeout)
+    shortage = describe_shortage(view)
+    if shortage is not None:
+        warn(f"{shortage}: ends of tasks are recorded once there is room")
     if as_json:
         print_json({**view, "tasks": chosen})
     else:
         click.echo(_summary(view, chosen))
-    return EXIT_TIMEOUT if seen is None and timeout else 0
-
-
-def _ended(view: dict[str, Any], tasks: tuple[str, ...]) -> bool:
-    if not tasks:
-        return view["ended_at"] is not None
-    return all(task["status"] == "completed" for task in choose_tasks(view, tasks))
+    return EXIT_TIMEOUT if timeout and not taken else 0
 
 
 def _summary(view: dict[str, Any], tasks: list[dict[str, Any]]) -> str:
@@ -63,8 +47,3 @@ def _summary(view: dict[str, Any], tasks: list[dict[str, Any]]) -> str:
         )
     )
     return f"Session: {view['session_id']}: {said or 'nothing to cancel'}"
-
-
-def _who_runs_still(view: dict[str, Any]) -> str:
-    pids = [str(task["pid"]) for task in view["tasks"] if task["status"] == "running" and task["pid"]]
-    return f"; still running without it: process groups {', '.join(pids)}" if pids else ""

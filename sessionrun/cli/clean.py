@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable, Iterator
-from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from sessionrun.cli.options import Age, Count, States, json_option, results_dir_option
-from sessionrun.cli.render import escape, parse_time, print_json, warn
-from sessionrun.client.lookup import find_results_dir, open_session
-from sessionrun.client.removal import ENDED, Candidate, Removal, choose, measure_logs, remove_sessions, sweep_trash
-from sessionrun.client.view import load_or_warn, load_summary_view, load_view
-from sessionrun.model.errors import InputError, JobFileError, SessionrunError
-from sessionrun.store.creation import sweep_unbegun
-from sessionrun.store.session import SessionDir, iterate_sessions
-
-if TYPE_CHECKING:
-    from sessionrun.model.spec import SessionSpec, TaskSpec
-    from sessionrun.workspaces.clean import Leftover
+from sessionrun.cli.render import escape, print_json
+from sessionrun.client.cleaning import clean, clean_worktrees
+from sessionrun.client.removal import ENDED
+from sessionrun.model.errors import InputError
 
 
 @click.command("clean")
@@ -54,260 +44,27 @@ def command(
     selects = (older_than, state, keep) != (None, None, None)
     if not (selects or session_ids or worktrees):
         raise InputError("clean: say what to clean: an ID, --older-than, --state, --keep or --worktrees")
-    folder = find_results_dir(results_dir)
-    sessions = [open_session(results_dir, one) for one in session_ids] or list(iterate_sessions(folder))
     if worktrees and not selects:
-        named = bool(session_ids)
-        found = [record for session in sessions for record in _clean(session, dry_run=dry_run, named=named)]
-        records = _name_once(found)
+        records = clean_worktrees(session_ids, results_dir=results_dir, dry_run=dry_run)
     else:
-        candidates = find_candidates(sessions)
-        states, age_s = state or ENDED, older_than or 0.0
-        going, staying = choose(candidates, states=states, older_than_s=age_s, keep=keep or 0, now=time.time())
-        records = [_describe(one) for one in staying if session_ids]
-        records += _name_once(_remove(going, worktrees=worktrees, dry_run=dry_run))
-        if not dry_run:
-            sweep_trash(folder)
-            sweep_unbegun(folder)
-    _print(records, as_json=as_json, dry_run=dry_run)
-
-
-def _print(records: list[dict[str, Any]], *, as_json: bool, dry_run: bool) -> None:
+        records = clean(
+            session_ids,
+            results_dir=results_dir,
+            states=state or ENDED,
+            older_than_s=older_than or 0.0,
+            keep=keep or 0,
+            worktrees=worktrees,
+            dry_run=dry_run,
+        )
     if as_json:
-        print_json([_as_json(record, dry_run=dry_run) for record in records])
-        return
+        print_json(records)
+    else:
+        _print(records)
+
+
+def _print(records: list[dict[str, Any]]) -> None:
     for record in records:
-        verb = ("would remove" if dry_run else "removed") if record["removed"] else "kept"
+        verb = "would remove" if record["would_remove"] else "removed" if record["removed"] else "kept"
         click.echo(escape(f"{verb} {record['what']} {record['name']}: {record['why']}"))
     if not records:
         click.echo("Nothing to clean.")
-
-
-def _as_json(record: dict[str, Any], *, dry_run: bool) -> dict[str, Any]:
-    """What is gone is `removed`; what a dry run lets stay is not, but says whether it would go."""
-    goes = record["removed"]
-    return {**record, "removed": goes and not dry_run, "would_remove": goes if dry_run else None}
-
-
-def _name_once(records: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Sessions of the same ids may have claimed the same names, one after the other; what went counts."""
-    named: dict[tuple[object, ...], dict[str, Any]] = {}
-    for record in records:
-        name = record["repository"], record["what"], record["name"]
-        if name not in named or record["removed"]:
-            named[name] = record
-    return list(named.values())
-
-
-def find_candidates(sessions: Iterable[SessionDir]) -> list[Candidate]:
-    """The sessions that can be read, with what decides about them; each once."""
-    found = []
-    for session in {one.path.absolute(): one for one in sessions}.values():
-        sizes = measure_logs(session)
-        view = load_or_warn(session, load_summary_view)
-        if view is None:
-            continue
-        try:
-            ended_at = view["ended_at"]
-            moment = parse_time(ended_at) if ended_at else session.journal_path.stat().st_mtime
-        except FileNotFoundError:
-            continue  # removed while we looked
-        found.append(Candidate(session, view, sizes, moment))
-    return found
-
-
-def _remove(going: list[Candidate], *, worktrees: bool, dry_run: bool) -> Iterator[dict[str, Any]]:
-    """Remove sessions, where asked for after what they left in their repositories."""
-    freed: set[str] = set()
-    if worktrees:
-        for one in going:
-            for record in _clean(one.session, dry_run=dry_run):
-                yield record
-                if record["removed"]:
-                    freed.add(record["name"])
-
-    emptied: list[dict[str, Any]] = []
-
-    def find(session: SessionDir) -> list[str]:
-        left, empty = find_leftovers(session)
-        if empty and not left and not dry_run:
-            emptied.extend(_clean(session, dry_run=False))
-        return [name for name in left if not (dry_run and name in freed)]
-
-    for removal in remove_sessions(going, find, dry_run=dry_run):
-        yield from emptied
-        emptied.clear()
-        yield _describe(removal)
-    yield from emptied
-
-
-def _describe(removal: Removal) -> dict[str, Any]:
-    return {
-        "session_id": removal.session.session_id,
-        "repository": None,
-        "what": "session",
-        "name": str(removal.session.path.absolute()),
-        "task": None,
-        "removed": removal.removed,
-        "why": removal.why,
-    }
-
-
-def find_leftovers(session: SessionDir) -> tuple[list[str], list[str]]:
-    """The worktrees and branches that the session's claims still have, and branches of it that hold nothing.
-
-    Only the session's directory leads to the first; the second hold no work.
-
-    Raises:
-        SessionrunError, OSError: that cannot be known.
-    """
-    from sessionrun.workspaces.clean import NOTHING_OWN, clean_leftover
-
-    spec = session.load_spec()
-    if spec.repository is None:
-        return [], []
-    worked = _attempts_that_worked(session)
-    leftovers = []
-    for task in spec.tasks:
-        found, unreadable = _leftovers(session, spec, task, worked)
-        if unreadable:
-            raise unreadable[0]
-        leftovers += found
-    if not Path(spec.repository.common_dir).exists():  # with it all its branches went
-        return [one.claim.worktree for one in leftovers if Path(one.claim.worktree).exists()], []
-    findings = [finding for one in leftovers for finding in clean_leftover(one, dry_run=True)]
-    empty = {one.name for one in findings if one.what == "branch" and one.removed and one.why == NOTHING_OWN}
-    left = dict.fromkeys(one.name for one in findings if one.name not in empty)
-    return list(left), list(empty)
-
-
-def _clean(session: SessionDir, *, dry_run: bool, named: bool = False) -> Iterator[dict[str, Any]]:
-    """What went, or stays; of one that runs that is said only if it was `named`."""
-    try:
-        spec = session.load_spec()
-        view = load_view(session)
-    except (SessionrunError, OSError) as error:
-        warn(f"{session.path}: cannot be read: {error}")
-        return
-    if view["status"] in ("running", "recovering"):
-        if named:
-            yield _describe(Removal(session, False, f"it is {view['status']}"))
-        return
-    if spec.repository is None:
-        return
-    if (session.path / "jobs").is_dir():
-        from sessionrun.workspaces.clean import clean_lock
-
-        try:
-            with clean_lock(session.path):
-                yield from _clean_tasks(session, spec, view, dry_run=dry_run)
-        except (SessionrunError, OSError) as error:
-            warn(f"{session.path}: cannot be cleaned: {error}")
-
-
-def _clean_tasks(
-    session: SessionDir, spec: SessionSpec, view: dict[str, Any], *, dry_run: bool
-) -> Iterator[dict[str, Any]]:
-    living, worked = _living_tasks(spec.session_id), _attempts_that_worked(session)
-    for task, shown in zip(spec.tasks, view["tasks"], strict=False):
-        if shown["status"] == "running" or task.id in living:
-            warn(f"task {task.id} still runs; left alone")
-            continue
-        leftovers, unreadable = _leftovers(session, spec, task, worked)
-        for leftover in leftovers:
-            yield from _clean_leftover(leftover, dry_run=dry_run)
-        for fault in unreadable:
-            yield _describe_unreadable(spec, shown, fault)
-
-
-def _describe_unreadable(spec: SessionSpec, shown: dict[str, Any], fault: JobFileError) -> dict[str, Any]:
-    """Say that a claim cannot be read, and that its worktree stays: by its path, or that of the claim."""
-    return {
-        "session_id": spec.session_id,
-        "repository": spec.repository and spec.repository.top,
-        "what": "worktree",
-        "name": shown["worktree"] or fault.path,
-        "task": shown["id"],
-        "removed": False,
-        "why": f"its claim cannot be read: {fault}",
-    }
-
-
-def _leftovers(
-    session: SessionDir, spec: SessionSpec, task: TaskSpec, worked: set[tuple[str, int]] | None
-) -> tuple[list[Leftover], list[JobFileError]]:
-    """What the claims of a task tell of, each name once, and the claims that cannot be read."""
-    from sessionrun.model.spec import title_of
-    from sessionrun.workspaces.clean import Leftover, find_claims
-
-    assert spec.repository is not None
-    found: dict[tuple[str, str], Leftover] = {}
-    unreadable: list[JobFileError] = []
-    for attempt, folder, claim in find_claims(session.path, task.id):
-        if isinstance(claim, JobFileError):
-            unreadable.append(claim)
-            continue
-        name = claim.branch, claim.worktree  # claimed again, if nothing had come of an earlier claim
-        used = worked is None or (task.id, attempt) in worked or (name in found and found[name].worked)
-        found[name] = Leftover(
-            repository=spec.repository,
-            session_id=spec.session_id,
-            task=task.id,
-            title=title_of(task),
-            links=task.links,
-            claim=claim,
-            folder=folder,
-            worked=used,
-        )
-    return list(found.values()), unreadable
-
-
-def _clean_leftover(leftover: Leftover, *, dry_run: bool) -> Iterator[dict[str, Any]]:
-    """What was found; a repository that is gone or cannot be written does not keep others from being cleaned."""
-    from sessionrun.workspaces.clean import clean_leftover
-
-    try:
-        for finding in clean_leftover(leftover, dry_run=dry_run):
-            yield {
-                "session_id": leftover.session_id,
-                "repository": leftover.repository.top,
-                **asdict(finding),
-            }
-    except (SessionrunError, OSError) as error:
-        warn(f"task {leftover.task} of session {leftover.session_id}: {error}")
-
-
-def _living_tasks(session_id: str) -> set[str]:
-    """Tasks of which a process lives: what a job left behind, if nobody was there to stop it, may still write."""
-    import psutil
-
-    from sessionrun.runtime.processes import JOB_MARKER
-
-    living = set()
-    for process in psutil.process_iter():
-        try:
-            session, _, key = process.environ().get(JOB_MARKER, "").partition("/")
-        except (psutil.Error, OSError, UnicodeDecodeError):
-            continue
-        if session == session_id:
-            living.add(key.partition("/")[0])
-    return living
-
-
-def _attempts_that_worked(session: SessionDir) -> set[tuple[str, int]] | None:
-    """The attempts in which something of the user's or the agent's may have been started; None = any.
-
-    A job that is claimed may have run: only the claim is sure to have reached the disk before its process began.
-    """
-    from sessionrun.model.keys import parse_job_key
-    from sessionrun.store.journal import read_log
-    from sessionrun.store.ledger import fold_ledger
-
-    contents = read_log(session.ledger_path)
-    if contents.damage_at is not None or not contents.payloads:
-        return None
-    try:
-        keys = [parse_job_key(text) for text in fold_ledger(contents.payloads).jobs]
-    except ValueError:  # a record that is whole and makes no sense
-        return None
-    return {(key.task, key.attempt) for key in keys if key.phase not in ("prepare", "release")}

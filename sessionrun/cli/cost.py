@@ -10,12 +10,12 @@ import click
 
 from sessionrun.cli.money import Shown, describe_cost, describe_usage, sum_usages, usages_of, warn_unpriced
 from sessionrun.cli.options import Since, json_option, results_dir_option
-from sessionrun.cli.render import parse_time, print_json, print_table, short_time
-from sessionrun.client.lookup import find_results_dir, open_session
+from sessionrun.cli.render import print_json, print_table, short_time
+from sessionrun.client.lookup import LAST, find_results_dir, open_session
 from sessionrun.client.view import load_or_warn, load_view
 from sessionrun.model.errors import InputError
+from sessionrun.model.times import parse_time
 from sessionrun.model.usage import Usage
-from sessionrun.store.lookup import LAST
 from sessionrun.store.session import iterate_sessions
 
 KEYS: Final = ("task", "model", "agent", "day", "session")

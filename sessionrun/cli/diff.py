@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import sys
-import tempfile
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from sessionrun.cli.options import json_option, results_dir_option, session_argument
-from sessionrun.cli.render import escape, escape_line, print_json, warn, write_bytes
-from sessionrun.client.lookup import choose_tasks, open_session
-from sessionrun.client.outputs import iterate_chunks
-from sessionrun.client.view import load_view
-from sessionrun.model.errors import InputError, SessionrunError
+from sessionrun.cli.render import escape, escape_line, print_json, write_bytes
+from sessionrun.client.changes import describe_changes, find_changed, read_changes
+from sessionrun.client.lookup import open_session
 from sessionrun.store.session import SessionDir
-
-if TYPE_CHECKING:
-    from sessionrun.model.places import Repository
-    from sessionrun.workspaces.fence import Fence
-    from sessionrun.workspaces.git import Git
 
 
 @click.command("diff")
@@ -39,16 +29,9 @@ def command(session_id: str, tasks: tuple[str, ...], stat: bool, as_json: bool, 
     is now.  On a terminal, through a pager.
     """
     session = open_session(results_dir, session_id)
-    view = load_view(session)
-    if view["base_branch"] is None:
-        raise InputError(f"session {view['session_id']} has no worktrees; start one with --worktree")
-    named = choose_tasks(view, tasks)
-    chosen = [task for task in named if task["rescue_branch"] or task["branch"] or is_unchanged(task)]
-    if tasks and len(chosen) < len(named):
-        missing = next(task for task in named if task not in chosen)
-        raise InputError(f"task {missing['id']!r} has no {'branch' if missing['base_commit'] else 'worktree'}")
+    chosen = find_changed(session, tasks)
     if as_json:
-        print_json([_record(session, task) for task in chosen])
+        print_json([describe_changes(session, task) for task in chosen])
     elif sys.stdout.isatty():
         click.echo_via_pager(escape(text) for text in _decode(_chunks(session, chosen, stat=stat)))
     else:
@@ -56,42 +39,12 @@ def command(session_id: str, tasks: tuple[str, ...], stat: bool, as_json: bool, 
             write_bytes(chunk)
 
 
-def is_unchanged(task: dict[str, Any]) -> bool:
-    """Whether the task ended where it began: then it has no branch any more."""
-    return task["commit"] is not None and task["commit"] == task["base_commit"]
-
-
-def patch_path(session: SessionDir, task: dict[str, Any]) -> Path:
-    """The patch of the task's last attempt."""
-    return session.path / "jobs" / str(task["id"]) / f"a{task['attempt']}-diff.patch"
-
-
-def _record(session: SessionDir, task: dict[str, Any]) -> dict[str, Any]:
-    patch = patch_path(session, task)
-    keys = ("id", "num", "branch", "rescue_branch", "worktree", "base_commit", "commit", "diff_stat")
-    return {**{key: task[key] for key in keys}, "patch": str(patch.absolute()) if patch.exists() else None}
-
-
 def _chunks(session: SessionDir, tasks: list[dict[str, Any]], *, stat: bool) -> Iterator[bytes]:
-    for task in tasks:
+    for task, pieces in read_changes(session, tasks, stat=stat):
         if len(tasks) > 1:
             where = escape_line(task["rescue_branch"] or task["branch"] or "nothing changed")
             yield f"# Task {task['num']} (ID: {task['id']}): {where}\n".encode()
-        patch = patch_path(session, task)
-        if not patch.exists():
-            try:
-                yield _diff_now(session, task, stat=stat)
-                continue
-            except (SessionrunError, OSError) as error:
-                if not patch.exists():  # else the task has just ended, and its worktree is gone
-                    if len(tasks) == 1:
-                        raise
-                    warn(f"task {task['id']}: {error}")
-                    continue
-        if stat:
-            yield _count_patch(session, patch)
-        else:
-            yield from iterate_chunks(patch)
+        yield from pieces
 
 
 def _decode(chunks: Iterator[bytes]) -> Iterator[str]:
@@ -101,78 +54,3 @@ def _decode(chunks: Iterator[bytes]) -> Iterator[str]:
     for chunk in chunks:
         yield decoder.decode(chunk)
     yield decoder.decode(b"", final=True)
-
-
-def _count_patch(session: SessionDir, patch: Path) -> bytes:
-    from sessionrun.workspaces.fence import open_fence
-
-    if patch.stat().st_size == 0:
-        return b""
-    repository = session.load_spec().repository
-    assert repository is not None
-    with open_fence(
-        repository
-    ) as fence:  # and the patch's folder as a worktree: no other repository is looked for
-        return fence.inside(patch.parent.resolve(), fence.common).attempt("apply", "--stat", patch.name).stdout
-
-
-def _diff_now(session: SessionDir, task: dict[str, Any], *, stat: bool) -> bytes:
-    """Without a patch: the task's worktree or, when that is gone, its branch, against the base commit."""
-    from sessionrun.workspaces.fence import open_fence
-
-    spec = session.load_spec()
-    words = (
-        "--no-ext-diff",
-        "--no-textconv",
-        "--no-color",
-        "--src-prefix=a/",
-        "--dst-prefix=b/",
-        "--submodule=short",
-        "--ignore-submodules=dirty",  # to look into one git would run with the settings in it
-    )
-    shape = ("--stat",) if stat else ("--binary", "--full-index")
-    argv = ("diff", *words, *shape, task["base_commit"])
-    assert spec.repository is not None
-    with open_fence(spec.repository) as fence:
-        if task["worktree"] and os.path.isdir(task["worktree"]):
-            links = next(one.links for one in spec.tasks if one.id == task["id"])
-            return _diff_worktree(_find_git(fence, Path(task["worktree"])), links, argv, spec.repository)
-        main = fence.main()
-        branch = main.commit_of(f"refs/heads/{task['rescue_branch'] or task['branch']}")
-        return main(*argv, branch) if branch else b""
-
-
-def _find_git(fence: Fence, worktree: Path) -> Git:
-    """Git in a worktree of ours: without its link to the repository nothing says which one it is."""
-    from sessionrun.workspaces.registration import find_admin
-    from sessionrun.workspaces.release import describe_broken_link
-
-    admin = find_admin(fence.repository, worktree)
-    if admin is None:
-        raise SessionrunError(describe_broken_link(fence.repository, worktree))
-    return fence.inside(worktree, admin)
-
-
-def _diff_worktree(git: Git, links: Sequence[str], argv: Sequence[str], repository: Repository) -> bytes:
-    """Run a diff with new files in it too, by a private copy of the worktree's index."""
-    from sessionrun.workspaces.ignoring import ignore_words
-
-    ours = {os.path.normpath(link) for link in links}
-    with tempfile.TemporaryDirectory(prefix="sessionrun-") as folder:
-        index = replace(git, index=Path(folder, "index"))
-        _copy_index(git, index)
-        new = index.names("ls-files", "-z", "--others", *ignore_words(repository, Path(folder)))
-        empty = git.line("hash-object", "-t", "blob", "--stdin")
-        entries = [f"100644 {empty}\t{name}\0" for name in new if name not in ours and name[-1:] != "/"]
-        index("update-index", "--add", "-z", "--index-info", stdin=os.fsencode("".join(entries)))
-        return index(*argv)
-
-
-def _copy_index(git: Git, index: Git) -> None:
-    from sessionrun.workspaces.park import copy_index
-
-    assert index.index is not None and git.git_dir is not None
-    try:
-        copy_index(git.git_dir / "index", index.index)
-    except FileNotFoundError:
-        index("read-tree", "HEAD")

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from sessionrun.cli.options import json_option, place_lines, results_dir_option, session_argument
 from sessionrun.cli.render import duration, escape_line, local_time, print_json, session_word, task_word
-from sessionrun.client.lookup import choose_tasks, open_session
-from sessionrun.client.view import load_history
-from sessionrun.store.damage import describe_rest
+from sessionrun.client.lookup import open_session
 from sessionrun.store.session import SessionDir
-
-if TYPE_CHECKING:
-    from sessionrun.client.explanation import Evidence
 
 
 @click.command("explain")
@@ -31,48 +25,26 @@ def command(session_id: str, tasks: tuple[str, ...], as_json: bool, results_dir:
     Without TASK: who runs the session, what holds it, and each task that has not ended, by cause.  With TASK:
     the whole story of that task.
     """
-    from sessionrun.client.explanation import explain_session, explain_tasks
+    from sessionrun.client.evidence import explain
 
     session = open_session(results_dir, session_id)
-    evidence = _gather(session)
-    told = explain_session(evidence)
-    if tasks:
-        told["tasks"] = explain_tasks(evidence, choose_tasks(evidence.view, tasks))
+    told = explain(session, tasks)
     if as_json:
         print_json(told)
         return
     head, *rest = _tell_session(told)
     lines = [
         head,
-        *place_lines(evidence.view),
+        *place_lines(told),
         *rest,
         *(_tell_tasks(session, told) if tasks else _list_tasks(told)),
     ]
     click.echo("\n".join(lines))
 
 
-def _gather(session: SessionDir) -> Evidence:
-    from sessionrun.client.explanation import Evidence, find_holders
-    from sessionrun.runtime import processes
-    from sessionrun.runtime.history import find_damage
-    from sessionrun.store.journal import read_log
-    from sessionrun.store.ledger import LedgerJob, fold_ledger
+def _tell_session(told: dict[str, Any]) -> Iterator[str]:
+    from sessionrun.client.evidence import describe_rest
 
-    view, state, entries = load_history(session)
-    ledger = fold_ledger(read_log(session.ledger_path).payloads)
-    here = (processes.boot_id(), processes.pid_namespace())
-
-    def lives(job: LedgerJob) -> bool | None:
-        if job.boot_id != here[0]:
-            return False
-        if ledger.pid_ns != here[1] or job.pid is None:
-            return None
-        return processes.is_alive(processes.Identity(job.pid, job.started or 0))
-
-    return Evidence(view, state, entries, ledger, time.time(), lives, find_holders(state), find_damage(session))
-
-
-def _tell_session(told: Mapping[str, Any]) -> Iterator[str]:
     yield f"Session: {told['session_id']}"
     yield f"Status: {session_word(told)}" + (f", {told['outcome']}" if told["outcome"] else "")
     supervisor = (told["processes"] or {}).get("supervisor")
@@ -82,7 +54,7 @@ def _tell_session(told: Mapping[str, Any]) -> Iterator[str]:
         yield f"Nobody runs it.  To go on with it: {told['resume']}"
     elif told["damage"] and told["status"] == "interrupted":
         yield escape_line(f"Nobody runs it, and it cannot go on: {told['damage']}")
-        yield f"What is left: {describe_rest(told['session_id'])}"
+        yield f"What is left: {describe_rest(told)}"
     elif supervisor:
         yield f"Run by: process {supervisor['pid']}, supervisor number {told['epoch']}"
     for name in told["stopped"]:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import click
 
-from sessionrun.cli.control import EXIT_TIMEOUT, NOT_TAKEN, Target, control_options, count_words
+from sessionrun.cli.control import EXIT_TIMEOUT, NOT_TAKEN, control_options, count_words
 from sessionrun.cli.options import json_option, results_dir_option
 from sessionrun.cli.render import print_json
-from sessionrun.client.requests import ask
-from sessionrun.client.view import load_view
+from sessionrun.client.control import hold
+from sessionrun.client.lookup import open_session
 
 
 @click.command("hold")
@@ -31,11 +30,8 @@ def command(
 
     What runs goes on: its check is still made, its worktree released.
     """
-    target = Target(results_dir, session_id, tasks)
-    record = {"kind": "hold", "tasks": target.ids, "reason": reason}
-    taken = send_to_open(target, record, timeout)
+    taken, _, view, chosen = hold(open_session(results_dir, session_id), tasks, reason=reason, timeout_s=timeout)
     code = EXIT_TIMEOUT if timeout and not taken else 0
-    view, chosen = target.reload()
     if as_json:
         print_json({**view, "tasks": chosen})
         return code
@@ -47,17 +43,3 @@ def command(
     )
     click.echo(f"Session: {view['session_id']}: {(said or 'nothing to hold') if taken else NOT_TAKEN}")
     return code
-
-
-def send_to_open(target: Target, record: dict[str, Any], timeout_s: float) -> bool:
-    """Send a request about tasks that have not ended, if there are such; whether it was taken in time."""
-    if all(task["status"] == "completed" for task in target.tasks):
-        return True
-    session = target.session
-    return ask(
-        session,
-        record,
-        timeout_s=timeout_s,
-        may_resume=False,
-        is_moot=lambda: load_view(session)["ended_at"] is not None,
-    )

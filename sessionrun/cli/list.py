@@ -10,10 +10,9 @@ import click
 
 from sessionrun.cli.options import Count, json_option, results_dir_option
 from sessionrun.cli.render import WIDTH, clip, escape_line, print_json, print_table, session_word, short_time
+from sessionrun.client.listing import load_summaries
 from sessionrun.client.lookup import find_results_dir
-from sessionrun.client.view import load_or_warn, load_summary_view
 from sessionrun.model.errors import InputError
-from sessionrun.store.session import SessionDir, iterate_sessions
 
 STATES: Final = ("running", "recovering", "completed", "cancelled", "interrupted")
 SHORT_ID: Final = 8
@@ -34,7 +33,7 @@ def command(
     """List sessions, the newest first."""
     if everywhere and results_dir is not None:
         raise InputError("--all lists the sessions of all results directories: leave out --results-dir")
-    views = load_all(find_results_dir(results_dir), everywhere=everywhere)
+    views = load_summaries(find_results_dir(results_dir), everywhere=everywhere)
     views = [view for view in views if state is None or view["status"] == state][:limit]
     if as_json:
         print_json(views)
@@ -44,30 +43,6 @@ def command(
         places = [(os.path.dirname(view["results_dir"]),) if everywhere else () for view in views]
         heads = ("ID", "STATUS", "TASKS", "FAILED", "AGENT", "STARTED", "NAME", *(("DIRECTORY",) * everywhere))
         print_table(heads, [(*row, *place) for row, place in zip(_rows(views), places, strict=True)])
-
-
-def load_all(results_dir: Path, *, everywhere: bool) -> list[dict[str, Any]]:
-    """The summaries of all sessions, the newest first; directories that hold no session are passed over."""
-    from sessionrun.store import index
-
-    found = index.sessions() if everywhere else iterate_sessions(results_dir.absolute())
-    views = [view for session in found if (view := load_or_warn(session, _load_begun)) is not None]
-    return sorted(views, key=lambda view: str(view["started_at"]), reverse=True)
-
-
-def _load_begun(session: SessionDir) -> dict[str, Any]:
-    """The summary of a session; what a launcher left that was killed before it began is as if it was not there.
-
-    Raises:
-        FileNotFoundError: nothing has begun here.
-        SessionrunError, OSError: as `load_summary_view`.
-    """
-    from sessionrun.store.creation import has_begun
-
-    view = load_summary_view(session)
-    if view["status"] == "interrupted" and not has_begun(session):
-        raise FileNotFoundError(session.path)
-    return view
 
 
 def _rows(views: list[dict[str, Any]]) -> list[tuple[object, ...]]:

@@ -1,213 +1,78 @@
-"""Lines for a shell that merge the work of tasks with worktrees; a person reads them first.
-
-Branches come in the order of the graph, without those that another one contains.  Files that several branches
-change are named.  Nothing here changes a repository.
-"""
+"""Lines for a shell that merge the work of tasks with worktrees; a person reads them first."""
 
 from __future__ import annotations
 
-import os
-import re
 import shlex
-from collections.abc import Collection, Mapping, Sequence
-from contextlib import ExitStack
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any, Final
 
 import click
 
 from sessionrun.cli.render import SINGLE_LINE, escape, escape_line, task_word
 from sessionrun.cli.status import kept_lines
-from sessionrun.model.errors import SessionrunError
+from sessionrun.client.merging import Inspected, Merged, Merges, Shared, Task, plan_merges
 from sessionrun.model.places import Repository
-from sessionrun.workspaces.fence import open_fence
-from sessionrun.workspaces.git import Git, GitError
-
-MAX_COMPARED: Final = 500
-"""Most branches that are compared with each other, and most tasks whose files are."""
 
 MAX_NAMED: Final = 5
 """Most files of one warning, and most warnings."""
 
-Task = Mapping[str, Any]
-
 
 def print_merge_instructions(view: dict[str, Any], tasks: list[dict[str, Any]], repository: Repository) -> None:
-    """How to get the work of tasks that ran in worktrees, as lines for a shell; nothing where there is none.
+    """Print how to get the work of tasks that ran in worktrees, as lines for a shell; nothing where there is none.
 
     Args:
         view: the session.
         tasks: those that are to be shown.
         repository: where the session was started.
     """
-    with ExitStack() as stack:
-        try:
-            git = stack.enter_context(open_fence(repository)).main()
-            branches = _list_branches(git)
-        except (SessionrunError, OSError):  # the repository is gone
-            git, branches = Git(Path(repository.top)), {}
-        _print_instructions(view, tasks, repository, git, branches)
-
-
-def _print_instructions(
-    view: dict[str, Any],
-    tasks: list[dict[str, Any]],
-    repository: Repository,
-    git: Git,
-    branches: Mapping[str, str],
-) -> None:
-    ended = [task for task in tasks if task["status"] == "completed" and task["base_commit"]]
-    holders = {task["id"]: _find_holders(task, branches) for task in ended}
-    sound = [task for task in ended if task["outcome"] == "succeeded" and task["commit"] is not None]
-    good = [task for task in sound if holders[task["id"]] == [task["branch"]]]
-    others = [task for task in ended if holders[task["id"]] or task["worktree"] or task.get("worktree_remark")]
-    others = [task for task in others if task not in good]
-    if others:
+    merges = plan_merges(view, tasks, repository)
+    if merges.inspected:
         click.echo(f"\nTo look at first, in {escape_line(repository.top)}:\n{SINGLE_LINE}")
-    for task in others:
-        _print_to_look_at(task, holders[task["id"]])
-    if good:
-        _print_to_merge(view, good, repository, git, branches)
+    for one in merges.inspected:
+        _print_to_look_at(one)
+    if merges.merged:
+        _print_to_merge(view, merges, repository)
 
 
-def _list_branches(git: Git) -> dict[str, str]:
-    """The branches there are, with their tips; merged ones are often deleted, and `clean` may have made others."""
-    listed = git.line("for-each-ref", "--format=%(objectname) %(refname:lstrip=2)", "refs/heads")
-    return {name: tip for tip, _, name in (line.partition(" ") for line in listed.split("\n"))}
-
-
-def _find_holders(task: Task, branches: Collection[str]) -> list[str]:
-    """Return the branches that hold a task's work; if its commit is not recorded, all that may hold it."""
-    branch, rescue = task["branch"], task["rescue_branch"]
-    if task["commit"] == task["base_commit"]:
-        return []
-    if task["commit"] is not None:
-        return [name for name in (rescue or branch,) if name in branches]
-    rescues = re.compile(re.escape(f"{branch}-rescue") + "(-[0-9]+)?")
-    return [name for name in branches if name == branch or rescues.fullmatch(name)]
-
-
-def _print_to_look_at(task: Task, holders: list[str]) -> None:
+def _print_to_look_at(one: Inspected) -> None:
+    task = one.task
     click.echo(_describe_work(task))
     if task["worktree"]:
         click.echo(f"git -C {_quote(task['worktree'])} status")
     if task["commit"] is not None or not task["worktree"]:
-        for branch in holders:
+        for branch in one.branches:
             click.echo(f"git diff {task['base_commit'][:12]} {_quote(branch)}")
 
 
-def _print_to_merge(
-    view: dict[str, Any], tasks: Sequence[Task], repository: Repository, git: Git, branches: Mapping[str, str]
-) -> None:
+def _print_to_merge(view: dict[str, Any], merges: Merges, repository: Repository) -> None:
     branch = escape_line(view["base_branch"])
     click.echo(
         f"\nTo merge what succeeded, in {escape_line(repository.top)} with {branch} checked out:\n{SINGLE_LINE}"
     )
-    reached = {task["id"]: _find_reached(task, view["tasks"], repository.base_commit) for task in tasks}
-    ordered = order_by_needs(tasks, view["tasks"])
-    listed = _leave_out_contained(git, ordered, branches, reached)
-    for warning in _find_shared(git, view["tasks"], listed, reached):
-        click.echo(warning)
-    for task in ordered:
-        if any(one is task for one in listed):
-            click.echo(f"{_describe_work(task)}\ngit merge {_quote(task['branch'])}")
-            continue
-        holder = next((one["branch"] for one in listed if task["id"] in reached[one["id"]]), None)
-        click.echo(f"{_describe_work(task)}\n# {_quote(holder) if holder else 'another branch'} contains it")
+    for shared in merges.shared[:MAX_NAMED]:
+        click.echo(_describe_shared(shared))
+    if len(merges.shared) > MAX_NAMED:
+        click.echo(f"# and {len(merges.shared) - MAX_NAMED} more such groups of branches")
+    for one in merges.merged:
+        click.echo(f"{_describe_work(one.task)}\n{_word_merge(one)}")
     click.echo("# when all that is merged:")
-    for task in ordered:
+    tasks: Sequence[Task] = [one.task for one in merges.merged]
+    for task in tasks:
         if not task["worktree"]:
             click.echo(f"git branch -d {_quote(task['branch'])}")
     if any(task["worktree"] for task in tasks):
         click.echo(f"sessionrun clean --worktrees {view['session_id']}")
 
 
-def order_by_needs(tasks: Sequence[Task], graph: Sequence[Task]) -> list[Task]:
-    """Some of the tasks of a graph, each behind all that it needs, else by number."""
-    from graphlib import TopologicalSorter
-
-    needs = {task["id"]: task["needs"] for task in graph}
-    depths: dict[str, int] = {}
-    for name in TopologicalSorter(needs).static_order():
-        depths[name] = 1 + max((depths[need] for need in needs.get(name, ())), default=-1)
-    return sorted(tasks, key=lambda task: (depths[task["id"]], task["num"]))
+def _word_merge(one: Merged) -> str:
+    if one.inside:
+        return f"# {_quote(one.holder) if one.holder else 'another branch'} contains it"
+    return f"git merge {_quote(one.task['branch'])}"
 
 
-def _find_reached(task: Task, graph: Sequence[Task], base: str) -> set[str]:
-    """The ids of the tasks whose work a task's branch has: itself, and what its worktree began with."""
-    by_id = {one["id"]: one for one in graph}
-    reached, queue = {task["id"]}, [task]
-    while queue:
-        at = queue.pop()
-        if at["base_commit"] == base:
-            continue  # it began with the session, not with its needs
-        for need in at["needs"]:
-            if need in by_id and need not in reached:
-                reached.add(need)
-                queue.append(by_id[need])
-    return reached
-
-
-def _leave_out_contained(
-    git: Git, tasks: list[Task], branches: Mapping[str, str], reached: Mapping[str, set[str]]
-) -> list[Task]:
-    """The tasks whose branches no other one contains, as git sees it; of many, as the graph says."""
-    if all(len(reached[task["id"]]) == 1 for task in tasks):
-        return tasks
-    tips = {branches[task["branch"]]: task for task in reversed(tasks)}
-    if len(tips) > MAX_COMPARED:
-        inside = {name for task in tasks for name in reached[task["id"]] - {task["id"]}}
-        return [task for task in tasks if task["id"] not in inside]
-    try:
-        alone = git.line("merge-base", "--independent", *tips).split("\n")
-    except GitError:
-        return tasks
-    kept = {tips[tip]["id"] for tip in alone if tip in tips}
-    return [task for task in tasks if task["id"] in kept]
-
-
-def _find_shared(
-    git: Git, graph: Sequence[Task], listed: Sequence[Task], reached: Mapping[str, set[str]]
-) -> list[str]:
-    """A line for each group of branches that change the same files, each beyond what the others began with."""
-    inside = {name for task in listed for name in reached[task["id"]]}
-    tasks = [task for task in graph if task["id"] in inside and task["commit"] not in (None, task["base_commit"])]
-    if len(listed) < 2 or len(tasks) > MAX_COMPARED:
-        return []
-    groups: dict[tuple[str, ...], list[str]] = {}
-    for path, changers in _find_changers(git, tasks).items():
-        having = {task["branch"]: reached[task["id"]] & changers for task in listed}
-        having = {branch: names for branch, names in having.items() if names}
-        common = set.intersection(*having.values()) if having else set()
-        beyond = tuple(branch for branch, names in having.items() if names - common)
-        if len(beyond) > 1:
-            groups.setdefault(beyond, []).append(path)
-    lines = [_describe_shared(names, paths) for names, paths in groups.items()]
-    more = [f"# and {len(lines) - MAX_NAMED} more such groups of branches"] if len(lines) > MAX_NAMED else []
-    return [*lines[:MAX_NAMED], *more]
-
-
-def _find_changers(git: Git, tasks: Sequence[Task]) -> dict[str, set[str]]:
-    """The ids of the tasks that change a file, for each file; by one git, from each task's begin to its end."""
-    ids = {task["commit"]: task["id"] for task in tasks}
-    asked = "".join(f"{task['commit']} {task['base_commit']}\n" for task in tasks).encode()
-    try:
-        told = git("diff-tree", "-r", "--stdin", "--name-only", "--no-renames", "-z", stdin=asked)
-    except GitError:
-        return {}
-    changers: dict[str, set[str]] = {}
-    at = ""
-    for word in told.split(b"\0"):
-        name = os.fsdecode(word)
-        if name in ids:
-            at = ids[name]
-        elif name:
-            changers.setdefault(name, set()).add(at)
-    return changers
-
-
-def _describe_shared(branches: Sequence[str], paths: list[str]) -> str:
-    shown = ", ".join(escape_line(path) for path in sorted(paths)[:MAX_NAMED])
+def _describe_shared(shared: Shared) -> str:
+    branches, paths = shared
+    shown = ", ".join(escape_line(path) for path in paths[:MAX_NAMED])
     more = f" and {len(paths) - MAX_NAMED} more" if len(paths) > MAX_NAMED else ""
     names = ", ".join(escape_line(branch) for branch in branches[:MAX_NAMED])
     all_of_them = "both" if len(branches) == 2 else "all"

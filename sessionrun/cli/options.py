@@ -10,9 +10,8 @@ from typing import Any, TypeVar
 import click
 
 from sessionrun.cli.render import escape_line
-from sessionrun.client.lookup import DEFAULT_RESULTS_DIR
+from sessionrun.client.lookup import DEFAULT_RESULTS_DIR, LAST
 from sessionrun.model.durations import parse_age, parse_duration
-from sessionrun.store.lookup import LAST
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 

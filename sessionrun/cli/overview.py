@@ -6,9 +6,10 @@ from pathlib import Path
 
 import click
 
-from sessionrun.cli.list import STATES, load_all
+from sessionrun.cli.list import STATES
 from sessionrun.cli.options import json_option, results_dir_option
 from sessionrun.cli.render import print_json, session_word
+from sessionrun.client.listing import load_summaries
 from sessionrun.client.lookup import find_results_dir
 
 
@@ -18,7 +19,7 @@ from sessionrun.client.lookup import find_results_dir
 @results_dir_option
 def command(everywhere: bool, as_json: bool, results_dir: Path | None) -> None:
     """Count the sessions and their tasks."""
-    views = load_all(find_results_dir(results_dir), everywhere=everywhere)
+    views = load_summaries(find_results_dir(results_dir), everywhere=everywhere)
     by_status = {state: sum(view["status"] == state for view in views) for state in STATES}
     keys = ("total", "completed", "running", "successful", "failed", "skipped")
     tasks = {key: sum(view[key] for view in views) for key in keys}

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import click
 
-from sessionrun.cli.control import EXIT_TIMEOUT, NOT_TAKEN, Target, control_options, count_words
-from sessionrun.cli.hold import send_to_open
+from sessionrun.cli.control import EXIT_TIMEOUT, NOT_TAKEN, control_options, count_words
 from sessionrun.cli.options import json_option, results_dir_option
 from sessionrun.cli.render import print_json
+from sessionrun.client.control import release
+from sessionrun.client.lookup import open_session
 
 
 @click.command("release")
@@ -23,14 +24,12 @@ def command(
 
     Without TASK every hold that was asked for ends, and that of a soft budget.  Holds that the machine made stay.
     """
-    target = Target(results_dir, session_id, tasks)
-    taken = send_to_open(target, {"kind": "release", "tasks": target.ids}, timeout)
+    taken, tasks_before, view, chosen = release(open_session(results_dir, session_id), tasks, timeout_s=timeout)
     code = EXIT_TIMEOUT if timeout and not taken else 0
-    view, chosen = target.reload()
     if as_json:
         print_json({**view, "tasks": chosen})
         return code
-    before = {task["id"] for task in target.tasks if task["reason_class"] == "held"}
+    before = {task["id"] for task in tasks_before if task["reason_class"] == "held"}
     held = {task["id"] for task in chosen if task["reason_class"] == "held"}
     said = count_words(((len(before - held), "released"), (len(held), "still held")))
     click.echo(f"Session: {view['session_id']}: {(said or 'nothing waited for this') if taken else NOT_TAKEN}")

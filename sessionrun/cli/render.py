@@ -137,11 +137,6 @@ def short_time(at: str | None) -> str:
     return "-" if at is None else f"{_local(at):%Y-%m-%d %H:%M:%S}"
 
 
-def parse_time(at: str) -> float:
-    """An ISO time as seconds since the epoch."""
-    return _local(at).timestamp()
-
-
 def duration(seconds: float | None) -> str:
     """Seconds for people: ``4.2s``, ``3m12s``, ``2h05m``."""
     if seconds is None:

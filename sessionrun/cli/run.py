@@ -139,12 +139,12 @@ def command(
     Prints the session id and returns at once; the tasks run in the background.
     """
     from sessionrun.cli.render import escape_line, warn
-    from sessionrun.client.planning import Asked, AskedGit, AskedMoney, Nothing, plan_session
+    from sessionrun.client.planning import Asked, AskedGit, AskedMoney, Nothing, plan
 
     asked = Asked(*(said[name] for name in Asked._fields))
     git = AskedGit(*(said[name] for name in AskedGit._fields))
     money = AskedMoney(*(said[name] for name in AskedMoney._fields))
-    planned = plan_session(file, asked, git, money, preview=dry_run)
+    planned = plan(file, asked, git, money, preview=dry_run)
     for warning in planned.warnings:
         warn(warning)
     if isinstance(planned, Nothing):
@@ -161,7 +161,7 @@ def command(
         return 0
     if not planned.spec.tasks:
         if not dry_run:
-            from sessionrun.runtime.exports.writer import mend_views
+            from sessionrun.client.launching import mend_views
 
             mend_views(planned.spec)
         return _tell_nothing_to_do(planned.skipped, as_json=as_json)
@@ -197,7 +197,7 @@ def start_session(spec: SessionSpec, how: Launch) -> int:
     Raises:
         InputError: an agent is not signed in or not ready; nothing was created.
     """
-    from sessionrun.client.launch import launch
+    from sessionrun.client.launching import launch
 
     results_dir = resolve_results_dir(how.results_dir)
     if how.verbose:
@@ -247,8 +247,8 @@ def started_record(spec: SessionSpec, session: SessionDir) -> dict[str, Any]:
 
 
 def _say_more(spec: SessionSpec) -> None:
-    from sessionrun.cli.preview import task_argv
     from sessionrun.cli.render import escape_line
+    from sessionrun.client.preview import task_argv
 
     for task in spec.tasks:
         argv = shlex.join(task_argv(spec, task))

@@ -23,7 +23,7 @@ from sessionrun.cli.render import (
 )
 from sessionrun.client.comparison import AXES
 from sessionrun.client.lookup import choose_tasks, open_session
-from sessionrun.client.view import load_view, read_view
+from sessionrun.client.view import describe_shortage, load_view, read_view
 
 SHOWN_SETTINGS: Final = 8
 """So many names of changed settings are shown; --json has all."""
@@ -81,11 +81,9 @@ def format_status(view: dict[str, Any], tasks: list[dict[str, Any]]) -> str:
         from sessionrun.cli.money import describe_budget
 
         lines.insert(4, f"Budget: {describe_budget(view['budget'])}")
-    if view.get("disk_full"):
-        from sessionrun.store.ballast import describe_shortage
-
-        words = f"Disk full: {describe_shortage(view['disk_full'])}: nothing new starts until there is room"
-        lines.insert(2, escape_line(words))
+    shortage = describe_shortage(view)
+    if shortage is not None:
+        lines.insert(2, escape_line(f"Disk full: {shortage}: nothing new starts until there is room"))
     for problem in view.get("view_problems") or ():
         lines.insert(-2, escape_line(f"Warning: {problem}"))
     for task in tasks:

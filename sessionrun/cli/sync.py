@@ -18,14 +18,10 @@ def _summarise(session: SessionDir, view: View) -> dict[str, Any] | None:
     if not spec.views:
         return None
     from sessionrun.cli.render import warn
-    from sessionrun.client.job_summary import summarise_jobs
-    from sessionrun.runtime.exports.writer import find_behind
+    from sessionrun.client.job_summary import find_view_problems, summarise_jobs
 
-    problems = view.get("view_problems") or ()
-    for problem in problems:
+    for problem in find_view_problems(session, spec, view):
         warn(problem)
-    for path in () if problems else find_behind(session, spec):
-        warn(f"{path} could not be brought up to date: {session.path / 'supervisor.log'} says why")
     return summarise_jobs(session, spec, view)
 
 

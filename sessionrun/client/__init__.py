@@ -2,4 +2,108 @@
 
 In: whole errands on sessions, with records and warnings as answers.
 Not in: click, and printing: that is the business of the door.
+
+The names below are the public ones: `from sessionrun import client`, then `client.plan`.  All else in this room is
+private and may change.  A name's module is imported when the name is used first, so that a poll stays cheap.
 """
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sessionrun.client.changes import Change as Change
+    from sessionrun.client.changes import find_changed as find_changed
+    from sessionrun.client.changes import read_changes as read_changes
+    from sessionrun.client.cleaning import clean as clean
+    from sessionrun.client.cleaning import clean_worktrees as clean_worktrees
+    from sessionrun.client.control import Reply as Reply
+    from sessionrun.client.control import cancel as cancel
+    from sessionrun.client.control import find_retried as find_retried
+    from sessionrun.client.control import hold as hold
+    from sessionrun.client.control import release as release
+    from sessionrun.client.control import resume as resume
+    from sessionrun.client.control import retry as retry
+    from sessionrun.client.doctor.report import Report as Report
+    from sessionrun.client.doctor.report import diagnose as diagnose
+    from sessionrun.client.evidence import explain as explain
+    from sessionrun.client.installed import examine_agents as examine_agents
+    from sessionrun.client.installed import list_agents as list_agents
+    from sessionrun.client.launching import launch as launch
+    from sessionrun.client.listing import load_summaries as load_summaries
+    from sessionrun.client.logs import Line as Line
+    from sessionrun.client.logs import OutputReader as OutputReader
+    from sessionrun.client.logs import open_outputs as open_outputs
+    from sessionrun.client.lookup import choose_tasks as choose_tasks
+    from sessionrun.client.lookup import open_session as open_session
+    from sessionrun.client.notices import SessionWarning as SessionWarning
+    from sessionrun.client.outputs import iterate_chunks as iterate_chunks
+    from sessionrun.client.outputs import read_answer as read_answer
+    from sessionrun.client.planning import Asked as Asked
+    from sessionrun.client.planning import AskedGit as AskedGit
+    from sessionrun.client.planning import AskedMoney as AskedMoney
+    from sessionrun.client.planning import Nothing as Nothing
+    from sessionrun.client.planning import Planned as Planned
+    from sessionrun.client.planning import plan as plan
+    from sessionrun.client.preview import describe_plan as describe_plan
+    from sessionrun.client.renewal import renew as renew
+    from sessionrun.client.view import load_summary_view as load_summary_view
+    from sessionrun.client.view import load_view as load_view
+    from sessionrun.client.waiting import Waited as Waited
+    from sessionrun.client.waiting import wait as wait
+    from sessionrun.model.errors import AgentNotFound as AgentNotFound
+    from sessionrun.model.errors import InputError as InputError
+    from sessionrun.model.errors import SessionGone as SessionGone
+    from sessionrun.model.errors import SessionNotFound as SessionNotFound
+    from sessionrun.model.errors import SessionrunError as SessionrunError
+    from sessionrun.model.errors import StoreError as StoreError
+    from sessionrun.model.spec import SessionSpec as SessionSpec
+    from sessionrun.store.session import SessionDir as SessionDir
+
+_NAMES = {
+    "sessionrun.client.changes": ("Change", "find_changed", "read_changes"),
+    "sessionrun.client.cleaning": ("clean", "clean_worktrees"),
+    "sessionrun.client.control": ("Reply", "cancel", "find_retried", "hold", "release", "resume", "retry"),
+    "sessionrun.client.doctor.report": ("Report", "diagnose"),
+    "sessionrun.client.evidence": ("explain",),
+    "sessionrun.client.installed": ("examine_agents", "list_agents"),
+    "sessionrun.client.launching": ("launch",),
+    "sessionrun.client.listing": ("load_summaries",),
+    "sessionrun.client.logs": ("Line", "OutputReader", "open_outputs"),
+    "sessionrun.client.lookup": ("choose_tasks", "open_session"),
+    "sessionrun.client.notices": ("SessionWarning",),
+    "sessionrun.client.outputs": ("iterate_chunks", "read_answer"),
+    "sessionrun.client.planning": ("Asked", "AskedGit", "AskedMoney", "Nothing", "Planned", "plan"),
+    "sessionrun.client.preview": ("describe_plan",),
+    "sessionrun.client.renewal": ("renew",),
+    "sessionrun.client.view": ("load_summary_view", "load_view"),
+    "sessionrun.client.waiting": ("Waited", "wait"),
+    "sessionrun.model.errors": (
+        "AgentNotFound",
+        "InputError",
+        "SessionGone",
+        "SessionNotFound",
+        "SessionrunError",
+        "StoreError",
+    ),
+    "sessionrun.model.spec": ("SessionSpec",),
+    "sessionrun.store.session": ("SessionDir",),
+}
+_HOMES = {name: home for home, names in _NAMES.items() for name in names}
+
+__all__ = sorted(_HOMES)
+
+if not TYPE_CHECKING:  # or a checker would believe in every name
+
+    def __getattr__(name: str) -> Any:
+        """Import a public name when it is used."""
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        found = getattr(import_module(_HOMES[name]), name)
+        globals()[name] = found
+        return found
+
+    def __dir__() -> list[str]:
+        """The public names."""
+        return __all__

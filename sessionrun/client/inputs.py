@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from sessionrun.dialects.limits import MAX_INPUT_BYTES
 from sessionrun.dialects.plan import Folder, Source
@@ -15,16 +16,26 @@ from sessionrun.store.files import NotRegular, read_regular
 JOBS: Final = "jobs"
 """The usual name of a project's directory of jobs."""
 
+VALUE: Final = "plan"
+"""The name of an input that is a value: messages begin with it."""
+
 SETTINGS: Final = "worksplit.toml"
 STATUS: Final = "_jobstatus.json"
 
 
-def read_source(file: str | None) -> Source:
-    """Read the input that a command line names.
+Given = str | Path | Mapping[str, Any] | list[Any] | None
+"""An input: a file or directory by name, what its JSON would be as a value, or None for standard input."""
+
+
+def read_source(given: Given) -> Source:
+    """Read an input.  Relative paths in one that is a value count from the current directory.
 
     Raises:
-        InputError: no such file, or nothing to read.
+        InputError: no such file, nothing to read, or a value that is no JSON.
     """
+    if isinstance(given, (Mapping, list)):
+        return Source(VALUE, _spell(given), str(Path.cwd()), str(Path.cwd()))
+    file = None if given is None else str(given)
     if file is not None and file != "-":
         if os.path.isdir(file):
             return _read_directory(file, None)
@@ -33,6 +44,15 @@ def read_source(file: str | None) -> Source:
     name, text = _read_input(file)
     directory = Path.cwd() if name == "stdin" else Path(name).absolute().parent
     return Source(name, text, str(directory), str(Path.cwd()))
+
+
+def _spell(given: Mapping[str, Any] | list[Any]) -> bytes:
+    import orjson
+
+    try:
+        return orjson.dumps(given if isinstance(given, list) else dict(given))
+    except TypeError as error:
+        raise InputError(f"{VALUE}: {error}") from None
 
 
 def _read_directory(name: str, only: str | None) -> Source:

@@ -10,6 +10,7 @@ from sessionrun.model.errors import JobFileError
 from sessionrun.model.keys import JobKey
 from sessionrun.model.spec import JOB_STATUS, SessionSpec
 from sessionrun.runtime.exports.job_status import word_job
+from sessionrun.runtime.exports.writer import find_behind
 from sessionrun.runtime.jobs.check.request import Report, load_report
 from sessionrun.store.session import SessionDir
 
@@ -34,6 +35,13 @@ def summarise_jobs(session: SessionDir, spec: SessionSpec, status: Mapping[str, 
         "skipped": len(words) - passed - failed,
         "results": results,
     }
+
+
+def find_view_problems(session: SessionDir, spec: SessionSpec, status: Mapping[str, Any]) -> list[str]:
+    """A line for each view of an ended session that is not up to date."""
+    problems = list(status.get("view_problems") or ())
+    why = f"{session.path / 'supervisor.log'} says why"
+    return problems or [f"{path} could not be brought up to date: {why}" for path in find_behind(session, spec)]
 
 
 def empty_summary() -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import Any
 
 from sessionrun.client.notices import notify
 from sessionrun.model.errors import InputError
+from sessionrun.store.lookup import LAST as LAST
 from sessionrun.store.lookup import find_session
 from sessionrun.store.session import SessionDir
 

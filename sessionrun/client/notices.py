@@ -17,11 +17,14 @@ def begin() -> None:
     _told.clear()
 
 
-def notify(message: str) -> None:
+def notify(message: str, *, again: bool = False) -> None:
     """Tell the caller, once in each command: a verb that waits looks many times.
+
+    A program that calls us is one long command, unless it calls `begin`.  With `again` it is told each time: the same
+    words are about another thing.
 
     Whoever wants to catch or to count warnings uses the module `warnings`.
     """
-    if message not in _told:
+    if again or message not in _told:
         _told.add(message)
         warnings.warn(message, SessionWarning, stacklevel=2)

@@ -6,13 +6,19 @@ A task may do anything to its own output: a link, FIFO or directory in the file'
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from sessionrun.store.files import NotRegular, open_regular
+from sessionrun.store.session import SessionDir
 
 CHUNK_BYTES: Final = 256 * 1024
+
+
+def read_answer(session: SessionDir, task: Mapping[str, Any]) -> str:
+    """What a task of a session answered until now, whole; bytes that are no UTF-8 become visible escapes."""
+    return b"".join(iterate_chunks(session.path / task["output"])).decode("utf-8", "backslashreplace")
 
 
 def iterate_chunks(path: Path, offset: int = 0) -> Iterator[bytes]:

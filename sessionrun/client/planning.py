@@ -11,8 +11,8 @@ from sessionrun.agents import table
 from sessionrun.client.assemble import Choice, assemble_spec, choose_agent, foresee_costs, foresee_verdicts
 from sessionrun.client.config import Config, load_config
 from sessionrun.client.effects import refuse_idle_options
-from sessionrun.client.inputs import read_source
-from sessionrun.dialects.plan import Fallback, Options, Plan, RepositoryWish
+from sessionrun.client.inputs import Given, read_source
+from sessionrun.dialects.plan import Fallback, Options, Plan, RepositoryWish, Source
 from sessionrun.dialects.table import choose_dialect
 from sessionrun.model.errors import InputError
 from sessionrun.model.places import KeepPolicy, Repository
@@ -22,15 +22,15 @@ from sessionrun.model.spec import WORKSPACE_TIMEOUT_S, Alternative, Limits, Sess
 class Asked(NamedTuple):
     """What the command line of `run` says about the tasks; None means "not said"."""
 
-    agent: str | None
-    model: str | None
-    max_parallel: int | None
-    timeout_s: float | None
-    name: str | None
-    labels: tuple[str, ...]
-    approve: bool | None
-    envelope: bool
-    dialect: str | None
+    agent: str | None = None
+    model: str | None = None
+    max_parallel: int | None = None
+    timeout_s: float | None = None
+    name: str | None = None
+    labels: tuple[str, ...] = ()
+    approve: bool | None = None
+    envelope: bool = False
+    dialect: str | None = None
     idle_timeout_s: float | None = None
     expect_change: bool = False
     fallback: tuple[str, ...] = ()
@@ -59,7 +59,7 @@ class AskedMoney(NamedTuple):
 
 
 class Planned(NamedTuple):
-    """A spec that can be started, and what to tell people about how it came to be.
+    """A spec that can be started if it has tasks, and what to tell people about how it came to be.
 
     `skipped` tasks of the input are not in it, for they succeeded before; it may be all of them.
     """
@@ -77,16 +77,32 @@ class Nothing(NamedTuple):
     warnings: tuple[str, ...]
 
 
-def plan_session(
-    file: str | None, asked: Asked, git: AskedGit, money: AskedMoney, *, preview: bool = False
+def plan(
+    given: Given,
+    asked: Asked | None = None,
+    git: AskedGit | None = None,
+    money: AskedMoney | None = None,
+    *,
+    preview: bool = False,
 ) -> Planned | Nothing:
-    """Read the input and settle it; for a mere `preview` agents need not be installed, which is then a warning.
+    """Read an input and settle it: all that a session needs is then in the spec.
+
+    Args:
+        given: a file or directory by name, what its JSON would be as a value, or None for standard input.
+        asked: what is said about the tasks beside the input, like the options of `run`.
+        git: the same about worktrees.
+        money: the same about budgets.
+        preview: nothing will be started: agents need not be installed, which is then one of the warnings.
 
     Raises:
         InputError: with one line on the first problem; nothing was created.
     """
+    asked, git, money = asked or Asked(), git or AskedGit(), money or AskedMoney()
+    return _settle(read_source(given), asked, git, money, preview=preview)
+
+
+def _settle(source: Source, asked: Asked, git: AskedGit, money: AskedMoney, *, preview: bool) -> Planned | Nothing:
     config = load_config(Path.cwd(), os.environ, table.BUILTIN)
-    source = read_source(file)
     options = _options(asked, config, worktree=git.worktree)
     dialect, reason = choose_dialect(source, asked.dialect)
     plan = dialect.load(source, options)

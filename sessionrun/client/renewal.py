@@ -11,11 +11,30 @@ from time import time
 
 from sessionrun.agents import table
 from sessionrun.client.assemble import agents_of, check_spec, ignore_leavings
+from sessionrun.client.config import load_config
+from sessionrun.client.notices import notify
+from sessionrun.client.view import fold_journal
 from sessionrun.engine.handed import as_earlier, find_handed
 from sessionrun.engine.state import TaskState
 from sessionrun.model.places import Repository
 from sessionrun.model.spec import SessionSpec, TaskSpec, View
 from sessionrun.model.times import format_time
+from sessionrun.store.session import SessionDir
+
+
+def renew(session: SessionDir, wanted: Collection[str]) -> SessionSpec:
+    """The spec of a new session of these tasks (ids) of `session`; a warning tells what is not as it was.
+
+    Raises:
+        InputError: they cannot run any more, or the configuration is broken.
+        StoreError: the session's files are damaged.
+    """
+    load_config(Path.cwd(), os.environ, table.BUILTIN)  # if broken it stops this launch, too, though it needs none
+    state, _ = fold_journal(session)
+    spec, remark = renew_spec(session.load_spec(), wanted, state.tasks)
+    if remark:
+        notify(remark)
+    return spec
 
 
 def renew_spec(

@@ -87,6 +87,13 @@ def load_or_warn(session: SessionDir, load: Callable[[SessionDir], dict[str, Any
         return None
 
 
+def describe_shortage(view: dict[str, Any]) -> str | None:
+    """What is free on the session's disk, in words, if that is too little to start anything."""
+    from sessionrun.store import ballast
+
+    return ballast.describe_shortage(view["disk_full"]) if view.get("disk_full") else None
+
+
 def _as_it_lies(task: dict[str, Any]) -> dict[str, Any]:
     """A task without the worktree that `clean`, or the user, removed later: only supervisors write status.json."""
     path = task.get("worktree")

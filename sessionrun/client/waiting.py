@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
+from sessionrun.client.lookup import choose_tasks
+from sessionrun.client.view import load_summary_view, load_view
 from sessionrun.model.errors import SessionGone
 from sessionrun.store.session import SessionDir
 
@@ -29,6 +31,18 @@ class Progress(Protocol):
         """Take the display down."""
 
 
+class Waited(NamedTuple):
+    """How a wait ended: in time or not, and `done` or, with `no_held`, with only held tasks left.
+
+    `view` is the session now, `tasks` those that were waited for.
+    """
+
+    view: View
+    tasks: list[dict[str, Any]]
+    in_time: bool
+    done: bool
+
+
 class Watch:
     """Tells a session whose processes are gone from one that is just being restarted."""
 
@@ -48,6 +62,40 @@ class Watch:
     def doubts(self) -> bool:
         """Whether the last look found no process."""
         return self._missed_at is not None
+
+
+def wait(
+    session: SessionDir,
+    tasks: Sequence[str] = (),
+    *,
+    need_all: bool = True,
+    no_held: bool = False,
+    timeout_s: float | None = None,
+) -> Waited:
+    """Block until tasks have ended: all of a session unless some are named, or with `need_all` false any of them.
+
+    With `no_held` tasks that are held, or need one that is, are not waited for.
+
+    Raises:
+        InputError: a name that is no task of the session.
+        SessionGone: the session's processes are gone and it has not ended.
+        StoreError: the session's files are damaged.
+    """
+    choose_tasks(load_view(session), tasks)
+    whole = need_all and not tasks and not no_held
+
+    def is_over(view: View) -> bool:
+        chosen = choose_tasks(view, tasks)
+        return _are_done(chosen, need_all=need_all) or (no_held and _is_held(view, chosen))
+
+    seen = wait_until(
+        (lambda: load_summary_view(session)) if whole else (lambda: load_view(session)),
+        has_ended if whole else is_over,
+        timeout_s=timeout_s,
+    )
+    view = load_view(session)
+    done = seen is not None and (whole or _are_done(choose_tasks(seen, tasks), need_all=need_all))
+    return Waited(view, choose_tasks(view, tasks), seen is not None, done)
 
 
 def wait_until(
@@ -99,3 +147,20 @@ def gone_words(view: View) -> str:
 def has_ended(view: View) -> bool:
     """Whether the session is over."""
     return view["ended_at"] is not None
+
+
+def _are_done(tasks: list[dict[str, Any]], *, need_all: bool) -> bool:
+    done = [task["status"] == "completed" for task in tasks]
+    return all(done) if need_all else any(done) or not done
+
+
+def _is_held(view: dict[str, Any], chosen: list[dict[str, Any]]) -> bool:
+    """Whether the tasks that are left are held, or need one that is; never where nobody could let them go."""
+    if view["status"] == "interrupted":
+        return False
+    waiting = [task for task in view["tasks"] if task["status"] != "completed" and task["pid"] is None]
+    held = {task["id"] for task in waiting if task["reason_class"] == "held"}
+    while more := {task["id"] for task in waiting if not held.isdisjoint(task["needs"])} - held:
+        held |= more
+    left = {task["id"] for task in chosen if task["status"] != "completed"}
+    return bool(left) and left <= held

@@ -21,3 +21,14 @@ def format_time(at: float | None) -> str | None:
     if not 0 <= at < END_OF_TIME:
         raise ValueError(f"there is no time {at}")
     return datetime.fromtimestamp(at, timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def parse_time(at: str) -> float:
+    """An ISO time as seconds since the epoch; without an offset it is local time.
+
+    Raises:
+        ValueError: it is no ISO time.
+    """
+    from datetime import datetime
+
+    return datetime.fromisoformat(at.replace("Z", "+00:00")).timestamp()

@@ -46,6 +46,9 @@ CALLER_S_REPOSITORY: Final = (
 )
 """By these git tells a hook where it is.  A task is elsewhere: its commits would go to the user's own branch."""
 
+_REPLACED: Final[list[Any]] = []
+"""Streams of a program that called us: they must not be flushed here when nothing else names them any more."""
+
 _READY: Final = b"\x01"
 _REASON_BYTES: Final = 1000
 _LOG_TAIL_BYTES: Final = 2000
@@ -166,6 +169,7 @@ def _leave(session: SessionDir, ready_fd: int, lock_fd: int, *, new: bool) -> No
 def _detach(session: SessionDir, ready_fd: int, lock_fd: int) -> None:
     from daemon import DaemonContext
 
+    _take_back_streams()
     umask = os.umask(0o077)
     log = open(session.log_path, "ab", buffering=0, opener=open_regular)
     DaemonContext(
@@ -182,6 +186,19 @@ def _detach(session: SessionDir, ready_fd: int, lock_fd: int) -> None:
         os.set_inheritable(fd, True)  # what is opened right at its place was not duplicated there
     if os.getsid(0) == os.getpid():
         raise RuntimeError("still a session leader after detaching")
+
+
+def _take_back_streams() -> None:
+    """Undo that a program put objects of its own in the place of its standard streams: these are redirected."""
+    for fd, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+        stream = getattr(sys, name)
+        try:
+            is_own = stream.fileno() == fd
+        except (AttributeError, OSError, ValueError):
+            is_own = False
+        if not is_own:
+            _REPLACED.append(stream)
+            setattr(sys, name, open(fd, mode, closefd=False))
 
 
 def _begin_journal(session: SessionDir) -> None:

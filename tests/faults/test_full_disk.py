@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from conftest import mount_disk
 
-from sessionrun.cli.control import Target
+from sessionrun.client.control import Target
 from sessionrun.model.events import RequestReceived
 from sessionrun.store.ballast import NAME
 from sessionrun.store.session import SessionDir
@@ -224,5 +224,5 @@ def test_what_is_held_and_released_without_an_inode_is_told(few_inodes: Path, re
 
 def is_held_on_request(place: Place, session: SessionDir) -> bool:
     """Whether the last task is, as a verb of control finds it; the full disk may hold it as well."""
-    target = Target(place.results, session.session_id, ())
+    target = Target(session)
     return bool(target.tasks[2]["reason"] == "held: on request")

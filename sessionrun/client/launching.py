@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from sessionrun.client.lookup import resolve_results_dir
 from sessionrun.client.notices import notify
 from sessionrun.model.spec import SessionSpec
 from sessionrun.runtime.launch import start_detached
@@ -18,16 +19,19 @@ from sessionrun.store.inbox import send_request
 from sessionrun.store.session import SessionDir
 
 
-def launch(spec: SessionSpec, results_dir: Path, *, ready: bool = True) -> SessionDir:
-    """Create the session of `spec` in `results_dir` and start it; return once its processes are up.
+def launch(spec: SessionSpec, results_dir: Path | None = None, *, ready: bool = True) -> SessionDir:
+    """Create the session of `spec` and start it; return once its processes are up.  It outlives this process.
 
-    With `ready`, agents that can say so are asked first whether they are ready.
+    Args:
+        spec: what `plan` or `renew` settled.
+        results_dir: where the session's directory is made, else in the results directory in use.
+        ready: agents that can say so are asked first whether they are ready.
 
     Raises:
         InputError: an agent is not signed in or not ready, or a view is another session's; nothing was created.
         StoreError: the directory cannot be made, or the processes did not come up.
     """
-    session = SessionDir((results_dir / f"session-{spec.session_id}").absolute())
+    session = SessionDir((resolve_results_dir(results_dir) / f"session-{spec.session_id}").absolute())
     if ready:
         from sessionrun.client.readiness import check_ready
 
@@ -48,6 +52,17 @@ def launch(spec: SessionSpec, results_dir: Path, *, ready: bool = True) -> Sessi
         send_request(session, {"kind": "cancel"})
         raise
     return session
+
+
+def mend_views(spec: SessionSpec) -> None:
+    """Bring the views of a plan up to date of which nothing is left to run: no session will do it.
+
+    Raises:
+        StoreError: one cannot be written.
+    """
+    from sessionrun.runtime.exports import writer
+
+    writer.mend_views(spec)
 
 
 def _tell_limits(spec: SessionSpec) -> None:

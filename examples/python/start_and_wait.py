@@ -1,0 +1,36 @@
+"""Plan two tasks, start a session of them, wait for its end, read what they answered."""
+
+from __future__ import annotations
+
+import sys
+
+from sessionrun import client
+
+PLAN = {
+    "prompts": [
+        {"id": "greet", "prompt": "echo hello"},
+        {"id": "add", "prompt": "expr 19 + 23", "needs": ["greet"]},
+    ]
+}
+
+
+def main() -> int:
+    """Return 0 if all tasks succeeded."""
+    planned = client.plan(sys.argv[1] if len(sys.argv) > 1 else PLAN, client.Asked(agent="shell", name="example"))
+    if isinstance(planned, client.Nothing):
+        print("nothing to do")
+        return 0
+    session = client.launch(planned.spec)
+    print(f"started {session.session_id}")
+    waited = client.wait(session)
+    for task in waited.tasks:
+        print(f"{task['id']} {task['outcome']}: {client.read_answer(session, task).strip()}")
+    return 0 if waited.view["outcome"] == "succeeded" else 1
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except client.SessionrunError as error:
+        print(f"start_and_wait: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)

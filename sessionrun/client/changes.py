@@ -1,0 +1,169 @@
+"""What the tasks of a session changed in their worktrees, against the commit they began at."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from sessionrun.client.lookup import choose_tasks
+from sessionrun.client.notices import notify
+from sessionrun.client.outputs import iterate_chunks
+from sessionrun.client.view import load_view
+from sessionrun.model.errors import InputError, SessionrunError
+from sessionrun.store.session import SessionDir
+
+if TYPE_CHECKING:
+    from sessionrun.model.places import Repository
+    from sessionrun.workspaces.fence import Fence
+    from sessionrun.workspaces.git import Git
+
+
+class Change(NamedTuple):
+    """A task that changed something, and its patch as pieces, which are read when they are taken."""
+
+    task: dict[str, Any]
+    pieces: Iterator[bytes]
+
+
+def find_changed(session: SessionDir, wanted: Sequence[str] = ()) -> list[dict[str, Any]]:
+    """The tasks of a session that have a branch or ended where they began; only the `wanted` ones if any is named.
+
+    Raises:
+        InputError: the session has no worktrees, or a task was named that has no branch.
+        StoreError: the session's files are damaged.
+    """
+    view = load_view(session)
+    if view["base_branch"] is None:
+        raise InputError(f"session {view['session_id']} has no worktrees; start one with --worktree")
+    named = choose_tasks(view, wanted)
+    chosen = [task for task in named if task["rescue_branch"] or task["branch"] or is_unchanged(task)]
+    if wanted and len(chosen) < len(named):
+        missing = next(task for task in named if task not in chosen)
+        raise InputError(f"task {missing['id']!r} has no {'branch' if missing['base_commit'] else 'worktree'}")
+    return chosen
+
+
+def read_changes(session: SessionDir, tasks: Sequence[dict[str, Any]], *, stat: bool = False) -> Iterator[Change]:
+    """What each of these tasks changed: the patch that `git apply` takes, or with `stat` git's account of it.
+
+    One of several tasks whose changes cannot be found is left out, with a warning.
+
+    Raises:
+        SessionrunError, OSError: the changes of the only task cannot be found.
+    """
+    for task in tasks:
+        yield Change(task, _read_pieces(session, task, stat=stat, alone=len(tasks) == 1))
+
+
+def is_unchanged(task: dict[str, Any]) -> bool:
+    """Whether the task ended where it began: then it has no branch any more."""
+    return task["commit"] is not None and task["commit"] == task["base_commit"]
+
+
+def patch_path(session: SessionDir, task: dict[str, Any]) -> Path:
+    """The patch of the task's last attempt."""
+    return session.path / "jobs" / str(task["id"]) / f"a{task['attempt']}-diff.patch"
+
+
+def describe_changes(session: SessionDir, task: dict[str, Any]) -> dict[str, Any]:
+    """Where a task's changes are: one object of `diff --json`."""
+    patch = patch_path(session, task)
+    keys = ("id", "num", "branch", "rescue_branch", "worktree", "base_commit", "commit", "diff_stat")
+    return {**{key: task[key] for key in keys}, "patch": str(patch.absolute()) if patch.exists() else None}
+
+
+def _read_pieces(session: SessionDir, task: dict[str, Any], *, stat: bool, alone: bool) -> Iterator[bytes]:
+    patch = patch_path(session, task)
+    if not patch.exists():
+        try:
+            yield _diff_now(session, task, stat=stat)
+            return
+        except (SessionrunError, OSError) as error:
+            if not patch.exists():  # else the task has just ended, and its worktree is gone
+                if alone:
+                    raise
+                notify(f"task {task['id']}: {error}")
+                return
+    if stat:
+        yield _count_patch(session, patch)
+    else:
+        yield from iterate_chunks(patch)
+
+
+def _count_patch(session: SessionDir, patch: Path) -> bytes:
+    from sessionrun.workspaces.fence import open_fence
+
+    if patch.stat().st_size == 0:
+        return b""
+    repository = session.load_spec().repository
+    assert repository is not None
+    with open_fence(
+        repository
+    ) as fence:  # and the patch's folder as a worktree: no other repository is looked for
+        return fence.inside(patch.parent.resolve(), fence.common).attempt("apply", "--stat", patch.name).stdout
+
+
+def _diff_now(session: SessionDir, task: dict[str, Any], *, stat: bool) -> bytes:
+    """Without a patch: the task's worktree or, when that is gone, its branch, against the base commit."""
+    from sessionrun.workspaces.fence import open_fence
+
+    spec = session.load_spec()
+    words = (
+        "--no-ext-diff",
+        "--no-textconv",
+        "--no-color",
+        "--src-prefix=a/",
+        "--dst-prefix=b/",
+        "--submodule=short",
+        "--ignore-submodules=dirty",  # to look into one git would run with the settings in it
+    )
+    shape = ("--stat",) if stat else ("--binary", "--full-index")
+    argv = ("diff", *words, *shape, task["base_commit"])
+    assert spec.repository is not None
+    with open_fence(spec.repository) as fence:
+        if task["worktree"] and os.path.isdir(task["worktree"]):
+            links = next(one.links for one in spec.tasks if one.id == task["id"])
+            return _diff_worktree(_find_git(fence, Path(task["worktree"])), links, argv, spec.repository)
+        main = fence.main()
+        branch = main.commit_of(f"refs/heads/{task['rescue_branch'] or task['branch']}")
+        return main(*argv, branch) if branch else b""
+
+
+def _find_git(fence: Fence, worktree: Path) -> Git:
+    """Git in a worktree of ours: without its link to the repository nothing says which one it is."""
+    from sessionrun.workspaces.registration import find_admin
+    from sessionrun.workspaces.release import describe_broken_link
+
+    admin = find_admin(fence.repository, worktree)
+    if admin is None:
+        raise SessionrunError(describe_broken_link(fence.repository, worktree))
+    return fence.inside(worktree, admin)
+
+
+def _diff_worktree(git: Git, links: Sequence[str], argv: Sequence[str], repository: Repository) -> bytes:
+    """Run a diff with new files in it too, by a private copy of the worktree's index."""
+    from sessionrun.workspaces.ignoring import ignore_words
+
+    ours = {os.path.normpath(link) for link in links}
+    with tempfile.TemporaryDirectory(prefix="sessionrun-") as folder:
+        index = replace(git, index=Path(folder, "index"))
+        _copy_index(git, index)
+        new = index.names("ls-files", "-z", "--others", *ignore_words(repository, Path(folder)))
+        empty = git.line("hash-object", "-t", "blob", "--stdin")
+        entries = [f"100644 {empty}\t{name}\0" for name in new if name not in ours and name[-1:] != "/"]
+        index("update-index", "--add", "-z", "--index-info", stdin=os.fsencode("".join(entries)))
+        return index(*argv)
+
+
+def _copy_index(git: Git, index: Git) -> None:
+    from sessionrun.workspaces.park import copy_index
+
+    assert index.index is not None and git.git_dir is not None
+    try:
+        copy_index(git.git_dir / "index", index.index)
+    except FileNotFoundError:
+        index("read-tree", "HEAD")

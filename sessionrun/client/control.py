@@ -1,0 +1,244 @@
+"""Changes that somebody asks for: cancel, hold, release, retry, and to let a session go on.
+
+Each names a session and, if only some of its tasks are meant, these by id or number.  A session's supervisor takes
+the request; where none is left, the session's processes are started again for it, or the request is kept.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+from sessionrun.client.lookup import choose_tasks
+from sessionrun.client.notices import notify
+from sessionrun.client.requests import ask, request_cancel
+from sessionrun.client.view import load_history, load_view
+from sessionrun.client.waiting import View
+from sessionrun.model.errors import InputError, SessionGone, SessionrunError
+from sessionrun.store.session import SessionDir
+
+TAKEN_TIMEOUT_S: Final = 60.0
+
+_NOT_GOOD: Final = ("failed", "timed_out", "lost", "interrupted", "cancelled", "skipped")
+
+
+class Reply(NamedTuple):
+    """What became of a request.
+
+    `taken` is whether it was done in time.  `before` are the tasks that it is about as they were when it was made,
+    `tasks` the same now, and `view` the session now.
+    """
+
+    taken: bool
+    before: list[dict[str, Any]]
+    view: View
+    tasks: list[dict[str, Any]]
+
+
+class Target:
+    """The session and the tasks that a request is about, as they were when it began."""
+
+    def __init__(self, session: SessionDir, tasks: Sequence[str] = ()) -> None:
+        self.session = session
+        self.view = _load_latest(session)
+        self.named = tasks
+        self.tasks = choose_tasks(self.view, tasks)
+
+    @property
+    def ids(self) -> list[str]:
+        """The ids of the tasks that were named, by whichever name; empty for all."""
+        return [task["id"] for task in self.tasks] if self.named else []
+
+    def reload(self) -> tuple[View, list[dict[str, Any]]]:
+        """The session's view and the same tasks now."""
+        view = _load_latest(self.session)
+        return view, choose_tasks(view, self.named)
+
+    def reply(self, *, taken: bool) -> Reply:
+        """The reply to a request about these tasks."""
+        return Reply(taken, self.tasks, *self.reload())
+
+
+def cancel(
+    session: SessionDir, tasks: Sequence[str] = (), *, now: bool = False, timeout_s: float = TAKEN_TIMEOUT_S
+) -> Reply:
+    """Stop a session or some of its tasks, and wait until they have ended; `now` kills without grace.
+
+    Raises:
+        InputError: a name that is no task of the session.
+        SessionGone: no process of the session is left; the request stays.
+        StoreError: the request cannot be left, or was refused.
+    """
+    target = Target(session, tasks)
+
+    def has_ended(view: View) -> bool:
+        if not tasks:
+            return view["ended_at"] is not None
+        return all(task["status"] == "completed" for task in choose_tasks(view, tasks))
+
+    if has_ended(target.view):
+        return target.reply(taken=True)
+    try:
+        seen = request_cancel(session, target.ids, has_ended, now=now, timeout_s=timeout_s)
+    except SessionGone as error:
+        raise SessionGone(f"{error}{_list_running(target.view)}") from error
+    return target.reply(taken=seen is not None)
+
+
+def hold(
+    session: SessionDir,
+    tasks: Sequence[str] = (),
+    *,
+    reason: str | None = None,
+    timeout_s: float = TAKEN_TIMEOUT_S,
+) -> Reply:
+    """Start nothing more of a session, or of some of its tasks, until `release`.
+
+    Raises:
+        InputError: a name that is no task of the session.
+        SessionGone: no process of the session is left; the request stays.
+        StoreError: the request cannot be left, or was refused.
+    """
+    target = Target(session, tasks)
+    return _ask_open(target, {"kind": "hold", "tasks": target.ids, "reason": reason}, timeout_s)
+
+
+def release(session: SessionDir, tasks: Sequence[str] = (), *, timeout_s: float = TAKEN_TIMEOUT_S) -> Reply:
+    """Let a session, or some of its tasks, go on after `hold`.
+
+    Raises:
+        InputError: a name that is no task of the session.
+        SessionGone: no process of the session is left; the request stays.
+        StoreError: the request cannot be left, or was refused.
+    """
+    target = Target(session, tasks)
+    return _ask_open(target, {"kind": "release", "tasks": target.ids}, timeout_s)
+
+
+def retry(
+    session: SessionDir,
+    tasks: Sequence[str] = (),
+    *,
+    failed: bool = False,
+    lost: bool = False,
+    timeout_s: float = TAKEN_TIMEOUT_S,
+) -> Reply:
+    """Try tasks again, see `find_retried`; the tasks of the reply are those, none if there is nothing to retry.
+
+    Raises:
+        InputError: a task was named that there is not, or that cannot be tried again.
+        SessionGone: the session's processes are gone and cannot be started again; the request stays.
+        StoreError: the request cannot be left, or was refused.
+    """
+    target = Target(session, tasks)
+    outcomes = _list_outcomes(target, failed=failed, lost=lost)
+    chosen = set(_choose_retried(target, outcomes))
+    if not chosen:
+        return Reply(True, [], target.view, [])
+    taken = ask(session, {"kind": "retry", "tasks": target.ids, "outcomes": list(outcomes)}, timeout_s=timeout_s)
+    view, _ = target.reload()
+    before, after = ([task for task in one["tasks"] if task["id"] in chosen] for one in (target.view, view))
+    return Reply(taken, before, view, after)
+
+
+def find_retried(
+    session: SessionDir, tasks: Sequence[str] = (), *, failed: bool = False, lost: bool = False
+) -> list[str]:
+    """The ids of the tasks that would be tried again as things stand, those that come along included.
+
+    Without names and flags these are all that failed, timed out, were lost or interrupted.  Tasks that are named
+    may also have been cancelled or skipped.  Tasks that were skipped because of those come along.
+
+    Raises:
+        InputError: a task was named that there is not, or that cannot be tried again.
+    """
+    target = Target(session, tasks)
+    return _choose_retried(target, _list_outcomes(target, failed=failed, lost=lost))
+
+
+def resume(session: SessionDir) -> bool:
+    """Let a session go on of which no process is left; False if one is, or if the session has ended.
+
+    A warning tells of agents whose program is gone, or is not the one that this process would find.
+
+    Raises:
+        StoreError: its logs are damaged or a newer version's, or the processes did not come up.
+    """
+    from sessionrun.runtime import launch
+
+    if load_view(session)["ended_at"] is not None or not launch.resume(session):
+        return False
+    _warn_of_other_programs(session)
+    return True
+
+
+def _warn_of_other_programs(session: SessionDir) -> None:
+    """An agent keeps the program it was launched with, whatever this process' PATH has by that name."""
+    import shutil
+
+    for agent in session.load_spec().agents.values():
+        program = agent.argv[0]
+        here = shutil.which(os.path.basename(program))
+        if not os.access(program, os.X_OK):
+            gone = f"{program}, with which the session was started, cannot be executed any more"
+            notify(f"agent {agent.name}: {gone}")
+        elif here is not None and not os.path.samefile(here, program):
+            notify(f"agent {agent.name}: the session goes on with {program}; PATH has {here} now")
+
+
+def _load_latest(session: SessionDir) -> View:
+    """The session's view, from the logs if they are further: a disk that is full may keep status.json behind."""
+    view = load_view(session)
+    try:
+        told, _, _ = load_history(session)
+    except (SessionrunError, OSError):  # what was asked for is done all the same
+        return view
+    return told if told["seq"] > view["seq"] else view
+
+
+def _ask_open(target: Target, record: dict[str, Any], timeout_s: float) -> Reply:
+    """Make a request about tasks that have not ended, if there are such."""
+    session = target.session
+    taken = all(task["status"] == "completed" for task in target.tasks) or ask(
+        session,
+        record,
+        timeout_s=timeout_s,
+        may_resume=False,
+        is_moot=lambda: load_view(session)["ended_at"] is not None,
+    )
+    return target.reply(taken=taken)
+
+
+def _list_running(view: View) -> str:
+    pids = [str(task["pid"]) for task in view["tasks"] if task["status"] == "running" and task["pid"]]
+    return f"; still running without it: process groups {', '.join(pids)}" if pids else ""
+
+
+def _list_outcomes(target: Target, *, failed: bool, lost: bool) -> tuple[str, ...]:
+    """The outcomes to choose by; none: any but success, of the tasks that are named."""
+    from sessionrun.model.spec import RETRY_FAILED, RETRY_LOST
+
+    if not failed and not lost:
+        failed = lost = not target.named
+    return (*(RETRY_FAILED if failed else ()), *(RETRY_LOST if lost else ()))
+
+
+def _choose_retried(target: Target, outcomes: tuple[str, ...]) -> list[str]:
+    from sessionrun.engine.requests import find_dependents
+
+    by_id = {task["id"]: task for task in target.view["tasks"]}
+    if target.named and (good := next((task for task in target.tasks if task["outcome"] == "succeeded"), None)):
+        raise InputError(f"task {good['id']!r} succeeded and is not tried again; leave it out")
+    chosen = [task["id"] for task in target.tasks if task["outcome"] in (outcomes or _NOT_GOOD)]
+    skipped = {task["id"]: task["needs"] for task in by_id.values() if task["reason_class"] == "need"}
+
+    def is_hopeless(name: str) -> bool:
+        return name not in by_id or by_id[name]["outcome"] not in (None, "succeeded")
+
+    opened = [*dict.fromkeys(chosen), *find_dependents(chosen, skipped, is_hopeless)]
+    for name in chosen:
+        for need in by_id[name]["needs"]:
+            if need not in opened and is_hopeless(need):
+                raise InputError(f"task {name!r} needs {need!r}, which did not succeed: name that one too")
+    return sorted(opened, key=lambda name: int(by_id[name]["num"]))

@@ -1,0 +1,58 @@
+"""Gathers what `explanation` explains from: a session's logs, its processes and the time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from sessionrun.client.explanation import Evidence, explain_session, explain_tasks, find_holders
+from sessionrun.client.lookup import choose_tasks
+from sessionrun.client.view import load_history
+from sessionrun.runtime import processes
+from sessionrun.runtime.history import find_damage
+from sessionrun.store import damage
+from sessionrun.store.journal import read_log
+from sessionrun.store.ledger import LedgerJob, fold_ledger
+from sessionrun.store.session import SessionDir
+
+
+def explain(session: SessionDir, wanted: Sequence[str] = ()) -> dict[str, Any]:
+    """Why a session's tasks do not run, by cause; of `wanted` tasks the whole story instead.
+
+    It is the object of ``explain --json``.
+
+    Raises:
+        InputError: a name that is no task of the session.
+        StoreError: the session's files are damaged.
+    """
+    evidence = gather(session)
+    told = explain_session(evidence)
+    if wanted:
+        told["tasks"] = explain_tasks(evidence, choose_tasks(evidence.view, wanted))
+    return told
+
+
+def describe_rest(told: dict[str, Any]) -> str:
+    """What can still be done with a session that is damaged and cannot go on."""
+    return damage.describe_rest(str(told["session_id"]))
+
+
+def gather(session: SessionDir) -> Evidence:
+    """All there is to explain from, as it is now.
+
+    Raises:
+        StoreError: the session's files are damaged.
+    """
+    view, state, entries = load_history(session)
+    ledger = fold_ledger(read_log(session.ledger_path).payloads)
+    here = (processes.boot_id(), processes.pid_namespace())
+
+    def lives(job: LedgerJob) -> bool | None:
+        if job.boot_id != here[0]:
+            return False
+        if ledger.pid_ns != here[1] or job.pid is None:
+            return None
+        return processes.is_alive(processes.Identity(job.pid, job.started or 0))
+
+    return Evidence(view, state, entries, ledger, time.time(), lives, find_holders(state), find_damage(session))

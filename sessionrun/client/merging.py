@@ -1,0 +1,196 @@
+"""What a person has to do to get the work of tasks with worktrees: which branches to look at, and which to merge.
+
+Branches come in the order of the graph, without those that another one contains.  Files that several branches
+change are named.  Nothing here changes a repository.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from sessionrun.model.errors import SessionrunError
+from sessionrun.model.places import Repository
+from sessionrun.workspaces.fence import open_fence
+from sessionrun.workspaces.git import Git, GitError
+
+MAX_COMPARED: Final = 500
+"""Most branches that are compared with each other, and most tasks whose files are."""
+
+Task = Mapping[str, Any]
+
+
+class Shared(NamedTuple):
+    """Branches that change the same files, each beyond what the others began with."""
+
+    branches: tuple[str, ...]
+    paths: tuple[str, ...]
+
+
+class Inspected(NamedTuple):
+    """A task whose work wants a look before anything is merged, and the branches that hold that work."""
+
+    task: Task
+    branches: tuple[str, ...]
+
+
+class Merged(NamedTuple):
+    """A task whose work can be merged; if it is `inside` another branch, `holder` names that if it is known."""
+
+    task: Task
+    inside: bool
+    holder: str | None
+
+
+class Merges(NamedTuple):
+    """What to look at first, and what to merge in this order."""
+
+    inspected: tuple[Inspected, ...]
+    merged: tuple[Merged, ...]
+    shared: tuple[Shared, ...]
+
+
+def plan_merges(view: Mapping[str, Any], tasks: Sequence[Task], repository: Repository) -> Merges:
+    """How to get the work of tasks that ran in worktrees.
+
+    Args:
+        view: the session.
+        tasks: those that are to be shown.
+        repository: where the session was started.
+    """
+    with ExitStack() as stack:
+        try:
+            git = stack.enter_context(open_fence(repository)).main()
+            branches = _list_branches(git)
+        except (SessionrunError, OSError):  # the repository is gone
+            git, branches = Git(Path(repository.top)), {}
+        return _plan(view, tasks, repository, git, branches)
+
+
+def _plan(
+    view: Mapping[str, Any],
+    tasks: Sequence[Task],
+    repository: Repository,
+    git: Git,
+    branches: Mapping[str, str],
+) -> Merges:
+    ended = [task for task in tasks if task["status"] == "completed" and task["base_commit"]]
+    holders = {task["id"]: _find_holders(task, branches) for task in ended}
+    sound = [task for task in ended if task["outcome"] == "succeeded" and task["commit"] is not None]
+    good = [task for task in sound if holders[task["id"]] == [task["branch"]]]
+    others = [task for task in ended if holders[task["id"]] or task["worktree"] or task.get("worktree_remark")]
+    inspected = tuple(Inspected(task, tuple(holders[task["id"]])) for task in others if task not in good)
+    if not good:
+        return Merges(inspected, (), ())
+    graph = view["tasks"]
+    reached = {task["id"]: _find_reached(task, graph, repository.base_commit) for task in good}
+    ordered = order_by_needs(good, graph)
+    listed = _leave_out_contained(git, ordered, branches, reached)
+    merged = []
+    for task in ordered:
+        inside = not any(one is task for one in listed)
+        holder = next((one["branch"] for one in listed if task["id"] in reached[one["id"]]), None)
+        merged.append(Merged(task, inside, holder if inside else None))
+    return Merges(inspected, tuple(merged), tuple(_find_shared(git, graph, listed, reached)))
+
+
+def _list_branches(git: Git) -> dict[str, str]:
+    """The branches there are, with their tips; merged ones are often deleted, and `clean` may have made others."""
+    listed = git.line("for-each-ref", "--format=%(objectname) %(refname:lstrip=2)", "refs/heads")
+    return {name: tip for tip, _, name in (line.partition(" ") for line in listed.split("\n"))}
+
+
+def _find_holders(task: Task, branches: Collection[str]) -> list[str]:
+    """Return the branches that hold a task's work; if its commit is not recorded, all that may hold it."""
+    branch, rescue = task["branch"], task["rescue_branch"]
+    if task["commit"] == task["base_commit"]:
+        return []
+    if task["commit"] is not None:
+        return [name for name in (rescue or branch,) if name in branches]
+    rescues = re.compile(re.escape(f"{branch}-rescue") + "(-[0-9]+)?")
+    return [name for name in branches if name == branch or rescues.fullmatch(name)]
+
+
+def order_by_needs(tasks: Sequence[Task], graph: Sequence[Task]) -> list[Task]:
+    """Some of the tasks of a graph, each behind all that it needs, else by number."""
+    from graphlib import TopologicalSorter
+
+    needs = {task["id"]: task["needs"] for task in graph}
+    depths: dict[str, int] = {}
+    for name in TopologicalSorter(needs).static_order():
+        depths[name] = 1 + max((depths[need] for need in needs.get(name, ())), default=-1)
+    return sorted(tasks, key=lambda task: (depths[task["id"]], task["num"]))
+
+
+def _find_reached(task: Task, graph: Sequence[Task], base: str) -> set[str]:
+    """The ids of the tasks whose work a task's branch has: itself, and what its worktree began with."""
+    by_id = {one["id"]: one for one in graph}
+    reached, queue = {task["id"]}, [task]
+    while queue:
+        at = queue.pop()
+        if at["base_commit"] == base:
+            continue  # it began with the session, not with its needs
+        for need in at["needs"]:
+            if need in by_id and need not in reached:
+                reached.add(need)
+                queue.append(by_id[need])
+    return reached
+
+
+def _leave_out_contained(
+    git: Git, tasks: list[Task], branches: Mapping[str, str], reached: Mapping[str, set[str]]
+) -> list[Task]:
+    """The tasks whose branches no other one contains, as git sees it; of many, as the graph says."""
+    if all(len(reached[task["id"]]) == 1 for task in tasks):
+        return tasks
+    tips = {branches[task["branch"]]: task for task in reversed(tasks)}
+    if len(tips) > MAX_COMPARED:
+        inside = {name for task in tasks for name in reached[task["id"]] - {task["id"]}}
+        return [task for task in tasks if task["id"] not in inside]
+    try:
+        alone = git.line("merge-base", "--independent", *tips).split("\n")
+    except GitError:
+        return tasks
+    kept = {tips[tip]["id"] for tip in alone if tip in tips}
+    return [task for task in tasks if task["id"] in kept]
+
+
+def _find_shared(
+    git: Git, graph: Sequence[Task], listed: Sequence[Task], reached: Mapping[str, set[str]]
+) -> list[Shared]:
+    inside = {name for task in listed for name in reached[task["id"]]}
+    tasks = [task for task in graph if task["id"] in inside and task["commit"] not in (None, task["base_commit"])]
+    if len(listed) < 2 or len(tasks) > MAX_COMPARED:
+        return []
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for path, changers in _find_changers(git, tasks).items():
+        having = {task["branch"]: reached[task["id"]] & changers for task in listed}
+        having = {branch: names for branch, names in having.items() if names}
+        common = set.intersection(*having.values()) if having else set()
+        beyond = tuple(branch for branch, names in having.items() if names - common)
+        if len(beyond) > 1:
+            groups.setdefault(beyond, []).append(path)
+    return [Shared(names, tuple(sorted(paths))) for names, paths in groups.items()]
+
+
+def _find_changers(git: Git, tasks: Sequence[Task]) -> dict[str, set[str]]:
+    """The ids of the tasks that change a file, for each file; by one git, from each task's begin to its end."""
+    ids = {task["commit"]: task["id"] for task in tasks}
+    asked = "".join(f"{task['commit']} {task['base_commit']}\n" for task in tasks).encode()
+    try:
+        told = git("diff-tree", "-r", "--stdin", "--name-only", "--no-renames", "-z", stdin=asked)
+    except GitError:
+        return {}
+    changers: dict[str, set[str]] = {}
+    at = ""
+    for word in told.split(b"\0"):
+        name = os.fsdecode(word)
+        if name in ids:
+            at = ids[name]
+        elif name:
+            changers.setdefault(name, set()).add(at)
+    return changers

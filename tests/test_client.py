@@ -1,0 +1,200 @@
+"""The Python API: its public names, and errands by it that print nothing."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import pkgutil
+import re
+import subprocess
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from conftest import eventually, kill_sessions
+
+from sessionrun import client
+
+EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
+WAITS = "while ! test -e go; do sleep 0.05; done; echo went"
+
+
+@pytest.fixture(autouse=True)
+def results(own_place: Path, capfd: pytest.CaptureFixture[str]) -> Iterator[Path]:
+    """The results directory in use; nothing that a test does by the API prints anything."""
+    yield own_place / "results"
+    kill_sessions(own_place / "results")
+    assert capfd.readouterr() == ("", "")
+
+
+def start(*tasks: dict[str, object], **said: object) -> client.SessionDir:
+    planned = client.plan({"prompts": list(tasks), **said}, client.Asked(agent="shell"))
+    assert isinstance(planned, client.Planned)
+    return client.launch(planned.spec)
+
+
+# --- the names ---
+
+
+def test_the_table_and_what_checkers_see_are_the_same() -> None:
+    tree = ast.parse(Path(client.__file__).read_text())
+    block = next(node for node in tree.body if isinstance(node, ast.If))
+    seen = {}
+    for node in block.body:
+        assert isinstance(node, ast.ImportFrom)
+        for alias in node.names:
+            assert alias.asname == alias.name
+            seen[alias.name] = node.module
+    assert seen == client._HOMES
+    assert client.__all__ == sorted(seen)
+    assert set(dir(client)) == set(seen)
+
+
+def test_every_public_name_is_there_and_documented() -> None:
+    modules = {module.name for module in pkgutil.iter_modules(client.__path__)}
+    for name in client.__all__:
+        found = getattr(client, name)
+        assert name not in modules  # or the module would hide it, once it is imported
+        assert found.__module__ == client._HOMES[name]
+        assert inspect.getdoc(found), name
+    with pytest.raises(AttributeError, match="no attribute 'plann'"):
+        getattr(client, "plann")  # noqa: B009
+    with pytest.raises(ImportError):
+        importlib.import_module("sessionrun.client.plann")
+
+
+def test_the_api_costs_nothing_before_it_is_used() -> None:
+    code = (
+        "import sys; from sessionrun import client; print(*(name for name in sys.modules if 'sessionrun' in name))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert set(done.stdout.split()) == {"sessionrun", "sessionrun.client"}
+
+
+# --- errands ---
+
+
+@pytest.mark.parametrize(
+    ("given", "answers"),
+    [
+        (None, ["greet succeeded: hello", "add succeeded: 42"]),
+        ("plan.json", ["one succeeded: by file"]),
+    ],
+)
+def test_the_example(own_place: Path, given: str | None, answers: list[str]) -> None:
+    (own_place / "plan.json").write_text('[{"id": "one", "prompt": "echo by file"}]')
+    argv = [sys.executable, str(EXAMPLES / "python" / "start_and_wait.py"), *([given] if given else [])]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "")
+    head, *rest = done.stdout.splitlines()
+    assert rest == answers
+    word, session_id = head.split()
+    assert word == "started"
+    assert client.load_view(client.open_session(None, session_id))["name"] == "example"
+
+
+def test_the_block_of_its_page() -> None:
+    text = (EXAMPLES / "python" / "README.md").read_text()
+    (block,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    done = subprocess.run([sys.executable, "-c", block], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [line.split()[1:] for line in done.stdout.splitlines() if line] == [
+        ["succeeded", "hello"],
+        ["succeeded", "42"],
+    ]
+
+
+def test_the_example_tells_what_is_wrong(own_place: Path) -> None:
+    argv = [sys.executable, str(EXAMPLES / "python" / "start_and_wait.py"), "none.json"]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", "start_and_wait: none.json: no such file\n")
+
+
+def test_a_session_from_plan_to_clean(own_place: Path, results: Path) -> None:
+    session = start({"id": "a", "prompt": WAITS}, {"id": "b", "prompt": "echo after", "needs": ["a"]})
+    held = client.hold(session, ["b"], reason="a look first")
+    assert (held.taken, held.before[0]["reason"]) == (True, None)
+    assert "a look first" in held.tasks[0]["reason"]
+    assert [task["cause"] for task in client.explain(session)["tasks"]][1] == "need"
+    (own_place / "go").touch()
+    waited = client.wait(session, no_held=True)
+    assert (waited.in_time, waited.done) == (True, False)
+    assert [task["outcome"] for task in waited.tasks] == ["succeeded", None]
+    assert not client.wait(session, ["b"], timeout_s=0).in_time
+    assert client.release(session, ["b"]).taken
+    assert client.wait(session).view["outcome"] == "succeeded"
+    assert [client.read_answer(session, task) for task in client.load_view(session)["tasks"]] == [
+        "went\n",
+        "after\n",
+    ]
+    assert [view["session_id"] for view in client.load_summaries(results)] == [session.session_id]
+    assert client.diagnose(session.session_id).sessions == 1
+    eventually(lambda: client.clean(dry_run=True)[0]["would_remove"])  # its processes leave a little later
+    assert session.path.exists()
+    assert [record["removed"] for record in client.clean([session.session_id])] == [True]
+    assert not session.path.exists()
+
+
+def test_tasks_that_failed_are_tried_again_here_or_in_a_new_session(own_place: Path) -> None:
+    session = start({"id": "a", "prompt": "test -e mended && echo well"}, {"id": "b", "prompt": "true"})
+    assert client.wait(session).view["outcome"] == "failed"
+    assert client.find_retried(session) == ["a"]
+    (own_place / "mended").touch()
+    renewed = client.launch(client.renew(session, client.find_retried(session)))
+    assert client.wait(renewed).view["outcome"] == "succeeded"
+    reply = client.retry(session)
+    assert (reply.taken, [task["id"] for task in reply.tasks]) == (True, ["a"])
+    assert client.wait(session).view["outcome"] == "succeeded"
+    assert client.retry(session).before == []
+    with pytest.raises(client.InputError, match="succeeded and is not tried again"):
+        client.retry(session, ["b"])
+
+
+def test_a_session_is_cancelled(own_place: Path) -> None:
+    session = start({"id": "a", "prompt": WAITS})
+    reply = client.cancel(session)
+    assert (reply.taken, reply.tasks[0]["outcome"]) == (True, "cancelled")
+    assert not client.resume(session)
+
+
+def test_a_program_may_have_put_others_in_the_place_of_its_streams(own_place: Path, results: Path) -> None:
+    """As notebooks do.  The session must not keep the program's output open, nor say again what it said."""
+    code = (
+        "import io, sys; from sessionrun import client\n"
+        "sys.stdin, sys.stdout, sys.stderr = io.StringIO(), open(1, 'w', closefd=False), None\n"
+        "sys.stdout.write('said once')\n"
+        f"client.launch(client.plan([{WAITS!r}], client.Asked(agent='shell')).spec)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "said once", "")
+    (own_place / "go").touch()
+    session = client.open_session(None, "last")
+    assert client.wait(session).view["outcome"] == "succeeded"
+    assert "said once" not in (session.path / "supervisor.log").read_text()
+
+
+def test_what_a_caller_should_be_told_is_a_warning(own_place: Path, results: Path) -> None:
+    session = start({"id": "a", "prompt": "true"})
+    client.wait(session)
+    other = results / "session-00000000-0000-0000-0000-000000000000"
+    other.mkdir()
+    (other / "spec.json").write_text("{")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        views = client.load_summaries(results)
+    assert [view["session_id"] for view in views] == [session.session_id]
+    (told,) = caught
+    assert told.category is client.SessionWarning
+    assert str(other) in str(told.message)
+
+
+def test_bad_input_is_an_error_of_ours() -> None:
+    with pytest.raises(client.InputError, match="plan: "):
+        client.plan({"prompts": [object()]})
+    with pytest.raises(client.InputError, match="plan: "):
+        client.plan({"prompts": [{"nothing": 1}]})
+    with pytest.raises(client.SessionNotFound):
+        client.open_session(None, "f00")

@@ -95,6 +95,17 @@ def commit_all(top: Path, message: str = "first") -> None:
         subprocess.run(["git", *words], cwd=top, check=True)
 
 
+def lay_out_repository(make: Callable[[Path], object], top: Path) -> None:
+    """Lay out the repository that `make` makes, with an index that knows the files."""
+    template(make).lay_out(top)
+    refresh(top)
+
+
+def refresh(top: Path) -> None:
+    """Tell git that the files of a copied repository are those of its index: it goes by inodes and times."""
+    subprocess.run(["git", "update-index", "-q", "--refresh"], cwd=top, check=True)
+
+
 class Stage:
     """Where the recorded places of a worker stand, each at a path of its own."""
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from conftest import Command, eventually, kill_sessions
-from recorded import Stage, begin_repository, commit_all, stage, template
+from recorded import Stage, begin_repository, commit_all, lay_out_repository, refresh, stage
 from terminal import Terminal
 
 from sessionrun.cli.status import format_status
@@ -82,7 +82,7 @@ def project_in(place: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
     project = Project(place / "repo", place / "results")
     monkeypatch.setenv("SESSIONRUN_RESULTS_DIR", str(project.results))
     if not project.cwd.exists():
-        template(make_repository).lay_out(project.cwd)
+        lay_out_repository(make_repository, project.cwd)
     return project
 
 
@@ -94,7 +94,7 @@ def project(own_place: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Projec
 
 
 Finished = Callable[..., Project]
-"""Called with a plan and words, a project in which they ran in worktrees to the end: the session is `sessions[0]`."""
+"""Called with a plan and words: a project in which these ran in worktrees to the end, as `sessions[0]`."""
 
 
 @pytest.fixture
@@ -110,7 +110,7 @@ def finished(own_place: Path, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> 
 
         place = stage.enter(("finished", json.dumps(plan), words), monkeypatch, run)
         project = project_in(place / "work", monkeypatch)
-        project.git("update-index", "-q", "--refresh")  # the files are other ones
+        refresh(project.cwd)
         project.sessions = [path.name.removeprefix("session-") for path in project.results.glob("session-*")]
         projects.append(project)
         return project
@@ -741,7 +741,7 @@ def test_a_damaged_claim_keeps_what_it_was_made_for(finished: Finished) -> None:
     """Its worktree and its session stay, with the reason; everything else is cleaned as if it were not there."""
     project = finished(BROKEN, "--keep-worktree", "always")
     damaged = project.sessions[0]
-    trees = {task["id"]: Path(task["worktree"]) for task in project.status(damaged)["tasks"]}
+    trees = {task["id"]: Path(task["worktree"]) for task in project.status(damaged)["tasks"] if task["worktree"]}
     claim = project.directory(damaged) / "jobs" / "half" / "a1-r1-prepare" / "claim.json"
     for content in (b"", b"{}", b'{"branch": 5}', b"[1]"):
         claim.write_bytes(content)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from conftest import eventually
-from recorded import begin_repository, commit_all, template
+from recorded import begin_repository, commit_all, lay_out_repository
 
 from sessionrun.model.errors import InputError, SessionrunError
 from sessionrun.model.places import KeepPolicy, Place, Repository
@@ -40,10 +40,12 @@ def make_repository(top: Path) -> None:
 class Project:
     """A repository with a few files, and what is done to a worktree of it."""
 
+    make = staticmethod(make_repository)
+
     def __init__(self, root: Path) -> None:
         self.root = root
         self.top = root / "repo"
-        template(make_repository).lay_out(self.top)
+        lay_out_repository(self.make, self.top)
         self._jobs = 0
 
     def run(self, *argv: str, cwd: Path | None = None) -> str:

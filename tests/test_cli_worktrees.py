@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from conftest import Command, eventually, kill_sessions
+from inside import run_inside
 from recorded import Stage, begin_repository, commit_all, lay_out_repository, refresh, stage
 from terminal import Terminal
 
@@ -65,9 +66,12 @@ class Project(Command):
 
     def finish(self, plan: object, *words: str) -> str:
         """Run a plan in worktrees to its end."""
-        session = self.start(plan, "--worktree", *words)
-        self.wait(session)
-        return session
+        file = self.cwd / f"plan-{len(self.sessions)}.json"
+        file.write_text(json.dumps(plan))
+        done = run_inside(self, "-q", "--agent", "shell", "--worktree", *words, str(file))
+        assert done.returncode == 0, done.stderr
+        self.sessions.append(done.stdout.strip())
+        return self.sessions[-1]
 
 
 def make_repository(top: Path) -> None:
@@ -158,8 +162,8 @@ def test_a_dry_run_foresees_what_happens(project: Project) -> None:
     words = ("--worktree", "--agent", "shell")
     foreseen = json.loads(project("--dry-run", "--json", *words, stdin=json.dumps(plan)).stdout)["tasks"]
     assert [task["begins_at"] for task in foreseen] == [[], [], ["a", "b"], []]
-    session = project.start(plan, "--worktree")
-    tasks = project.wait(session)["tasks"]
+    session = project.finish(plan)
+    tasks = project.status(session)["tasks"]
     assert [task["branch"] for task in foreseen[:2]] == [task["branch"] for task in tasks[:2]]
     assert [task["branch"] for task in tasks[:2]] == ["main-task-a-2", "main-task-b-2"]
     said = [(project.directory(session) / task["output"]).read_text().strip() for task in tasks]

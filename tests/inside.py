@@ -40,6 +40,7 @@ from sessionrun.runtime.keeper.loop import _drain, _wake_on_death
 from sessionrun.runtime.launch import CALLER_S_REPOSITORY, _begin_journal
 from sessionrun.runtime.partners import SystemClock
 from sessionrun.runtime.supervisor import Supervisor
+from sessionrun.store.files import open_regular
 from sessionrun.store.journal import AppendLog
 from sessionrun.store.ledger import incarnation_record
 from sessionrun.store.session import SessionDir
@@ -82,14 +83,16 @@ def _leave_with(work: Callable[[], int]) -> NoReturn:
     code = 1
     try:
         code = work()
-        sys.stdout.flush()
-        sys.stderr.flush()
     except SystemExit as error:
         code = error.code if isinstance(error.code, int) else 1
     except BaseException:
         os.write(2, traceback.format_exc().encode())
     finally:
-        os._exit(code)
+        try:
+            sys.stdout.flush()
+            sys.stderr.flush()
+        finally:
+            os._exit(code)
 
 
 def _take_streams(*fds: int) -> None:
@@ -113,7 +116,7 @@ def _supervise(session: SessionDir, lock_fd: int, *, meanwhile: Callable[[], Non
     """In the place of `start_detached`: be root, keeper and supervisor, until the session has ended."""
     assert new
     cwd, error = os.getcwd(), os.dup(2)
-    with open(session.log_path, "ab") as log:
+    with open(session.log_path, "ab", opener=open_regular) as log:
         os.dup2(log.fileno(), 2)
     os.chdir("/")
     for name in CALLER_S_REPOSITORY:

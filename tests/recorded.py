@@ -106,6 +106,13 @@ def refresh(top: Path) -> None:
     subprocess.run(["git", "update-index", "-q", "--refresh"], cwd=top, check=True)
 
 
+def live_in(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Home, state and directory of this process are below a place, as those of each test are below its own."""
+    for name, folder in {"HOME": "", "XDG_STATE_HOME": "state", "XDG_CONFIG_HOME": "config"}.items():
+        monkeypatch.setenv(name, str(place / "home" / folder))
+    monkeypatch.chdir(place / "work")
+
+
 class Stage:
     """Where the recorded places of a worker stand, each at a path of its own."""
 
@@ -123,9 +130,7 @@ class Stage:
         shutil.rmtree(place, ignore_errors=True)
         (place / "home").mkdir(parents=True)
         (place / "work").mkdir()
-        for name, folder in {"HOME": "", "XDG_STATE_HOME": "state", "XDG_CONFIG_HOME": "config"}.items():
-            monkeypatch.setenv(name, str(place / "home" / folder))
-        monkeypatch.chdir(place / "work")
+        live_in(place, monkeypatch)
         if key in self._trees:
             self._trees[key].lay_out(place)
         else:

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 from conftest import Command, eventually, kill_sessions
+from inside import run_inside
 from recorded import Stage, begin_repository, commit_all, lay_out_repository, stage
 
 from sessionrun.store.session import SessionDir
@@ -100,6 +101,17 @@ class Matrix(Command):
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()
 
+    def finish(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """Run all to the end, in one process."""
+        return run_inside(self, "--sync", "-q", *words, "config.json")
+
+    def end(self) -> tuple[str, dict[str, Any]]:
+        """Run all to the end; the session's id and status."""
+        done = run_inside(self, "-q", "config.json")
+        assert done.returncode == 0, done.stderr
+        session = done.stdout.strip()
+        return session, self.wait(session)
+
     def calls(self) -> list[str]:
         path = Path(os.environ["HOME"]) / "calls"
         return path.read_text().splitlines() if path.exists() else []
@@ -143,7 +155,7 @@ def one_failed(own_place: Path, stage: Stage, monkeypatch: pytest.MonkeyPatch) -
         matrix = matrix_in(place / "work", monkeypatch)
         matrix.config(models=["m1", "m2", "m3"])
         (place / "home" / "fail-m2").touch()
-        assert matrix("--sync", "-q", "config.json").returncode == 1
+        assert matrix.finish().returncode == 1
         (folder,) = matrix.results.glob("session-*")
         eventually(lambda: not SessionDir(folder).is_alive())
 
@@ -223,13 +235,15 @@ def write_npm(matrix: Matrix) -> None:
 
 
 @pytest.mark.parametrize("npm", ["as good as npm", pytest.param("npm", marks=pytest.mark.slow)])
-def test_the_example_runs_unchanged(matrix: Matrix, npm: str) -> None:
+def test_the_example_runs_unchanged(matrix: Matrix, monkeypatch: pytest.MonkeyPatch, npm: str) -> None:
+    for name, value in {"npm_config_offline": "true", "npm_config_audit": "false"}.items():
+        monkeypatch.setenv(name, value)
     if npm != "npm":
         write_npm(matrix)
     elif shutil.which("npm") is None:
         pytest.skip("npm is not installed: the setup of a package.json cannot run")
     shutil.copy(EXAMPLES / "config.json", matrix.cwd)
-    done = matrix("--sync", "-q", "config.json", env={"npm_config_offline": "true", "npm_config_audit": "false"})
+    done = matrix.finish()
 
     assert done.returncode == 0, done.stdout + done.stderr
     first, second = matrix.runs()
@@ -254,7 +268,7 @@ def test_what_succeeded_is_skipped_unless_it_is_to_run_again(one_failed: Matrix)
 
     (Path(os.environ["HOME"]) / "fail-m2").unlink()
     (matrix.cwd / "results.json").chmod(0o640)
-    again = matrix("--sync", "-q", "config.json")
+    again = matrix.finish()
     assert again.returncode == 0
     assert "skipped: 2 that succeeded before" in again.stderr
     kept, fresh, other = matrix.runs()
@@ -276,7 +290,7 @@ def test_what_succeeded_is_skipped_unless_it_is_to_run_again(one_failed: Matrix)
     assert len(matrix.calls()) == 4
 
     matrix.config(models=["m1", "m2"])
-    assert matrix("--sync", "-q", "--rerun", "config.json").returncode == 0
+    assert matrix.finish("--rerun").returncode == 0
     assert len(matrix.calls()) == 6
     assert {run["run_id"] for run in matrix.runs()} & {kept["run_id"], fresh["run_id"]} == set()
 
@@ -420,7 +434,7 @@ def test_sync_says_that_the_file_is_behind(matrix: Matrix) -> None:
         outputs_dir="sub/outputs",
         tasks=[{"id": "one", "name": "One", "prompts": [spoil]}],
     )
-    done = matrix("--sync", "-q", "config.json")
+    done = matrix.finish()
     assert done.returncode == 0
     assert f"{matrix.cwd}/sub/r.json is not written: 'sub' is not a directory" in done.stderr
 
@@ -428,7 +442,7 @@ def test_sync_says_that_the_file_is_behind(matrix: Matrix) -> None:
 def test_what_the_file_missed_is_known_at_the_next_launch(matrix: Matrix) -> None:
     """Its last state may be from before the disk was full; the session knows better.  What is new in it runs."""
     matrix.config(models=["m1"])
-    matrix.wait(matrix.launch())
+    matrix.end()
     whole = matrix.document()
     stale = {**whole, "runs": [{**run, "status": "running"} for run in whole["runs"]]}
     (matrix.cwd / "results.json").write_text(json.dumps(stale))
@@ -439,7 +453,7 @@ def test_what_the_file_missed_is_known_at_the_next_launch(matrix: Matrix) -> Non
 
     (matrix.cwd / "results.json").write_text(json.dumps(stale))
     matrix.config(models=["m1", "m2"], samples=2)
-    matrix.wait(matrix.launch())
+    matrix.end()
     assert matrix.runs()[:1] == whole["runs"]
     assert [(run["model"], run["sample"]) for run in matrix.runs()] == [("m1", 1), ("m1", 2), ("m2", 1), ("m2", 2)]
     assert len(matrix.calls()) == 4
@@ -448,8 +462,7 @@ def test_what_the_file_missed_is_known_at_the_next_launch(matrix: Matrix) -> Non
 def test_a_failed_setup_says_where_its_words_are(matrix: Matrix) -> None:
     go = Path(os.environ["HOME"]) / "go"
     matrix.config(models=["m1"], setup='test -e "$HOME/go" || { echo "no such script" >&2; exit 3; }')
-    session = matrix.launch()
-    matrix.wait(session)
+    session, _ = matrix.end()
     (run,) = matrix.runs()
     words = f"jobs/{run['run_id']}/a1-r1-setup/stderr"
     assert run["error_message"] == f"setup_failed: exit code 3, see {words}"
@@ -463,8 +476,7 @@ def test_a_failed_setup_says_where_its_words_are(matrix: Matrix) -> None:
 
 def test_clean_says_what_leads_to_a_session(matrix: Matrix) -> None:
     matrix.config(models=["m1"], tasks=[{"id": "one", "name": "One", "prompts": ["true"]}], agents=["shell"])
-    session = matrix.launch()
-    matrix.wait(session)
+    session, _ = matrix.end()
     for words, verb in ((("--dry-run",), "would remove"), ((), "removed")):
         line = f"{verb} session {matrix.directory(session)}: completed, nothing needs it but the links in"
         assert f"{line} {matrix.cwd}/outputs\n" in matrix("clean", "--keep", "0", "--worktrees", *words).stdout
@@ -473,8 +485,7 @@ def test_clean_says_what_leads_to_a_session(matrix: Matrix) -> None:
 def test_a_session_that_was_followed_by_another_leaves_the_file_alone(one_failed: Matrix) -> None:
     matrix, first = one_failed, one_failed.sessions[0]
     (Path(os.environ["HOME"]) / "fail-m2").unlink()
-    second = matrix.launch()
-    matrix.wait(second)
+    second, _ = matrix.end()
     before = matrix.document()
     assert before["session"] == str(matrix.directory(second))
     assert matrix("retry", first, "--failed").returncode == 0
@@ -487,7 +498,7 @@ def test_a_new_session_of_failed_runs_keeps_the_others_in_the_file(one_failed: M
     matrix, old = one_failed, one_failed.sessions[0]
     (Path(os.environ["HOME"]) / "fail-m2").unlink()
     before = matrix.runs()
-    assert matrix("retry", old, "--failed", "--new", "--sync", "-q").returncode == 0
+    assert run_inside(matrix, "retry", old, "--failed", "--new", "--sync", "-q").returncode == 0
     after = matrix.runs()
     assert [run["model"] for run in after] == ["m1", "m2", "m3"]
     assert (after[0], after[2]) == (before[0], before[2])
@@ -509,7 +520,7 @@ def test_the_other_program_s_results_file_is_known(matrix: Matrix) -> None:
     matrix.config()
     old = {"run_id": "abc123", "task_id": "one", "model": "m1", "status": "succeeded", "logs_dir": "x"}
     (matrix.cwd / "results.json").write_text(json.dumps({"updated_at": "2026-01-28T10:30:00", "runs": [old]}))
-    matrix.wait(matrix.launch())
+    matrix.end()
     first, second = matrix.runs()
     assert first == old
     assert (second["model"], second["status"]) == ("m2", "succeeded")
@@ -524,8 +535,7 @@ def test_keep_worktree_and_a_branch_and_a_place_inside_the_repository(matrix: Ma
     matrix.config(
         keep_worktree=True, branch="old", source_repo="sub", models=["m1"], results_file="deep/er/r.json"
     )
-    session = matrix.launch()
-    status = matrix.wait(session)
+    _, status = matrix.end()
     (run,) = json.loads((matrix.cwd / "deep" / "er" / "r.json").read_text())["runs"]
     assert run["branch"] == f"old-run-{run['run_id']}"
     assert run["worktree_path"] == str(matrix.cwd.parent / "trees" / f"run-{run['run_id']}")
@@ -536,8 +546,7 @@ def test_keep_worktree_and_a_branch_and_a_place_inside_the_repository(matrix: Ma
 def test_status_compares_models(matrix: Matrix) -> None:
     matrix.config(samples=2, check="test -s answer.txt")
     (Path(os.environ["HOME"]) / "fail-m2").touch()
-    session = matrix.launch()
-    matrix.wait(session)
+    session, _ = matrix.end()
     head, *rows = (
         re.split(r" {2,}", row) for row in matrix("status", session, "--by", "model").stdout.splitlines()
     )

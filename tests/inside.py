@@ -1,9 +1,9 @@
 """A session from its launch to its end in one process, forked from that of the tests.
 
-The command line, the supervisor, the keeper's care for jobs and the jobs are the real ones, and its logs are
-whole.  Left out are interpreters: those of root, keeper and supervisor, and that of each PREPARE and RELEASE.
-They take far longer to start than to work.  This is only for sessions that end by themselves, and not for tests of
-processes: nothing is detached here.
+The command line, the supervisor, the keeper's care for jobs and the jobs are the real ones, and the logs
+are whole.  Left out are interpreters: those of root, keeper and supervisor, and that of each job of our
+own code.  They take far longer to start than to work.  This is only for sessions that end by themselves, and not for tests of processes:
+nothing is detached here.
 """
 
 from __future__ import annotations
@@ -34,6 +34,8 @@ from sessionrun.runtime import main as supervising
 from sessionrun.runtime import processes
 from sessionrun.runtime.executors.local import _order, _read_frame
 from sessionrun.runtime.executors.protocol import Notice
+from sessionrun.runtime.jobs.check import job as check_job
+from sessionrun.runtime.jobs.check.check import main as check_main
 from sessionrun.runtime.jobs.maker import JobMaker
 from sessionrun.runtime.keeper.children import Children
 from sessionrun.runtime.keeper.loop import _drain, _wake_on_death
@@ -194,22 +196,36 @@ _real_spawn = os.posix_spawn
 
 
 def _spawn(path: bytes, argv: list[bytes], environ: Any, **how: Any) -> int:
-    """In the place of posix_spawn: PREPARE and RELEASE are forked, for here all that they need is imported."""
-    if len(argv) < 2 or argv[1] != os.fsencode(os.path.abspath(workspace_job.__file__)):
+    """In the place of posix_spawn: jobs of our own code are forked, for here all that they need is imported."""
+    work = _OURS.get(os.fsdecode(argv[1])) if len(argv) > 1 else None
+    if work is None:
         return _real_spawn(path, argv, environ, **how)
     pid = os.fork()
     if pid == 0:
-        _leave_with(lambda: _be_workspace_job(argv, environ, how["file_actions"]))
+        words = [os.fsdecode(word) for word in argv[2:]]
+        _leave_with(lambda: _be_job(work, words, environ, how["file_actions"]))
     return pid
 
 
-def _be_workspace_job(argv: Sequence[bytes], environ: dict[bytes, bytes], files: Sequence[Any]) -> int:
+def _be_job(
+    work: Callable[..., int], words: Sequence[str], environ: dict[bytes, bytes], files: Sequence[Any]
+) -> int:
     os.setsid()
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     _take_streams(*(os.open(path, flags, mode) for _, _, path, flags, mode in files))
     os.environb.clear()
     os.environb.update(environ)
+    return work(*words)
+
+
+def _be_workspace_job(action: str, folder: str) -> int:
     os.write(1, b"begun\n")
-    workspace_job._work(os.fsdecode(argv[2]), os.fsdecode(argv[3]))
+    workspace_job._work(action, folder)
     return 0
+
+
+_OURS: dict[str, Callable[..., int]] = {
+    os.path.abspath(workspace_job.__file__): _be_workspace_job,
+    os.path.abspath(check_job.__file__): check_main,
+}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -367,7 +368,7 @@ def test_the_manual_names_every_key() -> None:
 
 # --- sessions ---
 
-OLLAMA = r'''#!/usr/bin/env python3
+OLLAMA = rf'''#!{sys.executable} -IS
 """Answers as the files beside it say: by what the prompt holds, one after the other."""
 import json, os, sys
 here = os.path.dirname(os.path.abspath(__file__))
@@ -376,10 +377,10 @@ if sys.argv[1] == "show":
 prompt = sys.stdin.read()
 for number, (needle, answers) in enumerate(json.load(open(os.path.join(here, "answers.json")))):
     if needle in prompt:
-        seen = os.path.join(here, f"seen-{number}")
+        seen = os.path.join(here, f"seen-{{number}}")
         count = len(open(seen).read()) if os.path.exists(seen) else 0
         open(seen, "a").write("x")
-        open(os.path.join(here, f"prompt-{number}-{count}"), "w").write(prompt)
+        open(os.path.join(here, f"prompt-{{number}}-{{count}}"), "w").write(prompt)
         print(answers[min(count, len(answers) - 1)])
         sys.exit()
 sys.exit("nobody told me what to answer")

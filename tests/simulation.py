@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from copy import deepcopy
 
 from sessionrun.engine.fold import apply, begin
 from sessionrun.engine.orders import CancelJob, CheckOutput, Order, StartJob, WakeAt
@@ -98,7 +99,8 @@ def judge(ended: Exit) -> JobFinished:
 class Drive:
     """One session on an executor; `planned` events (requests, holds, late tasks) come at their times.
 
-    `entries` holds what was recorded, unless not to `keep` it is asked for.
+    `entries` holds what was recorded, unless not to `keep` it is asked for.  A `suspicious` one looks whether
+    decisions change the state, whose ready queue is only an index.
     """
 
     def __init__(
@@ -112,7 +114,9 @@ class Drive:
         keep: bool = True,
         judged: Callable[[Exit], JobFinished] = judge,
         sharing: Sharing | None = None,
+        suspicious: bool = False,
     ) -> None:
+        self._suspicious = suspicious
         self.state = begin(spec) if state is None else state
         self.sharing = sharing
         self.executor = executor
@@ -182,11 +186,17 @@ class Drive:
         """Carry out orders until there is nothing left but to wait."""
         self._wake = None
         self._hear()
-        while self._wake is None and (orders := decide(self.state, self.executor.clock())):
+        while self._wake is None and (orders := self._decide()):
             keys = [key for order in orders if (key := self._carry_out(order)) is not None]
             for notice in self.executor.start([Job(key, ("true",), "/", "", "") for key in keys]) if keys else ():
                 self.record(self._judged(notice) if isinstance(notice, Exit) else notice)
             self._hear()
+
+    def _decide(self) -> list[Order]:
+        before = deepcopy(self.state) if self._suspicious else None
+        orders = decide(self.state, self.executor.clock())
+        assert before is None or before == self.state, "a decision changed the state"
+        return orders
 
     def _hear(self) -> None:
         now = self.executor.clock()

@@ -184,7 +184,9 @@ def test_a_task_out_of_time(sessionrun: Command) -> None:
 
 
 CHECKS = (
-    (["cd /", "x=1", "[ $PWD$x = /1 ]", "true # said"], "succeeded"),
+    (["cd /; x=1; [ $PWD$x = /1 ]", "true # said"], "succeeded"),
+    (["cd /; x=1", "[ $PWD != / ] && [ -z $x ]"], "succeeded"),
+    (["exit 0", "false"], "failed"),
     (["false && true", "true"], "failed"),
     (["! true", "true"], "failed"),
     (["true", "false"], "failed"),
@@ -515,7 +517,7 @@ def test_too_little_memory_is_one_line(sessionrun: Command) -> None:
     """A file that does not fit: no traceback."""
     (sessionrun.cwd / "large.json").write_bytes(b'["' + b"x" * (60 << 20) + b'"]')
     code = (
-        "import resource, sys; from sessionrun.cli import main, planning, run;"
+        "import resource, sys; from sessionrun.cli import main, run; from sessionrun.client import planning;"
         "used = int(open('/proc/self/statm').read().split()[0]) * resource.getpagesize() + (80 << 20);"
         "resource.setrlimit(resource.RLIMIT_AS, (used, used)); sys.exit(main(sys.argv[1:]))"
     )

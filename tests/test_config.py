@@ -349,7 +349,7 @@ def test_nested_without_end(places: Places) -> None:
 def test_a_poll_imports_nothing_for_it(places: Places) -> None:
     code = (
         "import os, sys; from pathlib import Path; before = set(sys.modules)\n"
-        "from sessionrun.config import load_results_dir\n"
+        "from sessionrun.client.config import load_results_dir\n"
         "assert load_results_dir(Path.cwd(), os.environ).results_dir is None\n"
         "heavy = {'tomllib', 'tomli', 'platformdirs', 'json', 'yaml', 'difflib', 'sessionrun.dialects'}\n"
         "print(sorted(heavy & (set(sys.modules) - before)))"

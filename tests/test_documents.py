@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
@@ -16,6 +17,7 @@ from typing import Any, get_args
 import click
 import pytest
 from conftest import Command
+from test_imports import ROOMS, ROOT, arrows, room_of
 
 from sessionrun import cli as command_line
 from sessionrun.agents import table
@@ -35,10 +37,13 @@ TOP = Path(__file__).resolve().parent.parent
 MAN_PAGES = ("sessionrun.1", "sessionrun-files.5", "sessionrun-input.5")
 DOCUMENTS = sorted(
     path
-    for pattern in ("*.md", "examples/**/*", "man/*", "Makefile", "LICENSE", ".ci/run")
+    for pattern in ("*.md", "docs/**/*.md", "examples/**/*", "man/*", "Makefile", "LICENSE", ".ci/run")
     for path in TOP.glob(pattern)
     if path.is_file()
 )
+PAGES = [path for path in DOCUMENTS if path.suffix == ".md" and "jobs" not in path.parts]
+"""What people read, without the job files of examples, which are input."""
+
 STATES: tuple[str, ...] = import_module("sessionrun.cli.list").STATES
 EXIT_CODES = {0, 1, 2, 3, 4, 75, 124, 130}
 
@@ -330,15 +335,62 @@ def load_plan(text: str, name: str) -> Any:
     return plan
 
 
-def plans_in_readme() -> Iterator[tuple[str, str]]:
-    for language in ("json", "yaml"):
-        for number, block in enumerate(code_blocks("README.md", language), 1):
-            yield f"block-{number}.{language}", block
+def plans_in_readmes() -> Iterator[tuple[str, str]]:
+    for page in ("README.md", "examples/matrix/README.md"):
+        for language in ("json", "yaml"):
+            for number, block in enumerate(code_blocks(page, language), 1):
+                yield f"{page.replace('/', '-')}-{number}.{language}", block
 
 
-@pytest.mark.parametrize(("name", "text"), [*plans_in_readme()])
-def test_plans_in_the_readme_are_valid(name: str, text: str) -> None:
+@pytest.mark.parametrize(("name", "text"), [*plans_in_readmes()])
+def test_plans_in_the_readmes_are_valid(name: str, text: str) -> None:
     assert load_plan(text, name).tasks
+
+
+def test_the_matrix_of_its_readme_makes_the_runs_that_it_says() -> None:
+    (block,) = code_blocks("examples/matrix/README.md", "json")
+
+    assert len(load_plan(block, "matrix.json").tasks) == 8
+    assert "makes eight runs" in read("examples/matrix/README.md")
+
+
+def test_the_readme_s_commands_print_what_it_shows(sessionrun: Command, own_place: Path) -> None:
+    """All blocks of commands, one after the other, in one shell and in a repository with one commit."""
+    for name, text in re.findall(r"`(\w+\.json)`[^`]*```json\n(.*?)```", read("README.md"), re.DOTALL):
+        (own_place / name).write_text(text)
+    (own_place / "README.md").write_text("# Demo\n")
+    for words in (
+        "init -q -b main",
+        "add README.md",
+        "-c user.name=A -c user.email=a@localhost commit -q -m first",
+    ):
+        subprocess.run(["git", *words.split()], cwd=own_place, check=True)
+    shown = re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", "".join(code_blocks("README.md", "console")), re.MULTILINE)
+    script = [
+        f'sessionrun() {{ {shlex.join(sessionrun.argv)} "$@"; }}',
+        *(f"{line}\necho @@@" for line, _ in shown),
+    ]
+
+    done = subprocess.run(
+        ["bash", "-c", "\n".join(script)],
+        cwd=own_place,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        timeout=300,
+    )
+
+    assert len(shown) >= 10
+    printed = blur(done.stdout.decode()).split("@@@\n")
+    assert list(zip([line for line, _ in shown], printed, strict=False)) == [
+        (line, blur(text)) for line, text in shown
+    ]
+
+
+def blur(text: str) -> str:
+    """What two runs print alike: without ids and times."""
+    text = re.sub(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|\b[0-9a-f]{8}\.\.\.", "ID", text)
+    return re.sub(r"\w{3} \w{3} [ \d]\d \d\d:\d\d:\d\d \d{4}", "TIME", text)
 
 
 def test_prompts_given_by_echo_in_documents_are_valid() -> None:
@@ -363,9 +415,10 @@ def test_the_configuration_in_the_readme_is_valid(own_place: Path) -> None:
     table.check_agent(loaded.agents["mine"])
 
 
-def test_commands_in_the_readme_use_options_that_exist() -> None:
-    text = "\n".join(code_blocks("README.md", "console")) + read("README.md")
-    known = {*FLAG_VERBS, *help_options(command_line.group, hidden=True)}
+def test_commands_in_the_readmes_use_options_that_exist() -> None:
+    pages = ("README.md", *(f"examples/{name}README.md" for name in ("", "prompts/", "matrix/", "markdown/")))
+    text = "\n".join("\n".join(code_blocks(name, "console")) + read(name) for name in pages)
+    known = {"--help", *FLAG_VERBS, *help_options(command_line.group, hidden=True)}
     for verb in VERBS:
         known |= help_options(load_verb(verb), hidden=True)
     for agent in table.BUILTIN.values():
@@ -386,15 +439,83 @@ def test_no_document_holds_a_path_of_a_machine(document: Path) -> None:
     assert str(TOP) not in text
 
 
-@pytest.mark.parametrize("name", [path.name for path in TOP.glob("*.md")])
-def test_links_between_documents_lead_somewhere(name: str) -> None:
-    for target in re.findall(r"\]\(([^)\s]+)\)", read(name)):
+@pytest.mark.parametrize("document", PAGES, ids=lambda path: str(path.relative_to(TOP)))
+def test_links_between_documents_lead_somewhere(document: Path) -> None:
+    for target in re.findall(r"\]\(([^)\s]+)\)", document.read_text(encoding="utf-8")):
         file, _, anchor = target.partition("#")
         if file.startswith("https://"):
             continue
-        text = read(file or name)
+        linked = document.parent / file if file else document
+        assert linked.exists(), target
+        text = linked.read_text(encoding="utf-8") if linked.is_file() else ""
         headings = [line.lstrip("# ").lower().replace(" ", "-") for line in text.splitlines() if line[:1] == "#"]
         assert not anchor or anchor in headings
+
+
+def test_the_drawing_of_the_rooms_is_what_they_import() -> None:
+    (drawing,) = code_blocks("ARCHITECTURE.md", "text")
+    head, *rows = drawing.splitlines()
+    columns = {match[0]: match.span() for match in re.finditer(r"\w+", head)}
+    drawn = {}
+    for row in rows:
+        room = row.split()[0]
+        for mark in re.finditer(r"(?<= )\S+", row):
+            (column,) = (name for name, (start, end) in columns.items() if start <= mark.start() < end)
+            drawn[room, column] = mark[0]
+
+    rooms = [room for room in ROOMS if room != "__main__"]
+    assert [row.split()[0] for row in rows] == rooms
+    assert list(columns) == rooms[:-1]
+    wanted = {}
+    for room, other in arrows(room_of):
+        if room in rooms:
+            is_part = any(name.startswith(f"{other}.") for name in ROOMS[room])
+            wanted[room, other] = "x" if other in ROOMS[room] else "(x)" if is_part else "-"
+    assert drawn == wanted
+
+
+def test_the_table_of_rooms_names_modules_that_exist() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| (.+) \| (.+) \|$", section("ARCHITECTURE.md", "Nine rooms"), re.MULTILINE)
+
+    assert [room for room, _, _ in rows] == [room for room in ROOMS if room != "__main__"]
+    for room, _, names in rows:
+        for name in re.findall(r"`(\w+)`", names):
+            assert (ROOT / room / f"{name}.py").is_file() or (ROOT / room / name).is_dir(), f"{room}.{name}"
+
+
+def test_every_decision_has_one_place_and_the_index_knows_it() -> None:
+    written = {
+        path.stem: [int(number) for number in re.findall(r"^\*\*(\d+)\. ", path.read_text(), re.MULTILINE)]
+        for path in (TOP / "docs" / "decisions").glob("*.md")
+    }
+    index = section("ARCHITECTURE.md", "Decisions")
+    rows = re.findall(r"^\| \[(\w+)\]\(docs/decisions/\1\.md\) \| (.+) \|$", index, re.MULTILINE)
+
+    assert {room: [int(number) for number in numbers.split(", ")] for room, numbers in rows} == {
+        room: sorted(numbers) for room, numbers in written.items()
+    }
+    every = sorted(number for numbers in written.values() for number in numbers)
+    assert every == list(range(1, len(every) + 1))
+    assert f"The next number is {len(every) + 1}." in index
+
+
+def test_the_glossary_is_short_and_has_the_words_of_the_contract() -> None:
+    rows = re.findall(r"^\| \*\*([a-z ]+)\*\* \| (.+) \|$", read("docs/glossary.md"), re.MULTILINE)
+    words = [word for word, _ in rows]
+
+    assert len(words) <= 40
+    assert len(words) == len(set(words))
+    assert part("sessionrun-files.5", "Words", level="SS").tag_words() <= set(words)
+    meanings = dict(rows)
+    assert re.findall(r"`(\w+)`", meanings["outcome"]) == list(model.OUTCOMES)
+    assert re.findall(r"[A-Z]{3,}", meanings["phase"].replace("JSON", "")) == [
+        name.upper() for name in keys.PHASES
+    ]
+
+
+@pytest.mark.parametrize(("name", "lines"), [("README.md", 250), ("ARCHITECTURE.md", 150)])
+def test_the_first_pages_stay_short(name: str, lines: int) -> None:
+    assert len(read(name).splitlines()) <= lines
 
 
 def renderers() -> Mapping[str, list[str]]:

@@ -357,6 +357,49 @@ def test_what_a_poll_really_imports(sessionrun: Command, words: str) -> None:
         assert name not in imported
 
 
+STATE_NAMES = ("state", "task", "self._state", "self.state", "drive.state")
+"""How a session's state and its tasks are called wherever they are at hand."""
+
+CHANGING = {
+    "append",
+    "add",
+    "clear",
+    "discard",
+    "extend",
+    "insert",
+    "pop",
+    "popitem",
+    "remove",
+    "setdefault",
+    "update",
+}
+
+
+def iterate_changes(tree: ast.AST) -> Iterator[str]:
+    """What is changed in the state, but for the ready queue, which is only an index."""
+    for node in ast.walk(tree):
+        targets: list[ast.expr] = []
+        if isinstance(node, (ast.Assign, ast.Delete)):
+            targets = list(node.targets)
+        elif isinstance(node, (ast.AugAssign, ast.AnnAssign)):
+            targets = [node.target]
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in CHANGING:
+            targets = [node.func.value]
+        for target in targets:
+            text = ast.unparse(target)
+            if text.startswith(tuple(f"{name}." for name in STATE_NAMES)) and ".queue." not in f"{text}.":
+                yield text
+
+
+def test_the_state_is_changed_in_one_room_and_by_no_decision() -> None:
+    """By `fold` and what it calls: readers, the supervisor, the scheduler and the projections only look."""
+    changed = {module.name: list(iterate_changes(module.tree)) for module in modules().values()}
+    assert {name for name, found in changed.items() if found and not belongs(name, "sessionrun.engine")} == set()
+    for name in ("scheduler", "status", "handed", "transitions", "orders"):
+        assert changed[f"sessionrun.engine.{name}"] == [], name
+    assert len(changed["sessionrun.engine.fold"]) > 20  # they are seen
+
+
 # --- size and names ---
 
 

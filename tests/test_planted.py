@@ -18,7 +18,8 @@ from conftest import Command, kill_sessions
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.spec import View
 from sessionrun.runtime.exports.job_status import write_jobs
-from sessionrun.runtime.exports.writer import ViewWriter, settle_views
+from sessionrun.runtime.exports.settling import settle_views
+from sessionrun.runtime.exports.writer import ViewWriter
 from sessionrun.store.files import NotRegular
 from sessionrun.store.outside import hold_file, open_folder
 

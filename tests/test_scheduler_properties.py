@@ -271,6 +271,13 @@ def test_promises_hold_after_every_entry(world: World) -> None:
     assert Counter(watch.ended.values()) == Counter(drive.state.outcomes)
 
 
+@settings(PROFILE, max_examples=20)
+@given(worlds())
+def test_a_decision_changes_nothing(world: World) -> None:
+    drive = Drive(world.spec, SimulatedExecutor(world.fate_of), world.planned, suspicious=True).run()
+    assert drive.state.ended is not None
+
+
 @PROFILE
 @given(
     worlds(), st.floats(0, 1, exclude_max=True), st.sampled_from(["b1", "b2"]), st.sampled_from(["lost", "void"])

@@ -330,7 +330,7 @@ def test_the_lock_tells_who_is_alive(tmp_path: Path) -> None:
 def test_the_lock_of_a_dead_process_is_free(tmp_path: Path) -> None:
     session = make_directory(tmp_path)
     code = (
-        "import sys; from pathlib import Path; from sessionrun.store import SessionDir;"
+        "import sys; from pathlib import Path; from sessionrun.store.session import SessionDir;"
         "fd = SessionDir(Path(sys.argv[1])).hold_lock('lock'); print('held', flush=True); sys.stdin.read()"
     )
     argv = [sys.executable, "-c", code, str(session.path)]

@@ -8,15 +8,15 @@ from typing import Any
 from sessionrun.engine.transitions import MAX_STARTS
 from sessionrun.model.errors import JobFileError
 from sessionrun.model.keys import JobKey
-from sessionrun.model.spec import SessionSpec
-from sessionrun.runtime.exports.job_status import KIND, word_job
+from sessionrun.model.spec import JOB_STATUS, SessionSpec
+from sessionrun.runtime.exports.job_status import word_job
 from sessionrun.runtime.jobs.check.request import Report, load_report
 from sessionrun.store.session import SessionDir
 
 
 def summarise_jobs(session: SessionDir, spec: SessionSpec, status: Mapping[str, Any]) -> dict[str, Any] | None:
     """Counts and one result for each job; None for a session that is not one of jobs."""
-    views = [view for view in spec.views if view.kind == KIND]
+    views = [view for view in spec.views if view.kind == JOB_STATUS]
     if not views:
         return None
     tasks = {task["id"]: task for task in status["tasks"]}

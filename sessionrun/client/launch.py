@@ -34,7 +34,7 @@ def launch(spec: SessionSpec, results_dir: Path, *, ready: bool = True) -> Sessi
         check_ready(spec)
     _tell_limits(spec)
     if spec.views:
-        from sessionrun.runtime.exports.writer import settle_views
+        from sessionrun.runtime.exports.settling import settle_views
 
         spec = replace(spec, views=settle_views(spec.views))
     crashpoint.arm("launcher")

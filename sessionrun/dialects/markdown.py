@@ -23,7 +23,7 @@ from sessionrun.dialects.system_prompts import parse_system_prompts
 from sessionrun.dialects.worksplit import STATUS_FILE, Settings, parse_settings, parse_statuses
 from sessionrun.model.brief import AnswerMode, Brief
 from sessionrun.model.errors import InputError
-from sessionrun.model.spec import Check, TaskSpec, View, Workspace
+from sessionrun.model.spec import JOB_STATUS, Check, TaskSpec, View, Workspace
 from sessionrun.model.validation import describe_id_problem, find_cycle
 
 NAME: Final = "markdown"
@@ -33,7 +33,6 @@ MODEL: Final = "qwen-32k:latest"
 TREE: Final = "tree"
 """The token of which there is one: who runs commands in a project that all share holds it."""
 
-VIEW: Final = "job-status"
 """The kind of view that shows the jobs."""
 
 JOB_LABEL: Final = "job"
@@ -138,7 +137,7 @@ def _view(folder: Folder, tasks: Sequence[TaskSpec]) -> View:
     jobs: dict[str, list[str]] = {}
     for task in tasks:
         jobs.setdefault(task.labels[JOB_LABEL], []).append(task.id)
-    return View(VIEW, {"path": posixpath.join(folder.directory, STATUS_FILE), "jobs": jobs})
+    return View(JOB_STATUS, {"path": posixpath.join(folder.directory, STATUS_FILE), "jobs": jobs})
 
 
 # --- which jobs ---

@@ -20,7 +20,7 @@ from sessionrun.dialects.limits import plain, quote
 from sessionrun.dialects.parse import parse_document
 from sessionrun.dialects.plan import Options, Plan, RepositoryWish, Source
 from sessionrun.dialects.reading import Reading, Spot
-from sessionrun.model.spec import Limits, TaskSpec, View, Workspace
+from sessionrun.model.spec import MATRIX_RESULTS, Limits, TaskSpec, View, Workspace
 
 NAME: Final = "matrix"
 EXPECTS: Final = 'an object with "tasks" and "models"'
@@ -36,7 +36,6 @@ RESULTS_FILE: Final = "./results.json"
 SETUP: Final = "if [ -f package.json ]; then npm install && npm run build; fi"
 """Whether there is one is asked where it counts: in the worktree, at the commit that it begins at."""
 
-VIEW: Final = "matrix-results"
 
 _LOGGING: Final[Mapping[str, tuple[str, ...]]] = {
     "qwen": ("--openai-logging", "--openai-logging-dir={task_dir}/logs"),
@@ -248,7 +247,7 @@ def _view(top: Mapping[str, Any], started_in: str) -> View:
         "shown_as": os.path.normpath(outputs),
         "kept": {},
     }
-    return View(VIEW, settings)
+    return View(MATRIX_RESULTS, settings)
 
 
 def _needed(reading: Reading, top: Mapping[str, Any], key: str) -> Sequence[Any]:

@@ -29,9 +29,9 @@ from sessionrun.engine.providers import (
     end_canary,
     hear,
     hear_of_end,
+    keep_in_work,
     lift,
     offer,
-    stays_in_work,
 )
 from sessionrun.engine.queue import CONTINUING
 from sessionrun.engine.reboot import ease_holds, rebase_clock
@@ -337,7 +337,7 @@ def _job_over(state: State, entry: Entry, task: TaskState, job: RunningJob, end:
         failure = _End(verdict, reason_class, reason, end.resets_at)
         if effect_of(reason_class) == "none":  # before the task may go on with an agent of another provider
             end_canary(state, task, entry.mono)
-        if verdict != "passed" and stays_in_work(state, entry, task, failure):
+        if verdict != "passed" and keep_in_work(state, entry, task, failure):
             return
         if verdict == "passed" and has_turn(task):
             _go_on(state, task)

@@ -64,13 +64,13 @@ class Failure(Protocol):
         """Seconds since the epoch."""
 
 
-def stays_in_work(state: State, entry: Entry, task: TaskState, failure: Failure) -> bool:
-    """A WORK job failed: whether the task stays in WORK, to go on later or with another agent."""
+def keep_in_work(state: State, entry: Entry, task: TaskState, failure: Failure) -> bool:
+    """Keep a task whose WORK job failed in WORK, to go on later or with another agent; whether there is a way."""
     effect = effect_of(failure.reason_class)
     if effect != "none":
         reason = failure.reason or str(failure.reason_class)
         hold(state, entry, provider_of(state, task), effect, reason, failure.resets_at)
-    if task.cancelled or is_used_up(state, task) or not _find_way(state, entry, task, failure.reason_class):
+    if task.cancelled or is_used_up(state, task) or not _take_way(state, entry, task, failure.reason_class):
         return False
     task.start, task.tries, task.deadline = task.start + 1, 0, None
     if failure.reason_class != NO_CONVERSATION and (task.thread or task.fallbacks):
@@ -81,8 +81,8 @@ def stays_in_work(state: State, entry: Entry, task: TaskState, failure: Failure)
     return True
 
 
-def _find_way(state: State, entry: Entry, task: TaskState, reason_class: str | None) -> bool:
-    """A new conversation, another agent, a wait that costs nothing, or a retry that goes on with the old one."""
+def _take_way(state: State, entry: Entry, task: TaskState, reason_class: str | None) -> bool:
+    """Take the first way there is: a new conversation, another agent, a wait that costs nothing, a retry."""
     effect = effect_of(reason_class)
     agent = state.spec.agents.get(task.agent)
     can_go_on = agent is not None and bool(agent.continue_args) and task.thread is not None

@@ -85,9 +85,14 @@ class Workspace:
     directory: str | None = None
 
 
+MATRIX_RESULTS: Final = "matrix-results"
+JOB_STATUS: Final = "job-status"
+"""The kinds of views."""
+
+
 @dataclass(frozen=True, slots=True)
 class View:
-    """A file of somebody else's format that shows the session while it runs; see `views`."""
+    """A file of another program's format that shows the session while it runs; see `runtime.exports`."""
 
     kind: str
     settings: Mapping[str, Any]

@@ -98,7 +98,7 @@ class Supervisor:
         self._take_requests()
         self._settle()
         self._publish()
-        while not self._may_leave():
+        while not self._leave_if_done():
             notices = self._executor.wait(self._timeout_s(), self._wake_fd)
             self._hear(notices)
             if self._drain_wake():
@@ -113,10 +113,10 @@ class Supervisor:
     def _listen(self) -> int:
         return os.open(self._session.wake_path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
 
-    def _may_leave(self) -> bool:
-        """Whether the session has ended, that is published, and no request is left.
+    def _leave_if_done(self) -> bool:
+        """Close the FIFO if the session has ended, that is published, and no request is left; whether that was so.
 
-        Who rings after the last look must learn that nobody listens, so the FIFO is closed first.
+        A client that rings after the last look must learn that nobody listens, so the FIFO is closed first.
         """
         while self._state.ended is not None and not (self._unwritten or self._dirty):
             self._drain_wake()

@@ -23,6 +23,9 @@ from sessionrun.store.files import NotRegular, make_directory, no_umask, open_re
 
 POLL_S: Final = 0.01
 
+CLAIM_PATIENCE_S: Final = 10.0
+"""How long a launch waits for a file; a process that writes it has it for some milliseconds."""
+
 _FOLDER: Final = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NO_FOLDER: Final = (errno.ELOOP, errno.EMLINK, errno.ENOTDIR)
 _CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -1,7 +1,7 @@
 """The requests that clients left in a session: read, checked and, if nothing can be made of one, put aside.
 
 Anybody who may enter the directory may put anything there, so nothing of it is trusted.  What a request does is
-not known here; writing one, and acknowledging it, is `store`'s.
+not known here; writing one, and acknowledging it, is in `inbox`.
 """
 
 from __future__ import annotations

@@ -85,7 +85,7 @@ CLAIM: Final = """\
 TRY: Final = "            self._ledger.append([try_record(order.key, order.grace_s)])\n"
 S_NOTE: Final = "        self.note(spawn_record(order.key, pid, started))\n"
 REAP: Final = """\
-            if child is not None and status is not None and not self._has_recorded(child, status):
+            if child is not None and status is not None and not self._record_exit(child, status):
                 break  # the disk is full: it stays unreaped, and known to the kernel, until there is room
 """
 STATUS: Final = "            child.status = raw\n"

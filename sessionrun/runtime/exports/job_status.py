@@ -7,24 +7,86 @@ session that was launched last with a job has that job's entry.  Entries of jobs
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import orjson
 
-from sessionrun.model.errors import InputError
-from sessionrun.model.spec import View
+from sessionrun.model.errors import InputError, StoreError
+from sessionrun.model.spec import SessionSpec, TaskSpec, View
+from sessionrun.model.times import format_time
 from sessionrun.store.files import NotRegular
-from sessionrun.store.outside import hold_file, read_outside, replace_below
+from sessionrun.store.outside import CLAIM_PATIENCE_S, hold_file, read_outside, replace_below
 from sessionrun.store.session import SessionDir
 
-KIND: Final = "job-status"
-CLAIM_PATIENCE_S: Final = 10.0
-"""How long a launch waits for the file; who writes it has it for some milliseconds."""
-
+_PATIENCE_S: Final = 1.0
+_LAST_PATIENCE_S: Final = 5.0
+"""How long a supervisor waits for the lock on the file, and at the session's end."""
 _FAILED: Final = ("failed", "timed_out", "lost", "interrupted")
+
+
+class JobsWriter:
+    """Writes the entries of one session's jobs."""
+
+    def __init__(self, session: SessionDir, spec: SessionSpec, view: View) -> None:
+        self._session = session
+        self._view = view
+
+    def parts(
+        self, status: Mapping[str, Any], *, durable: bool, failed: bool
+    ) -> Iterator[tuple[str, Callable[[], None]]]:
+        """See `writer.Writer`.  A session goes on although another process never gives back the file's lock."""
+        patience_s = _LAST_PATIENCE_S if status["ended_at"] is not None else 0 if failed else _PATIENCE_S
+        write = partial(write_jobs, self._view, status, _now(), self._session.path, patience_s=patience_s)
+        yield f"{find_path(self._view)} is not written", write
+
+
+make_writer = JobsWriter
+
+
+def carry_over(view: View, tasks: Sequence[TaskSpec]) -> tuple[View, set[str]]:
+    """The view as it is: its dialect has left out what has passed."""
+    return view, set()
+
+
+def carry_others(view: View, tasks: Sequence[TaskSpec]) -> View:
+    """The view of a session that runs only these tasks: of all other jobs it says nothing."""
+    ids = {task.id for task in tasks}
+    kept = {job_id: [part for part in parts if part in ids] for job_id, parts in view.settings["jobs"].items()}
+    return replace(
+        view, settings={**view.settings, "jobs": {name: parts for name, parts in kept.items() if parts}}
+    )
+
+
+def claim(session: SessionDir, spec: SessionSpec, view: View, status: Mapping[str, Any]) -> None:
+    """See `writer.claim_views`."""
+    try:
+        write_jobs(view, status, _now(), session.path, claim=True)
+    except OSError as error:
+        raise StoreError(f"cannot write {view.settings['path']}: {error.strerror}") from error
+
+
+def mend(view: View) -> None:
+    """Nothing: the next session that has the jobs writes their entries."""
+
+
+def find_behind(session: SessionDir, view: View) -> str | None:
+    """None: each entry says whose it is."""
+    return None
+
+
+def remark_on_owner(view: View) -> str | None:
+    """None: several sessions share the file."""
+    return None
+
+
+def find_outputs(session: SessionDir, spec: SessionSpec, view: View) -> str | None:
+    """None: the file links to nothing."""
+    return None
 
 
 def write_jobs(
@@ -87,14 +149,6 @@ def _refuse_running(entries: Mapping[str, Mapping[str, Any]], jobs: Collection[s
             )
 
 
-def narrow_view(view: View, ids: Collection[str]) -> View:
-    """The view of a session that runs only these tasks (ids): of all other jobs it says nothing."""
-    kept = {job_id: [part for part in parts if part in ids] for job_id, parts in view.settings["jobs"].items()}
-    return replace(
-        view, settings={**view.settings, "jobs": {name: parts for name, parts in kept.items() if parts}}
-    )
-
-
 def word_job(parts: Sequence[Mapping[str, Any]]) -> tuple[str, str | None]:
     """The status word of a job and what went wrong, from its tasks, the last of which is the job itself."""
     failed = next((task for task in parts if task["outcome"] in _FAILED), None)
@@ -146,3 +200,7 @@ def _update(
         "ran": word in ("pass", "fail", "partial"),
         "session": session_id,
     }
+
+
+def _now() -> str:
+    return format_time(time.time()) or ""

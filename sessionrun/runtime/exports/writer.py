@@ -1,53 +1,73 @@
-"""Views: files in other programs' formats that show a session while it runs, outside of its directory.
+"""Writes and claims the views of a session: files in other programs' formats that show it while it runs.
 
 A view is a projection of status.json and no session reads its own: it can be written anew at any time, and what
 goes wrong with it never harms the session: it is told in the log and in status.json.  The supervisor writes views
-before status.json, so that whoever finds the end there finds it in the views too.  A results file says whose it is
-(`session`): the session that was launched last with it.  An older one that is resumed leaves it alone.
+before status.json, so that a reader who finds the end there finds it in the views, too.
 
-Where a view's files are is settled at launch; see `outside`.  What lies there and is not this session's is left.
+Each kind of view is a module with the functions of `Kind`; one table has them all.
 """
 
 from __future__ import annotations
 
-import errno
-import os
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from functools import partial
-from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
-import orjson
-
-from sessionrun.model.errors import InputError, SessionrunError, StoreError
-from sessionrun.model.keys import JobKey
-from sessionrun.model.spec import SessionSpec, TaskSpec, View
-from sessionrun.model.times import format_time
-from sessionrun.runtime.exports import job_status
-from sessionrun.runtime.exports import results_json as runs_file
+from sessionrun.model.spec import JOB_STATUS, MATRIX_RESULTS, SessionSpec, TaskSpec, View
+from sessionrun.runtime.exports import job_status, matrix_results
+from sessionrun.runtime.exports.settling import settle_views
 from sessionrun.store import outside
-from sessionrun.store.creation import has_records
-from sessionrun.store.files import NotRegular
-from sessionrun.store.session import AGENT_DIR, SessionDir
+from sessionrun.store.session import SessionDir
 
-_PATIENCE_S: Final = 1.0
-_LAST_PATIENCE_S: Final = 5.0
-_PATHS: Final = ("results_file", "outputs_dir", "path")
-"""The settings of a view that say where its files are."""
+
+class Writer(Protocol):
+    """Writes one view of one session, again and again."""
+
+    def parts(
+        self, status: Mapping[str, Any], *, durable: bool, failed: bool
+    ) -> Iterator[tuple[str, Callable[[], None]]]:
+        """What is written, each with the beginning of what is said when it cannot be.
+
+        `failed` says that it could not be before.
+        """
+
+
+class Kind(Protocol):
+    """A module for one kind of view."""
+
+    def make_writer(self, session: SessionDir, spec: SessionSpec, view: View) -> Writer:
+        """What writes the view."""
+
+    def carry_over(self, view: View, tasks: Sequence[TaskSpec]) -> tuple[View, set[str]]:
+        """See `carry_over`."""
+
+    def carry_others(self, view: View, tasks: Sequence[TaskSpec]) -> View:
+        """See `carry_others`."""
+
+    def claim(self, session: SessionDir, spec: SessionSpec, view: View, status: Mapping[str, Any]) -> None:
+        """See `claim_views`."""
+
+    def mend(self, view: View) -> None:
+        """See `mend_views`."""
+
+    def find_behind(self, session: SessionDir, view: View) -> str | None:
+        """The view's file, if its session has ended and it does not say so."""
+
+    def remark_on_owner(self, view: View) -> str | None:
+        """See `remark_on_owner`."""
+
+    def find_outputs(self, session: SessionDir, spec: SessionSpec, view: View) -> str | None:
+        """A directory whose links lead into the session."""
+
+
+KINDS: Final[Mapping[str, Kind]] = {MATRIX_RESULTS: matrix_results, JOB_STATUS: job_status}
 
 
 class ViewWriter:
     """Writes the views of one session."""
 
     def __init__(self, session: SessionDir, spec: SessionSpec) -> None:
-        self._session = session
-        self._spec = spec
-        self._views = settle_views(spec.views)  # a session of an older version has not settled its own
-        self._settled: set[tuple[str, int]] = set()
-        self._linked: set[Path] = set()
-        self._written: dict[Path, tuple[int, ...] | None] = {}
+        views = settle_views(spec.views)  # a session of an older version has not settled its own
+        self._writers = [KINDS[view.kind].make_writer(session, spec, view) for view in views]
         self._told: set[str] = set()
         self.problems: list[str] = []
         """What could not be brought up to date by the last `write`, and why."""
@@ -55,8 +75,8 @@ class ViewWriter:
     def write(self, status: Mapping[str, Any], *, durable: bool) -> str | None:
         """Bring the views up to date; never raises.  What went wrong, if that is something new."""
         problems: list[str] = []
-        for view in self._views:
-            for name, write in self._parts(view, status, durable=durable):
+        for writer in self._writers:
+            for name, write in writer.parts(status, durable=durable, failed=bool(self._told)):
                 try:
                     write()
                 except Exception as error:  # whatever it is, the session goes on
@@ -66,103 +86,6 @@ class ViewWriter:
         self.problems = problems
         return "\n".join(fresh) or None
 
-    def _parts(
-        self, view: View, status: Mapping[str, Any], *, durable: bool
-    ) -> Iterator[tuple[str, Callable[[], None]]]:
-        """What is written for a view, with the beginning of what is said when it cannot be."""
-        if view.kind == job_status.KIND:
-            patience_s = self._find_patience(status)
-            path = job_status.find_path(view)
-            write = partial(job_status.write_jobs, view, status, _now(), self._session.path, patience_s=patience_s)
-            yield f"{path} is not written", write
-            return
-        outputs = Path(find_place(view, "outputs_dir"))
-        yield f"{outputs} does not show all outputs", partial(self._link_outputs, outputs, status)
-        yield f"{_results_path(view)} is not written", partial(self._write_runs, view, status, durable=durable)
-
-    def _write_runs(self, view: View, status: Mapping[str, Any], *, durable: bool) -> None:
-        """Replace the results file, where it still is ours: read again only if somebody else changed it."""
-        path = _results_path(view)
-        with outside.open_folder(path.parent) as folder:
-            found = outside.identify(folder, path.name)
-            if found is not None and found != self._written.get(path):
-                _check_ours(view, self._session)
-            document = _project(view, status, self._session, self._spec)
-            outside.replace_below(folder, path.name, _dump(document), durable=durable)
-            self._written[path] = outside.identify(folder, path.name)
-
-    def _find_patience(self, status: Mapping[str, Any]) -> float:
-        """How long to wait for the lock on a view: a session goes on although somebody never gives that back."""
-        if status["ended_at"] is not None:
-            return _LAST_PATIENCE_S
-        return 0 if self._told else _PATIENCE_S
-
-    def _link_outputs(self, outputs: Path, status: Mapping[str, Any]) -> None:
-        """All links that can be made; then the first error of those that cannot."""
-        problems = []
-        tasks = [task for task in status["tasks"] if task["status"] != "pending"]
-        tasks = [task for task in tasks if (task["id"], task["attempt"]) not in self._settled]
-        if not tasks:
-            return
-        with outside.open_folder(outputs, make=True) as folder:
-            for task in tasks:
-                try:
-                    self._link_task(folder, outputs / task["id"], task)
-                except OSError as error:
-                    problems.append(error)
-        if problems:
-            raise problems[0]
-
-    def _link_task(self, outputs: int, place: Path, task: Mapping[str, Any]) -> None:
-        folder = outside.enter(outputs, place.name, make=True)
-        try:
-            for name, target in self._targets(task):
-                if (place / name) not in self._linked and target.exists():
-                    outside.link_below(folder, name, target)
-                    self._linked.add(place / name)
-        finally:
-            os.close(folder)
-        if task["status"] == "completed":
-            self._settled.add((task["id"], task["attempt"]))
-            for key in ("diff_file", "stderr_file"):  # another attempt may have another one
-                self._linked.discard(place / runs_file.LINKS[key])
-
-    def _targets(self, task: Mapping[str, Any]) -> Iterator[tuple[str, Path]]:
-        session, name = self._session, task["id"]
-        release = JobKey(name, task["attempt"], 1, "release", 1)
-        yield runs_file.LINKS["stdout_file"], session.output_path(name)
-        yield runs_file.LINKS["stderr_file"], self._find_errors(task)
-        yield runs_file.LINKS["logs_dir"], session.job_path(release).parent / AGENT_DIR / "logs"
-        if runs_file.has_diff(task):
-            yield runs_file.LINKS["diff_file"], session.patch_path(release)
-
-    def _find_errors(self, task: Mapping[str, Any]) -> Path:
-        """The agent's standard error, or, where it came to nothing without an agent, that of the setup."""
-        path = self._session.error_path(task["id"])
-        if task["reason_class"] not in ("setup_failed", "setup_timeout"):
-            return path
-        setup = JobKey(task["id"], task["attempt"], 1, "setup", 1)
-        starts = (self._session.job_path(setup._replace(start=start)) / "stderr" for start in (3, 2, 1))
-        return next((found for found in starts if found.exists()), path)
-
-
-def settle_views(views: Sequence[View]) -> tuple[View, ...]:
-    """The views with the places of their files, links followed: a launch does this once, and it stays so."""
-    return tuple(_settle(view) for view in views)
-
-
-def _settle(view: View) -> View:
-    if "places" in view.settings:
-        return view
-    places = {key: os.path.realpath(view.settings[key]) for key in _PATHS if key in view.settings}
-    return replace(view, settings={**view.settings, "places": places})
-
-
-def find_place(view: View, key: str) -> str:
-    """Where a file of a view is; before its launch has settled that, where it would be."""
-    place: str = _settle(view).settings["places"][key]
-    return place
-
 
 def carry_over(view: View, tasks: Sequence[TaskSpec]) -> tuple[View, set[str]]:
     """The view with the runs that succeeded before, and the ids of the tasks that need not run for it.
@@ -170,10 +93,7 @@ def carry_over(view: View, tasks: Sequence[TaskSpec]) -> tuple[View, set[str]]:
     Raises:
         InputError: there is something else than a results file in its place.
     """
-    if view.kind == job_status.KIND:  # its dialect has left out what has passed
-        return view, set()
-    found = runs_file.find_done(load_runs(view), tasks)
-    return _keep(view, found), {tasks[place].id for place in found}
+    return KINDS[view.kind].carry_over(view, tasks)
 
 
 def carry_others(view: View, tasks: Sequence[TaskSpec]) -> View:
@@ -182,9 +102,7 @@ def carry_others(view: View, tasks: Sequence[TaskSpec]) -> View:
     Raises:
         InputError: there is something else than a results file in its place.
     """
-    if view.kind == job_status.KIND:
-        return job_status.narrow_view(view, {task.id for task in tasks})
-    return _keep(view, runs_file.find_others(load_runs(view), tasks))
+    return KINDS[view.kind].carry_others(view, tasks)
 
 
 def claim_views(session: SessionDir, spec: SessionSpec, status: Mapping[str, Any]) -> None:
@@ -195,82 +113,28 @@ def claim_views(session: SessionDir, spec: SessionSpec, status: Mapping[str, Any
         StoreError: one cannot be written.
     """
     for view in spec.views:
-        if view.kind == job_status.KIND:
-            _claim_jobs(view, status, session.path)
-        else:
-            _claim_runs(view, status, session, spec)
-
-
-def _claim_runs(view: View, status: Mapping[str, Any], session: SessionDir, spec: SessionSpec) -> None:
-    path = _results_path(view)
-    _refuse_living(view, session)  # before anything is made for a launch that comes to nothing
-    _make_outputs(find_place(view, "outputs_dir"))
-    try:
-        with outside.hold_file(path, timeout_s=job_status.CLAIM_PATIENCE_S, make=True) as folder:
-            _refuse_living(view, session)
-            content = _dump(_project(view, status, session, spec))
-            outside.replace_below(folder, path.name, content, durable=True)
-    except OSError as error:
-        raise StoreError(f"cannot write {path}: {outside.describe(error)}") from error
-
-
-def _refuse_living(view: View, session: SessionDir) -> None:
-    """Raises InputError when another session that lives writes the view, or something else lies in its place."""
-    owner = _owner(view)
-    if owner is not None and owner.path != session.path and owner.is_alive():
-        path = _results_path(view)
-        raise InputError(
-            f"{path} is being written by session {owner.session_id}: wait for it, or name another file"
-        )
-    load_runs(view)
+        KINDS[view.kind].claim(session, spec, view, status)
 
 
 def mend_views(spec: SessionSpec) -> None:
-    """Bring up to date the views of sessions that ended, where nothing is left to start: see `load_runs`.
+    """Bring up to date the views of sessions that ended, where nothing is left to start.
 
     Raises:
         StoreError: one cannot be written.
     """
     for view in spec.views:
-        if view.kind == job_status.KIND:
-            continue
-        path, owner = _results_path(view), _owner(view)
-        try:
-            with outside.hold_file(path, timeout_s=job_status.CLAIM_PATIENCE_S) as folder:
-                document, runs = _load(path), load_runs(view)
-                if owner is not None and not owner.is_alive() and document["runs"] != runs:
-                    content = _dump({**document, "runs": runs})
-                    outside.replace_below(folder, path.name, content, durable=True)
-        except OSError as error:
-            raise StoreError(f"cannot write {path}: {outside.describe(error)}") from error
+        KINDS[view.kind].mend(view)
 
 
 def find_behind(session: SessionDir, spec: SessionSpec) -> list[str]:
-    """The results files of a session that ended which do not say so: it could not write them."""
-    views = [view for view in spec.views if view.kind != job_status.KIND and is_ours(view, session)]
-    return [str(_results_path(view)) for view in views if not _shows_end(view)]
-
-
-def _shows_end(view: View) -> bool:
-    try:
-        document = _load(_results_path(view))
-        return document is not None and all(
-            run.get("status") in runs_file.ENDS for run in runs_file.read_runs(document, "")
-        )
-    except SessionrunError:
-        return False
+    """The files of a session that ended which do not say so: it could not write them."""
+    found = [KINDS[view.kind].find_behind(session, view) for view in spec.views]
+    return [path for path in found if path is not None]
 
 
 def remark_on_owner(view: View) -> str | None:
     """What to say of a session that was interrupted over the view's file; None: there is none."""
-    owner = None if view.kind == job_status.KIND else _owner(view)
-    if owner is None or owner.is_alive() or not has_records(owner):
-        return None
-    summary = owner.load_summary()
-    if summary is not None and summary["ended_at"]:
-        return None
-    told = f"session {owner.session_id}, which wrote {view.settings['results_file']}, was interrupted"
-    return f"{told}: what it began is begun anew (to go on with it instead: sessionrun resume {owner.session_id})"
+    return KINDS[view.kind].remark_on_owner(view)
 
 
 def find_outputs(session: SessionDir) -> list[str]:
@@ -280,120 +144,5 @@ def find_outputs(session: SessionDir) -> list[str]:
         StoreError: its spec cannot be read.
     """
     spec = session.load_spec()
-    folders = [view.settings["outputs_dir"] for view in spec.views if view.kind != job_status.KIND]
-    return [folder for folder in folders if any(_leads_into(session, folder, task.id) for task in spec.tasks)]
-
-
-def _leads_into(session: SessionDir, folder: str, task: str) -> bool:
-    links = (os.path.join(folder, task, name) for name in runs_file.LINKS.values())
-    inside = f"{session.path.absolute()}/"
-    return any(os.path.islink(link) and os.readlink(link).startswith(inside) for link in links)
-
-
-def _make_outputs(path: str) -> None:
-    try:
-        with outside.open_folder(Path(path), make=True):
-            if not os.access(path, os.W_OK | os.X_OK):
-                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-    except OSError as error:
-        raise StoreError(f"cannot write {path}: {outside.describe(error)}") from error
-
-
-def _claim_jobs(view: View, status: Mapping[str, Any], session: Path) -> None:
-    try:
-        job_status.write_jobs(view, status, _now(), session, claim=True)
-    except OSError as error:
-        raise StoreError(f"cannot write {view.settings['path']}: {error.strerror}") from error
-
-
-def is_ours(view: View, session: SessionDir) -> bool:
-    """Whether the view's file is this session's to write: no later one has it."""
-    if view.kind == job_status.KIND:  # each of its entries says whose it is
-        return True
-    owner = _owner(view)
-    return owner is None or owner.path == session.path
-
-
-def _check_ours(view: View, session: SessionDir) -> None:
-    """Raises InputError when what lies in the place of the results file is not this session's to replace."""
-    path = _results_path(view)
-    document = _load(path)
-    if document is not None:
-        runs_file.read_runs(document, str(path))
-    if not is_ours(view, session):
-        raise InputError("it belongs to a later session, and is left alone")
-
-
-def load_runs(view: View) -> list[dict[str, Any]]:
-    """The runs that a view's file holds now; none where there is no file.
-
-    Where a run has not ended, what counts is what its session says: the disk may have been full at the end.
-
-    Raises:
-        InputError: there is something else than a results file.
-    """
-    path = _results_path(view)
-    document = _load(path)
-    if document is None:
-        return []
-    runs, owner = runs_file.read_runs(document, str(path)), _owner(view)
-    if owner is None or all(run.get("status") in runs_file.ENDS for run in runs):
-        return runs
-    told = _told_by(owner)
-    return [run if run.get("status") in runs_file.ENDS else told.get(run.get("run_id"), run) for run in runs]
-
-
-def _told_by(owner: SessionDir) -> dict[Any, dict[str, Any]]:
-    """The runs of a session by their ids, as its status.json has them."""
-    try:
-        spec, status = owner.load_spec(), owner.load_status()
-    except (SessionrunError, OSError):
-        return {}
-    views = [view for view in spec.views if view.kind != job_status.KIND] if status else []
-    return {run["run_id"]: run for view in views for run in _project(view, status or {}, owner, spec)["runs"]}
-
-
-def _project(view: View, status: Mapping[str, Any], session: SessionDir, spec: SessionSpec) -> dict[str, Any]:
-    worktree_dir = spec.repository.worktree_dir if spec.repository else ""
-    return runs_file.project_runs(
-        status, view.settings, worktree_dir=worktree_dir, session=str(session.path), now=time.time()
-    )
-
-
-def _dump(document: Mapping[str, Any]) -> bytes:
-    return orjson.dumps(document, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
-
-
-def _keep(view: View, runs: Mapping[int, Mapping[str, Any]]) -> View:
-    return replace(view, settings={**view.settings, "kept": {str(place): run for place, run in runs.items()}})
-
-
-def _results_path(view: View) -> Path:
-    """The file itself, also where a link leads to it: it is replaced, and the link is not."""
-    return Path(find_place(view, "results_file"))
-
-
-def _owner(view: View) -> SessionDir | None:
-    """The session that was launched last with the view's file."""
-    try:
-        document = _load(_results_path(view))
-    except SessionrunError:
-        return None
-    named = document.get("session") if isinstance(document, dict) else None
-    return SessionDir(Path(named)) if isinstance(named, str) else None
-
-
-def _load(path: Path) -> Any:
-    try:
-        return orjson.loads(outside.read_outside(path))
-    except FileNotFoundError:
-        return None
-    except (NotRegular, orjson.JSONDecodeError) as error:
-        why = "is no plain file" if isinstance(error, NotRegular) else "is no JSON"
-        raise InputError(f"{path} {why}, so it is no results file: move it away or name another one") from None
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}") from None
-
-
-def _now() -> str:
-    return format_time(time.time()) or ""
+    found = [KINDS[view.kind].find_outputs(session, spec, view) for view in spec.views]
+    return [folder for folder in found if folder is not None]

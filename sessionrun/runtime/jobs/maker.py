@@ -41,6 +41,7 @@ from sessionrun.store.session import AGENT_DIR, SessionDir
 
 SHELL: Final = "/bin/sh"
 AND_THEN: Final = "\n(exit $?)\n"
+EACH: Final = 'for command; do "$0" -ec "$command" || exit; done'
 """Between commands: ``sh -e`` alone goes on after a failed ``a && b`` or ``! a``, and would call that passed."""
 
 TASK_DIR: Final = "{task_dir}"
@@ -252,11 +253,13 @@ class JobMaker:
         return report.problem
 
     def _build_shell(self, task: TaskSpec, key: JobKey, place: Place | None) -> Job:
+        """SETUP: its commands in one shell, as lines of a script.  CHECK: each command in a shell of its own."""
         commands = task.setup if key.phase == "setup" else task.check.commands if task.check else ()
+        one = key.phase == "setup" or len(commands) == 1
         folder = self._session.make_job_path(key)
         return Job(
             key=key,
-            argv=(SHELL, "-ec", AND_THEN.join(commands)),
+            argv=(SHELL, "-ec", AND_THEN.join(commands)) if one else (SHELL, "-c", EACH, SHELL, *commands),
             cwd=self._cwd(task, place),
             stdout=str(folder / "stdout"),
             stderr=str(folder / "stderr"),

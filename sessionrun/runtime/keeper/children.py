@@ -198,7 +198,7 @@ class Children:
         while (found := _next_ended()) is not None:
             pid, status = found
             child = self.by_pid.get(pid)
-            if child is not None and status is not None and not self._has_recorded(child, status):
+            if child is not None and status is not None and not self._record_exit(child, status):
                 break  # the disk is full: it stays unreaped, and known to the kernel, until there is room
             crashpoint.step()
             _, raw, usage = os.wait4(pid, 0)
@@ -208,13 +208,14 @@ class Children:
                 continue
             child.cpu_s = round(usage.ru_utime + usage.ru_stime, 6)
             if status is None:
-                self._has_recorded(child, raw)
+                self._record_exit(child, raw)
             child.status = raw
             ended.append(child)
         self.settle(ended)
         return others
 
-    def _has_recorded(self, child: Child, status: int) -> bool:
+    def _record_exit(self, child: Child, status: int) -> bool:
+        """Record how a child ended; False while the disk refuses, and nothing was recorded."""
         self.note(exit_record(child.key, status))
         if self._backlog:
             self._backlog.pop()

@@ -1,0 +1,307 @@
+"""The view of a matrix: its results file, and links to the outputs of its runs.
+
+The results file says whose it is (`session`): the session that was launched last with it.  An older one that is
+resumed leaves it alone.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from sessionrun.model.errors import InputError, SessionrunError, StoreError
+from sessionrun.model.keys import JobKey
+from sessionrun.model.spec import MATRIX_RESULTS, SessionSpec, TaskSpec, View
+from sessionrun.runtime.exports import results_json as runs_file
+from sessionrun.runtime.exports.settling import find_place
+from sessionrun.store import outside
+from sessionrun.store.creation import has_records
+from sessionrun.store.files import NotRegular
+from sessionrun.store.outside import CLAIM_PATIENCE_S
+from sessionrun.store.session import AGENT_DIR, SessionDir
+
+
+class RunsWriter:
+    """Writes the results file and the links of one session's view."""
+
+    def __init__(self, session: SessionDir, spec: SessionSpec, view: View) -> None:
+        self._session = session
+        self._spec = spec
+        self._view = view
+        self._settled: set[tuple[str, int]] = set()
+        self._linked: set[Path] = set()
+        self._written: tuple[int, ...] | None = None
+
+    def parts(
+        self, status: Mapping[str, Any], *, durable: bool, failed: bool
+    ) -> Iterator[tuple[str, Callable[[], None]]]:
+        """See `writer.Writer`."""
+        outputs = Path(find_place(self._view, "outputs_dir"))
+        yield f"{outputs} does not show all outputs", partial(self._link_outputs, outputs, status)
+        yield f"{_results_path(self._view)} is not written", partial(self._write_runs, status, durable=durable)
+
+    def _write_runs(self, status: Mapping[str, Any], *, durable: bool) -> None:
+        """Replace the results file, where it still is ours: read again only if somebody else changed it."""
+        path = _results_path(self._view)
+        with outside.open_folder(path.parent) as folder:
+            found = outside.identify(folder, path.name)
+            if found is not None and found != self._written:
+                _check_ours(self._view, self._session)
+            document = _project(self._view, status, self._session, self._spec)
+            outside.replace_below(folder, path.name, _dump(document), durable=durable)
+            self._written = outside.identify(folder, path.name)
+
+    def _link_outputs(self, outputs: Path, status: Mapping[str, Any]) -> None:
+        """All links that can be made; then the first error of those that cannot."""
+        problems = []
+        tasks = [task for task in status["tasks"] if task["status"] != "pending"]
+        tasks = [task for task in tasks if (task["id"], task["attempt"]) not in self._settled]
+        if not tasks:
+            return
+        with outside.open_folder(outputs, make=True) as folder:
+            for task in tasks:
+                try:
+                    self._link_task(folder, outputs / task["id"], task)
+                except OSError as error:
+                    problems.append(error)
+        if problems:
+            raise problems[0]
+
+    def _link_task(self, outputs: int, place: Path, task: Mapping[str, Any]) -> None:
+        folder = outside.enter(outputs, place.name, make=True)
+        try:
+            for name, target in self._targets(task):
+                if (place / name) not in self._linked and target.exists():
+                    outside.link_below(folder, name, target)
+                    self._linked.add(place / name)
+        finally:
+            os.close(folder)
+        if task["status"] == "completed":
+            self._settled.add((task["id"], task["attempt"]))
+            for key in ("diff_file", "stderr_file"):  # another attempt may have another one
+                self._linked.discard(place / runs_file.LINKS[key])
+
+    def _targets(self, task: Mapping[str, Any]) -> Iterator[tuple[str, Path]]:
+        session, name = self._session, task["id"]
+        release = JobKey(name, task["attempt"], 1, "release", 1)
+        yield runs_file.LINKS["stdout_file"], session.output_path(name)
+        yield runs_file.LINKS["stderr_file"], self._find_errors(task)
+        yield runs_file.LINKS["logs_dir"], session.job_path(release).parent / AGENT_DIR / "logs"
+        if runs_file.has_diff(task):
+            yield runs_file.LINKS["diff_file"], session.patch_path(release)
+
+    def _find_errors(self, task: Mapping[str, Any]) -> Path:
+        """The agent's standard error, or, where it came to nothing without an agent, that of the setup."""
+        path = self._session.error_path(task["id"])
+        if task["reason_class"] not in ("setup_failed", "setup_timeout"):
+            return path
+        setup = JobKey(task["id"], task["attempt"], 1, "setup", 1)
+        starts = (self._session.job_path(setup._replace(start=start)) / "stderr" for start in (3, 2, 1))
+        return next((found for found in starts if found.exists()), path)
+
+
+make_writer = RunsWriter
+
+
+def carry_over(view: View, tasks: Sequence[TaskSpec]) -> tuple[View, set[str]]:
+    """See `writer.carry_over`.
+
+    Raises:
+        InputError: there is something else than a results file in its place.
+    """
+    found = runs_file.find_done(load_runs(view), tasks)
+    return _keep(view, found), {tasks[place].id for place in found}
+
+
+def carry_others(view: View, tasks: Sequence[TaskSpec]) -> View:
+    """The view with all runs that its file holds but those that these tasks do again.
+
+    Raises:
+        InputError: there is something else than a results file in its place.
+    """
+    return _keep(view, runs_file.find_others(load_runs(view), tasks))
+
+
+def claim(session: SessionDir, spec: SessionSpec, view: View, status: Mapping[str, Any]) -> None:
+    """See `writer.claim_views`."""
+    path = _results_path(view)
+    _refuse_living(view, session)  # before anything is made for a launch that comes to nothing
+    _make_outputs(find_place(view, "outputs_dir"))
+    try:
+        with outside.hold_file(path, timeout_s=CLAIM_PATIENCE_S, make=True) as folder:
+            _refuse_living(view, session)
+            content = _dump(_project(view, status, session, spec))
+            outside.replace_below(folder, path.name, content, durable=True)
+    except OSError as error:
+        raise StoreError(f"cannot write {path}: {outside.describe(error)}") from error
+
+
+def _refuse_living(view: View, session: SessionDir) -> None:
+    """Raises InputError when another session that lives writes the view, or something else lies in its place."""
+    owner = _owner(view)
+    if owner is not None and owner.path != session.path and owner.is_alive():
+        path = _results_path(view)
+        raise InputError(
+            f"{path} is being written by session {owner.session_id}: wait for it, or name another file"
+        )
+    load_runs(view)
+
+
+def mend(view: View) -> None:
+    """Bring up to date the file of a session that ended, where nothing is left to start: see `load_runs`.
+
+    Raises:
+        StoreError: it cannot be written.
+    """
+    path, owner = _results_path(view), _owner(view)
+    try:
+        with outside.hold_file(path, timeout_s=CLAIM_PATIENCE_S) as folder:
+            document, runs = _load(path), load_runs(view)
+            if owner is not None and not owner.is_alive() and document["runs"] != runs:
+                content = _dump({**document, "runs": runs})
+                outside.replace_below(folder, path.name, content, durable=True)
+    except OSError as error:
+        raise StoreError(f"cannot write {path}: {outside.describe(error)}") from error
+
+
+def find_behind(session: SessionDir, view: View) -> str | None:
+    """The results file of a session that ended, if it does not say so: it could not be written."""
+    return None if not _is_ours(view, session) or _shows_end(view) else str(_results_path(view))
+
+
+def _shows_end(view: View) -> bool:
+    try:
+        document = _load(_results_path(view))
+        return document is not None and all(
+            run.get("status") in runs_file.ENDS for run in runs_file.read_runs(document, "")
+        )
+    except SessionrunError:
+        return False
+
+
+def remark_on_owner(view: View) -> str | None:
+    """What to say of a session that was interrupted over the view's file; None: there is none."""
+    owner = _owner(view)
+    if owner is None or owner.is_alive() or not has_records(owner):
+        return None
+    summary = owner.load_summary()
+    if summary is not None and summary["ended_at"]:
+        return None
+    told = f"session {owner.session_id}, which wrote {view.settings['results_file']}, was interrupted"
+    return f"{told}: what it began is begun anew (to go on with it instead: sessionrun resume {owner.session_id})"
+
+
+def find_outputs(session: SessionDir, spec: SessionSpec, view: View) -> str | None:
+    """The directory of outputs, if its links lead into the session: with it they lose what they show."""
+    folder: str = view.settings["outputs_dir"]
+    return folder if any(_leads_into(session, folder, task.id) for task in spec.tasks) else None
+
+
+def _leads_into(session: SessionDir, folder: str, task: str) -> bool:
+    links = (os.path.join(folder, task, name) for name in runs_file.LINKS.values())
+    inside = f"{session.path.absolute()}/"
+    return any(os.path.islink(link) and os.readlink(link).startswith(inside) for link in links)
+
+
+def _make_outputs(path: str) -> None:
+    try:
+        with outside.open_folder(Path(path), make=True):
+            if not os.access(path, os.W_OK | os.X_OK):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except OSError as error:
+        raise StoreError(f"cannot write {path}: {outside.describe(error)}") from error
+
+
+def _is_ours(view: View, session: SessionDir) -> bool:
+    """Whether the view's file is this session's to write: no later one has it."""
+    owner = _owner(view)
+    return owner is None or owner.path == session.path
+
+
+def _check_ours(view: View, session: SessionDir) -> None:
+    """Raises InputError when what lies in the place of the results file is not this session's to replace."""
+    path = _results_path(view)
+    document = _load(path)
+    if document is not None:
+        runs_file.read_runs(document, str(path))
+    if not _is_ours(view, session):
+        raise InputError("it belongs to a later session, and is left alone")
+
+
+def load_runs(view: View) -> list[dict[str, Any]]:
+    """The runs that a view's file holds now; none where there is no file.
+
+    Where a run has not ended, what counts is what its session says: the disk may have been full at the end.
+
+    Raises:
+        InputError: there is something else than a results file.
+    """
+    path = _results_path(view)
+    document = _load(path)
+    if document is None:
+        return []
+    runs, owner = runs_file.read_runs(document, str(path)), _owner(view)
+    if owner is None or all(run.get("status") in runs_file.ENDS for run in runs):
+        return runs
+    told = _told_by(owner)
+    return [run if run.get("status") in runs_file.ENDS else told.get(run.get("run_id"), run) for run in runs]
+
+
+def _told_by(owner: SessionDir) -> dict[Any, dict[str, Any]]:
+    """The runs of a session by their ids, as its status.json has them."""
+    try:
+        spec, status = owner.load_spec(), owner.load_status()
+    except (SessionrunError, OSError):
+        return {}
+    views = [view for view in spec.views if view.kind == MATRIX_RESULTS] if status else []
+    return {run["run_id"]: run for view in views for run in _project(view, status or {}, owner, spec)["runs"]}
+
+
+def _project(view: View, status: Mapping[str, Any], session: SessionDir, spec: SessionSpec) -> dict[str, Any]:
+    worktree_dir = spec.repository.worktree_dir if spec.repository else ""
+    return runs_file.project_runs(
+        status, view.settings, worktree_dir=worktree_dir, session=str(session.path), now=time.time()
+    )
+
+
+def _dump(document: Mapping[str, Any]) -> bytes:
+    return orjson.dumps(document, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+
+
+def _keep(view: View, runs: Mapping[int, Mapping[str, Any]]) -> View:
+    return replace(view, settings={**view.settings, "kept": {str(place): run for place, run in runs.items()}})
+
+
+def _results_path(view: View) -> Path:
+    """The file itself, also where a link leads to it: it is replaced, and the link is not."""
+    return Path(find_place(view, "results_file"))
+
+
+def _owner(view: View) -> SessionDir | None:
+    """The session that was launched last with the view's file."""
+    try:
+        document = _load(_results_path(view))
+    except SessionrunError:
+        return None
+    named = document.get("session") if isinstance(document, dict) else None
+    return SessionDir(Path(named)) if isinstance(named, str) else None
+
+
+def _load(path: Path) -> Any:
+    try:
+        return orjson.loads(outside.read_outside(path))
+    except FileNotFoundError:
+        return None
+    except (NotRegular, orjson.JSONDecodeError) as error:
+        why = "is no plain file" if isinstance(error, NotRegular) else "is no JSON"
+        raise InputError(f"{path} {why}, so it is no results file: move it away or name another one") from None
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}") from None

@@ -1,0 +1,84 @@
+"""A session of the version before the rooms, kept as it was recorded, reads and compares equal."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from conftest import Command
+
+import sessionrun as sessionrun_package
+
+RECORDED = Path(__file__).parent / "data" / "recorded" / "before-rooms"
+PLACE = "/tmp/sample"
+"""Where it was recorded."""
+
+NEW_KEYS = {"explain_json": {"damage"}}
+"""What JSON has now that it had not then, by output."""
+
+EXIT_CODES = {"wait_json": 1}
+
+
+@pytest.fixture
+def recorded(sessionrun: Command) -> str:
+    """The recorded session in the test's own results directory; its id."""
+    shutil.copytree(RECORDED / "sessions", sessionrun.results)
+    (folder,) = sessionrun.results.iterdir()
+    return folder.name.removeprefix("session-")
+
+
+def without(value: Any, keys: set[str]) -> Any:
+    """The value without these keys, at any depth."""
+    if isinstance(value, dict):
+        return {key: without(one, keys) for key, one in value.items() if key not in keys}
+    return [without(one, keys) for one in value] if isinstance(value, list) else value
+
+
+@pytest.mark.parametrize("file", sorted((RECORDED / "out").iterdir()), ids=lambda file: file.name)
+def test_what_a_reader_says_is_the_same(sessionrun: Command, recorded: str, file: Path) -> None:
+    verb, _, as_json = file.name.partition("_")
+    words = [verb, *(["--json"] if as_json else []), *([] if verb in ("list", "overview") else [recorded])]
+    done = sessionrun(*words)
+    assert done.returncode == EXIT_CODES.get(file.name, 0), done.stderr
+    said = done.stdout.replace(str(sessionrun.cwd), PLACE)
+    before = file.read_text()
+    if as_json:
+        assert without(json.loads(said), NEW_KEYS.get(file.name, set())) == json.loads(before)
+    else:
+        assert said == before
+
+
+def test_a_supervisor_is_started_again_by_the_name_that_it_had(sessionrun: Command) -> None:
+    """A keeper of that version starts supervisors so; it outlives an upgrade of the package."""
+    plan = sessionrun.cwd / "plan.json"
+    plan.write_text('{"prompts": ["echo fine", {"prompt": "echo more", "check": ["true", "true"]}]}')
+    code = (
+        "import sys\n"
+        "from sessionrun.runtime.keeper import command\n"
+        "command._SUPERVISOR = command._SUPERVISOR.replace('sessionrun.runtime.main', 'sessionrun.detached')\n"
+        "assert 'sessionrun.detached' in command._SUPERVISOR\n"
+        "from sessionrun.cli import main\n"
+        "sys.exit(main(['-q', '--agent', 'shell', 'plan.json']))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=sessionrun.cwd, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert sessionrun.wait(done.stdout.strip())["outcome"] == "succeeded"
+
+
+def test_a_check_is_started_by_the_path_that_it_had(own_place: Path) -> None:
+    """A supervisor of that version, still alive, names the program of a CHECK with a brief so."""
+    from sessionrun.runtime.jobs.check.request import ANSWER, REQUEST, Request
+
+    old = Path(sessionrun_package.__file__).with_name("answers") / "job.py"
+    request = Request(directory=str(own_place), prompt="p", commands=("touch done",))
+    (own_place / REQUEST).write_bytes(orjson.dumps(request))
+    done = subprocess.run([sys.executable, str(old), str(own_place)], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (own_place / "done").exists()
+    assert json.loads((own_place / ANSWER).read_text())["problem"] is None

@@ -2,8 +2,8 @@
 
 The command line, the supervisor, the keeper's care for jobs and the jobs are the real ones, and the logs
 are whole.  Left out are interpreters: those of root, keeper and supervisor, and that of each job of our
-own code.  They take far longer to start than to work.  This is only for sessions that end by themselves, and not for tests of processes:
-nothing is detached here.
+own code.  They take far longer to start than to work.  This is only for sessions that end by themselves, and
+not for tests of processes: nothing is detached here.
 """
 
 from __future__ import annotations
@@ -134,7 +134,8 @@ def _supervise(session: SessionDir, lock_fd: int, *, meanwhile: Callable[[], Non
         opened(session, state.spec) for opened in (supervising._open_views, supervising._open_sharing)
     )
     jobs = JobMaker(session, state.spec)
-    Supervisor(session, state, journal, executor, jobs, SystemClock(), views, sharing).run()  # type: ignore[arg-type]
+    supervisor = Supervisor(session, state, journal, executor, jobs, SystemClock(), views, sharing)  # type: ignore[arg-type]
+    supervisor.run()
     os.close(lock_fd)
     os.dup2(error, 2)
     os.chdir(cwd)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from conftest import Command, eventually, kill_sessions
 from inside import run_inside
-from recorded import Stage, begin_repository, commit_all, lay_out_repository, refresh, stage
+from stages import Stage, begin_repository, commit_all, lay_out_repository, refresh, stage
 from terminal import Terminal
 
 from sessionrun.cli.status import format_status

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from conftest import Command, kill_sessions
 from inside import run_inside
-from recorded import live_in
+from stages import live_in
 from terminal import Terminal
 
 from sessionrun.cli.argv import VERBS

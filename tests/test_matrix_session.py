@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from conftest import Command, eventually, kill_sessions
 from inside import run_inside
-from recorded import Stage, begin_repository, commit_all, lay_out_repository, stage
+from stages import Stage, begin_repository, commit_all, lay_out_repository, stage
 
 from sessionrun.store.session import SessionDir
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from conftest import eventually
-from recorded import begin_repository, commit_all, lay_out_repository
+from stages import begin_repository, commit_all, lay_out_repository
 
 from sessionrun.model.errors import InputError, SessionrunError
 from sessionrun.model.places import KeepPolicy, Place, Repository

@@ -17,7 +17,7 @@ import psutil
 import pytest
 from conftest import Command, eventually, mount_disk
 from inside import run_inside
-from recorded import commit_all
+from stages import commit_all
 from test_workspaces import Project, make_repository
 
 from sessionrun.workspaces.repository import find_repository

@@ -39,7 +39,7 @@ from sessionrun.runtime.jobs.check.check import main as check_main
 from sessionrun.runtime.jobs.maker import JobMaker
 from sessionrun.runtime.keeper.children import Children
 from sessionrun.runtime.keeper.loop import _drain, _wake_on_death
-from sessionrun.runtime.launch import CALLER_S_REPOSITORY, _begin_journal
+from sessionrun.runtime.launch import _begin_journal
 from sessionrun.runtime.partners import SystemClock
 from sessionrun.runtime.supervisor import Supervisor
 from sessionrun.store.files import open_regular
@@ -121,8 +121,6 @@ def _supervise(session: SessionDir, lock_fd: int, *, meanwhile: Callable[[], Non
     with open(session.log_path, "ab", opener=open_regular) as log:
         os.dup2(log.fileno(), 2)
     os.chdir("/")
-    for name in CALLER_S_REPOSITORY:
-        os.environ.pop(name, None)
     _begin_journal(session)
     meanwhile()
     processes.become_subreaper()

@@ -407,7 +407,7 @@ def test_a_session_that_a_hook_starts_leaves_the_repository_of_the_hook_alone(
     monkeypatch.setenv("GIT_DIR", str(project.cwd / ".git"))
     monkeypatch.setenv("GIT_INDEX_FILE", str(project.cwd / ".git" / "index"))
     prompt = "echo x > f; git add f; git -c user.name=Bob -c user.email=b@example.org commit -q -m mine"
-    project.finish({"prompts": [{"id": "a", "prompt": prompt}]})
+    project.wait(project.start({"prompts": [{"id": "a", "prompt": prompt}]}, "--worktree"))
     assert project.git("rev-parse", "main") == main
     assert project.git("log", "-1", "--format=%s", "main-task-a") == "mine"
 

@@ -66,7 +66,7 @@ while not stopped or looks <= 10:
     if not told and {"queued", "running"} <= words:
         told = True
         print("both", flush=True)
-    time.sleep(0.001)
+    time.sleep(0.005)
 print(json.dumps({"looks": looks, "words": sorted(words)}))
 """
 
@@ -426,7 +426,8 @@ def test_links_that_cannot_be_made_do_not_hold_up_the_file(matrix: Matrix) -> No
 
 
 def test_sync_says_that_the_file_is_behind(matrix: Matrix) -> None:
-    spoil = 'cd "$SESSIONRUN_REPOSITORY" && rm -r sub && echo > sub'
+    shown = "until grep -q running sub/r.json; do sleep 0.02; done"
+    spoil = f'cd "$SESSIONRUN_REPOSITORY" && {shown} && rm -r sub && echo > sub'
     matrix.config(
         models=["m"],
         agents=["shell"],

@@ -7,15 +7,20 @@ import os
 import re
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import Command, eventually, kill_sessions
+from inside import run_inside
+from stages import Stage, begin_repository, commit_all, lay_out_repository, refresh, stage
 from terminal import Terminal
 
 from sessionrun.cli.status import format_status
+from sessionrun.store.session import SessionDir
+
+__all__ = ["stage"]
 
 THREE = {
     "prompts": [
@@ -30,8 +35,10 @@ BROKEN = {
     "prompts": [
         {"id": "half", "prompt": "echo half > half.txt; exit 3"},
         {"id": "nest", "prompt": "git init -q inner; echo in > inner/f; echo plain > plain.txt"},
+        {"id": "none", "prompt": "true", "workspace": "none"},
     ]
 }
+ALL = {"prompts": [*THREE["prompts"], *BROKEN["prompts"]]}
 WAITS = "while ! [ -e ../../go ]; do sleep 0.05; done"
 
 
@@ -59,27 +66,62 @@ class Project(Command):
 
     def finish(self, plan: object, *words: str) -> str:
         """Run a plan in worktrees to its end."""
-        session = self.start(plan, "--worktree", *words)
-        self.wait(session)
-        return session
+        file = self.cwd / f"plan-{len(self.sessions)}.json"
+        file.write_text(json.dumps(plan))
+        done = run_inside(self, "-q", "--agent", "shell", "--worktree", *words, str(file))
+        assert done.returncode == 0, done.stderr
+        self.sessions.append(done.stdout.strip())
+        return self.sessions[-1]
+
+
+def make_repository(top: Path) -> None:
+    begin_repository(top)
+    (top / "README").write_text("first\n")
+    (top / ".gitignore").write_text("plan-*\n*.log\n")
+    commit_all(top)
+
+
+def project_in(place: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
+    """The project below a working directory; its repository may be there already."""
+    project = Project(place / "repo", place / "results")
+    monkeypatch.setenv("SESSIONRUN_RESULTS_DIR", str(project.results))
+    if not project.cwd.exists():
+        lay_out_repository(make_repository, project.cwd)
+    return project
 
 
 @pytest.fixture
-def project(own_place: Path) -> Iterator[Project]:
-    top = own_place / "repo"
-    top.mkdir()
-    project = Project(top, own_place / "results")
-    os.environ["SESSIONRUN_RESULTS_DIR"] = str(project.results)
-    project.git("init", "-q", "-b", "main")
-    project.git("config", "user.name", "Ann")
-    project.git("config", "user.email", "ann@example.org")
-    (top / "README").write_text("first\n")
-    (top / ".gitignore").write_text("plan-*\n*.log\n")
-    project.git("add", "-A")
-    project.git("commit", "-q", "-m", "first")
+def project(own_place: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
+    project = project_in(own_place, monkeypatch)
     yield project
     kill_sessions(project.results)
-    del os.environ["SESSIONRUN_RESULTS_DIR"]
+
+
+Finished = Callable[..., Project]
+"""Called with a plan and words: a project in which these ran in worktrees to the end, as `sessions[0]`."""
+
+
+@pytest.fixture
+def finished(own_place: Path, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Iterator[Finished]:
+    """Each plan runs once per worker; what it left is laid out for every test that asks for it."""
+    projects = []
+
+    def finish(plan: object, *words: str) -> Project:
+        def run(place: Path) -> None:
+            project = project_in(place / "work", monkeypatch)
+            session = SessionDir(project.directory(project.finish(plan, *words)))
+            eventually(lambda: not session.is_alive())
+
+        place = stage.enter(("finished", json.dumps(plan), words), monkeypatch, run)
+        project = project_in(place / "work", monkeypatch)
+        refresh(project.cwd)
+        project.sessions = [path.name.removeprefix("session-") for path in project.results.glob("session-*")]
+        projects.append(project)
+        return project
+
+    yield finish
+    for project in projects:
+        kill_sessions(project.results)
 
 
 # --- run ---
@@ -107,16 +149,27 @@ def test_a_dry_run_foresees_what_happens(project: Project) -> None:
     (project.cwd / "sub" / "file").write_text("x")
     project.git("add", "-A")
     project.git("commit", "-q", "-m", "sub")
-    plan = {"prompts": [{"id": "a", "prompt": "pwd | tee x", "cwd": "sub"}, {"id": "b", "prompt": "pwd | tee x"}]}
-    project.finish(plan)
-    words = ("--worktree", "--agent", "shell", "plan-0.json")
-    foreseen = project.load("--dry-run", *words)["tasks"]
-    session = project.start(plan, "--worktree")
-    tasks = project.wait(session)["tasks"]
-    assert [task["branch"] for task in foreseen] == [task["branch"] for task in tasks]
-    assert [task["branch"] for task in tasks] == ["main-task-a-2", "main-task-b-2"]
+    plan = {
+        "prompts": [
+            {"id": "a", "prompt": "pwd | tee x", "cwd": "sub"},
+            {"id": "b", "prompt": "pwd | tee y"},
+            {"id": "two", "prompt": "pwd; ls > ../two", "needs": ["a", "b"]},
+            {"id": "own", "prompt": "pwd; ls > ../own", "needs": ["a", "b"], "base": "session"},
+        ]
+    }
+    for name in ("a", "b"):
+        project.git("branch", f"main-task-{name}")
+    words = ("--worktree", "--agent", "shell")
+    foreseen = json.loads(project("--dry-run", "--json", *words, stdin=json.dumps(plan)).stdout)["tasks"]
+    assert [task["begins_at"] for task in foreseen] == [[], [], ["a", "b"], []]
+    session = project.finish(plan)
+    tasks = project.status(session)["tasks"]
+    assert [task["branch"] for task in foreseen[:2]] == [task["branch"] for task in tasks[:2]]
+    assert [task["branch"] for task in tasks[:2]] == ["main-task-a-2", "main-task-b-2"]
     said = [(project.directory(session) / task["output"]).read_text().strip() for task in tasks]
     assert said == [task["cwd"] for task in foreseen]
+    seen = {name: project.worktree(name).read_text().split() for name in ("two", "own")}
+    assert seen == {"two": ["README", "sub", "y"], "own": ["README", "sub"]}
 
 
 def test_a_dry_run_says_with_whose_work_a_task_begins(project: Project) -> None:
@@ -145,9 +198,6 @@ def test_a_dry_run_says_with_whose_work_a_task_begins(project: Project) -> None:
         "needs: a, b",
         "begins: at the session's base, without the work of its needs",
     ]
-    project.finish(plan)
-    seen = {name: project.worktree(name).read_text().split() for name in ("two", "own")}
-    assert seen == {"two": ["README", "a", "b"], "own": ["README"]}  # what was foreseen
 
 
 def test_a_plan_without_worktrees_foresees_none(project: Project) -> None:
@@ -202,7 +252,7 @@ def test_what_cannot_be_is_refused_in_one_line(project: Project, place: Any, wor
     assert not project.results.exists()
 
 
-def test_a_directory_that_the_base_commit_has_not_is_refused(project: Project) -> None:
+def test_a_directory_that_the_base_commit_has_not_is_refused_unless_it_comes_along(project: Project) -> None:
     new = project.cwd / "new" / "deep*[x]"
     new.mkdir(parents=True)
     (project.cwd / "linked").mkdir()
@@ -222,8 +272,16 @@ def test_a_directory_that_the_base_commit_has_not_is_refused(project: Project) -
     plan = {"prompts": [{"id": "a", "prompt": "pwd", "cwd": "new/deep*[x]"}]}
     done = project(*words, stdin=json.dumps(plan))
     assert done.returncode == 2 and why.format(base) in done.stderr
-    plan = {"prompts": [{"id": "a", "prompt": "pwd", "cwd": "linked", "links": "linked"}]}
-    assert project.wait(project.start(plan, "--worktree"))["outcome"] == "succeeded"
+    (project.cwd / "data").mkdir()
+    (project.cwd / "data" / "x.log").write_text("x")
+    (project.cwd / ".worktreeinclude").write_text("*.log\n")
+    comes_along = [
+        {"id": "linked", "prompt": "pwd", "cwd": "linked", "links": "linked"},
+        {"id": "included", "prompt": "cat x.log", "cwd": "data"},
+    ]
+    session = project.finish({"prompts": comes_along})
+    assert project.status(session)["outcome"] == "succeeded"
+    assert (project.directory(session) / "task-included.txt").read_text() == "x"
     (new / "file").write_text("x")
     project.git("add", "new")
     project.git("commit", "-q", "-m", "new")
@@ -232,14 +290,6 @@ def test_a_directory_that_the_base_commit_has_not_is_refused(project: Project) -
     done = project(*words, "--base", "HEAD~1", stdin='["true"]')
     assert done.returncode == 2 and f"in {base} ({base})" in done.stderr
     project.cwd = top
-
-
-def test_a_directory_that_comes_along_need_not_be_committed(project: Project) -> None:
-    (project.cwd / "data").mkdir()
-    (project.cwd / "data" / "x.log").write_text("x")
-    (project.cwd / ".worktreeinclude").write_text("*.log\n")
-    session = project.finish({"prompts": [{"id": "a", "prompt": "cat x.log", "cwd": "data"}]})
-    assert (project.directory(session) / "task-a.txt").read_text() == "x"
 
 
 def test_each_attempt_has_a_branch_and_a_patch(project: Project) -> None:
@@ -257,9 +307,9 @@ def test_each_attempt_has_a_branch_and_a_patch(project: Project) -> None:
 # --- diff ---
 
 
-def test_diff_of_a_whole_session(project: Project) -> None:
-    session = project.finish(THREE)
-    done = project("diff", session)
+def test_diff_of_a_whole_session(finished: Finished) -> None:
+    project = finished(THREE)
+    done = project("diff", project.sessions[0])
     assert re.findall(r"^# .*$", done.stdout, re.MULTILINE) == [
         "# Task 1 (ID: hello): main-task-hello",
         "# Task 2 (ID: readme): main-task-readme",
@@ -272,8 +322,9 @@ def test_diff_of_a_whole_session(project: Project) -> None:
     assert (project.cwd / "README").read_text() == "first\nmore\n"
 
 
-def test_diff_of_one_task_is_its_patch(project: Project) -> None:
-    session = project.finish(THREE)
+def test_diff_of_one_task_is_its_patch(finished: Finished) -> None:
+    project = finished(THREE)
+    session = project.sessions[0]
     patch = project.directory(session) / "jobs" / "hello" / "a1-diff.patch"
     assert project("diff", session, "hello").stdout == project("diff", "last", "1").stdout == patch.read_text()
     assert project("diff", session, "idle").stdout == ""
@@ -281,9 +332,9 @@ def test_diff_of_one_task_is_its_patch(project: Project) -> None:
 
 
 @pytest.mark.parametrize("inside", [".", "sub"])
-def test_diff_in_numbers(project: Project, inside: str) -> None:
+def test_diff_in_numbers(finished: Finished, inside: str) -> None:
     """Also where git would only count what lies below the current directory."""
-    project.finish(THREE)
+    project = finished(THREE)
     (project.cwd / "sub").mkdir()
     project.cwd = project.cwd / inside
     assert project("diff", "--stat").stdout == (
@@ -295,9 +346,9 @@ def test_diff_in_numbers(project: Project, inside: str) -> None:
     )
 
 
-def test_diff_as_json(project: Project) -> None:
-    session = project.finish(THREE)
-    hello, readme, idle = project.load("diff", session)
+def test_diff_as_json(finished: Finished) -> None:
+    project = finished(THREE)
+    hello, readme, idle = project.load("diff", project.sessions[0])
     assert hello["diff_stat"] == {"files": 1, "insertions": 1, "deletions": 0}
     assert hello["branch"] == "main-task-hello" and hello["worktree"] is hello["rescue_branch"] is None
     assert project.git("rev-parse", "main-task-readme") == readme["commit"]
@@ -329,26 +380,23 @@ def test_diff_of_a_running_task_is_its_worktree_as_it_is(project: Project) -> No
     assert project("diff", session, "a").stdout == text
 
 
-@pytest.mark.parametrize("words", [(), ("--now",)])
-def test_cancel_stops_the_tree_before_it_parks_and_parks_before_it_removes(
-    project: Project, words: tuple[str, ...]
-) -> None:
+def test_cancel_stops_the_tree_before_it_parks_and_parks_before_it_removes(project: Project) -> None:
     """A child that ignores TERM writes to the end: its last line is in the commit, and then it is gone."""
     count = "trap '' TERM; n=0; while :; do n=$((n + 1)); echo $n >> $SESSIONRUN_WORKTREE/count; sleep 0.01; done"
     (project.cwd / "sessionrun.toml").write_text(
         '[agents.short]\nargv = ["sh", "{prompt_file}"]\nstdin = "none"\nstop_grace_s = 0.3\n'
     )
-    session = project.start(
-        {"prompts": [{"id": "a", "prompt": f"setsid sh -c '{count.replace(chr(39), chr(34))}' & wait"}]},
-        *("--worktree", "--agent", "short"),
-    )
-    tree = project.worktree("main-task-a")
-    project.until(session, lambda view: (tree / "count").exists())
-    (task,) = project.load("cancel", session, *words)["tasks"]
-    assert (task["outcome"], task["worktree"], task["worktree_kept"]) == ("cancelled", None, None)
-    assert not tree.exists()
-    lines = project.git("show", "main-task-a:count").split("\n")
-    assert lines == [str(number + 1) for number in range(len(lines))]
+    prompt = f"setsid sh -c '{count.replace(chr(39), chr(34))}' & wait"
+    plan = {"prompts": [{"id": name, "prompt": prompt} for name in ("kindly", "now")]}
+    session = project.start(plan, "--worktree", "--agent", "short")
+    trees = {name: project.worktree(f"main-task-{name}") for name in ("kindly", "now")}
+    project.until(session, lambda view: all((tree / "count").exists() for tree in trees.values()))
+    for name, words in (("kindly", ()), ("now", ("--now",))):
+        (task,) = project.load("cancel", session, name, *words)["tasks"]
+        assert (task["outcome"], task["worktree"], task["worktree_kept"]) == ("cancelled", None, None)
+        assert not trees[name].exists()
+        lines = project.git("show", f"main-task-{name}:count").split("\n")
+        assert lines == [str(number + 1) for number in range(len(lines))]
 
 
 def test_a_session_that_a_hook_starts_leaves_the_repository_of_the_hook_alone(
@@ -359,13 +407,12 @@ def test_a_session_that_a_hook_starts_leaves_the_repository_of_the_hook_alone(
     monkeypatch.setenv("GIT_DIR", str(project.cwd / ".git"))
     monkeypatch.setenv("GIT_INDEX_FILE", str(project.cwd / ".git" / "index"))
     prompt = "echo x > f; git add f; git -c user.name=Bob -c user.email=b@example.org commit -q -m mine"
-    project.finish({"prompts": [{"id": "a", "prompt": prompt}]})
+    project.wait(project.start({"prompts": [{"id": "a", "prompt": prompt}]}, "--worktree"))
     assert project.git("rev-parse", "main") == main
     assert project.git("log", "-1", "--format=%s", "main-task-a") == "mine"
 
 
-@pytest.mark.parametrize("new", [False, True])
-def test_what_an_agent_writes_for_itself_is_no_work(project: Project, new: bool) -> None:
+def test_what_an_agent_writes_for_itself_is_no_work(project: Project) -> None:
     """Two branches with aider's history and cache would conflict with each other; its settings are work."""
     (project.cwd / "sessionrun.toml").write_text(
         '[agents.mine]\nargv = ["sh", "{prompt_file}"]\nstdin = "none"\noutput = "aider"\n'
@@ -373,10 +420,10 @@ def test_what_an_agent_writes_for_itself_is_no_work(project: Project, new: bool)
     script = "for f in chat.history.md tags.cache.v4/db conf.yml; do mkdir -p $(dirname .aider.$f); "
     script += "echo x > .aider.$f; done; exit 3"
     session = project.finish({"prompts": [{"id": "a", "prompt": script}]}, "--agent", "mine")
-    if new:
-        assert project("retry", session, "a", "--new", "--sync").returncode == 1
-    names = project.git("ls-tree", "-r", "--name-only", "main-task-a-2" if new else "main-task-a")
-    assert names.split() == [".aider.conf.yml", ".gitignore", "README"]
+    assert project("retry", session, "a", "--new", "--sync").returncode == 1
+    for branch in ("main-task-a", "main-task-a-2"):
+        names = project.git("ls-tree", "-r", "--name-only", branch)
+        assert names.split() == [".aider.conf.yml", ".gitignore", "README"]
 
 
 def test_a_retry_gets_a_branch_of_its_own(project: Project) -> None:
@@ -405,10 +452,11 @@ def test_a_retry_gets_a_branch_of_its_own(project: Project) -> None:
 
 @pytest.mark.parametrize("words", [(), ("--stat",)])
 def test_diff_goes_on_after_a_task_whose_worktree_is_none_any_more(
-    project: Project, words: tuple[str, ...]
+    finished: Finished, words: tuple[str, ...]
 ) -> None:
     tasks = [{"id": "cut", "prompt": "rm .git; git init -q; echo x > x"}, THREE["prompts"][0]]
-    session = project.finish({"prompts": tasks})
+    project = finished({"prompts": tasks})
+    session = project.sessions[0]
     done = project("diff", *words, session)
     assert done.returncode == 0 and "task cut: " in done.stderr and "no worktree of" in done.stderr
     assert "# Task 2 (ID: hello)" in done.stdout and "hello.txt" in done.stdout
@@ -437,12 +485,18 @@ def test_diff_without_worktrees_is_an_error(project: Project) -> None:
     assert done.stderr == f"sessionrun: error: session {session} has no worktrees; start one with --worktree\n"
 
 
-def test_diff_of_a_task_that_has_no_worktree(project: Project) -> None:
-    plan = {"prompts": [{"id": "a", "prompt": "true", "workspace": "none"}, {"id": "b", "prompt": "true"}]}
-    session = project.finish(plan)
-    assert [record["id"] for record in project.load("diff", session)] == ["b"]
-    done = project("diff", session, "a")
-    assert (done.returncode, done.stderr) == (2, "sessionrun: error: task 'a' has no worktree\n")
+def test_diff_of_a_task_that_has_no_worktree(finished: Finished) -> None:
+    project = finished(ALL)
+    session = project.sessions[0]
+    assert [record["id"] for record in project.load("diff", session)] == [
+        "hello",
+        "readme",
+        "idle",
+        "half",
+        "nest",
+    ]
+    done = project("diff", session, "none")
+    assert (done.returncode, done.stderr) == (2, "sessionrun: error: task 'none' has no worktree\n")
 
 
 # --- merge instructions ---
@@ -452,8 +506,9 @@ def merge_block(results: str) -> str:
     return results[results.index("\nTo ") + 1 :]
 
 
-def test_merge_instructions(project: Project) -> None:
-    session = project.finish({"prompts": [*THREE["prompts"], *BROKEN["prompts"]]})
+def test_merge_instructions(finished: Finished) -> None:
+    project = finished(ALL)
+    session = project.sessions[0]
     base = project.git("rev-parse", "--short=12", "main")
     assert merge_block(project("results", session).stdout) == (
         f"To look at first, in {project.cwd}:\n"
@@ -486,16 +541,18 @@ def type_in(project: Project, block: str) -> None:
     subprocess.run(["sh", "-e", "-c", program + commands], check=True, cwd=project.cwd)
 
 
-def test_merge_instructions_do_what_they_say(project: Project) -> None:
-    done = project("--sync", "--worktree", "--agent", "shell", stdin=json.dumps(THREE))
+def test_merge_instructions_do_what_they_say(finished: Finished) -> None:
+    project = finished(THREE)
+    done = project("results")
     type_in(project, merge_block(done.stdout))
     assert (project.cwd / "hello.txt").read_text() == "hello\n"
     assert (project.cwd / "README").read_text() == "first\nmore\n"
     assert project.branches() == ["main"]
 
 
-def test_merge_instructions_of_worktrees_that_were_kept_on_request(project: Project) -> None:
-    session = project.finish(THREE, "--keep-worktree", "always")
+def test_merge_instructions_of_worktrees_that_were_kept_on_request(finished: Finished) -> None:
+    project = finished(THREE, "--keep-worktree", "always")
+    session = project.sessions[0]
     block = merge_block(project("results", session).stdout)
     assert "# worktree kept: worktrees are kept\ngit merge main-task-hello\n" in block
     assert block.count(f"sessionrun clean --worktrees {session}\n") == 1
@@ -516,12 +573,13 @@ def test_merge_instructions_are_data(project: Project) -> None:
 # --- status ---
 
 
-def test_status_names_a_kept_worktree(project: Project) -> None:
-    session = project.finish(BROKEN)
-    assert project("status", session).stdout.partition("\nTasks:\n")[2].split("\n") == [
-        "  \u274c Task 1 (ID: half): failed",
+def test_status_names_a_kept_worktree(finished: Finished) -> None:
+    project = finished(ALL)
+    shown = project("status", project.sessions[0], "half", "nest").stdout
+    assert shown.partition("\nTasks:\n")[2].split("\n") == [
+        "  \u274c Task 4 (ID: half): failed",
         "     exit_code: exit code 3",
-        "  \u2705 Task 2 (ID: nest): completed",
+        "  \u2705 Task 5 (ID: nest): completed",
         "     worktree kept: inner/ is a repository of its own",
         f"     worktree: {project.worktree('main-task-nest')}",
         "     its work is on: main-task-nest-rescue",
@@ -550,8 +608,9 @@ def test_status_says_why_a_task_is_held() -> None:
 # --- clean ---
 
 
-def test_clean_says_what_goes_then_does_it_then_finds_nothing_new(project: Project) -> None:
-    session = project.finish(THREE)
+def test_clean_says_what_goes_then_does_it_then_finds_nothing_new(finished: Finished) -> None:
+    project = finished(THREE)
+    session = project.sessions[0]
     project.git("merge", "-q", "main-task-hello")
     before = project.snapshot()
     expected = (
@@ -568,8 +627,9 @@ def test_clean_says_what_goes_then_does_it_then_finds_nothing_new(project: Proje
     assert project("clean", "--worktrees").stdout == "Nothing to clean.\n"
 
 
-def test_clean_as_json(project: Project) -> None:
-    session = project.finish(THREE)
+def test_clean_as_json(finished: Finished) -> None:
+    project = finished(THREE)
+    session = project.sessions[0]
     project.git("branch", "main-task-idle")  # as a version before this one left it
     records = project.load("clean", "--worktrees", "--dry-run")
     assert [(record["task"], record["removed"], record["would_remove"]) for record in records] == [
@@ -596,12 +656,12 @@ def test_clean_as_json(project: Project) -> None:
     assert project.branches() == ["main", "main-task-hello", "main-task-readme"]
 
 
-def test_clean_names_a_branch_once(project: Project) -> None:
+def test_clean_names_a_branch_once(finished: Finished) -> None:
     """Two sessions had the same name, one after the other."""
-    task = {"prompts": [THREE["prompts"][0]]}
-    project.finish(task)
-    project.git("merge", "-q", "main-task-hello")
-    project.git("branch", "-q", "-d", "main-task-hello")
+    project = finished(THREE)
+    for name in ("hello", "readme"):
+        project.git("merge", "-q", f"main-task-{name}", "-m", "Merge")
+        project.git("branch", "-q", "-d", f"main-task-{name}")
     project.finish({"prompts": [{"id": "hello", "prompt": "echo again > again.txt"}]})
     assert project("clean", "--worktrees").stdout == (
         "kept branch main-task-hello: it holds work that is not merged\n"
@@ -628,8 +688,9 @@ def test_clean_needs_to_be_told_what(project: Project) -> None:
     assert project("clean", "--worktrees").stdout == "Nothing to clean.\n"
 
 
-def test_clean_removes_worktrees_that_were_kept_on_request_and_keeps_their_work(project: Project) -> None:
-    session = project.finish(BROKEN, "--keep-worktree", "always")
+def test_clean_removes_worktrees_that_were_kept_on_request_and_keeps_their_work(finished: Finished) -> None:
+    project = finished(BROKEN, "--keep-worktree", "always")
+    session = project.sessions[0]
     done = project("clean", "--worktrees", session)
     assert f"removed worktree {project.worktree('main-task-half')}" in done.stdout
     assert f"kept worktree {project.worktree('main-task-nest')}: inner/ is a repository of its own" in done.stdout
@@ -680,10 +741,11 @@ def test_clean_waits_for_the_last_process_of_a_dead_session(project: Project) ->
     assert " work.txt | 1 +" in project("diff", session, "--stat").stdout
 
 
-def test_a_damaged_claim_keeps_what_it_was_made_for(project: Project) -> None:
+def test_a_damaged_claim_keeps_what_it_was_made_for(finished: Finished) -> None:
     """Its worktree and its session stay, with the reason; everything else is cleaned as if it were not there."""
-    damaged = project.finish(BROKEN, "--keep-worktree", "always")
-    trees = {task["id"]: Path(task["worktree"]) for task in project.status(damaged)["tasks"]}
+    project = finished(BROKEN, "--keep-worktree", "always")
+    damaged = project.sessions[0]
+    trees = {task["id"]: Path(task["worktree"]) for task in project.status(damaged)["tasks"] if task["worktree"]}
     claim = project.directory(damaged) / "jobs" / "half" / "a1-r1-prepare" / "claim.json"
     for content in (b"", b"{}", b'{"branch": 5}', b"[1]"):
         claim.write_bytes(content)

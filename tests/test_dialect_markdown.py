@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 from conftest import Command
 from dialect_plans import ROOT
+from inside import run_inside
 
 from sessionrun.dialects.edges import Node, derive_edges
 from sessionrun.dialects.front_matter import FIELDS
@@ -366,7 +368,7 @@ def test_the_manual_names_every_key() -> None:
 
 # --- sessions ---
 
-OLLAMA = r'''#!/usr/bin/env python3
+OLLAMA = rf'''#!{sys.executable} -IS
 """Answers as the files beside it say: by what the prompt holds, one after the other."""
 import json, os, sys
 here = os.path.dirname(os.path.abspath(__file__))
@@ -375,10 +377,10 @@ if sys.argv[1] == "show":
 prompt = sys.stdin.read()
 for number, (needle, answers) in enumerate(json.load(open(os.path.join(here, "answers.json")))):
     if needle in prompt:
-        seen = os.path.join(here, f"seen-{number}")
+        seen = os.path.join(here, f"seen-{{number}}")
         count = len(open(seen).read()) if os.path.exists(seen) else 0
         open(seen, "a").write("x")
-        open(os.path.join(here, f"prompt-{number}-{count}"), "w").write(prompt)
+        open(os.path.join(here, f"prompt-{{number}}-{{count}}"), "w").write(prompt)
         print(answers[min(count, len(answers) - 1)])
         sys.exit()
 sys.exit("nobody told me what to answer")
@@ -409,7 +411,11 @@ class Project:
         return self.run(*words, str(self.path), env=env)
 
     def sync(self, *words: str, answers: Any) -> tuple[int, dict[str, Any]]:
-        done = self("--sync", "--json", *words, answers=answers)
+        """Run the jobs to the end, in one process."""
+        (self.bin / "answers.json").write_text(json.dumps(answers))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("PATH", f"{self.bin}:{os.environ['PATH']}")
+            done = run_inside(self.run, "--sync", "--json", *words, str(self.path))
         assert done.stdout, done.stderr
         view = json.loads(done.stdout)
         assert "summary" in view, view
@@ -496,22 +502,27 @@ def test_edits_are_made_all_or_none(project: Project) -> None:
     assert "B = 2" in (project.bin / "prompt-0-1").read_text(), "the first answer changed nothing"
 
 
-@pytest.mark.parametrize(
-    "path", ["../out.py", "/etc/out.py", "link/out.py", "jobs/_systemprompt_create.md", ".git/x"]
-)
-def test_an_answer_writes_only_inside_of_the_project(project: Project, tmp_path: Path, path: str) -> None:
+def test_an_answer_writes_only_inside_of_the_project(project: Project, tmp_path: Path) -> None:
+    paths = ["../out.py", "/etc/out.py", "link/out.py", "jobs/_systemprompt_create.md", ".git/x"]
     (tmp_path / "elsewhere").mkdir()
     (project.path / "link").symlink_to(tmp_path / "elsewhere")
     (project.path / ".git").mkdir()
-    project.write(a=job("# Out\n", verify=False, output_files=["src/a.py", "src/b.py"]))
-    answer = whole("src/a.py") + whole(path)
-    code, view = project.sync(answers=[["# Out", [answer]]])
+    names = [f"out{number}" for number in range(len(paths))]
+    fields = {name: [f"src/{name}a.py", f"src/{name}b.py"] for name in names}
+    project.write(**{name: job(f"# {name}\n", verify=False, output_files=fields[name]) for name in names})
+    answers = [
+        [f"# {name}", [whole(fields[name][0]) + whole(path)]] for name, path in zip(names, paths, strict=True)
+    ]
+    code, view = project.sync(answers=answers)
     assert code == 1
-    assert view["tasks"][0]["reason_class"] == "check_failed"
-    assert not (project.path / "src" / "a.py").exists(), "all or nothing"
+    assert [task["reason_class"] for task in view["tasks"]] == ["check_failed"] * len(paths)
+    for task, path in zip(view["tasks"], paths, strict=True):
+        assert path in task["reason"], task["reason"]
+    assert not list(project.path.glob("src/*")), "all or nothing"
     assert not (tmp_path / "out.py").exists()
     assert not list((tmp_path / "elsewhere").iterdir())
-    assert [file.name for file in (project.path / "jobs").glob("*.md")] == ["a.md"]
+    assert not list((project.path / ".git").iterdir())
+    assert sorted(file.stem for file in (project.path / "jobs").glob("*.md")) == names
 
 
 def test_commands_check_the_tree_one_at_a_time(project: Project) -> None:

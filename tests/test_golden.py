@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Command
+from conftest import Command, kill_sessions
+from inside import run_inside
+from stages import live_in
 from terminal import Terminal
 
 from sessionrun.cli.argv import VERBS
@@ -38,14 +43,44 @@ def make_view(*tasks: dict[str, Any], **values: Any) -> dict[str, Any]:
     return view | {"total": len(filled), "completed": completed, "tasks": filled} | values
 
 
-@pytest.fixture
-def under_way(sessionrun: Command) -> str:
+def start_under_way(command: Command) -> str:
     """A session with one task completed, one running and one pending."""
-    session_id = sessionrun.start(UNDER_WAY)
-    sessionrun.until(
+    session_id = command.start(UNDER_WAY)
+    command.until(
         session_id,
         lambda view: [t["status"] for t in view["tasks"]] == ["completed", "running", "pending"],
     )
+    return session_id
+
+
+@pytest.fixture
+def under_way(sessionrun: Command) -> str:
+    """A session of the test's own that is under way."""
+    return start_under_way(sessionrun)
+
+
+@pytest.fixture(scope="module")
+def seen_place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str]]:
+    """A place in which a session is under way, for tests that only look at it; and its id."""
+    place = tmp_path_factory.mktemp("seen")
+    for name in ("home", "work"):
+        (place / name).mkdir()
+    command = Command(place / "work", place / "work" / "results")
+    with pytest.MonkeyPatch.context() as patch:
+        for name in [name for name in os.environ if name.startswith("SESSIONRUN_")]:
+            patch.delenv(name)
+        live_in(place, patch)
+        session_id = start_under_way(command)
+    yield place, session_id
+    kill_sessions(command.results)
+
+
+@pytest.fixture
+def seen(sessionrun: Command, seen_place: tuple[Path, str], monkeypatch: pytest.MonkeyPatch) -> str:
+    """A session that is under way and that others look at, too: it must stay as it is."""
+    place, session_id = seen_place
+    live_in(place, monkeypatch)
+    sessionrun.cwd = place / "work"
     return session_id
 
 
@@ -64,11 +99,11 @@ def test_the_start_block(sessionrun: Command) -> None:
     assert re.fullmatch(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", session_id)
 
 
-def test_the_status_block(sessionrun: Command, under_way: str) -> None:
-    done = sessionrun("--status", under_way[:9])
-    started = local_time(sessionrun.status(under_way)["started_at"])
+def test_the_status_block(sessionrun: Command, seen: str) -> None:
+    done = sessionrun("--status", seen[:9])
+    started = local_time(sessionrun.status(seen)["started_at"])
     assert done.stdout == (
-        f"Session: {under_way}\n"
+        f"Session: {seen}\n"
         "Status: running\n"
         f"Started: {started}\n"
         "Tasks: 1/3\n"
@@ -81,10 +116,10 @@ def test_the_status_block(sessionrun: Command, under_way: str) -> None:
     assert done.stderr == ""
 
 
-def test_the_results_block(sessionrun: Command, under_way: str) -> None:
-    done = sessionrun("--results", under_way)
+def test_the_results_block(sessionrun: Command, seen: str) -> None:
+    done = sessionrun("--results", seen)
     assert done.stdout == (
-        f"Session: {under_way}\n"
+        f"Session: {seen}\n"
         "==================================================\n"
         "\n"
         "Task 1 (ID: uuid1):\n"
@@ -102,10 +137,17 @@ def test_the_results_block(sessionrun: Command, under_way: str) -> None:
     )
 
 
+def finish(sessionrun: Command, plan: object, *words: str) -> str:
+    """Run a plan to its end, in one process; the session's id."""
+    (sessionrun.cwd / "plan.json").write_text(json.dumps(plan))
+    done = run_inside(sessionrun, "-q", "--agent", "shell", *words, "plan.json")
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
 def test_a_failed_task(sessionrun: Command) -> None:
     plan = {"prompts": [{"id": "a", "prompt": "echo out; echo why >&2; exit 7"}]}
-    session_id = sessionrun.start(plan)
-    sessionrun.wait(session_id)
+    session_id = finish(sessionrun, plan)
     assert sessionrun("status", session_id).stdout.endswith(
         "Tasks: 1/1\n\nTasks:\n  \u274c Task 1 (ID: a): failed\n     exit_code: exit code 7\n"
     )
@@ -122,16 +164,16 @@ def test_a_failed_task(sessionrun: Command) -> None:
     )
 
 
-def test_list(sessionrun: Command, under_way: str) -> None:
+def test_list(sessionrun: Command, seen: str) -> None:
     lines = sessionrun("--list").stdout.splitlines()
-    started = short_time(sessionrun.status(under_way)["started_at"])
+    started = short_time(sessionrun.status(seen)["started_at"])
     assert lines == [
         "ID        STATUS   TASKS  FAILED  AGENT  STARTED              NAME",
-        f"{under_way[:8]}  running  1/3            shell  {started}  a name...",
+        f"{seen[:8]}  running  1/3            shell  {started}  a name...",
     ]
 
 
-def test_overview(sessionrun: Command, under_way: str) -> None:
+def test_overview(sessionrun: Command, seen: str) -> None:
     assert sessionrun("--overview").stdout == (
         "Sessions: 1\n"
         "  running: 1\n"
@@ -171,16 +213,16 @@ def test_dry_run(sessionrun: Command) -> None:
     assert argv.endswith("/sh PROMPT-FILE")
 
 
-@pytest.mark.parametrize("env", ASCII, ids=lambda env: next(iter(env)))
-def test_ascii_where_the_terminal_has_no_more(sessionrun: Command, under_way: str, env: dict[str, str]) -> None:
-    done = sessionrun("status", under_way, env=env)
-    assert done.stdout.isascii()
-    assert "  [ok] Task 1 (ID: uuid1): completed\n  [..] Task 2 (ID: uuid2): running\n" in done.stdout
-    done = sessionrun("--agent", "shell", stdin='{"prompts": ["exit 1"]}', env=env)
-    assert done.stdout.isascii()
-    assert done.stdout.startswith("* Started session: ")
-    sessionrun("wait", env=env)
-    assert "  [!!] Task 1" in sessionrun("status", env=env).stdout
+def test_ascii_where_the_terminal_has_no_more(sessionrun: Command, under_way: str) -> None:
+    for env in ASCII:
+        done = sessionrun("status", under_way, env=env)
+        assert done.stdout.isascii()
+        assert "  [ok] Task 1 (ID: uuid1): completed\n  [..] Task 2 (ID: uuid2): running\n" in done.stdout
+        done = sessionrun("--agent", "shell", stdin='{"prompts": ["exit 1"]}', env=env)
+        assert done.stdout.isascii()
+        assert done.stdout.startswith("* Started session: ")
+        sessionrun("wait", env=env)
+        assert "  [!!] Task 1" in sessionrun("status", env=env).stdout
 
 
 def test_how_a_task_stands() -> None:
@@ -264,8 +306,7 @@ def test_no_line_of_ours_is_wider_than_80_columns(sessionrun: Command, under_way
         "name": "\u4f60\u597d" * 30,
         "prompts": [{"id": f"t{n}", "prompt": "true", "timeout": 30} for n in range(12)] + ["exit 3"],
     }
-    session_id = sessionrun.start(plan, "--label", "key=" + "v" * 90)
-    sessionrun.wait(session_id)
+    finish(sessionrun, plan, "--label", "key=" + "v" * 90)
     for words in ("status", "results", "list", "overview", "wait", "agents"):
         for line in sessionrun(words).stdout.splitlines():
             width = sum(2 if char > "\u3000" else 1 for char in line)
@@ -273,10 +314,22 @@ def test_no_line_of_ours_is_wider_than_80_columns(sessionrun: Command, under_way
 
 
 @pytest.mark.parametrize("verb", VERBS)
+def test_help_is_narrow_and_short(sessionrun: Command, verb: str) -> None:
+    done = sessionrun(verb, "--help", env={"COLUMNS": "200"})
+    assert done.returncode == 0
+    check_help(verb, done.stdout.splitlines())
+
+
+@pytest.mark.parametrize(
+    "verb", ["run", *(pytest.param(verb, marks=pytest.mark.slow) for verb in VERBS if verb != "run")]
+)
 def test_help_fits_a_terminal(sessionrun: Command, verb: str) -> None:
     with Terminal([*sessionrun.argv, verb, "--help"], sessionrun.cwd, {"COLUMNS": "200"}) as terminal:
         assert terminal.finish() == 0
-    lines = terminal.output.decode().splitlines()
+    check_help(verb, terminal.output.decode().splitlines())
+
+
+def check_help(verb: str, lines: list[str]) -> None:
     assert max(map(len, lines)) <= 80
     assert len(lines) <= 60
     assert lines[0].startswith(f"Usage: sessionrun {verb} ")

@@ -15,9 +15,9 @@ import orjson
 import psutil
 import pytest
 from conftest import Command
-from test_cli_worktrees import Project, merge_block, project, type_in
+from test_cli_worktrees import Finished, Project, finished, merge_block, project, stage, type_in
 from test_workspaces import Project as Repo
-from test_worktrees import by_id, start, wait
+from test_worktrees import by_id, finish
 from test_worktrees import project as repo
 
 from sessionrun.engine.fold import begin
@@ -33,7 +33,7 @@ from sessionrun.workspaces.release import release
 from sessionrun.workspaces.request import CLAIM, REQUEST, Claim, NeedsConflict, Request, load_claim, load_request
 from sessionrun.workspaces.worktree import prepare
 
-__all__ = ["project", "repo"]
+__all__ = ["finished", "project", "repo", "stage"]
 
 FIVE: dict[str, list[dict[str, Any]]] = {
     "prompts": [
@@ -86,8 +86,9 @@ def check_five(project: Project, session: str) -> None:
     ]
 
 
-def test_each_task_finds_the_work_of_its_needs(project: Project) -> None:
-    session = project.finish(FIVE)
+def test_each_task_finds_the_work_of_its_needs(finished: Finished) -> None:
+    project = finished(FIVE)
+    session = project.sessions[0]
     check_five(project, session)
     block = merge_block(project("results", session).stdout)
     assert [line for line in block.split("\n") if line.startswith("git")] == [
@@ -103,8 +104,9 @@ def test_each_task_finds_the_work_of_its_needs(project: Project) -> None:
     assert {"a", "b", "both", "own", "last"} <= {path.name for path in project.cwd.iterdir()}
 
 
-def test_instructions_of_some_of_the_tasks(project: Project) -> None:
-    session = project.finish(FIVE)
+def test_instructions_of_some_of_the_tasks(finished: Finished) -> None:
+    project = finished(FIVE)
+    session = project.sessions[0]
     block = merge_block(project("results", session, "own", "both", "a").stdout)
     assert [line for line in block.split("\n") if line.startswith("git merge")] == [
         "git merge main-task-both",
@@ -144,7 +146,7 @@ def test_a_prepare_that_is_killed_gives_the_same_branch(sessionrun: Command, rep
         {"id": "b", "prompt": "echo b > b.n"},
         {"id": "c", "needs": ["a", "b"], "prompt": "cat a.n b.n one.k && echo c > c.n"},
     ]
-    tasks = by_id(wait(sessionrun, start(sessionrun, repo, plan, "--worktree")))
+    tasks = by_id(finish(sessionrun, repo, plan))
     assert tasks["c"]["outcome"] == "succeeded" and count.read_text() == "\n\n\n"
     assert tasks["c"]["branch"] == "main-task-c" and repo.run("branch", "--list", "*-2") == ""
     parents = repo.run("rev-parse", f"{tasks['c']['base_commit']}^@").split()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from conftest import Command, eventually
 from test_workspaces import Project
-from test_worktrees import by_id, kill_all, project, start, wait
+from test_worktrees import by_id, finish, kill_all, project, start
 
 from sessionrun.workspaces.git import Git
 from sessionrun.workspaces.ignoring import ignore_words, read_rules
@@ -37,7 +37,7 @@ def test_what_a_task_makes_git_ignore_is_committed_all_the_same(
         {"id": "later", "prompt": "echo later > later.txt", "needs": ["bad"]},
         {"id": "again", "prompt": "[ $SESSIONRUN_ATTEMPT = 2 ] && echo again > again.txt", "retries": 1},
     ]
-    tasks = by_id(wait(sessionrun, start(sessionrun, project, plan, "--worktree")))
+    tasks = by_id(finish(sessionrun, project, plan))
     for name, task in tasks.items():
         assert task["outcome"] == "succeeded", task["reason"]
         assert project.show(task["branch"], f"{name}.txt") == f"{name}\n".encode()

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from conftest import Command, eventually, mount_disk
 from test_workspaces import Project, Work
-from test_worktrees import by_id, check_clean, kill_all, project, snapshot, start, wait
+from test_worktrees import by_id, check_clean, finish, kill_all, project, snapshot, start
 
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.places import Place
@@ -69,41 +69,40 @@ def test_readers_do_not_speak_of_a_branch_that_is_not_there(sessionrun: Command,
         {"id": "good", "prompt": "echo > good"},
         {"id": "renamed", "prompt": "git branch -m mine; echo > new"},
     ]
-    session_id = start(sessionrun, project, plan, "--worktree")
-    tasks = by_id(wait(sessionrun, session_id))
+    view = finish(sessionrun, project, plan)
+    tasks = by_id(view)
     gone = tasks["gone"]
     assert (gone["outcome"], gone["branch"], gone["commit"], gone["worktree"]) == ("succeeded", None, None, None)
     remark = "worktree and branch main-task-gone were deleted before it ended: nothing holds its work"
     assert gone["worktree_remark"] == remark and gone["worktree_kept"] is None
     assert (tasks["renamed"]["branch"], tasks["renamed"]["rescue_branch"]) == (None, "main-task-renamed-rescue")
-    said = sessionrun("results", session_id).stdout
+    said = sessionrun("results", view["session_id"]).stdout
     assert (
         "merge main-task-gone" not in said and "# when all that is merged:\ngit branch -d main-task-good\n" in said
     )
     words = " ".join(said.replace("\n# ", " ").split())
     assert f"Task 1 (ID: gone): changes unknown {remark}" in words
     assert f"git diff {tasks['renamed']['base_commit'][:12]} main-task-renamed-rescue\n" in said
-    assert remark in " ".join(sessionrun("status", session_id).stdout.split())
-    assert "worktree kept: worktree" not in sessionrun("status", session_id).stdout
-    done = sessionrun("diff", session_id)
+    assert remark in " ".join(sessionrun("status", view["session_id"]).stdout.split())
+    assert "worktree kept: worktree" not in sessionrun("status", view["session_id"]).stdout
+    done = sessionrun("diff", view["session_id"])
     assert done.returncode == 0 and "(ID: renamed): main-task-renamed-rescue" in done.stdout
-    assert "task 'gone' has no branch" in sessionrun("diff", session_id, "gone").stderr
+    assert "task 'gone' has no branch" in sessionrun("diff", view["session_id"], "gone").stderr
 
 
 def test_a_worktree_that_was_deleted_is_remarked_upon(sessionrun: Command, project: Project) -> None:
     drop = "echo a > new; git add new; git commit -qm own; echo lost > lost; rm -r $SESSIONRUN_WORKTREE"
-    session_id = start(sessionrun, project, [{"id": "t", "prompt": drop}], "--worktree")
-    task = by_id(wait(sessionrun, session_id))["t"]
+    view = finish(sessionrun, project, [{"id": "t", "prompt": drop}])
+    task = by_id(view)["t"]
     remark = "its worktree was gone before it ended: what was not committed there is on no branch"
     assert (task["branch"], task["worktree"], task["worktree_remark"]) == ("main-task-t", None, remark)
     assert task["commit"] == project.run("rev-parse", "main-task-t") != task["base_commit"]
-    said = sessionrun("results", session_id).stdout
+    said = sessionrun("results", view["session_id"]).stdout
     assert "git merge main-task-t\n" in said and remark in " ".join(said.replace("\n# ", " ").split())
 
 
 def test_a_name_that_was_claimed_twice_is_cleaned_once(sessionrun: Command, project: Project) -> None:
-    session_id = start(sessionrun, project, [{"id": "t", "prompt": "echo > new"}], "--worktree")
-    wait(sessionrun, session_id)
+    session_id = finish(sessionrun, project, [{"id": "t", "prompt": "echo > new"}])["session_id"]
     jobs = sessionrun.directory(session_id) / "jobs" / "t"
     (jobs / "a1-r1-prepare").is_dir()
     shutil.copytree(jobs / "a1-r1-prepare", jobs / "a1-r1-prepare-2")
@@ -158,8 +157,8 @@ def test_readers_know_what_was_removed_later(sessionrun: Command, project: Proje
 
 
 def test_a_kept_worktree_that_was_removed_is_not_named_any_more(sessionrun: Command, project: Project) -> None:
-    session_id = start(sessionrun, project, [{"id": "t", "prompt": "git switch -q --detach"}], "--worktree")
-    (task,) = wait(sessionrun, session_id)["tasks"]
+    view = finish(sessionrun, project, [{"id": "t", "prompt": "git switch -q --detach"}])
+    session_id, (task,) = view["session_id"], view["tasks"]
     assert task["worktree_kept"]
     git(project.top, "worktree", "remove", task["worktree"])
     shown = sessionrun.status(session_id)["tasks"][0]
@@ -244,8 +243,8 @@ def test_what_is_left_beside_a_moved_worktree_is_cleaned(project: Project) -> No
 
 def test_the_remark_on_a_broken_link_says_how_to_mend_it(sessionrun: Command, project: Project) -> None:
     plan = [{"id": "t", "prompt": "mv .git ../old; git init -q; echo > new"}]
-    session_id = start(sessionrun, project, plan, "--worktree")
-    task = by_id(wait(sessionrun, session_id))["t"]
+    view = finish(sessionrun, project, plan)
+    task = by_id(view)["t"]
     tree = Path(task["worktree"])
     assert task["outcome"] == "succeeded" and task["worktree_kept"].startswith("release_failed: ")
     assert "run git worktree repair in the repository" in task["worktree_kept"]
@@ -295,8 +294,8 @@ def _kill_by_filter(project: Project, kind: str, times: int) -> Path:
 
 def test_a_release_that_is_killed_runs_again(sessionrun: Command, project: Project) -> None:
     count = _kill_by_filter(project, "clean", 2)
-    session_id = start(sessionrun, project, [{"id": "t", "prompt": "echo two > one.k"}], "--worktree")
-    task = by_id(wait(sessionrun, session_id))["t"]
+    view = finish(sessionrun, project, [{"id": "t", "prompt": "echo two > one.k"}])
+    task = by_id(view)["t"]
     assert (task["outcome"], task["worktree_kept"], task["worktree"]) == ("succeeded", None, None)
     assert project.show("main-task-t", "one.k") == b"two\n"
     assert count.read_text().count("\n") >= 3
@@ -304,8 +303,8 @@ def test_a_release_that_is_killed_runs_again(sessionrun: Command, project: Proje
 
 def test_a_release_that_is_killed_each_time_keeps_the_worktree(sessionrun: Command, project: Project) -> None:
     count = _kill_by_filter(project, "clean", 99)
-    session_id = start(sessionrun, project, [{"id": "t", "prompt": "echo two > one.k; exit 3"}], "--worktree")
-    task = by_id(wait(sessionrun, session_id))["t"]
+    view = finish(sessionrun, project, [{"id": "t", "prompt": "echo two > one.k; exit 3"}])
+    task = by_id(view)["t"]
     assert (task["outcome"], task["reason_class"]) == ("failed", "exit_code")
     assert task["worktree_kept"] == "release_failed: killed by SIGKILL (9)"
     assert (Path(task["worktree"]) / "one.k").read_text() == "two\n"
@@ -315,10 +314,10 @@ def test_a_release_that_is_killed_each_time_keeps_the_worktree(sessionrun: Comma
 def test_a_prepare_that_is_killed_runs_again(sessionrun: Command, project: Project) -> None:
     _kill_by_filter(project, "smudge", 2)
     before = snapshot(project)
-    session_id = start(sessionrun, project, [{"id": "t", "prompt": "cat one.k"}], "--worktree")
-    task = by_id(wait(sessionrun, session_id))["t"]
+    view = finish(sessionrun, project, [{"id": "t", "prompt": "cat one.k"}])
+    task = by_id(view)["t"]
     assert task["outcome"] == "succeeded", task["reason"]
-    assert (sessionrun.directory(session_id) / "task-t.txt").read_text() == "one\n"
+    assert (sessionrun.directory(view["session_id"]) / "task-t.txt").read_text() == "one\n"
     assert sessionrun("clean", "--worktrees").returncode == 0
     check_clean(project, before)
 
@@ -327,7 +326,7 @@ def test_a_prepare_that_is_killed_each_time_fails_the_task(sessionrun: Command, 
     _kill_by_filter(project, "smudge", 99)
     before = snapshot(project)
     plan = [{"id": "t", "prompt": f"touch {project.root}/ran"}]
-    task = by_id(wait(sessionrun, start(sessionrun, project, plan, "--worktree")))["t"]
+    task = by_id(finish(sessionrun, project, plan))["t"]
     assert (task["outcome"], task["reason"]) == ("failed", "workspace_failed: killed by SIGKILL (9)")
     assert not (project.root / "ran").exists()
     assert sessionrun("clean", "--worktrees").returncode == 0
@@ -345,10 +344,8 @@ def test_a_stray_git_directory_at_the_launch_is_no_repository(sessionrun: Comman
     done = sessionrun("--worktree", "--agent", "shell", stdin='["true"]')
     assert (done.returncode, done.stderr.count("\n")) == (2, 1) and "is in no git repository" in done.stderr
     (project.top / "sub" / ".git").mkdir()  # inside another one it does not count
-    session_id = start(
-        sessionrun, project, [{"id": "t", "prompt": "pwd > x"}], "--worktree", cwd=project.top / "sub"
-    )
-    assert by_id(wait(sessionrun, session_id))["t"]["branch"] == "main-task-t"
+    view = finish(sessionrun, project, [{"id": "t", "prompt": "pwd > x"}], cwd=project.top / "sub")
+    assert by_id(view)["t"]["branch"] == "main-task-t"
 
 
 def test_a_repository_that_git_cannot_read_keeps_the_worktree(project: Project) -> None:
@@ -370,7 +367,7 @@ def test_a_stale_lock_of_packed_refs_stops_no_task(sessionrun: Command, project:
     lock = project.top / ".git" / "packed-refs.lock"
     lock.touch()
     plan = [{"id": "work", "prompt": "echo > new"}, {"id": "idle", "prompt": "true"}]
-    tasks = by_id(wait(sessionrun, start(sessionrun, project, plan, "--worktree")))
+    tasks = by_id(finish(sessionrun, project, plan))
     assert [task["outcome"] for task in tasks.values()] == ["succeeded", "succeeded"]
     assert "new" in project.files("main-task-work") and tasks["work"]["worktree"] is None
     done = sessionrun("clean", "--worktrees")
@@ -382,9 +379,9 @@ def test_a_stale_lock_of_packed_refs_stops_no_task(sessionrun: Command, project:
 
 def test_two_cleans_at_once_do_it_once(sessionrun: Command, project: Project) -> None:
     ready = project.root / "ready"
-    plan = [{"id": f"t{n}", "prompt": f"echo {n} > new; touch {ready}{n}; exec sleep 600"} for n in range(6)]
+    plan = [{"id": f"t{n}", "prompt": f"echo {n} > new; touch {ready}{n}; exec sleep 600"} for n in range(3)]
     session_id = start(sessionrun, project, plan, "--worktree")
-    eventually(lambda: all(Path(f"{ready}{n}").exists() for n in range(6)))
+    eventually(lambda: all(Path(f"{ready}{n}").exists() for n in range(3)))
     kill_all(session_id, sessionrun.directory(session_id))
     cleans = [sessionrun.popen("clean", "--worktrees", stdout=-1, stderr=-1) for _ in range(3)]
     outputs = [process.communicate() for process in cleans]
@@ -392,9 +389,9 @@ def test_two_cleans_at_once_do_it_once(sessionrun: Command, project: Project) ->
     assert [errors for _, errors in outputs] == [b"", b"", b""]
     lines = b"".join(output for output, _ in outputs).decode().splitlines()
     removed = [line for line in lines if line.startswith("removed worktree")]
-    assert len(removed) == 6 and not any("kept worktree" in line for line in lines)
+    assert len(removed) == 3 and not any("kept worktree" in line for line in lines)
     branches = project.run("for-each-ref", "--format=%(refname:lstrip=2)", "refs/heads/main-*").split()
-    assert branches == [f"main-task-t{n}" for n in range(6)]
+    assert branches == [f"main-task-t{n}" for n in range(3)]
     assert all("new" in project.files(branch) for branch in branches)
 
 
@@ -423,8 +420,7 @@ def test_a_release_on_a_full_disk_keeps_the_work(sessionrun: Command, project: P
     shutil.copytree(project.top, small_disk / "repo", symlinks=True)
     fill = f"head -c 1M /dev/urandom > new; cat /dev/zero > {small_disk}/filler 2>/dev/null; true"
     plan = [{"id": "t", "prompt": fill}]
-    session_id = start(sessionrun, project, plan, "--worktree", cwd=small_disk / "repo")
-    task = by_id(wait(sessionrun, session_id))["t"]
+    task = by_id(finish(sessionrun, project, plan, cwd=small_disk / "repo"))["t"]
     assert task["outcome"] == "succeeded" and task["commit"] is None
     assert task["worktree_kept"].startswith("release_failed: ") and "\n" not in task["worktree_kept"]
     content = (Path(task["worktree"]) / "new").read_bytes()
@@ -533,13 +529,23 @@ SITUATIONS: dict[str, Work] = {
 }
 
 
+UNWORKED = ("nothing done", "plain work", "a commit", "removed")
+"""What the fast tier tries also of worktrees in which no task has worked."""
+
+
 def _merge(path: Path) -> None:
     commit(path, "own")
     git(path.parents[1] / "repo", "merge", "-q", "--ff-only", "main-task-t")
 
 
-@pytest.mark.parametrize("name", SITUATIONS)
-@pytest.mark.parametrize("worked", [True, False])
+@pytest.mark.parametrize(
+    ("name", "worked"),
+    [
+        *((name, True) for name in SITUATIONS),
+        *((name, False) for name in UNWORKED),
+        *(pytest.param(name, False, marks=pytest.mark.slow) for name in SITUATIONS if name not in UNWORKED),
+    ],
+)
 def test_a_dry_run_says_what_clean_does(project: Project, name: str, worked: bool) -> None:
     """The same verdicts in the same words, and nothing is changed by asking."""
     leftover = leave(project, SITUATIONS[name], worked=worked)

@@ -17,6 +17,12 @@ from typing import Any
 
 import pytest
 from conftest import Command, eventually, kill_sessions
+from inside import run_inside
+from stages import Stage, begin_repository, commit_all, lay_out_repository, stage
+
+from sessionrun.store.session import SessionDir
+
+__all__ = ["stage"]
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples" / "matrix"
 WORDS = {"queued", "preparing", "initializing", "running", "succeeded", "failed"}
@@ -47,16 +53,20 @@ echo
 """
 
 READER = """
-import json, sys
-path, looks, words = sys.argv[1], 0, set()
+import json, os, sys, time
+path, looks, words, told = sys.argv[1], 0, set(), False
 print("ready", flush=True)
-import os
-import re
-while not os.path.exists(path + ".stop"):
+stopped = False
+while not stopped or looks <= 10:
+    stopped = os.path.exists(path + ".stop")
     with open(path) as stream:
         document = json.load(stream)
     words |= {run["status"] for run in document["runs"]}
     looks += 1
+    if not told and {"queued", "running"} <= words:
+        told = True
+        print("both", flush=True)
+    time.sleep(0.005)
 print(json.dumps({"looks": looks, "words": sorted(words)}))
 """
 
@@ -91,40 +101,78 @@ class Matrix(Command):
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()
 
+    def finish(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """Run all to the end, in one process."""
+        return run_inside(self, "--sync", "-q", *words, "config.json")
+
+    def end(self) -> tuple[str, dict[str, Any]]:
+        """Run all to the end; the session's id and status."""
+        done = run_inside(self, "-q", "config.json")
+        assert done.returncode == 0, done.stderr
+        session = done.stdout.strip()
+        return session, self.wait(session)
+
     def calls(self) -> list[str]:
         path = Path(os.environ["HOME"]) / "calls"
         return path.read_text().splitlines() if path.exists() else []
 
 
-@pytest.fixture
-def matrix(own_place: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Matrix]:
-    top = own_place / "repo"
-    top.mkdir()
-    bin_dir = own_place / "bin"
-    bin_dir.mkdir()
-    (bin_dir / "qwen").write_text(QWEN)
-    (bin_dir / "qwen").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{bin_dir}{os.pathsep}{os.environ['PATH']}")
-    monkeypatch.setenv("SESSIONRUN_RESULTS_DIR", str(own_place / "sessions"))
-    matrix = Matrix(top, own_place / "sessions")
-    matrix.git("init", "-q", "-b", "main")
-    matrix.git("config", "user.name", "Ann")
-    matrix.git("config", "user.email", "ann@example.org")
+def make_repository(top: Path) -> None:
+    begin_repository(top)
     (top / "package.json").write_text(
         '{"name": "x", "private": true, "scripts": {"build": "echo built > built"}}\n'
     )
     (top / ".gitignore").write_text("built\nnode_modules\npackage-lock.json\n*.json\noutputs\n!package.json\n")
-    matrix.git("add", "-A")
-    matrix.git("commit", "-q", "-m", "first")
+    commit_all(top)
+
+
+def matrix_in(place: Path, monkeypatch: pytest.MonkeyPatch) -> Matrix:
+    """A repository below a working directory, and a directory on PATH; they may be there already."""
+    bin_dir = place / "bin"
+    monkeypatch.setenv("PATH", f"{bin_dir}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("SESSIONRUN_RESULTS_DIR", str(place / "sessions"))
+    matrix = Matrix(place / "repo", place / "sessions")
+    if not matrix.cwd.exists():
+        lay_out_repository(make_repository, matrix.cwd)
+        bin_dir.mkdir()
+        (bin_dir / "qwen").write_text(QWEN)
+        (bin_dir / "qwen").chmod(0o755)
+    return matrix
+
+
+@pytest.fixture
+def matrix(own_place: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Matrix]:
+    matrix = matrix_in(own_place, monkeypatch)
     yield matrix
     kill_sessions(matrix.results)
 
 
-def test_three_tasks_two_models_two_samples(matrix: Matrix) -> None:
+@pytest.fixture
+def one_failed(own_place: Path, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Iterator[Matrix]:
+    """Three runs have ended, as `sessions[0]`: that of m2 failed, and fails again until a file is removed."""
+
+    def run(place: Path) -> None:
+        matrix = matrix_in(place / "work", monkeypatch)
+        matrix.config(models=["m1", "m2", "m3"])
+        (place / "home" / "fail-m2").touch()
+        assert matrix.finish().returncode == 1
+        (folder,) = matrix.results.glob("session-*")
+        eventually(lambda: not SessionDir(folder).is_alive())
+
+    place = stage.enter("matrix", monkeypatch, run)
+    matrix = matrix_in(place / "work", monkeypatch)
+    matrix.sessions = [path.name.removeprefix("session-") for path in matrix.results.glob("session-*")]
+    yield matrix
+    kill_sessions(matrix.results)
+
+
+@pytest.mark.parametrize("size", [1, pytest.param(3, marks=pytest.mark.slow)], ids=["one task", "three tasks"])
+def test_two_models_two_samples(matrix: Matrix, size: int) -> None:
     config = json.loads((EXAMPLES / "samples.json").read_text())
     config["worktree_base"] = "../trees"
-    if shutil.which("npm") is None:
-        config["setup"] = "echo built > built"
+    config["concurrency"] = 2 * size
+    del config["tasks"][size:]
+    write_npm(matrix)
     (matrix.cwd / "config.json").write_text(json.dumps(config))
     (Path(os.environ["HOME"]) / "wait").touch()
     session = matrix.launch()
@@ -134,6 +182,7 @@ def test_three_tasks_two_models_two_samples(matrix: Matrix) -> None:
     assert reader.stdout is not None
     assert reader.stdout.readline() == "ready\n"
     eventually(lambda: any(run["status"] == "running" for run in matrix.runs()), timeout_s=60)
+    assert reader.stdout.readline() == "both\n"
     (Path(os.environ["HOME"]) / "wait").unlink()
     status = matrix.wait(session)
     (matrix.cwd / "results.json.stop").touch()
@@ -147,14 +196,14 @@ def test_three_tasks_two_models_two_samples(matrix: Matrix) -> None:
     cells = [(run["task_id"], run["model"], run["sample"]) for run in runs]
     assert cells == [
         (task, model, sample)
-        for task in ("docs", "tests", "lint")
+        for task in ("docs", "tests", "lint")[:size]
         for model in ("qwen3-coder-plus", "qwen3-max")
         for sample in (1, 2)
     ]
     assert {run["status"] for run in runs} == {"succeeded"}
     for run in runs:
         check_outputs(matrix, run)
-    assert len({run["run_id"] for run in runs}) == 12
+    assert len({run["run_id"] for run in runs}) == 4 * size
     assert matrix("doctor", session).returncode == 0
     assert matrix.git("worktree", "list").count("\n") == 0
     assert not list((matrix.cwd.parent / "trees").iterdir())
@@ -172,11 +221,29 @@ def check_outputs(matrix: Matrix, run: Mapping[str, Any]) -> None:
     assert (run["exit_code"], run["error_message"], run["session_id"]) == (0, None, "c1")
 
 
-def test_the_example_runs_unchanged_and_with_npm(matrix: Matrix) -> None:
-    if shutil.which("npm") is None:
+NPM = """#!/bin/sh
+echo "$*" >> "$HOME/npm-calls"
+[ "$1" != run ] || echo built > built
+"""
+
+
+def write_npm(matrix: Matrix) -> None:
+    """A program that does what npm does with our package.json; npm itself takes a second and more."""
+    program = matrix.cwd.parent / "bin" / "npm"
+    program.write_text(NPM)
+    program.chmod(0o755)
+
+
+@pytest.mark.parametrize("npm", ["as good as npm", pytest.param("npm", marks=pytest.mark.slow)])
+def test_the_example_runs_unchanged(matrix: Matrix, monkeypatch: pytest.MonkeyPatch, npm: str) -> None:
+    for name, value in {"npm_config_offline": "true", "npm_config_audit": "false"}.items():
+        monkeypatch.setenv(name, value)
+    if npm != "npm":
+        write_npm(matrix)
+    elif shutil.which("npm") is None:
         pytest.skip("npm is not installed: the setup of a package.json cannot run")
     shutil.copy(EXAMPLES / "config.json", matrix.cwd)
-    done = matrix("--sync", "-q", "config.json", env={"npm_config_offline": "true", "npm_config_audit": "false"})
+    done = matrix.finish()
 
     assert done.returncode == 0, done.stdout + done.stderr
     first, second = matrix.runs()
@@ -191,25 +258,23 @@ def test_the_example_runs_unchanged_and_with_npm(matrix: Matrix) -> None:
         assert first[key]
 
 
-def test_what_succeeded_is_skipped_unless_it_is_to_run_again(matrix: Matrix) -> None:
-    matrix.config()
-    flag = Path(os.environ["HOME"]) / "fail-m2"
-    flag.touch()
-    assert matrix("--sync", "-q", "config.json").returncode == 1
-    first, second = matrix.runs()
-    assert (first["status"], second["status"], second["exit_code"]) == ("succeeded", "failed", 7)
+def test_what_succeeded_is_skipped_unless_it_is_to_run_again(one_failed: Matrix) -> None:
+    matrix = one_failed
+    first, second, third = matrix.runs()
+    assert [run["status"] for run in (first, second, third)] == ["succeeded", "failed", "succeeded"]
+    assert second["exit_code"] == 7
     assert second["error_message"]
     assert second["diff_file"] is None
 
-    flag.unlink()
+    (Path(os.environ["HOME"]) / "fail-m2").unlink()
     (matrix.cwd / "results.json").chmod(0o640)
-    again = matrix("--sync", "-q", "config.json")
+    again = matrix.finish()
     assert again.returncode == 0
-    assert "skipped: 1 that succeeded before" in again.stderr
-    kept, fresh = matrix.runs()
-    assert kept == first
+    assert "skipped: 2 that succeeded before" in again.stderr
+    kept, fresh, other = matrix.runs()
+    assert (kept, other) == (first, third)
     assert (fresh["model"], fresh["status"]) == ("m2", "succeeded")
-    assert len(matrix.calls()) == 3
+    assert len(matrix.calls()) == 4
     assert (matrix.cwd / "results.json").stat().st_mode & 0o777 == 0o640
 
     written = (matrix.cwd / "results.json").read_bytes()
@@ -222,40 +287,32 @@ def test_what_succeeded_is_skipped_unless_it_is_to_run_again(matrix: Matrix) -> 
     nothing = matrix("--sync", "config.json")
     assert nothing.returncode == 0
     assert "nothing to do" in nothing.stderr
-    assert len(matrix.calls()) == 3
+    assert len(matrix.calls()) == 4
 
-    assert matrix("--sync", "-q", "--rerun", "config.json").returncode == 0
-    assert len(matrix.calls()) == 5
+    matrix.config(models=["m1", "m2"])
+    assert matrix.finish("--rerun").returncode == 0
+    assert len(matrix.calls()) == 6
     assert {run["run_id"] for run in matrix.runs()} & {kept["run_id"], fresh["run_id"]} == set()
 
 
-def test_a_results_file_has_one_writer(matrix: Matrix) -> None:
-    matrix.config()
-    (Path(os.environ["HOME"]) / "wait").touch()
-    session = matrix.launch()
-    second = matrix("--rerun", "config.json")
-    assert second.returncode == 2
-    assert f"results.json is being written by session {session}" in second.stderr
-    assert len(list(matrix.results.glob("session-*"))) == 1
-    (Path(os.environ["HOME"]) / "wait").unlink()
-    assert matrix.wait(session)["outcome"] == "succeeded"
-    assert {run["status"] for run in matrix.runs()} == {"succeeded"}
-
-
-def test_of_two_launches_at_once_one_gets_the_file(matrix: Matrix) -> None:
+def test_of_several_launches_at_once_one_gets_the_file(matrix: Matrix) -> None:
     matrix.config()
     (Path(os.environ["HOME"]) / "wait").touch()
     launches = [
-        matrix.popen("-q", "config.json", stdout=subprocess.PIPE, stderr=subprocess.PIPE) for _ in range(4)
+        matrix.popen("-q", "config.json", stdout=subprocess.PIPE, stderr=subprocess.PIPE) for _ in range(3)
     ]
     said = [launch.communicate(timeout=60) for launch in launches]
     started = [out.decode().strip() for out, _ in said if out]
-    assert sorted(launch.returncode for launch in launches) == [0, 2, 2, 2]
+    assert sorted(launch.returncode for launch in launches) == [0, 2, 2]
     assert matrix.document()["session"] == str(matrix.directory(started[0]))
-    assert sum(b"is being written by session" in err for _, err in said) == 3
+    assert sum(b"is being written by session" in err for _, err in said) == 2
+    later = matrix("--rerun", "config.json")
+    assert later.returncode == 2
+    assert f"results.json is being written by session {started[0]}" in later.stderr
     assert [path.name for path in matrix.results.glob("session-*")] == [f"session-{started[0]}"]
     (Path(os.environ["HOME"]) / "wait").unlink()
     assert matrix.wait(started[0])["outcome"] == "succeeded"
+    assert {run["status"] for run in matrix.runs()} == {"succeeded"}
 
 
 def test_the_words_while_it_runs(matrix: Matrix) -> None:
@@ -283,13 +340,16 @@ def test_a_file_that_is_no_results_file_is_left_alone(matrix: Matrix) -> None:
     assert not list(matrix.results.glob("session-*"))
 
 
-def test_the_results_file_is_right_after_a_crash(matrix: Matrix) -> None:
+def test_the_results_file_is_right_after_a_crash_and_a_launch_over_it_says_so(matrix: Matrix) -> None:
     matrix.config()
     wait = Path(os.environ["HOME"]) / "wait"
     wait.touch()
     session = matrix.launch()
     eventually(lambda: len(matrix.calls()) == 2)
     matrix.kill_chain(session)
+    told = matrix("--dry-run", "config.json").stderr
+    assert f"session {session}, which wrote" in told
+    assert f"sessionrun resume {session}" in told
     (matrix.cwd / "results.json").unlink()
     wait.unlink()
     assert matrix("resume", session).returncode == 0
@@ -366,7 +426,8 @@ def test_links_that_cannot_be_made_do_not_hold_up_the_file(matrix: Matrix) -> No
 
 
 def test_sync_says_that_the_file_is_behind(matrix: Matrix) -> None:
-    spoil = 'cd "$SESSIONRUN_REPOSITORY" && rm -r sub && echo > sub'
+    shown = "until grep -q running sub/r.json; do sleep 0.02; done"
+    spoil = f'cd "$SESSIONRUN_REPOSITORY" && {shown} && rm -r sub && echo > sub'
     matrix.config(
         models=["m"],
         agents=["shell"],
@@ -374,15 +435,15 @@ def test_sync_says_that_the_file_is_behind(matrix: Matrix) -> None:
         outputs_dir="sub/outputs",
         tasks=[{"id": "one", "name": "One", "prompts": [spoil]}],
     )
-    done = matrix("--sync", "-q", "config.json")
+    done = matrix.finish()
     assert done.returncode == 0
     assert f"{matrix.cwd}/sub/r.json is not written: 'sub' is not a directory" in done.stderr
 
 
 def test_what_the_file_missed_is_known_at_the_next_launch(matrix: Matrix) -> None:
-    """Its last state may be from before the disk was full; the session knows better."""
+    """Its last state may be from before the disk was full; the session knows better.  What is new in it runs."""
     matrix.config(models=["m1"])
-    matrix.wait(matrix.launch())
+    matrix.end()
     whole = matrix.document()
     stale = {**whole, "runs": [{**run, "status": "running"} for run in whole["runs"]]}
     (matrix.cwd / "results.json").write_text(json.dumps(stale))
@@ -392,28 +453,17 @@ def test_what_the_file_missed_is_known_at_the_next_launch(matrix: Matrix) -> Non
     assert matrix.document() == whole
 
     (matrix.cwd / "results.json").write_text(json.dumps(stale))
-    matrix.config(models=["m1", "m2"])
-    matrix.wait(matrix.launch())
+    matrix.config(models=["m1", "m2"], samples=2)
+    matrix.end()
     assert matrix.runs()[:1] == whole["runs"]
-    assert len(matrix.calls()) == 2
-
-
-def test_a_launch_over_an_interrupted_session_says_so(matrix: Matrix) -> None:
-    matrix.config()
-    (Path(os.environ["HOME"]) / "wait").touch()
-    session = matrix.launch()
-    eventually(lambda: len(matrix.calls()) == 2)
-    matrix.kill_chain(session)
-    told = matrix("--dry-run", "config.json").stderr
-    assert f"session {session}, which wrote" in told
-    assert f"sessionrun resume {session}" in told
+    assert [(run["model"], run["sample"]) for run in matrix.runs()] == [("m1", 1), ("m1", 2), ("m2", 1), ("m2", 2)]
+    assert len(matrix.calls()) == 4
 
 
 def test_a_failed_setup_says_where_its_words_are(matrix: Matrix) -> None:
     go = Path(os.environ["HOME"]) / "go"
     matrix.config(models=["m1"], setup='test -e "$HOME/go" || { echo "no such script" >&2; exit 3; }')
-    session = matrix.launch()
-    matrix.wait(session)
+    session, _ = matrix.end()
     (run,) = matrix.runs()
     words = f"jobs/{run['run_id']}/a1-r1-setup/stderr"
     assert run["error_message"] == f"setup_failed: exit code 3, see {words}"
@@ -427,22 +477,16 @@ def test_a_failed_setup_says_where_its_words_are(matrix: Matrix) -> None:
 
 def test_clean_says_what_leads_to_a_session(matrix: Matrix) -> None:
     matrix.config(models=["m1"], tasks=[{"id": "one", "name": "One", "prompts": ["true"]}], agents=["shell"])
-    session = matrix.launch()
-    matrix.wait(session)
+    session, _ = matrix.end()
     for words, verb in ((("--dry-run",), "would remove"), ((), "removed")):
         line = f"{verb} session {matrix.directory(session)}: completed, nothing needs it but the links in"
         assert f"{line} {matrix.cwd}/outputs\n" in matrix("clean", "--keep", "0", "--worktrees", *words).stdout
 
 
-def test_a_session_that_was_followed_by_another_leaves_the_file_alone(matrix: Matrix) -> None:
-    matrix.config(models=["m1"])
-    home = Path(os.environ["HOME"])
-    (home / "fail-m1").touch()
-    first = matrix.launch()
-    matrix.wait(first)
-    (home / "fail-m1").unlink()
-    second = matrix.launch()
-    matrix.wait(second)
+def test_a_session_that_was_followed_by_another_leaves_the_file_alone(one_failed: Matrix) -> None:
+    matrix, first = one_failed, one_failed.sessions[0]
+    (Path(os.environ["HOME"]) / "fail-m2").unlink()
+    second, _ = matrix.end()
     before = matrix.document()
     assert before["session"] == str(matrix.directory(second))
     assert matrix("retry", first, "--failed").returncode == 0
@@ -451,50 +495,33 @@ def test_a_session_that_was_followed_by_another_leaves_the_file_alone(matrix: Ma
     assert "belongs to a later session" in (matrix.directory(first) / "supervisor.log").read_text()
 
 
-def test_a_new_session_of_failed_runs_keeps_the_others_in_the_file(matrix: Matrix) -> None:
-    matrix.config(models=["m1", "m2", "m3"])
-    flag = Path(os.environ["HOME"]) / "fail-m2"
-    flag.touch()
-    old = matrix.launch()
-    matrix.wait(old)
-    flag.unlink()
+def test_a_new_session_of_failed_runs_keeps_the_others_in_the_file(one_failed: Matrix) -> None:
+    matrix, old = one_failed, one_failed.sessions[0]
+    (Path(os.environ["HOME"]) / "fail-m2").unlink()
     before = matrix.runs()
-    assert matrix("retry", old, "--failed", "--new", "--sync", "-q").returncode == 0
+    assert run_inside(matrix, "retry", old, "--failed", "--new", "--sync", "-q").returncode == 0
     after = matrix.runs()
     assert [run["model"] for run in after] == ["m1", "m2", "m3"]
     assert (after[0], after[2]) == (before[0], before[2])
     assert (before[1]["status"], after[1]["status"]) == ("failed", "succeeded")
 
 
-def test_a_retried_run_shows_its_last_attempt(matrix: Matrix) -> None:
-    matrix.config(models=["m1"])
-    flag = Path(os.environ["HOME"]) / "fail-m1"
-    flag.touch()
-    session = matrix.launch()
-    matrix.wait(session)
-    flag.unlink()
+def test_a_retried_run_shows_its_last_attempt(one_failed: Matrix) -> None:
+    matrix, session = one_failed, one_failed.sessions[0]
+    (Path(os.environ["HOME"]) / "fail-m2").unlink()
     assert matrix("retry", session, "--failed").returncode == 0
     assert matrix.wait(session)["outcome"] == "succeeded"
-    (run,) = matrix.runs()
+    _, run, _ = matrix.runs()
     assert (run["status"], run["error_message"]) == ("succeeded", None)
     assert (matrix.cwd / run["diff_file"]).readlink().name == "a2-diff.patch"
     assert len(list((matrix.cwd / run["logs_dir"]).iterdir())) == 2
-
-
-def test_more_samples_run_only_those_that_are_new(matrix: Matrix) -> None:
-    matrix.config()
-    matrix.wait(matrix.launch())
-    matrix.config(samples=2)
-    matrix.wait(matrix.launch())
-    assert [(run["model"], run["sample"]) for run in matrix.runs()] == [("m1", 1), ("m1", 2), ("m2", 1), ("m2", 2)]
-    assert len(matrix.calls()) == 4
 
 
 def test_the_other_program_s_results_file_is_known(matrix: Matrix) -> None:
     matrix.config()
     old = {"run_id": "abc123", "task_id": "one", "model": "m1", "status": "succeeded", "logs_dir": "x"}
     (matrix.cwd / "results.json").write_text(json.dumps({"updated_at": "2026-01-28T10:30:00", "runs": [old]}))
-    matrix.wait(matrix.launch())
+    matrix.end()
     first, second = matrix.runs()
     assert first == old
     assert (second["model"], second["status"]) == ("m2", "succeeded")
@@ -509,8 +536,7 @@ def test_keep_worktree_and_a_branch_and_a_place_inside_the_repository(matrix: Ma
     matrix.config(
         keep_worktree=True, branch="old", source_repo="sub", models=["m1"], results_file="deep/er/r.json"
     )
-    session = matrix.launch()
-    status = matrix.wait(session)
+    _, status = matrix.end()
     (run,) = json.loads((matrix.cwd / "deep" / "er" / "r.json").read_text())["runs"]
     assert run["branch"] == f"old-run-{run['run_id']}"
     assert run["worktree_path"] == str(matrix.cwd.parent / "trees" / f"run-{run['run_id']}")
@@ -521,8 +547,7 @@ def test_keep_worktree_and_a_branch_and_a_place_inside_the_repository(matrix: Ma
 def test_status_compares_models(matrix: Matrix) -> None:
     matrix.config(samples=2, check="test -s answer.txt")
     (Path(os.environ["HOME"]) / "fail-m2").touch()
-    session = matrix.launch()
-    matrix.wait(session)
+    session, _ = matrix.end()
     head, *rows = (
         re.split(r" {2,}", row) for row in matrix("status", session, "--by", "model").stdout.splitlines()
     )

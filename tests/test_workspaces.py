@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from conftest import eventually
+from stages import begin_repository, commit_all, lay_out_repository
 
 from sessionrun.model.errors import InputError, SessionrunError
 from sessionrun.model.places import KeepPolicy, Place, Repository
@@ -26,21 +27,25 @@ from sessionrun.workspaces.worktree import prepare
 Work = Callable[[Path], object]
 
 
+def make_repository(top: Path) -> None:
+    """A repository with a few files, in one commit."""
+    files = {"a.txt": "a\n", "sub/b.txt": "b\n", ".gitignore": "*.log\nnode_modules\n"}
+    begin_repository(top)
+    for name, text in files.items():
+        (top / name).parent.mkdir(exist_ok=True)
+        (top / name).write_text(text)
+    commit_all(top)
+
+
 class Project:
     """A repository with a few files, and what is done to a worktree of it."""
+
+    make = staticmethod(make_repository)
 
     def __init__(self, root: Path) -> None:
         self.root = root
         self.top = root / "repo"
-        self.top.mkdir()
-        self.run("init", "-q", "-b", "main")
-        self.run("config", "user.name", "Ann")
-        self.run("config", "user.email", "ann@example.org")
-        for name, text in {"a.txt": "a\n", "sub/b.txt": "b\n", ".gitignore": "*.log\nnode_modules\n"}.items():
-            (self.top / name).parent.mkdir(exist_ok=True)
-            (self.top / name).write_text(text)
-        self.run("add", "-A")
-        self.run("commit", "-q", "-m", "first")
+        lay_out_repository(self.make, self.top)
         self._jobs = 0
 
     def run(self, *argv: str, cwd: Path | None = None) -> str:

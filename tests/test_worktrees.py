@@ -9,20 +9,35 @@ import random
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 from conftest import Command, eventually, mount_disk
-from test_workspaces import Project
+from inside import run_inside
+from stages import commit_all
+from test_workspaces import Project, make_repository
 
 from sessionrun.workspaces.repository import find_repository
 
 SLOW_S = 180.0
 CAMPAIGN_SEED = 20261
+ROUNDS = 120
 MIB = 1024 * 1024
+
+
+def make_ignoring_repository(top: Path) -> None:
+    make_repository(top)
+    (top / ".gitignore").write_text("*.log\nnode_modules\n__pycache__/\n")
+    commit_all(top, "ignore")
+
+
+class IgnoringProject(Project):
+    """Its repository ignores what Python writes, too."""
+
+    make = staticmethod(make_ignoring_repository)
 
 
 @pytest.fixture
@@ -30,10 +45,7 @@ def project(own_place: Path, sessionrun: Command, monkeypatch: pytest.MonkeyPatc
     """A repository in which the command is started; plans and results lie outside of it."""
     monkeypatch.setenv("SESSIONRUN_RESULTS_DIR", str(own_place / "results"))
     (Path(os.environ["HOME"]) / ".gitconfig").write_text("[user]\nname = Bob\nemail = bob@example.org\n")
-    project = Project(own_place)
-    (project.top / ".gitignore").write_text("*.log\nnode_modules\n__pycache__/\n")
-    project.run("commit", "-qam", "ignore")
-    return project
+    return IgnoringProject(own_place)
 
 
 def start(sessionrun: Command, project: Project, plan: object, *words: str, cwd: Path | None = None) -> str:
@@ -50,6 +62,22 @@ def start(sessionrun: Command, project: Project, plan: object, *words: str, cwd:
     finally:
         sessionrun.cwd = place
     return session_id
+
+
+def finish(
+    sessionrun: Command, project: Project, plan: object, *words: str, cwd: Path | None = None
+) -> dict[str, Any]:
+    """Run a session in worktrees of the repository to its end, in one process; the status."""
+    place, sessionrun.cwd = sessionrun.cwd, cwd or project.top
+    try:
+        file = project.root / f"plan-{len(sessionrun.sessions)}.json"
+        file.write_text(json.dumps({"prompts": plan}))
+        done = run_inside(sessionrun, "-q", "--agent", "shell", "--worktree", *words, str(file))
+        assert done.returncode == 0, done.stderr
+        sessionrun.sessions.append(done.stdout.strip())
+    finally:
+        sessionrun.cwd = place
+    return wait(sessionrun, sessionrun.sessions[-1])
 
 
 def wait(sessionrun: Command, session_id: str) -> dict[str, Any]:
@@ -164,9 +192,10 @@ def ordinary(number: int) -> str:
     return "\n".join(lines)
 
 
-def many(size: int) -> tuple[list[dict[str, Any]], dict[str, tuple[str, ...]]]:
+def many(size: int, special: Collection[str]) -> tuple[list[dict[str, Any]], dict[str, tuple[str, ...]]]:
     """Tasks, `size` and the special ones, and what each leaves."""
-    scripts, left = dict(SPECIAL), dict(LEFT)
+    scripts = {name: SPECIAL[name] for name in special}
+    left = {name: LEFT[name] for name in special}
     for number in range(size):
         scripts[f"o{number}"] = ordinary(number)
         binary = ("\0\1\xff SELF",) if number % 7 == 3 else ()
@@ -175,19 +204,26 @@ def many(size: int) -> tuple[list[dict[str, Any]], dict[str, tuple[str, ...]]]:
     return [{"id": name, "prompt": names + script} for name, script in scripts.items()], left
 
 
-@pytest.mark.parametrize("size", [7, pytest.param(32 - len(SPECIAL), marks=pytest.mark.slow)])
-def test_two_sessions_at_once_lose_nothing(sessionrun: Command, project: Project, size: int) -> None:
+@pytest.mark.parametrize(
+    ("size", "special"),
+    [(1, ("switched",)), pytest.param(32 - len(SPECIAL), tuple(SPECIAL), marks=pytest.mark.slow)],
+    ids=["few", "many"],
+)
+def test_two_sessions_at_once_lose_nothing(
+    sessionrun: Command, project: Project, size: int, special: tuple[str, ...]
+) -> None:
     dirty(project)
     before = snapshot(project)
-    plan, left = many(size)
+    plan, left = many(size, special)
     ids = [start(sessionrun, project, plan, "--worktree", "--max-parallel", "16") for _ in range(2)]
     views = [wait(sessionrun, session_id) for session_id in ids]
     assert snapshot(project) == before
     tasks = [task for view in views for task in view["tasks"]]
     assert [(task["id"], task["reason"]) for task in tasks if task["outcome"] != "succeeded"] == []
-    assert {task["id"] for task in tasks if task["worktree_kept"]} == KEPT
+    to_keep = KEPT & set(special)
+    assert {task["id"] for task in tasks if task["worktree_kept"]} == to_keep
     kept = [Path(task["worktree"]) for task in tasks if task["worktree"]]
-    assert sorted(kept) == sorted(worktrees(project)) and len(kept) == 2 * len(KEPT)
+    assert sorted(kept) == sorted(worktrees(project)) and len(kept) == 2 * len(to_keep)
     check_keys(project, tasks)
     check_patches(sessionrun, project, views)
     held = reachable(project) | lying_in(kept)
@@ -202,6 +238,31 @@ def test_two_sessions_at_once_lose_nothing(sessionrun: Command, project: Project
     assert not list(kept[0].parent.glob(".trash*"))
     check_clean_keeps(sessionrun, project, kept)
     assert snapshot(project) == before
+
+
+@pytest.mark.parametrize("task", many(7, SPECIAL)[0], ids=lambda task: str(task["id"]))
+def test_what_any_task_leaves_is_held(project: Project, task: dict[str, Any]) -> None:
+    """Without a session: PREPARE, the task's script, RELEASE."""
+    dirty(project)
+    before = snapshot(project)
+    name = task["id"]
+    env = {**os.environ, "SESSIONRUN_SESSION": "s1", "SESSIONRUN_TASK": name}
+    place, path = project.cycle(
+        lambda path: subprocess.run(
+            ["sh", "-c", task["prompt"]], cwd=path, env=env, capture_output=True, check=True
+        ),
+        name,
+    )
+    assert snapshot(project) == before
+    assert (place.kept is not None, path.exists()) == (name in KEPT, name in KEPT)
+    assert worktrees(project) == ([path] if name in KEPT else [])
+    held = reachable(project) | lying_in(worktrees(project))
+    for content in many(7, SPECIAL)[1][name]:
+        assert blob_id(content.replace("SELF", f"s1/{name}").encode("latin-1")) in held, content
+    assert project.run("rev-parse", place.rescue or place.branch or "") == place.commit
+    if name == "huge":
+        assert (path / "huge.bin").stat().st_size == 200 * MIB
+    assert not list(path.parent.glob(".trash*"))
 
 
 def check_keys(project: Project, tasks: list[dict[str, Any]]) -> None:
@@ -427,7 +488,7 @@ def test_a_name_that_no_branch_can_have(sessionrun: Command, project: Project) -
         {"id": "t", "prompt": f"touch {project.root}/ran"},
         {"id": "free", "prompt": "true", "workspace": "none"},
     ]
-    check_refused(sessionrun, project, start(sessionrun, project, plan, "--worktree", "--base", "origin/main/x"))
+    check_refused(project, finish(sessionrun, project, plan, "--base", "origin/main/x"))
     check_clean(project, before)
 
 
@@ -439,7 +500,7 @@ def test_a_worktree_dir_that_cannot_be(sessionrun: Command, project: Project) ->
         {"id": "free", "prompt": "true", "workspace": "none"},
     ]
     folder = str(project.root / "file" / "folder")
-    check_refused(sessionrun, project, start(sessionrun, project, plan, "--worktree", "--worktree-dir", folder))
+    check_refused(project, finish(sessionrun, project, plan, "--worktree-dir", folder))
     check_clean(project, before)
 
 
@@ -451,8 +512,7 @@ def test_links_that_cannot_be(sessionrun: Command, project: Project) -> None:
         {"id": "free", "prompt": "true", "workspace": "none"},
         {"id": "good", "prompt": "true"},
     ]
-    session_id = start(sessionrun, project, plan, "--worktree")
-    tasks = check_refused(sessionrun, project, session_id)
+    tasks = check_refused(project, finish(sessionrun, project, plan))
     assert tasks["good"]["outcome"] == "succeeded"
     assert sessionrun.load("clean", "--worktrees") == []
     check_clean(project, before)
@@ -499,9 +559,9 @@ def test_what_cannot_be_in_any_worktree_is_refused_at_launch(
     assert not (project.top / "results").exists()
 
 
-def check_refused(sessionrun: Command, project: Project, session_id: str) -> dict[str, dict[str, Any]]:
+def check_refused(project: Project, view: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """Task t never ran, in one line; the one without a worktree went on."""
-    tasks = by_id(wait(sessionrun, session_id))
+    tasks = by_id(view)
     assert (tasks["t"]["outcome"], tasks["t"]["reason_class"]) == ("failed", "workspace_failed")
     assert tasks["t"]["reason"].startswith("workspace_failed: ") and "\n" not in tasks["t"]["reason"]
     assert "Traceback" not in tasks["t"]["reason"] and "Error:" not in tasks["t"]["reason"]
@@ -524,8 +584,8 @@ def test_what_a_task_finds_in_its_worktree(sessionrun: Command, project: Project
         {"id": "unignores", "prompt": "echo > ../.gitignore", "links": ["node_modules"]},
         {"id": "bare", "prompt": "pwd", "workspace": "none"},
     ]
-    session_id = start(sessionrun, project, plan, "--worktree", cwd=project.top / "sub")
-    tasks = by_id(wait(sessionrun, session_id))
+    view = finish(sessionrun, project, plan, cwd=project.top / "sub")
+    session_id, tasks = view["session_id"], by_id(view)
     assert {task["outcome"] for task in tasks.values()} == {"succeeded"}
     lines = (sessionrun.directory(session_id) / "task-full.txt").read_text().splitlines()
     where = project.root / "repo-worktrees" / "main-task-full"
@@ -560,7 +620,7 @@ def test_a_worktree_for_one_task_alone(sessionrun: Command, project: Project) ->
 def test_clean_leaves_the_worktrees_of_a_living_session_alone(sessionrun: Command, project: Project) -> None:
     """Merged, deleted and run again: the claims of the first session name what the second lives in."""
     plan = [{"id": "t", "prompt": "echo new > new; while [ -e ../go-on ]; do sleep 0.05; done"}]
-    wait(sessionrun, start(sessionrun, project, plan, "--worktree"))
+    finish(sessionrun, project, plan)
     project.run("merge", "-q", "main-task-t")
     project.run("branch", "-q", "-d", "main-task-t")
     plan[0]["prompt"] = f"echo more > more; touch {project.root}/ready; while :; do sleep 0.05; done"
@@ -574,11 +634,14 @@ def test_clean_leaves_the_worktrees_of_a_living_session_alone(sessionrun: Comman
     assert project.show("main-task-t", "more") == b"more\n"
 
 
-def test_two_repositories_share_a_worktree_dir(sessionrun: Command, project: Project, own_place: Path) -> None:
+@pytest.mark.parametrize("size", [2, pytest.param(8, marks=pytest.mark.slow)])
+def test_two_repositories_share_a_worktree_dir(
+    sessionrun: Command, project: Project, own_place: Path, size: int
+) -> None:
     (own_place / "second").mkdir()
     other = Project(own_place / "second")
     folder = str(own_place / "shared")
-    plan = [{"id": f"t{number}", "prompt": "git rev-parse --git-common-dir > whose"} for number in range(8)]
+    plan = [{"id": f"t{number}", "prompt": "git rev-parse --git-common-dir > whose"} for number in range(size)]
     ids = [start(sessionrun, one, plan, "--worktree", "--worktree-dir", folder) for one in (project, other)]
     for one, session_id in zip((project, other), ids, strict=True):
         tasks = wait(sessionrun, session_id)["tasks"]
@@ -616,8 +679,8 @@ def kill_all(session_id: str, directory: Path) -> None:
     eventually(gone)
 
 
-@pytest.mark.parametrize("rounds", [8, pytest.param(120, marks=pytest.mark.slow)])
-def test_kill_9_of_everything_at_any_moment(sessionrun: Command, project: Project, rounds: int) -> None:
+@pytest.mark.slow
+def test_kill_9_of_everything_at_any_moment(sessionrun: Command, project: Project) -> None:
     chance = random.Random(CAMPAIGN_SEED)
     for number in range(200):
         (project.top / f"file-{number}").write_text(f"{number}\n" * 50)
@@ -626,22 +689,45 @@ def test_kill_9_of_everything_at_any_moment(sessionrun: Command, project: Projec
     before = snapshot(project)
     marks = project.root / "marks"
     marks.mkdir()
-    for number in range(rounds):
-        kill_once(sessionrun, project, marks, f"r{number}", chance.uniform(0.0, 1.6))
+    for number in range(ROUNDS):
+        after_s = chance.uniform(0.0, 1.6)
+
+        def sleep(after_s: float = after_s) -> None:
+            moment = time.monotonic() + after_s
+            eventually(lambda: time.monotonic() >= moment)
+
+        kill_once(sessionrun, project, marks, f"r{number}", sleep)
         assert snapshot(project) == before
     assert sessionrun.load("overview")["sessions"]["running"] == 0
 
 
-def kill_once(sessionrun: Command, project: Project, marks: Path, name: str, after_s: float) -> None:
-    """One session, killed `after_s` seconds after its start; then `clean`, and nothing is lost or left over."""
+def test_kill_9_of_everything_when_the_first_tasks_have_worked(sessionrun: Command, project: Project) -> None:
+    """One moment of them all: two tasks are done or being released, the next two are made or at work."""
+    for number in range(4):
+        (project.top / f"file-{number}").write_text(f"{number}\n" * 50)
+    project.run("add", "-A")
+    project.run("commit", "-qm", "files")
+    before = snapshot(project)
+    marks = project.root / "marks"
+    marks.mkdir()
+    kill_once(
+        sessionrun, project, marks, "r0", lambda: eventually(lambda: len(list(marks.iterdir())) >= 2), size=4
+    )
+    assert snapshot(project) == before
+    assert sessionrun.load("overview")["sessions"]["running"] == 0
+
+
+def kill_once(
+    sessionrun: Command, project: Project, marks: Path, name: str, await_moment: Callable[[], None], size: int = 8
+) -> None:
+    """One session, killed at a moment after its start; then `clean`, and nothing is lost or left over."""
     plan = []
-    for number in range(8):
+    for number in range(size):
         commit = "git add -A; git commit -qm work; " if number % 2 else ""
         work = f"echo one {name}t{number} > new; {commit}echo two {name}t{number} > more; rm file-{number}; "
         plan.append({"id": f"{name}t{number}", "prompt": f"{work}touch {marks}/{name}t{number}"})
-    session_id = start(sessionrun, project, plan, "--worktree", "--max-parallel", "4")
-    moment = time.monotonic() + after_s
-    eventually(lambda: time.monotonic() >= moment)
+    session_id = start(sessionrun, project, plan, "--worktree", "--max-parallel", str(size // 2))
+    await_moment()
     kill_all(session_id, sessionrun.directory(session_id))
     for lock in (project.top / ".git/refs").rglob("*.lock"):
         os.utime(lock, (0, 0))  # as if the crash had been a while ago
@@ -676,7 +762,6 @@ def check_done_work(project: Project, marks: Path, name: str) -> None:
 
 def test_a_half_made_worktree_of_a_crash_stops_nobody(sessionrun: Command, project: Project) -> None:
     """Killed in the middle of `git worktree add`: git then refuses every other one until somebody clears it up."""
-    wait(sessionrun, start(sessionrun, project, [{"id": "t", "prompt": "true"}], "--worktree"))
     admin = project.top / ".git/worktrees/main-task-dead"
     admin.mkdir(parents=True)
     (admin / "locked").write_text("initializing\n")
@@ -684,7 +769,7 @@ def test_a_half_made_worktree_of_a_crash_stops_nobody(sessionrun: Command, proje
     (admin / "commondir").write_text("")
     failed = subprocess.run(["git", "worktree", "list"], cwd=project.top, capture_output=True)
     assert failed.returncode != 0
-    view = wait(sessionrun, start(sessionrun, project, [{"id": "u", "prompt": "true"}], "--worktree"))
+    view = finish(sessionrun, project, [{"id": "u", "prompt": "true"}])
     assert view["successful"] == 1 and not admin.exists()
 
 

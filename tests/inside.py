@@ -1,0 +1,230 @@
+"""A session from its launch to its end in one process, forked from that of the tests.
+
+The command line, the supervisor, the keeper's care for jobs and the jobs are the real ones, and the logs
+are whole.  Left out are interpreters: those of root, keeper and supervisor, and that of each job of our
+own code.  They take far longer to start than to work.  This is only for sessions that end by themselves, and
+not for tests of processes: nothing is detached here.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from conftest import Command, eventually
+
+import sessionrun.cli.run
+import sessionrun.client.launch
+import sessionrun.dialects.prompts
+import sessionrun.workspaces.release
+import sessionrun.workspaces.worktree  # so that no fork imports them anew
+from sessionrun.cli import main
+from sessionrun.model.keys import JobKey
+from sessionrun.model.spec import Job
+from sessionrun.runtime import main as supervising
+from sessionrun.runtime import processes
+from sessionrun.runtime.executors.local import _order, _read_frame
+from sessionrun.runtime.executors.protocol import Notice
+from sessionrun.runtime.jobs.check import job as check_job
+from sessionrun.runtime.jobs.check.check import main as check_main
+from sessionrun.runtime.jobs.maker import JobMaker
+from sessionrun.runtime.keeper.children import Children
+from sessionrun.runtime.keeper.loop import _drain, _wake_on_death
+from sessionrun.runtime.launch import _begin_journal
+from sessionrun.runtime.partners import SystemClock
+from sessionrun.runtime.supervisor import Supervisor
+from sessionrun.store.files import open_regular
+from sessionrun.store.journal import AppendLog
+from sessionrun.store.ledger import incarnation_record
+from sessionrun.store.session import SessionDir
+from sessionrun.workspaces import job as workspace_job
+
+LONGEST_POLL_S = 60.0
+
+
+def run_inside(command: Command, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run `sessionrun` with these words, which start a session, until the session has ended."""
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as error:
+        pid = os.fork()
+        if pid == 0:
+            _leave_with(lambda: _be_command(command.cwd, words, out.fileno(), error.fileno()))
+        status: list[int] = []
+
+        def has_ended() -> bool:
+            ended, raw = os.waitpid(pid, os.WNOHANG)
+            status.extend([raw] * bool(ended))
+            return bool(ended)
+
+        try:
+            eventually(has_ended)
+        finally:
+            if not status:
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
+        said = [_read(file.fileno()) for file in (out, error)]
+    return subprocess.CompletedProcess(list(words), os.waitstatus_to_exitcode(status[0]), *said)
+
+
+def _read(fd: int) -> str:
+    os.lseek(fd, 0, os.SEEK_SET)
+    with open(fd, "rb", closefd=False) as stream:
+        return stream.read().decode("utf-8", "surrogateescape")
+
+
+def _leave_with(work: Callable[[], int]) -> NoReturn:
+    """In a forked child: do the work and leave with its code, whatever happens."""
+    code = 1
+    try:
+        code = work()
+    except SystemExit as error:
+        code = error.code if isinstance(error.code, int) else 1
+    except BaseException:
+        os.write(2, traceback.format_exc().encode())
+    finally:
+        try:
+            sys.stdout.flush()
+            sys.stderr.flush()
+        finally:
+            os._exit(code)
+
+
+def _take_streams(*fds: int) -> None:
+    for number, fd in enumerate(fds):
+        os.dup2(fd, number)
+    sys.stdin, sys.stdout, sys.stderr = (
+        open(number, mode, closefd=False) for number, mode in ((0, "r"), (1, "w"), (2, "w"))
+    )
+
+
+def _be_command(cwd: Path, words: Sequence[str], out: int, error: int) -> int:
+    os.setsid()
+    _take_streams(os.open(os.devnull, os.O_RDONLY), out, error)
+    os.chdir(cwd)
+    os.environ["PWD"] = str(cwd)
+    setattr(sessionrun.client.launch, "start_detached", _supervise)  # noqa: B010
+    return main(list(words))
+
+
+def _supervise(session: SessionDir, lock_fd: int, *, meanwhile: Callable[[], None], new: bool = True) -> None:
+    """In the place of `start_detached`: be root, keeper and supervisor, until the session has ended."""
+    assert new
+    cwd, error = os.getcwd(), os.dup(2)
+    with open(session.log_path, "ab", opener=open_regular) as log:
+        os.dup2(log.fileno(), 2)
+    os.chdir("/")
+    _begin_journal(session)
+    meanwhile()
+    processes.become_subreaper()
+    setattr(os, "posix_spawn", _spawn)  # noqa: B010
+    executor = _Executor(session)
+    state, journal = supervising._load(session)
+    supervising._record(state, journal, supervising._introduce(state, executor))  # type: ignore[arg-type]
+    views, sharing = (
+        opened(session, state.spec) for opened in (supervising._open_views, supervising._open_sharing)
+    )
+    jobs = JobMaker(session, state.spec)
+    supervisor = Supervisor(session, state, journal, executor, jobs, SystemClock(), views, sharing)  # type: ignore[arg-type]
+    supervisor.run()
+    os.close(lock_fd)
+    os.dup2(error, 2)
+    os.chdir(cwd)
+
+
+class _Executor:
+    """The keeper's jobs, without the socket between."""
+
+    def __init__(self, session: SessionDir) -> None:
+        self.keeper_pid = os.getpid()
+        self.keeper_started = processes.start_time(self.keeper_pid) or 0
+        self._frames: list[list[bytes]] = []
+        ledger = AppendLog(session.ledger_path)
+        self._children = Children(ledger, session.session_id, lambda *fields: self._frames.append(list(fields)))
+        self._children.note(
+            incarnation_record(
+                self.keeper_pid, self.keeper_started, processes.boot_id(), processes.pid_namespace()
+            )
+        )
+        self._death_fd = _wake_on_death()
+
+    def start(self, jobs: Sequence[Job]) -> list[Notice]:
+        self._children.start([_order(job) for job in jobs])
+        return []
+
+    def stop(self, key: JobKey, *, now: bool = False) -> None:
+        self._children.stop(key.text(), now=now)
+
+    def wait(self, timeout_s: float | None, wake_fd: int | None) -> list[Notice]:
+        until = time.monotonic() + (LONGEST_POLL_S if timeout_s is None else max(0.0, timeout_s))
+        while not (notices := self._look()):
+            if self._poll(until, wake_fd) or time.monotonic() >= until:
+                return []
+        return notices
+
+    def _look(self) -> list[Notice]:
+        self._children.reap()
+        self._children.go_on_stopping()
+        frames, self._frames[:] = list(self._frames), []
+        return [notice for frame in frames for notice in _read_frame(frame)]
+
+    def _poll(self, until: float, wake_fd: int | None) -> bool:
+        """Wait for the end of a job; whether the session's own FIFO woke us instead."""
+        poller = select.poll()
+        for fd in (self._death_fd, wake_fd):
+            if fd is not None:
+                poller.register(fd, select.POLLIN)
+        until = min(one for one in (until, self._children.next_time()) if one is not None)
+        ready = [fd for fd, _ in poller.poll(max(0.0, until - time.monotonic()) * 1000 + 0.5)]
+        if self._death_fd in ready:
+            _drain(self._death_fd)
+        return wake_fd in ready
+
+    def close(self) -> None:
+        assert not self._children.by_key
+
+
+_real_spawn = os.posix_spawn
+
+
+def _spawn(path: bytes, argv: list[bytes], environ: Any, **how: Any) -> int:
+    """In the place of posix_spawn: jobs of our own code are forked, for here all that they need is imported."""
+    work = _OURS.get(os.fsdecode(argv[1])) if len(argv) > 1 else None
+    if work is None:
+        return _real_spawn(path, argv, environ, **how)
+    pid = os.fork()
+    if pid == 0:
+        words = [os.fsdecode(word) for word in argv[2:]]
+        _leave_with(lambda: _be_job(work, words, environ, how["file_actions"]))
+    return pid
+
+
+def _be_job(
+    work: Callable[..., int], words: Sequence[str], environ: dict[bytes, bytes], files: Sequence[Any]
+) -> int:
+    os.setsid()
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    _take_streams(*(os.open(path, flags, mode) for _, _, path, flags, mode in files))
+    os.environb.clear()
+    os.environb.update(environ)
+    return work(*words)
+
+
+def _be_workspace_job(action: str, folder: str) -> int:
+    os.write(1, b"begun\n")
+    workspace_job._work(action, folder)
+    return 0
+
+
+_OURS: dict[str, Callable[..., int]] = {
+    os.path.abspath(workspace_job.__file__): _be_workspace_job,
+    os.path.abspath(check_job.__file__): check_main,
+}

@@ -13,10 +13,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import HealthCheck, settings
+from warm import Warm
 
 EVENTUALLY_S = 60.0
 """How long `eventually` waits for anything: far longer than it takes, for machines that are busy."""
@@ -112,12 +113,23 @@ def eventually(condition: Callable[[], Any], *, timeout_s: float = EVENTUALLY_S)
         time.sleep(0.01)
 
 
+@pytest.fixture(autouse=True, scope="session")
+def warm(compiled_once: None) -> Iterator[Warm]:
+    """What starts the command without a new interpreter, for whoever asks `Command.warm`."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LC_ALL", "C.UTF-8")
+        Command.warm = Warm()
+    yield Command.warm
+    Command.warm.close()
+
+
 @dataclass
 class Command:
-    """The real `sessionrun` command, and the sessions started with it."""
+    """The `sessionrun` command, and the sessions started with it."""
 
     cwd: Path
     results: Path
+    warm: ClassVar[Warm]
     sessions: list[str] = field(default_factory=list)
 
     @property
@@ -126,25 +138,31 @@ class Command:
         return [sys.executable, "-m", "sessionrun"]
 
     def __call__(
-        self, *words: str, stdin: str | bytes | None = None, env: Mapping[str, str] | None = None
+        self,
+        *words: str,
+        stdin: str | bytes | None = None,
+        env: Mapping[str, str] | None = None,
+        real: bool = False,
     ) -> subprocess.CompletedProcess[str]:
-        """Run it to its end; both outputs as text."""
+        """Run it to its end; both outputs as text.
+
+        With `real` it is started as users start it: with an interpreter of its own, and pipes that are read to
+        their ends.
+        """
         content = stdin.encode() if isinstance(stdin, str) else stdin
+        environ = {**os.environ, **(env or {})}
+        argv = [*self.argv, *words]
+        if not real and self.warm.serves(environ):
+            called = self.warm.popen(words, cwd=self.cwd, environ=environ, stdin=content or b"")
+            try:
+                out, error = called.communicate(timeout=120)
+            finally:
+                called.kill()
+            return subprocess.CompletedProcess(argv, called.wait(), out, error)
         source: dict[str, Any] = {"stdin": subprocess.DEVNULL} if content is None else {"input": content}
-        done = subprocess.run(
-            [*self.argv, *words],
-            cwd=self.cwd,
-            env={**os.environ, **(env or {})},
-            capture_output=True,
-            timeout=120,
-            **source,
-        )
-        return subprocess.CompletedProcess(
-            done.args,
-            done.returncode,
-            done.stdout.decode("utf-8", "surrogateescape"),
-            done.stderr.decode("utf-8", "surrogateescape"),
-        )
+        done = subprocess.run(argv, cwd=self.cwd, env=environ, capture_output=True, timeout=120, **source)
+        out, error = (said.decode("utf-8", "surrogateescape") for said in (done.stdout, done.stderr))
+        return subprocess.CompletedProcess(argv, done.returncode, out, error)
 
     def popen(self, *words: str, **options: Any) -> subprocess.Popen[bytes]:
         """Run it beside the test."""

@@ -515,7 +515,7 @@ def test_too_little_memory_is_one_line(sessionrun: Command) -> None:
     """A file that does not fit: no traceback."""
     (sessionrun.cwd / "large.json").write_bytes(b'["' + b"x" * (60 << 20) + b'"]')
     code = (
-        "import resource, sys; from sessionrun.cli import main, planning, run;"
+        "import resource, sys; from sessionrun.cli import main, run; from sessionrun.client import planning;"
         "used = int(open('/proc/self/statm').read().split()[0]) * resource.getpagesize() + (80 << 20);"
         "resource.setrlimit(resource.RLIMIT_AS, (used, used)); sys.exit(main(sys.argv[1:]))"
     )

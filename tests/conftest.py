@@ -16,11 +16,15 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+from bill import Bill
 from hypothesis import HealthCheck, settings
 from warm import Warm
 
 EVENTUALLY_S = 60.0
 """How long `eventually` waits for anything: far longer than it takes, for machines that are busy."""
+
+LEAVING_S = 0.5
+"""So long the processes of a session that has ended may leave by themselves; then they are killed."""
 
 RESTED_S = 0.6
 """Who has not run for so long rests."""
@@ -47,6 +51,8 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Bill(config))
     settings.load_profile("slow" if config.getoption("--slow") else "fast")
 
 
@@ -259,20 +265,23 @@ def sessionrun(own_place: Path) -> Iterator[Command]:
 
 
 def kill_sessions(results: Path) -> None:
-    """End every process that carries the marker of a session in `results`, and its supervisor."""
+    """End every process that carries the marker of a session in `results`, and its supervisor.
+
+    To look at all processes takes longer than many a test, and is needed for few sessions: of most the locks are
+    free, and by the ledger no job is left.
+    """
     import psutil
 
-    ids = {path.name.removeprefix("session-") for path in results.glob("session-*")}
+    ids = {path.name.removeprefix("session-") for path in results.glob("session-*") if not _is_over(path)}
     victims = []
     for process in psutil.process_iter() if ids else ():
         try:
-            marker = process.environ().get("SESSIONRUN_JOB", "")
             words = process.cmdline()
+            ours = any(str(results / f"session-{one}") in words for one in ids)
+            if ours or process.environ().get("SESSIONRUN_JOB", "").split("/")[0] in ids:
+                victims.append(process)
         except (psutil.Error, OSError):
             continue
-        ours = any(str(results / f"session-{one}") in words for one in ids)
-        if marker.split("/")[0] in ids or ours:
-            victims.append(process)
     for process in victims:
         try:
             process.kill()
@@ -280,6 +289,27 @@ def kill_sessions(results: Path) -> None:
             pass
     for process in victims:
         eventually(partial(is_gone, process))
+
+
+def _is_over(path: Path) -> bool:
+    """Whether nobody runs a session, and no process of its jobs is left; not that of one that is damaged."""
+    from sessionrun.store.journal import read_log
+    from sessionrun.store.ledger import fold_ledger
+    from sessionrun.store.session import SessionDir
+
+    session = SessionDir(path)
+    try:
+        leaving = (session.load_summary() or {}).get("ended_at") is not None
+        deadline = time.monotonic() + (LEAVING_S if leaving else 0)
+        while session.is_alive():
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.01)
+        ledger = read_log(session.ledger_path)
+        jobs = fold_ledger(ledger.payloads).jobs.values()
+    except Exception:
+        return False
+    return ledger.damage_at is None and not any(job.is_open for job in jobs)
 
 
 def rests(*pids: int) -> Callable[[], bool]:

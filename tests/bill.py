@@ -1,7 +1,7 @@
 """What a run of the tests costs: one line at its end, and red when the whole fast tier costs too much.
 
-The processes of sessions are nobody's children, so the kernel adds up their time only in a control group.  Where no
-group can be made the figure is that of the tests and of what they waited for, and the line says so.
+The processes of sessions are nobody's children, so the kernel adds up their time only in a control group.  Where
+none can be made the figure is that of the tests and of what they waited for, and the line says so.
 """
 
 from __future__ import annotations

@@ -13,13 +13,18 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
+from bill import Bill
 from hypothesis import HealthCheck, settings
+from warm import Warm
 
 EVENTUALLY_S = 60.0
 """How long `eventually` waits for anything: far longer than it takes, for machines that are busy."""
+
+LEAVING_S = 0.5
+"""So long the processes of a session that has ended may leave by themselves; then they are killed."""
 
 RESTED_S = 0.6
 """Who has not run for so long rests."""
@@ -46,6 +51,8 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Bill(config))
     settings.load_profile("slow" if config.getoption("--slow") else "fast")
 
 
@@ -112,12 +119,23 @@ def eventually(condition: Callable[[], Any], *, timeout_s: float = EVENTUALLY_S)
         time.sleep(0.01)
 
 
+@pytest.fixture(autouse=True, scope="session")
+def warm(compiled_once: None) -> Iterator[Warm]:
+    """What starts the command without a new interpreter, for whoever asks `Command.warm`."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LC_ALL", "C.UTF-8")
+        Command.warm = Warm()
+    yield Command.warm
+    Command.warm.close()
+
+
 @dataclass
 class Command:
-    """The real `sessionrun` command, and the sessions started with it."""
+    """The `sessionrun` command, and the sessions started with it."""
 
     cwd: Path
     results: Path
+    warm: ClassVar[Warm]
     sessions: list[str] = field(default_factory=list)
 
     @property
@@ -126,25 +144,31 @@ class Command:
         return [sys.executable, "-m", "sessionrun"]
 
     def __call__(
-        self, *words: str, stdin: str | bytes | None = None, env: Mapping[str, str] | None = None
+        self,
+        *words: str,
+        stdin: str | bytes | None = None,
+        env: Mapping[str, str] | None = None,
+        real: bool = False,
     ) -> subprocess.CompletedProcess[str]:
-        """Run it to its end; both outputs as text."""
+        """Run it to its end; both outputs as text.
+
+        With `real` it is started as users start it: with an interpreter of its own, and pipes that are read to
+        their ends.
+        """
         content = stdin.encode() if isinstance(stdin, str) else stdin
+        environ = {**os.environ, **(env or {})}
+        argv = [*self.argv, *words]
+        if not real and self.warm.serves(environ):
+            called = self.warm.popen(words, cwd=self.cwd, environ=environ, stdin=content or b"")
+            try:
+                out, error = called.communicate(timeout=120)
+            finally:
+                called.kill()
+            return subprocess.CompletedProcess(argv, called.wait(), out, error)
         source: dict[str, Any] = {"stdin": subprocess.DEVNULL} if content is None else {"input": content}
-        done = subprocess.run(
-            [*self.argv, *words],
-            cwd=self.cwd,
-            env={**os.environ, **(env or {})},
-            capture_output=True,
-            timeout=120,
-            **source,
-        )
-        return subprocess.CompletedProcess(
-            done.args,
-            done.returncode,
-            done.stdout.decode("utf-8", "surrogateescape"),
-            done.stderr.decode("utf-8", "surrogateescape"),
-        )
+        done = subprocess.run(argv, cwd=self.cwd, env=environ, capture_output=True, timeout=120, **source)
+        out, error = (said.decode("utf-8", "surrogateescape") for said in (done.stdout, done.stderr))
+        return subprocess.CompletedProcess(argv, done.returncode, out, error)
 
     def popen(self, *words: str, **options: Any) -> subprocess.Popen[bytes]:
         """Run it beside the test."""
@@ -241,20 +265,23 @@ def sessionrun(own_place: Path) -> Iterator[Command]:
 
 
 def kill_sessions(results: Path) -> None:
-    """End every process that carries the marker of a session in `results`, and its supervisor."""
+    """End every process that carries the marker of a session in `results`, and its supervisor.
+
+    To look at all processes takes longer than many a test, and is needed for few sessions: of most the locks are
+    free, and by the ledger no job is left.
+    """
     import psutil
 
-    ids = {path.name.removeprefix("session-") for path in results.glob("session-*")}
+    ids = {path.name.removeprefix("session-") for path in results.glob("session-*") if not _is_over(path)}
     victims = []
     for process in psutil.process_iter() if ids else ():
         try:
-            marker = process.environ().get("SESSIONRUN_JOB", "")
             words = process.cmdline()
+            ours = any(str(results / f"session-{one}") in words for one in ids)
+            if ours or process.environ().get("SESSIONRUN_JOB", "").split("/")[0] in ids:
+                victims.append(process)
         except (psutil.Error, OSError):
             continue
-        ours = any(str(results / f"session-{one}") in words for one in ids)
-        if marker.split("/")[0] in ids or ours:
-            victims.append(process)
     for process in victims:
         try:
             process.kill()
@@ -262,6 +289,27 @@ def kill_sessions(results: Path) -> None:
             pass
     for process in victims:
         eventually(partial(is_gone, process))
+
+
+def _is_over(path: Path) -> bool:
+    """Whether nobody runs a session, and no process of its jobs is left; not that of one that is damaged."""
+    from sessionrun.store.journal import read_log
+    from sessionrun.store.ledger import fold_ledger
+    from sessionrun.store.session import SessionDir
+
+    session = SessionDir(path)
+    try:
+        leaving = (session.load_summary() or {}).get("ended_at") is not None
+        deadline = time.monotonic() + (LEAVING_S if leaving else 0)
+        while session.is_alive():
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.01)
+        ledger = read_log(session.ledger_path)
+        jobs = fold_ledger(ledger.payloads).jobs.values()
+    except Exception:
+        return False
+    return ledger.damage_at is None and not any(job.is_open for job in jobs)
 
 
 def rests(*pids: int) -> Callable[[], bool]:

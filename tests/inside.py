@@ -20,10 +20,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+import sessionrun.client.launch
 from conftest import Command, eventually
 
 import sessionrun.cli.run
-import sessionrun.client.launch
 import sessionrun.dialects.prompts
 import sessionrun.workspaces.release
 import sessionrun.workspaces.worktree  # so that no fork imports them anew

@@ -235,11 +235,16 @@ def copy_of(session: SessionDir, place: Path) -> SessionDir:
     return SessionDir(place / session.path.name)
 
 
+TELLING = ("journal torn", "journal damaged", "ledger cut", "status false", "link for a lock", "temporary")
+"""Of the kinds of damage: in logs and in what follows from them, repaired and not."""
+
+
+@pytest.mark.parametrize("damages", [TELLING, pytest.param(tuple(DAMAGES), marks=pytest.mark.slow)], ids=len)
 def test_damage_is_found_and_only_what_is_safe_is_repaired(
-    sessionrun: Command, ended: SessionDir, tmp_path: Path
+    sessionrun: Command, ended: SessionDir, tmp_path: Path, damages: tuple[str, ...]
 ) -> None:
     eventually(lambda: not ended.is_alive())
-    for number, damage in enumerate(DAMAGES):
+    for number, damage in enumerate(damages):
         check_damage(sessionrun, copy_of(ended, tmp_path / f"copy-{number}"), damage)
 
 

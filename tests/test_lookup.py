@@ -25,9 +25,11 @@ ONE = {"prompts": [{"id": "a", "prompt": "echo said"}]}
 class Here(Command):
     """The command, run in this process: to start Python for each look is dear."""
 
-    def __call__(self, *words: str, stdin: Any = None, env: Any = None) -> subprocess.CompletedProcess[str]:
-        if stdin is not None or words[0] == "-q":
-            return super().__call__(*words, stdin=stdin, env=env)
+    def __call__(
+        self, *words: str, stdin: Any = None, env: Any = None, real: bool = False
+    ) -> subprocess.CompletedProcess[str]:
+        if real or stdin is not None or words[0] == "-q":
+            return super().__call__(*words, stdin=stdin, env=env, real=real)
         before = os.getcwd()
         os.chdir(self.cwd)
         try:

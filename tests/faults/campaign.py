@@ -192,18 +192,24 @@ MODES: Final[Mapping[str, Mode]] = {
 
 
 def run_campaign(
-    modes: Sequence[str], kills: int, seconds: float, seed: int, code: Path | None = None
+    modes: Sequence[str],
+    kills: int,
+    seconds: float,
+    seed: int,
+    code: Path | None = None,
+    *,
+    at_once: int = AT_ONCE,
 ) -> dict[str, Figures]:
     """Run sessions of the modes in turn until there were so many kills, or the time is over."""
     found = {mode: Figures() for mode in modes}
     rng = random.Random(seed)
     deadline = time.monotonic() + seconds
-    with make_place(code=code) as place, ThreadPoolExecutor(AT_ONCE) as pool:
+    with make_place(code=code) as place, ThreadPoolExecutor(at_once) as pool:
         running: dict[Future[Figures], str] = {}
         number = 0
         while running or number == 0:
             killed = sum(figures.kills.total() for figures in found.values())
-            while len(running) < AT_ONCE and killed < kills and time.monotonic() < deadline:
+            while len(running) < at_once and killed < kills and time.monotonic() < deadline:
                 mode = modes[number % len(modes)]
                 inside = Place(place.path / str(number), dict(place.environ))
                 inside.path.mkdir()

@@ -6,8 +6,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from warm import Warm
 
 from .place import Place, make_place
+
+
+@pytest.fixture(autouse=True, scope="session")
+def warm_places(warm: Warm) -> None:
+    """Our commands need no new interpreter in the tests."""
+    Place.warm = warm
 
 
 @pytest.fixture

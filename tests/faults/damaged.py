@@ -30,6 +30,7 @@ from zlib import crc32
 import orjson
 
 from sessionrun.cli import main as run_command
+from sessionrun.client import waiting
 from sessionrun.model.errors import SessionrunError
 from sessionrun.runtime.launch import _check_logs
 from sessionrun.store import caches, index
@@ -182,7 +183,8 @@ def make_world(parent: Path | None = None) -> Iterator[World]:
         here = os.getcwd()
         os.chdir(place.path)
         try:
-            with patch.dict(os.environ, {**place.environ, "TZ": "UTC"}, clear=True):
+            nobody_comes_back = patch.object(waiting, "GONE_AFTER_S", 0.05)
+            with nobody_comes_back, patch.dict(os.environ, {**place.environ, "TZ": "UTC"}, clear=True):
                 yield World(place, sessions, {session.session_id for session in sessions})
         finally:
             os.chdir(here)

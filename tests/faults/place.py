@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from sessionrun.runtime.processes import send_signal
 from sessionrun.store.session import SessionDir, iterate_sessions
@@ -22,6 +22,8 @@ from sessionrun.store.session import SessionDir, iterate_sessions
 from .chain import find_left
 
 POLL_S: Final = 0.01
+
+_COMMAND: Final = [sys.executable, "-m", "sessionrun"]
 
 
 def wait_until(condition: Callable[[], Any], timeout_s: float) -> bool:
@@ -40,6 +42,8 @@ class Place:
 
     path: Path
     environ: dict[str, str] = field(default_factory=dict)
+    warm: ClassVar[Any] = None
+    """What starts our commands in tests without a new interpreter; None where a campaign runs by itself."""
 
     @property
     def results(self) -> Path:
@@ -56,14 +60,17 @@ class Place:
         file = self.path / f"plan-{time.monotonic_ns()}.json"
         file.write_text(json.dumps(plan))
         options = ["-q", "--agent", "shell", "--results-dir", str(self.results), *words]
-        return [sys.executable, "-m", "sessionrun", "run", *options, str(file)]
+        return [*_COMMAND, "run", *options, str(file)]
 
     def popen(self, argv: list[str], *, env: Mapping[str, str] | None = None, cwd: Path | None = None) -> Any:
-        """Start one of our commands beside the test; both outputs are pipes."""
+        """Start one of our commands beside the test; both outputs are read at its end."""
+        environ = {**self.environ, **(env or {})}
+        if self.warm is not None and argv[:3] == _COMMAND and self.warm.serves(environ):
+            return self.warm.popen(argv[3:], cwd=cwd or self.path, environ=environ)
         return subprocess.Popen(
             argv,
             cwd=cwd or self.path,
-            env={**self.environ, **(env or {})},
+            env=environ,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -86,7 +93,7 @@ class Place:
     def popen_resume(self, session: SessionDir, *, env: Mapping[str, str] | None = None) -> Any:
         """Resume a session, beside the test."""
         words = ["resume", session.session_id, "--results-dir", str(self.results)]
-        return self.popen([sys.executable, "-m", "sessionrun", *words], env=env)
+        return self.popen([*_COMMAND, *words], env=env)
 
     def resume(self, session: SessionDir, *, env: Mapping[str, str] | None = None) -> str:
         """Resume a session; what was said."""

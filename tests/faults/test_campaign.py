@@ -1,4 +1,4 @@
-"""The short campaign of the test command; `make campaign` runs the long one."""
+"""A handful of kills in the test command, a short campaign in the slow tier; `make campaign` runs the long one."""
 
 from __future__ import annotations
 
@@ -16,6 +16,15 @@ SECONDS = 60.0
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="finds its victims in /proc")
 
 
+def test_some_kills_lose_nothing_and_run_nothing_twice() -> None:
+    """One session, whose root, keeper and supervisor are killed in turn and at once."""
+    figures = run_campaign(["chain"], 1, SECONDS, seed=3, at_once=1)["chain"]
+    assert figures.is_good, figures.wrong
+    assert figures.sessions == 1
+    assert figures.kills.total() > 0
+
+
+@pytest.mark.slow
 def test_random_kills_lose_nothing_and_run_nothing_twice(capsys: pytest.CaptureFixture[str]) -> None:
     seed = int(os.environ.get("CAMPAIGN_SEED") or random.SystemRandom().getrandbits(32))
     found = run_campaign(list(MODES), KILLS, SECONDS, seed)

@@ -7,6 +7,7 @@ import re
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import orjson
 import psutil
@@ -28,7 +29,12 @@ LONG_S = 300.0
 LARGE = 1000
 
 
-@pytest.mark.parametrize("users", [24, pytest.param(60, marks=pytest.mark.slow)])
+def many(*values: int) -> Any:
+    """A parameter of the slow tier."""
+    return pytest.param(*values, marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize("users", [6, many(24), many(60)])
 def test_of_many_resumes_one_acts(place: Place, users: int) -> None:
     session = place.start(make_plan(place.executed, 6, random.Random(1), more="sleep 2;"), "--max-parallel", "3")
     wait_until(place.executed.exists, END_S)
@@ -49,7 +55,7 @@ def test_of_many_resumes_one_acts(place: Place, users: int) -> None:
     assert figures.lost <= 3
 
 
-@pytest.mark.parametrize(("readers", "tasks"), [(50, 300), pytest.param(200, 1000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("readers", "tasks"), [(10, 60), many(50, 300), many(200, 1000)])
 def test_no_reader_ever_sees_half(place: Place, readers: int, tasks: int) -> None:
     """Every file is replaced whole, and its `seq` only grows."""
     session = place.start({"prompts": ["true"] * tasks}, "--max-parallel", "16")
@@ -83,6 +89,7 @@ def poll(session: SessionDir, number: int, tasks: int) -> int:
     raise AssertionError(f"poller {number} saw no end")
 
 
+@pytest.mark.slow
 def test_a_large_session_is_resumed_with_little_work(place: Place) -> None:
     """Its supervisor shows where it stands after so much time on a processor, however busy the machine is."""
     prompts = [{"id": "first", "prompt": f"echo >> '{place.executed}'; sleep 600"}, *["true"] * LARGE]

@@ -139,6 +139,14 @@ def line_ends(content: bytes) -> list[int]:
     return [place + 1 for place, byte in enumerate(content) if byte == 10]
 
 
+@pytest.mark.parametrize(("file", "kind"), [("journal", "flip"), ("ledger", "cut")])
+def test_some_damage_and_a_resume(dead: Dead, file: str, kind: str) -> None:
+    content = (dead.session.path / file).read_bytes()
+    places = random.Random(SEED).sample(range(len(content)), 1)
+    check_damage(dead, file, kind, [*places, *line_ends(content)[4:6]] if kind == "cut" else places)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["cut", "flip"])
 @pytest.mark.parametrize("file", ["journal", "ledger"])
 def test_a_damaged_log_and_a_resume(dead: Dead, file: str, kind: str) -> None:
@@ -177,9 +185,9 @@ def forge(session: SessionDir, record: bytes, changes: dict[int, bytes]) -> None
     ("record", "changes", "outcome"),
     [
         (b"S", {}, "lost"),
-        (b"S", {3: b"1"}, "lost"),
-        (b"K", {3: b"another-boot"}, "interrupted"),
-        (b"K", {4: b"1"}, "lost"),
+        pytest.param(b"S", {3: b"1"}, "lost", marks=pytest.mark.slow),
+        pytest.param(b"K", {3: b"another-boot"}, "interrupted", marks=pytest.mark.slow),
+        pytest.param(b"K", {4: b"1"}, "lost", marks=pytest.mark.slow),
     ],
     ids=["a foreign pid", "a foreign pid and start", "another boot", "another pid namespace"],
 )

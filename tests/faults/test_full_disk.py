@@ -43,8 +43,19 @@ def fill(disk: Path) -> None:
                 continue
 
 
-@pytest.mark.parametrize("reserve", [True, False], ids=["reserve", "no reserve"])
-@pytest.mark.parametrize("victim", [None, "supervisor", "keeper"])
+@pytest.mark.parametrize(
+    ("victim", "reserve"),
+    [
+        pytest.param(
+            victim,
+            reserve,
+            id=f"{victim}, {'reserve' if reserve else 'no reserve'}",
+            marks=() if (victim, reserve) == ("supervisor", False) else pytest.mark.slow,
+        )
+        for victim in (None, "supervisor", "keeper")
+        for reserve in (True, False)
+    ],
+)
 def test_outcomes_are_recorded_once_there_is_room(
     disk: Path, tmp_path: Path, victim: Role | None, reserve: bool
 ) -> None:
@@ -117,7 +128,7 @@ def start_sleepers(place: Place) -> SessionDir:
     return session
 
 
-QUICK = {("cancel --now", "blocks"), ("cancel", "nothing at all"), ("hold", "inodes")}
+QUICK = {("cancel --now", "blocks")}
 CASES = [
     pytest.param(kind, tuple(words.split()), id=f"{words}, {kind}", marks=() if quick else pytest.mark.slow)
     for kind in ("blocks", "inodes", "nothing at all")
@@ -164,6 +175,7 @@ def _shows_hold(session: SessionDir) -> bool:
     return status is not None and status["tasks"][2]["reason"] == "held: on request"
 
 
+@pytest.mark.slow
 def test_a_full_disk_and_nobody_to_hear(disk: Path) -> None:
     with make_place(disk) as place:
         session = start_sleepers(place)
@@ -204,6 +216,7 @@ def _read(path: str) -> bytes:
         return b""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reserve", [True, False], ids=["reserve", "no reserve"])
 def test_what_is_held_and_released_without_an_inode_is_told(few_inodes: Path, reserve: bool) -> None:
     """The log has room for it, but status.json cannot be replaced: what asks next must not believe that."""

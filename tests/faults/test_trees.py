@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -55,6 +56,11 @@ LEAVES = {
 }
 
 
+def slow(victim: Role | None) -> Any:
+    """A parameter of the slow tier."""
+    return pytest.param(victim, marks=pytest.mark.slow)
+
+
 def pids_of(folder: Path) -> list[int]:
     """The pids that were told in a folder."""
     file = folder / "pids"
@@ -88,7 +94,7 @@ def assert_nothing_left(place: Place, session: SessionDir) -> None:
     assert find_left(session.path) == []
 
 
-@pytest.mark.parametrize("victim", [None, "keeper", "supervisor"])
+@pytest.mark.parametrize("victim", ["keeper", slow(None), slow("supervisor")])
 def test_agents_that_do_not_want_to_end(place: Place, victim: Role | None) -> None:
     session = start(place, STUBBORN)
     wait_until(lambda: len(pids_of(place.path / "t1")) == 2, END_S)
@@ -101,6 +107,7 @@ def test_agents_that_do_not_want_to_end(place: Place, victim: Role | None) -> No
     assert {task["outcome"] for task in status["tasks"]} == {"cancelled"}
 
 
+@pytest.mark.slow
 def test_the_keeper_dies_while_they_are_stopped(place: Place) -> None:
     session = start(place, STUBBORN, grace_s=3.0)  # the keeper has to be found before that is over
     words = ["cancel", session.session_id, "--results-dir", str(place.results)]
@@ -111,6 +118,7 @@ def test_the_keeper_dies_while_they_are_stopped(place: Place) -> None:
     assert_nothing_left(place, session)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("victim", [None, "keeper"])
 def test_what_they_leave_behind(place: Place, victim: Role | None) -> None:
     """Whoever holds on to a job's output, or has become a daemon, is stopped; the job's code is kept."""
@@ -123,7 +131,7 @@ def test_what_they_leave_behind(place: Place, victim: Role | None) -> None:
     assert [task["exit_code"] for task in status["tasks"]] == [3, 3]
 
 
-@pytest.mark.parametrize("victim", [None, "keeper"])
+@pytest.mark.parametrize("victim", [None, slow("keeper")])
 def test_what_hides_is_ended_with_the_session(place: Place, victim: Role | None) -> None:
     """Whoever left the job's session, its tree and its environment lives no longer than the session."""
     hide = f"(setsid env -i sh -c '{_TELL}; exec sleep 600' &)"
@@ -135,6 +143,7 @@ def test_what_hides_is_ended_with_the_session(place: Place, victim: Role | None)
     assert_nothing_left(place, session)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("victim", [None, "keeper", "root"])
 def test_a_session_that_a_job_starts_at_its_end(place: Place, victim: Role | None) -> None:
     """It is nobody's tree but its own: the end of that job, of its keeper and of its session leave it alone."""
@@ -160,7 +169,8 @@ def test_a_session_that_a_job_starts_at_its_end(place: Place, victim: Role | Non
     assert status["tasks"][0]["exit_code"] == 5
 
 
-@pytest.mark.parametrize("megabytes", [200, pytest.param(1000, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("megabytes", [200, 1000])
 def test_a_line_without_an_end_costs_no_memory(place: Place, megabytes: int) -> None:
     size = megabytes * 1_000_000
     script = f"{_TELL}; head -c {size} /dev/zero | tr '\\0' x; while ! [ -e go ]; do sleep 0.05; done"

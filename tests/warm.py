@@ -1,0 +1,290 @@
+"""Starts the command without a new interpreter: a process that has imported all of it forks for each call.
+
+An interpreter and its imports are nine tenths of what a verb costs, and the tests call thousands of verbs.  The
+child is a process like any other: with descriptors, a directory, an environment, signals and an exit code of its
+own.  Only what /proc shows of it (its words, its first environment) is its parent's, and others made its imports:
+tests that look at these ask for the real command.
+
+    python tests/warm.py FD      serve the socket until standard input ends
+"""
+
+from __future__ import annotations
+
+import array
+import gc
+import io
+import json
+import os
+import pkgutil
+import selectors
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any, BinaryIO, Final, NoReturn, cast
+
+_PREFIXES: Final = ("PYTHON", "LC_", "LANG", "LD_", "MALLOC_", "SESSIONRUN_JOB")
+"""Variables that work when an interpreter starts, or that others read of its process."""
+
+_CODE: Final = str(Path(__file__).parents[1])
+_LENGTH: Final = struct.Struct("!I")
+_NUMBER: Final = struct.Struct("!i")
+
+
+# --- the side of the tests ---
+
+
+class Warm:
+    """The process that forks; one for each process of tests."""
+
+    def __init__(self) -> None:
+        """Start it."""
+        self._directory = tempfile.TemporaryDirectory(prefix="warm-")
+        self._address = f"{self._directory.name}/socket"
+        self._base = dict(os.environ)
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(self._address)
+            listener.listen(256)
+            self._process = subprocess.Popen(
+                [sys.executable, __file__, str(listener.fileno())],
+                stdin=subprocess.PIPE,
+                cwd="/",
+                pass_fds=[listener.fileno()],
+            )
+
+    def close(self) -> None:
+        """End it."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait()
+        self._directory.cleanup()
+
+    def serves(self, environ: Mapping[str, str]) -> bool:
+        """Whether its fork is as good as a new process with this environment."""
+        return _choose(environ) == _choose(self._base)
+
+    def popen(self, words: Sequence[str], *, cwd: Path, environ: Mapping[str, str], stdin: bytes = b"") -> Called:
+        """Call the command beside the test, which need not read what it says."""
+        streams = [tempfile.TemporaryFile() for _ in range(3)]
+        streams[0].write(stdin)
+        streams[0].seek(0)
+        call = {"words": [*words], "cwd": str(cwd), "environ": dict(environ), "umask": _umask()}
+        content = json.dumps(call).encode()
+        connection = socket.socket(socket.AF_UNIX)
+        connection.connect(self._address)
+        fds = array.array("i", [stream.fileno() for stream in streams])
+        connection.sendmsg([_LENGTH.pack(len(content))], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, fds)])
+        connection.sendall(content)
+        streams.pop(0).close()
+        return Called(words, connection, streams)
+
+
+class Called:
+    """A running call, with as much of `Popen` as is needed."""
+
+    def __init__(self, words: Sequence[str], connection: socket.socket, streams: Sequence[BinaryIO]) -> None:
+        """It has been asked for, and begins."""
+        self.args = ["sessionrun", *words]
+        self.returncode: int | None = None
+        self._connection = connection
+        self._streams = streams
+        self.pid = self._read()
+
+    def _read(self) -> int:
+        content = self._connection.recv(_NUMBER.size, socket.MSG_WAITALL)
+        if len(content) < _NUMBER.size:
+            raise RuntimeError("the warm process has died")
+        number: int = _NUMBER.unpack(content)[0]
+        return number
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for its end; its exit code, or the negative number of the signal that killed it."""
+        if self.returncode is None:
+            self._connection.settimeout(timeout)
+            try:
+                self.returncode = self._read()
+            except (TimeoutError, BlockingIOError):
+                raise subprocess.TimeoutExpired(self.args, timeout or 0) from None
+            self._connection.close()
+        return self.returncode
+
+    def poll(self) -> int | None:
+        """Its exit code, or None while it runs."""
+        try:
+            return self.wait(0)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def kill(self) -> None:
+        """Kill it, if it has not ended."""
+        if self.poll() is None:
+            os.kill(self.pid, signal.SIGKILL)
+
+    def communicate(self, timeout: float | None = None) -> tuple[str, str]:
+        """Wait for its end; what it said on both streams."""
+        self.wait(timeout)
+        for stream in self._streams:
+            stream.seek(0)
+        with self._streams[0] as out, self._streams[1] as error:
+            return self._decode(out.read()), self._decode(error.read())
+
+    @staticmethod
+    def _decode(content: bytes) -> str:
+        return content.decode("utf-8", "surrogateescape")
+
+
+def _choose(environ: Mapping[str, str]) -> dict[str, str]:
+    chosen = {name: value for name, value in environ.items() if name.startswith(_PREFIXES)}
+    if chosen.get("PYTHONPATH") == _CODE:
+        del chosen["PYTHONPATH"]
+    return chosen
+
+
+def _umask() -> int:
+    """The umask of this process, without a moment in which it is another one where the system tells it."""
+    try:
+        lines = Path("/proc/self/status").read_text().splitlines()
+    except FileNotFoundError:
+        old = os.umask(0o077)
+        os.umask(old)
+        return old
+    return int(next(line for line in lines if line.startswith("Umask:")).split()[1], 8)
+
+
+# --- the side of the command ---
+
+
+def _load() -> None:
+    """Import what any verb may import."""
+    import sessionrun
+    import sessionrun.cli
+
+    skipped = ("sessionrun.runtime.keeper", "sessionrun.__main__", "sessionrun.detached")
+    for module in pkgutil.walk_packages(sessionrun.__path__, "sessionrun."):
+        if not module.name.startswith(skipped) and not module.name.endswith("__main__"):
+            import_module(module.name)
+    for name in ("daemon", "yaml", "rich.console", "rich.progress", "tabulate", "psutil", "filelock"):
+        import_module(name)
+    gc.collect()
+    gc.freeze()
+
+
+def _serve(listener: socket.socket) -> None:
+    running: dict[int, socket.socket] = {}
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl+C is for the tests, which close our standard input
+    wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    signal.set_wakeup_fd(wake_write)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    selector = selectors.DefaultSelector()
+    for source in (listener, 0, wake_read):
+        selector.register(source, selectors.EVENT_READ)
+    while True:
+        for key, _ in selector.select():
+            if key.fd == 0:
+                return
+            if key.fd == wake_read:
+                os.read(wake_read, 4096)
+                _reap(running)
+            else:
+                connection, _ = listener.accept()
+                _start(connection, running, [listener.fileno(), selector.fileno(), wake_read, wake_write])
+
+
+def _reap(running: dict[int, socket.socket]) -> None:
+    while running:
+        pid, status = os.waitpid(-1, os.WNOHANG)
+        if pid == 0:
+            return
+        connection = running.pop(pid)
+        try:
+            connection.sendall(_NUMBER.pack(os.waitstatus_to_exitcode(status)))
+        except OSError:
+            pass  # who asked has gone
+        connection.close()
+
+
+def _start(connection: socket.socket, running: dict[int, socket.socket], ours: list[int]) -> None:
+    prefix, fds = _receive(connection)
+    call = json.loads(connection.recv(_LENGTH.unpack(prefix)[0], socket.MSG_WAITALL))
+    pid = os.fork()
+    if pid == 0:
+        ours += [connection.fileno(), *(one.fileno() for one in running.values())]
+        _become(call, fds, ours)
+    for fd in fds:
+        os.close(fd)
+    running[pid] = connection
+    connection.sendall(_NUMBER.pack(pid))
+
+
+def _receive(connection: socket.socket) -> tuple[bytes, list[int]]:
+    fds = array.array("i")
+    prefix, ancillary, _, _ = connection.recvmsg(_LENGTH.size, socket.CMSG_SPACE(3 * fds.itemsize))
+    for _, _, data in ancillary:
+        fds.frombytes(data)
+    return prefix, list(fds)
+
+
+def _become(call: dict[str, Any], fds: list[int], ours: list[int]) -> NoReturn:
+    """In the child: what a new interpreter would be, and then the command."""
+    code = 70
+    try:
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        for fd in ours:
+            os.close(fd)
+        for number, fd in enumerate(fds):
+            os.dup2(fd, number)
+        for fd in fds:
+            os.close(fd)
+        os.chdir(call["cwd"])
+        os.umask(call["umask"])
+        os.environ.clear()
+        os.environ.update(call["environ"])
+        time.tzset()
+        sys.argv = ["sessionrun", *call["words"]]
+        _open_streams()
+        from sessionrun.cli import main
+
+        code = main()
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+    except SystemExit as error:
+        code = error.code if isinstance(error.code, int) else 1
+    except BaseException:
+        import traceback
+
+        traceback.print_exc()
+        sys.stderr.flush()
+    finally:
+        os._exit(code)
+
+
+def _open_streams() -> None:
+    sys.stdin = _open(0, "rb", "surrogateescape")
+    sys.stdout = _open(1, "wb", "surrogateescape")
+    sys.stderr = _open(2, "wb", "backslashreplace", line_buffering=True)
+
+
+def _open(fd: int, mode: str, errors: str, *, line_buffering: bool = False) -> io.TextIOWrapper:
+    stream = cast("BinaryIO", open(fd, mode, closefd=False))
+    return io.TextIOWrapper(stream, "utf-8", errors, line_buffering=line_buffering)
+
+
+def main() -> None:
+    """Serve the socket whose number is given."""
+    sys.path[0] = _CODE
+    listener = socket.socket(fileno=int(sys.argv[1]))
+    os.set_inheritable(listener.fileno(), False)
+    _load()
+    _serve(listener)
+
+
+if __name__ == "__main__":
+    main()

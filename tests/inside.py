@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-import sessionrun.client.launch
+import sessionrun.client.launching
 from conftest import Command, eventually
 
 import sessionrun.cli.run
@@ -110,7 +110,7 @@ def _be_command(cwd: Path, words: Sequence[str], out: int, error: int) -> int:
     _take_streams(os.open(os.devnull, os.O_RDONLY), out, error)
     os.chdir(cwd)
     os.environ["PWD"] = str(cwd)
-    setattr(sessionrun.client.launch, "start_detached", _supervise)  # noqa: B010
+    setattr(sessionrun.client.launching, "start_detached", _supervise)  # noqa: B010
     return main(list(words))
 
 

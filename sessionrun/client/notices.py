@@ -20,8 +20,8 @@ def begin() -> None:
 def notify(message: str, *, again: bool = False) -> None:
     """Tell the caller, once in each command: a verb that waits looks many times.
 
-    A program that calls us is one long command, unless it calls `begin`.  With `again` it is told each time: the same
-    words are about another thing.
+    A program that calls us is one long command, unless it calls `begin`.  With `again` it is told each time: the
+    same words are about another thing.
 
     Whoever wants to catch or to count warnings uses the module `warnings`.
     """

@@ -132,7 +132,9 @@ def test_a_session_from_plan_to_clean(own_place: Path, results: Path) -> None:
     ]
     assert [view["session_id"] for view in client.load_summaries(results)] == [session.session_id]
     assert client.diagnose(session.session_id).sessions == 1
-    eventually(lambda: client.clean(dry_run=True)[0]["would_remove"])  # its processes leave a little later
+    eventually(lambda: client.clean(keep=0, dry_run=True)[0]["would_remove"])  # its processes leave a little later
+    with pytest.raises(client.InputError, match="say which sessions"):
+        client.clean()
     assert session.path.exists()
     assert [record["removed"] for record in client.clean([session.session_id])] == [True]
     assert not session.path.exists()

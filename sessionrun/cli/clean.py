@@ -10,7 +10,6 @@ import click
 from sessionrun.cli.options import Age, Count, States, json_option, results_dir_option
 from sessionrun.cli.render import escape, print_json
 from sessionrun.client.cleaning import clean, clean_worktrees
-from sessionrun.client.removal import ENDED
 from sessionrun.model.errors import InputError
 
 
@@ -50,9 +49,9 @@ def command(
         records = clean(
             session_ids,
             results_dir=results_dir,
-            states=state or ENDED,
-            older_than_s=older_than or 0.0,
-            keep=keep or 0,
+            states=state,
+            older_than_s=older_than,
+            keep=keep,
             worktrees=worktrees,
             dry_run=dry_run,
         )

@@ -17,7 +17,7 @@ from sessionrun.client.lookup import find_results_dir, open_session
 from sessionrun.client.notices import notify
 from sessionrun.client.removal import ENDED, Candidate, Removal, choose, measure_logs, remove_sessions, sweep_trash
 from sessionrun.client.view import load_or_warn, load_summary_view, load_view
-from sessionrun.model.errors import JobFileError, SessionrunError
+from sessionrun.model.errors import InputError, JobFileError, SessionrunError
 from sessionrun.model.times import parse_time
 from sessionrun.store.creation import sweep_unbegun
 from sessionrun.store.session import SessionDir, iterate_sessions
@@ -34,18 +34,18 @@ def clean(
     session_ids: Sequence[str] = (),
     *,
     results_dir: Path | None = None,
-    states: Sequence[str] = ENDED,
-    older_than_s: float = 0.0,
-    keep: int = 0,
+    states: Sequence[str] | None = None,
+    older_than_s: float | None = None,
+    keep: int | None = None,
     worktrees: bool = False,
     dry_run: bool = False,
 ) -> list[Record]:
-    """Remove sessions that have ended, all of them unless ids are given; say what went and what stays.
+    """Remove sessions that have ended; say what went and what stays.  At least one thing must say which.
 
     Args:
         session_ids: ids, beginnings of them or names; of these it is also told why one stays.
         results_dir: where the sessions are, else the results directory in use.
-        states: only sessions of these states.
+        states: only sessions of these states, else those that completed or were cancelled.
         older_than_s: only sessions that ended so many seconds ago.
         keep: how many of the newest stay.
         worktrees: first remove their worktrees and branches that nobody needs.
@@ -53,11 +53,15 @@ def clean(
 
     Raises:
         SessionNotFound: an id names none, or several.
-        InputError: there is no such results directory.
+        InputError: there is no such results directory, or nothing says which sessions are meant.
     """
+    if not session_ids and (states, older_than_s, keep) == (None, None, None):
+        raise InputError("clean: say which sessions: by ids, states, older_than_s or keep")
     folder = find_results_dir(results_dir)
     candidates = find_candidates(_find_sessions(folder, results_dir, session_ids))
-    going, staying = choose(candidates, states=states, older_than_s=older_than_s, keep=keep, now=time.time())
+    going, staying = choose(
+        candidates, states=states or ENDED, older_than_s=older_than_s or 0.0, keep=keep or 0, now=time.time()
+    )
     found = [_describe(one) for one in staying if session_ids]
     found += _name_once(_remove(going, worktrees=worktrees, dry_run=dry_run))
     if not dry_run:

@@ -20,7 +20,7 @@ from typing import Final
 
 import pytest
 
-MOST_CPU_S: Final = 250.0
+MOST_CPU_S: Final = 400.0
 """What the fast tier may cost on a machine on which the floor costs `FLOOR_S`; the goal is 150."""
 
 FLOOR_S: Final = 0.045
@@ -42,7 +42,10 @@ class Bill:
         self._floors: list[float] = []
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._measure_floor, daemon=True)
-        self._thread.start()
+        if getattr(
+            config.option, "numprocesses", None
+        ):  # else the tests run in this process, which is theirs alone
+            self._thread.start()
 
     def _measure_floor(self) -> None:
         """Here and there in the run: a processor that is shared, or hot, is slower for the floor as well."""
@@ -61,8 +64,9 @@ class Bill:
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Count, and make the run red."""
         self._over.set()
-        self._thread.join()
-        while len(self._floors) < _FLOOR_RUNS:
+        if self._thread.is_alive():
+            self._thread.join()
+        while len(self._floors) < (_FLOOR_RUNS if self.is_whole() else 1):
             self._floors.append(_floor())
         self._used, self._complete = _count(self._group)
         self._speed = FLOOR_S / statistics.median(self._floors)
@@ -83,7 +87,7 @@ class Bill:
 
 def _floor() -> float:
     """CPU seconds of the smallest program that does what each of ours does first."""
-    process = subprocess.Popen([sys.executable, "-I", "-c", "import click"])
+    process = subprocess.Popen([sys.executable, "-I", "-c", "import click"], cwd="/")
     _, _, used = os.wait4(process.pid, 0)
     process.returncode = 0  # it has been reaped
     return used.ru_utime + used.ru_stime

@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 import pytest
 from bill import Bill
 from hypothesis import HealthCheck, settings
+from recorded import Recorded
 from warm import Warm
 
 EVENTUALLY_S = 60.0
@@ -120,8 +121,9 @@ def eventually(condition: Callable[[], Any], *, timeout_s: float = EVENTUALLY_S)
 
 
 @pytest.fixture(autouse=True, scope="session")
-def warm(compiled_once: None) -> Iterator[Warm]:
-    """What starts the command without a new interpreter, for whoever asks `Command.warm`."""
+def warm(compiled_once: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Warm]:
+    """What starts the command without a new interpreter, and where ended sessions are kept."""
+    Command.recorded = Recorded(tmp_path_factory.mktemp("recorded"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LC_ALL", "C.UTF-8")
         Command.warm = Warm()
@@ -136,6 +138,7 @@ class Command:
     cwd: Path
     results: Path
     warm: ClassVar[Warm]
+    recorded: ClassVar[Recorded]
     sessions: list[str] = field(default_factory=list)
 
     @property
@@ -188,6 +191,20 @@ class Command:
         assert done.returncode == 0, done.stderr
         self.sessions.append(done.stdout.strip())
         return self.sessions[-1]
+
+    def finished(self, plan: object, *words: str) -> str:
+        """A session of a plan that has ended, for readers: run by the first who asks, and copied from then on."""
+        from sessionrun.store.session import SessionDir
+
+        key = json.dumps([plan, *words])
+        session_id = self.recorded.copy(key, self.results, self.cwd)
+        if session_id is None:
+            session_id = self.start(plan, *words)
+            self.wait(session_id)
+            session = SessionDir(self.directory(session_id))
+            eventually(lambda: not session.is_alive())
+            self.recorded.keep(key, session.path, self.cwd)
+        return session_id
 
     def status(self, session_id: str) -> dict[str, Any]:
         """What `status --json` says."""

@@ -89,7 +89,7 @@ def test_status_is_one_object_with_all_its_keys(sessionrun: Command) -> None:
 
 
 def test_status_of_some_tasks(sessionrun: Command) -> None:
-    session_id = sessionrun.start(MIXED)
+    session_id = sessionrun.finished(MIXED)
     assert [task["id"] for task in sessionrun.load("status", session_id, "bad")["tasks"]] == ["bad"]
     assert [task["id"] for task in sessionrun.load("status", session_id, "2", "good")["tasks"]] == ["bad", "good"]
     assert error_of(sessionrun("status", session_id, "none", "--json"))["code"] == 2
@@ -347,7 +347,7 @@ def test_an_odd_working_directory(sessionrun: Command) -> None:
 
 
 def test_finding_a_session(sessionrun: Command) -> None:
-    first = sessionrun.start(MIXED)
+    first = sessionrun.finished(MIXED, "--name", "older")
     second = sessionrun.start(MIXED)
     for spelling in (first, first[:13], f"session-{first}"):
         assert sessionrun.load("status", spelling)["session_id"] == first
@@ -359,8 +359,7 @@ def test_finding_a_session(sessionrun: Command) -> None:
 
 
 def test_an_ambiguous_id_names_candidates(sessionrun: Command) -> None:
-    session_id = sessionrun.start(MIXED)
-    sessionrun.wait(session_id)
+    session_id = sessionrun.finished(MIXED)
     twin = sessionrun.results / f"session-{session_id[:-1]}{'0' if session_id[-1] != '0' else '1'}"
     twin.mkdir()
     spec = (sessionrun.directory(session_id) / "spec.json").read_text()
@@ -375,7 +374,7 @@ def test_an_ambiguous_id_names_candidates(sessionrun: Command) -> None:
 
 
 def test_a_session_is_found_from_another_directory(sessionrun: Command, tmp_path: Path) -> None:
-    session_id = sessionrun.start(MIXED)
+    session_id = sessionrun.finished(MIXED)
     away = Command(tmp_path, tmp_path / "results")
     assert away.load("status", session_id[:8])["session_id"] == session_id
     for verb in ("cancel", "retry", "hold", "release", "resume", "clean"):
@@ -431,7 +430,7 @@ def test_list_and_overview(sessionrun: Command) -> None:
 
 
 def test_list_passes_over_what_it_cannot_read(sessionrun: Command) -> None:
-    session_id = sessionrun.start(MIXED)
+    session_id = sessionrun.finished(MIXED)
     broken = sessionrun.results / "session-broken"
     broken.mkdir()
     (broken / "spec.json").write_text("{")

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -28,17 +29,15 @@ def run_outputs(sessionrun: Command, **outputs: bytes) -> str:
     prompts = []
     for name, content in outputs.items():
         (sessionrun.cwd / f"{name}.bin").write_bytes(content)
-        prompts.append({"id": name, "prompt": f"cat {name}.bin"})
-    session_id = sessionrun.start({"prompts": prompts})
-    sessionrun.wait(session_id)
-    return session_id
+        prompts.append({"id": name, "prompt": f"cat {name}.bin  # {sha256(content).hexdigest()}"})
+    return sessionrun.finished({"prompts": prompts})
 
 
 def raw(sessionrun: Command, *words: str) -> bytes:
     """Standard output of the command, as bytes."""
-    done = subprocess.run([*sessionrun.argv, *words], cwd=sessionrun.cwd, capture_output=True, timeout=60)
+    done = sessionrun(*words)
     assert done.returncode == 0, done.stderr
-    return done.stdout
+    return done.stdout.encode("utf-8", "surrogateescape")
 
 
 # --- tails ---
@@ -180,8 +179,7 @@ def test_a_link_in_an_outputs_place_is_not_followed(sessionrun: Command) -> None
 
 def test_logs_n_and_streams(sessionrun: Command) -> None:
     plan = {"prompts": [{"id": "a", "prompt": "seq 5; echo oops >&2"}, {"id": "b", "prompt": "echo b"}]}
-    session_id = sessionrun.start(plan)
-    sessionrun.wait(session_id)
+    session_id = sessionrun.finished(plan)
     assert raw(sessionrun, "logs", session_id, "a", "-n", "2") == b"4\n5\noops\n"
     assert raw(sessionrun, "logs", session_id, "-n", "1") == b"[a] 5\n[a] oops\n[b] b\n"
     assert raw(sessionrun, "logs", session_id, "a", "-n", "0") == b""

@@ -42,7 +42,12 @@ def project(own_place: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Projec
 
 
 def finish(sessionrun: Command, plan: object = None) -> str:
-    session_id = sessionrun.start(plan or {"prompts": ["true"]})
+    return sessionrun.finished(plan or {"prompts": ["true"]})
+
+
+def run_anew(sessionrun: Command) -> str:
+    """A session that has a time of its own, so a place of its own in lists."""
+    session_id = sessionrun.start({"prompts": ["true"]})
     sessionrun.wait(session_id)
     eventually(lambda: not SessionDir(sessionrun.directory(session_id)).is_alive())
     return session_id
@@ -125,7 +130,7 @@ def test_choosing(states: str, older_than_days: float, keep: int, expected: str)
     ],
 )
 def test_bad_words_are_refused(sessionrun: Command, words: tuple[str, ...]) -> None:
-    session_id = finish(sessionrun)
+    session_id = sessionrun.finished({"prompts": ["true"]})
     done = sessionrun("clean", *words)
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
@@ -159,11 +164,11 @@ def test_by_id_with_a_dry_run_first(sessionrun: Command) -> None:
 
 
 def test_the_index_forgets_what_is_removed_and_nothing_else(sessionrun: Command) -> None:
-    ids = [finish(sessionrun) for _ in range(3)]
+    ids = [run_anew(sessionrun) for _ in range(3)]
     sessionrun("clean", ids[1])
     assert ids[1].encode() not in index.index_path().read_bytes()
     assert [session.session_id for session in index.sessions()] == [ids[0], ids[2]]
-    ids.append(finish(sessionrun))
+    ids.append(run_anew(sessionrun))
     assert [view["session_id"] for view in sessionrun.load("list", "--all")] == [ids[3], ids[2], ids[0]]
 
 

@@ -23,6 +23,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from importlib import import_module
@@ -44,22 +45,29 @@ class Warm:
     """The process that forks; one for each process of tests."""
 
     def __init__(self) -> None:
-        """Start it."""
+        """It starts with the first call, and its environment is the one of now."""
+        self._base = dict(os.environ)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._lock = threading.Lock()
+
+    def _start(self) -> subprocess.Popen[bytes]:
         self._directory = tempfile.TemporaryDirectory(prefix="warm-")
         self._address = f"{self._directory.name}/socket"
-        self._base = dict(os.environ)
         with socket.socket(socket.AF_UNIX) as listener:
             listener.bind(self._address)
             listener.listen(256)
-            self._process = subprocess.Popen(
+            return subprocess.Popen(
                 [sys.executable, __file__, str(listener.fileno())],
                 stdin=subprocess.PIPE,
                 cwd="/",
+                env=self._base,
                 pass_fds=[listener.fileno()],
             )
 
     def close(self) -> None:
         """End it."""
+        if self._process is None:
+            return
         assert self._process.stdin is not None
         self._process.stdin.close()
         self._process.wait()
@@ -71,6 +79,8 @@ class Warm:
 
     def popen(self, words: Sequence[str], *, cwd: Path, environ: Mapping[str, str], stdin: bytes = b"") -> Called:
         """Call the command beside the test, which need not read what it says."""
+        with self._lock:
+            self._process = self._process or self._start()
         streams = [tempfile.TemporaryFile() for _ in range(3)]
         streams[0].write(stdin)
         streams[0].seek(0)

@@ -260,6 +260,8 @@ def test_what_any_task_leaves_is_held(project: Project, task: dict[str, Any]) ->
     for content in many(7, SPECIAL)[1][name]:
         assert blob_id(content.replace("SELF", f"s1/{name}").encode("latin-1")) in held, content
     assert project.run("rev-parse", place.rescue or place.branch or "") == place.commit
+    assert place.base_commit == project.run("rev-parse", "main")
+    check_patch(project, project.root / "p" / f"{name}.patch", place.base_commit, place.commit or "")
     if name == "huge":
         assert (path / "huge.bin").stat().st_size == 200 * MIB
     assert not list(path.parent.glob(".trash*"))
@@ -280,7 +282,14 @@ def check_keys(project: Project, tasks: list[dict[str, Any]]) -> None:
 
 
 def check_patches(sessionrun: Command, project: Project, views: list[dict[str, Any]]) -> None:
-    """Each patch, on the base, gives the parked tree."""
+    for view in views:
+        for task in view["tasks"]:
+            patch = sessionrun.directory(view["session_id"]) / "jobs" / task["id"] / "a1-diff.patch"
+            check_patch(project, patch, task["base_commit"], task["commit"])
+
+
+def check_patch(project: Project, patch: Path, base: str, commit: str) -> None:
+    """On the base, it gives the parked tree."""
     index = {**os.environ, "GIT_INDEX_FILE": str(project.root / "patch-index")}
 
     def run(*argv: str) -> str:
@@ -288,13 +297,10 @@ def check_patches(sessionrun: Command, project: Project, views: list[dict[str, A
         assert done.returncode == 0, (argv, done.stderr)
         return done.stdout.strip()
 
-    for view in views:
-        for task in view["tasks"]:
-            patch = sessionrun.directory(view["session_id"]) / "jobs" / task["id"] / "a1-diff.patch"
-            run("read-tree", task["base_commit"])
-            if patch.stat().st_size:
-                run("apply", "--cached", "--whitespace=nowarn", str(patch))
-            assert run("write-tree") == run("rev-parse", f"{task['commit']}^{{tree}}"), task["id"]
+    run("read-tree", base)
+    if patch.stat().st_size:
+        run("apply", "--cached", "--whitespace=nowarn", str(patch))
+    assert run("write-tree") == run("rev-parse", f"{commit}^{{tree}}"), patch
 
 
 def check_clean_keeps(sessionrun: Command, project: Project, kept: list[Path]) -> None:
@@ -311,43 +317,61 @@ def check_clean_keeps(sessionrun: Command, project: Project, kept: list[Path]) -
 # --- however a task ends ---
 
 
+FOREVER = "exec sleep 600"
+
+
 def test_work_is_parked_however_a_task_ends(sessionrun: Command, project: Project) -> None:
-    loop = "while :; do sleep 0.1; done"
     plan = [
         {"id": "fails", "prompt": "echo fails > f; exit 3"},
-        {"id": "late", "prompt": f"echo late > f; {loop}", "timeout": 1},
+        {"id": "late", "prompt": f"echo late > f; {FOREVER}", "timeout": 1},
         {"id": "shot", "prompt": "echo shot > f; kill -KILL $$"},
-        {"id": "stopped", "prompt": f"echo stopped > f; touch {project.root}/ready1; {loop}"},
-        {"id": "stubborn", "prompt": f"trap '' TERM; echo stubborn > f; touch {project.root}/ready2; {loop}"},
         {
             "id": "child",
-            "prompt": f"(trap '' TERM HUP; echo child > f; {loop}) & until [ -s f ]; do sleep 0.1; done",
+            "prompt": f"(trap '' TERM HUP; echo child > f; {FOREVER}) & until [ -s f ]; do sleep 0.1; done",
         },
         {"id": "retried", "prompt": "echo $SESSIONRUN_ATTEMPT > f; [ $SESSIONRUN_ATTEMPT = 2 ]", "retries": 1},
         {"id": "bad-setup", "prompt": "true", "setup": ["echo bad-setup > f", "exit 1"]},
     ]
-    session_id = start(sessionrun, project, plan, "--worktree")
-    eventually(lambda: (project.root / "ready1").exists() and (project.root / "ready2").exists())
-    assert sessionrun("cancel", session_id, "stopped", "stubborn").returncode == 0
-    tasks = by_id(wait(sessionrun, session_id))
+    view = finish(sessionrun, project, plan)
+    tasks = by_id(view)
     assert {name: task["outcome"] for name, task in tasks.items()} == {
         "fails": "failed",
         "late": "timed_out",
         "shot": "failed",
-        "stopped": "cancelled",
-        "stubborn": "cancelled",
         "child": "succeeded",
         "retried": "succeeded",
         "bad-setup": "failed",
     }
-    for name, task in tasks.items():
+    check_parked(sessionrun, project, view)
+    assert tasks["retried"]["branch"] == "main-task-retried-2"
+    assert project.show("main-task-retried", "f") == b"1\n"
+    patches = sessionrun.directory(view["session_id"]) / "jobs" / "retried"
+    assert (patches / "a2-diff.patch").stat().st_size
+
+
+def test_work_is_parked_when_a_task_is_cancelled(sessionrun: Command, project: Project) -> None:
+    plan = [
+        {"id": "stopped", "prompt": f"echo stopped > f; touch {project.root}/ready1; {FOREVER}"},
+        {"id": "stubborn", "prompt": f"trap '' TERM; echo stubborn > f; touch {project.root}/ready2; {FOREVER}"},
+        {"id": "other", "prompt": "echo other > f"},
+    ]
+    session_id = start(sessionrun, project, plan, "--worktree")
+    eventually(lambda: (project.root / "ready1").exists() and (project.root / "ready2").exists())
+    assert sessionrun("cancel", session_id, "stopped", "stubborn").returncode == 0
+    view = wait(sessionrun, session_id)
+    outcomes = {name: task["outcome"] for name, task in by_id(view).items()}
+    assert outcomes == {"stopped": "cancelled", "stubborn": "cancelled", "other": "succeeded"}
+    check_parked(sessionrun, project, view)
+
+
+def check_parked(sessionrun: Command, project: Project, view: dict[str, Any]) -> None:
+    """Each task's file is on its branch and in a patch, and no worktree is left."""
+    for name, task in by_id(view).items():
         content = "2" if name == "retried" else name
         assert project.show(task["commit"], "f") == f"{content}\n".encode(), name
         assert (task["worktree"], task["worktree_kept"]) == (None, None), name
-        assert (sessionrun.directory(session_id) / "jobs" / name / "a1-diff.patch").stat().st_size, name
-    assert tasks["retried"]["branch"] == "main-task-retried-2"
-    assert project.show("main-task-retried", "f") == b"1\n"
-    assert (sessionrun.directory(session_id) / "jobs" / "retried" / "a2-diff.patch").stat().st_size
+        patches = sessionrun.directory(view["session_id"]) / "jobs" / name
+        assert (patches / "a1-diff.patch").stat().st_size, name
     assert worktrees(project) == []
 
 

@@ -39,7 +39,7 @@ BROKEN = {
     ]
 }
 ALL = {"prompts": [*THREE["prompts"], *BROKEN["prompts"]]}
-WAITS = "while ! [ -e ../../go ]; do sleep 0.05; done"
+WAITS = "while ! [ -e ../../go ]; do sleep 0.2; done"
 
 
 class Project(Command):

@@ -119,7 +119,7 @@ def test_instructions_of_some_of_the_tasks(finished: Finished) -> None:
 def test_a_resumed_session_gives_the_same_branches(project: Project) -> None:
     """All processes die when two needs have ended and their dependents are still held."""
     tasks = [dict(task) for task in FIVE["prompts"]]
-    tasks[1]["prompt"] = f"while ! [ -e ../../go ]; do sleep 0.05; done; {tasks[1]['prompt']}"
+    tasks[1]["prompt"] = f"while ! [ -e ../../go ]; do sleep 0.2; done; {tasks[1]['prompt']}"
     session = project.start({"prompts": tasks}, "--worktree")
     assert project("hold", session, "both", "own").returncode == 0
     (project.cwd.parent / "go").touch()

@@ -37,7 +37,7 @@ for word; do
 done
 prompt=$(cat)
 echo "$*" >> "$HOME/calls"
-while [ -e "$HOME/wait" ]; do sleep 0.02; done
+while [ -e "$HOME/wait" ]; do sleep 0.2; done
 mkdir -p "$logs" && echo '{}' > "$logs/openai-$$.json"
 if [ -e "$HOME/fail-$model" ]; then
     echo "model $model is out" >&2
@@ -317,7 +317,7 @@ def test_of_several_launches_at_once_one_gets_the_file(matrix: Matrix) -> None:
 
 def test_the_words_while_it_runs(matrix: Matrix) -> None:
     wait = Path(os.environ["HOME"]) / "wait"
-    matrix.config(setup='while [ -e "$HOME/wait" ]; do sleep 0.02; done', concurrency=1)
+    matrix.config(setup='while [ -e "$HOME/wait" ]; do sleep 0.2; done', concurrency=1)
     wait.touch()
     session = matrix.launch()
     eventually(lambda: [run["status"] for run in matrix.runs()] == ["initializing", "queued"])
@@ -426,7 +426,7 @@ def test_links_that_cannot_be_made_do_not_hold_up_the_file(matrix: Matrix) -> No
 
 
 def test_sync_says_that_the_file_is_behind(matrix: Matrix) -> None:
-    shown = "until grep -q running sub/r.json; do sleep 0.02; done"
+    shown = "until grep -q running sub/r.json; do sleep 0.2; done"
     spoil = f'cd "$SESSIONRUN_REPOSITORY" && {shown} && rm -r sub && echo > sub'
     matrix.config(
         models=["m"],

@@ -381,7 +381,7 @@ def test_cancelled_while_it_is_made_nothing_is_left(sessionrun: Command, project
     (project.top / "x.slow").write_text("x")
     project.run("add", "-A")
     project.run("commit", "-qm", "slow")
-    script = f"touch {project.root}/made; while :; do sleep 0.1; done"
+    script = f"touch {project.root}/made; exec sleep 600"
     project.run("config", "filter.slow.smudge", script)
     before = snapshot(project)
     session_id = start(sessionrun, project, [{"id": "t", "prompt": "true"}], "--worktree")
@@ -647,7 +647,7 @@ def test_clean_leaves_the_worktrees_of_a_living_session_alone(sessionrun: Comman
     finish(sessionrun, project, plan)
     project.run("merge", "-q", "main-task-t")
     project.run("branch", "-q", "-d", "main-task-t")
-    plan[0]["prompt"] = f"echo more > more; touch {project.root}/ready; while :; do sleep 0.05; done"
+    plan[0]["prompt"] = f"echo more > more; touch {project.root}/ready; exec sleep 600"
     session_id = start(sessionrun, project, plan, "--worktree")
     eventually((project.root / "ready").exists)
     (path,) = worktrees(project)

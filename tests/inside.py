@@ -16,15 +16,17 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
-import sessionrun.client.launching
 from conftest import Command, eventually
 
 import sessionrun.cli.run
+import sessionrun.client.launching
 import sessionrun.dialects.prompts
+import sessionrun.runtime.launch
 import sessionrun.workspaces.release
 import sessionrun.workspaces.worktree  # so that no fork imports them anew
 from sessionrun.cli import main
@@ -43,8 +45,8 @@ from sessionrun.runtime.launch import _begin_journal
 from sessionrun.runtime.partners import SystemClock
 from sessionrun.runtime.supervisor import Supervisor
 from sessionrun.store.files import open_regular
-from sessionrun.store.journal import AppendLog
-from sessionrun.store.ledger import incarnation_record
+from sessionrun.store.journal import AppendLog, read_log
+from sessionrun.store.ledger import fold_ledger, incarnation_record
 from sessionrun.store.session import SessionDir
 from sessionrun.workspaces import job as workspace_job
 
@@ -52,26 +54,51 @@ LONGEST_POLL_S = 60.0
 
 
 def run_inside(command: Command, *words: str) -> subprocess.CompletedProcess[str]:
-    """Run `sessionrun` with these words, which start a session, until the session has ended."""
+    """Run `sessionrun` with these words, which start or resume a session, until the session has ended."""
+    with inside(command, *words) as running:
+        return running.end()
+
+
+@contextmanager
+def inside(command: Command, *words: str) -> Iterator[Running]:
+    """Run it beside the test, which can look at the session, ask it for something and wait for its end."""
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as error:
         pid = os.fork()
         if pid == 0:
             _leave_with(lambda: _be_command(command.cwd, words, out.fileno(), error.fileno()))
-        status: list[int] = []
-
-        def has_ended() -> bool:
-            ended, raw = os.waitpid(pid, os.WNOHANG)
-            status.extend([raw] * bool(ended))
-            return bool(ended)
-
+        running = Running(pid, words, (out.fileno(), error.fileno()))
         try:
-            eventually(has_ended)
+            yield running
         finally:
-            if not status:
-                os.kill(pid, signal.SIGKILL)
-                os.waitpid(pid, 0)
-        said = [_read(file.fileno()) for file in (out, error)]
-    return subprocess.CompletedProcess(list(words), os.waitstatus_to_exitcode(status[0]), *said)
+            running.kill()
+
+
+class Running:
+    """A session in one process."""
+
+    def __init__(self, pid: int, words: Sequence[str], outputs: tuple[int, int]) -> None:
+        self._pid, self._words, self._outputs = pid, words, outputs
+        self._status: int | None = None
+
+    def has_ended(self) -> bool:
+        """Whether the process has."""
+        if self._status is None:
+            ended, status = os.waitpid(self._pid, os.WNOHANG)
+            self._status = status if ended else None
+        return self._status is not None
+
+    def end(self) -> subprocess.CompletedProcess[str]:
+        """Wait for the end; what the command said."""
+        eventually(self.has_ended)
+        assert self._status is not None
+        code = os.waitstatus_to_exitcode(self._status)
+        return subprocess.CompletedProcess(list(self._words), code, *map(_read, self._outputs))
+
+    def kill(self) -> None:
+        """For tests that fail: end what has not ended."""
+        if not self.has_ended():
+            os.kill(self._pid, signal.SIGKILL)
+            _, self._status = os.waitpid(self._pid, 0)
 
 
 def _read(fd: int) -> str:
@@ -100,9 +127,8 @@ def _leave_with(work: Callable[[], int]) -> NoReturn:
 def _take_streams(*fds: int) -> None:
     for number, fd in enumerate(fds):
         os.dup2(fd, number)
-    sys.stdin, sys.stdout, sys.stderr = (
-        open(number, mode, closefd=False) for number, mode in ((0, "r"), (1, "w"), (2, "w"))
-    )
+    sys.stdin, sys.stdout = (open(number, mode, closefd=False) for number, mode in ((0, "r"), (1, "w")))
+    sys.stderr = open(2, "w", buffering=1, closefd=False)  # what is said goes where 2 leads at that moment
 
 
 def _be_command(cwd: Path, words: Sequence[str], out: int, error: int) -> int:
@@ -110,33 +136,43 @@ def _be_command(cwd: Path, words: Sequence[str], out: int, error: int) -> int:
     _take_streams(os.open(os.devnull, os.O_RDONLY), out, error)
     os.chdir(cwd)
     os.environ["PWD"] = str(cwd)
-    setattr(sessionrun.client.launching, "start_detached", _supervise)  # noqa: B010
+    module: Any
+    for module in (sessionrun.client.launching, sessionrun.runtime.launch):
+        module.start_detached = _supervise
     return main(list(words))
 
 
-def _supervise(session: SessionDir, lock_fd: int, *, meanwhile: Callable[[], None], new: bool = True) -> None:
+def _supervise(
+    session: SessionDir, lock_fd: int, *, new: bool = True, meanwhile: Callable[[], None] = lambda: None
+) -> None:
     """In the place of `start_detached`: be root, keeper and supervisor, until the session has ended."""
-    assert new
-    cwd, error = os.getcwd(), os.dup(2)
+    cwd, ours = os.getcwd(), {number: os.dup(number) for number in (1, 2)}
     with open(session.log_path, "ab", opener=open_regular) as log:
-        os.dup2(log.fileno(), 2)
+        for number in ours:
+            os.dup2(log.fileno(), number)
     os.chdir("/")
-    _begin_journal(session)
+    if new:
+        _begin_journal(session)
     meanwhile()
     processes.become_subreaper()
-    setattr(os, "posix_spawn", _spawn)  # noqa: B010
-    executor = _Executor(session)
-    state, journal = supervising._load(session)
-    supervising._record(state, journal, supervising._introduce(state, executor))  # type: ignore[arg-type]
-    views, sharing = (
-        opened(session, state.spec) for opened in (supervising._open_views, supervising._open_sharing)
-    )
-    jobs = JobMaker(session, state.spec)
-    supervisor = Supervisor(session, state, journal, executor, jobs, SystemClock(), views, sharing)  # type: ignore[arg-type]
-    supervisor.run()
+    module: Any = os
+    module.posix_spawn = _spawn
+    _run(session)
     os.close(lock_fd)
-    os.dup2(error, 2)
+    for number, fd in ours.items():
+        os.dup2(fd, number)
     os.chdir(cwd)
+
+
+def _run(session: SessionDir) -> None:
+    executor: Any = _Executor(session)
+    state, journal = supervising._load(session)
+    supervising._record(state, journal, supervising._introduce(state, executor))
+    notices = supervising._recover(session, state, journal, executor.ledger_end)
+    views = supervising._open_views(session, state.spec)
+    sharing = supervising._open_sharing(session, state.spec)
+    jobs = JobMaker(session, state.spec)
+    Supervisor(session, state, journal, executor, jobs, SystemClock(), views, sharing).run(notices)
 
 
 class _Executor:
@@ -153,6 +189,8 @@ class _Executor:
                 self.keeper_pid, self.keeper_started, processes.boot_id(), processes.pid_namespace()
             )
         )
+        self._children.claimed.update(fold_ledger(read_log(session.ledger_path).payloads).jobs)
+        self.ledger_end = ledger.end
         self._death_fd = _wake_on_death()
 
     def start(self, jobs: Sequence[Job]) -> list[Notice]:

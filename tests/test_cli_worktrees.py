@@ -39,7 +39,7 @@ BROKEN = {
     ]
 }
 ALL = {"prompts": [*THREE["prompts"], *BROKEN["prompts"]]}
-WAITS = "while ! [ -e ../../go ]; do sleep 0.05; done"
+WAITS = "while ! [ -e ../../go ]; do sleep 0.2; done"
 
 
 class Project(Command):
@@ -420,7 +420,7 @@ def test_what_an_agent_writes_for_itself_is_no_work(project: Project) -> None:
     script = "for f in chat.history.md tags.cache.v4/db conf.yml; do mkdir -p $(dirname .aider.$f); "
     script += "echo x > .aider.$f; done; exit 3"
     session = project.finish({"prompts": [{"id": "a", "prompt": script}]}, "--agent", "mine")
-    assert project("retry", session, "a", "--new", "--sync").returncode == 1
+    assert run_inside(project, "retry", session, "a", "--new", "--sync").returncode == 1
     for branch in ("main-task-a", "main-task-a-2"):
         names = project.git("ls-tree", "-r", "--name-only", branch)
         assert names.split() == [".aider.conf.yml", ".gitignore", "README"]
@@ -564,7 +564,8 @@ def test_merge_instructions_of_worktrees_that_were_kept_on_request(finished: Fin
 def test_merge_instructions_are_data(project: Project) -> None:
     """The name of a branch may hold what a shell would act upon."""
     project.git("switch", "-q", "-c", "x;touch${IFS}hacked;$(touch${IFS}hacked)'")
-    done = project("--sync", "--worktree", "--agent", "shell", stdin=json.dumps(THREE))
+    (project.cwd / "plan-three.json").write_text(json.dumps(THREE))
+    done = run_inside(project, "--sync", "--worktree", "--agent", "shell", "plan-three.json")
     type_in(project, merge_block(done.stdout))
     assert (project.cwd / "hello.txt").exists()
     assert not (project.cwd / "hacked").exists()

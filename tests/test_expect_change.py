@@ -102,7 +102,7 @@ def test_a_check_that_fails_says_more(project: Project) -> None:
 
 
 def test_a_supervisor_that_dies_meanwhile_changes_nothing(project: Project) -> None:
-    plan = [{"id": "a", "prompt": "touch ../../begun; while ! [ -e ../../go ]; do sleep 0.05; done"}]
+    plan = [{"id": "a", "prompt": "touch ../../begun; while ! [ -e ../../go ]; do sleep 0.2; done"}]
     session = project.start(plan, "--worktree", "--expect-change")
     eventually((project.cwd.parent / "begun").exists)
     os.kill(project.supervisor(session), signal.SIGKILL)

@@ -15,6 +15,7 @@ import orjson
 import psutil
 import pytest
 from conftest import Command
+from inside import run_inside
 from test_cli_worktrees import Finished, Project, finished, merge_block, project, stage, type_in
 from test_workspaces import Project as Repo
 from test_worktrees import by_id, finish
@@ -119,7 +120,7 @@ def test_instructions_of_some_of_the_tasks(finished: Finished) -> None:
 def test_a_resumed_session_gives_the_same_branches(project: Project) -> None:
     """All processes die when two needs have ended and their dependents are still held."""
     tasks = [dict(task) for task in FIVE["prompts"]]
-    tasks[1]["prompt"] = f"while ! [ -e ../../go ]; do sleep 0.05; done; {tasks[1]['prompt']}"
+    tasks[1]["prompt"] = f"while ! [ -e ../../go ]; do sleep 0.2; done; {tasks[1]['prompt']}"
     session = project.start({"prompts": tasks}, "--worktree")
     assert project("hold", session, "both", "own").returncode == 0
     (project.cwd.parent / "go").touch()
@@ -207,7 +208,7 @@ def test_a_conflict_of_needs_is_told_and_can_be_mended(project: Project) -> None
     project.git("switch", "-q", "main-task-y")
     project.git("merge", "-q", "-X", "ours", "main-task-x")
     project.git("switch", "-q", "main")
-    assert project("retry", session).returncode == 0
+    assert run_inside(project, "retry", session).returncode == 0
     tasks = by_id(project.wait(session))
     assert [tasks[name]["outcome"] for name in ("z", "after")] == ["succeeded", "succeeded"]
     assert (project.directory(session) / "task-z.txt").read_text() == "y\nx\ny\n\n"
@@ -404,7 +405,7 @@ def test_a_retry_hands_on_to_those_that_were_skipped(project: Project) -> None:
     session = project.finish(plan)
     assert project.branches() == ["main", "main-task-a"]
     ok.touch()
-    assert project("retry", session).returncode == 0
+    assert run_inside(project, "retry", session).returncode == 0
     tasks = by_id(project.wait(session))
     assert {task["outcome"] for task in tasks.values()} == {"succeeded"}
     branches = {name: f"main-task-{name}" for name in "bcd"}
@@ -431,7 +432,7 @@ def test_a_new_session_goes_on_from_the_branches_that_are_there(project: Project
     project.git("commit", "-q", "-m", "taken")
     project.git("branch", "-q", "-D", "main-task-taken")
     project.git("merge", "-q", "--no-edit", "main-task-merged")
-    new = project("retry", session, "--new", "-q").stdout.strip()
+    new = run_inside(project, "retry", session, "--new", "-q").stdout.strip()
     tasks = by_id(project.wait(new))
     assert {task["outcome"] for task in tasks.values()} == {"succeeded"}, tasks
     merge = project.git("rev-parse", f"{tasks['c']['base_commit']}^@").split("\n")

@@ -33,7 +33,7 @@ def test_what_a_task_makes_git_ignore_is_committed_all_the_same(
     poisoned = project.root / "poisoned"
     plan = [
         {"id": "bad", "prompt": f"{POISON[how]}; echo bad > bad.txt; touch {poisoned}"},
-        {"id": "beside", "prompt": f"echo beside > beside.txt; until [ -e {poisoned} ]; do sleep 0.05; done"},
+        {"id": "beside", "prompt": f"echo beside > beside.txt; until [ -e {poisoned} ]; do sleep 0.2; done"},
         {"id": "later", "prompt": "echo later > later.txt", "needs": ["bad"]},
         {"id": "again", "prompt": "[ $SESSIONRUN_ATTEMPT = 2 ] && echo again > again.txt", "retries": 1},
     ]

@@ -11,13 +11,14 @@ import stat
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import Command, eventually, kill_sessions
-from inside import run_inside
+from inside import inside, run_inside
 from stages import Stage, begin_repository, commit_all, lay_out_repository, stage
 
 from sessionrun.store.session import SessionDir
@@ -37,7 +38,7 @@ for word; do
 done
 prompt=$(cat)
 echo "$*" >> "$HOME/calls"
-while [ -e "$HOME/wait" ]; do sleep 0.02; done
+while [ -e "$HOME/wait" ]; do sleep 0.2; done
 mkdir -p "$logs" && echo '{}' > "$logs/openai-$$.json"
 if [ -e "$HOME/fail-$model" ]; then
     echo "model $model is out" >&2
@@ -66,7 +67,7 @@ while not stopped or looks <= 10:
     if not told and {"queued", "running"} <= words:
         told = True
         print("both", flush=True)
-    time.sleep(0.005)
+    time.sleep(0.01)
 print(json.dumps({"looks": looks, "words": sorted(words)}))
 """
 
@@ -111,6 +112,18 @@ class Matrix(Command):
         assert done.returncode == 0, done.stderr
         session = done.stdout.strip()
         return session, self.wait(session)
+
+    @contextmanager
+    def running(self) -> Iterator[str]:
+        """Let all wait where their agents begin, in one process; behind the block they have come to their end."""
+        wait = Path(os.environ["HOME"]) / "wait"
+        wait.touch()
+        with inside(self, "-q", "config.json") as running:
+            eventually(lambda: list(self.results.glob("session-*/status.json")))
+            (folder,) = self.results.glob("session-*")
+            yield folder.name.removeprefix("session-")
+            wait.unlink()
+            assert running.end().returncode == 0
 
     def calls(self) -> list[str]:
         path = Path(os.environ["HOME"]) / "calls"
@@ -174,16 +187,16 @@ def test_two_models_two_samples(matrix: Matrix, size: int) -> None:
     del config["tasks"][size:]
     write_npm(matrix)
     (matrix.cwd / "config.json").write_text(json.dumps(config))
-    (Path(os.environ["HOME"]) / "wait").touch()
-    session = matrix.launch()
-    reader = subprocess.Popen(
-        [sys.executable, "-c", READER, str(matrix.cwd / "results.json")], stdout=subprocess.PIPE, text=True
-    )
-    assert reader.stdout is not None
-    assert reader.stdout.readline() == "ready\n"
-    eventually(lambda: any(run["status"] == "running" for run in matrix.runs()), timeout_s=60)
-    assert reader.stdout.readline() == "both\n"
-    (Path(os.environ["HOME"]) / "wait").unlink()
+    with matrix.running() as session:
+        reader = subprocess.Popen(
+            [sys.executable, "-IS", "-c", READER, str(matrix.cwd / "results.json")],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert reader.stdout is not None
+        assert reader.stdout.readline() == "ready\n"
+        eventually(lambda: any(run["status"] == "running" for run in matrix.runs()), timeout_s=60)
+        assert reader.stdout.readline() == "both\n"
     status = matrix.wait(session)
     (matrix.cwd / "results.json.stop").touch()
     seen = json.loads(reader.communicate()[0])
@@ -316,15 +329,12 @@ def test_of_several_launches_at_once_one_gets_the_file(matrix: Matrix) -> None:
 
 
 def test_the_words_while_it_runs(matrix: Matrix) -> None:
-    wait = Path(os.environ["HOME"]) / "wait"
-    matrix.config(setup='while [ -e "$HOME/wait" ]; do sleep 0.02; done', concurrency=1)
-    wait.touch()
-    session = matrix.launch()
-    eventually(lambda: [run["status"] for run in matrix.runs()] == ["initializing", "queued"])
-    first, second = matrix.runs()
-    assert Path(first["worktree_path"]).is_dir()
-    assert (first["ended_at"], first["exit_code"], second["started_at"]) == (None, None, None)
-    wait.unlink()
+    matrix.config(setup='while [ -e "$HOME/wait" ]; do sleep 0.2; done', concurrency=1)
+    with matrix.running() as session:
+        eventually(lambda: [run["status"] for run in matrix.runs()] == ["initializing", "queued"])
+        first, second = matrix.runs()
+        assert Path(first["worktree_path"]).is_dir()
+        assert (first["ended_at"], first["exit_code"], second["started_at"]) == (None, None, None)
     assert matrix.wait(session)["outcome"] == "succeeded"
 
 
@@ -399,12 +409,12 @@ def test_ctrl_c_stops_every_run_and_cleans_up(matrix: Matrix) -> None:
 
 def test_a_view_that_cannot_be_written_harms_nobody(matrix: Matrix) -> None:
     matrix.config(results_file="sub/results.json", outputs_dir="sub/outputs")
-    (Path(os.environ["HOME"]) / "wait").touch()
-    session = matrix.launch()
-    eventually(lambda: len(matrix.calls()) == 2)
-    shutil.rmtree(matrix.cwd / "sub")
-    (matrix.cwd / "sub").write_text("a file")
-    (Path(os.environ["HOME"]) / "wait").unlink()
+    with matrix.running() as session:
+        eventually(lambda: len(matrix.calls()) == 2)
+        shown = matrix.cwd / "sub" / "results.json"
+        eventually(lambda: [run["status"] for run in json.loads(shown.read_text())["runs"]] == ["running"] * 2)
+        shutil.rmtree(matrix.cwd / "sub")
+        (matrix.cwd / "sub").write_text("a file")
     assert matrix.wait(session)["outcome"] == "succeeded"
     told = f"{matrix.cwd}/sub/results.json is not written: 'sub' is not a directory"
     assert told in (matrix.directory(session) / "supervisor.log").read_text()
@@ -414,11 +424,9 @@ def test_a_view_that_cannot_be_written_harms_nobody(matrix: Matrix) -> None:
 
 def test_links_that_cannot_be_made_do_not_hold_up_the_file(matrix: Matrix) -> None:
     matrix.config(concurrency=1)
-    (Path(os.environ["HOME"]) / "wait").touch()
-    session = matrix.launch()
-    first, second = matrix.runs()
-    (matrix.cwd / second["output_dir"]).write_text("a file")
-    (Path(os.environ["HOME"]) / "wait").unlink()
+    with matrix.running() as session:
+        first, second = matrix.runs()
+        (matrix.cwd / second["output_dir"]).write_text("a file")
     assert matrix.wait(session)["outcome"] == "succeeded"
     assert [run["status"] for run in matrix.runs()] == ["succeeded", "succeeded"]
     assert (matrix.cwd / first["stdout_file"]).read_text() == "done by m1"
@@ -426,7 +434,7 @@ def test_links_that_cannot_be_made_do_not_hold_up_the_file(matrix: Matrix) -> No
 
 
 def test_sync_says_that_the_file_is_behind(matrix: Matrix) -> None:
-    shown = "until grep -q running sub/r.json; do sleep 0.02; done"
+    shown = "until grep -q running sub/r.json; do sleep 0.2; done"
     spoil = f'cd "$SESSIONRUN_REPOSITORY" && {shown} && rm -r sub && echo > sub'
     matrix.config(
         models=["m"],
@@ -470,7 +478,7 @@ def test_a_failed_setup_says_where_its_words_are(matrix: Matrix) -> None:
     for path in (matrix.directory(session) / words, matrix.cwd / run["stderr_file"]):
         assert path.read_text() == "no such script\n"
     go.touch()
-    assert matrix("retry", session, "--failed").returncode == 0
+    assert run_inside(matrix, "retry", session, "--failed").returncode == 0
     assert matrix.wait(session)["outcome"] == "succeeded"
     assert (matrix.cwd / run["stderr_file"]).read_text() == ""
 
@@ -489,7 +497,7 @@ def test_a_session_that_was_followed_by_another_leaves_the_file_alone(one_failed
     second, _ = matrix.end()
     before = matrix.document()
     assert before["session"] == str(matrix.directory(second))
-    assert matrix("retry", first, "--failed").returncode == 0
+    assert run_inside(matrix, "retry", first, "--failed").returncode == 0
     assert matrix.wait(first)["outcome"] == "succeeded"
     assert matrix.document() == before
     assert "belongs to a later session" in (matrix.directory(first) / "supervisor.log").read_text()
@@ -509,7 +517,7 @@ def test_a_new_session_of_failed_runs_keeps_the_others_in_the_file(one_failed: M
 def test_a_retried_run_shows_its_last_attempt(one_failed: Matrix) -> None:
     matrix, session = one_failed, one_failed.sessions[0]
     (Path(os.environ["HOME"]) / "fail-m2").unlink()
-    assert matrix("retry", session, "--failed").returncode == 0
+    assert run_inside(matrix, "retry", session, "--failed").returncode == 0
     assert matrix.wait(session)["outcome"] == "succeeded"
     _, run, _ = matrix.runs()
     assert (run["status"], run["error_message"]) == ("succeeded", None)

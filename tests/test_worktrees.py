@@ -10,13 +10,14 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 from conftest import Command, eventually, mount_disk
-from inside import run_inside
+from inside import inside
 from stages import commit_all
 from test_workspaces import Project, make_repository
 
@@ -64,19 +65,27 @@ def start(sessionrun: Command, project: Project, plan: object, *words: str, cwd:
     return session_id
 
 
+@contextmanager
+def begin(
+    sessionrun: Command, project: Project, plan: object, *words: str, cwd: Path | None = None
+) -> Iterator[None]:
+    """Run a session in worktrees of the repository, in one process; behind the block it has ended."""
+    place = Command(cwd or project.top, sessionrun.results)
+    file = project.root / f"plan-{len(list(project.root.glob('plan-*')))}.json"
+    file.write_text(json.dumps({"prompts": plan}))
+    with inside(place, "-q", "--agent", "shell", "--worktree", *words, str(file)) as running:
+        yield
+        done = running.end()
+        assert done.returncode == 0, done.stderr
+        sessionrun.sessions.append(done.stdout.strip())
+
+
 def finish(
     sessionrun: Command, project: Project, plan: object, *words: str, cwd: Path | None = None
 ) -> dict[str, Any]:
     """Run a session in worktrees of the repository to its end, in one process; the status."""
-    place, sessionrun.cwd = sessionrun.cwd, cwd or project.top
-    try:
-        file = project.root / f"plan-{len(sessionrun.sessions)}.json"
-        file.write_text(json.dumps({"prompts": plan}))
-        done = run_inside(sessionrun, "-q", "--agent", "shell", "--worktree", *words, str(file))
-        assert done.returncode == 0, done.stderr
-        sessionrun.sessions.append(done.stdout.strip())
-    finally:
-        sessionrun.cwd = place
+    with begin(sessionrun, project, plan, *words, cwd=cwd):
+        pass
     return wait(sessionrun, sessionrun.sessions[-1])
 
 
@@ -260,6 +269,8 @@ def test_what_any_task_leaves_is_held(project: Project, task: dict[str, Any]) ->
     for content in many(7, SPECIAL)[1][name]:
         assert blob_id(content.replace("SELF", f"s1/{name}").encode("latin-1")) in held, content
     assert project.run("rev-parse", place.rescue or place.branch or "") == place.commit
+    assert place.base_commit == project.run("rev-parse", "main")
+    check_patch(project, project.root / "p" / f"{name}.patch", place.base_commit, place.commit or "")
     if name == "huge":
         assert (path / "huge.bin").stat().st_size == 200 * MIB
     assert not list(path.parent.glob(".trash*"))
@@ -280,7 +291,14 @@ def check_keys(project: Project, tasks: list[dict[str, Any]]) -> None:
 
 
 def check_patches(sessionrun: Command, project: Project, views: list[dict[str, Any]]) -> None:
-    """Each patch, on the base, gives the parked tree."""
+    for view in views:
+        for task in view["tasks"]:
+            patch = sessionrun.directory(view["session_id"]) / "jobs" / task["id"] / "a1-diff.patch"
+            check_patch(project, patch, task["base_commit"], task["commit"])
+
+
+def check_patch(project: Project, patch: Path, base: str, commit: str) -> None:
+    """On the base, it gives the parked tree."""
     index = {**os.environ, "GIT_INDEX_FILE": str(project.root / "patch-index")}
 
     def run(*argv: str) -> str:
@@ -288,13 +306,10 @@ def check_patches(sessionrun: Command, project: Project, views: list[dict[str, A
         assert done.returncode == 0, (argv, done.stderr)
         return done.stdout.strip()
 
-    for view in views:
-        for task in view["tasks"]:
-            patch = sessionrun.directory(view["session_id"]) / "jobs" / task["id"] / "a1-diff.patch"
-            run("read-tree", task["base_commit"])
-            if patch.stat().st_size:
-                run("apply", "--cached", "--whitespace=nowarn", str(patch))
-            assert run("write-tree") == run("rev-parse", f"{task['commit']}^{{tree}}"), task["id"]
+    run("read-tree", base)
+    if patch.stat().st_size:
+        run("apply", "--cached", "--whitespace=nowarn", str(patch))
+    assert run("write-tree") == run("rev-parse", f"{commit}^{{tree}}"), patch
 
 
 def check_clean_keeps(sessionrun: Command, project: Project, kept: list[Path]) -> None:
@@ -311,43 +326,61 @@ def check_clean_keeps(sessionrun: Command, project: Project, kept: list[Path]) -
 # --- however a task ends ---
 
 
+FOREVER = "exec sleep 600"
+
+
 def test_work_is_parked_however_a_task_ends(sessionrun: Command, project: Project) -> None:
-    loop = "while :; do sleep 0.1; done"
     plan = [
         {"id": "fails", "prompt": "echo fails > f; exit 3"},
-        {"id": "late", "prompt": f"echo late > f; {loop}", "timeout": 1},
+        {"id": "late", "prompt": f"echo late > f; {FOREVER}", "timeout": 1},
         {"id": "shot", "prompt": "echo shot > f; kill -KILL $$"},
-        {"id": "stopped", "prompt": f"echo stopped > f; touch {project.root}/ready1; {loop}"},
-        {"id": "stubborn", "prompt": f"trap '' TERM; echo stubborn > f; touch {project.root}/ready2; {loop}"},
         {
             "id": "child",
-            "prompt": f"(trap '' TERM HUP; echo child > f; {loop}) & until [ -s f ]; do sleep 0.1; done",
+            "prompt": f"(trap '' TERM HUP; echo child > f; {FOREVER}) & until [ -s f ]; do sleep 0.1; done",
         },
         {"id": "retried", "prompt": "echo $SESSIONRUN_ATTEMPT > f; [ $SESSIONRUN_ATTEMPT = 2 ]", "retries": 1},
         {"id": "bad-setup", "prompt": "true", "setup": ["echo bad-setup > f", "exit 1"]},
     ]
-    session_id = start(sessionrun, project, plan, "--worktree")
-    eventually(lambda: (project.root / "ready1").exists() and (project.root / "ready2").exists())
-    assert sessionrun("cancel", session_id, "stopped", "stubborn").returncode == 0
-    tasks = by_id(wait(sessionrun, session_id))
+    view = finish(sessionrun, project, plan)
+    tasks = by_id(view)
     assert {name: task["outcome"] for name, task in tasks.items()} == {
         "fails": "failed",
         "late": "timed_out",
         "shot": "failed",
-        "stopped": "cancelled",
-        "stubborn": "cancelled",
         "child": "succeeded",
         "retried": "succeeded",
         "bad-setup": "failed",
     }
-    for name, task in tasks.items():
+    check_parked(sessionrun, project, view)
+    assert tasks["retried"]["branch"] == "main-task-retried-2"
+    assert project.show("main-task-retried", "f") == b"1\n"
+    patches = sessionrun.directory(view["session_id"]) / "jobs" / "retried"
+    assert (patches / "a2-diff.patch").stat().st_size
+
+
+def test_work_is_parked_when_a_task_is_cancelled(sessionrun: Command, project: Project) -> None:
+    plan = [
+        {"id": "stopped", "prompt": f"echo stopped > f; touch {project.root}/ready1; {FOREVER}"},
+        {"id": "stubborn", "prompt": f"trap '' TERM; echo stubborn > f; touch {project.root}/ready2; {FOREVER}"},
+        {"id": "other", "prompt": "echo other > f"},
+    ]
+    with begin(sessionrun, project, plan):
+        eventually(lambda: (project.root / "ready1").exists() and (project.root / "ready2").exists())
+        assert sessionrun("cancel", "last", "stopped", "stubborn").returncode == 0
+    view = sessionrun.status("last")
+    outcomes = {name: task["outcome"] for name, task in by_id(view).items()}
+    assert outcomes == {"stopped": "cancelled", "stubborn": "cancelled", "other": "succeeded"}
+    check_parked(sessionrun, project, view)
+
+
+def check_parked(sessionrun: Command, project: Project, view: dict[str, Any]) -> None:
+    """Each task's file is on its branch and in a patch, and no worktree is left."""
+    for name, task in by_id(view).items():
         content = "2" if name == "retried" else name
         assert project.show(task["commit"], "f") == f"{content}\n".encode(), name
         assert (task["worktree"], task["worktree_kept"]) == (None, None), name
-        assert (sessionrun.directory(session_id) / "jobs" / name / "a1-diff.patch").stat().st_size, name
-    assert tasks["retried"]["branch"] == "main-task-retried-2"
-    assert project.show("main-task-retried", "f") == b"1\n"
-    assert (sessionrun.directory(session_id) / "jobs" / "retried" / "a2-diff.patch").stat().st_size
+        patches = sessionrun.directory(view["session_id"]) / "jobs" / name
+        assert (patches / "a1-diff.patch").stat().st_size, name
     assert worktrees(project) == []
 
 
@@ -357,13 +390,13 @@ def test_cancelled_while_it_is_made_nothing_is_left(sessionrun: Command, project
     (project.top / "x.slow").write_text("x")
     project.run("add", "-A")
     project.run("commit", "-qm", "slow")
-    script = f"touch {project.root}/made; while :; do sleep 0.1; done"
+    script = f"touch {project.root}/made; exec sleep 600"
     project.run("config", "filter.slow.smudge", script)
     before = snapshot(project)
-    session_id = start(sessionrun, project, [{"id": "t", "prompt": "true"}], "--worktree")
-    eventually((project.root / "made").exists)
-    assert sessionrun("cancel", session_id).returncode == 0
-    task = by_id(sessionrun.status(session_id))["t"]
+    with begin(sessionrun, project, [{"id": "t", "prompt": "true"}]):
+        eventually((project.root / "made").exists)
+        assert sessionrun("cancel", "last").returncode == 0
+    task = by_id(sessionrun.status("last"))["t"]
     assert (task["outcome"], task["branch"], task["worktree"]) == ("cancelled", None, None)
     check_clean(project, before)
 
@@ -623,14 +656,14 @@ def test_clean_leaves_the_worktrees_of_a_living_session_alone(sessionrun: Comman
     finish(sessionrun, project, plan)
     project.run("merge", "-q", "main-task-t")
     project.run("branch", "-q", "-d", "main-task-t")
-    plan[0]["prompt"] = f"echo more > more; touch {project.root}/ready; while :; do sleep 0.05; done"
-    session_id = start(sessionrun, project, plan, "--worktree")
-    eventually((project.root / "ready").exists)
-    (path,) = worktrees(project)
-    assert path.name == "main-task-t"
-    removed = [finding for finding in sessionrun.load("clean", "--worktrees") if finding["removed"]]
-    assert removed == [] and (path / "more").exists()
-    assert sessionrun("cancel", session_id).returncode == 0
+    plan[0]["prompt"] = f"echo more > more; touch {project.root}/ready; exec sleep 600"
+    with begin(sessionrun, project, plan):
+        eventually((project.root / "ready").exists)
+        (path,) = worktrees(project)
+        assert path.name == "main-task-t"
+        removed = [finding for finding in sessionrun.load("clean", "--worktrees") if finding["removed"]]
+        assert removed == [] and (path / "more").exists()
+        assert sessionrun("cancel", "last").returncode == 0
     assert project.show("main-task-t", "more") == b"more\n"
 
 
@@ -642,8 +675,10 @@ def test_two_repositories_share_a_worktree_dir(
     other = Project(own_place / "second")
     folder = str(own_place / "shared")
     plan = [{"id": f"t{number}", "prompt": "git rev-parse --git-common-dir > whose"} for number in range(size)]
-    ids = [start(sessionrun, one, plan, "--worktree", "--worktree-dir", folder) for one in (project, other)]
-    for one, session_id in zip((project, other), ids, strict=True):
+    words = ("--worktree-dir", folder)
+    with begin(sessionrun, project, plan, *words), begin(sessionrun, other, plan, *words):
+        pass
+    for one, session_id in zip((other, project), sessionrun.sessions, strict=True):  # as they were waited for
         tasks = wait(sessionrun, session_id)["tasks"]
         assert {task["outcome"] for task in tasks} == {"succeeded"}
         for task in tasks:

@@ -284,8 +284,8 @@ def sessionrun(own_place: Path) -> Iterator[Command]:
 def kill_sessions(results: Path) -> None:
     """End every process that carries the marker of a session in `results`, and its supervisor.
 
-    To look at all processes takes longer than many a test, and is needed for few sessions: of most the locks are
-    free, and by the ledger no job is left.
+    To look at all processes takes longer than many a test, and is needed for few sessions: most have ended, their
+    locks are free, and by the ledger no job is left.
     """
     import psutil
 
@@ -309,15 +309,19 @@ def kill_sessions(results: Path) -> None:
 
 
 def _is_over(path: Path) -> bool:
-    """Whether nobody runs a session, and no process of its jobs is left; not that of one that is damaged."""
+    """Whether a session has ended, nobody runs it, and no process of its jobs is left by its ledger.
+
+    Of one that has not ended a test may have cut the ledger while its jobs live.
+    """
     from sessionrun.store.journal import read_log
     from sessionrun.store.ledger import fold_ledger
     from sessionrun.store.session import SessionDir
 
     session = SessionDir(path)
     try:
-        leaving = (session.load_summary() or {}).get("ended_at") is not None
-        deadline = time.monotonic() + (LEAVING_S if leaving else 0)
+        if (session.load_summary() or {}).get("ended_at") is None:
+            return False
+        deadline = time.monotonic() + LEAVING_S
         while session.is_alive():
             if time.monotonic() > deadline:
                 return False

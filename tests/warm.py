@@ -26,6 +26,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NoReturn, cast
@@ -188,7 +189,8 @@ def _load() -> None:
 def _serve(listener: socket.socket) -> None:
     running: dict[int, socket.socket] = {}
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl+C is for the tests, which close our standard input
-    wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    wake_read, wake_write = os.pipe()
+    os.set_blocking(wake_write, False)
     signal.set_wakeup_fd(wake_write)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     selector = selectors.DefaultSelector()
@@ -263,16 +265,16 @@ def _become(call: dict[str, Any], fds: list[int], ours: list[int]) -> NoReturn:
         from sessionrun.cli import main
 
         code = main()
-        for stream in (sys.stdout, sys.stderr):
-            stream.flush()
     except SystemExit as error:
         code = error.code if isinstance(error.code, int) else 1
     except BaseException:
         import traceback
 
         traceback.print_exc()
-        sys.stderr.flush()
     finally:
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError, ValueError):
+                stream.flush()
         os._exit(code)
 
 

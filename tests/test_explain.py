@@ -259,6 +259,7 @@ def test_a_hold_on_request_is_named(sessionrun: Command) -> None:
         {"id": "z", "prompt": "true"},
     ]
     session = sessionrun.start(tasks, "--max-parallel", "1")
+    sessionrun.until(session, lambda view: view["tasks"][0]["pid"])
     sessionrun("hold", session, "z", "--reason", "not yet")
     told = explain(sessionrun, session)
     assert causes(told) == {"a": "running", "b": "need", "z": "hold"}

@@ -143,8 +143,8 @@ def test_a_readers_probe_is_not_taken_for_life(sessionrun: Command, crashed: str
     code = """
 import fcntl, os, sys, threading
 from pathlib import Path
-from sessionrun.detach import resume
-from sessionrun.store import SessionDir
+from sessionrun.runtime.launch import resume
+from sessionrun.store.session import SessionDir
 session = SessionDir(Path(sys.argv[1]))
 fd = os.open(session.path / "root.lock", os.O_RDONLY)
 def probe(frame, event, argument):
@@ -188,7 +188,7 @@ def test_a_zombie_that_nobody_reaps_is_lost(sessionrun: Command) -> None:
     """In a container without an init orphans go to a process that knows nothing of them."""
     code = """
 import os, subprocess, sys
-from sessionrun.processes import become_subreaper
+from sessionrun.runtime.processes import become_subreaper
 if become_subreaper():
     subprocess.run(sys.argv[1:])
 os.close(1)

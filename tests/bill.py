@@ -21,7 +21,7 @@ from typing import Final
 import pytest
 
 MOST_CPU_S: Final = 600.0
-"""What the fast tier may cost on a machine on which the floor costs `FLOOR_S`: twice what it did (277); goal: 150."""
+"""What the fast tier may cost where the floor costs `FLOOR_S`: twice what it did (277); the goal is 150."""
 
 FLOOR_S: Final = 0.045
 """CPU time of `python -I -c "import click"` on the machine of the measurement (2 cores, Python 3.11)."""

@@ -187,7 +187,7 @@ def test_a_session_that_nobody_runs(sessionrun: Command) -> None:
     assert told["causes"] == {"lost": 1, "nobody": 2}
     assert causes(told) == {"lives": "nobody", "waits": "nobody"}
     block = sessionrun("explain", session_id).stdout
-    assert f"\nNobody runs it.  To go on with it: sessionrun resume {session_id}\n" in block
+    assert f"\nNo process runs it.  To go on with it: sessionrun resume {session_id}\n" in block
     assert f"process group {lives}; to stop it: kill -TERM -{lives}" in block
     told = explain(sessionrun, session_id, "lives", "dies")
     for task, alive in zip(told["tasks"], (True, False), strict=True):

@@ -105,7 +105,7 @@ def _render_block(block: object) -> str:
 
 
 def _problem_of(result: dict[str, Any], last: dict[str, Any], *, limited: bool) -> Problem | None:
-    """Why this result is no success; None when it is one.
+    """Why this result is a failure; None if it is a success.
 
     Args:
         result: the result event.

@@ -222,7 +222,7 @@ def leavings(specs: Iterable[AgentSpec]) -> tuple[str, ...]:
 
 
 def read_result(output: OutputFormat, stdout: Path, stderr: Path) -> AgentResult:
-    """What the output of a finished run says.  Output that does not parse as its format is no success.
+    """What the output of a finished run says.  Output that does not parse as its format is a failure.
 
     Never raises because of what the files hold, or because they are gone.  For `text` the file itself is
     the answer, and everything is a success.

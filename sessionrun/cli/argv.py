@@ -25,7 +25,7 @@ VERBS: Final[Mapping[str, str]] = {
     "explain": "Say why tasks do not run, or what became of them.",
     "cost": "Show what sessions used up and cost.",
     "diff": "Show what tasks changed in their worktrees.",
-    "clean": "Remove old sessions, or worktrees that nobody needs.",
+    "clean": "Remove old sessions, or worktrees that are not needed.",
     "doctor": "Check sessions and the environment, and repair.",
     "schema": "Print the JSON Schema of the plan format.",
     "agents": "List the agent CLIs that are installed.",

@@ -1,4 +1,4 @@
-"""`clean`: take away sessions that have ended, and what they left behind and nobody needs."""
+"""`clean`: take away sessions that have ended, and what they left behind that is not needed."""
 
 from __future__ import annotations
 

@@ -51,9 +51,9 @@ def _tell_session(told: dict[str, Any]) -> Iterator[str]:
     if told["ended_at"] is not None:
         yield f"Ended: {local_time(told['ended_at'])}"
     elif told["resume"]:
-        yield f"Nobody runs it.  To go on with it: {told['resume']}"
+        yield f"No process runs it.  To go on with it: {told['resume']}"
     elif told["damage"] and told["status"] == "interrupted":
-        yield escape_line(f"Nobody runs it, and it cannot go on: {told['damage']}")
+        yield escape_line(f"No process runs it, and it cannot go on: {told['damage']}")
         yield f"What is left: {describe_rest(told)}"
     elif supervisor:
         yield f"Run by: process {supervisor['pid']}, supervisor number {told['epoch']}"

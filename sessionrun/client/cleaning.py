@@ -1,4 +1,4 @@
-"""Cleaning: which sessions go, and what they left in their repositories that nobody needs.
+"""Cleaning: which sessions go, and what they left in their repositories that is not needed.
 
 Choosing and removing directories is `removal`; worktrees and branches are the rooms' below.  What went and what
 stays is told as records, the objects of ``clean --json``.
@@ -48,7 +48,7 @@ def clean(
         states: only sessions of these states, else those that completed or were cancelled.
         older_than_s: only sessions that ended so many seconds ago.
         keep: how many of the newest stay.
-        worktrees: first remove their worktrees and branches that nobody needs.
+        worktrees: first remove their worktrees and branches that are not needed.
         dry_run: change nothing, and say what would go: `would_remove`.
 
     Raises:
@@ -73,7 +73,7 @@ def clean(
 def clean_worktrees(
     session_ids: Sequence[str] = (), *, results_dir: Path | None = None, dry_run: bool = False
 ) -> list[Record]:
-    """Remove worktrees and branches of ended sessions that nobody needs; the sessions stay.
+    """Remove worktrees and branches of ended sessions that are not needed; the sessions stay.
 
     Raises:
         SessionNotFound: an id names none, or several.

@@ -210,7 +210,7 @@ def _clean_trash(leftover: Leftover, *, dry_run: bool) -> Iterator[Finding]:
 
 
 def _clean_branch(main: Git, leftover: Leftover, branch: str, tip: str, *, but: Path | None) -> Finding:
-    """Delete a branch that nobody needs; `but` is a worktree that does not count, for it goes."""
+    """Delete a branch that is not needed; `but` is a worktree that does not count, for it goes."""
     if main.trial is None:
         _break_stale_lock(leftover.repository, branch)
     finding = Finding("branch", branch, leftover.task, False, "it holds work that is not merged")

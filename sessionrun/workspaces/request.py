@@ -41,7 +41,7 @@ _COMMIT: Final = re.compile("[0-9a-f]{40}|[0-9a-f]{64}")
 class Request:
     """What a PREPARE or RELEASE job is to do; `patch` is where the diff goes, `place` what PREPARE made.
 
-    With `expect_change` work that changes nothing is no success.  `branch` and `directory` are the names that are
+    With `expect_change` work that changes nothing is a failure.  `branch` and `directory` are the names that are
     wished for.  `needs` are the ends of other tasks at which the worktree begins.  `limit_s` is how long the job
     may take (seconds): 0 = as long as it needs; None = the usual time.
     """

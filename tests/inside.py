@@ -169,10 +169,10 @@ def _run(session: SessionDir) -> None:
     state, journal = supervising._load(session)
     supervising._record(state, journal, supervising._introduce(state, executor))
     notices = supervising._recover(session, state, journal, executor.ledger_end)
-    views = supervising._open_views(session, state.spec)
+    exports = supervising._open_exports(session, state.spec)
     sharing = supervising._open_sharing(session, state.spec)
     jobs = JobMaker(session, state.spec)
-    Supervisor(session, state, journal, executor, jobs, SystemClock(), views, sharing).run(notices)
+    Supervisor(session, state, journal, executor, jobs, SystemClock(), exports, sharing).run(notices)
 
 
 class _Executor:

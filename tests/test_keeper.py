@@ -27,7 +27,7 @@ from sessionrun.model.keys import JobKey
 from sessionrun.model.spec import Job
 from sessionrun.runtime.executors.local import LocalExecutor
 from sessionrun.runtime.executors.protocol import Exit
-from sessionrun.runtime.keeper.loop import Keeper, Supervisor
+from sessionrun.runtime.keeper.loop import Keeper, SupervisorProcess
 from sessionrun.runtime.keeper.wire import Connection, JobOrder, pack, pack_job
 from sessionrun.store.journal import read_log
 from sessionrun.store.ledger import fold_ledger
@@ -99,7 +99,7 @@ class Bench:
         return int(eventually(lambda: path.exists() and path.read_text().endswith("\n") and path.read_text()))
 
 
-class GivenSupervisor(Supervisor):
+class GivenSupervisor(SupervisorProcess):
     """The test is the supervisor: it is there already, and nobody starts it."""
 
     def __init__(self, end: socket.socket) -> None:

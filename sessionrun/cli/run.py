@@ -161,9 +161,9 @@ def command(
         return 0
     if not planned.spec.tasks:
         if not dry_run:
-            from sessionrun.client.launching import mend_views
+            from sessionrun.client.launching import mend_exports
 
-            mend_views(planned.spec)
+            mend_exports(planned.spec)
         return _tell_nothing_to_do(planned.skipped, as_json=as_json)
     if not quiet:
         click.echo(f"agent: {escape_line(planned.choice.name)} ({planned.choice.why})", err=True)

@@ -70,7 +70,7 @@ def assemble_spec(
         auto_release=plan.auto_release,
         repository=ignore_leavings(repository, settled),
         prices=_settle_prices(config, used),
-        views=plan.views,
+        exports=plan.exports,
     )
     check_spec(spec, plan.places)
     return spec

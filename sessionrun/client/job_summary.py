@@ -17,14 +17,14 @@ from sessionrun.store.session import SessionDir
 
 def summarise_jobs(session: SessionDir, spec: SessionSpec, status: Mapping[str, Any]) -> dict[str, Any] | None:
     """Counts and one result for each job; None for a session that is not one of jobs."""
-    views = [view for view in spec.views if view.kind == JOB_STATUS]
-    if not views:
+    exports = [export for export in spec.exports if export.kind == JOB_STATUS]
+    if not exports:
         return None
     tasks = {task["id"]: task for task in status["tasks"]}
     results = [
         _describe(session, spec, job_id, [tasks[part] for part in parts if part in tasks])
-        for view in views
-        for job_id, parts in view.settings["jobs"].items()
+        for export in exports
+        for job_id, parts in export.settings["jobs"].items()
     ]
     words = [result["status"] for result in results]
     passed, failed = words.count("pass"), words.count("fail") + words.count("partial")
@@ -37,8 +37,8 @@ def summarise_jobs(session: SessionDir, spec: SessionSpec, status: Mapping[str, 
     }
 
 
-def find_view_problems(session: SessionDir, spec: SessionSpec, status: Mapping[str, Any]) -> list[str]:
-    """A line for each view of an ended session that is not up to date."""
+def find_export_problems(session: SessionDir, spec: SessionSpec, status: Mapping[str, Any]) -> list[str]:
+    """A line for each export of an ended session that is not up to date."""
     problems = list(status.get("view_problems") or ())
     why = f"{session.path / 'supervisor.log'} says why"
     return problems or [f"{path} could not be brought up to date: {why}" for path in find_behind(session, spec)]

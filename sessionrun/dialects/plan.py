@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from sessionrun.model.places import KeepPolicy
-from sessionrun.model.spec import Alternative, Limits, TaskSpec, View, WorkspaceKind
+from sessionrun.model.spec import Alternative, Export, Limits, TaskSpec, WorkspaceKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +126,6 @@ class Plan:
     agent_reason: str = "asked for"
     approve: bool | None = None
     repository: RepositoryWish = RepositoryWish()
-    views: tuple[View, ...] = ()
+    exports: tuple[Export, ...] = ()
     warnings: tuple[str, ...] = ()
     places: Mapping[tuple[str, str], str] = field(default_factory=dict)

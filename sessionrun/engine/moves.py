@@ -15,13 +15,13 @@ from sessionrun.engine.transitions import Stopping
 from sessionrun.model.keys import Phase
 from sessionrun.model.spec import SLOT, Outcome
 
-BACKOFF_FIRST_S: Final = 1.0
-BACKOFF_LAST_S: Final = 60.0
+RETRY_FIRST_S: Final = 1.0
+RETRY_LAST_S: Final = 60.0
 
 
 def backoff_s(task_id: str, attempt: int) -> float:
     """Seconds to wait after a failed attempt: doubling, with a jitter of half that is the same at each replay."""
-    full = min(BACKOFF_LAST_S, BACKOFF_FIRST_S * 2.0 ** min(attempt - 1, 30))
+    full = min(RETRY_LAST_S, RETRY_FIRST_S * 2.0 ** min(attempt - 1, 30))
     jitter = crc32(f"{task_id}/{attempt}".encode()) / 0xFFFFFFFF
     return float(full * (0.5 + 0.5 * jitter))
 

@@ -27,8 +27,8 @@ from sessionrun.model.reasons import FALLBACK_ON, NO_CONVERSATION, Effect, effec
 
 LIMIT_FIRST_S: Final = 300.0
 LIMIT_LAST_S: Final = 3600.0
-BACKOFF_FIRST_S: Final = 15.0
-BACKOFF_LAST_S: Final = 600.0
+CAPACITY_FIRST_S: Final = 15.0
+CAPACITY_LAST_S: Final = 600.0
 LONGEST_S: Final = 8 * 86400.0
 """No limit that is known of lasts longer than a week; a time beyond that was misread."""
 
@@ -223,9 +223,9 @@ def _until(entry: Entry, effect: Effect, strikes: int, resets_at: float | None) 
     Who says "in a second" again and again is not asked each second.
     """
     if resets_at is not None and resets_at - entry.at < LONGEST_S:
-        patience = _double(BACKOFF_FIRST_S, BACKOFF_LAST_S, strikes - 1) if strikes > 1 else 0.0
+        patience = _double(CAPACITY_FIRST_S, CAPACITY_LAST_S, strikes - 1) if strikes > 1 else 0.0
         return entry.mono + max(patience, max(0.0, resets_at - entry.at) + MARGIN_S)
-    first, last = (LIMIT_FIRST_S, LIMIT_LAST_S) if effect == "limit" else (BACKOFF_FIRST_S, BACKOFF_LAST_S)
+    first, last = (LIMIT_FIRST_S, LIMIT_LAST_S) if effect == "limit" else (CAPACITY_FIRST_S, CAPACITY_LAST_S)
     return entry.mono + _double(first, last, strikes)
 
 

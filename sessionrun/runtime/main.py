@@ -28,7 +28,7 @@ from sessionrun.runtime.executors.protocol import Notice
 from sessionrun.runtime.history import project_status, replay
 from sessionrun.runtime.jobs.maker import JobMaker
 from sessionrun.runtime.keeper.command import EXIT_NO_ROOM, EXIT_REFUSED, EXIT_TAKEN, root_command, say
-from sessionrun.runtime.partners import Sharing, SystemClock, Views
+from sessionrun.runtime.partners import Exports, Sharing, SystemClock
 from sessionrun.runtime.processes import Identity
 from sessionrun.runtime.recovery import find_notices, find_unclaimed
 from sessionrun.runtime.supervisor import Supervisor
@@ -104,17 +104,17 @@ def _run(session: SessionDir, end: socket.socket) -> None:
     spec = state.spec
     _record(state, journal, _introduce(state, executor))
     notices = _recover(session, state, journal, executor.ledger_end)
-    views, sharing = _open_views(session, spec), _open_sharing(session, spec)
+    exports, sharing = _open_exports(session, spec), _open_sharing(session, spec)
     jobs = JobMaker(session, spec)
-    Supervisor(session, state, journal, executor, jobs, SystemClock(), views, sharing).run(notices)
+    Supervisor(session, state, journal, executor, jobs, SystemClock(), exports, sharing).run(notices)
 
 
-def _open_views(session: SessionDir, spec: SessionSpec) -> Views | None:
-    if not spec.views:
+def _open_exports(session: SessionDir, spec: SessionSpec) -> Exports | None:
+    if not spec.exports:
         return None
-    from sessionrun.runtime.exports.writer import ViewWriter
+    from sessionrun.runtime.exports.writer import ExportWriter
 
-    return ViewWriter(session, spec)
+    return ExportWriter(session, spec)
 
 
 def _open_sharing(session: SessionDir, spec: SessionSpec) -> Sharing | None:

@@ -44,7 +44,7 @@ from sessionrun.model.keys import JobKey
 from sessionrun.model.spec import SLOT, WORKTREE_SPACE, Job
 from sessionrun.runtime.executors.protocol import Executor, Exit, Notice
 from sessionrun.runtime.mishaps import fail_job, is_of_one_job
-from sessionrun.runtime.partners import Clock, Jobs, Sharing, Views
+from sessionrun.runtime.partners import Clock, Exports, Jobs, Sharing
 from sessionrun.store import ballast
 from sessionrun.store.inbox import drop_request
 from sessionrun.store.journal import AppendLog
@@ -71,7 +71,7 @@ class Supervisor:
         executor: Executor,
         jobs: Jobs,
         clock: Clock,
-        views: Views | None = None,
+        exports: Exports | None = None,
         sharing: Sharing | None = None,
     ) -> None:
         self._session = session
@@ -80,7 +80,7 @@ class Supervisor:
         self._executor = executor
         self._jobs = jobs
         self._clock = clock
-        self._views = views
+        self._views = exports
         self._sharing = sharing
         self._unwritten: list[bytes] = []
         self._taken: set[str] = set()

@@ -1,6 +1,6 @@
 """Writes the user's files outside of the session directory, and follows no planted link.
 
-Where such a file lies is settled once, at launch, links included (`views.settle_views`).  From then on its
+Where such a file lies is settled once, at launch, links included (`settle_exports`).  From then on its
 directory is opened one component below the other, without following links, and all work is done below the
 descriptor of that: tasks may write there, and a link that one plants must not lead a session to another file.
 """

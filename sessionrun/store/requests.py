@@ -29,7 +29,7 @@ MAX_FAULTS: Final = 10
 _UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
-class Found(NamedTuple):
+class RequestFile(NamedTuple):
     """What lies in one file: a request, or the fault that makes it none."""
 
     path: Path
@@ -37,20 +37,20 @@ class Found(NamedTuple):
     fault: str = ""
 
 
-def load_requests(session: SessionDir) -> list[Found]:
+def load_requests(session: SessionDir) -> list[RequestFile]:
     """What waits to be taken, oldest first."""
     found = []
     for path in sorted((session.path / "requests").glob("*.json"), key=_age):
         try:
-            found.append(Found(path, parse_request(orjson.loads(read_regular(path, MAX_BYTES)), path.stem)))
+            found.append(RequestFile(path, parse_request(orjson.loads(read_regular(path, MAX_BYTES)), path.stem)))
         except FileNotFoundError:
             continue  # its client took it back
         except OSError as error:
-            found.append(Found(path, None, error.strerror or str(error)))
+            found.append(RequestFile(path, None, error.strerror or str(error)))
         except MemoryError:
             raise
         except Exception as error:  # whatever is in it, the session goes on
-            found.append(Found(path, None, str(error)))
+            found.append(RequestFile(path, None, str(error)))
     return found
 
 

@@ -26,7 +26,13 @@ from sessionrun.runtime.jobs.context_files import BriefProblem, Shown, read_insi
 from sessionrun.store.files import read_regular, replace_file
 
 SHELL: Final = "/bin/sh"
-VERDICTS: Final = {"PASS": True, "PASS_WITH_WARNINGS": True, "FAIL_SOFT": False, "FAIL_HARD": False, "FAIL": False}
+PASSES: Final = {
+    "PASS": True,
+    "PASS_WITH_WARNINGS": True,
+    "FAIL_SOFT": False,
+    "FAIL_HARD": False,
+    "FAIL": False,
+}
 """The words that a verdict may be, and whether each lets the work pass."""
 
 _MAX_ANSWER_BYTES: Final = 16 * 1024 * 1024
@@ -140,11 +146,11 @@ def _verify(request: Request, wanted: Verification, folder: Path) -> str:
     found = _FIRST_WORD.match(text)
     word = found[1].upper() if found else ""
     _say(f"Verdict of the review:\n{text.strip()}")
-    if word not in VERDICTS:
+    if word not in PASSES:
         raise NotPassed(
             "the verdict is unclear: it begins with none of PASS, PASS_WITH_WARNINGS, FAIL_SOFT, FAIL_HARD"
         )
-    if not VERDICTS[word]:
+    if not PASSES[word]:
         why = text[found.end() :].strip().lstrip("`*_:. \n\t-") if found else ""
         raise NotPassed(f"{word}: {why.splitlines()[0] if why else 'no reason given'}")
     return word

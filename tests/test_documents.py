@@ -30,7 +30,7 @@ from sessionrun.engine.status import PHASE_WORDS, SUMMARY_KEYS
 from sessionrun.model import errors, events, keys, places, usage
 from sessionrun.model import spec as model
 from sessionrun.model.reasons import REASONS, REASONS_VERSION
-from sessionrun.store import crashpoint
+from sessionrun.store import crashpoint, jobfiles
 from sessionrun.workspaces import books, git, park, registration, request, space, worktree
 
 TOP = Path(__file__).resolve().parent.parent
@@ -267,9 +267,9 @@ def test_every_key_of_the_spec_is_in_the_contract() -> None:
 def test_the_files_of_worktrees_are_in_the_contract() -> None:
     written = part("sessionrun-files.5", "Files of prepare and release", level="SS")
 
-    for name in (request.REQUEST, request.CLAIM, request.ANSWER):
+    for name in (jobfiles.REQUEST, request.CLAIM, jobfiles.ANSWER):
         assert f".I {name}" in written.text
-    for record in (request.Request, request.Claim, places.Place):
+    for record in (request.WorkspaceRequest, request.Claim, places.Place):
         for field in fields(record):
             assert is_bold(written, field.name), f"{record.__name__}.{field.name}"
     page = plain(read("man/sessionrun-files.5"))

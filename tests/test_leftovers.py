@@ -19,7 +19,7 @@ from sessionrun.workspaces.books import MARK
 from sessionrun.workspaces.clean import CleanResult, Leftover, clean_leftover
 from sessionrun.workspaces.registration import trash_path
 from sessionrun.workspaces.release import release
-from sessionrun.workspaces.request import Claim, Request, load_claim
+from sessionrun.workspaces.request import Claim, WorkspaceRequest, load_claim
 from sessionrun.workspaces.worktree import prepare
 
 __all__ = ["project"]
@@ -216,7 +216,7 @@ def test_marks_of_older_versions_are_understood(project: Project) -> None:
 
 def test_what_is_left_beside_a_moved_worktree_is_cleaned(project: Project) -> None:
     """Killed while the moved worktree was deleted: RELEASE again, or `clean`, finds what lies there."""
-    request = Request(project.repository(), "s1", "t", "do it")
+    request = WorkspaceRequest(project.repository(), "s1", "t", "do it")
     folder = project.root / "jobs" / "a1-r1-prepare"
     folder.mkdir(parents=True)
     place = prepare(request, folder)

@@ -26,9 +26,9 @@ from sessionrun.runtime.executors.protocol import Exit
 from sessionrun.runtime.executors.simulated import Fate
 from sessionrun.runtime.jobs.maker import JobMaker
 from sessionrun.runtime.supervisor import Supervisor
+from sessionrun.store.jobfiles import ANSWER
 from sessionrun.store.journal import AppendLog, read_log
 from sessionrun.store.session import SessionDir
-from sessionrun.workspaces.request import ANSWER
 
 __all__ = ["project", "slow"]
 

@@ -11,7 +11,7 @@ from sessionrun.model.keys import JobKey
 from sessionrun.model.spec import JOB_STATUS, SessionSpec
 from sessionrun.runtime.exports.job_status import word_job
 from sessionrun.runtime.exports.writer import find_behind
-from sessionrun.runtime.jobs.check.request import Report, load_report
+from sessionrun.runtime.jobs.check.request import CheckReport, load_report
 from sessionrun.store.session import SessionDir
 
 
@@ -90,7 +90,7 @@ def _written(session: SessionDir, spec: SessionSpec, task: Mapping[str, Any]) ->
     return dict.fromkeys(brief.outputs) if brief and edits and task["outcome"] == "succeeded" else {}
 
 
-def _find_report(session: SessionDir, task: Mapping[str, Any]) -> Report | None:
+def _find_report(session: SessionDir, task: Mapping[str, Any]) -> CheckReport | None:
     """What the task's last check came to."""
     key = JobKey(task["id"], task["attempt"], max(1, task["round"]), "check", 1)
     for start in range(MAX_STARTS, 0, -1):

@@ -41,7 +41,7 @@ from sessionrun.workspaces.release import (
     release_behind,
     rescue_lost_head,
 )
-from sessionrun.workspaces.request import Claim, Request, load_claim
+from sessionrun.workspaces.request import Claim, WorkspaceRequest, load_claim
 
 What = Literal["worktree", "branch", "trash"]
 
@@ -88,10 +88,10 @@ class Leftover:
         return Path(self.claim.worktree)
 
     @property
-    def request(self) -> Request:
+    def request(self) -> WorkspaceRequest:
         """What the RELEASE job would be asked."""
         claim = self.claim
-        return Request(
+        return WorkspaceRequest(
             repository=self.repository,
             session_id=self.session_id,
             task=self.task,

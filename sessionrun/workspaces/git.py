@@ -101,6 +101,7 @@ class GitError(SessionrunError):
         super().__init__(f"git {argv[0]}: {named[-1] if named else f'exit code {code}'}")
         self.stderr = stderr
         self.code = code
+        self.signal = -code if code < 0 else None
 
 
 @dataclass(frozen=True, slots=True)

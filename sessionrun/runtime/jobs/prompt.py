@@ -1,15 +1,57 @@
-"""What an agent is told: a task's prompt, and what came of the work before.
+"""The words that an agent is given: a task's prompt, the files of its brief, and what came of the work before.
 
-A prompt goes out byte for byte as it was written, unless there is something to add: the envelope that was asked
-for, the output of a check, or that an earlier run was broken off.  A conversation that goes on is not told its
-prompt again.  This module must not know files or processes.
+A prompt goes out byte for byte as it was written, unless there is something to add: the files of a brief, the
+envelope that was asked for, the output of a check, or that an earlier run was broken off.  A conversation that
+goes on is not given its prompt again.  This module must not know processes.
 """
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterator, Mapping
+
 from sessionrun.engine.state import TaskState
 from sessionrun.model.reasons import goes_on
-from sessionrun.model.spec import AgentSpec, SessionSpec
+from sessionrun.model.spec import AgentSpec, SessionSpec, TaskSpec
+from sessionrun.runtime.jobs.context_files import load_shown, word_answer, word_edit
+
+
+def word_task(
+    tasks: Mapping[str, TaskState], task: TaskSpec, agent: AgentSpec, directory: str, *, again: bool
+) -> str:
+    """What the task asks of an agent, with the files of its brief as they are now.
+
+    Args:
+        tasks: all of the session, by id.
+        task: the one that is to begin.
+        agent: the agent whose turn it is.
+        directory: where it works.
+        again: an earlier round has written files.
+
+    Raises:
+        BriefProblem: a file cannot be shown.
+    """
+    prompt = "\n\n".join(task.prompts)
+    if task.brief is None or agent.prompt_kind == "script":
+        return prompt
+    shown = load_shown(task.brief, directory, list_earlier(tasks, task), again=again)
+    return word_edit(task.brief, prompt, shown) if agent.edits else word_answer(task.brief, prompt, shown)
+
+
+def list_earlier(tasks: Mapping[str, TaskState], task: TaskSpec) -> Iterator[str]:
+    """The files that the tasks it needs, and those that these need, were to write: nearest first, each once."""
+    seen, paths, queue = {task.id}, set(), deque(task.needs)
+    while queue:
+        need = queue.popleft()
+        if need in seen or need not in tasks:
+            continue
+        seen.add(need)
+        spec = tasks[need].spec
+        queue.extend(spec.needs)
+        for path in spec.brief.outputs if spec.brief else ():
+            if path not in paths:
+                paths.add(path)
+                yield path
 
 
 def word_prompt(

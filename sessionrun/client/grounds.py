@@ -46,13 +46,8 @@ def gather(session: SessionDir) -> Grounds:
     """
     view, state, entries = load_history(session)
     ledger = fold_ledger(read_log(session.ledger_path).payloads)
-    here = (processes.boot_id(), processes.pid_namespace())
 
     def lives(job: LedgerJob) -> bool | None:
-        if job.boot_id != here[0]:
-            return False
-        if ledger.pid_ns != here[1] or job.pid is None:
-            return None
-        return processes.is_alive(processes.Identity(job.pid, job.started or 0))
+        return processes.lives(job.boot_id, job.pid_ns, job.pid, job.started)
 
     return Grounds(view, state, entries, ledger, time.time(), lives, find_holders(state), find_damage(session))

@@ -49,7 +49,8 @@ def renew_spec(
         InputError: an agent, a directory or the repository is not there any more.
     """
     names = set(wanted)
-    chosen = tuple(_renew_task(task, names, tasks, spec.repository) for task in spec.tasks if task.id in names)
+    specs = [task.spec for task in tasks.values()]
+    chosen = tuple(_renew_task(task, names, tasks, spec.repository) for task in specs if task.id in names)
     used = agents_of(chosen)
     known = {name: agent for name, agent in spec.agents.items() if name in used}
     for agent in known.values():

@@ -13,7 +13,7 @@ from sessionrun.model.errors import SessionGone, StoreError
 from sessionrun.store.inbox import NoRoom, drop_request, has_request, send_request
 from sessionrun.store.session import REFUSED, SessionDir
 
-MAX_STARTS: Final = 3
+MAX_RESUMES: Final = 3
 """How often a session is started for one request, should its processes leave without taking it."""
 
 
@@ -91,8 +91,9 @@ def _resume(session: SessionDir, starts: int, *, may_resume: bool) -> int:
 
         damage = find_damage(session)
         raise SessionGone(f"{gone}, and {damage}" if damage else f"{gone}; the request waits until it is resumed")
-    if starts == MAX_STARTS:
-        raise SessionGone(f"{gone}, and whoever was started left at once; {session.log_path} says why")
+    if starts == MAX_RESUMES:
+        started = "the processes that were started for it ended at once"
+        raise SessionGone(f"{gone}, and {started}; {session.log_path} says why")
     from sessionrun.runtime.launch import resume
 
     try:

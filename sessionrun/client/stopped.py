@@ -37,7 +37,7 @@ def _is_here(known: Mapping[str, Any]) -> bool:
     """Whether pids of that boot and that pid namespace are pids of ours."""
     from sessionrun.runtime import processes
 
-    return known.get("boot_id") == processes.boot_id() and known.get("pid_ns") == processes.pid_namespace()
+    return processes.is_here(str(known.get("boot_id")), str(known.get("pid_ns")))
 
 
 def _read_state(pid: int, started: int) -> str | None:

@@ -82,7 +82,7 @@ def _end_orphan(session: SessionDir) -> bool:
     except StoreError:
         return False
     begun = [entry.event for entry in entries if isinstance(entry.event, SupervisorStarted)]
-    if not begun or (begun[-1].boot_id, begun[-1].pid_ns) != (processes.boot_id(), processes.pid_namespace()):
+    if not begun or not processes.is_here(begun[-1].boot_id, begun[-1].pid_ns):
         return False
     last = begun[-1]
     root = processes.parent_of(os.getppid())

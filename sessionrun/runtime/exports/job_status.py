@@ -84,7 +84,7 @@ def remark_on_owner(export: Export) -> str | None:
     return None
 
 
-def find_outputs(session: SessionDir, spec: SessionSpec, export: Export) -> str | None:
+def find_outputs(session: SessionDir, export: Export) -> str | None:
     """None: the file links to nothing."""
     return None
 

@@ -104,8 +104,8 @@ class RunsWriter:
         if task["reason_class"] not in ("setup_failed", "setup_timeout"):
             return path
         setup = JobKey(task["id"], task["attempt"], 1, "setup", 1)
-        starts = (self._session.job_path(setup._replace(start=start)) / "stderr" for start in (3, 2, 1))
-        return next((found for found in starts if found.exists()), path)
+        errors = (folder / "stderr" for folder in self._session.find_starts(setup))
+        return next((found for found in errors if found.exists()), path)
 
 
 make_writer = RunsWriter
@@ -199,10 +199,14 @@ def remark_on_owner(export: Export) -> str | None:
     return f"{told}: what it began is begun anew (to go on with it instead: sessionrun resume {owner.session_id})"
 
 
-def find_outputs(session: SessionDir, spec: SessionSpec, export: Export) -> str | None:
+def find_outputs(session: SessionDir, export: Export) -> str | None:
     """The directory of outputs, if its links lead into the session: with it they lose what they show."""
     folder: str = export.settings["outputs_dir"]
-    return folder if any(_leads_into(session, folder, task.id) for task in spec.tasks) else None
+    try:
+        tasks = os.listdir(folder)
+    except OSError:
+        return None
+    return folder if any(_leads_into(session, folder, task) for task in tasks) else None
 
 
 def _leads_into(session: SessionDir, folder: str, task: str) -> bool:

@@ -55,7 +55,7 @@ class Kind(Protocol):
     def remark_on_owner(self, export: Export) -> str | None:
         """See `remark_on_owner`."""
 
-    def find_outputs(self, session: SessionDir, spec: SessionSpec, export: Export) -> str | None:
+    def find_outputs(self, session: SessionDir, export: Export) -> str | None:
         """A directory whose links lead into the session."""
 
 
@@ -144,5 +144,5 @@ def find_outputs(session: SessionDir) -> list[str]:
         StoreError: its spec cannot be read.
     """
     spec = session.load_spec()
-    found = [KINDS[export.kind].find_outputs(session, spec, export) for export in spec.exports]
+    found = [KINDS[export.kind].find_outputs(session, export) for export in spec.exports]
     return [folder for folder in found if folder is not None]

@@ -165,8 +165,7 @@ def _find_feedback(site: Site, key: JobKey) -> Path | None:
     if key.round == 1:
         return None
     check = key._replace(round=key.round - 1, phase="check")
-    starts = (site.session.job_path(check._replace(start=start)) for start in (3, 2, 1))
-    return next((folder / "stdout" for folder in starts if folder.is_dir()), None)
+    return next((folder / "stdout" for folder in site.session.find_starts(check)), None)
 
 
 def _put_away_older_outputs(site: Site, key: JobKey) -> None:

@@ -76,10 +76,9 @@ class Adopted:
 
     def find(self, ledger: Ledger, session_id: str) -> None:
         """Take over what the ledger leaves open; what cannot be there any more is recorded as lost."""
-        boot, space = processes.boot_id() or "-", processes.pid_namespace() or "-"
         note = self._children.note
         for key, job in _complete(ledger, session_id, note):
-            if job.pid is None or (job.boot_id, job.pid_ns) != (boot, space):
+            if job.pid is None or not processes.is_here(job.boot_id, job.pid_ns):
                 note(lost_record(key) if job.wait_status is None else gone_record(key))
                 continue
             leader = Identity(job.pid, job.started or 0)

@@ -51,8 +51,8 @@ _FAILED: Final = struct.Struct("!i")
 
 _real_execve = os.execve
 _real_spawn = os.posix_spawn
-_shown: list[Any] = []
-"""What /proc shows of this process lies here."""
+_kept: list[Any] = []
+"""What must not be let go: what /proc shows of this process, and what it had before."""
 
 
 def choose(environ: Mapping[str, str]) -> dict[str, str]:
@@ -78,19 +78,19 @@ class _Origin:
     environ: Mapping[str, str] = {}
     path: Sequence[str] = ()
     values: Sequence[tuple[dict[str, Any], str, Any]] = ()
-    containers: Sequence[tuple[Any, Any]] = ()
+    growing: Sequence[Any] = ()
     caches: Sequence[Any] = ()
 
     @classmethod
     def keep(cls) -> None:
-        """What this process has now."""
+        """What this process has now.  Of the containers of modules the empty ones will grow; the others are tables."""
         modules = [one for name, one in sys.modules.items() if name.partition(".")[0] == "sessionrun"]
         every = [value for module in modules for value in vars(module).values()]
         cls.environ, cls.path = choose(os.environ), list(sys.path)
         cls.values = [
             (vars(module), name, vars(module)[name]) for module in modules for name in _find_rebound(module)
         ]
-        cls.containers = [(value, value.copy()) for value in every if type(value) in (list, dict, set)]
+        cls.growing = [value for value in every if type(value) in (list, dict, set) and not value]
         cls.caches = [value for value in every if isinstance(value, functools._lru_cache_wrapper)]
 
     @classmethod
@@ -99,11 +99,9 @@ class _Origin:
         sys.path[:] = cls.path
         for variables, name, value in cls.values:
             variables[name] = value
-        for container, copy in cls.containers:
-            if container != copy:
-                _shown.append(container.copy())  # nothing is let go: a file would close a descriptor of another
-                container.clear()
-                (container.extend if isinstance(container, list) else container.update)(copy)
+        for container in cls.growing:
+            _kept.append(container.copy())  # a file that is let go would close a descriptor of another
+            container.clear()
         for cache in cls.caches:
             cache.cache_clear()
 
@@ -311,7 +309,7 @@ def run(program: Callable[[], object]) -> NoReturn:
 
 
 def _open_streams() -> None:
-    _shown.append((sys.stdin, sys.stdout, sys.stderr))  # what they hold must not be written
+    _kept.append((sys.stdin, sys.stdout, sys.stderr))  # what they hold must not be written
     sys.stdin = _open(0, "rb", "surrogateescape")
     sys.stdout = _open(1, "wb", "surrogateescape")
     sys.stderr = _open(2, "wb", "backslashreplace", line_buffering=True)
@@ -344,7 +342,7 @@ def show_as(words: Sequence[bytes], environ: Mapping[bytes, bytes]) -> bool:
     size = ctypes.c_ulong(len(layout))
     if libc.prctl(_PR_SET_MM, ctypes.c_ulong(_PR_SET_MM_MAP), layout, size, ctypes.c_ulong(0)) != 0:
         return False
-    _shown.append(content)
+    _kept.append(content)
     return True
 
 

@@ -83,7 +83,7 @@ class _Origin:
 
     @classmethod
     def keep(cls) -> None:
-        """What this process has now.  Of the containers of modules the empty ones will grow; the others are tables."""
+        """What this process has now.  Containers of modules that are empty will grow; the others are tables."""
         modules = [one for name, one in sys.modules.items() if name.partition(".")[0] == "sessionrun"]
         every = [value for module in modules for value in vars(module).values()]
         cls.environ, cls.path = choose(os.environ), list(sys.path)

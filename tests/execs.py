@@ -256,22 +256,15 @@ def _be_root() -> None:
     main()
 
 
-def _be_workspace_job() -> None:
-    from sessionrun.workspaces.job import run
+def _be_own_job() -> int:
+    from sessionrun.runtime.jobs.job import run
 
-    run()
-
-
-def _be_check() -> None:
-    from sessionrun.runtime.jobs.check.job import run
-
-    run()
+    return run(*sys.argv[1:])
 
 
 _SCRIPTS: Final[Mapping[str, Callable[[], object]]] = {
     "sessionrun/runtime/keeper/__main__.py": _be_root,
-    "sessionrun/workspaces/job.py": _be_workspace_job,
-    "sessionrun/runtime/jobs/check/job.py": _be_check,
+    "sessionrun/runtime/jobs/job.py": _be_own_job,
 }
 
 

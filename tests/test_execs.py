@@ -15,7 +15,7 @@ from stages import begin_repository, commit_all
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="/proc is Linux's")
 
 GIT = """#!/bin/sh
-if grep -q workspaces/job.py /proc/$PPID/cmdline && mkdir "{place}" 2>/dev/null; then
+if grep -q runtime/jobs/job.py /proc/$PPID/cmdline && mkdir "{place}" 2>/dev/null; then
     cat /proc/$PPID/cmdline >"{place}/cmdline"
     cat /proc/$PPID/environ >"{place}/environ"
     cat /proc/$PPID/status >"{place}/status"

@@ -1,4 +1,4 @@
-"""What is known of agent CLIs apart from running them: versions that were tried, how to tell who is signed in.
+"""What is known of agent CLIs apart from running them: versions that were tried, signs of a login.
 
 Signed in is told from the outside: by the names of environment variables and by whether a file is there.  Nothing
 is opened, and no value is looked at but for being empty.  A "no" keeps a session from starting, so it is said only

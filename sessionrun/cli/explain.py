@@ -119,7 +119,7 @@ def _tell_job(job: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _tell_ledger(ledger: Mapping[str, Any] | None) -> str:
-    """What is known of a process whose end nobody recorded as usual."""
+    """What is known of a process whose end was not recorded as usual."""
     if ledger is None:
         return "the ledger has no claim of it: it never ran"
     if not ledger["tried"]:

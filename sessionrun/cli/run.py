@@ -209,7 +209,7 @@ def start_session(spec: SessionSpec, how: Launch) -> int:
         return follow_run(session, as_json=how.as_json, quiet=how.quiet)
     try:
         _tell_start(spec, SessionDir(results_dir / session.path.name), how)
-    except BrokenPipeError:  # who read it has left
+    except BrokenPipeError:  # its reader has left
         raise
     except OSError as error:
         why = f"cannot write standard output: {error.strerror}"

@@ -1,6 +1,6 @@
 """Configuration: `sessionrun.toml`, the user's own file, and environment variables, named one by one.
 
-Owns where these lie, which keys they may have and which wins.  A key that nobody knows is an error here: a
+Owns where these lie, which keys they may have and which wins.  A key that is not known is an error here: a
 setting that silently does nothing would be worse than a refusal.  Must not know the built-in agents (they
 are passed in), dialects or sessions.  Verbs that only read use `load_results_dir`, which parses nothing
 when there is no file.

@@ -162,7 +162,7 @@ def _describe_budget(state: State, task: TaskState, lacking: Sequence[str]) -> s
 
 
 def _lacking(state: State, task: TaskState) -> Iterator[str]:
-    if SLOT in state.holds:  # it stops every start, also of who has a slot
+    if SLOT in state.holds:  # it stops every start, also of a task that has a slot
         yield SLOT
     names = dict.fromkeys(lacking_tokens(state, task, {}))
     yield from (name for name in names if name != SLOT or SLOT not in state.holds)

@@ -48,7 +48,7 @@ def launch(spec: SessionSpec, results_dir: Path | None = None, *, ready: bool = 
     try:
         start_detached(session, lock_fd, meanwhile=lambda: _show_first(session, status or _project_first(spec)))
         index.remember(session.path)
-    except KeyboardInterrupt:  # nobody was told its id yet, so it must not run on
+    except KeyboardInterrupt:  # its id was not printed yet, so it must not run on
         send_request(session, {"kind": "cancel"})
         raise
     return session

@@ -25,12 +25,12 @@ def ask(
     may_resume: bool = True,
     is_moot: Callable[[], bool] = lambda: False,
 ) -> bool:
-    """Leave a request and wait until it was taken, or until `is_moot` where nobody is left to take it.
+    """Leave a request and wait until it was taken, or until `is_moot` where no process is left to take it.
 
     Returns False when the time (seconds) is up before that.  Such a request stays; a moot one is withdrawn.
 
     Raises:
-        SessionGone: nobody is left, and the session must not or cannot be started again; the request stays.
+        SessionGone: no process is left, and the session must not or cannot be started again; the request stays.
         StoreError: it cannot be left, or was refused.
     """
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
@@ -68,7 +68,7 @@ def request_cancel(
     """Ask the supervisor to stop these tasks, all when none is named, and look until `is_done`.
 
     Raises:
-        SessionGone: see `ask` and `wait_until`; the request stays for whoever resumes the session.
+        SessionGone: see `ask` and `wait_until`; the request stays until the session is resumed.
     """
     begun = time.monotonic()
     record = {"kind": "cancel", "tasks": tasks, "now": now}

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 ROLES: Final = ("root", "keeper", "supervisor")
-"""Who of a session's chain may be named in `processes` of status.json."""
+"""The processes of a session that `processes` of status.json may name."""
 
 _LINUX: Final = sys.platform.startswith("linux")
 

@@ -106,7 +106,7 @@ def load_summary_view(session: SessionDir) -> dict[str, Any]:
     """The same for the summary, without reading the task table of a session that ended or runs."""
     alive = led = False
     summary = session.load_summary()
-    if summary is None or not summary["ended_at"]:  # an end counts, whoever lives
+    if summary is None or not summary["ended_at"]:  # an end counts, whatever lives
         alive, led = _probe(session)
         summary = session.load_summary()
         if summary is None or not (alive or summary["ended_at"]):
@@ -166,7 +166,7 @@ def tell_damage(path: Path, offset: int) -> None:
 
 
 def _without_supervisor(session: SessionDir, state: State, status: dict[str, Any]) -> dict[str, Any]:
-    """Look which tasks of a session that nobody runs still have a process.
+    """Look which tasks of a session that no process runs still have a process of their own.
 
     Only a job whose end the journal does not tell can be alive or lost: a task between two jobs just waits.
     """

@@ -31,7 +31,7 @@ EXPECTS: Final = "a directory of .md files with front matter, or one of them"
 AGENT: Final = "ollama"
 MODEL: Final = "qwen-32k:latest"
 TREE: Final = "tree"
-"""The token of which there is one: who runs commands in a project that all share holds it."""
+"""The token of which there is one: a task that runs commands in a project that all share holds it."""
 
 """The kind of export that shows the jobs."""
 
@@ -186,7 +186,7 @@ def _settle_needs(
 
 
 def _refuse_chains(chosen: Sequence[JobFile], shapes: Mapping[str, _Shape]) -> None:
-    """The calls of one job hand files on to each other, which nobody can from one worktree to another."""
+    """The calls of one job hand files on to each other, which is not possible from one worktree to another."""
     for job in chosen:
         for key, is_chain in (("sequential", shapes[job.id].sequential), ("test_file", shapes[job.id].test)):
             if is_chain:

@@ -26,7 +26,7 @@ NAME: Final = "matrix"
 EXPECTS: Final = 'an object with "tasks" and "models"'
 
 _MARKS: Final = ("models", "source_repo", "worktree_base", "outputs_dir", "results_file")
-"""Beside "tasks", each tells a matrix: who forgets the models must not get a plan for his checkout."""
+"""Beside "tasks", each tells a matrix: a user that forgets the models must not get a plan for the checkout."""
 
 AGENT: Final = "qwen"
 MAX_PARALLEL: Final = 4

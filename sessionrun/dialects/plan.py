@@ -109,7 +109,7 @@ class RepositoryWish:
 class Plan:
     """What the input asks for, before agents are looked up; no tasks where there is nothing to do (any more).
 
-    `task.agent` is "" where nobody named one, and `agent` is then None.  All levels (task, flag, input,
+    `task.agent` is "" where none was named, and `agent` is then None.  All levels (task, flag, input,
     fallback) are already settled; `max_parallel` None means unlimited.  `warnings` are lines for people.
     `approve` gives way to the flag; None = not said.  `places` tells, for messages, where a path of a task is
     named, by the task's id and the path.

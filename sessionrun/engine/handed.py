@@ -17,7 +17,7 @@ def find_handed(task: TaskState, tasks: Mapping[str, TaskState]) -> tuple[Handed
     """Where the needs of a task ended, each once, in their order; nothing where it begins with the session.
 
     A need that changed nothing, or has no worktree, has nothing of its own; in its place stand its own needs.  An
-    attempt that somebody asked for follows the branches.
+    attempt that a user asked for follows the branches.
     """
     asked_for = task.attempt - task.retried > 1
     found = {one.task: one for one in _walk(task, tasks)}

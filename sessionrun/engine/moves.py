@@ -44,7 +44,7 @@ def enlist(state: State, task: TaskState) -> None:
 
 
 def tell_dependents(state: State, task: TaskState) -> None:
-    """The task has its outcome: who waits for it has one need less, or is skipped."""
+    """The task has its outcome: a task that waits for it has one need less, or is skipped."""
     for dependent_id in state.dependents.pop(task.spec.id, ()):
         dependent = state.tasks[dependent_id]
         if dependent.decided is not None or dependent.outcome is not None:

@@ -1,7 +1,7 @@
 """Providers that are short of something, and what becomes of the tasks that met that.
 
-A usage limit, too many requests or a lack of capacity says nothing about the task: it concerns everyone who uses
-that account.  So the provider is held, nobody's retries are used up, and a task that met it waits in WORK, with
+A usage limit, too many requests or a lack of capacity says nothing about the task: it concerns every task of
+that account.  So the provider is held, no task's retries are used up, and a task that met it waits in WORK, with
 its worktree but without its slot.  When the hold's time is over one task goes first, the *canary*.  Does it meet
 the limit again, the provider is held for longer; does it not, or has it worked for a while, the others follow,
 spread over some seconds.  A task that names other agents (`fallback`) goes on with the next of them instead.
@@ -42,7 +42,7 @@ MAX_BACKOFFS: Final = 8
 """So often a task waits for capacity; then that failure is its own."""
 
 CANARY_S: Final = 60.0
-"""Who has worked this long did not meet a limit at the start, as those do who meet it."""
+"""A task that has worked this long did not meet a limit at its start, as tasks do that meet one."""
 
 SPREAD_S: Final = 5.0
 """Over so many seconds those that waited are spread."""
@@ -106,7 +106,7 @@ def _take_way(state: State, entry: Entry, task: TaskState, reason_class: str | N
 
 
 def hold(state: State, entry: Entry, provider: str, effect: Effect, reason: str, resets_at: float | None) -> None:
-    """Nobody of this provider starts for a while; who ran beside the first to meet a limit adds no strike."""
+    """Stop starts on this provider for a while; a task beside the first to meet a limit adds no strike."""
     known = state.providers.setdefault(provider, Provider())
     placed = state.holds.get(provider)
     if placed is None:
@@ -220,7 +220,7 @@ def _wants_fallback(task: TaskState, reason_class: str | None) -> bool:
 def _until(entry: Entry, effect: Effect, strikes: int, resets_at: float | None) -> float:
     """Monotonic time of the end: what the provider said, else a guess that doubles.
 
-    Who says "in a second" again and again is not asked each second.
+    A provider that says "in a second" again and again is not asked each second.
     """
     if resets_at is not None and resets_at - entry.at < LONGEST_S:
         patience = _double(CAPACITY_FIRST_S, CAPACITY_LAST_S, strikes - 1) if strikes > 1 else 0.0
@@ -234,7 +234,7 @@ def _double(first: float, last: float, count: int) -> float:
 
 
 def _shut(state: State, provider: str, effect: Effect, reason: str, until: float) -> None:
-    """Place the hold; nobody tries the provider any more.  Without `auto_release` it has no end of its own."""
+    """Place the hold; no task tries the provider any more.  Without `auto_release` it has no end of its own."""
     known = state.providers[provider]
     known.effect, known.freed, known.until_at = effect, False, until + state.wall_offset
     known.probing, known.canary, known.canary_until = False, None, None

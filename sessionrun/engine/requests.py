@@ -1,7 +1,7 @@
 """What requests do to the state: cancel, retry, hold, release.
 
 A request says what is wanted; which tasks that means is settled here, when it is applied, so that a task that
-ended or began meanwhile does no harm.  Nothing here knows who asked, or how.
+ended or began meanwhile does no harm.  Nothing here knows which client asked, or how.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ def _is_skipped_for_need(task: TaskState) -> bool:
 
 
 def _is_hopeless(state: State, name: str) -> bool:
-    """Whether who needs this task would be skipped: it is unknown, or it ended without success."""
+    """Whether a task that needs this one would be skipped: it is unknown, or it ended without success."""
     task = state.tasks.get(name)
     return task is None or (task.outcome or task.decided) not in (None, "succeeded")
 

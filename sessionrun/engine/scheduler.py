@@ -145,7 +145,7 @@ def _start_jobs(state: State, now: float) -> Iterator[Order]:
     taken: dict[str, int] = {}
     started: set[str] = set()
     while len(started) < state.start_batch:
-        # without a free slot who has not begun need not even be looked at
+        # without a free slot a task that has not begun need not even be looked at
         full = SLOT in state.free and state.free[SLOT] <= taken.get(SLOT, 0)
         entry = state.queue.pop(NEW if full else NEW + 1)
         if entry is None:

@@ -1,7 +1,7 @@
 """From the state to what readers show: status.json, the summary, and the truth about a session that died.
 
 Pure: `project` folds nothing and reads nothing, `summarise` gets the evidence about living processes handed
-in.  The key names here are the contract of sessionrun-files(5); nobody else spells them.
+in.  The key names here are the contract of sessionrun-files(5); no other module spells them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ PHASE_WORDS: Final[Mapping[Phase, str]] = {
 """The `phase` of an active task as status.json spells it; a task that waits is `queued`."""
 
 Gone: TypeAlias = tuple[Literal["lost", "interrupted"], str]
-"""What became of a task whose end nobody saw, and why that is known."""
+"""What became of a task whose end was not seen, and why that is known."""
 
 SUMMARY_KEYS: Final = (
     "schema_version",
@@ -103,10 +103,10 @@ def project_summary(status: Mapping[str, Any]) -> dict[str, Any]:
 def summarise(
     status: dict[str, Any], *, alive: bool, living: Collection[str] = (), gone: Mapping[str, Gone] | None = None
 ) -> dict[str, Any]:
-    """What a reader shows, given whether anybody still runs the session.
+    """What a reader shows, given whether a process still runs the session.
 
     Args:
-        status: the object of status.json, up to date with the logs if nobody runs the session.
+        status: the object of status.json, up to date with the logs if no process runs the session.
         alive: a lock of the session is held.
         living: ids of tasks whose process still runs.
         gone: ids of tasks whose process is gone without a recorded end, with the outcome of that.
@@ -119,7 +119,7 @@ def summarise(
 
 
 def _without_supervisor(task: dict[str, Any], living: Collection[str], gone: Mapping[str, Gone]) -> dict[str, Any]:
-    """A task of a session that nobody runs: running only if its own process does."""
+    """A task of a session that no process runs: running only if its own process does."""
     if task["status"] == "completed":
         return task
     if task["id"] in living:  # perhaps its start did not come into the journal any more
@@ -200,7 +200,7 @@ def _project_task(state: State, task: TaskState) -> dict[str, Any]:
 
 
 def _project_processes(state: State) -> dict[str, Any] | None:
-    """Who runs the session, so that a reader can ask the system about them without reading the logs."""
+    """The processes that run the session, so that a reader can look for them without reading the logs."""
     last = state.supervisor
     if last is None:
         return None

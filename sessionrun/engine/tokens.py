@@ -23,7 +23,7 @@ def task_tokens(state: State, task: TaskState) -> Iterator[tuple[str, int]]:
 def job_tokens(state: State, task: TaskState, phase: Phase) -> Iterator[tuple[str, int]]:
     """The tokens held for one job of `phase`.
 
-    Never one that a task holds for its whole span: who holds some of it must not wait for more of it.
+    Never one that a task holds for its whole span: a task that holds some of it must not wait for more of it.
     """
     uses: Mapping[str, int] = {}
     if phase == "work":
@@ -101,7 +101,7 @@ def take(state: State, tokens: Iterable[tuple[str, int]]) -> None:
 
 
 def give(state: State, tokens: Iterable[tuple[str, int]]) -> None:
-    """Count tokens as free again and offer them to who waits for them."""
+    """Count tokens as free again and offer them to the tasks that wait for them."""
     for name, amount in tokens:
         state.free[name] += amount
         state.queue.unpark(name)

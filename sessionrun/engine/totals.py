@@ -1,4 +1,4 @@
-"""What the jobs of a session used up, by task and by model: running totals, so that nobody has to add up tasks.
+"""What the jobs of a session used up, by task and by model: running totals, so that no reader has to add up tasks.
 
 Pure.  What a job cost was settled when it was judged and stands in the journal; here it is only added up.
 """

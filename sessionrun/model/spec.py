@@ -201,7 +201,7 @@ class TaskSpec:
 class SessionSpec:
     """One session as it was asked for.  Written once, to ``spec.json``.
 
-    Without `auto_release` a usage limit holds its provider until somebody releases it, not until the limit ends.
+    Without `auto_release` a usage limit holds its provider until a user releases it, not until the limit ends.
     `origin` is set by `retry --new`: the id of the first session whose tasks are tried again.
     """
 

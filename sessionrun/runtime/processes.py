@@ -1,4 +1,4 @@
-"""Processes of this machine: who is who, and which belong to a job.
+"""Processes of this machine: which is which, and which belong to a job.
 
 A process is named by pid *and* the kernel's start time of that pid, within one boot and one pid namespace; a
 bare pid is never trusted and never signalled.  On Linux all is read from /proc, the start time in clock ticks
@@ -115,7 +115,7 @@ def is_alive(process: Identity) -> bool:
 
 @dataclass(slots=True)
 class Scan:
-    """All processes of this machine at one moment: who they are, and their pids by parent, session and marker."""
+    """All processes of this machine at one moment: identities, and pids by parent, session and marker."""
 
     identities: dict[int, Identity] = field(default_factory=dict)
     children: dict[int, list[int]] = field(default_factory=dict)

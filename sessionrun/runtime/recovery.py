@@ -67,7 +67,7 @@ def _judge(key: JobKey, job: LedgerJob | None, ledger: Ledger, offset: int, *, w
     if job.boot_id != ledger.boot_id:
         return JobLost(key, "interrupted", "the machine was restarted while it ran", gone=True)
     if job.lost:
-        # of another container nobody can tell whether it lives
+        # whether a process of another container lives cannot be seen
         gone = True if same_boot and job.pid is not None else None
         return JobLost(key, "lost", "nobody saw its end: what had started it was dead by then", gone=gone)
     return None
@@ -75,6 +75,6 @@ def _judge(key: JobKey, job: LedgerJob | None, ledger: Ledger, offset: int, *, w
 
 def _judge_missing(key: JobKey, *, was_seen: bool) -> JobLost:
     """The ledger has no record of its start; `was_seen` is whether the journal has."""
-    if was_seen:  # somebody has cut the ledger: to start it anew would run it twice
+    if was_seen:  # the ledger was cut: to start it anew would run it twice
         return JobLost(key, "lost", "it was started, and the ledger has lost the record of it")
     return JobLost(key, "void", "it was not started", counts=False)

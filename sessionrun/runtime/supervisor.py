@@ -116,7 +116,7 @@ class Supervisor:
     def _leave_if_done(self) -> bool:
         """Close the FIFO if the session has ended, that is published, and no request is left; whether that was so.
 
-        A client that rings after the last look must learn that nobody listens, so the FIFO is closed first.
+        A client that rings after the last look must learn that no supervisor listens, so the FIFO is closed first.
         """
         while self._state.ended is not None and not (self._unwritten or self._dirty):
             self._drain_wake()
@@ -124,7 +124,7 @@ class Supervisor:
             if not self._take_requests() and not self._dirty:
                 return True
             self._wake_fd = self._listen()
-            self._take_requests()  # who rang while it was closed does not ring again
+            self._take_requests()  # a client that rang while it was closed does not ring again
             self._settle()
             self._publish()
         return False

@@ -164,7 +164,7 @@ def hold_file(path: Path, *, timeout_s: float, make: bool = False) -> Iterator[i
 
 
 def identify(folder: int, name: str) -> tuple[int, ...] | None:
-    """What changes when somebody else writes or replaces a file; None: there is none."""
+    """What changes when another program writes or replaces a file; None: there is none."""
     found = _stat(folder, name)
     return found and (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
 

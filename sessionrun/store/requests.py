@@ -1,7 +1,7 @@
 """The requests that clients left in a session: read, checked and, if nothing can be made of one, put aside.
 
-Anybody who may enter the directory may put anything there, so nothing of it is trusted.  What a request does is
-not known here; writing one, and acknowledging it, is in `inbox`.
+Any process that may enter the directory may put anything there, so nothing of it is trusted.  What a request does
+is not known here; writing one, and acknowledging it, is in `inbox`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MAX_BYTES: Final = 8 << 20
 
 MAX_REASON: Final = 300
 MAX_FAULTS: Final = 10
-"""So many requests that are none are told of, of those that were spoken: anybody may go on for ever."""
+"""So many requests that are none are told of, of those that were spoken: a process may go on for ever."""
 
 _UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 

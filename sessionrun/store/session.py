@@ -187,7 +187,7 @@ class SessionDir:
         """Replace status.json and the summary, each atomically.
 
         A summary that lags behind after a power cut is only older; but an end that was taken back must be so there
-        too, for whoever finds an end looks no further.
+        too, for a reader that finds an end looks no further.
         """
         replace_file(self.status_path, caches.seal(status), durable=durable)
         durable = durable and summary["ended_at"] is None

@@ -34,9 +34,9 @@ def take_back_unused(main: Git, request: WorkspaceRequest, folder: Path) -> None
 
 
 def is_untouched(request: WorkspaceRequest, path: Path) -> bool:
-    """Whether this is ours, or nobody's, to take away if nobody worked there; under the lock.
+    """Whether this is ours, or of no owner, to take away if no job worked there; under the lock.
 
-    What bears no mark is either half made, and holds nothing, or somebody else's.
+    What bears no mark is either half made, and holds nothing, or another's.
     """
     if not path.exists():
         return True

@@ -49,7 +49,7 @@ LOCK_NAME: Final = ".clean"
 """Lock file in a session's folder of jobs."""
 
 NOTHING_OWN: Final = "it holds nothing of its own"
-"""Why a branch goes that nobody worked on."""
+"""Why a branch goes that no job worked on."""
 
 STALE_LOCK_S: Final = 10.0
 """Git holds the lock of a branch for moments; one of this age on a dead session's branch is a crash's."""

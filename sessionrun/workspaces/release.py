@@ -99,7 +99,7 @@ def foresee(fence: Fence, request: WorkspaceRequest, path: Path, objects: Path, 
 
 
 def find_worktree(request: WorkspaceRequest) -> Path | None:
-    """Where the task's worktree is, also when somebody moved it; None when there is none any more."""
+    """Where the task's worktree is, also when it was moved; None when there is none any more."""
     place = request.place
     assert place is not None and place.worktree is not None
     path = Path(place.worktree)
@@ -165,7 +165,7 @@ def _release_gone(request: WorkspaceRequest, main: Git, folder: Path) -> Place:
 def _clear_moved(request: WorkspaceRequest, path: Path) -> None:
     """What an earlier start of this job left of a worktree that it found here and was removing."""
     with register_lock(request.repository):
-        if not os.path.lexists(path):  # else it is somebody's who came after
+        if not os.path.lexists(path):  # else it is of a later one
             unregister(request.repository, path, request.owner)
     remove_tree(trash_path(path, request.owner))
 

@@ -81,7 +81,7 @@ class WorkspaceRequest:
 class Claim:
     """The branch and the worktree that a PREPARE job is about to make; `owner` is how it is marked.
 
-    `moved` is where RELEASE found it when somebody had moved it: what is left of it lies there.  `emptied`: the
+    `moved` is where RELEASE found it when it had been moved: what is left of it lies there.  `emptied`: the
     worktree is gone, and RELEASE deletes the branch, or has deleted it, because it holds nothing.
     """
 

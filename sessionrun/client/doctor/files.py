@@ -31,7 +31,7 @@ _WORDS: Final = {
 
 OLD_S: Final = 3600.0
 YOUNG_S: Final = 10.0
-"""Who writes a file beside its place needs moments, but may live where its pid cannot be seen."""
+"""A process that writes a file beside its place needs moments, but may live where its pid cannot be seen."""
 
 
 def check_kinds(evidence: Evidence) -> Iterator[Finding]:
@@ -79,7 +79,7 @@ def check_modes(evidence: Evidence) -> Iterator[Finding]:
 
 
 def check_temporary(evidence: Evidence) -> Iterator[Finding]:
-    """Whether files are left that somebody was writing beside their place when it died."""
+    """Whether files are left that a process was writing beside their place when it died."""
     if evidence.alive:
         return
     for path, found in _walk(evidence.session.path):

@@ -49,7 +49,7 @@ class RunsWriter:
         yield f"{_results_path(self._export)} is not written", partial(self._write_runs, status, durable=durable)
 
     def _write_runs(self, status: Mapping[str, Any], *, durable: bool) -> None:
-        """Replace the results file, where it still is ours: read again only if somebody else changed it."""
+        """Replace the results file, where it still is ours: read again only if another program changed it."""
         path = _results_path(self._export)
         with outside.open_folder(path.parent) as folder:
             found = outside.identify(folder, path.name)

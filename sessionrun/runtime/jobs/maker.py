@@ -87,7 +87,7 @@ class JobMaker:
         )
 
     def judge_unseen(self, state: TaskState, lost: JobLost) -> JobFinished | None:
-        """The verdict on WORK whose exit nobody saw, where its agent's own report is whole and good; else None."""
+        """The verdict on WORK whose exit was not seen, if its agent's own report is whole and good; else None."""
         key, agent = lost.key, self._site.agent_of(state)
         if not lost.gone or key.phase != "work" or not table.has_stream(agent) or is_refused(self._site, key):
             return None

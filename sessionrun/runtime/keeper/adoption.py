@@ -1,7 +1,7 @@
 """What a new keeper finds: jobs that an earlier one started and whose end is not on record.
 
 They are not our children any more.  Those that climbed to the root have their codes told by it; of others (the
-root was dead as well) only the end can be seen, and a code that nobody saw is never guessed.
+root was dead as well) only the end can be seen, and a code that was not seen is never guessed.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class Adopted:
         self._unsettled.append(child)
 
     def look(self) -> None:
-        """Settle what can be: each is alive and watched, or its code was told, or nobody has it."""
+        """Settle what can be: each is alive and watched, or its code was told, or no process has it."""
         self._codes.listen()
         waiting, self._unsettled = self._unsettled, []
         for child in waiting:
@@ -121,7 +121,7 @@ class Adopted:
             return
         parent = processes.parent_of(child.leader.pid)
         there = processes.start_time(child.leader.pid, zombie=True) == child.leader.started
-        # The root tells before it reaps: so who has vanished, and was not told of until now, was not reaped by it.
+        # The root tells before it reaps: it did not reap a process that has vanished and was not told of.
         self._codes.listen()
         code = self._codes.code_of(child.leader)
         if code is not None:

@@ -72,7 +72,7 @@ class Child:
 
     `ours` is whether it is our child: then its exit code comes to us.  `watched` is whether its end, if it has
     ended, was seen as it came: else its pid, and its session's number, may be another's since.  `status` is the
-    raw wait status once it is known and recorded, `unseen` is set when it ended and nobody can know how.
+    raw wait status once it is known and recorded, `unseen` is set when it ended and it cannot be known how.
     """
 
     key: str
@@ -116,7 +116,7 @@ class Children:
     def start(self, orders: Sequence[JobOrder]) -> None:
         """Claim all of them durably, then start them; say of each what became of it."""
         for order in orders:
-            if order.key in self.claimed:  # never twice, whoever asks
+            if order.key in self.claimed:  # never twice, whichever supervisor asks
                 self._tell(b"D", order.key.encode())
         orders = [order for order in orders if order.key not in self.claimed]
         try:

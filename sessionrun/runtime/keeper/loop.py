@@ -80,7 +80,7 @@ class Keeper:
         self._adopted.find(ledger, session_id)
 
     def run(self, ready_fd: int) -> int:
-        """Go on until the session has ended, or nobody can run it and no job is left."""
+        """Go on until the session has ended, or no supervisor can run it and no job is left."""
         if ready_fd >= 0:
             _say_ready(ready_fd)
         crashpoint.step()
@@ -212,7 +212,7 @@ class SupervisorProcess:
         return Connection(ours)
 
     def ended(self, status: int, *, working: bool) -> None:
-        """It ended; when is the next one started?  `working`: jobs are running, so somebody has to be there."""
+        """It ended: set when the next one starts.  `working`: jobs are running, so there has to be one."""
         self.pid = 0
         if self._connection is not None:
             self._connection.close()

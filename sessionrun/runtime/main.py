@@ -74,8 +74,8 @@ def _take_lock(path: Path, session: SessionDir) -> int | None:
 def _end_orphan(session: SessionDir) -> bool:
     """Kill the supervisor before us if its keeper is dead and it did not leave, as one that is stopped cannot.
 
-    It can start nothing any more, so this is no other death than any of a supervisor.  The journal says which process
-    it is; that it came to our root when its keeper died proves it.
+    It can start nothing any more, so this is no other death than any of a supervisor.  The journal says which
+    process it is; that it came to our root when its keeper died proves it.
     """
     try:
         entries, _ = session.load_journal()

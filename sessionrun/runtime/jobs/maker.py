@@ -147,9 +147,9 @@ class JobMaker:
 
     def _used_now(self, state: TaskState, conversation: str | None, usage: Usage) -> Usage:
         """What this run used by itself, also where its agent reports that of the whole conversation."""
-        before = state.thread_usage
+        before = state.thread.usage
         is_total = self._spec.agents[state.agent].output in table.COUNTS_ALL
-        if before is None or not is_total or conversation not in (None, state.thread):
+        if before is None or not is_total or conversation not in (None, state.thread.conversation):
             return usage
         return usage_since(usage, before)
 
@@ -162,7 +162,7 @@ class JobMaker:
         self._put_away_older_outputs(task, key)
         prompt_path = self._prompt_path(key)
         feedback = self._feedback_path(key)
-        conversation = state.thread if agent.continue_args else None
+        conversation = state.thread.conversation if agent.continue_args else None
         red_check = None if feedback is None else read_tail(feedback) + read_tail(feedback.with_name("stderr"))
         prompt = word_prompt(
             self._spec, state, agent, prompt=wanted, red_check=red_check, conversation=conversation
@@ -179,7 +179,7 @@ class JobMaker:
                 prompt_file=str(prompt_path),
                 conversation=conversation,
                 budget=find_job_budget(self._spec.limits, state),
-                extra=() if state.fallbacks else self._fill_args(task, key),
+                extra=() if state.setbacks.fallbacks else self._fill_args(task, key),
             ),
             cwd=self._cwd(task, place),
             stdin=str(prompt_path) if agent.stdin == "prompt" else None,

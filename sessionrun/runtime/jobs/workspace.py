@@ -60,7 +60,7 @@ def build_workspace_job(
         links=state.spec.links,
         place=state.place if releasing else None,
         keep=spec.repository.keep,
-        succeeded=state.decided == "succeeded",
+        succeeded=state.end.decided == "succeeded",
         patch=str(session.patch_path(key)) if releasing else None,
         expect_change=state.spec.expect_change,
         branch=state.spec.workspace.branch,

@@ -127,7 +127,7 @@ def _explain_state(grounds: Grounds, shown: Mapping[str, Any]) -> dict[str, Any]
     lacking = list(_lacking(state, task)) if waits and not task.unmet else []
     stopped = [name for name in lacking if name in state.holds or _probes(state, name)]
     short = [name for name in lacking if name not in stopped and name != BUDGET and not name.startswith(FIRST)]
-    retry_at = task.not_before + state.wall_offset if waits and task.not_before else None
+    retry_at = task.setbacks.not_before + state.wall_offset if waits and task.setbacks.not_before else None
     facts = {
         "id": shown["id"],
         "num": shown["num"],
@@ -141,7 +141,7 @@ def _explain_state(grounds: Grounds, shown: Mapping[str, Any]) -> dict[str, Any]
         "pid": shown["pid"],
         "needs": [_describe_need(state, need) for need in task.spec.needs],
         "holds": [
-            *_describe_request(task.held if waits and task.is_held else None),
+            *_describe_request(task.wish.held if waits and task.is_held else None),
             *(_describe_hold(state, name) for name in stopped),
         ],
         "tokens": [_describe_token(grounds, name, task) for name in short],
@@ -178,14 +178,14 @@ def _find_cause(grounds: Grounds, task: TaskState, facts: Mapping[str, Any]) -> 
     if task.job is not None:
         return _tell_job(task, facts)
     unmet = [need for need in facts["needs"] if need["outcome"] != "succeeded"]
-    if task.decided is not None and not task.prepared:
-        return "ending", f"it ends as {task.decided}"
+    if task.end.decided is not None and not task.progress.prepared:
+        return "ending", f"it ends as {task.end.decided}"
     if unmet:
         states = [f"{need['id']} ({need['outcome'] or need['status']})" for need in unmet]
         return "need", f"needs {', '.join(states)}"
     if facts["retry_at"]:
-        why = task.reason or task.last_outcome
-        return "backoff", f"attempt {task.attempt} begins at {facts['retry_at']}; {why}"
+        why = task.end.reason or task.end.last_outcome
+        return "backoff", f"attempt {task.progress.attempt} begins at {facts['retry_at']}; {why}"
     if facts["holds"]:
         hold = facts["holds"][0]
         until = f", until {hold['until']}" if hold["until"] else ""
@@ -214,7 +214,7 @@ def _tell_end(grounds: Grounds, task: TaskState, facts: Mapping[str, Any]) -> st
         return f"succeeded in attempt {facts['attempt']}"
     if facts["chain"]:
         root = grounds.state.tasks[facts["chain"][-1]]
-        return f"because of {' <- '.join(facts['chain'])}: {root.reason or root.outcome}"
+        return f"because of {' <- '.join(facts['chain'])}: {root.end.reason or root.end.outcome}"
     return str(facts["reason"] or facts["outcome"])
 
 
@@ -232,8 +232,8 @@ def _describe_need(state: State, need: str) -> dict[str, Any]:
     task = state.tasks.get(need)
     if task is None:
         return {"id": need, "status": None, "outcome": None}
-    status = "completed" if task.outcome else "running" if has_begun(task) else "pending"
-    return {"id": need, "status": status, "outcome": task.outcome}
+    status = "completed" if task.end.outcome else "running" if has_begun(task) else "pending"
+    return {"id": need, "status": status, "outcome": task.end.outcome}
 
 
 def _probes(state: State, resource: str) -> bool:
@@ -269,11 +269,11 @@ def _follow_chain(state: State, task: TaskState) -> list[str]:
     """The tasks for which this one was skipped, from the nearest to the one that began it."""
     chain: list[str] = []
     at: TaskState | None = task
-    while at is not None and (at.outcome, at.reason_class) == ("skipped", "need"):  # needs hold no circle
+    while at is not None and (at.end.outcome, at.end.reason_class) == ("skipped", "need"):  # needs hold no circle
         broken = (state.tasks[need] for need in at.spec.needs if need in state.tasks)
         # the task's own reason names the one that ended first; others may have failed since
-        found = [one for one in broken if one.outcome not in (None, "succeeded")]
-        at = next((one for one in found if f"need: {one.spec.id!r} " in (at.reason or "")), None)
+        found = [one for one in broken if one.end.outcome not in (None, "succeeded")]
+        at = next((one for one in found if f"need: {one.spec.id!r} " in (at.end.reason or "")), None)
         if at is not None:
             chain.append(at.spec.id)
     return chain

@@ -19,7 +19,7 @@ def find_handed(task: TaskState, tasks: Mapping[str, TaskState]) -> tuple[Handed
     A need that changed nothing, or has no worktree, has nothing of its own; in its place stand its own needs.  An
     attempt that a user asked for follows the branches.
     """
-    asked_for = task.attempt - task.retried > 1
+    asked_for = task.progress.attempt - task.setbacks.retried > 1
     found = {one.task: one for one in _walk(task, tasks)}
     return tuple(replace(one, follow=one.follow or asked_for) for one in found.values())
 

@@ -70,11 +70,12 @@ def keep_in_work(state: State, entry: Entry, task: TaskState, failure: Failure) 
     if effect != "none":
         reason = failure.reason or str(failure.reason_class)
         hold(state, entry, provider_of(state, task), effect, reason, failure.resets_at)
-    if task.cancelled or is_used_up(state, task) or not _take_way(state, entry, task, failure.reason_class):
+    if task.wish.cancelled or is_used_up(state, task) or not _take_way(state, entry, task, failure.reason_class):
         return False
-    task.start, task.tries, task.deadline = task.start + 1, 0, None
-    if failure.reason_class != NO_CONVERSATION and (task.thread or task.fallbacks):
-        task.broken_off = failure.reason  # of a lost conversation it stays what broke that one off
+    task.progress = task.progress._replace(start=task.progress.start + 1, tries=0, deadline=None)
+    # of a lost conversation it stays what broke that one off
+    if failure.reason_class != NO_CONVERSATION and (task.thread.conversation or task.setbacks.fallbacks):
+        task.thread = task.thread._replace(broken_off=failure.reason)
     if is_shut(state, provider_of(state, task), task, {}):
         suspend(state, task)
     offer(state, task)
@@ -85,22 +86,24 @@ def _take_way(state: State, entry: Entry, task: TaskState, reason_class: str | N
     """Take the first way there is: a new conversation, another agent, a wait that costs nothing, a retry."""
     effect = effect_of(reason_class)
     agent = state.spec.agents.get(task.agent)
-    can_go_on = agent is not None and bool(agent.continue_args) and task.thread is not None
+    can_go_on = agent is not None and bool(agent.continue_args) and task.thread.conversation is not None
     if reason_class == NO_CONVERSATION and can_go_on:
         leave_thread(task)  # so this cannot happen again before another conversation was begun
         return True
     if _wants_fallback(task, reason_class):
         change_agent(state, task)
         return True
-    if effect == "limit" or (effect == "backoff" and task.backoffs < MAX_BACKOFFS):
-        task.backoffs += effect == "backoff"
+    if effect == "limit" or (effect == "backoff" and task.setbacks.backoffs < MAX_BACKOFFS):
+        if effect == "backoff":
+            task.setbacks = task.setbacks._replace(backoffs=task.setbacks.backoffs + 1)
         suspend(state, task)
         return True
-    may_retry = task.retried < task.spec.retries and not state.halted and effect == "none"
+    may_retry = task.setbacks.retried < task.spec.retries and not state.halted and effect == "none"
     if may_retry and can_go_on and goes_on(reason_class):
         suspend(state, task)
-        task.retried += 1
-        task.not_before = entry.mono + backoff_s(task.spec.id, task.retried)
+        retried = task.setbacks.retried + 1
+        not_before = entry.mono + backoff_s(task.spec.id, retried)
+        task.setbacks = task.setbacks._replace(retried=retried, not_before=not_before)
         return True
     return False
 
@@ -188,16 +191,16 @@ def prefers_fallback(state: State, task: TaskState, provider: str) -> bool:
 
 def change_agent(state: State, task: TaskState) -> None:
     """The next alternative's turn: it knows nothing of what the last one said."""
-    task.fallbacks, task.backoffs = task.fallbacks + 1, 0
-    task.conversation, task.model = None, None
+    task.setbacks = task.setbacks._replace(fallbacks=task.setbacks.fallbacks + 1, backoffs=0)
+    task.last_work = task.last_work._replace(conversation=None, model=None)
     leave_thread(task)
 
 
 def offer(state: State, task: TaskState) -> None:
     """The task's next job may start, once its time has come."""
     rank = CONTINUING if task.active else NEW
-    if task.not_before:
-        state.queue.delay(task.not_before, task.num, task.spec.id, rank)
+    if task.setbacks.not_before:
+        state.queue.delay(task.setbacks.not_before, task.num, task.spec.id, rank)
     else:
         state.queue.push(rank, task.num, task.spec.id)
 
@@ -214,7 +217,7 @@ def rebase(state: State, now: float) -> None:
 
 def _wants_fallback(task: TaskState, reason_class: str | None) -> bool:
     chosen = task.spec.fallback_on or FALLBACK_ON
-    return task.fallbacks < len(task.spec.fallback) and reason_class in chosen
+    return task.setbacks.fallbacks < len(task.spec.fallback) and reason_class in chosen
 
 
 def _until(entry: Entry, effect: Effect, strikes: int, resets_at: float | None) -> float:

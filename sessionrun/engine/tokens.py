@@ -44,7 +44,7 @@ def wanted_tokens(state: State, task: TaskState) -> Iterator[tuple[str, int]]:
     """The tokens of the task's next job that it does not hold yet."""
     if not task.active:
         yield from task_tokens(state, task)
-    elif task.suspended:
+    elif task.setbacks.suspended:
         yield from (token for token in task_tokens(state, task) if token[0] == SLOT)
     yield from job_tokens(state, task, task.next_phase())
 
@@ -58,7 +58,7 @@ def held_tokens(state: State, task: TaskState) -> Iterator[tuple[str, int]]:
 
 def span_tokens(state: State, task: TaskState) -> Iterator[tuple[str, int]]:
     """The tokens that the task holds now until its end; its slot it may have given back meanwhile."""
-    if task.active and not task.suspended:
+    if task.active and not task.setbacks.suspended:
         yield from task_tokens(state, task)
     elif task.active:
         yield from (token for token in task_tokens(state, task) if token[0] != SLOT)

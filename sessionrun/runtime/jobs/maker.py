@@ -144,11 +144,11 @@ class JobMaker:
 
     def _price(self, state: TaskState, result: table.AgentResult) -> Usage | None:
         """What the run itself used, and what that cost; its agent may report that of the whole conversation."""
-        used, before = result.usage, state.thread_usage
+        used, before = result.usage, state.thread.usage
         if used is None:
             return None
         is_total = self._site.agent_of(state).output in table.COUNTS_ALL
-        if before is not None and is_total and result.conversation in (None, state.thread):
+        if before is not None and is_total and result.conversation in (None, state.thread.conversation):
             used = usage_since(used, before)
         model = name_model(state.agent, result.model, state.asked_model)
         return price_usage(self._site.spec.prices, used, model)

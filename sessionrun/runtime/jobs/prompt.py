@@ -76,7 +76,7 @@ def word_prompt(
     text = _turn_of(task, agent, conversation) if task.spec.prompt_mode == "continue" else prompt
     if agent.prompt_kind == "script":
         return text.encode()
-    if conversation is not None and (task.broken_off or red_check is not None):
+    if conversation is not None and (task.thread.broken_off or red_check is not None):
         return _word_continuation(task, red_check, text)
     if session.envelope:
         text = _wrap(task, text)
@@ -88,14 +88,14 @@ def word_prompt(
 
 def _turn_of(task: TaskState, agent: AgentSpec, conversation: str | None) -> str:
     """One turn's prompt; a conversation that is new in the middle is told those of before, too."""
-    prompts = task.spec.prompts[: task.turn]
+    prompts = task.spec.prompts[: task.thread.turn]
     return prompts[-1] if conversation is not None or agent.prompt_kind == "script" else "\n\n".join(prompts)
 
 
 def _word_continuation(task: TaskState, red_check: bytes | None, text: str) -> bytes:
-    if task.broken_off or red_check is None:
-        asked = f" You were asked:\n\n{text}" if task.turn > 1 else ""
-        return f"Your last run was broken off ({task.broken_off}). Go on where you stopped.{asked}".encode()
+    if task.thread.broken_off or red_check is None:
+        asked = f" You were asked:\n\n{text}" if task.thread.turn > 1 else ""
+        return f"Your last run was broken off ({task.thread.broken_off}). Go on where you stopped.{asked}".encode()
     return b"Your work did not pass its check. The end of the check's output:\n\n" + red_check
 
 
@@ -108,9 +108,9 @@ def _wrap(task: TaskState, text: str) -> str:
 
 def _tell_evidence(task: TaskState) -> str:
     """A new conversation has to be told what it cannot know: nothing, where nothing was done before."""
-    if task.broken_off:
+    if task.thread.broken_off:
         place = " What it did may be in the working directory."
-        return f"\n\nAn earlier run of this task was broken off ({task.broken_off}).{place}"
-    if task.attempt > 1 and task.reason and goes_on(task.reason_class):
-        return f"\n\nAn earlier attempt at this task was broken off ({task.reason})."
+        return f"\n\nAn earlier run of this task was broken off ({task.thread.broken_off}).{place}"
+    if task.progress.attempt > 1 and task.end.reason and goes_on(task.end.reason_class):
+        return f"\n\nAn earlier attempt at this task was broken off ({task.end.reason})."
     return ""

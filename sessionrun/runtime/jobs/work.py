@@ -60,7 +60,7 @@ def build_work(site: Site, state: TaskState, key: JobKey, tasks: Mapping[str, Ta
     _put_away_older_outputs(site, key)
     prompt_path = _find_prompt_path(site, key)
     feedback = _find_feedback(site, key)
-    conversation = state.thread if agent.continue_args else None
+    conversation = state.thread.conversation if agent.continue_args else None
     red_check = None if feedback is None else read_tail(feedback) + read_tail(feedback.with_name("stderr"))
     with _open_private(prompt_path) as stream:
         stream.write(
@@ -76,7 +76,7 @@ def build_work(site: Site, state: TaskState, key: JobKey, tasks: Mapping[str, Ta
             prompt_file=str(prompt_path),
             conversation=conversation,
             budget=find_job_budget(site.spec.limits, state),
-            extra=() if state.fallbacks else _fill_args(site, task, key),
+            extra=() if state.setbacks.fallbacks else _fill_args(site, task, key),
         ),
         cwd=directory,
         stdin=str(prompt_path) if agent.stdin == "prompt" else None,

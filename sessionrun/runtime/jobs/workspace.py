@@ -47,7 +47,7 @@ def build_workspace(site: Site, state: TaskState, key: JobKey, tasks: Mapping[st
         links=task.links,
         place=state.place if releasing else None,
         keep=spec.repository.keep,
-        succeeded=state.decided == "succeeded",
+        succeeded=state.end.decided == "succeeded",
         patch=str(site.session.patch_path(key)) if releasing else None,
         expect_change=task.expect_change,
         branch=task.workspace.branch,

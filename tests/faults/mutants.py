@@ -89,7 +89,9 @@ TRY: Final = "            self._ledger.append([try_record(order.key, order.grace
 S_NOTE: Final = "        self.note(spawn_record(order.key, pid, started))\n"
 REAP: Final = """\
             if child is not None and status is not None and not self._record_exit(child, status):
-                break  # the disk is full: it stays unreaped, and known to the kernel, until there is room
+                # the disk is full: it stays unreaped, and known to the kernel, until there is room
+                self._reap_again_at = time.monotonic() + RETRY_DISK_S
+                break
 """
 STATUS: Final = "            child.status = raw\n"
 TELL: Final = """\

@@ -36,6 +36,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import Any, BinaryIO, Final, NoReturn, cast
@@ -43,7 +44,9 @@ from typing import Any, BinaryIO, Final, NoReturn, cast
 PREFIXES: Final = ("PYTHON", "LC_", "LANG", "LD_", "MALLOC_")
 """Variables that work when an interpreter starts."""
 
-CODE: Final = str(Path(__file__).parents[1])
+_found = find_spec("sessionrun")
+CODE: Final = str(Path((_found and _found.origin) or __file__).parents[1])
+"""Where the package is that is tested: PYTHONPATH may name another one than that of these tests."""
 
 _PR_SET_MM: Final = 35
 _PR_SET_MM_MAP: Final = 14

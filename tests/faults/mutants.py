@@ -156,19 +156,19 @@ MUTANTS: Final = (
             (TELL, ""),
             (
                 "            os.waitpid(pid, 0)\n",
-                "            os.waitpid(pid, 0)\n        time.sleep(0.05)\n        if pid != keeper:\n"
+                "            os.waitpid(pid, 0)\n        time.sleep(5)\n        if pid != keeper:\n"
                 "            _tell(codes_fd, line)\n",
             ),
         ),
-        by_kills("keeper", 60),
-        "kills of keepers",
+        by_test("tests/faults/test_stopped.py", "-k", "root_tells"),
+        "test_the_root_tells_how_jobs_of_a_dead_keeper_ended",
     ),
     Mutant(
         "root tells nothing",
         "runtime/keeper/root.py",
         ((TELL, ""),),
-        by_kills("keeper", 40),
-        "kills of keepers",
+        by_test("tests/faults/test_stopped.py", "-k", "root_tells"),
+        "test_the_root_tells_how_jobs_of_a_dead_keeper_ended",
     ),
     Mutant(
         "hello one record short",

@@ -29,8 +29,11 @@ from .place import Place, end_sessions, make_place, wait_until
 STEPS: Final = 10
 """Hostile steps in one session."""
 
+STEP_S: Final = 5
+"""Git of the hostile task waits at its own FIFO, step after step; the session must have ended before `HUNG_S`."""
+
 HONEST: Final = ("h1", "h2", "h3", "h4")
-HUNG_S: Final = 120.0
+HUNG_S: Final = 300.0
 AT_ONCE: Final = 2
 CODES: Final = (0, 1, 2, 3, 4, 75, 124)
 
@@ -78,7 +81,10 @@ STEPS_BY_NAME: Final[dict[str, Step]] = {
     "own worktree is gone": Step('rm -rf "$SESSIONRUN_WORKTREE"; mkdir -p "$SESSIONRUN_WORKTREE"'),
     "own index is rubbish": Step("echo garbage > $(git rev-parse --git-path index)"),
     # files of the session
-    "status is rubbish": Step("head -c 500 /dev/urandom > $S/status.json; echo '{}' > $S/summary"),
+    "status is rubbish": Step(  # not through a link of an earlier step: the hostile shell would follow it
+        "for f in status.json summary; do [ ! -L $S/$f ] || rm -f $S/$f; done; "
+        "head -c 500 /dev/urandom > $S/status.json; echo '{}' > $S/summary"
+    ),
     "status is a FIFO": Step("rm -f $S/status.json; mkfifo $S/status.json"),
     "status is a link": Step("ln -sf $O/victim $S/status.json; ln -sf $O/victim $S/summary"),
     "requests are rubbish": Step(
@@ -170,7 +176,7 @@ def _make_plan(place: Place, rng: random.Random, names: list[str]) -> object:
     (outside / "victim").write_text("precious\n")
     head = f"S={place.results}/session-$SESSIONRUN_SESSION\nO={outside}\nX={program}\nC={place.path}/repo/.git\n"
     steps = [
-        f"timeout 20 sh -c '{_quote(head + STEPS_BY_NAME[name].script)}'\nsleep {rng.uniform(0, 0.15):.3f}"
+        f"timeout {STEP_S} sh -c '{_quote(head + STEPS_BY_NAME[name].script)}'\nsleep {rng.uniform(0, 0.15):.3f}"
         for name in names
     ]
     script = "\n".join(step.replace("\n", "\n") for step in steps)

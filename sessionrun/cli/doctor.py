@@ -26,8 +26,8 @@ def command(session_id: str | None, fix: bool, as_json: bool, results_dir: Path 
     """Look session ID over or, without ID, the environment and every session here.
 
     Each finding comes with what helps.  --fix makes status.json and summary anew from the logs, cuts torn tails
-    of logs, removes stale temporary files, restores the FIFO and tightens modes, of sessions that nobody runs;
-    it kills nothing and touches no damaged log.  Exit code 1: findings remain.
+    of logs, removes stale temporary files, restores the FIFO and tightens modes, of sessions that no process
+    runs; it kills nothing and touches no damaged log.  Exit code 1: findings remain.
 
     `doctor agents` looks the agent CLIs over: version, signed in, ready.  Exit code 1: none could start.
     """

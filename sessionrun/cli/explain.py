@@ -22,8 +22,8 @@ from sessionrun.store.session import SessionDir
 def command(session_id: str, tasks: tuple[str, ...], as_json: bool, results_dir: Path | None) -> None:
     """Say why tasks of session ID do not run, or what became of them.
 
-    Without TASK: who runs the session, what holds it, and each task that has not ended, by cause.  With TASK:
-    the whole story of that task.
+    Without TASK: which process runs the session, what holds it, and each task that has not ended, by cause.  With
+    TASK: the whole story of that task.
     """
     from sessionrun.client.evidence import explain
 

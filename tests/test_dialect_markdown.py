@@ -362,7 +362,7 @@ def test_one_file_is_one_job() -> None:
 
 def test_the_manual_names_every_key() -> None:
     page = (ROOT / "man" / "sessionrun-input.5").read_text()
-    section = page.split(".SH MARKDOWN JOBS", 1)[1].split(".SH CONFIGURATION", 1)[0]
+    section = page.split(".SH MARKDOWN JOB FILES", 1)[1].split(".SH CONFIGURATION", 1)[0]
     assert all(key in section for key in FIELDS)
 
 

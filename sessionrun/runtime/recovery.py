@@ -1,7 +1,6 @@
 """What a new supervisor makes of the ledger: which jobs of the journal never ran, live, ended, or are lost.
 
-Pure.  The journal says what was decided, the ledger what became of it; the ledger wins.  The table (it is that of
-sessionrun-files(5)):
+Pure.  The journal says what was decided, the ledger what became of it; the ledger wins:
 
 | the ledger says of a job whose end the journal does not tell | then |
 |---|---|

@@ -192,7 +192,7 @@ def test_of_two_that_read_each_other_s_files_the_first_goes_first() -> None:
 def test_worktrees_hide_what_others_wrote_and_that_is_said() -> None:
     files = {"a.md": job(output_file="a.py"), "b.md": job(output_file="b.py", context_files=["src/a.py"])}
     (warning,) = load(files, Options(workspace="worktree")).warnings
-    assert "do not see what those wrote" in warning
+    assert "does not see what the jobs that it waits for have written" in warning
     assert not load({"a.md": job()}, Options(workspace="worktree")).warnings
 
 
@@ -580,7 +580,7 @@ def test_what_cannot_be_read_is_no_job_that_is_passed_over(project: Project) -> 
     done = project.run("--dry-run", str(jobs / ".hidden.md"))
     assert (done.returncode, done.stderr) == (
         2,
-        f"sessionrun: error: {jobs}/.hidden.md: a hidden file is no job\n",
+        f"sessionrun: error: {jobs}/.hidden.md: a hidden file is not a job file\n",
     )
     (project.path / "worksplit.toml").unlink()
     (project.path / "worksplit.toml").mkdir()

@@ -465,7 +465,7 @@ def test_a_worktree_that_no_task_has_and_one_that_was_half_removed(project: Proj
     worktree = Path(claim.worktree)
     (finding,) = examine(session, [])
     assert (finding.check, finding.where) == ("worktrees", str(worktree))
-    assert finding.what == "a worktree that no task has any more, as a crash leaves it"
+    assert finding.what == "a worktree of no task, left by a crash"
     worktree.rename(trash := trash_path(worktree, claim.owner))
     listed, half = examine(session, [])
     assert listed.what == f"git still lists the worktree {worktree}, which is gone"

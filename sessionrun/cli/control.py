@@ -11,7 +11,7 @@ from sessionrun.cli.options import Duration
 from sessionrun.client.control import TAKEN_TIMEOUT_S
 
 EXIT_TIMEOUT: Final = 124
-NOT_TAKEN: Final = "asked for, but nobody has taken the request yet"
+NOT_TAKEN: Final = "asked for; the session has not taken the request yet"
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 

@@ -66,7 +66,7 @@ def command(
     if as_json:
         print_json(_record(views, spent, by, groups))
     elif not spent:
-        click.echo("No task has said what it used.")
+        click.echo("No agent has reported what it used.")
     else:
         _print(spent, by, groups)
 

@@ -47,7 +47,7 @@ def _report_agents(*, fix: bool, as_json: bool) -> int:
     from sessionrun.cli.agents import report_agents
 
     if fix:
-        raise InputError("--fix repairs sessions and the environment; there is nothing of agents that it could")
+        raise InputError("--fix repairs sessions and the environment, not agents")
     return 0 if report_agents(as_json=as_json) else EXIT_FOUND
 
 

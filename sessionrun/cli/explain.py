@@ -130,5 +130,5 @@ def _tell_ledger(ledger: Mapping[str, Any] | None) -> str:
         return "its start was tried, and no process of it was recorded"
     if ledger["wait_status"] is not None:
         return f"process {ledger['pid']}, wait status {ledger['wait_status']}"
-    words = {True: "still alive", False: "gone", None: "not to be seen from here"}
+    words = {True: "still alive", False: "gone", None: "cannot be seen from here"}
     return f"process {ledger['pid']}, no exit recorded, {words[ledger['alive']]}"

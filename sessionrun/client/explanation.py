@@ -174,7 +174,7 @@ def _find_cause(evidence: Evidence, task: TaskState, told: Mapping[str, Any]) ->
         return told["outcome"], _tell_end(evidence, task, told)
     if evidence.view["status"] == "interrupted":
         alive = "its process still runs, but " if told["status"] == "running" else ""
-        return "nobody", f"{alive}nobody runs the session"
+        return "nobody", f"{alive}no process runs the session"
     if task.job is not None:
         return _tell_job(task, told)
     unmet = [need for need in told["needs"] if need["outcome"] != "succeeded"]

@@ -85,14 +85,16 @@ def request_cancel(
 
 def _resume(session: SessionDir, starts: int, *, may_resume: bool) -> int:
     """Start the session's processes for our request; how often that was done."""
-    gone = f"nobody runs session {session.session_id} any more"
+    gone = f"no process of session {session.session_id} is left"
     if not may_resume:
         from sessionrun.runtime.history import find_damage
 
         damage = find_damage(session)
-        raise SessionGone(f"{gone}, and {damage}" if damage else f"{gone}; the request waits until it is resumed")
+        raise SessionGone(
+            f"{gone}, and {damage}" if damage else f"{gone}; the request waits until the session is resumed"
+        )
     if starts == MAX_STARTS:
-        raise SessionGone(f"{gone}, and whoever was started left at once; {session.log_path} says why")
+        raise SessionGone(f"{gone}, and new ones left at once; {session.log_path} says why")
     from sessionrun.runtime.launch import resume
 
     try:

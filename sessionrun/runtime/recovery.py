@@ -68,7 +68,9 @@ def _judge(key: JobKey, job: LedgerJob | None, ledger: Ledger, offset: int, *, w
     if job.lost:
         # of another container nobody can tell whether it lives
         gone = True if same_boot and job.pid is not None else None
-        return JobLost(key, "lost", "nobody saw its end: what had started it was dead by then", gone=gone)
+        return JobLost(
+            key, "lost", "its end was not seen: the process that had started it was dead by then", gone=gone
+        )
     return None
 
 

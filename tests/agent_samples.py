@@ -25,7 +25,7 @@ import orjson
 
 from sessionrun.agents import table
 from sessionrun.agents.reading import AgentResult
-from sessionrun.agents.verdict import judge_exit
+from sessionrun.agents.verdict import find_end_of_limit, find_problem, format_reason, split_status
 from sessionrun.model.events import JobFinished
 from sessionrun.model.keys import JobKey
 from sessionrun.model.spec import OutputFormat
@@ -69,16 +69,36 @@ def judge_sample(sample: Sample) -> tuple[AgentResult, JobFinished]:
     """Read and judge a sample as a session does."""
     errors = sample.path.with_suffix(".err")
     result = table.read_result(sample.agent, sample.path, errors)
-    finished = judge_exit(
+    wait_status = sample.exit << 8 if sample.exit >= 0 else -sample.exit
+    return result, judge_exit(wait_status, result, now=NOW, stderr=table.read_errors(errors))
+
+
+def judge_exit(
+    wait_status: int | None,
+    result: AgentResult | None,
+    *,
+    now: float,
+    errno: int | None = None,
+    detail: str | None = None,
+    stderr: str = "",
+) -> JobFinished:
+    """The verdict on WORK as far as agents have a part in it; the price and the files are the session's."""
+    problem = find_problem(wait_status, errno, detail, result, stderr)
+    exit_code, signal = split_status(wait_status)
+    return JobFinished(
         JobKey("t", 1, 1, "work", 1),
-        wait_status=sample.exit << 8 if sample.exit >= 0 else -sample.exit,
-        errno=None,
-        detail=None,
-        result=result,
-        now=NOW,
-        stderr=table.read_errors(errors),
+        "failed" if problem else "passed",
+        problem.reason_class if problem else None,
+        format_reason(*problem) if problem else None,
+        wait_status,
+        exit_code,
+        signal,
+        conversation=result.conversation if result else None,
+        model=result.model if result else None,
+        usage=result.usage if result else None,
+        turns=result.turns if result else None,
+        resets_at=find_end_of_limit(problem.reason_class, result, stderr, now) if problem else None,
     )
-    return result, finished
 
 
 def sample_path(output: OutputFormat, case: str) -> Path:

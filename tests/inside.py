@@ -26,6 +26,7 @@ from conftest import Command, eventually
 import sessionrun.cli.run
 import sessionrun.client.launching
 import sessionrun.dialects.prompts
+import sessionrun.runtime.jobs.check.check
 import sessionrun.runtime.launch
 import sessionrun.workspaces.release
 import sessionrun.workspaces.worktree  # so that no fork imports them anew
@@ -36,8 +37,7 @@ from sessionrun.runtime import main as supervising
 from sessionrun.runtime import processes
 from sessionrun.runtime.executors.local import _order, _read_frame
 from sessionrun.runtime.executors.protocol import Notice
-from sessionrun.runtime.jobs.check import job as check_job
-from sessionrun.runtime.jobs.check.check import main as check_main
+from sessionrun.runtime.jobs import job as own_job
 from sessionrun.runtime.jobs.maker import JobMaker
 from sessionrun.runtime.keeper.children import Children
 from sessionrun.runtime.keeper.loop import _drain, _wake_on_death
@@ -48,7 +48,6 @@ from sessionrun.store.files import open_regular
 from sessionrun.store.journal import AppendLog, read_log
 from sessionrun.store.ledger import fold_ledger, incarnation_record
 from sessionrun.store.session import SessionDir
-from sessionrun.workspaces import job as workspace_job
 
 LONGEST_POLL_S = 60.0
 
@@ -169,10 +168,10 @@ def _run(session: SessionDir) -> None:
     state, journal = supervising._load(session)
     supervising._record(state, journal, supervising._introduce(state, executor))
     notices = supervising._recover(session, state, journal, executor.ledger_end)
-    views = supervising._open_views(session, state.spec)
+    exports = supervising._open_exports(session, state.spec)
     sharing = supervising._open_sharing(session, state.spec)
     jobs = JobMaker(session, state.spec)
-    Supervisor(session, state, journal, executor, jobs, SystemClock(), views, sharing).run(notices)
+    Supervisor(session, state, journal, executor, jobs, SystemClock(), exports, sharing).run(notices)
 
 
 class _Executor:
@@ -256,13 +255,4 @@ def _be_job(
     return work(*words)
 
 
-def _be_workspace_job(action: str, folder: str) -> int:
-    os.write(1, b"begun\n")
-    workspace_job._work(action, folder)
-    return 0
-
-
-_OURS: dict[str, Callable[..., int]] = {
-    os.path.abspath(workspace_job.__file__): _be_workspace_job,
-    os.path.abspath(check_job.__file__): check_main,
-}
+_OURS: dict[str, Callable[..., int]] = {os.path.abspath(own_job.__file__): own_job.run}

@@ -9,12 +9,13 @@ import orjson
 import pytest
 
 from sessionrun.model.brief import Brief
-from sessionrun.runtime.jobs.check import check
+from sessionrun.runtime.jobs import job as own_job
 from sessionrun.runtime.jobs.check.reading import Unclear, apply_edits, read_edits, read_files
-from sessionrun.runtime.jobs.check.request import ANSWER, REQUEST, Request, load_report
+from sessionrun.runtime.jobs.check.request import CheckRequest, load_report
 from sessionrun.runtime.jobs.check.writing import apply_answer, finish_answer
 from sessionrun.runtime.jobs.context_files import BriefProblem, check_brief, load_shown, word_answer
 from sessionrun.store import crashpoint
+from sessionrun.store.jobfiles import ANSWER, REQUEST
 
 ONE = ("a.py",)
 
@@ -225,11 +226,12 @@ def test_a_link_that_takes_the_place_of_a_directory_leads_nowhere(own_place: Pat
 
 def run_check(folder: Path, **request: object) -> str | None:
     folder.mkdir(exist_ok=True)
-    (folder / REQUEST).write_bytes(orjson.dumps(Request(prompt="Do it.", **request)))  # type: ignore[arg-type]
-    check.main(str(folder))
+    (folder / REQUEST).write_bytes(orjson.dumps(CheckRequest(prompt="Do it.", **request)))  # type: ignore[arg-type]
+    code = own_job.run("check", str(folder))
     report = load_report(folder)
     assert report is not None
     assert (folder / ANSWER).exists()
+    assert code == (1 if report.problem else 0)
     return report.problem
 
 

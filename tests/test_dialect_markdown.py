@@ -20,7 +20,7 @@ from sessionrun.dialects.front_matter import FIELDS
 from sessionrun.dialects.plan import Folder, Options, Plan, Source
 from sessionrun.dialects.table import choose_dialect
 from sessionrun.model.errors import InputError, SessionrunError
-from sessionrun.model.spec import TaskSpec, View
+from sessionrun.model.spec import Export, TaskSpec
 from sessionrun.runtime.exports.job_status import write_jobs
 from sessionrun.workspaces.registration import hold_lock
 
@@ -675,7 +675,7 @@ def test_the_status_file_is_the_project_s(tmp_path: Path) -> None:
     real.write_text('[{"id": "b", "status": "pass"}]')
     real.chmod(0o640)
     path.symlink_to(real)
-    view = View("job-status", {"path": str(path), "jobs": {"a": ["a"]}})
+    view = Export("job-status", {"path": str(path), "jobs": {"a": ["a"]}})
     task = {"id": "a", "outcome": None, "status": "pending", "phase": None, "reason": None}
     write_jobs(view, {"session_id": "x", "tasks": [task]}, "now", session)
     assert [entry["status"] for entry in json.loads(real.read_text())] == ["pending_work", "pass"]

@@ -56,7 +56,7 @@ def test_the_defaults_are_those_of_the_document() -> None:
     keys = {"path": "source_repo", "--base": "branch", "--worktree-dir": "worktree_base"}
     home = str(Path("~/.qwen/worktrees").expanduser())
     assert plan.repository == RepositoryWish("/started", None, home, None, keys)
-    (view,) = plan.views
+    (view,) = plan.exports
     assert view.kind == "matrix-results"
     assert view.settings == {
         "results_file": "/started/results.json",
@@ -82,7 +82,7 @@ def test_every_option_of_the_document() -> None:
     assert (plan.max_parallel, plan.approve) == (7, False)
     assert (plan.repository.path, plan.repository.base) == ("/repo", "release/1")
     assert (plan.repository.worktree_dir, plan.repository.keep) == ("/elsewhere", "always")
-    settings = plan.views[0].settings
+    settings = plan.exports[0].settings
     assert (settings["outputs_dir"], settings["shown_as"]) == ("/abs/out", "/abs/out")
     assert settings["results_file"] == "/started/r/x.json"
     plain, openai, oauth = plan.tasks

@@ -21,7 +21,7 @@ from sessionrun.model.spec import Check, TaskSpec
 
 EXAMPLES = sorted((ROOT / "examples" / "prompts").glob("*.*[!d]"))
 
-OF_OTHERS = ("approve", "repository", "views")
+OF_OTHERS = ("approve", "repository", "exports")
 """What only other dialects say."""
 
 UUID4 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")

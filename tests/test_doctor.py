@@ -8,6 +8,7 @@ import shutil
 import signal
 import stat
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -30,12 +31,13 @@ from sessionrun.client.doctor.checks import (
     repair,
 )
 from sessionrun.client.view import load_view
+from sessionrun.runtime.jobs import job as own_job
 from sessionrun.store import index
 from sessionrun.store.inbox import send_request
 from sessionrun.store.journal import AppendLog
 from sessionrun.store.session import SessionDir
 from sessionrun.workspaces.registration import trash_path
-from sessionrun.workspaces.request import command_line, load_claim
+from sessionrun.workspaces.request import load_claim
 
 __all__ = ["project"]
 
@@ -460,7 +462,7 @@ def test_a_worktree_that_no_task_has_and_one_that_was_half_removed(project: Proj
     eventually(lambda: not session.is_alive())
     assert found(session) == []
     (folder,) = (session.path / "jobs" / "a").glob("a1-*-prepare")
-    subprocess.run(command_line("prepare", folder), check=True)
+    subprocess.run([sys.executable, own_job.__file__, "prepare", folder], check=True)
     claim = load_claim(folder)
     assert claim is not None
     worktree = Path(claim.worktree)

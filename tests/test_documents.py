@@ -33,7 +33,7 @@ from sessionrun.model import brief, ends, errors, events, keys, places, usage
 from sessionrun.model import spec as model
 from sessionrun.model.reasons import REASONS, REASONS_VERSION
 from sessionrun.runtime.jobs.check import request as check_request
-from sessionrun.store import crashpoint, ledger
+from sessionrun.store import crashpoint, jobfiles, ledger
 from sessionrun.workspaces import books, git, park, registration, request, space, worktree
 
 TOP = Path(__file__).resolve().parent.parent
@@ -330,12 +330,12 @@ RECORDS = {
     "Workspace": model.Workspace,
     "Repository": places.Repository,
     "GitSettings": places.GitSettings,
-    "Request of prepare and release": request.Request,
+    "Request of prepare and release": request.WorkspaceRequest,
     "Need": ends.Handed,
     "Claim": request.Claim,
     "Place": places.Place,
-    "Request of a check": check_request.Request,
-    "Report": check_request.Report,
+    "Request of a check": check_request.CheckRequest,
+    "Report": check_request.CheckReport,
 }
 """Records in files of a session, by their heading in docs/files.md."""
 
@@ -350,9 +350,9 @@ def test_every_key_of_a_record_is_on_the_maintainers_page(heading: str) -> None:
 def test_the_words_of_worktrees_are_in_the_documents() -> None:
     written = section("docs/files.md", "Worktrees")
     for word in (
-        request.REQUEST,
+        jobfiles.REQUEST,
         request.CLAIM,
-        request.ANSWER,
+        jobfiles.ANSWER,
         request.CHANGED,
         registration.LOCK_NAME,
         books.MARK,

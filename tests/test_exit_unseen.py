@@ -131,7 +131,7 @@ def test_the_reason_lasts_through_the_check_and_a_replay() -> None:
     for entry in drive.entries:
         apply(replayed, from_record(to_record(entry)))
     assert replayed == drive.state
-    assert replayed.tasks["a"].reason == reason
+    assert replayed.tasks["a"].end.reason == reason
 
 
 WORK = JobKey("a", 1, 1, "work", 1)

@@ -19,7 +19,7 @@ from sessionrun.workspaces.freezing import read_settings
 from sessionrun.workspaces.git import ENVIRONMENT, OVERRIDES, READER_LIMIT_S, Git, GitError
 from sessionrun.workspaces.release import release
 from sessionrun.workspaces.repository import find_repository
-from sessionrun.workspaces.request import CHANGED, Request, load_changed
+from sessionrun.workspaces.request import CHANGED, WorkspaceRequest, load_changed
 from sessionrun.workspaces.worktree import prepare
 
 __all__ = ["project"]
@@ -228,7 +228,7 @@ def test_without_git_no_setting_is_said_to_have_changed(
     folders = [own_place / "jobs" / f"a1-r1-{phase}" for phase in ("prepare", "release")]
     for folder in folders:
         folder.mkdir(parents=True)
-    request = Request(project.repository(), "s1", "t", "do it", patch=str(own_place / "patch"))
+    request = WorkspaceRequest(project.repository(), "s1", "t", "do it", patch=str(own_place / "patch"))
     request = replace(request, place=prepare(request, folders[0]))
     project.run("config", "core.editor", "mine")
     assert request.place is not None and request.place.worktree is not None
@@ -401,7 +401,7 @@ def test_kinds_of_repositories(own_place: Path, name: str) -> None:
     for line in ("git add -A", "git commit -qm first"):
         subprocess.run(line.split(), cwd=top, check=True, capture_output=True)
     repository, _ = find_repository(top, base=None, worktree_dir=own_place / "trees", keep="never")
-    request = Request(repository, "s1", "t", "do it", patch=str(own_place / "patch"))
+    request = WorkspaceRequest(repository, "s1", "t", "do it", patch=str(own_place / "patch"))
     folders = [own_place / "jobs" / f"a1-r1-{phase}" for phase in ("prepare", "release")]
     for folder in folders:
         folder.mkdir(parents=True)

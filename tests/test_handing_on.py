@@ -27,11 +27,18 @@ from sessionrun.model.ends import Handed
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.places import Place
 from sessionrun.model.spec import SessionSpec, TaskSpec, Workspace, task_from_record
+from sessionrun.store.jobfiles import REQUEST, load_request
 from sessionrun.workspaces.bases import find_base, merge_ends
 from sessionrun.workspaces.clean import Leftover, clean_leftover
 from sessionrun.workspaces.fence import open_fence
 from sessionrun.workspaces.release import release
-from sessionrun.workspaces.request import CLAIM, REQUEST, Claim, NeedsConflict, Request, load_claim, load_request
+from sessionrun.workspaces.request import (
+    CLAIM,
+    Claim,
+    NeedsConflict,
+    WorkspaceRequest,
+    load_claim,
+)
 from sessionrun.workspaces.worktree import prepare
 
 __all__ = ["finished", "project", "repo", "stage"]
@@ -219,8 +226,8 @@ def test_a_conflict_of_needs_is_told_and_can_be_mended(project: Project) -> None
     ]
 
 
-def request_of(repo: Repo, *needs: Handed, task: str = "t") -> Request:
-    return Request(repo.repository(), "s1", task, "do it", needs=needs)
+def request_of(repo: Repo, *needs: Handed, task: str = "t") -> WorkspaceRequest:
+    return WorkspaceRequest(repo.repository(), "s1", task, "do it", needs=needs)
 
 
 def end(repo: Repo, name: str, text: str = "", base: str = "main", **files: str) -> Handed:
@@ -234,12 +241,12 @@ def end(repo: Repo, name: str, text: str = "", base: str = "main", **files: str)
     return Handed(name, repo.run("rev-parse", f"main-task-{name}"), f"main-task-{name}")
 
 
-def merge(repo: Repo, request: Request, ends: dict[str, Handed], *, by_index: bool) -> str:
+def merge(repo: Repo, request: WorkspaceRequest, ends: dict[str, Handed], *, by_index: bool) -> str:
     with open_fence(request.repository) as fence:
         return merge_ends(fence, request, ends, repo.folder(), by_index=by_index)
 
 
-def base_of(repo: Repo, request: Request, folder: Path) -> str:
+def base_of(repo: Repo, request: WorkspaceRequest, folder: Path) -> str:
     with open_fence(request.repository) as fence:
         return find_base(fence, request, folder)
 
@@ -456,13 +463,13 @@ def test_a_retry_has_the_name_of_an_attempt_that_left_nothing(project: Project) 
     )
 
 
-def _prepared(repo: Repo, *needs: Handed) -> tuple[Request, Path]:
+def _prepared(repo: Repo, *needs: Handed) -> tuple[WorkspaceRequest, Path]:
     request, folder = request_of(repo, *needs), repo.root / "jobs" / "a1-r1-prepare"
     folder.mkdir(parents=True)
     return replace(request, place=prepare(request, folder)), folder
 
 
-def _release(repo: Repo, request: Request, number: int = 1) -> Place:
+def _release(repo: Repo, request: WorkspaceRequest, number: int = 1) -> Place:
     folder = repo.root / "jobs" / f"a1-r1-release-{number}"
     folder.mkdir(exist_ok=True)
     return release(request, folder)
@@ -524,9 +531,9 @@ def test_records_without_the_new_keys_are_read(repo: Repo) -> None:
     record = json.loads(orjson.dumps(request_of(repo)))
     del record["needs"]
     (folder / REQUEST).write_text(json.dumps(record))
-    assert load_request(folder) == request_of(repo)
+    assert load_request(folder, WorkspaceRequest) == request_of(repo)
     (folder / REQUEST).write_bytes(orjson.dumps(request_of(repo, Handed("a", "1", "b", None, True))))
-    assert load_request(folder).needs == (Handed("a", "1", "b", None, True),)
+    assert load_request(folder, WorkspaceRequest).needs == (Handed("a", "1", "b", None, True),)
     (folder / CLAIM).write_text(
         '{"branch":"b","worktree":"/w","base_commit":"%s","owner":"s/t","moved":null}' % ("1" * 40)
     )

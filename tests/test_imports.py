@@ -18,6 +18,9 @@ import pytest
 from conftest import Command
 
 import sessionrun as package
+from sessionrun.engine import task
+from sessionrun.engine.state import TaskState
+from sessionrun.model.spec import TaskSpec
 
 ROOT = Path(package.__file__).parent
 MAX_MODULE = 400
@@ -386,6 +389,38 @@ def test_the_state_is_changed_in_one_room_and_by_no_decision() -> None:
     for name in ("scheduler", "status", "handed", "transitions", "orders"):
         assert changed[f"sessionrun.engine.{name}"] == [], name
     assert len(changed["sessionrun.engine.fold"]) > 20  # they are seen
+    seen = {text for name, found in changed.items() if belongs(name, "sessionrun.engine") for text in found}
+    assert {f"task.{name}" for name in TaskState.__slots__} - {"task.spec", "task.num"} <= seen
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "task.end = end",
+        "task.end.reason = None",
+        "task.progress.tries += 1",
+        "state.tasks[name].wish = wish",
+        "state.tasks[name].wish.held = None",
+        "task.totals.by_model[name] = used",
+        "task.totals.by_model.update(more)",
+        "self._state.money.spent += cost",
+    ],
+)
+def test_a_change_inside_a_record_is_a_change_of_the_state(source: str) -> None:
+    assert list(iterate_changes(ast.parse(source))), source
+
+
+def test_the_records_of_a_task_are_values() -> None:
+    """Tasks share them, so no module may change one, under whatever name it has it."""
+    one = TaskState(TaskSpec("a", ("x",)), 1)
+    records = [
+        getattr(one, name) for name in TaskState.__slots__ if type(getattr(one, name)).__name__ in vars(task)
+    ]
+    assert len(records) == 8
+    for record in records:
+        for name in record._fields:
+            with pytest.raises(AttributeError):
+                setattr(record, name, None)
 
 
 # --- size and names ---

@@ -12,31 +12,30 @@ import pytest
 from sessionrun.model.brief import Brief
 from sessionrun.model.errors import JobFileError
 from sessionrun.model.places import Place, Repository
-from sessionrun.runtime.jobs.check import request as answers
-from sessionrun.store.jobfiles import read_tail
-from sessionrun.workspaces import request as workspaces
-from sessionrun.workspaces.request import Claim, Request
+from sessionrun.runtime.jobs.check.request import CheckReport, CheckRequest, Verification, load_report
+from sessionrun.store.jobfiles import ANSWER, REQUEST, load_request, read_tail
+from sessionrun.workspaces.request import CLAIM, Claim, WorkspaceRequest, load_claim, load_place
 
 COMMIT = "0" * 40
 PLACE = Place(branch="main-task-a", worktree="/w/a", base_commit=COMMIT, diff_stat={"files": 1})
-CLAIM = Claim("main-task-a", "/w/a", COMMIT, "session/a")
-REQUEST = Request(
+CLAIMED = Claim("main-task-a", "/w/a", COMMIT, "session/a")
+ASKED = WorkspaceRequest(
     Repository("/r", "/r/.git", "main", COMMIT, "/w"), "session", "a", "A", links=("x",), place=PLACE
 )
-CHECK = answers.Request(
+CHECK = CheckRequest(
     "/r",
     "Do it.",
     brief=Brief(outputs=("a",)),
-    verification=answers.Verification("s", (), ("a",), "p", True, "text"),
+    verification=Verification("s", (), ("a",), "p", True, "text"),
 )
-REPORT = answers.Report(written={"a.py": 3}, earlier=("b.py",))
+REPORT = CheckReport(written={"a.py": 3}, earlier=("b.py",))
 
 FILES: dict[str, tuple[object, str, Callable[[Path], object]]] = {
-    "claim": (CLAIM, workspaces.CLAIM, workspaces.load_claim),
-    "answer": (PLACE, workspaces.ANSWER, workspaces.load_answer),
-    "request": (REQUEST, workspaces.REQUEST, workspaces.load_request),
-    "check": (CHECK, answers.REQUEST, answers.load_request),
-    "report": (REPORT, answers.ANSWER, answers.load_report),
+    "claim": (CLAIMED, CLAIM, load_claim),
+    "answer": (PLACE, ANSWER, load_place),
+    "request": (ASKED, REQUEST, lambda folder: load_request(folder, WorkspaceRequest)),
+    "check": (CHECK, REQUEST, lambda folder: load_request(folder, CheckRequest)),
+    "report": (REPORT, ANSWER, load_report),
 }
 
 
@@ -91,12 +90,12 @@ def test_what_is_no_file_is_refused_and_not_waited_for(
 
 
 def test_a_job_that_did_not_come_so_far_left_nothing(tmp_path: Path) -> None:
-    assert workspaces.load_claim(tmp_path) is None
-    assert workspaces.load_answer(tmp_path) is None
-    assert answers.load_report(tmp_path) is None
-    for load in (workspaces.load_request, answers.load_request):
+    assert load_claim(tmp_path) is None
+    assert load_place(tmp_path) is None
+    assert load_report(tmp_path) is None
+    for kind in ("request", "check"):
         with pytest.raises(JobFileError):
-            load(tmp_path)
+            FILES[kind][2](tmp_path)
 
 
 @pytest.mark.parametrize(

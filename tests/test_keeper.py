@@ -27,7 +27,7 @@ from sessionrun.model.keys import JobKey
 from sessionrun.model.spec import Job
 from sessionrun.runtime.executors.local import LocalExecutor
 from sessionrun.runtime.executors.protocol import Exit
-from sessionrun.runtime.keeper.loop import Keeper, Supervisor
+from sessionrun.runtime.keeper.loop import Keeper, SupervisorProcess
 from sessionrun.runtime.keeper.wire import Connection, JobOrder, pack, pack_job
 from sessionrun.store.journal import read_log
 from sessionrun.store.ledger import fold_ledger
@@ -99,7 +99,7 @@ class Bench:
         return int(eventually(lambda: path.exists() and path.read_text().endswith("\n") and path.read_text()))
 
 
-class GivenSupervisor(Supervisor):
+class GivenSupervisor(SupervisorProcess):
     """The test is the supervisor: it is there already, and nobody starts it."""
 
     def __init__(self, end: socket.socket) -> None:
@@ -516,3 +516,42 @@ def test_the_ledger_survives_a_refusal(bench: Bench) -> None:
     bench.start(bench.job("echo ran", key=JobKey("a", 1, 1, "work", 2)))
     bench.wait()
     assert bench.output() == "ran\n"
+
+
+REFUSED_ONCE = """
+import os, sys, time
+from pathlib import Path
+from sessionrun.model.errors import StoreError
+from sessionrun.runtime.keeper.children import Children
+from sessionrun.runtime.keeper.wire import JobOrder
+from sessionrun.store.journal import AppendLog
+
+class Refusing(AppendLog):
+    def append(self, payloads):
+        if payloads and payloads[0].startswith(b"X "):
+            ends.append(payloads)
+            if len(ends) == 2:
+                raise StoreError("full")
+        return super().append(payloads)
+
+place, ends, told = os.fsencode(sys.argv[1]), [], []
+children = Children(Refusing(Path(sys.argv[1]) / "ledger"), "session", lambda *fields: told.append(fields[0]))
+null = os.devnull.encode()
+children.start([JobOrder(f"{name}/1/1/work/1", 0.3, place, b"", null, null, [b"/bin/true"], []) for name in "ab"])
+for child in children.by_key.values():
+    os.waitid(os.P_PID, child.leader.pid, os.WEXITED | os.WNOWAIT)
+children.reap()
+assert told.count(b"X") == 1, told
+until = children.next_time()
+assert until is not None, "it would sleep for ever"
+time.sleep(max(0.0, until - time.monotonic()))
+children.reap()
+assert told.count(b"X") == 2, told
+assert children.next_time() is None
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "waitid"), reason="without waitid an end is reaped before it is recorded")
+def test_the_second_of_two_ends_that_the_disk_refused_is_recorded_later(tmp_path: Path) -> None:
+    """The first one's records that follow are written, so nothing else waits for the disk."""
+    subprocess.run([sys.executable, "-c", REFUSED_ONCE, tmp_path], check=True)

@@ -16,10 +16,10 @@ from test_worktrees import by_id, check_clean, finish, kill_all, project, snapsh
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.places import Place
 from sessionrun.workspaces.books import MARK
-from sessionrun.workspaces.clean import Finding, Leftover, clean_leftover
+from sessionrun.workspaces.clean import CleanResult, Leftover, clean_leftover
 from sessionrun.workspaces.registration import trash_path
 from sessionrun.workspaces.release import release
-from sessionrun.workspaces.request import Claim, Request, load_claim
+from sessionrun.workspaces.request import Claim, WorkspaceRequest, load_claim
 from sessionrun.workspaces.worktree import prepare
 
 __all__ = ["project"]
@@ -216,7 +216,7 @@ def test_marks_of_older_versions_are_understood(project: Project) -> None:
 
 def test_what_is_left_beside_a_moved_worktree_is_cleaned(project: Project) -> None:
     """Killed while the moved worktree was deleted: RELEASE again, or `clean`, finds what lies there."""
-    request = Request(project.repository(), "s1", "t", "do it")
+    request = WorkspaceRequest(project.repository(), "s1", "t", "do it")
     folder = project.root / "jobs" / "a1-r1-prepare"
     folder.mkdir(parents=True)
     place = prepare(request, folder)
@@ -562,7 +562,7 @@ def _all_files(root: Path) -> dict[str, bytes]:
     return {str(path): path.read_bytes() if path.stat().st_size < 2**20 else b"" for path in files}
 
 
-def _check_verdicts(project: Project, done: list[Finding]) -> None:
+def _check_verdicts(project: Project, done: list[CleanResult]) -> None:
     branches = project.run("for-each-ref", "--format=%(refname:lstrip=2)", "refs/heads").split()
     for finding in done:
         there = finding.name in branches if finding.what == "branch" else Path(finding.name).exists()

@@ -10,11 +10,12 @@ from dataclasses import replace
 
 import orjson
 import pytest
+from agent_samples import judge_exit
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sessionrun.agents.reading import AgentResult
-from sessionrun.agents.verdict import MAX_REASON, format_reason, judge_exit
+from sessionrun.agents.verdict import MAX_REASON, format_reason
 from sessionrun.model.events import Entry, JobFinished, to_record
 from sessionrun.model.keys import JobKey
 from sessionrun.model.usage import Usage
@@ -41,9 +42,7 @@ def judge(
     detail: str | None = None,
     stderr: str = "",
 ) -> JobFinished:
-    return judge_exit(
-        KEY, wait_status=wait_status, errno=number, detail=detail, result=result, now=NOW, stderr=stderr
-    )
+    return judge_exit(wait_status, result, errno=number, detail=detail, now=NOW, stderr=stderr)
 
 
 @pytest.mark.parametrize(

@@ -16,10 +16,10 @@ import pytest
 from conftest import Command, kill_sessions
 
 from sessionrun.model.errors import SessionrunError
-from sessionrun.model.spec import View
+from sessionrun.model.spec import Export
 from sessionrun.runtime.exports.job_status import write_jobs
-from sessionrun.runtime.exports.settling import settle_views
-from sessionrun.runtime.exports.writer import ViewWriter
+from sessionrun.runtime.exports.settling import settle_exports
+from sessionrun.runtime.exports.writer import ExportWriter
 from sessionrun.store.files import NotRegular
 from sessionrun.store.outside import hold_file, open_folder
 
@@ -131,24 +131,24 @@ STATUS = {"session_id": "x", "ended_at": None, "tasks": [TASK]}
 
 
 @pytest.fixture
-def jobs(own_place: Path) -> tuple[Path, View]:
+def jobs(own_place: Path) -> tuple[Path, Export]:
     """A status file of jobs, and its view as a launch has settled it."""
     folder = own_place / "jobs"
     folder.mkdir()
     (folder / "a.md").touch()
     path = folder / "_jobstatus.json"
-    (view,) = settle_views([View("job-status", {"path": str(path), "jobs": {"a": ["a"]}})])
-    write_jobs(view, STATUS, "now", own_place / "session-x", claim=True)
+    (export,) = settle_exports([Export("job-status", {"path": str(path), "jobs": {"a": ["a"]}})])
+    write_jobs(export, STATUS, "now", own_place / "session-x", claim=True)
     assert json.loads(path.read_text())[0]["status"] == "pending_work"
-    return path, view
+    return path, export
 
 
 @pytest.mark.parametrize("name", ["_jobstatus.json", "._jobstatus.json.lock"])
 @pytest.mark.parametrize("kind", ["link", "fifo", "directory"])
 def test_a_status_file_or_its_lock_that_is_planted(
-    jobs: tuple[Path, View], victim: Path, name: str, kind: str
+    jobs: tuple[Path, Export], victim: Path, name: str, kind: str
 ) -> None:
-    path, view = jobs
+    path, export = jobs
     place = path.with_name(name)
     place.unlink()
     if kind == "link":
@@ -159,7 +159,7 @@ def test_a_status_file_or_its_lock_that_is_planted(
         place.mkdir()
     before = path.lstat()
     with pytest.raises((SessionrunError, OSError)):
-        write_jobs(view, STATUS, "later", path.parent, claim=True, patience_s=0)
+        write_jobs(export, STATUS, "later", path.parent, claim=True, patience_s=0)
     assert victim.read_text() == PRECIOUS
     assert path.lstat() == before
 
@@ -194,10 +194,10 @@ def test_a_spec_of_an_older_version_settles_when_its_supervisor_starts(matrix: C
     _, status = launch(matrix, "true")
     session = SessionDir(Path(status["results_dir"]))
     spec = session.load_spec()
-    (view,) = spec.views
-    assert view.settings["places"]["results_file"] == str(matrix.cwd / "sub" / "results.json")
-    old = replace(view, settings={key: value for key, value in view.settings.items() if key != "places"})
-    writer = ViewWriter(session, replace(spec, views=(old,)))
+    (export,) = spec.exports
+    assert export.settings["places"]["results_file"] == str(matrix.cwd / "sub" / "results.json")
+    old = replace(export, settings={key: value for key, value in export.settings.items() if key != "places"})
+    writer = ExportWriter(session, replace(spec, exports=(old,)))
     (matrix.cwd / "sub" / "results.json").unlink()
     assert writer.write(status, durable=False) is None
     assert writer.problems == []

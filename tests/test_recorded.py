@@ -14,6 +14,9 @@ import pytest
 from conftest import Command
 
 import sessionrun as sessionrun_package
+from sessionrun.model.spec import Export, spec_from_record
+from sessionrun.runtime.jobs.check.request import CheckRequest
+from sessionrun.store.jobfiles import ANSWER, REQUEST
 
 RECORDED = Path(__file__).parent / "data" / "recorded" / "before-rooms"
 PLACE = "/tmp/sample"
@@ -71,14 +74,31 @@ def test_a_supervisor_is_started_again_by_the_name_that_it_had(sessionrun: Comma
     assert sessionrun.wait(done.stdout.strip())["outcome"] == "succeeded"
 
 
-def test_a_check_is_started_by_the_path_that_it_had(own_place: Path) -> None:
-    """A supervisor of that version, still alive, names the program of a CHECK with a brief so."""
-    from sessionrun.runtime.jobs.check.request import ANSWER, REQUEST, Request
-
-    old = Path(sessionrun_package.__file__).with_name("answers") / "job.py"
-    request = Request(directory=str(own_place), prompt="p", commands=("touch done",))
+@pytest.mark.parametrize(
+    "program", [("answers/job.py",), ("runtime/jobs/check/job.py",), ("runtime/jobs/job.py", "check")], ids=str
+)
+def test_a_check_is_started_by_the_path_that_it_had(program: tuple[str, ...], own_place: Path) -> None:
+    """A supervisor of an older version, still alive, names the program of a CHECK with a brief so."""
+    path, *words = program
+    old = Path(sessionrun_package.__file__).parent / path
+    request = CheckRequest(directory=str(own_place), prompt="p", commands=("touch done",))
     (own_place / REQUEST).write_bytes(orjson.dumps(request))
-    done = subprocess.run([sys.executable, str(old), str(own_place)], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, old, *words, own_place], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
     assert (own_place / "done").exists()
     assert json.loads((own_place / ANSWER).read_text())["problem"] is None
+
+
+def test_a_workspace_job_is_started_by_the_path_that_it_had(own_place: Path) -> None:
+    old = Path(sessionrun_package.__file__).parent / "workspaces" / "job.py"
+    done = subprocess.run([sys.executable, old, "prepare", own_place], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (1, "begun\n")
+    assert done.stderr.endswith("request.json: No such file or directory\n")
+
+
+def test_the_exports_of_an_older_session_are_found() -> None:
+    """A version before called them views."""
+    (path,) = (Path(__file__).parent / "data" / "recorded" / "before-rooms" / "sessions").glob("*/spec.json")
+    record = json.loads(path.read_bytes())
+    record["views"] = [{"kind": "job-status", "settings": {"path": "x"}}]
+    assert spec_from_record(record).exports == (Export("job-status", {"path": "x"}),)

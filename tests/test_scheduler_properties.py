@@ -208,12 +208,12 @@ class Watch:
     def _see_what_was_reopened(self, state: State) -> None:
         """An end is taken back on request only, and never that of a success."""
         for name, outcome in list(self.ended.items()):
-            if state.tasks[name].outcome is None:
+            if state.tasks[name].end.outcome is None:
                 assert outcome != "succeeded", "a success was tried again"
                 assert state.ended is None
                 del self.ended[name]
-        self.unwanted = {name for name in self.unwanted if state.tasks[name].cancelled}
-        self.unsure = {name for name in self.unsure if state.tasks[name].attempt == self.attempts[name]}
+        self.unwanted = {name for name in self.unwanted if state.tasks[name].wish.cancelled}
+        self.unsure = {name for name in self.unsure if state.tasks[name].progress.attempt == self.attempts[name]}
 
     def _on_claim(self, state: State, key: JobKey) -> None:
         task = state.tasks[key.task]
@@ -227,7 +227,7 @@ class Watch:
             provider = state.providers.get(provider_of(state, task))
             assert not (provider and provider.probing) or provider.canary == key.task, "two canaries"
         assert not tokens & set(state.holds), "started under a hold"
-        assert task.held is None or key.phase in ("check", "release"), "started under a hold on request"
+        assert task.wish.held is None or key.phase in ("check", "release"), "started under a hold on request"
         assert key.task not in self.unsure or key.phase == "release", "what may have run ran again"
         if (key.task, key.attempt) not in self.begun:
             assert not state.halted, "a new attempt after the session was stopped"

@@ -329,7 +329,7 @@ def test_another_agent_takes_over_as_with_a_limit_of_its_own(worlds: Callable[..
     other = TaskSpec("t", ("x",), agent="one", fallback=(Alternative("three"),))
     second = world.add("b", [other])
     world.run(20.0)
-    assert second.state.tasks["t"].outcome == "succeeded"
+    assert second.state.tasks["t"].end.outcome == "succeeded"
     assert [run.session for run in world.runs] == ["a"]
 
 
@@ -422,7 +422,7 @@ def _play(world: World, rng: Random) -> None:
     asked_for = _ask_anything(world, rng) if rng.random() < 0.3 else 0
     world.run(None, rng)
     for drive in world.drives.values():
-        assert {task.outcome for task in drive.state.tasks.values()} <= {"succeeded", "cancelled"}
+        assert {task.end.outcome for task in drive.state.tasks.values()} <= {"succeeded", "cancelled"}
         assert drive.state.free == drive.state.spec.resources
     assert world.said == []
     if asked_for:

@@ -15,15 +15,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from zlib import crc32
 
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from simulation import make_session
 
 from sessionrun.model.errors import InputError, SessionNotFound, StoreError
-from sessionrun.model.events import RequestReceived
+from sessionrun.model.events import Entry, RequestReceived, TaskAdded, to_record
 from sessionrun.model.keys import JobKey
 from sessionrun.model.spec import SessionSpec, TaskSpec
+from sessionrun.runtime.history import load_tasks
 from sessionrun.store import index
 from sessionrun.store.creation import create_session, discard_session
 from sessionrun.store.files import NotRegular, read_regular, replace_file
@@ -279,6 +281,25 @@ def test_a_new_session(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="cannot create"):
         create_session(session, make_spec())
     assert session.load_spec() == make_spec()
+
+
+def test_the_folders_of_a_job_that_was_done_again_come_last_first(tmp_path: Path) -> None:
+    session, key = make_directory(tmp_path), JobKey("a", 2, 1, "check", 1)
+    assert list(session.find_starts(key)) == []
+    for start in (1, 2, 10):  # more starts than tries: a hold does not use one up
+        session.make_job_path(key._replace(start=start))
+    session.make_job_path(key._replace(round=2))
+    (session.path / "jobs" / "a" / "a2-r1-check-sx").mkdir()
+    found = [folder.name for folder in session.find_starts(key._replace(start=2))]
+    assert found == ["a2-r1-check-s10", "a2-r1-check-s2", "a2-r1-check"]
+
+
+def test_tasks_that_were_added_later_are_tasks(tmp_path: Path) -> None:
+    session = make_directory(tmp_path)
+    late = TaskSpec("late", ("x",))
+    journal = AppendLog(session.journal_path)
+    journal.append([orjson.dumps(to_record(Entry(1, 1.0, 1.0, TaskAdded(late))))])
+    assert list(load_tasks(session).values()) == [*make_spec().tasks, late]
 
 
 def test_an_ignore_file_of_the_users_is_kept(tmp_path: Path) -> None:

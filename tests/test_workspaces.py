@@ -21,7 +21,7 @@ from sessionrun.workspaces.clean import Leftover, clean_leftover
 from sessionrun.workspaces.git import Git
 from sessionrun.workspaces.release import release
 from sessionrun.workspaces.repository import find_repository
-from sessionrun.workspaces.request import Claim, Request
+from sessionrun.workspaces.request import Claim, WorkspaceRequest
 from sessionrun.workspaces.worktree import prepare
 
 Work = Callable[[Path], object]
@@ -61,8 +61,10 @@ class Project:
         folder.mkdir()
         return folder
 
-    def prepare(self, task: str = "t", **changes: object) -> tuple[Request, Place]:
-        request = Request(self.repository(), "s1", task, "do it", patch=str(self.root / "p" / f"{task}.patch"))
+    def prepare(self, task: str = "t", **changes: object) -> tuple[WorkspaceRequest, Place]:
+        request = WorkspaceRequest(
+            self.repository(), "s1", task, "do it", patch=str(self.root / "p" / f"{task}.patch")
+        )
         request = replace(request, **changes)  # type: ignore[arg-type]
         return request, prepare(request, self.folder())
 
@@ -362,7 +364,7 @@ def test_the_same_names_again_get_suffixes(project: Project) -> None:
 
 def test_prepare_and_release_can_be_repeated(project: Project) -> None:
     """Killed after its work and before its answer, a job is run again in a new folder or its own."""
-    request = Request(project.repository(), "s1", "t", "do it", patch=str(project.root / "p" / "t.patch"))
+    request = WorkspaceRequest(project.repository(), "s1", "t", "do it", patch=str(project.root / "p" / "t.patch"))
     folder = project.folder()
     first = prepare(request, folder)
     again = prepare(request, folder)
@@ -454,7 +456,7 @@ def test_inside_a_linked_worktree(project: Project) -> None:
     project.run("worktree", "add", "-q", "-b", "topic", str(other))
     repository, _ = find_repository(other, base=None, worktree_dir=None, keep="never")
     assert repository.base_branch == "topic"
-    request = Request(repository, "s1", "t", "x", patch=str(project.root / "p.patch"))
+    request = WorkspaceRequest(repository, "s1", "t", "x", patch=str(project.root / "p.patch"))
     place = prepare(request, project.folder())
     assert place.branch == "topic-task-t"
     release(replace(request, place=place), project.folder())

@@ -2,8 +2,8 @@
 
 An interpreter and its imports are nine tenths of what a verb costs, and the tests call thousands of verbs.  The
 child is a process like any other: with descriptors, a directory, an environment, signals and an exit code of its
-own.  Only what /proc shows of it (its words, its first environment) is its parent's, and others made its imports:
-tests that look at these ask for the real command.
+own.  Only its imports were made by another: tests that look at these ask for the real command.  A session that it
+starts has its own processes, and these begin without interpreters too: `tests/execs.py` says how.
 
     python tests/warm.py FD      serve the socket until standard input ends
 """
@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import array
 import gc
-import io
 import json
 import os
 import pkgutil
@@ -24,17 +23,13 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
-from typing import Any, BinaryIO, Final, NoReturn, cast
+from typing import Any, BinaryIO, Final, NoReturn
 
-_PREFIXES: Final = ("PYTHON", "LC_", "LANG", "LD_", "MALLOC_", "SESSIONRUN_JOB")
-"""Variables that work when an interpreter starts, or that others read of its process."""
+from execs import CODE, choose, install, run, show_as, take_environ
 
-_CODE: Final = str(Path(__file__).parents[1])
 _LENGTH: Final = struct.Struct("!I")
 _NUMBER: Final = struct.Struct("!i")
 
@@ -76,7 +71,7 @@ class Warm:
 
     def serves(self, environ: Mapping[str, str]) -> bool:
         """Whether its fork is as good as a new process with this environment."""
-        return _choose(environ) == _choose(self._base)
+        return choose(environ) == choose(self._base)
 
     def popen(self, words: Sequence[str], *, cwd: Path, environ: Mapping[str, str], stdin: bytes = b"") -> Called:
         """Call the command beside the test, which need not read what it says."""
@@ -150,13 +145,6 @@ class Called:
         return content.decode("utf-8", "surrogateescape")
 
 
-def _choose(environ: Mapping[str, str]) -> dict[str, str]:
-    chosen = {name: value for name, value in environ.items() if name.startswith(_PREFIXES)}
-    if chosen.get("PYTHONPATH") == _CODE:
-        del chosen["PYTHONPATH"]
-    return chosen
-
-
 def _umask() -> int:
     """The umask of this process, without a moment in which it is another one where the system tells it."""
     try:
@@ -176,9 +164,8 @@ def _load() -> None:
     import sessionrun
     import sessionrun.cli
 
-    skipped = ("sessionrun.runtime.keeper", "sessionrun.__main__", "sessionrun.detached")
     for module in pkgutil.walk_packages(sessionrun.__path__, "sessionrun."):
-        if not module.name.startswith(skipped) and not module.name.endswith("__main__"):
+        if module.name != "sessionrun.detached" and not module.name.endswith("__main__"):
             import_module(module.name)
     for name in ("daemon", "yaml", "rich.console", "rich.progress", "tabulate", "psutil", "filelock"):
         import_module(name)
@@ -244,57 +231,34 @@ def _receive(connection: socket.socket) -> tuple[bytes, list[int]]:
 
 def _become(call: dict[str, Any], fds: list[int], ours: list[int]) -> NoReturn:
     """In the child: what a new interpreter would be, and then the command."""
-    code = 70
-    try:
-        signal.set_wakeup_fd(-1)
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        for fd in ours:
-            os.close(fd)
-        for number, fd in enumerate(fds):
-            os.dup2(fd, number)
-        for fd in fds:
-            os.close(fd)
-        os.chdir(call["cwd"])
-        os.umask(call["umask"])
-        os.environ.clear()
-        os.environ.update(call["environ"])
-        time.tzset()
-        sys.argv = ["sessionrun", *call["words"]]
-        _open_streams()
-        from sessionrun.cli import main
+    from sessionrun.cli import main
 
-        code = main()
-    except SystemExit as error:
-        code = error.code if isinstance(error.code, int) else 1
-    except BaseException:
-        import traceback
-
-        traceback.print_exc()
-    finally:
-        for stream in (sys.stdout, sys.stderr):
-            with suppress(OSError, ValueError):
-                stream.flush()
-        os._exit(code)
-
-
-def _open_streams() -> None:
-    sys.stdin = _open(0, "rb", "surrogateescape")
-    sys.stdout = _open(1, "wb", "surrogateescape")
-    sys.stderr = _open(2, "wb", "backslashreplace", line_buffering=True)
-
-
-def _open(fd: int, mode: str, errors: str, *, line_buffering: bool = False) -> io.TextIOWrapper:
-    stream = cast("BinaryIO", open(fd, mode, closefd=False))
-    return io.TextIOWrapper(stream, "utf-8", errors, line_buffering=line_buffering)
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for fd in ours:
+        os.close(fd)
+    for number, fd in enumerate(fds):
+        os.dup2(fd, number)
+    for fd in fds:
+        os.close(fd)
+    os.chdir(call["cwd"])
+    os.umask(call["umask"])
+    environ = {os.fsencode(name): os.fsencode(value) for name, value in call["environ"].items()}
+    words = [sys.executable, "-m", "sessionrun", *call["words"]]
+    show_as([os.fsencode(word) for word in words], environ)
+    take_environ(environ)
+    sys.argv = ["sessionrun", *call["words"]]
+    run(main)
 
 
 def main() -> None:
     """Serve the socket whose number is given."""
-    sys.path[0] = _CODE
+    sys.path[0] = CODE
     listener = socket.socket(fileno=int(sys.argv[1]))
     os.set_inheritable(listener.fileno(), False)
     _load()
+    install()
     _serve(listener)
 
 

@@ -1,4 +1,4 @@
-"""What is known of agent CLIs apart from running them: versions that were tried, how to tell who is signed in.
+"""What is known of agent CLIs apart from running them: versions that were tried, signs of a login.
 
 Signed in is told from the outside: by the names of environment variables and by whether a file is there.  Nothing
 is opened, and no value is looked at but for being empty.  A "no" keeps a session from starting, so it is said only
@@ -34,7 +34,7 @@ _PROVIDER_KEYS: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class KnownFile:
     """A file: `name` in the folder that `variable` names, else in `folder` below the home directory."""
 
     folder: str
@@ -59,9 +59,9 @@ class Known:
     """
 
     version: str
-    credentials: Place
+    credentials: KnownFile
     variables: tuple[str, ...]
-    settings: tuple[Place, ...]
+    settings: tuple[KnownFile, ...]
     sign_in: str
     servers: tuple[str, ...] = ()
     system: tuple[str, ...] = ()
@@ -78,7 +78,7 @@ class Known:
 PROGRAMS: Final[Mapping[str, Known]] = {
     "claude": Known(
         version="2.1",
-        credentials=Place(".claude", ".credentials.json", "CLAUDE_CONFIG_DIR"),
+        credentials=KnownFile(".claude", ".credentials.json", "CLAUDE_CONFIG_DIR"),
         variables=(
             "ANTHROPIC_API_KEY",
             "ANTHROPIC_AUTH_TOKEN",
@@ -88,8 +88,8 @@ PROGRAMS: Final[Mapping[str, Known]] = {
             "CLAUDE_CODE_USE_FOUNDRY",
         ),
         settings=(
-            Place(".claude", "settings.json", "CLAUDE_CONFIG_DIR"),
-            Place("", ".claude.json", "CLAUDE_CONFIG_DIR"),
+            KnownFile(".claude", "settings.json", "CLAUDE_CONFIG_DIR"),
+            KnownFile("", ".claude.json", "CLAUDE_CONFIG_DIR"),
         ),
         system=("/etc/claude-code/managed-settings.json",),
         project=(".claude/settings.json", ".claude/settings.local.json"),
@@ -98,9 +98,9 @@ PROGRAMS: Final[Mapping[str, Known]] = {
     ),
     "codex": Known(
         version="0.169",
-        credentials=Place(".codex", "auth.json", "CODEX_HOME"),
+        credentials=KnownFile(".codex", "auth.json", "CODEX_HOME"),
         variables=("OPENAI_API_KEY", "CODEX_API_KEY"),
-        settings=(Place(".codex", "config.toml", "CODEX_HOME"),),
+        settings=(KnownFile(".codex", "config.toml", "CODEX_HOME"),),
         system=("/etc/codex/config.toml",),
         project=(".codex/config.toml",),
         sign_in="codex login, or set OPENAI_API_KEY",
@@ -108,9 +108,9 @@ PROGRAMS: Final[Mapping[str, Known]] = {
     ),
     "qwen": Known(
         version="0.24",
-        credentials=Place(".qwen", "oauth_creds.json"),
+        credentials=KnownFile(".qwen", "oauth_creds.json"),
         variables=("OPENAI_API_KEY", "DASHSCOPE_API_KEY"),
-        settings=(Place(".qwen", "settings.json"), Place(".qwen", ".env")),
+        settings=(KnownFile(".qwen", "settings.json"), KnownFile(".qwen", ".env")),
         system=("/etc/qwen-code/settings.json",),
         project=(".qwen/settings.json", ".qwen/.env"),
         sign_in="type /auth in qwen, or set OPENAI_API_KEY",
@@ -118,9 +118,9 @@ PROGRAMS: Final[Mapping[str, Known]] = {
     ),
     "gemini": Known(
         version="0.61",
-        credentials=Place(".gemini", "oauth_creds.json"),
+        credentials=KnownFile(".gemini", "oauth_creds.json"),
         variables=("GEMINI_API_KEY", "GOOGLE_API_KEY", "GOOGLE_GENAI_USE_VERTEXAI"),
-        settings=(Place(".gemini", "settings.json"), Place(".gemini", ".env")),
+        settings=(KnownFile(".gemini", "settings.json"), KnownFile(".gemini", ".env")),
         system=("/etc/gemini-cli/settings.json",),
         project=(".gemini/settings.json", ".gemini/.env"),
         sign_in="type /auth in gemini, or set GEMINI_API_KEY",
@@ -128,11 +128,11 @@ PROGRAMS: Final[Mapping[str, Known]] = {
     ),
     "opencode": Known(
         version="1.18",
-        credentials=Place(".local/share", "opencode/auth.json", "XDG_DATA_HOME"),
+        credentials=KnownFile(".local/share", "opencode/auth.json", "XDG_DATA_HOME"),
         variables=(*_PROVIDER_KEYS, "GOOGLE_GENERATIVE_AI_API_KEY", "OPENCODE_API_KEY"),
         settings=(
-            Place(".config", "opencode/opencode.json", "XDG_CONFIG_HOME"),
-            Place(".config", "opencode/opencode.jsonc", "XDG_CONFIG_HOME"),
+            KnownFile(".config", "opencode/opencode.json", "XDG_CONFIG_HOME"),
+            KnownFile(".config", "opencode/opencode.jsonc", "XDG_CONFIG_HOME"),
         ),
         project=("opencode.json", "opencode.jsonc", ".opencode"),
         sign_in="opencode auth login, or set a provider's key",
@@ -141,9 +141,9 @@ PROGRAMS: Final[Mapping[str, Known]] = {
     ),
     "aider": Known(
         version="0.86",
-        credentials=Place(".aider", "oauth-keys.env"),
+        credentials=KnownFile(".aider", "oauth-keys.env"),
         variables=_PROVIDER_KEYS,
-        settings=(Place("", ".aider.conf.yml"), Place("", ".env")),
+        settings=(KnownFile("", ".aider.conf.yml"), KnownFile("", ".env")),
         project=(".aider.conf.yml",),
         sign_in="set a provider's key, such as OPENAI_API_KEY",
         local=True,

@@ -1,4 +1,4 @@
-"""How each agent CLI is installed, in a few words: for who asked for one that is not there."""
+"""How each agent CLI is installed, in a few words: for a user that asked for one that is not there."""
 
 from __future__ import annotations
 

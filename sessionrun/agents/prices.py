@@ -48,7 +48,7 @@ def find_price(prices: Mapping[str, Price], model: str) -> Price | None:
     bare = model
     for prefix in FIRST_HAND:
         bare = bare.removeprefix(prefix)
-    for name in dict.fromkeys((model, bare)):  # who names the prefix means it
+    for name in dict.fromkeys((model, bare)):  # a name with the prefix means it
         fitting = [entry for entry in prices if _covers(entry, name)]
         if fitting:
             return prices[max(fitting, key=lambda entry: len(entry.rstrip("*")))]

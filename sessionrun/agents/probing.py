@@ -1,7 +1,7 @@
 """Asks programs short questions, all at once: their version, or whether an agent is ready.
 
-A question is a command with an end: standard input is empty, what is printed goes into files that nobody else
-sees, and who has not answered when the time is up is killed with all that belongs to its group.  Must not know
+A question is a command with an end: standard input is empty, what is printed goes into files that no other process
+sees.  A command without an answer when the time is up is killed with all that belongs to its group.  Must not know
 what is done with the answers, nor where sessions keep their files.
 """
 

@@ -27,14 +27,12 @@ import errno as errnos
 import os
 import re
 import signal as signals
-from typing import Final
+from typing import Final, NamedTuple
 
 from sessionrun.agents.crashes import find_crash
 from sessionrun.agents.markers import drop_retries, find_in_errors
 from sessionrun.agents.reading import WITHOUT_RESULT, AgentResult
 from sessionrun.agents.resets import check_reset, find_reset
-from sessionrun.model.events import JobFinished
-from sessionrun.model.keys import JobKey
 from sessionrun.model.reasons import effect_of
 
 MAX_REASON: Final = 300
@@ -58,55 +56,42 @@ _FAULTS: Final = frozenset(
 """Signals that a process brings upon itself."""
 
 
-def judge_exit(
-    key: JobKey,
-    *,
-    wait_status: int | None,
-    errno: int | None,
-    detail: str | None,
-    result: AgentResult | None,
-    now: float,
-    stderr: str = "",
-) -> JobFinished:
-    """Judge one ended job.
+class Problem(NamedTuple):
+    """Why a job failed: the published word for it, and what there is to say."""
+
+    reason_class: str
+    text: str
+
+
+def find_problem(
+    wait_status: int | None, errno: int | None, detail: str | None, result: AgentResult | None, stderr: str = ""
+) -> Problem | None:
+    """What went wrong with an ended job, by the table above; None: nothing.
 
     Args:
-        key: the job.
         wait_status: raw status of wait(2); None when no process was made.
         errno: why none was made.
         detail: one more word on that, such as the program's path.
         result: what the agent's output says; None when nothing reads it (setup, check, plain text).
-        now: wall time, epoch seconds; a limit's end is told relative to it.
         stderr: the end of its standard error, as far as that may tell of the agent; '' where it may not.
     """
-    exit_code = signal = None
-    if wait_status is not None:
-        if os.WIFSIGNALED(wait_status):
-            signal = os.WTERMSIG(wait_status)
-        elif os.WIFEXITED(wait_status):
-            exit_code = os.WEXITSTATUS(wait_status)
     if wait_status is None:
-        problem: tuple[str, str] | None = ("start_failed", _start_problem(errno, detail))
-    elif signal is not None:
-        problem = _judge_signal(signal, stderr, core=os.WCOREDUMP(wait_status))
-    elif exit_code is None:
-        problem = ("unknown", f"odd wait status {wait_status:#x}")
-    else:
-        problem = _judge_code(exit_code, result, stderr)
-    return JobFinished(
-        key=key,
-        verdict="failed" if problem else "passed",
-        reason_class=problem[0] if problem else None,
-        reason=format_reason(*problem) if problem else None,
-        wait_status=wait_status,
-        exit_code=exit_code,
-        signal=signal,
-        conversation=result.conversation if result else None,
-        model=result.model if result else None,
-        usage=result.usage if result else None,
-        turns=result.turns if result else None,
-        resets_at=_find_end_of_limit(problem[0], result, stderr, now) if problem else None,
-    )
+        return Problem("start_failed", _describe_start(errno, detail))
+    exit_code, signal = split_status(wait_status)
+    if signal is not None:
+        return _judge_signal(signal, stderr, core=os.WCOREDUMP(wait_status))
+    if exit_code is None:
+        return Problem("unknown", f"odd wait status {wait_status:#x}")
+    return _judge_code(exit_code, result, stderr)
+
+
+def split_status(wait_status: int | None) -> tuple[int | None, int | None]:
+    """The exit code and the signal in a raw status of wait(2): one of them, or neither."""
+    if wait_status is None:
+        return None, None
+    if os.WIFSIGNALED(wait_status):
+        return None, os.WTERMSIG(wait_status)
+    return (os.WEXITSTATUS(wait_status) if os.WIFEXITED(wait_status) else None), None
 
 
 def format_reason(reason_class: str, text: str) -> str:
@@ -115,43 +100,46 @@ def format_reason(reason_class: str, text: str) -> str:
     return line if len(line) <= MAX_REASON else line[: MAX_REASON - 3] + "..."
 
 
-def _judge_signal(number: int, stderr: str, *, core: bool) -> tuple[str, str]:
+def _judge_signal(number: int, stderr: str, *, core: bool) -> Problem:
     text = _signal_text(number, core=core)
     if number not in _FAULTS:
-        return "signal", text
+        return Problem("signal", text)
     crash = find_crash(stderr)
-    return (crash[0], f"{text}: {crash[1]}") if crash else ("agent_crashed", text)
+    return Problem(crash[0], f"{text}: {crash[1]}") if crash else Problem("agent_crashed", text)
 
 
-def _judge_code(code: int, result: AgentResult | None, stderr: str) -> tuple[str, str] | None:
-    """Class and text of the failure of a process that ended by itself; None for none."""
+def _judge_code(code: int, result: AgentResult | None, stderr: str) -> Problem | None:
+    """The failure of a process that ended by itself; None for none."""
     failed = result if result is not None and not result.ok else None
     if failed is not None and failed.reason_class not in WITHOUT_RESULT:
         text = failed.reason or "the agent reports a failure"
-        return failed.reason_class or "unknown", _with_code(text, code)
+        return Problem(failed.reason_class or "unknown", _with_code(text, code))
     if failed is None and not code:
         return None
     # beside a result that claims success, a phrase may stem from a request that was tried again
     found = find_in_errors(stderr) if result is None or failed is not None else None
     if found is not None and (code or failed is not None):
-        return found[0], _with_code(found[1], code)
+        return Problem(found[0], _with_code(found[1], code))
     if not code:
-        return (failed.reason_class or "unknown", failed.reason or "") if failed else None
+        return Problem(failed.reason_class or "unknown", failed.reason or "") if failed else None
     crash = find_crash(stderr)
     if crash is not None:
-        return crash[0], _with_code(crash[1], code)
+        return Problem(crash[0], _with_code(crash[1], code))
     said = failed.reason if failed else None
     if failed is not None and (failed.conversation or failed.text or failed.model):
-        return "agent_crashed", _with_code(said or "the output broke off", code)
-    return "exit_code", f"exit code {code}" + (f"; {said}" if said else "")
+        return Problem("agent_crashed", _with_code(said or "the output broke off", code))
+    return Problem("exit_code", f"exit code {code}" + (f"; {said}" if said else ""))
 
 
 def _with_code(text: str, code: int) -> str:
     return f"{text[: MAX_REASON - 60]} (exit code {code})" if code else text
 
 
-def _find_end_of_limit(reason_class: str, result: AgentResult | None, stderr: str, now: float) -> float | None:
-    """When the provider's limit ends, epoch seconds: what the stream states, else what the words say."""
+def find_end_of_limit(reason_class: str, result: AgentResult | None, stderr: str, now: float) -> float | None:
+    """When the provider's limit ends (epoch seconds): what the stream states, else what the words say.
+
+    `now` is wall time (epoch seconds): a limit's end is often told relative to it.
+    """
     if effect_of(reason_class) == "none":
         return None
     stated = check_reset(result.resets_at, now) if result else None
@@ -161,7 +149,7 @@ def _find_end_of_limit(reason_class: str, result: AgentResult | None, stderr: st
     return said if said is not None or (result and result.words) else find_reset(drop_retries(stderr), now)
 
 
-def _start_problem(errno: int | None, detail: str | None) -> str:
+def _describe_start(errno: int | None, detail: str | None) -> str:
     words = [detail] if detail else []
     if errno is not None:
         words.append(f"{os.strerror(errno)} ({errnos.errorcode.get(errno, errno)})")

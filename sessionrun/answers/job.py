@@ -1,11 +1,9 @@
-"""See `sessionrun.runtime.jobs.check.job`, which this is."""
+"""For one release: a supervisor of an older version starts a CHECK with a brief by this path."""
 
 import os
 import sys
 
-sys.path[0] = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-
-from sessionrun.runtime.jobs.check.check import main  # noqa: E402  (it is found only now)
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    program = os.path.join(package, "runtime", "jobs", "job.py")
+    os.execv(sys.executable, [sys.executable, program, "check", *sys.argv[1:]])

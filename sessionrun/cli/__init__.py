@@ -101,7 +101,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _open_standard_streams() -> None:
-    """Callers may close 0, 1 or 2: whatever we open next would take their place.  Nobody reads us then."""
+    """Callers may close 0, 1 or 2: whatever we open next would take their place.  No one reads us then."""
     for fd in (0, 1, 2):
         try:
             os.fstat(fd)
@@ -141,7 +141,7 @@ def _tell(message: str, code: int, *, as_json: bool) -> int:
             print_json({"error": {"code": code, "message": line}})
         sys.stdout.flush()
     except OSError:
-        _leave_quietly()  # nobody can hear it; the exit code remains
+        _leave_quietly()  # it cannot be heard; the exit code remains
     return code
 
 

@@ -25,7 +25,7 @@ def command(session_id: str, tasks: tuple[str, ...], as_json: bool, results_dir:
     Without TASK: which process runs the session, what holds it, and each task that has not ended, by cause.  With
     TASK: the whole story of that task.
     """
-    from sessionrun.client.evidence import explain
+    from sessionrun.client.grounds import explain
 
     session = open_session(results_dir, session_id)
     told = explain(session, tasks)
@@ -43,7 +43,7 @@ def command(session_id: str, tasks: tuple[str, ...], as_json: bool, results_dir:
 
 
 def _tell_session(told: dict[str, Any]) -> Iterator[str]:
-    from sessionrun.client.evidence import describe_rest
+    from sessionrun.client.grounds import describe_rest
 
     yield f"Session: {told['session_id']}"
     yield f"Status: {session_word(told)}" + (f", {told['outcome']}" if told["outcome"] else "")
@@ -119,7 +119,7 @@ def _tell_job(job: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _tell_ledger(ledger: Mapping[str, Any] | None) -> str:
-    """What is known of a process whose end nobody recorded as usual."""
+    """What is known of a process whose end was not recorded as usual."""
     if ledger is None:
         return "the ledger has no claim of it: it never ran"
     if not ledger["tried"]:

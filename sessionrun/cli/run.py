@@ -178,9 +178,9 @@ def command(
         return 0
     if not planned.spec.tasks:
         if not dry_run:
-            from sessionrun.client.launching import mend_views
+            from sessionrun.client.launching import mend_exports
 
-            mend_views(planned.spec)
+            mend_exports(planned.spec)
         return _tell_nothing_to_do(planned.skipped, as_json=as_json)
     if not quiet:
         click.echo(f"agent: {escape_line(planned.choice.name)} ({planned.choice.why})", err=True)
@@ -226,7 +226,7 @@ def start_session(spec: SessionSpec, how: Launch) -> int:
         return follow_run(session, as_json=how.as_json, quiet=how.quiet)
     try:
         _tell_start(spec, SessionDir(results_dir / session.path.name), how)
-    except BrokenPipeError:  # who read it has left
+    except BrokenPipeError:  # its reader has left
         raise
     except OSError as error:
         why = f"cannot write standard output: {error.strerror}"

@@ -13,14 +13,14 @@ from sessionrun.store.session import SessionDir
 
 
 def _summarise(session: SessionDir, view: View) -> dict[str, Any] | None:
-    """The account of a session of jobs; None for any other.  A view that is behind is told."""
+    """The account of a session of jobs; None for any other.  Warns of an export that is behind."""
     spec = session.load_spec()
-    if not spec.views:
+    if not spec.exports:
         return None
     from sessionrun.cli.render import warn
-    from sessionrun.client.job_summary import find_view_problems, summarise_jobs
+    from sessionrun.client.job_summary import find_export_problems, summarise_jobs
 
-    for problem in find_view_problems(session, spec, view):
+    for problem in find_export_problems(session, spec, view):
         warn(problem)
     return summarise_jobs(session, spec, view)
 

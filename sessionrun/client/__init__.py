@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from sessionrun.client.control import retry as retry
     from sessionrun.client.doctor.report import Report as Report
     from sessionrun.client.doctor.report import diagnose as diagnose
-    from sessionrun.client.evidence import explain as explain
+    from sessionrun.client.grounds import explain as explain
     from sessionrun.client.installed import examine_agents as examine_agents
     from sessionrun.client.installed import list_agents as list_agents
     from sessionrun.client.launching import launch as launch
@@ -66,7 +66,7 @@ _NAMES = {
     "sessionrun.client.cleaning": ("clean", "clean_worktrees"),
     "sessionrun.client.control": ("Reply", "cancel", "find_retried", "hold", "release", "resume", "retry"),
     "sessionrun.client.doctor.report": ("Report", "diagnose"),
-    "sessionrun.client.evidence": ("explain",),
+    "sessionrun.client.grounds": ("explain",),
     "sessionrun.client.installed": ("examine_agents", "list_agents"),
     "sessionrun.client.launching": ("launch",),
     "sessionrun.client.listing": ("load_summaries",),

@@ -70,7 +70,7 @@ def assemble_spec(
         auto_release=plan.auto_release,
         repository=ignore_leavings(repository, settled),
         prices=_settle_prices(config, used),
-        views=plan.views,
+        exports=plan.exports,
     )
     check_spec(spec, plan.places)
     return spec
@@ -107,7 +107,7 @@ def check_spec(spec: SessionSpec, places: Mapping[tuple[str, str], str] | None =
 
 
 def foresee_costs(spec: SessionSpec) -> list[str]:
-    """What a budget of this session will not see: models of which nobody says what they cost."""
+    """What a budget of this session will not see: models whose price is not known."""
     limits = spec.limits
     amounts = (limits.budget_usd, limits.soft_budget_usd, limits.task_budget_usd)
     if not any(amounts) and all(task.budget_usd is None for task in spec.tasks):
@@ -138,7 +138,7 @@ def _tell_unseen(count: int) -> str:
 
 
 def foresee_verdicts(spec: SessionSpec) -> list[str]:
-    """Verdicts that nobody will give: an agent that runs prompts as scripts does not judge."""
+    """Verdicts that will not be given: an agent that runs prompts as scripts does not judge."""
     mute = {name for name, agent in spec.agents.items() if agent.prompt_kind == "script"}
     count = sum(bool(task.check and task.check.verify) and task.agent in mute for task in spec.tasks)
     return [f"{count} of {len(spec.tasks)} tasks get no verdict: scripts do not judge"] if count else []

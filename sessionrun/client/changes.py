@@ -109,6 +109,7 @@ def _count_patch(session: SessionDir, patch: Path) -> bytes:
 
 def _diff_now(session: SessionDir, task: dict[str, Any], *, stat: bool) -> bytes:
     """Without a patch: the task's worktree or, when that is gone, its branch, against the base commit."""
+    from sessionrun.runtime.history import load_tasks
     from sessionrun.workspaces.fence import open_fence
 
     spec = session.load_spec()
@@ -126,7 +127,7 @@ def _diff_now(session: SessionDir, task: dict[str, Any], *, stat: bool) -> bytes
     assert spec.repository is not None
     with open_fence(spec.repository) as fence:
         if task["worktree"] and os.path.isdir(task["worktree"]):
-            links = next(one.links for one in spec.tasks if one.id == task["id"])
+            links = load_tasks(session)[task["id"]].links
             return _diff_worktree(_find_git(fence, Path(task["worktree"])), links, argv, spec.repository)
         main = fence.main()
         branch = main.commit_of(f"refs/heads/{task['rescue_branch'] or task['branch']}")

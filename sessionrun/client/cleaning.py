@@ -19,6 +19,7 @@ from sessionrun.client.removal import ENDED, Candidate, Removal, choose, measure
 from sessionrun.client.view import load_or_warn, load_summary_view, load_view
 from sessionrun.model.errors import InputError, JobFileError, SessionrunError
 from sessionrun.model.times import parse_time
+from sessionrun.runtime.history import load_tasks
 from sessionrun.store.creation import sweep_unbegun
 from sessionrun.store.session import SessionDir, iterate_sessions
 
@@ -174,7 +175,7 @@ def find_leftovers(session: SessionDir) -> tuple[list[str], list[str]]:
         return [], []
     worked = _attempts_that_worked(session)
     leftovers = []
-    for task in spec.tasks:
+    for task in load_tasks(session).values():
         found, unreadable = _leftovers(session, spec, task, worked)
         if unreadable:
             raise unreadable[0]
@@ -216,7 +217,9 @@ def _clean_tasks(
 ) -> Iterator[Record]:
     living = {one.task for one in find_marked().get(spec.session_id, ())}  # it may still write there
     worked = _attempts_that_worked(session)
-    for task, shown in zip(spec.tasks, view["tasks"], strict=False):
+    tasks = load_tasks(session)
+    for shown in view["tasks"]:
+        task = tasks[shown["id"]]
         if shown["status"] == "running" or task.id in living:
             notify(f"task {task.id} still runs; left alone", again=True)
             continue

@@ -24,7 +24,7 @@ _Z: Final = 1.959963984540054
 """Of the normal distribution, for 95 % in the middle."""
 
 _NO_VERDICT: Final = ("cancelled", "skipped", "lost", "interrupted")
-"""Outcomes that say nothing about who did the work."""
+"""Outcomes that say nothing about the agent."""
 
 _DIFF: Final = ("files", "insertions", "deletions")
 

@@ -1,6 +1,6 @@
 """Configuration: `sessionrun.toml`, the user's own file, and environment variables, named one by one.
 
-Owns where these lie, which keys they may have and which wins.  A key that nobody knows is an error here: a
+Owns where these lie, which keys they may have and which wins.  A key that is not known is an error here: a
 setting that silently does nothing would be worse than a refusal.  Must not know the built-in agents (they
 are passed in), dialects or sessions.  Verbs that only read use `load_results_dir`, which parses nothing
 when there is no file.
@@ -88,31 +88,31 @@ def _lay_over(weak: Mapping[str, Any], strong: Mapping[str, Any]) -> dict[str, A
     return merged
 
 
-class Found(NamedTuple):
+class ResultsDir(NamedTuple):
     """The configured results directory, absolute, None when nothing says; and what could not be read of it."""
 
     results_dir: Path | None
     problem: str | None = None
 
 
-def load_results_dir(cwd: Path, environ: Mapping[str, str]) -> Found:
+def load_results_dir(cwd: Path, environ: Mapping[str, str]) -> ResultsDir:
     """Find just the configured results directory, as far as it can be known.
 
     Verbs that look at sessions work on while a file is broken: what is wrong with it stops launches alone.
     """
     chosen = environ.get(RESULTS_DIR_VARIABLE)
     if chosen:
-        return Found(cwd / chosen)
+        return ResultsDir(cwd / chosen)
     problem = None
     for file in reversed(_files(cwd, environ)):
         try:
             settings = _parse_file(file)
             if "results_dir" in settings:
                 found = _read_settings(file, {"results_dir": settings["results_dir"]})
-                return Found(found["results_dir"], problem)
+                return ResultsDir(found["results_dir"], problem)
         except InputError as error:
             problem = problem or str(error)
-    return Found(None, problem)
+    return ResultsDir(None, problem)
 
 
 def agent_from_table(name: str, table: Mapping[str, Any], base: AgentSpec | None) -> AgentSpec:

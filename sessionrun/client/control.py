@@ -1,4 +1,4 @@
-"""Changes that somebody asks for: cancel, hold, release, retry, and to let a session go on.
+"""Changes that a user asks for: cancel, hold, release, retry, and to let a session go on.
 
 Each names a session and, if only some of its tasks are meant, these by id or number.  A session's supervisor takes
 the request; where none is left, the session's processes are started again for it, or the request is kept.

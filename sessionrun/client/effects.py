@@ -80,7 +80,7 @@ def _of_task_budget(case: Case) -> str | None:
 
 
 def _of_approval(case: Case) -> str | None:
-    """Who says ``--no-yolo`` counts on something being kept from the agents."""
+    """A user of ``--no-yolo`` counts on something being kept from the agents."""
     if any(agent.approve_args or not agent.edits for agent in case.spec.agents.values()):
         return None
     return f"agent {case.spec.tasks[0].agent!r} has no option to leave out: it may do all that you may"

@@ -52,7 +52,7 @@ _SHOWN_HOLDERS: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class Grounds:
     """All there is to explain from.
 
     `view` is what a reader shows of the session; `now` wall time; `lives` tells whether the process of a job in
@@ -70,34 +70,34 @@ class Evidence:
     damage: str | None = None
 
 
-def explain_session(evidence: Evidence) -> dict[str, Any]:
+def explain_session(grounds: Grounds) -> dict[str, Any]:
     """The session, and every task that has not ended."""
-    view, state = evidence.view, evidence.state
-    tasks = [_explain_state(evidence, shown) for shown in view["tasks"]]
+    view, state = grounds.view, grounds.state
+    tasks = [_explain_state(grounds, shown) for shown in view["tasks"]]
     found = Counter(task["cause"] for task in tasks)
     dead = view["status"] == "interrupted"
     return {
         **{key: value for key, value in view.items() if key not in ("tasks", "labels", "dialect", "agent")},
         "holds": [*_describe_request(state.held), *(_describe_hold(state, name) for name in sorted(state.holds))],
-        "tokens": [_describe_token(evidence, name) for name in sorted(state.spec.resources)],
+        "tokens": [_describe_token(grounds, name) for name in sorted(state.spec.resources)],
         "causes": dict(sorted(found.items())),
-        "resume": f"sessionrun resume {view['session_id']}" if dead and not evidence.damage else None,
-        "damage": evidence.damage,
+        "resume": f"sessionrun resume {view['session_id']}" if dead and not grounds.damage else None,
+        "damage": grounds.damage,
         "tasks": [task for task in tasks if task["status"] != "completed"],
     }
 
 
-def explain_tasks(evidence: Evidence, chosen: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def explain_tasks(grounds: Grounds, chosen: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The whole story of the chosen tasks, in their order."""
     wanted = {str(shown["id"]): shown for shown in chosen}
-    told: dict[str, list[Entry]] = {task: [] for task in wanted}
-    for entry in evidence.entries:
+    entries: dict[str, list[Entry]] = {task: [] for task in wanted}
+    for entry in grounds.entries:
         event = entry.event
         task = event.task if isinstance(event, (TaskEnded, TaskRetried)) else _task_of(event)
-        if task in told:
-            told[task].append(entry)
+        if task in entries:
+            entries[task].append(entry)
     return [
-        {**_explain_state(evidence, shown), "attempts": _tell_attempts(evidence, told[task])}
+        {**_explain_state(grounds, shown), "attempts": _tell_attempts(grounds, entries[task])}
         for task, shown in wanted.items()
     ]
 
@@ -120,15 +120,15 @@ def find_holders(state: State) -> dict[str, list[str]]:
 # --- where a task stands ---
 
 
-def _explain_state(evidence: Evidence, shown: Mapping[str, Any]) -> dict[str, Any]:
-    state = evidence.state
+def _explain_state(grounds: Grounds, shown: Mapping[str, Any]) -> dict[str, Any]:
+    state = grounds.state
     task = state.tasks[shown["id"]]
     waits = shown["status"] != "completed" and task.job is None
     lacking = list(_lacking(state, task)) if waits and not task.unmet else []
     stopped = [name for name in lacking if name in state.holds or _probes(state, name)]
     short = [name for name in lacking if name not in stopped and name != BUDGET and not name.startswith(FIRST)]
-    retry_at = task.not_before + state.wall_offset if waits and task.not_before else None
-    told = {
+    retry_at = task.setbacks.not_before + state.wall_offset if waits and task.setbacks.not_before else None
+    facts = {
         "id": shown["id"],
         "num": shown["num"],
         "status": shown["status"],
@@ -141,18 +141,18 @@ def _explain_state(evidence: Evidence, shown: Mapping[str, Any]) -> dict[str, An
         "pid": shown["pid"],
         "needs": [_describe_need(state, need) for need in task.spec.needs],
         "holds": [
-            *_describe_request(task.held if waits and task.is_held else None),
+            *_describe_request(task.wish.held if waits and task.is_held else None),
             *(_describe_hold(state, name) for name in stopped),
         ],
-        "tokens": [_describe_token(evidence, name, task) for name in short],
+        "tokens": [_describe_token(grounds, name, task) for name in short],
         "budget": _describe_budget(state, task, lacking),
-        "retry_at": format_time(retry_at) if retry_at is not None and retry_at > evidence.now else None,
+        "retry_at": format_time(retry_at) if retry_at is not None and retry_at > grounds.now else None,
         "chain": _follow_chain(state, task) if shown["outcome"] == "skipped" else [],
         "output": shown["output"],
         "stderr": shown["stderr"],
     }
-    cause, why = _find_cause(evidence, task, told)
-    return {**told, "cause": cause, "why": why}
+    cause, why = _find_cause(grounds, task, facts)
+    return {**facts, "cause": cause, "why": why}
 
 
 def _describe_budget(state: State, task: TaskState, lacking: Sequence[str]) -> str | None:
@@ -162,43 +162,43 @@ def _describe_budget(state: State, task: TaskState, lacking: Sequence[str]) -> s
 
 
 def _lacking(state: State, task: TaskState) -> Iterator[str]:
-    if SLOT in state.holds:  # it stops every start, also of who has a slot
+    if SLOT in state.holds:  # it stops every start, also of a task that has a slot
         yield SLOT
     names = dict.fromkeys(lacking_tokens(state, task, {}))
     yield from (name for name in names if name != SLOT or SLOT not in state.holds)
 
 
-def _find_cause(evidence: Evidence, task: TaskState, told: Mapping[str, Any]) -> tuple[str, str]:
+def _find_cause(grounds: Grounds, task: TaskState, facts: Mapping[str, Any]) -> tuple[str, str]:
     """One word and one line; the first that is true, in the order in which it must be cleared away."""
-    if told["status"] == "completed":
-        return told["outcome"], _tell_end(evidence, task, told)
-    if evidence.view["status"] == "interrupted":
-        alive = "its process still runs, but " if told["status"] == "running" else ""
+    if facts["status"] == "completed":
+        return facts["outcome"], _tell_end(grounds, task, facts)
+    if grounds.view["status"] == "interrupted":
+        alive = "its process still runs, but " if facts["status"] == "running" else ""
         return "nobody", f"{alive}no process runs the session"
     if task.job is not None:
-        return _tell_job(task, told)
-    unmet = [need for need in told["needs"] if need["outcome"] != "succeeded"]
-    if task.decided is not None and not task.prepared:
-        return "ending", f"it ends as {task.decided}"
+        return _tell_job(task, facts)
+    unmet = [need for need in facts["needs"] if need["outcome"] != "succeeded"]
+    if task.end.decided is not None and not task.progress.prepared:
+        return "ending", f"it ends as {task.end.decided}"
     if unmet:
         states = [f"{need['id']} ({need['outcome'] or need['status']})" for need in unmet]
         return "need", f"needs {', '.join(states)}"
-    if told["retry_at"]:
-        why = task.reason or task.last_outcome
-        return "backoff", f"attempt {task.attempt} begins at {told['retry_at']}; {why}"
-    if told["holds"]:
-        hold = told["holds"][0]
+    if facts["retry_at"]:
+        why = task.end.reason or task.end.last_outcome
+        return "backoff", f"attempt {task.progress.attempt} begins at {facts['retry_at']}; {why}"
+    if facts["holds"]:
+        hold = facts["holds"][0]
         until = f", until {hold['until']}" if hold["until"] else ""
         what = "held" if hold["resource"] == REQUEST else f"{hold['resource']} is held"
         return "hold", f"{what}: {hold['reason']}{until}"
-    if told["budget"]:
-        return "budget", told["budget"]
-    if told["tokens"]:
-        return "token", _tell_token(told["tokens"][0])
+    if facts["budget"]:
+        return "budget", facts["budget"]
+    if facts["tokens"]:
+        return "token", _tell_token(facts["tokens"][0])
     return "ready", "it is about to be started"
 
 
-def _tell_job(task: TaskState, told: Mapping[str, Any]) -> tuple[str, str]:
+def _tell_job(task: TaskState, facts: Mapping[str, Any]) -> tuple[str, str]:
     job = task.job
     assert job is not None
     what = f"{job.key.phase} of attempt {job.key.attempt}, round {job.key.round}"
@@ -209,13 +209,13 @@ def _tell_job(task: TaskState, told: Mapping[str, Any]) -> tuple[str, str]:
     return "running", f"{what}, process {job.pid}"
 
 
-def _tell_end(evidence: Evidence, task: TaskState, told: Mapping[str, Any]) -> str:
-    if told["outcome"] == "succeeded":
-        return f"succeeded in attempt {told['attempt']}"
-    if told["chain"]:
-        root = evidence.state.tasks[told["chain"][-1]]
-        return f"because of {' <- '.join(told['chain'])}: {root.reason or root.outcome}"
-    return str(told["reason"] or told["outcome"])
+def _tell_end(grounds: Grounds, task: TaskState, facts: Mapping[str, Any]) -> str:
+    if facts["outcome"] == "succeeded":
+        return f"succeeded in attempt {facts['attempt']}"
+    if facts["chain"]:
+        root = grounds.state.tasks[facts["chain"][-1]]
+        return f"because of {' <- '.join(facts['chain'])}: {root.end.reason or root.end.outcome}"
+    return str(facts["reason"] or facts["outcome"])
 
 
 def _tell_token(token: Mapping[str, Any]) -> str:
@@ -232,8 +232,8 @@ def _describe_need(state: State, need: str) -> dict[str, Any]:
     task = state.tasks.get(need)
     if task is None:
         return {"id": need, "status": None, "outcome": None}
-    status = "completed" if task.outcome else "running" if has_begun(task) else "pending"
-    return {"id": need, "status": status, "outcome": task.outcome}
+    status = "completed" if task.end.outcome else "running" if has_begun(task) else "pending"
+    return {"id": need, "status": status, "outcome": task.end.outcome}
 
 
 def _probes(state: State, resource: str) -> bool:
@@ -253,15 +253,15 @@ def _describe_hold(state: State, resource: str) -> dict[str, Any]:
     return {"resource": resource, "reason": hold.reason, "until": until}
 
 
-def _describe_token(evidence: Evidence, resource: str, task: TaskState | None = None) -> dict[str, Any]:
+def _describe_token(grounds: Grounds, resource: str, task: TaskState | None = None) -> dict[str, Any]:
     token = {
         "resource": resource,
-        "capacity": evidence.state.spec.resources[resource],
-        "free": evidence.state.free[resource],
-        "holders": evidence.holders.get(resource, []),
+        "capacity": grounds.state.spec.resources[resource],
+        "free": grounds.state.free[resource],
+        "holders": grounds.holders.get(resource, []),
     }
     if task is not None:
-        token["wants"] = dict(wanted_tokens(evidence.state, task))[resource]
+        token["wants"] = dict(wanted_tokens(grounds.state, task))[resource]
     return token
 
 
@@ -269,11 +269,11 @@ def _follow_chain(state: State, task: TaskState) -> list[str]:
     """The tasks for which this one was skipped, from the nearest to the one that began it."""
     chain: list[str] = []
     at: TaskState | None = task
-    while at is not None and (at.outcome, at.reason_class) == ("skipped", "need"):  # needs hold no circle
+    while at is not None and (at.end.outcome, at.end.reason_class) == ("skipped", "need"):  # needs hold no circle
         broken = (state.tasks[need] for need in at.spec.needs if need in state.tasks)
         # the task's own reason names the one that ended first; others may have failed since
-        found = [one for one in broken if one.outcome not in (None, "succeeded")]
-        at = next((one for one in found if f"need: {one.spec.id!r} " in (at.reason or "")), None)
+        found = [one for one in broken if one.end.outcome not in (None, "succeeded")]
+        at = next((one for one in found if f"need: {one.spec.id!r} " in (at.end.reason or "")), None)
         if at is not None:
             chain.append(at.spec.id)
     return chain
@@ -282,7 +282,7 @@ def _follow_chain(state: State, task: TaskState) -> list[str]:
 # --- what happened ---
 
 
-def _tell_attempts(evidence: Evidence, entries: list[Entry]) -> list[dict[str, Any]]:
+def _tell_attempts(grounds: Grounds, entries: list[Entry]) -> list[dict[str, Any]]:
     attempts: list[dict[str, Any]] = []
     jobs: dict[JobKey, dict[str, Any]] = {}
     for entry in entries:
@@ -293,7 +293,7 @@ def _tell_attempts(evidence: Evidence, entries: list[Entry]) -> list[dict[str, A
         elif isinstance(event, JobClaimed):
             if not attempts or attempts[-1]["attempt"] != event.key.attempt:
                 attempts.append(_open_attempt(event.key))
-            jobs[event.key] = _open_job(evidence, event.key)
+            jobs[event.key] = _open_job(grounds, event.key)
             attempts[-1]["rounds"] = event.key.round
             attempts[-1]["jobs"].append(jobs[event.key])
         elif isinstance(event, (JobStarted, JobFinished, JobLost, TimerFired)) and event.key in jobs:
@@ -316,7 +316,7 @@ def _close_attempt(attempt: dict[str, Any], entry: Entry, event: TaskEnded | Tas
     attempt["duration_s"] = _since(attempt, entry)
 
 
-def _open_job(evidence: Evidence, key: JobKey) -> dict[str, Any]:
+def _open_job(grounds: Grounds, key: JobKey) -> dict[str, Any]:
     empty = dict.fromkeys(("pid", "started_at", "ended_at", "duration_s", "mono", "timer", "verdict", "reason"))
     return {
         "key": key.text(),
@@ -326,7 +326,7 @@ def _open_job(evidence: Evidence, key: JobKey) -> dict[str, Any]:
         **empty,
         "exit_code": None,
         "signal": None,
-        "ledger": _tell_ledger(evidence, key),
+        "ledger": _tell_ledger(grounds, key),
     }
 
 
@@ -347,9 +347,9 @@ def _since(begun: Mapping[str, Any], entry: Entry) -> float | None:
     return None if begun["mono"] is None else round(max(0.0, entry.mono - begun["mono"]), 3)
 
 
-def _tell_ledger(evidence: Evidence, key: JobKey) -> dict[str, Any] | None:
+def _tell_ledger(grounds: Grounds, key: JobKey) -> dict[str, Any] | None:
     """What the ledger says of a job; None: it was never claimed there, so it never ran."""
-    job = evidence.ledger.jobs.get(key.text())
+    job = grounds.ledger.jobs.get(key.text())
     if job is None:
         return None
     ended = job.wait_status is not None or job.errno is not None
@@ -359,5 +359,5 @@ def _tell_ledger(evidence: Evidence, key: JobKey) -> dict[str, Any] | None:
         "wait_status": job.wait_status,
         "errno": job.errno,
         "lost": job.lost,
-        "alive": False if ended or job.pid is None else evidence.lives(job),
+        "alive": False if ended or job.pid is None else grounds.lives(job),
     }

@@ -5,26 +5,26 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sessionrun.engine.transitions import MAX_STARTS
 from sessionrun.model.errors import JobFileError
 from sessionrun.model.keys import JobKey
-from sessionrun.model.spec import JOB_STATUS, SessionSpec
+from sessionrun.model.spec import JOB_STATUS, SessionSpec, TaskSpec
 from sessionrun.runtime.exports.job_status import word_job
 from sessionrun.runtime.exports.writer import find_behind
-from sessionrun.runtime.jobs.check.request import Report, load_report
+from sessionrun.runtime.history import load_tasks
+from sessionrun.runtime.jobs.check.request import CheckReport, load_report
 from sessionrun.store.session import SessionDir
 
 
 def summarise_jobs(session: SessionDir, spec: SessionSpec, status: Mapping[str, Any]) -> dict[str, Any] | None:
     """Counts and one result for each job; None for a session that is not one of jobs."""
-    views = [view for view in spec.views if view.kind == JOB_STATUS]
-    if not views:
+    exports = [export for export in spec.exports if export.kind == JOB_STATUS]
+    if not exports:
         return None
-    tasks = {task["id"]: task for task in status["tasks"]}
+    tasks, specs = {task["id"]: task for task in status["tasks"]}, load_tasks(session)
     results = [
-        _describe(session, spec, job_id, [tasks[part] for part in parts if part in tasks])
-        for view in views
-        for job_id, parts in view.settings["jobs"].items()
+        _describe(session, spec, specs, job_id, [tasks[part] for part in parts if part in tasks])
+        for export in exports
+        for job_id, parts in export.settings["jobs"].items()
     ]
     words = [result["status"] for result in results]
     passed, failed = words.count("pass"), words.count("fail") + words.count("partial")
@@ -37,8 +37,8 @@ def summarise_jobs(session: SessionDir, spec: SessionSpec, status: Mapping[str, 
     }
 
 
-def find_view_problems(session: SessionDir, spec: SessionSpec, status: Mapping[str, Any]) -> list[str]:
-    """A line for each view of an ended session that is not up to date."""
+def find_export_problems(session: SessionDir, spec: SessionSpec, status: Mapping[str, Any]) -> list[str]:
+    """A line for each export of an ended session that is not up to date."""
     problems = list(status.get("view_problems") or ())
     why = f"{session.path / 'supervisor.log'} says why"
     return problems or [f"{path} could not be brought up to date: {why}" for path in find_behind(session, spec)]
@@ -55,14 +55,18 @@ def word_summary(summary: Mapping[str, Any]) -> str:
 
 
 def _describe(
-    session: SessionDir, spec: SessionSpec, job_id: str, parts: Sequence[Mapping[str, Any]]
+    session: SessionDir,
+    spec: SessionSpec,
+    specs: Mapping[str, TaskSpec],
+    job_id: str,
+    parts: Sequence[Mapping[str, Any]],
 ) -> dict[str, Any]:
     word, error = word_job(parts)
     skipped = next((task["reason"] for task in parts if task["outcome"] in ("skipped", "cancelled")), None)
     tests: dict[str, int | None] = {}
     work: dict[str, int | None] = {}
     for task in parts:
-        written = _written(session, spec, task)
+        written = _written(session, spec, specs[task["id"]], task)
         (tests if task["id"] == f"{job_id}.test" else work).update(written)
     reports = [_find_report(session, task) for task in parts]
     earlier = [path for report in reports if report for path in report.earlier]
@@ -80,22 +84,23 @@ def _describe(
     }
 
 
-def _written(session: SessionDir, spec: SessionSpec, task: Mapping[str, Any]) -> dict[str, int | None]:
+def _written(
+    session: SessionDir, spec: SessionSpec, asked: TaskSpec, task: Mapping[str, Any]
+) -> dict[str, int | None]:
     """The files that a task wrote, with their lines where they are known: an agent that edits does not say."""
     report = _find_report(session, task)
     if report is not None and report.written:
         return dict(report.written)
-    brief = next((one.brief for one in spec.tasks if one.id == task["id"]), None)
-    edits = spec.agents[task["agent"]].edits
+    brief, edits = asked.brief, spec.agents[task["agent"]].edits
     return dict.fromkeys(brief.outputs) if brief and edits and task["outcome"] == "succeeded" else {}
 
 
-def _find_report(session: SessionDir, task: Mapping[str, Any]) -> Report | None:
+def _find_report(session: SessionDir, task: Mapping[str, Any]) -> CheckReport | None:
     """What the task's last check came to."""
     key = JobKey(task["id"], task["attempt"], max(1, task["round"]), "check", 1)
-    for start in range(MAX_STARTS, 0, -1):
+    for folder in session.find_starts(key):
         try:
-            report = load_report(session.job_path(key._replace(start=start)))
+            report = load_report(folder)
         except JobFileError:
             continue  # the supervisor has judged by it: what readers show beside that is gone
         if report is not None:

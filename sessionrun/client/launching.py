@@ -1,4 +1,4 @@
-"""Starts a session of a settled spec: its directory, its views, its processes."""
+"""Starts a session of a settled spec: its directory, its exports, its processes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def launch(spec: SessionSpec, results_dir: Path | None = None, *, ready: bool = 
         ready: agents that can say so are asked first whether they are ready.
 
     Raises:
-        InputError: an agent is not signed in or not ready, or a view is another session's; nothing was created.
+        InputError: an agent is not signed in or not ready, or an export is another session's; nothing was created.
         StoreError: the directory cannot be made, or the processes did not come up.
     """
     session = SessionDir((resolve_results_dir(results_dir) / f"session-{spec.session_id}").absolute())
@@ -37,32 +37,32 @@ def launch(spec: SessionSpec, results_dir: Path | None = None, *, ready: bool = 
 
         check_ready(spec)
     _tell_limits(spec)
-    if spec.views:
-        from sessionrun.runtime.exports.settling import settle_views
+    if spec.exports:
+        from sessionrun.runtime.exports.settling import settle_exports
 
-        spec = replace(spec, views=settle_views(spec.views))
+        spec = replace(spec, exports=settle_exports(spec.exports))
     crashpoint.arm("launcher")
     lock_fd = create_session(session, spec)
     sweep_unbegun(session.path.parent)
-    status = _claim_views(session, spec) if spec.views else None
+    status = _claim_exports(session, spec) if spec.exports else None
     try:
         start_detached(session, lock_fd, meanwhile=lambda: _show_first(session, status or _project_first(spec)))
         index.remember(session.path)
-    except KeyboardInterrupt:  # nobody was told its id yet, so it must not run on
+    except KeyboardInterrupt:  # its id was not printed yet, so it must not run on
         send_request(session, {"kind": "cancel"})
         raise
     return session
 
 
-def mend_views(spec: SessionSpec) -> None:
-    """Bring the views of a plan up to date of which nothing is left to run: no session will do it.
+def mend_exports(spec: SessionSpec) -> None:
+    """Bring the exports of a plan up to date of which nothing is left to run: no session will do it.
 
     Raises:
         StoreError: one cannot be written.
     """
     from sessionrun.runtime.exports import writer
 
-    writer.mend_views(spec)
+    writer.mend_exports(spec)
 
 
 def _tell_limits(spec: SessionSpec) -> None:
@@ -83,13 +83,13 @@ def _tell_limits(spec: SessionSpec) -> None:
             notify(f"provider {limit.provider} is held until {until}: {why}; {waits}")
 
 
-def _claim_views(session: SessionDir, spec: SessionSpec) -> dict[str, Any]:
+def _claim_exports(session: SessionDir, spec: SessionSpec) -> dict[str, Any]:
     """Take over what shows the session to others; where that cannot be, there is no session.  The first status."""
-    from sessionrun.runtime.exports.writer import claim_views
+    from sessionrun.runtime.exports.writer import claim_exports
 
     try:
         status = _project_first(spec)
-        claim_views(session, spec, status)
+        claim_exports(session, spec, status)
     except BaseException:
         discard_session(session)
         raise

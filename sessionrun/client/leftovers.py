@@ -1,4 +1,4 @@
-"""Processes of a session's jobs that live although nobody should need them any more.
+"""Processes of a session's jobs that live although they should not be needed any more.
 
 Two traces lead to them: the marker in their environment, and the identity that the ledger has of a job whose
 end it does not tell.  A pid alone is no trace.  psutil is imported when used.
@@ -55,15 +55,11 @@ def find_marked() -> dict[str, list[Living]]:
 
 def find_recorded(ledger: Ledger) -> Iterator[Living]:
     """Processes that the ledger recorded on this boot and in this pid namespace, and no end of them, alive now."""
-    if not ledger.boot_id or ledger.pid_ns != (processes.pid_namespace() or "-"):
-        return
-    boot_id = processes.boot_id()
     for key, job in ledger.jobs.items():
-        if job.pid is None or not job.started or job.wait_status is not None or job.boot_id != boot_id:
+        if job.pid is None or not job.started or job.wait_status is not None:
             continue
-        identity = Identity(job.pid, job.started)
-        if processes.is_alive(identity):
-            yield Living(key, identity)
+        if processes.lives(job.boot_id, job.pid_ns, job.pid, job.started):
+            yield Living(key, Identity(job.pid, job.started))
 
 
 def _namespace_of(pid: int) -> str:

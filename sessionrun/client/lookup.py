@@ -16,7 +16,7 @@ from sessionrun.store.session import SessionDir
 DEFAULT_RESULTS_DIR = "results"
 
 KNOWN_IDS = 5
-"""How many ids of tasks are named to somebody who named one that there is not."""
+"""How many ids of tasks a message names if one was given that there is not."""
 
 
 def resolve_results_dir(given: Path | None) -> Path:

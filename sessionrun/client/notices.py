@@ -23,7 +23,7 @@ def notify(message: str, *, again: bool = False) -> None:
     A program that calls us is one long command, unless it calls `begin`.  With `again` it is told each time: the
     same words are about another thing.
 
-    Whoever wants to catch or to count warnings uses the module `warnings`.
+    A program that wants to catch or to count warnings uses the module `warnings`.
     """
     if again or message not in _told:
         _told.add(message)

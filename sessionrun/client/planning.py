@@ -114,9 +114,9 @@ def _settle(source: Source, asked: Asked, git: AskedGit, money: AskedMoney, *, p
     repository, remarks = _find_repository(plan, git, config, source.name)
     skipped = 0
     remarks += _remark_on_views(plan)
-    if plan.views and not asked.rerun:
+    if plan.exports and not asked.rerun:
         plan, skipped = _skip_done(plan)
-    elif asked.rerun and not plan.views:
+    elif asked.rerun and not plan.exports:
         raise InputError("--rerun: this input has no results file that could tell what succeeded before")
     missing: list[str] | None = [] if preview else None
     spec = assemble_spec(
@@ -143,25 +143,25 @@ def _settle_approval(asked: Asked, plan: Plan, config: Config) -> bool:
 
 
 def _remark_on_views(plan: Plan) -> list[str]:
-    if not plan.views:
+    if not plan.exports:
         return []
     from sessionrun.runtime.exports.writer import remark_on_owner
 
-    return [remark for remark in map(remark_on_owner, plan.views) if remark]
+    return [remark for remark in map(remark_on_owner, plan.exports) if remark]
 
 
 def _skip_done(plan: Plan) -> tuple[Plan, int]:
-    """The plan without the tasks that, as its views tell, succeeded before; they stay in the views."""
+    """The plan without the tasks that, as its exports tell, succeeded before; they stay in the exports."""
     from sessionrun.runtime.exports.writer import carry_over
 
     done: set[str] = set()
-    views = []
-    for view in plan.views:
-        kept, found = carry_over(view, plan.tasks)
-        views.append(kept)
+    exports = []
+    for export in plan.exports:
+        kept, found = carry_over(export, plan.tasks)
+        exports.append(kept)
         done |= found
     tasks = tuple(task for task in plan.tasks if task.id not in done)
-    return replace(plan, tasks=tasks, views=tuple(views)), len(done)
+    return replace(plan, tasks=tasks, exports=tuple(exports)), len(done)
 
 
 def _settle_budgets(limits: Limits, asked: AskedMoney, config: Config) -> Limits:

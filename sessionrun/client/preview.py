@@ -55,7 +55,7 @@ def describe_plan(planned: Planned) -> dict[str, Any]:
 
 
 def _foresee_places(repository: Repository, tasks: tuple[TaskSpec, ...]) -> dict[str, tuple[str, str]]:
-    """Branch and worktree of each task that gets one, unless somebody takes that name before it starts."""
+    """Branch and worktree of each task that gets one, unless another takes that name before it starts."""
     from sessionrun.workspaces.fence import open_fence
     from sessionrun.workspaces.worktree import branch_stem, free_names
 

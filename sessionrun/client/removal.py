@@ -1,6 +1,6 @@
 """Removing sessions that have ended: choosing them, and taking their directories away.
 
-A directory goes only while we hold all locks of its session, so that nobody can start to run it; only if no
+A directory goes only while we hold all locks of its session, so that no process can start to run it; only if no
 process of its jobs lives; and only if its repository has nothing more that its claims alone would find again.  It
 is renamed first: a crash leaves trash that the next removal sweeps, never half a session.
 """
@@ -109,7 +109,7 @@ def remove_sessions(
                     why = _find_obstacle(one, find_leftovers, locks, dry_run=dry_run)
                 except (SessionrunError, OSError) as error:
                     if not os.path.lexists(one.session.path):
-                        continue  # somebody else removed it just now
+                        continue  # another process removed it just now
                     why = str(error)
                 if why is None:
                     ready.append(one)

@@ -17,7 +17,7 @@ from sessionrun.client.view import fold_journal
 from sessionrun.engine.handed import as_earlier, find_handed
 from sessionrun.engine.state import TaskState
 from sessionrun.model.places import Repository
-from sessionrun.model.spec import SessionSpec, TaskSpec, View
+from sessionrun.model.spec import Export, SessionSpec, TaskSpec
 from sessionrun.model.times import format_time
 from sessionrun.store.session import SessionDir
 
@@ -49,7 +49,8 @@ def renew_spec(
         InputError: an agent, a directory or the repository is not there any more.
     """
     names = set(wanted)
-    chosen = tuple(_renew_task(task, names, tasks, spec.repository) for task in spec.tasks if task.id in names)
+    specs = [task.spec for task in tasks.values()]
+    chosen = tuple(_renew_task(task, names, tasks, spec.repository) for task in specs if task.id in names)
     used = agents_of(chosen)
     known = {name: agent for name, agent in spec.agents.items() if name in used}
     for agent in known.values():
@@ -65,7 +66,7 @@ def renew_spec(
         agents=known,
         open_feed=False,
         repository=ignore_leavings(repository, known),
-        views=_renew_views(spec, chosen),
+        exports=_renew_exports(spec, chosen),
         origin=spec.origin or spec.session_id,
     )
     check_spec(renewed)
@@ -90,13 +91,13 @@ def _renew_task(
     return replace(task, needs=needs, handed=as_earlier(tuple(there)))
 
 
-def _renew_views(spec: SessionSpec, tasks: Sequence[TaskSpec]) -> tuple[View, ...]:
-    """The views, with the other runs of their files."""
-    if not spec.views:
+def _renew_exports(spec: SessionSpec, tasks: Sequence[TaskSpec]) -> tuple[Export, ...]:
+    """The exports, with the other runs of their files."""
+    if not spec.exports:
         return ()
     from sessionrun.runtime.exports.writer import carry_others
 
-    return tuple(carry_others(view, tasks) for view in spec.views)
+    return tuple(carry_others(export, tasks) for export in spec.exports)
 
 
 def _renew_repository(old: Repository) -> tuple[Repository, str | None]:

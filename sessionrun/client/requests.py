@@ -13,7 +13,7 @@ from sessionrun.model.errors import SessionGone, StoreError
 from sessionrun.store.inbox import NoRoom, drop_request, has_request, send_request
 from sessionrun.store.session import REFUSED, SessionDir
 
-MAX_STARTS: Final = 3
+MAX_RESUMES: Final = 3
 """How often a session is started for one request, should its processes leave without taking it."""
 
 
@@ -25,12 +25,12 @@ def ask(
     may_resume: bool = True,
     is_moot: Callable[[], bool] = lambda: False,
 ) -> bool:
-    """Leave a request and wait until it was taken, or until `is_moot` where nobody is left to take it.
+    """Leave a request and wait until it was taken, or until `is_moot` where no process is left to take it.
 
     Returns False when the time (seconds) is up before that.  Such a request stays; a moot one is withdrawn.
 
     Raises:
-        SessionGone: nobody is left, and the session must not or cannot be started again; the request stays.
+        SessionGone: no process is left, and the session must not or cannot be started again; the request stays.
         StoreError: it cannot be left, or was refused.
     """
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
@@ -68,7 +68,7 @@ def request_cancel(
     """Ask the supervisor to stop these tasks, all when none is named, and look until `is_done`.
 
     Raises:
-        SessionGone: see `ask` and `wait_until`; the request stays for whoever resumes the session.
+        SessionGone: see `ask` and `wait_until`; the request stays until the session is resumed.
     """
     begun = time.monotonic()
     record = {"kind": "cancel", "tasks": tasks, "now": now}
@@ -93,8 +93,9 @@ def _resume(session: SessionDir, starts: int, *, may_resume: bool) -> int:
         raise SessionGone(
             f"{gone}, and {damage}" if damage else f"{gone}; the request waits until the session is resumed"
         )
-    if starts == MAX_STARTS:
-        raise SessionGone(f"{gone}, and new ones left at once; {session.log_path} says why")
+    if starts == MAX_RESUMES:
+        started = "the processes that were started for it ended at once"
+        raise SessionGone(f"{gone}, and {started}; {session.log_path} says why")
     from sessionrun.runtime.launch import resume
 
     try:

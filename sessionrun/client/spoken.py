@@ -15,7 +15,7 @@ from sessionrun.store.ballast import find_shortage
 from sessionrun.store.session import SessionDir
 
 SPEAK_AGAIN_S: Final = 1.0
-"""Who has heard it may have died before it could be recorded; one that is told twice obeys once."""
+"""The supervisor that read it may have died before it could be recorded; one that reads it twice obeys once."""
 
 PATIENCE_S: Final = 3.0
 """So long what was heard may take to be recorded and shown; on a disk without any room it never is."""
@@ -85,7 +85,7 @@ class _Voice:
 
     @property
     def has_spoken(self) -> bool:
-        """Whether there was somebody who may have heard it."""
+        """Whether there was a supervisor that may have read it."""
         return self._spoken_at > 0
 
     def close(self) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 ROLES: Final = ("root", "keeper", "supervisor")
-"""Who of a session's chain may be named in `processes` of status.json."""
+"""The processes of a session that `processes` of status.json may name."""
 
 _LINUX: Final = sys.platform.startswith("linux")
 
@@ -37,7 +37,7 @@ def _is_here(known: Mapping[str, Any]) -> bool:
     """Whether pids of that boot and that pid namespace are pids of ours."""
     from sessionrun.runtime import processes
 
-    return known.get("boot_id") == processes.boot_id() and known.get("pid_ns") == processes.pid_namespace()
+    return processes.is_here(str(known.get("boot_id")), str(known.get("pid_ns")))
 
 
 def _read_state(pid: int, started: int) -> str | None:

@@ -106,7 +106,7 @@ def load_summary_view(session: SessionDir) -> dict[str, Any]:
     """The same for the summary, without reading the task table of a session that ended or runs."""
     alive = led = False
     summary = session.load_summary()
-    if summary is None or not summary["ended_at"]:  # an end counts, whoever lives
+    if summary is None or not summary["ended_at"]:  # an end counts, whatever lives
         alive, led = _probe(session)
         summary = session.load_summary()
         if summary is None or not (alive or summary["ended_at"]):
@@ -166,7 +166,7 @@ def tell_damage(path: Path, offset: int) -> None:
 
 
 def _without_supervisor(session: SessionDir, state: State, status: dict[str, Any]) -> dict[str, Any]:
-    """Look which tasks of a session that nobody runs still have a process.
+    """Look which tasks of a session that no process runs still have a process of their own.
 
     Only a job whose end the journal does not tell can be alive or lost: a task between two jobs just waits.
     """
@@ -176,19 +176,20 @@ def _without_supervisor(session: SessionDir, state: State, status: dict[str, Any
     from sessionrun.store.ledger import fold_ledger
 
     ledger = fold_ledger(read_log(session.ledger_path).payloads)
-    same_boot = ledger.boot_id == processes.boot_id()
-    same_machine = same_boot and ledger.pid_ns == processes.pid_namespace()
     living: set[str] = set()
     gone: dict[str, Gone] = {}
     for key in [task.job.key for task in state.tasks.values() if task.job]:
         job = ledger.jobs.get(key.text())
         if job is None or not job.tried or job.errno is not None:
             continue
-        if same_machine and job.pid and processes.is_alive(processes.Identity(job.pid, job.started or 0)):
+        lives = processes.lives(job.boot_id, job.pid_ns, job.pid, job.started)
+        if lives:
             living.add(key.task)
         elif key.phase in ("setup", "work"):  # the other phases are simply run again
-            gone[key.task] = _explain(job.wait_status, same_boot=same_boot, same_machine=same_machine)
-            if job.wait_status is None and (same_machine or not same_boot) and _is_whole(session, state, key):
+            gone[key.task] = _explain(
+                job.wait_status, same_boot=processes.is_this_boot(job.boot_id), can_be_seen=lives is not None
+            )
+            if job.wait_status is None and lives is False and _is_whole(session, state, key):
                 outcome, why = gone[key.task]
                 gone[key.task] = outcome, f"{why}; its answer is complete, and resume counts it as a success"
     return summarise(status, alive=False, living=living, gone=gone)
@@ -202,11 +203,11 @@ def _is_whole(session: SessionDir, state: State, key: JobKey) -> bool:
     return key.phase == "work" and table.is_whole(agent, session.raw_path(key.task), session.error_path(key.task))
 
 
-def _explain(wait_status: int | None, *, same_boot: bool, same_machine: bool) -> Gone:
+def _explain(wait_status: int | None, *, same_boot: bool, can_be_seen: bool) -> Gone:
     if wait_status is not None:
         return "lost", f"no process was left to judge its end (wait status {wait_status})"
     if not same_boot:
         return "interrupted", "the machine was restarted while it ran"
-    if not same_machine:
+    if not can_be_seen:
         return "lost", "it was started in another container, and its process cannot be seen from here"
     return "lost", "its process is gone, and its end was not seen"

@@ -1,4 +1,4 @@
-"""Waiting for a session: a reader that looks again and again, so that nobody has to tell it anything."""
+"""Waiting for a session: a reader that looks again and again, so that no process has to tell it anything."""
 
 from __future__ import annotations
 
@@ -107,8 +107,8 @@ def wait_until(
 ) -> View | None:
     """Look until `is_done`; None when the time (seconds) is up.
 
-    Who finds no process then looks a second longer, so that waiting in short slices, too, learns that they are
-    gone.
+    A reader that finds no process then looks a second longer, so that waiting in short slices,
+    too, learns that they are gone.
 
     Raises:
         SessionGone: the session's processes are gone and it has not ended.
@@ -155,7 +155,7 @@ def _are_done(tasks: list[dict[str, Any]], *, need_all: bool) -> bool:
 
 
 def _is_held(view: dict[str, Any], chosen: list[dict[str, Any]]) -> bool:
-    """Whether the tasks that are left are held, or need one that is; never where nobody could let them go."""
+    """Whether the tasks that are left are held, or need one that is; never where no process could let them go."""
     if view["status"] == "interrupted":
         return False
     waiting = [task for task in view["tasks"] if task["status"] != "completed" and task["pid"] is None]

@@ -27,7 +27,7 @@ MIN_BUDGET: Final = 0.000001
 """US dollars; what is less would be 0 somewhere."""
 
 _MAX_CHOICES: Final = 40
-"""So many words to choose from are named to somebody who wrote another."""
+"""If another word was written, the message names so many of the words to choose from."""
 
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 _FLAG_WORDS: Final = {

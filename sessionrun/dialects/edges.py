@@ -46,7 +46,7 @@ def derive_edges(nodes: Iterable[Node]) -> tuple[dict[str, tuple[str, ...]], lis
 
 
 class _Order:
-    """Who waits for whom, through others too: `waits` has, by id, the bits of all that it waits for."""
+    """Which task waits for which, through others too: `waits` has, by id, the bits of all that it waits for."""
 
     def __init__(self, bits: Mapping[str, int]) -> None:
         self._bits = bits
@@ -62,7 +62,7 @@ class _Order:
 def _find_candidates(
     nodes: Sequence[Node], bits: Mapping[str, int], order: _Order
 ) -> Iterator[tuple[str, str, str]]:
-    """(who should wait, for whom, because of which file), without those that already do when their turn comes.
+    """(task that should wait, the one it should wait for, the file), without those that already do in their turn.
 
     Those along the order of ids come first; of several the last writer, as it mostly waits for the others.
     """

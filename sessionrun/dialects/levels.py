@@ -1,4 +1,4 @@
-"""Who wins when a task, the command line, the input and the configuration say different things.
+"""Which value counts when a task, the command line, the input and the configuration differ.
 
 Must not know any input format.
 """

@@ -23,7 +23,7 @@ from sessionrun.dialects.system_prompts import parse_system_prompts
 from sessionrun.dialects.worksplit import STATUS_FILE, Settings, parse_settings, parse_statuses
 from sessionrun.model.brief import AnswerMode, Brief
 from sessionrun.model.errors import InputError
-from sessionrun.model.spec import JOB_STATUS, Check, TaskSpec, View, Workspace
+from sessionrun.model.spec import JOB_STATUS, Check, Export, TaskSpec, Workspace
 from sessionrun.model.validation import describe_id_problem, find_cycle
 
 NAME: Final = "markdown"
@@ -31,16 +31,16 @@ EXPECTS: Final = "a directory of .md files with front matter, or one of them"
 AGENT: Final = "ollama"
 MODEL: Final = "qwen-32k:latest"
 TREE: Final = "tree"
-"""The token of which there is one: who runs commands in a project that all share holds it."""
+"""The token of which there is one: a task that runs commands in a project that all share holds it."""
 
-"""The kind of view that shows the jobs."""
+"""The kind of export that shows the jobs."""
 
 JOB_LABEL: Final = "job"
 """The label that tells to which job a task belongs."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Ground:
+class _Project:
     """What all jobs of one project share."""
 
     folder: Folder
@@ -90,7 +90,7 @@ def load(source: Source, options: Options) -> Plan:
     settings = parse_settings(folder.settings, "worksplit.toml")
     agent = first(options.agent, options.fallback.agent) or AGENT
     model = _choose_model(options, settings, agent)
-    ground = _Ground(
+    project = _Project(
         folder,
         settings,
         parse_system_prompts(folder.files, lambda file: _name(folder, file)),
@@ -105,13 +105,13 @@ def load(source: Source, options: Options) -> Plan:
     if options.workspace is not None and any(needs.values()):
         warnings.append("with worktrees, a job does not see what the jobs that it waits for have written")
     parallel = first(options.max_parallel, options.fallback.max_parallel)
-    tasks = tuple(task for job in chosen for task in _expand(ground, job, shapes[job.id], needs[job.id]))
+    tasks = tuple(task for job in chosen for task in _expand(project, job, shapes[job.id], needs[job.id]))
     _refuse_twice(tasks, jobs)
     return Plan(
         tasks=tasks,
         name=options.name,
         labels=options.labels,
-        views=(_view(folder, tasks),),
+        exports=(_export(folder, tasks),),
         resources={TREE: 1} if any(task.check and task.check.uses for task in tasks) else {},
         max_parallel=parallel or None,
         auto_release=options.auto_release,
@@ -132,12 +132,12 @@ def _find_places(tasks: Sequence[TaskSpec], jobs: Mapping[str, JobFile]) -> dict
     }
 
 
-def _view(folder: Folder, tasks: Sequence[TaskSpec]) -> View:
+def _export(folder: Folder, tasks: Sequence[TaskSpec]) -> Export:
     """How the jobs stand, live, in the file from which the next run knows it."""
     jobs: dict[str, list[str]] = {}
     for task in tasks:
         jobs.setdefault(task.labels[JOB_LABEL], []).append(task.id)
-    return View(JOB_STATUS, {"path": posixpath.join(folder.directory, STATUS_FILE), "jobs": jobs})
+    return Export(JOB_STATUS, {"path": posixpath.join(folder.directory, STATUS_FILE), "jobs": jobs})
 
 
 # --- which jobs ---
@@ -186,7 +186,7 @@ def _settle_needs(
 
 
 def _refuse_chains(chosen: Sequence[JobFile], shapes: Mapping[str, _Shape]) -> None:
-    """The calls of one job hand files on to each other, which nobody can from one worktree to another."""
+    """The calls of one job hand files on to each other, which is not possible from one worktree to another."""
     for job in chosen:
         for key, is_chain in (("sequential", shapes[job.id].sequential), ("test_file", shapes[job.id].test)):
             if is_chain:
@@ -261,32 +261,34 @@ def _check_shape(job: JobFile, settings: Settings, output: str | None) -> None:
         raise job.error("output_file", "must say which file the job writes")
 
 
-def _expand(ground: _Ground, job: JobFile, shape: _Shape, needs: tuple[str, ...]) -> Iterator[TaskSpec]:
+def _expand(project: _Project, job: JobFile, shape: _Shape, needs: tuple[str, ...]) -> Iterator[TaskSpec]:
     """The tasks of a job: tests first, then one for each file of a sequential one; the last has the job's id."""
     context = shape.context
     if shape.test:
         yield _make_task(
-            ground, job, f"{job.id}.test", _brief(ground, shape, "test", context, (shape.test,)), needs
+            project, job, f"{job.id}.test", _brief(project, shape, "test", context, (shape.test,)), needs
         )
         context, needs = (*context, shape.test), (f"{job.id}.test",)
     *earlier, _ = shape.outputs if shape.sequential else (None,)
     for number, path in enumerate(earlier, 1):
         assert path is not None
-        brief = _brief(ground, shape, "create", context, (path,))
-        yield _make_task(ground, job, f"{job.id}.{number}", brief, needs)
+        brief = _brief(project, shape, "create", context, (path,))
+        yield _make_task(project, job, f"{job.id}.{number}", brief, needs)
         context, needs = (*context, path), (f"{job.id}.{number}",)
     outputs = shape.outputs[-1:] if shape.sequential else shape.outputs
     kind = {"replace": "create", "edit": "edit", "split": "split"}[shape.mode]
-    brief = _brief(ground, shape, kind, context, outputs)
-    yield _make_task(ground, job, job.id, brief, needs, check=_check(ground, job, shape))
+    brief = _brief(project, shape, kind, context, outputs)
+    yield _make_task(project, job, job.id, brief, needs, check=_check(project, job, shape))
 
 
-def _brief(ground: _Ground, shape: _Shape, kind: str, context: tuple[str, ...], outputs: tuple[str, ...]) -> Brief:
-    settings = ground.settings
-    jobs = re.sub(r"([*?[])", r"[\1]", posixpath.relpath(ground.folder.directory, ground.folder.project))
+def _brief(
+    project: _Project, shape: _Shape, kind: str, context: tuple[str, ...], outputs: tuple[str, ...]
+) -> Brief:
+    settings = project.settings
+    jobs = re.sub(r"([*?[])", r"[\1]", posixpath.relpath(project.folder.directory, project.folder.project))
     return Brief(
         mode=shape.mode if kind != "test" else "replace",
-        system=ground.prompts[kind],
+        system=project.prompts[kind],
         context=context,
         targets=shape.targets if kind != "test" else (),
         outputs=outputs,
@@ -298,19 +300,19 @@ def _brief(ground: _Ground, shape: _Shape, kind: str, context: tuple[str, ...], 
     )
 
 
-def _check(ground: _Ground, job: JobFile, shape: _Shape) -> Check:
-    commands = ground.settings.commands
+def _check(project: _Project, job: JobFile, shape: _Shape) -> Check:
+    commands = project.settings.commands
     kind = "verify_edit" if shape.mode == "edit" else "verify"
     return Check(
         commands,
-        uses={TREE: 1} if commands and ground.options.workspace is None else {},
-        verify=ground.prompts[kind] if job.fields.get("verify", True) else None,
+        uses={TREE: 1} if commands and project.options.workspace is None else {},
+        verify=project.prompts[kind] if job.fields.get("verify", True) else None,
         files=shape.writes,
     )
 
 
 def _make_task(
-    ground: _Ground,
+    project: _Project,
     job: JobFile,
     task_id: str,
     brief: Brief,
@@ -318,22 +320,22 @@ def _make_task(
     *,
     check: Check | None = None,
 ) -> TaskSpec:
-    options, check = ground.options, check or Check(())
-    rounds = 1 + max(1, ground.settings.auto_fix_attempts if check.commands and ground.settings.auto_fix else 0)
-    env = {"OLLAMA_HOST": ground.settings.url} if ground.agent == AGENT and ground.settings.url else {}
+    options, check = project.options, check or Check(())
+    rounds = 1 + max(1, project.settings.auto_fix_attempts if check.commands and project.settings.auto_fix else 0)
+    env = {"OLLAMA_HOST": project.settings.url} if project.agent == AGENT and project.settings.url else {}
     return TaskSpec(
         base="session",
         id=task_id,
         prompts=(_word_job(job),),
         title=job.title if task_id == job.id else f"{job.title} ({task_id.removeprefix(job.id + '.')})",
-        agent=ground.agent,
-        model=ground.model,
-        cwd=ground.folder.project,
+        agent=project.agent,
+        model=project.model,
+        cwd=project.folder.project,
         workspace=Workspace(options.workspace or "none"),
         needs=needs,
         check=check,
         rounds=rounds,
-        timeout_s=_timeout(ground, check, rounds),
+        timeout_s=_timeout(project, check, rounds),
         idle_timeout_s=first(options.idle_timeout_s, options.fallback.idle_timeout_s) or None,
         fallback=options.alternatives,
         expect_change=options.expect_change,
@@ -343,11 +345,11 @@ def _make_task(
     )
 
 
-def _timeout(ground: _Ground, check: Check, rounds: int) -> float | None:
+def _timeout(project: _Project, check: Check, rounds: int) -> float | None:
     """How long an attempt may take: the project says how long one call may."""
-    call = ground.settings.timeout_s
+    call = project.settings.timeout_s
     whole = call * rounds * (2 if check.verify else 1) if call else None
-    return first(ground.options.timeout_s, whole, ground.options.fallback.timeout_s) or None
+    return first(project.options.timeout_s, whole, project.options.fallback.timeout_s) or None
 
 
 def _word_job(job: JobFile) -> str:

@@ -20,13 +20,13 @@ from sessionrun.dialects.limits import plain, quote
 from sessionrun.dialects.parse import parse_document
 from sessionrun.dialects.plan import Options, Plan, RepositoryWish, Source
 from sessionrun.dialects.reading import Reading, Spot
-from sessionrun.model.spec import MATRIX_RESULTS, Limits, TaskSpec, View, Workspace
+from sessionrun.model.spec import MATRIX_RESULTS, Export, Limits, TaskSpec, Workspace
 
 NAME: Final = "matrix"
 EXPECTS: Final = 'an object with "tasks" and "models"'
 
 _MARKS: Final = ("models", "source_repo", "worktree_base", "outputs_dir", "results_file")
-"""Beside "tasks", each tells a matrix: who forgets the models must not get a plan for his checkout."""
+"""Beside "tasks", each tells a matrix: a user that forgets the models must not get a plan for the checkout."""
 
 AGENT: Final = "qwen"
 MAX_PARALLEL: Final = 4
@@ -158,7 +158,7 @@ def load(source: Source, options: Options) -> Plan:
         agent=options.agent,
         approve=top.get("yolo"),
         repository=wish,
-        views=(_view(top, started_in),),
+        exports=(_export(top, started_in),),
         warnings=tuple(reading.warnings()),
     )
 
@@ -238,7 +238,7 @@ def _wish_repository(top: Mapping[str, Any], started_in: str) -> RepositoryWish:
     )
 
 
-def _view(top: Mapping[str, Any], started_in: str) -> View:
+def _export(top: Mapping[str, Any], started_in: str) -> Export:
     """The results file and the directories of outputs; `shown_as` is how the former names the latter."""
     outputs = top.get("outputs_dir", OUTPUTS_DIR)
     settings = {
@@ -247,7 +247,7 @@ def _view(top: Mapping[str, Any], started_in: str) -> View:
         "shown_as": os.path.normpath(outputs),
         "kept": {},
     }
-    return View(MATRIX_RESULTS, settings)
+    return Export(MATRIX_RESULTS, settings)
 
 
 def _needed(reading: Reading, top: Mapping[str, Any], key: str) -> Sequence[Any]:

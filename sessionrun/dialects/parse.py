@@ -30,7 +30,7 @@ _BOM: Final = b"\xef\xbb\xbf"
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """Plain values as they stand in the input; nobody may change `value`.
+    """Plain values as they stand in the input; `value` must not be changed.
 
     For JSON Lines, `value` is the list of values, and `lines` holds the line number of each.
     """

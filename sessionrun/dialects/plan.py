@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from sessionrun.model.places import KeepPolicy
-from sessionrun.model.spec import Alternative, Limits, TaskSpec, View, WorkspaceKind
+from sessionrun.model.spec import Alternative, Export, Limits, TaskSpec, WorkspaceKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ class RepositoryWish:
 class Plan:
     """What the input asks for, before agents are looked up; no tasks where there is nothing to do (any more).
 
-    `task.agent` is "" where nobody named one, and `agent` is then None.  All levels (task, flag, input,
+    `task.agent` is "" where none was named, and `agent` is then None.  All levels (task, flag, input,
     fallback) are already settled; `max_parallel` None means unlimited.  `warnings` are lines for people.
     `approve` gives way to the flag; None = not said.  `places` tells, for messages, where a path of a task is
     named, by the task's id and the path.
@@ -126,6 +126,6 @@ class Plan:
     agent_reason: str = "asked for"
     approve: bool | None = None
     repository: RepositoryWish = RepositoryWish()
-    views: tuple[View, ...] = ()
+    exports: tuple[Export, ...] = ()
     warnings: tuple[str, ...] = ()
     places: Mapping[tuple[str, str], str] = field(default_factory=dict)

@@ -90,7 +90,7 @@ class _Outline:
 
 
 @dataclass(frozen=True, slots=True)
-class _Ground:
+class _Levels:
     """What every task stands on: settled defaults, the levels behind them, where relative paths begin."""
 
     base: Mapping[str, Any]
@@ -132,7 +132,7 @@ def load(source: Source, options: Options) -> Plan:
     top = outline.top
     defaults = _read_defaults(reading, top.get("defaults", {}), source.directory)
     levels = list_levels(options, defaults, top)
-    ground = _Ground(settle_defaults(options, defaults, levels), levels, source.directory)
+    ground = _Levels(settle_defaults(options, defaults, levels), levels, source.directory)
     tasks = tuple(_read_tasks(reading, outline, ground))
     _check_needs(reading, outline, tasks)
     reading.refuse_unknown()
@@ -181,7 +181,7 @@ def _read_defaults(reading: Reading, record: Mapping[str, Any], directory: str) 
     return values
 
 
-def _read_tasks(reading: Reading, outline: _Outline, ground: _Ground) -> Iterator[TaskSpec]:
+def _read_tasks(reading: Reading, outline: _Outline, ground: _Levels) -> Iterator[TaskSpec]:
     fresh = _fresh_ids(len(outline.tasks))
     seen: dict[str, int] = {}
     for index, entry in enumerate(outline.tasks):
@@ -209,7 +209,7 @@ def _read_prompt(reading: Reading, outline: _Outline, index: int) -> str:
     raise reading.error(outline.spot(index), Misfit(f"must be text or an object, not {describe(entry)}"))
 
 
-def _read_task(reading: Reading, spot: Spot, entry: Mapping[str, Any], ground: _Ground) -> dict[str, Any]:
+def _read_task(reading: Reading, spot: Spot, entry: Mapping[str, Any], ground: _Levels) -> dict[str, Any]:
     own = reading.read(spot, entry, TASK_FIELDS)
     if "prompts" not in own:
         hint = _meant(_find_key(entry, ("prompt",)))

@@ -1,4 +1,4 @@
-"""One input while it is read: where a value stands, how a problem with it is told, which keys nobody knew.
+"""One input while it is read: where a value stands, how a problem with it is told, which keys were not known.
 
 Must not know any dialect or file format.
 """

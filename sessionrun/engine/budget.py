@@ -57,7 +57,8 @@ def costs_money(state: State, task: TaskState) -> bool:
 
 def cost_of(task: TaskState) -> int:
     """What all attempts of a task cost so far (nanodollars), as far as that is known."""
-    return to_nano(task.usage.cost_usd) if task.usage is not None and task.usage.cost_usd is not None else 0
+    usage = task.totals.usage
+    return to_nano(usage.cost_usd) if usage is not None and usage.cost_usd is not None else 0
 
 
 def find_task_budget(limits: Limits, task: TaskSpec) -> float | None:
@@ -80,7 +81,7 @@ def is_used_up(state: State, task: TaskState) -> bool:
 def describe_used_up(state: State, task: TaskState) -> str:
     """The reason of a task that is given up because it has spent its own budget."""
     whole = find_task_budget(state.spec.limits, task.spec) or 0.0
-    after = f"; {task.reason}" if task.reason else ""
+    after = f"; {task.end.reason}" if task.end.reason else ""
     return f"{BUDGET}: {_dollars(_spent_by(task))} spent of the {_dollars(to_nano(whole))} of this task{after}"
 
 
@@ -217,4 +218,4 @@ def _exceeds(state: State, task: TaskState, taken: int) -> bool:
 
 
 def _spent_by(task: TaskState) -> int:
-    return cost_of(task) - task.forgiven
+    return cost_of(task) - task.totals.forgiven

@@ -37,8 +37,9 @@ from sessionrun.engine.queue import CONTINUING
 from sessionrun.engine.reboot import ease_holds, rebase_clock
 from sessionrun.engine.requests import apply_request, cancel, reopen
 from sessionrun.engine.state import BUDGET, PROVIDED_PHASES, START_BATCH, RunningJob, State, TaskState, find_job
+from sessionrun.engine.task import End, Progress, Times
 from sessionrun.engine.tokens import give, job_tokens, take, wanted_tokens
-from sessionrun.engine.totals import account, keep_thread
+from sessionrun.engine.totals import account, keep_work
 from sessionrun.engine.transitions import (
     AS_OUTCOME,
     AS_PHASE,
@@ -109,12 +110,12 @@ def _on_supervisor_started(state: State, entry: Entry, event: SupervisorStarted)
 def _on_task_added(state: State, entry: Entry, event: TaskAdded) -> None:
     if event.task.id in state.tasks:
         return  # a feed may bring again what it brought before a crash
-    task = TaskState(event.task, len(state.tasks) + 1, held=state.held)
+    task = TaskState(event.task, len(state.tasks) + 1, wish=state.wish)
     enlist(state, task)
     state.tasks[event.task.id] = task
-    if task.decided is None and state.cancelled:
+    if task.end.decided is None and state.cancelled:
         cancel(state, task)
-    elif task.decided is None and state.halted:
+    elif task.end.decided is None and state.halted:
         give_up(state, task)
 
 
@@ -125,11 +126,13 @@ def _on_feed_closed(state: State, entry: Entry, event: FeedClosed) -> None:
 def _on_job_claimed(state: State, entry: Entry, event: JobClaimed) -> None:
     task = state.tasks[event.key.task]
     take(state, list(wanted_tokens(state, task)))
-    task.phase, task.suspended, task.not_before = event.key.phase, False, 0.0
+    task.progress = task.progress._replace(phase=event.key.phase)
+    if task.setbacks.suspended or task.setbacks.not_before:
+        task.setbacks = task.setbacks._replace(suspended=False, not_before=0.0)
     if event.key.phase in PROVIDED_PHASES:
         begin_canary(state, task, None)
     if event.key.phase == "prepare":
-        task.prepared, task.place = True, None
+        task.progress, task.place = task.progress._replace(prepared=True), None
     task.job = RunningJob(event.key, reserved=reserve(state, task, event.key.phase))
     state.running_jobs += 1
 
@@ -140,12 +143,12 @@ def _on_job_started(state: State, entry: Entry, event: JobStarted) -> None:
         return
     job.pid, job.started = event.pid, event.started
     state.start_batch = min(2 * state.start_batch, START_BATCH)
-    if task.started_at is None:
-        task.started_at, task.started_mono = entry.at, entry.mono
+    if task.times.started_at is None:
+        task.times = Times(entry.at, entry.mono)
     if event.key.phase == "work":
         begin_canary(state, task, entry.mono)
-    if event.key.phase == "work" and task.deadline is None and task.spec.timeout_s is not None:
-        task.deadline = entry.mono + task.spec.timeout_s
+    if event.key.phase == "work" and task.progress.deadline is None and task.spec.timeout_s is not None:
+        task.progress = task.progress._replace(deadline=entry.mono + task.spec.timeout_s)
     job.deadline, job.timer = task.deadline_of(event.key.phase, entry.mono, state.spec.limits)
     if job.deadline is not None:
         state.queue.set_timer(job.deadline, task.num, task.spec.id)
@@ -182,20 +185,16 @@ def _on_job_finished(state: State, entry: Entry, event: JobFinished) -> None:
     if job is None:
         return
     if event.key.phase == "work":
-        task.exit_code, task.signal = event.exit_code, event.signal
-        task.conversation = event.conversation or task.conversation
-        task.model = event.model or task.model
-        task.unseen = event.reason if event.reason_class == EXIT_UNSEEN else None
-        ran = event.usage is not None or event.wait_status is not None or task.unseen is not None
+        keep_work(task, event)
+        ran = event.usage is not None or event.wait_status is not None or task.last_work.unseen is not None
         settle(state, task, job.reserved, account(state, task, event.usage, event.model) if ran else None)
-        task.broken_off = None if event.verdict == "passed" else task.broken_off
-        keep_thread(task, event)
     if event.place is not None:
         task.place = event.place
     if event.key.phase == "release":
         _demand_change(task)
     if event.key.phase == "check":
-        task.check_passed = event.verdict == "passed" and job.stopping is None
+        passed = event.verdict == "passed" and job.stopping is None
+        task.progress = task.progress._replace(check_passed=passed)
     _job_over(state, entry, task, job, event)
     ease_holds(state, entry.mono, ended=True)
 
@@ -203,9 +202,9 @@ def _on_job_finished(state: State, entry: Entry, event: JobFinished) -> None:
 def _demand_change(task: TaskState) -> None:
     """What RELEASE found may take a success back: the work was to change something, and nothing came out."""
     unchanged = task.place is not None and task.place.changed is False
-    if task.decided == "succeeded" and task.spec.expect_change and unchanged:
-        task.decided, task.reason_class = "failed", "no_change"
-        task.reason = "no_change: nothing in its worktree differs from the base commit"
+    if task.end.decided == "succeeded" and task.spec.expect_change and unchanged:
+        reason = "no_change: nothing in its worktree differs from the base commit"
+        task.end = task.end._replace(decided="failed", reason_class="no_change", reason=reason)
 
 
 def _on_job_lost(state: State, entry: Entry, event: JobLost) -> None:
@@ -213,31 +212,35 @@ def _on_job_lost(state: State, entry: Entry, event: JobLost) -> None:
     if job is None:
         return
     void = event.verdict == "void"
-    task.tries -= void and not event.counts
+    if void and not event.counts:
+        task.progress = task.progress._replace(tries=task.progress.tries - 1)
     if event.key.phase == "work":
         settle(state, task, job.reserved, None if void else account(state, task, None, None))
     reason_class = "start_failed" if void else event.verdict
-    _job_over(state, entry, task, job, _End(event.verdict, reason_class, f"{reason_class}: {event.reason}"))
+    _job_over(state, entry, task, job, _JobEnd(event.verdict, reason_class, f"{reason_class}: {event.reason}"))
     ease_holds(state, entry.mono, ended=not void)
 
 
 def _on_budget_refused(state: State, entry: Entry, event: BudgetRefused) -> None:
     task = state.tasks[event.task]
-    begun = task.usage is not None or task.attempt > 1  # PREPARE and SETUP alone are no work
+    begun = task.totals.usage is not None or task.progress.attempt > 1  # PREPARE and SETUP alone are no work
     decide_outcome(state, task, "failed" if begun else "skipped", BUDGET, describe_refusal(state, task))
 
 
 def _on_task_ended(state: State, entry: Entry, event: TaskEnded) -> None:
     task = state.tasks[event.task]
     close_attempt(state, task)
-    task.outcome = event.outcome
-    task.reason_class, task.reason = event.reason_class, event.reason
+    task.end = task.end._replace(
+        decided=None, outcome=event.outcome, reason_class=event.reason_class, reason=event.reason
+    )
     state.outcomes[event.outcome] = state.outcomes.get(event.outcome, 0) + 1
-    if task.started_at is not None and task.started_mono is not None:
-        task.ended_at, task.duration_s = entry.at, max(0.0, entry.mono - task.started_mono)
-    task.held = None
+    began = task.times.started_mono
+    if began is not None:
+        task.times = task.times._replace(ended_at=entry.at, duration_s=max(0.0, entry.mono - began))
+    if task.wish.held is not None:
+        task.wish = task.wish._replace(held=None)
     tell_dependents(state, task)
-    if task.again:
+    if task.wish.again:
         reopen(state, [task])
     elif state.exhausted and not state.halted:
         halt(state)
@@ -246,10 +249,12 @@ def _on_task_ended(state: State, entry: Entry, event: TaskEnded) -> None:
 def _on_task_retried(state: State, entry: Entry, event: TaskRetried) -> None:
     task = state.tasks[event.task]
     close_attempt(state, task)
-    task.attempt, task.round, task.retried, task.backoffs = task.attempt + 1, 1, task.retried + 1, 0
-    task.last_outcome, task.reason_class, task.reason = event.outcome, event.reason_class, event.reason
-    task.check_passed, task.deadline, task.again = None, None, False
-    task.not_before = event.not_before
+    task.progress = Progress(task.progress.attempt + 1)
+    task.setbacks = task.setbacks._replace(
+        retried=task.setbacks.retried + 1, backoffs=0, not_before=event.not_before
+    )
+    task.end = End(last_outcome=event.outcome, reason_class=event.reason_class, reason=event.reason)
+    task.wish = task.wish._replace(again=False)
     state.queue.delay(event.not_before, task.num, task.spec.id)
 
 
@@ -314,7 +319,7 @@ _APPLY: Final[Mapping[type, Callable[[State, Entry, Any], None]]] = {
 }
 
 
-class _End(NamedTuple):
+class _JobEnd(NamedTuple):
     """How a job ended."""
 
     verdict: Verdict
@@ -323,7 +328,7 @@ class _End(NamedTuple):
     resets_at: float | None = None
 
 
-def _job_over(state: State, entry: Entry, task: TaskState, job: RunningJob, end: JobFinished | _End) -> None:
+def _job_over(state: State, entry: Entry, task: TaskState, job: RunningJob, end: JobFinished | _JobEnd) -> None:
     verdict, reason_class, reason = end.verdict, end.reason_class, end.reason
     task.job = None
     state.running_jobs -= 1
@@ -332,9 +337,9 @@ def _job_over(state: State, entry: Entry, task: TaskState, job: RunningJob, end:
     stopped = judge_stopped(phase, job.stopping, verdict)
     if stopped is not None and job.stopping is not None:
         verdict, (reason_class, reason) = stopped, describe_stop(task.spec, state.spec.limits, phase, job.stopping)
-    target = TRANSITIONS[phase, verdict, task.round < task.spec.rounds]
+    target = TRANSITIONS[phase, verdict, task.progress.round < task.spec.rounds]
     if phase == "work" and verdict not in ("lost", "interrupted", "void", "cancelled"):
-        failure = _End(verdict, reason_class, reason, end.resets_at)
+        failure = _JobEnd(verdict, reason_class, reason, end.resets_at)
         if effect_of(reason_class) == "none":  # before the task may go on with an agent of another provider
             end_canary(state, task, entry.mono)
         if verdict != "passed" and keep_in_work(state, entry, task, failure):
@@ -343,9 +348,10 @@ def _job_over(state: State, entry: Entry, task: TaskState, job: RunningJob, end:
             _go_on(state, task)
             return
     if target == "again":
-        task.tries += 1
-        if task.tries < MAX_STARTS and job.stopping is None:
-            task.start += 1
+        tries = task.progress.tries + 1
+        task.progress = task.progress._replace(tries=tries)
+        if tries < MAX_STARTS and job.stopping is None:
+            task.progress = task.progress._replace(start=task.progress.start + 1)
             state.queue.push(CONTINUING, task.num, task.spec.id)
             return
         target = WHEN_AGAIN_ENDS[phase]
@@ -364,17 +370,19 @@ def _go_to(state: State, task: TaskState, target: Target, reason_class: str | No
     """Enter the phase that the table names, passing those the task does not have, or decide the outcome."""
     phase = AS_PHASE.get(target)
     while phase is not None and not task.has_phase(phase):
-        target = TRANSITIONS[phase, "passed", task.round < task.spec.rounds]
+        target = TRANSITIONS[phase, "passed", task.progress.round < task.spec.rounds]
         phase = AS_PHASE.get(target)
-    if phase == "work" and task.phase in ("work", "check") and is_used_up(state, task):
+    if phase == "work" and task.progress.phase in ("work", "check") and is_used_up(state, task):
         decide_outcome(state, task, "failed", BUDGET, describe_used_up(state, task))
     elif phase is not None:
-        task.round += task.phase == "check" and phase == "work"
+        if task.progress.phase == "check" and phase == "work":
+            task.progress = task.progress._replace(round=task.progress.round + 1)
         enter(state, task, phase)
     elif target == "succeeded":
-        decide_outcome(state, task, "succeeded", EXIT_UNSEEN if task.unseen else None, task.unseen)
+        unseen = task.last_work.unseen
+        decide_outcome(state, task, "succeeded", EXIT_UNSEEN if unseen else None, unseen)
     elif target == "keep":
-        task.prepared = False
+        task.progress = task.progress._replace(prepared=False)
         state.queue.decided.append(task.spec.id)
     else:
         decide_outcome(state, task, AS_OUTCOME[target], reason_class, reason)

@@ -17,9 +17,9 @@ def find_handed(task: TaskState, tasks: Mapping[str, TaskState]) -> tuple[Handed
     """Where the needs of a task ended, each once, in their order; nothing where it begins with the session.
 
     A need that changed nothing, or has no worktree, has nothing of its own; in its place stand its own needs.  An
-    attempt that somebody asked for follows the branches.
+    attempt that a user asked for follows the branches.
     """
-    asked_for = task.attempt - task.retried > 1
+    asked_for = task.progress.attempt - task.setbacks.retried > 1
     found = {one.task: one for one in _walk(task, tasks)}
     return tuple(replace(one, follow=one.follow or asked_for) for one in found.values())
 

@@ -10,18 +10,19 @@ from zlib import crc32
 
 from sessionrun.engine.queue import CONTINUING, NEW
 from sessionrun.engine.state import PROVIDED_PHASES, RunningJob, State, TaskState, provider_of
+from sessionrun.engine.task import NO_THREAD, Progress
 from sessionrun.engine.tokens import give, is_shut, span_tokens
 from sessionrun.engine.transitions import Stopping
 from sessionrun.model.keys import Phase
 from sessionrun.model.spec import SLOT, Outcome
 
-BACKOFF_FIRST_S: Final = 1.0
-BACKOFF_LAST_S: Final = 60.0
+RETRY_FIRST_S: Final = 1.0
+RETRY_LAST_S: Final = 60.0
 
 
 def backoff_s(task_id: str, attempt: int) -> float:
     """Seconds to wait after a failed attempt: doubling, with a jitter of half that is the same at each replay."""
-    full = min(BACKOFF_LAST_S, BACKOFF_FIRST_S * 2.0 ** min(attempt - 1, 30))
+    full = min(RETRY_LAST_S, RETRY_FIRST_S * 2.0 ** min(attempt - 1, 30))
     jitter = crc32(f"{task_id}/{attempt}".encode()) / 0xFFFFFFFF
     return float(full * (0.5 + 0.5 * jitter))
 
@@ -33,10 +34,10 @@ def enlist(state: State, task: TaskState) -> None:
         if needed is None:
             decide_outcome(state, task, "skipped", "need", f"need: no task {need!r} in this session")
             return
-        if needed.outcome is None:
+        if needed.end.outcome is None:
             state.dependents.setdefault(need, {})[task.spec.id] = None
             task.unmet += 1
-        elif needed.outcome != "succeeded":
+        elif needed.end.outcome != "succeeded":
             skip_for(state, task, needed)
             return
     if not task.unmet:
@@ -44,12 +45,12 @@ def enlist(state: State, task: TaskState) -> None:
 
 
 def tell_dependents(state: State, task: TaskState) -> None:
-    """The task has its outcome: who waits for it has one need less, or is skipped."""
+    """The task has its outcome: a task that waits for it has one need less, or is skipped."""
     for dependent_id in state.dependents.pop(task.spec.id, ()):
         dependent = state.tasks[dependent_id]
-        if dependent.decided is not None or dependent.outcome is not None:
+        if dependent.end.decided is not None or dependent.end.outcome is not None:
             continue
-        if task.outcome != "succeeded":
+        if task.end.outcome != "succeeded":
             skip_for(state, dependent, task)
             continue
         dependent.unmet -= 1
@@ -59,7 +60,7 @@ def tell_dependents(state: State, task: TaskState) -> None:
 
 def skip_for(state: State, task: TaskState, needed: TaskState) -> None:
     """The task is not tried, because one that it needs did not succeed."""
-    was = {"cancelled": "was cancelled", "skipped": "was skipped"}.get(needed.outcome or "", "did not succeed")
+    was = {"cancelled": "was cancelled", "skipped": "was skipped"}.get(needed.end.outcome or "", "did not succeed")
     decide_outcome(state, task, "skipped", "need", f"need: {needed.spec.id!r} {was}")
 
 
@@ -67,14 +68,14 @@ def halt(state: State) -> None:
     """As many tasks failed as may: what has begun goes on, nothing else starts."""
     state.halted, state.feed_open = True, False
     for task in state.tasks.values():
-        if not task.active and task.outcome is None and task.decided is None:
+        if not task.active and task.end.outcome is None and task.end.decided is None:
             give_up(state, task)
 
 
 def give_up(state: State, task: TaskState) -> None:
     """Nothing new starts any more: what an earlier attempt came to stays, all else is skipped."""
-    if task.last_outcome is not None:
-        decide_outcome(state, task, task.last_outcome, task.reason_class, task.reason)
+    if task.end.last_outcome is not None:
+        decide_outcome(state, task, task.end.last_outcome, task.end.reason_class, task.end.reason)
     else:
         reason = f"max_failures: stopped after {state.failures} failed"
         decide_outcome(state, task, "skipped", "max_failures", reason)
@@ -89,7 +90,7 @@ def stop(state: State, task: TaskState, job: RunningJob, reason: Stopping, *, no
 
 def enter(state: State, task: TaskState, phase: Phase) -> None:
     """On to a phase, whose first job may start."""
-    task.phase, task.start, task.tries = phase, 1, 0
+    task.progress = task.progress._replace(phase=phase, start=1, tries=0)
     if phase in PROVIDED_PHASES and state.providers and is_shut(state, provider_of(state, task), task, {}):
         suspend(state, task)
     state.queue.push(CONTINUING, task.num, task.spec.id)
@@ -99,31 +100,36 @@ def decide_outcome(
     state: State, task: TaskState, outcome: Outcome, reason_class: str | None, reason: str | None
 ) -> None:
     """The outcome is known; RELEASE comes first where PREPARE was claimed."""
-    task.decided, task.reason_class, task.reason = outcome, reason_class, reason
-    if task.prepared:
+    task.end = task.end._replace(decided=outcome, reason_class=reason_class, reason=reason)
+    if task.progress.prepared:
         enter(state, task, "release")
     else:
         state.queue.decided.append(task.spec.id)
 
 
 def close_attempt(state: State, task: TaskState) -> None:
-    """The attempt is over: its tokens are free, and what comes next begins at the beginning."""
+    """The attempt is over: its tokens are free, and what comes next begins at the beginning.
+
+    What the attempt came to stays to be shown; the caller says how it ended.
+    """
     give(state, list(span_tokens(state, task)))
-    task.phase, task.start, task.tries = None, 1, 0
-    task.prepared, task.decided, task.suspended = False, None, False
-    task.broken_off, task.turn = None, 1
-    leave_thread(task)
+    over = task.progress
+    task.progress = Progress(over.attempt, over.round, check_passed=over.check_passed)
+    if task.setbacks.suspended:
+        task.setbacks = task.setbacks._replace(suspended=False)
+    task.thread = NO_THREAD
     resign(state, task)
 
 
 def has_turn(task: TaskState) -> bool:
     """Whether another prompt is the next turn of the task's conversation."""
-    return task.spec.prompt_mode == "continue" and task.turn < len(task.spec.prompts)
+    return task.spec.prompt_mode == "continue" and task.thread.turn < len(task.spec.prompts)
 
 
 def take_turn(state: State, task: TaskState) -> None:
     """WORK went well: on to the next prompt."""
-    task.turn, task.start, task.tries = task.turn + 1, task.start + 1, 0
+    task.thread = task.thread._replace(turn=task.thread.turn + 1)
+    task.progress = task.progress._replace(start=task.progress.start + 1, tries=0)
     state.queue.push(CONTINUING, task.num, task.spec.id)
 
 
@@ -137,11 +143,11 @@ def resign(state: State, task: TaskState) -> None:
 
 def leave_thread(task: TaskState) -> None:
     """What comes next begins a new conversation."""
-    task.thread, task.thread_usage = None, None
+    task.thread = task.thread._replace(conversation=None, usage=None)
 
 
 def suspend(state: State, task: TaskState) -> None:
     """The task has to wait for its provider: others may have its slot meanwhile."""
-    if not task.suspended:
+    if not task.setbacks.suspended:
         give(state, [token for token in span_tokens(state, task) if token[0] == SLOT])
-        task.suspended = True
+        task.setbacks = task.setbacks._replace(suspended=True)

@@ -1,7 +1,7 @@
 """Providers that are short of something, and what becomes of the tasks that met that.
 
-A usage limit, too many requests or a lack of capacity says nothing about the task: it concerns everyone who uses
-that account.  So the provider is held, nobody's retries are used up, and a task that met it waits in WORK, with
+A usage limit, too many requests or a lack of capacity says nothing about the task: it concerns every task of
+that account.  So the provider is held, no task's retries are used up, and a task that met it waits in WORK, with
 its worktree but without its slot.  When the hold's time is over one task goes first, the *canary*.  Does it meet
 the limit again, the provider is held for longer; does it not, or has it worked for a while, the others follow,
 spread over some seconds.  A task that names other agents (`fallback`) goes on with the next of them instead.
@@ -27,8 +27,8 @@ from sessionrun.model.reasons import FALLBACK_ON, NO_CONVERSATION, Effect, effec
 
 LIMIT_FIRST_S: Final = 300.0
 LIMIT_LAST_S: Final = 3600.0
-BACKOFF_FIRST_S: Final = 15.0
-BACKOFF_LAST_S: Final = 600.0
+CAPACITY_FIRST_S: Final = 15.0
+CAPACITY_LAST_S: Final = 600.0
 LONGEST_S: Final = 8 * 86400.0
 """No limit that is known of lasts longer than a week; a time beyond that was misread."""
 
@@ -42,7 +42,7 @@ MAX_BACKOFFS: Final = 8
 """So often a task waits for capacity; then that failure is its own."""
 
 CANARY_S: Final = 60.0
-"""Who has worked this long did not meet a limit at the start, as those do who meet it."""
+"""A task that has worked this long did not meet a limit at its start, as tasks do that meet one."""
 
 SPREAD_S: Final = 5.0
 """Over so many seconds those that waited are spread."""
@@ -70,11 +70,12 @@ def keep_in_work(state: State, entry: Entry, task: TaskState, failure: Failure) 
     if effect != "none":
         reason = failure.reason or str(failure.reason_class)
         hold(state, entry, provider_of(state, task), effect, reason, failure.resets_at)
-    if task.cancelled or is_used_up(state, task) or not _take_way(state, entry, task, failure.reason_class):
+    if task.wish.cancelled or is_used_up(state, task) or not _take_way(state, entry, task, failure.reason_class):
         return False
-    task.start, task.tries, task.deadline = task.start + 1, 0, None
-    if failure.reason_class != NO_CONVERSATION and (task.thread or task.fallbacks):
-        task.broken_off = failure.reason  # of a lost conversation it stays what broke that one off
+    task.progress = task.progress._replace(start=task.progress.start + 1, tries=0, deadline=None)
+    # of a lost conversation it stays what broke that one off
+    if failure.reason_class != NO_CONVERSATION and (task.thread.conversation or task.setbacks.fallbacks):
+        task.thread = task.thread._replace(broken_off=failure.reason)
     if is_shut(state, provider_of(state, task), task, {}):
         suspend(state, task)
     offer(state, task)
@@ -85,28 +86,30 @@ def _take_way(state: State, entry: Entry, task: TaskState, reason_class: str | N
     """Take the first way there is: a new conversation, another agent, a wait that costs nothing, a retry."""
     effect = effect_of(reason_class)
     agent = state.spec.agents.get(task.agent)
-    can_go_on = agent is not None and bool(agent.continue_args) and task.thread is not None
+    can_go_on = agent is not None and bool(agent.continue_args) and task.thread.conversation is not None
     if reason_class == NO_CONVERSATION and can_go_on:
         leave_thread(task)  # so this cannot happen again before another conversation was begun
         return True
     if _wants_fallback(task, reason_class):
         change_agent(state, task)
         return True
-    if effect == "limit" or (effect == "backoff" and task.backoffs < MAX_BACKOFFS):
-        task.backoffs += effect == "backoff"
+    if effect == "limit" or (effect == "backoff" and task.setbacks.backoffs < MAX_BACKOFFS):
+        if effect == "backoff":
+            task.setbacks = task.setbacks._replace(backoffs=task.setbacks.backoffs + 1)
         suspend(state, task)
         return True
-    may_retry = task.retried < task.spec.retries and not state.halted and effect == "none"
+    may_retry = task.setbacks.retried < task.spec.retries and not state.halted and effect == "none"
     if may_retry and can_go_on and goes_on(reason_class):
         suspend(state, task)
-        task.retried += 1
-        task.not_before = entry.mono + backoff_s(task.spec.id, task.retried)
+        retried = task.setbacks.retried + 1
+        not_before = entry.mono + backoff_s(task.spec.id, retried)
+        task.setbacks = task.setbacks._replace(retried=retried, not_before=not_before)
         return True
     return False
 
 
 def hold(state: State, entry: Entry, provider: str, effect: Effect, reason: str, resets_at: float | None) -> None:
-    """Nobody of this provider starts for a while; who ran beside the first to meet a limit adds no strike."""
+    """Stop starts on this provider for a while; a task beside the first to meet a limit adds no strike."""
     known = state.providers.setdefault(provider, Provider())
     placed = state.holds.get(provider)
     if placed is None:
@@ -188,16 +191,16 @@ def prefers_fallback(state: State, task: TaskState, provider: str) -> bool:
 
 def change_agent(state: State, task: TaskState) -> None:
     """The next alternative's turn: it knows nothing of what the last one said."""
-    task.fallbacks, task.backoffs = task.fallbacks + 1, 0
-    task.conversation, task.model = None, None
+    task.setbacks = task.setbacks._replace(fallbacks=task.setbacks.fallbacks + 1, backoffs=0)
+    task.last_work = task.last_work._replace(conversation=None, model=None)
     leave_thread(task)
 
 
 def offer(state: State, task: TaskState) -> None:
     """The task's next job may start, once its time has come."""
     rank = CONTINUING if task.active else NEW
-    if task.not_before:
-        state.queue.delay(task.not_before, task.num, task.spec.id, rank)
+    if task.setbacks.not_before:
+        state.queue.delay(task.setbacks.not_before, task.num, task.spec.id, rank)
     else:
         state.queue.push(rank, task.num, task.spec.id)
 
@@ -214,18 +217,18 @@ def rebase(state: State, now: float) -> None:
 
 def _wants_fallback(task: TaskState, reason_class: str | None) -> bool:
     chosen = task.spec.fallback_on or FALLBACK_ON
-    return task.fallbacks < len(task.spec.fallback) and reason_class in chosen
+    return task.setbacks.fallbacks < len(task.spec.fallback) and reason_class in chosen
 
 
 def _until(entry: Entry, effect: Effect, strikes: int, resets_at: float | None) -> float:
     """Monotonic time of the end: what the provider said, else a guess that doubles.
 
-    Who says "in a second" again and again is not asked each second.
+    A provider that says "in a second" again and again is not asked each second.
     """
     if resets_at is not None and resets_at - entry.at < LONGEST_S:
-        patience = _double(BACKOFF_FIRST_S, BACKOFF_LAST_S, strikes - 1) if strikes > 1 else 0.0
+        patience = _double(CAPACITY_FIRST_S, CAPACITY_LAST_S, strikes - 1) if strikes > 1 else 0.0
         return entry.mono + max(patience, max(0.0, resets_at - entry.at) + MARGIN_S)
-    first, last = (LIMIT_FIRST_S, LIMIT_LAST_S) if effect == "limit" else (BACKOFF_FIRST_S, BACKOFF_LAST_S)
+    first, last = (LIMIT_FIRST_S, LIMIT_LAST_S) if effect == "limit" else (CAPACITY_FIRST_S, CAPACITY_LAST_S)
     return entry.mono + _double(first, last, strikes)
 
 
@@ -234,7 +237,7 @@ def _double(first: float, last: float, count: int) -> float:
 
 
 def _shut(state: State, provider: str, effect: Effect, reason: str, until: float) -> None:
-    """Place the hold; nobody tries the provider any more.  Without `auto_release` it has no end of its own."""
+    """Place the hold; no task tries the provider any more.  Without `auto_release` it has no end of its own."""
     known = state.providers[provider]
     known.effect, known.freed, known.until_at = effect, False, until + state.wall_offset
     known.probing, known.canary, known.canary_until = False, None, None

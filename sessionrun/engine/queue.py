@@ -1,9 +1,9 @@
 """Which tasks could start next, found without looking at all of them.
 
 `ReadyQueue` is an index over the scheduler's state, not a part of it: entries may be stale or doubled, and
-whoever pops one checks it.  A task that lacks a token is parked under that token's name, so that 10,000
+the code that pops one checks it.  A task that lacks a token is parked under that token's name, so that 10,000
 waiting tasks cost nothing while they wait.  A token given back offers itself to the first task parked under
-it; whoever takes up that offer passes on what is left (`unpark` again), also when its entry proved stale: an
+it; a task that takes up that offer passes on what is left (`unpark` again), also when its entry proved stale: an
 offer that ended with a stale entry would leave the tasks behind it waiting for ever.
 """
 

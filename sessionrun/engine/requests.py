@@ -1,7 +1,7 @@
 """What requests do to the state: cancel, retry, hold, release.
 
 A request says what is wanted; which tasks that means is settled here, when it is applied, so that a task that
-ended or began meanwhile does no harm.  Nothing here knows who asked, or how.
+ended or began meanwhile does no harm.  Nothing here knows which client asked, or how.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from sessionrun.engine.moves import decide_outcome, enlist, resign, stop
 from sessionrun.engine.providers import lift
 from sessionrun.engine.queue import CONTINUING, NEW
 from sessionrun.engine.state import BUDGET, State, TaskState
+from sessionrun.engine.task import NO_SETBACKS, NO_TIMES, End, Progress
 from sessionrun.model.events import RequestReceived
 
 ON_REQUEST: Final = "on request"
@@ -32,10 +33,10 @@ def cancel(state: State, task: TaskState, *, now: bool = False) -> None:
 
     RELEASE runs on, but for `now`: then it is ended, and the worktree stays.
     """
-    task.cancelled, task.again = True, False
-    if task.job is not None and (now or task.decided is None):
+    task.wish = task.wish._replace(cancelled=True, again=False)
+    if task.job is not None and (now or task.end.decided is None):
         stop(state, task, task.job, "cancelled", now=now)
-    elif task.decided is None:
+    elif task.end.decided is None:
         decide_outcome(state, task, "cancelled", "cancelled", "cancelled: on request")
 
 
@@ -81,20 +82,20 @@ def _cancel(state: State, event: RequestReceived) -> None:
     if not event.tasks:
         state.cancelled, state.feed_open, state.held = True, False, None
     for task in _named(state, event.tasks):
-        if task.outcome is None:
+        if task.end.outcome is None:
             cancel(state, task, now=event.now)
 
 
 def _retry(state: State, event: RequestReceived) -> None:
     chosen = [task for task in _named(state, event.tasks) if _is_chosen(task, event)]
     for task in chosen:
-        if task.outcome is None:  # its RELEASE comes first
-            task.again, task.cancelled = True, False
-    reopen(state, [task for task in chosen if task.outcome is not None])
+        if task.end.outcome is None:  # its RELEASE comes first
+            task.wish = task.wish._replace(again=True, cancelled=False)
+    reopen(state, [task for task in chosen if task.end.outcome is not None])
 
 
 def _is_chosen(task: TaskState, event: RequestReceived) -> bool:
-    outcome = task.outcome or task.decided
+    outcome = task.end.known_outcome
     if outcome is None or outcome == "succeeded":
         return False
     return outcome in event.outcomes if event.outcomes else bool(event.tasks)
@@ -107,8 +108,8 @@ def _hold(state: State, event: RequestReceived) -> None:
     if not event.tasks:
         state.held = reason
     for task in _named(state, event.tasks):
-        if task.outcome is None:
-            task.held = reason
+        if task.end.outcome is None:
+            task.wish = task.wish._replace(held=reason)
             if task.job is None or task.job.key.phase != "work":
                 resign(state, task)  # else the tasks behind it would wait for its release, too
 
@@ -122,10 +123,10 @@ def _release(state: State, event: RequestReceived) -> None:
                 state.providers[provider].freed = True
         _lift_budget(state)
     for task in _named(state, event.tasks):
-        if task.held is None:
+        if task.wish.held is None:
             continue
-        task.held = None
-        if task.outcome is None and task.job is None and not task.unmet:
+        task.wish = task.wish._replace(held=None)
+        if task.end.outcome is None and task.job is None and not task.unmet:
             state.queue.push(CONTINUING if task.active else NEW, task.num, task.spec.id)
 
 
@@ -151,29 +152,26 @@ def _named(state: State, names: Iterable[str]) -> Iterator[TaskState]:
 
 
 def _is_skipped_for_need(task: TaskState) -> bool:
-    return (task.outcome or task.decided) == "skipped" and task.reason_class == "need"
+    return task.end.known_outcome == "skipped" and task.end.reason_class == "need"
 
 
 def _is_hopeless(state: State, name: str) -> bool:
-    """Whether who needs this task would be skipped: it is unknown, or it ended without success."""
+    """Whether a task that needs this one would be skipped: it is unknown, or it ended without success."""
     task = state.tasks.get(name)
-    return task is None or (task.outcome or task.decided) not in (None, "succeeded")
+    return task is None or task.end.known_outcome not in (None, "succeeded")
 
 
 def _reset(state: State, task: TaskState) -> None:
     """As if it was never tried but for what earlier attempts left: their number, usage, workspace, last reason."""
-    if task.outcome is not None:
-        state.outcomes[task.outcome] -= 1
-        if not state.outcomes[task.outcome]:
-            del state.outcomes[task.outcome]
-    if (task.outcome or task.decided) == "skipped":  # it never began, so this is no further attempt
-        task.reason_class, task.reason = None, None
+    end, attempt = task.end, task.progress.attempt
+    if end.outcome is not None:
+        state.outcomes[end.outcome] -= 1
+        if not state.outcomes[end.outcome]:
+            del state.outcomes[end.outcome]
+    if end.known_outcome == "skipped":  # it never began, so this is no further attempt
+        task.progress, task.end = Progress(attempt), End(last_outcome=end.last_outcome)
     else:
-        task.attempt, task.last_outcome = task.attempt + 1, task.outcome
-    task.round, task.unmet, task.retried = 1, 0, 0
-    task.outcome, task.decided, task.held = None, None, state.held
-    task.cancelled, task.again = False, False
-    task.not_before, task.deadline, task.check_passed = 0.0, None, None
-    task.fallbacks, task.backoffs, task.forgiven = 0, 0, cost_of(task)
-    task.started_at, task.started_mono = None, None
-    task.ended_at, task.duration_s = None, None
+        task.progress = Progress(attempt + 1)
+        task.end = End(last_outcome=end.outcome, reason_class=end.reason_class, reason=end.reason)
+    task.unmet, task.wish, task.setbacks, task.times = 0, state.wish, NO_SETBACKS, NO_TIMES
+    task.totals = task.totals._replace(forgiven=cost_of(task))

@@ -108,7 +108,8 @@ def _end_tasks(state: State, now: float) -> Iterator[Order]:
     limited = state.spec.limits.max_failures is not None
     while state.queue.decided:
         task = state.tasks[state.queue.decided.popleft()]
-        if task.decided is None or task.outcome is not None or task.prepared or task.spec.id in told:
+        is_due = task.end.decided is not None and task.end.outcome is None and not task.progress.prepared
+        if not is_due or task.spec.id in told:
             continue
         told.add(task.spec.id)
         ending = _ending(state, task, now)
@@ -124,15 +125,15 @@ def _hold_for_budget(state: State) -> Iterator[Order]:
 
 
 def _ending(state: State, task: TaskState, now: float) -> TaskEnded | TaskRetried:
-    assert task.decided is not None
-    retry = task.decided in RETRIED and task.retried < task.spec.retries
-    retry = retry and task.reason_class not in NEVER_RETRIED
-    if retry and task.reason_class != BUDGET and is_used_up(state, task):
+    assert task.end.decided is not None
+    retry = task.end.decided in RETRIED and task.setbacks.retried < task.spec.retries
+    retry = retry and task.end.reason_class not in NEVER_RETRIED
+    if retry and task.end.reason_class != BUDGET and is_used_up(state, task):
         return TaskEnded(task.spec.id, "failed", BUDGET, describe_used_up(state, task))
-    if retry and not task.cancelled and not state.halted:
-        not_before = now + backoff_s(task.spec.id, task.retried + 1)
-        return TaskRetried(task.spec.id, task.decided, task.reason_class, task.reason, not_before)
-    return TaskEnded(task.spec.id, task.decided, task.reason_class, task.reason)
+    if retry and not task.wish.cancelled and not state.halted:
+        not_before = now + backoff_s(task.spec.id, task.setbacks.retried + 1)
+        return TaskRetried(task.spec.id, task.end.decided, task.end.reason_class, task.end.reason, not_before)
+    return TaskEnded(task.spec.id, task.end.decided, task.end.reason_class, task.end.reason)
 
 
 def _start_jobs(state: State, now: float) -> Iterator[Order]:
@@ -145,7 +146,7 @@ def _start_jobs(state: State, now: float) -> Iterator[Order]:
     taken: dict[str, int] = {}
     started: set[str] = set()
     while len(started) < state.start_batch:
-        # without a free slot who has not begun need not even be looked at
+        # without a free slot a task that has not begun need not even be looked at
         full = SLOT in state.free and state.free[SLOT] <= taken.get(SLOT, 0)
         entry = state.queue.pop(NEW if full else NEW + 1)
         if entry is None:
@@ -177,9 +178,9 @@ def _has_more(state: State, offered: str, taken: dict[str, int]) -> bool:
 
 def _startable(task: TaskState, now: float) -> bool:
     """Whether an entry of the ready queue still means something."""
-    if task.outcome is not None or task.job is not None or task.not_before > now or task.is_held:
+    if task.end.outcome is not None or task.job is not None or task.setbacks.not_before > now or task.is_held:
         return False
-    return task.decided is None or task.prepared
+    return task.end.decided is None or task.progress.prepared
 
 
 def _take_or_lack(state: State, task: TaskState, taken: dict[str, int]) -> str | None:

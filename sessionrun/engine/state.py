@@ -11,6 +11,24 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from sessionrun.engine.queue import ReadyQueue
+from sessionrun.engine.task import (
+    AT_START,
+    NO_END,
+    NO_SETBACKS,
+    NO_THREAD,
+    NO_TIMES,
+    NO_TOTALS,
+    NO_WISH,
+    NO_WORK,
+    End,
+    LastWork,
+    Progress,
+    Setbacks,
+    Thread,
+    Times,
+    Totals,
+    Wish,
+)
 from sessionrun.engine.transitions import Stopping
 from sessionrun.model.events import HoldPlaced, SessionEnded, SupervisorStarted, Timer
 from sessionrun.model.keys import JobKey, Phase
@@ -102,83 +120,59 @@ class RunningJob:
 
 @dataclass(slots=True)
 class TaskState:
-    """One task.  `start` counts job keys of a phase, `tries` those that used up one of its chances.
+    """One task: what was asked for, the job that runs, and a record for each concern (see `task`).
 
-    `prepared` says that PREPARE was claimed and RELEASE is still owed; `decided` is the outcome before it is
-    recorded; `last_outcome` that of the attempt before this one; `cancelled` that no further attempt is wanted;
-    `again` that one is, as soon as the decided outcome is recorded.  `retried` counts the attempts that `retries`
-    gave since the task was last asked for; `held` is the reason of a hold on request.
-
-    `fallbacks` counts the alternatives of the task that were taken; `backoffs` how often it met a provider
-    without capacity; `suspended` says that it waits for its provider and gave its slot back; `thread` is the
-    conversation that its next WORK job goes on with, `thread_usage` what its runs so far used; `broken_off` is why
-    a run ended of which the next one has to know.  `forgiven` is what it had cost (nanodollars) when the user last
-    asked for it: its budget begins there.  `turn` is the prompt that the next WORK job is given, of those that
-    are turns of one conversation.  `unseen` is why its last WORK job counts as passed though nobody saw it end.
+    The records are values: a change puts a new one in the place of the old one.
     """
 
     spec: TaskSpec
+    """What was asked for."""
     num: int
+    """The place in the plan, from 1."""
     unmet: int = 0
-    attempt: int = 1
-    round: int = 1
-    start: int = 1
-    tries: int = 0
-    phase: Phase | None = None
+    """How many of its needs have no outcome yet."""
     job: RunningJob | None = None
-    prepared: bool = False
-    cancelled: bool = False
-    again: bool = False
-    retried: int = 0
-    held: str | None = None
-    fallbacks: int = 0
-    backoffs: int = 0
-    forgiven: int = 0
-    suspended: bool = False
-    turn: int = 1
-    unseen: str | None = None
-    thread: str | None = None
-    thread_usage: Usage | None = None
-    broken_off: str | None = None
-    decided: Outcome | None = None
-    outcome: Outcome | None = None
-    last_outcome: Outcome | None = None
-    reason_class: str | None = None
-    reason: str | None = None
-    not_before: float = 0.0
-    deadline: float | None = None
-    started_at: float | None = None
-    started_mono: float | None = None
-    ended_at: float | None = None
-    duration_s: float | None = None
-    exit_code: int | None = None
-    signal: int | None = None
-    conversation: str | None = None
-    model: str | None = None
-    usage: Usage | None = None
-    usage_by_model: dict[str, Usage] = field(default_factory=dict)
-    check_passed: bool | None = None
+    """The job that the task has claimed; None: it has none at the moment."""
     place: Place | None = None
+    """The workspace in git, as the last PREPARE or RELEASE left it; None: it has none."""
+    progress: Progress = AT_START
+    """Where it stands."""
+    wish: Wish = NO_WISH
+    """What requests want of it."""
+    setbacks: Setbacks = NO_SETBACKS
+    """What it has met with, and waits for because of that."""
+    thread: Thread = NO_THREAD
+    """The conversation that its next WORK job goes on with."""
+    last_work: LastWork = NO_WORK
+    """What its last WORK job left."""
+    end: End = NO_END
+    """How it ended, or its last attempt."""
+    times: Times = NO_TIMES
+    """When it began and ended."""
+    totals: Totals = NO_TOTALS
+    """What its WORK jobs used."""
 
     @property
     def active(self) -> bool:
         """Whether the task holds its task-span tokens."""
-        return self.phase is not None and self.outcome is None
+        return self.progress.phase is not None and self.end.outcome is None
 
     @property
     def agent(self) -> str:
         """The agent whose turn it is: the task's own, or the last alternative taken."""
-        return self.spec.fallback[self.fallbacks - 1].agent if self.fallbacks else self.spec.agent
+        taken = self.setbacks.fallbacks
+        return self.spec.fallback[taken - 1].agent if taken else self.spec.agent
 
     @property
     def asked_model(self) -> str | None:
         """The model that goes with `agent`."""
-        return self.spec.fallback[self.fallbacks - 1].model if self.fallbacks else self.spec.model
+        taken = self.setbacks.fallbacks
+        return self.spec.fallback[taken - 1].model if taken else self.spec.model
 
     @property
     def is_held(self) -> bool:
         """Whether a hold on request keeps the task's next job from starting."""
-        waits = self.held is not None and self.job is None and self.outcome is None
+        waits = self.wish.held is not None and self.job is None and self.end.outcome is None
         return waits and self.next_phase() in HELD_PHASES
 
     def has_phase(self, phase: Phase) -> bool:
@@ -192,12 +186,12 @@ class TaskState:
             return spec.check is not None or spec.brief is not None
         if phase == "land":
             return spec.land is not None
-        return phase == "work" or self.prepared
+        return phase == "work" or self.progress.prepared
 
     def next_phase(self) -> Phase:
         """The phase of this task's next job."""
-        if self.phase is not None:
-            return self.phase
+        if self.progress.phase is not None:
+            return self.progress.phase
         if self.has_phase("prepare"):
             return "prepare"
         return "setup" if self.spec.setup else "work"
@@ -213,7 +207,7 @@ class TaskState:
         if phase == "setup":
             limit = self.spec.setup_timeout_s
             return None if limit is None else now + limit, "setup_timeout"
-        deadline = self.deadline if phase in ("work", "check") else None
+        deadline = self.progress.deadline if phase in ("work", "check") else None
         check = self.spec.check if phase == "check" else None
         if check is not None and check.timeout_s is not None:
             own = now + check.timeout_s
@@ -223,7 +217,8 @@ class TaskState:
 
     def next_key(self) -> JobKey:
         """The key of this task's next job."""
-        return JobKey(self.spec.id, self.attempt, self.round, self.next_phase(), self.start)
+        progress = self.progress
+        return JobKey(self.spec.id, progress.attempt, progress.round, self.next_phase(), progress.start)
 
 
 @dataclass(slots=True)
@@ -295,6 +290,11 @@ class State:
     def failures(self) -> int:
         """How many tasks failed by themselves (not skipped, not cancelled)."""
         return sum(self.outcomes.get(outcome, 0) for outcome in FAILURES)
+
+    @property
+    def wish(self) -> Wish:
+        """What requests want of a task that is added or reopened now: at most a hold on the whole session."""
+        return NO_WISH if self.held is None else Wish(held=self.held)
 
     @property
     def exhausted(self) -> bool:

@@ -1,7 +1,7 @@
 """From the state to what readers show: status.json, the summary, and the truth about a session that died.
 
 Pure: `project` folds nothing and reads nothing, `summarise` gets the evidence about living processes handed
-in.  The key names here are the contract of sessionrun-files(5); nobody else spells them.
+in.  The key names here are the contract of sessionrun-files(5); no other module spells them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ PHASE_WORDS: Final[Mapping[Phase, str]] = {
 """The `phase` of an active task as status.json spells it; a task that waits is `queued`."""
 
 Gone: TypeAlias = tuple[Literal["lost", "interrupted"], str]
-"""What became of a task whose end nobody saw, and why that is known."""
+"""What became of a task whose end was not seen, and why that is known."""
 
 SUMMARY_KEYS: Final = (
     "schema_version",
@@ -103,10 +103,10 @@ def project_summary(status: Mapping[str, Any]) -> dict[str, Any]:
 def summarise(
     status: dict[str, Any], *, alive: bool, living: Collection[str] = (), gone: Mapping[str, Gone] | None = None
 ) -> dict[str, Any]:
-    """What a reader shows, given whether anybody still runs the session.
+    """What a reader shows, given whether a process still runs the session.
 
     Args:
-        status: the object of status.json, up to date with the logs if nobody runs the session.
+        status: the object of status.json, up to date with the logs if no process runs the session.
         alive: a lock of the session is held.
         living: ids of tasks whose process still runs.
         gone: ids of tasks whose process is gone without a recorded end, with the outcome of that.
@@ -119,7 +119,7 @@ def summarise(
 
 
 def _without_supervisor(task: dict[str, Any], living: Collection[str], gone: Mapping[str, Gone]) -> dict[str, Any]:
-    """A task of a session that nobody runs: running only if its own process does."""
+    """A task of a session that no process runs: running only if its own process does."""
     if task["status"] == "completed":
         return task
     if task["id"] in living:  # perhaps its start did not come into the journal any more
@@ -157,7 +157,7 @@ def _project_task(state: State, task: TaskState) -> dict[str, Any]:
     spec, agent = task.spec, state.spec.agents.get(task.agent)
     place = task.place or Place()
     held_until, held_reason = _hold(state, task)
-    status = "completed" if task.outcome else "running" if has_begun(task) else "pending"
+    status = "completed" if task.end.outcome else "running" if has_begun(task) else "pending"
     return {
         "num": task.num,
         "id": spec.id,
@@ -165,19 +165,19 @@ def _project_task(state: State, task: TaskState) -> dict[str, Any]:
         "labels": spec.labels,
         "status": status,
         "phase": _phase_word(task),
-        "outcome": task.outcome,
-        "reason_class": "held" if held_reason else task.reason_class,
-        "reason": f"held: {held_reason}" if held_reason else task.reason,
+        "outcome": task.end.outcome,
+        "reason_class": "held" if held_reason else task.end.reason_class,
+        "reason": f"held: {held_reason}" if held_reason else task.end.reason,
         "held_until": format_time(held_until),
-        "attempt": task.attempt,
-        "round": task.round,
+        "attempt": task.progress.attempt,
+        "round": task.progress.round,
         "agent": task.agent,
-        "model": task.model or task.asked_model,
-        "exit_code": task.exit_code,
-        "signal": task.signal,
-        "started_at": format_time(task.started_at),
-        "ended_at": format_time(task.ended_at),
-        "duration_s": None if task.duration_s is None else round(task.duration_s, 3),
+        "model": task.last_work.model or task.asked_model,
+        "exit_code": task.last_work.exit_code,
+        "signal": task.last_work.signal,
+        "started_at": format_time(task.times.started_at),
+        "ended_at": format_time(task.times.ended_at),
+        "duration_s": None if task.times.duration_s is None else round(task.times.duration_s, 3),
         "pid": task.job.pid if task.job else None,
         "branch": place.branch,
         "rescue_branch": place.rescue,
@@ -192,15 +192,15 @@ def _project_task(state: State, task: TaskState) -> dict[str, Any]:
         "stderr": f"task-{spec.id}.err",
         "raw": f"task-{spec.id}.raw" if agent and agent.output not in ("text", "aider") else None,
         "needs": spec.needs,
-        "conversation": task.conversation,
-        "usage": None if task.usage is None else _project_usage(task.usage),
-        "usage_by_model": _project_usage_by_model(task.usage_by_model),
-        "check": None if spec.check is None else {"passed": task.check_passed, "rounds": spec.rounds},
+        "conversation": task.last_work.conversation,
+        "usage": None if task.totals.usage is None else _project_usage(task.totals.usage),
+        "usage_by_model": _project_usage_by_model(task.totals.by_model),
+        "check": None if spec.check is None else {"passed": task.progress.check_passed, "rounds": spec.rounds},
     }
 
 
 def _project_processes(state: State) -> dict[str, Any] | None:
-    """Who runs the session, so that a reader can ask the system about them without reading the logs."""
+    """The processes that run the session, so that a reader can look for them without reading the logs."""
     last = state.supervisor
     if last is None:
         return None
@@ -249,7 +249,7 @@ def _project_budget(state: State) -> dict[str, Any] | None:
 
 
 def _phase_word(task: TaskState) -> str | None:
-    if task.outcome:
+    if task.end.outcome:
         return None
     return PHASE_WORDS[task.next_phase()] if has_begun(task) else "queued"
 
@@ -259,7 +259,7 @@ def has_begun(task: TaskState) -> bool:
 
     One that gave its slot back waits in the queue again, for its provider.
     """
-    return task.active and task.started_at is not None and not task.suspended
+    return task.active and task.times.started_at is not None and not task.setbacks.suspended
 
 
 def _hold(state: State, task: TaskState) -> tuple[float | None, str | None]:
@@ -268,8 +268,8 @@ def _hold(state: State, task: TaskState) -> tuple[float | None, str | None]:
     A hold on request shows in any case, for only a request ends it; another one only on a task that could run.
     """
     if task.is_held:
-        return None, task.held
-    if task.outcome or task.job or task.unmet:
+        return None, task.wish.held
+    if task.end.outcome or task.job or task.unmet:
         return None, None
     from sessionrun.engine.state import PROVIDED_PHASES, provider_of
     from sessionrun.engine.tokens import job_tokens, task_tokens
@@ -288,5 +288,5 @@ def _hold(state: State, task: TaskState) -> tuple[float | None, str | None]:
         refusal = describe_first_wait(first)
     holds = [state.holds[name] for name in sorted(names) if name in state.holds]
     until = max((hold.until or 0.0 for hold in holds), default=0.0)
-    until = max(until, task.not_before)
+    until = max(until, task.setbacks.not_before)
     return until + state.wall_offset if until else None, holds[0].reason if holds else refusal

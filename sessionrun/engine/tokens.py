@@ -23,7 +23,7 @@ def task_tokens(state: State, task: TaskState) -> Iterator[tuple[str, int]]:
 def job_tokens(state: State, task: TaskState, phase: Phase) -> Iterator[tuple[str, int]]:
     """The tokens held for one job of `phase`.
 
-    Never one that a task holds for its whole span: who holds some of it must not wait for more of it.
+    Never one that a task holds for its whole span: a task that holds some of it must not wait for more of it.
     """
     uses: Mapping[str, int] = {}
     if phase == "work":
@@ -44,7 +44,7 @@ def wanted_tokens(state: State, task: TaskState) -> Iterator[tuple[str, int]]:
     """The tokens of the task's next job that it does not hold yet."""
     if not task.active:
         yield from task_tokens(state, task)
-    elif task.suspended:
+    elif task.setbacks.suspended:
         yield from (token for token in task_tokens(state, task) if token[0] == SLOT)
     yield from job_tokens(state, task, task.next_phase())
 
@@ -58,7 +58,7 @@ def held_tokens(state: State, task: TaskState) -> Iterator[tuple[str, int]]:
 
 def span_tokens(state: State, task: TaskState) -> Iterator[tuple[str, int]]:
     """The tokens that the task holds now until its end; its slot it may have given back meanwhile."""
-    if task.active and not task.suspended:
+    if task.active and not task.setbacks.suspended:
         yield from task_tokens(state, task)
     elif task.active:
         yield from (token for token in task_tokens(state, task) if token[0] != SLOT)
@@ -101,7 +101,7 @@ def take(state: State, tokens: Iterable[tuple[str, int]]) -> None:
 
 
 def give(state: State, tokens: Iterable[tuple[str, int]]) -> None:
-    """Count tokens as free again and offer them to who waits for them."""
+    """Count tokens as free again and offer them to the tasks that wait for them."""
     for name, amount in tokens:
         state.free[name] += amount
         state.queue.unpark(name)

@@ -1,4 +1,4 @@
-"""What the jobs of a session used up, by task and by model: running totals, so that nobody has to add up tasks.
+"""What WORK jobs left, and what they used up by task and by model: running totals, so that no reader adds up.
 
 Pure.  What a job cost was settled when it was judged and stands in the journal; here it is only added up.
 """
@@ -9,8 +9,9 @@ from dataclasses import replace
 
 from sessionrun.engine.budget import costs_money
 from sessionrun.engine.state import State, TaskState
+from sessionrun.engine.task import LastWork, Thread
 from sessionrun.model.events import JobFinished
-from sessionrun.model.reasons import NO_CONVERSATION, effect_of
+from sessionrun.model.reasons import EXIT_UNSEEN, NO_CONVERSATION, effect_of
 from sessionrun.model.usage import Usage
 
 
@@ -32,22 +33,36 @@ def usage_since(total: Usage, before: Usage) -> Usage:
     return replace(total, input_tokens=told, output_tokens=said, cached_input_tokens=cached)
 
 
-def keep_thread(task: TaskState, event: JobFinished) -> None:
-    """Note the conversation that the task may go on with, and what all runs in it used.
-
-    A limit met at the start, or the id of a conversation that is not there, is nothing to go on with.
+def keep_work(task: TaskState, event: JobFinished) -> None:
+    """Note what a WORK job left: how it ended, and the conversation that the task may go on with.
 
     Args:
         task: the task, of which a WORK job has ended.
         event: the end; its usage is that of the job alone.
     """
+    last = task.last_work
+    conversation, model = event.conversation or last.conversation, event.model or last.model
+    unseen = event.reason if event.reason_class == EXIT_UNSEEN else None
+    task.last_work = LastWork(event.exit_code, event.signal, conversation, model, unseen)
+    task.thread = _follow(task.thread, event)
+
+
+def _follow(thread: Thread, event: JobFinished) -> Thread:
+    """The conversation after a run, and what all runs in it used.
+
+    A limit met at the start, or the id of a conversation that is not there, is nothing to go on with.
+    """
     conversation, used = event.conversation, event.usage
+    if event.verdict == "passed" and thread.broken_off is not None:
+        thread = thread._replace(broken_off=None)
+    if conversation in (None, thread.conversation):
+        if used is None or thread.conversation is None:
+            return thread
+        return thread._replace(usage=_plus(thread.usage, used))
     fails_at_once = effect_of(event.reason_class) != "none" or event.reason_class == NO_CONVERSATION
-    if conversation in (None, task.thread):
-        if used is not None and task.thread is not None:
-            task.thread_usage = used if task.thread_usage is None else task.thread_usage.plus(used)
-    elif not fails_at_once or bool(used and used.output_tokens):
-        task.thread, task.thread_usage = conversation, used
+    if fails_at_once and not (used and used.output_tokens):
+        return thread
+    return thread._replace(conversation=conversation, usage=used)
 
 
 def account(state: State, task: TaskState, used: Usage | None, model: str | None) -> Usage | None:
@@ -58,7 +73,11 @@ def account(state: State, task: TaskState, used: Usage | None, model: str | None
     used = used or Usage()
     used = replace(used, unpriced_jobs=int(asks and used.cost_usd is None))
     name = name_model(task.agent, model, task.asked_model)
-    task.usage = used if task.usage is None else task.usage.plus(used)
-    for totals in (task.usage_by_model, state.usage_by_model):
-        totals[name] = totals[name].plus(used) if name in totals else used
+    by_model = {**task.totals.by_model, name: _plus(task.totals.by_model.get(name), used)}
+    task.totals = task.totals._replace(usage=_plus(task.totals.usage, used), by_model=by_model)
+    state.usage_by_model[name] = _plus(state.usage_by_model.get(name), used)
     return used
+
+
+def _plus(before: Usage | None, used: Usage) -> Usage:
+    return used if before is None else before.plus(used)

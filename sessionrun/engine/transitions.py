@@ -127,7 +127,7 @@ def judge_stopped(phase: Phase, stopping: Stopping | None, verdict: Verdict) -> 
     """The verdict on a job that was being stopped when it ended; None: its own one holds.
 
     It ended for that reason, whatever its exit code says, but for two cases.  What LAND and RELEASE did is done,
-    and what a PREPARE did whose time was up.  WORK that ran out of time and whose end nobody saw stays `lost`,
+    and what a PREPARE did whose time was up.  WORK that ran out of time and whose end was not seen stays `lost`,
     because `timed_out` may be tried again.
     """
     unseen = verdict in ("lost", "interrupted")

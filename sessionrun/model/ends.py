@@ -10,7 +10,7 @@ class Handed:
     """Where a task ended that another one needs: `commit` holds its work, on `branch` while that is there.
 
     Without a commit nothing holds it, and `why` says so.  `earlier`: it ended in an earlier session, which may
-    have begun elsewhere.  `follow`: if the branch goes on from the commit, its tip counts; for somebody has looked
+    have begun elsewhere.  `follow`: if the branch goes on from the commit, its tip counts; for a user has looked
     at it since, and perhaps mended it.
     """
 

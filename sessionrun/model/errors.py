@@ -1,4 +1,4 @@
-"""The few exceptions that cross module borders, told apart by who must act and by exit code.
+"""The few exceptions that cross module borders, told apart by exit code and by what has to be done.
 
 A task's failure is data, never one of these.  Messages are one line: what, where, what to do.
 """

@@ -79,7 +79,7 @@ REASONS: Final[Mapping[str, Reason]] = {
 NO_CONVERSATION: Final = "no_conversation"
 
 NEVER_RETRIED: Final = frozenset(("needs_conflict",))
-"""Failures that come again as long as nobody changes anything: `retries` are for others."""
+"""Failures that come again as long as nothing is changed: `retries` are for others."""
 
 EXIT_UNSEEN: Final = "exit_unseen"
 """The only class of a success."""

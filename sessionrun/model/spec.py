@@ -87,11 +87,11 @@ class Workspace:
 
 MATRIX_RESULTS: Final = "matrix-results"
 JOB_STATUS: Final = "job-status"
-"""The kinds of views."""
+"""The kinds of exports."""
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class Export:
     """A file of another program's format that shows the session while it runs; see `runtime.exports`."""
 
     kind: str
@@ -201,7 +201,7 @@ class TaskSpec:
 class SessionSpec:
     """One session as it was asked for.  Written once, to ``spec.json``.
 
-    Without `auto_release` a usage limit holds its provider until somebody releases it, not until the limit ends.
+    Without `auto_release` a usage limit holds its provider until a user releases it, not until the limit ends.
     `origin` is set by `retry --new`: the id of the first session whose tasks are tried again.
     """
 
@@ -223,7 +223,7 @@ class SessionSpec:
     auto_release: bool = True
     repository: Repository | None = None
     prices: Mapping[str, Price] = field(default_factory=dict)
-    views: tuple[View, ...] = ()
+    exports: tuple[Export, ...] = ()
     origin: str | None = None
     schema_version: int = SCHEMA_VERSION
 
@@ -306,7 +306,8 @@ def spec_from_record(record: Mapping[str, Any]) -> SessionSpec:
         values["repository"] = repository_from_record(values["repository"])
     values["limits"] = _from_record(Limits, record.get("limits", {}))
     values["prices"] = {name: _from_record(Price, price) for name, price in record.get("prices", {}).items()}
-    values["views"] = tuple(_from_record(View, view) for view in record.get("views", ()))
+    exports = record.get("exports", record.get("views", ()))  # as sessions of version 0.x before called them
+    values["exports"] = tuple(_from_record(Export, export) for export in exports)
     return _from_record(SessionSpec, values)
 
 
@@ -335,7 +336,7 @@ _NAMES: Final[dict[type[Any], frozenset[str]]] = {
         Price,
         TaskSpec,
         SessionSpec,
-        View,
+        Export,
     )
 }
 

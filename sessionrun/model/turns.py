@@ -1,4 +1,4 @@
-"""The time limit of PREPARE and RELEASE, which counts from the turn that they wait for (see `workspaces.job`)."""
+"""The time limit of PREPARE and RELEASE counts from the turn that they wait for (see `runtime.jobs.job`)."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeVar
 
 CostSource = Literal["agent", "table"]
-"""Who says what a job cost: its agent, or the session's table of prices."""
+"""Where the cost of a job comes from: its agent's report, or the session's table of prices."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from sessionrun.store.damage import told_as_damage
 if TYPE_CHECKING:
     from sessionrun.engine.state import State
     from sessionrun.model.events import Entry
+    from sessionrun.model.spec import TaskSpec
     from sessionrun.store.journal import LogContents
     from sessionrun.store.session import SessionDir
 
@@ -35,6 +36,19 @@ def replay(session: SessionDir) -> tuple[State, list[Entry], LogContents]:
             apply(state, entry)
             done += 1
     return state, entries, contents
+
+
+def load_tasks(session: SessionDir) -> dict[str, TaskSpec]:
+    """All tasks of a session by id: those of its launch, and those that were added since.
+
+    Raises:
+        StoreError: spec or journal are damaged, or a newer version's.
+    """
+    from sessionrun.model.events import TaskAdded
+
+    entries, _ = session.load_journal()
+    added = [entry.event.task for entry in entries if isinstance(entry.event, TaskAdded)]
+    return {task.id: task for task in (*session.load_spec().tasks, *added)}
 
 
 def find_damage(session: SessionDir) -> str | None:

@@ -30,7 +30,7 @@ from sessionrun.store.session import LOCK_NAMES, SessionDir
 
 READY_TIMEOUT_S: Final = 30.0
 LOCK_TIMEOUT_S: Final = 0.5
-"""A reader's probe holds a lock for an instant: who gave up at that would take it for a living session."""
+"""A reader's probe holds a lock for an instant.  To give up at once would take the probe for a living session."""
 
 FEEDBACK_VARIABLE: Final = "SESSIONRUN_FEEDBACK"
 CALLER_S_REPOSITORY: Final = (

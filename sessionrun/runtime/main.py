@@ -28,7 +28,7 @@ from sessionrun.runtime.executors.protocol import Notice
 from sessionrun.runtime.history import project_status, replay
 from sessionrun.runtime.jobs.maker import JobMaker
 from sessionrun.runtime.keeper.command import EXIT_NO_ROOM, EXIT_REFUSED, EXIT_TAKEN, root_command, say
-from sessionrun.runtime.partners import Sharing, SystemClock, Views
+from sessionrun.runtime.partners import Exports, Sharing, SystemClock
 from sessionrun.runtime.processes import Identity
 from sessionrun.runtime.recovery import find_notices, find_unclaimed
 from sessionrun.runtime.supervisor import Supervisor
@@ -74,15 +74,15 @@ def _take_lock(path: Path, session: SessionDir) -> int | None:
 def _end_orphan(session: SessionDir) -> bool:
     """Kill the supervisor before us if its keeper is dead and it did not leave, as one that is stopped cannot.
 
-    It can start nothing any more, so this is no other death than any of a supervisor.  Who it is says the journal;
-    that it came to our root when its keeper died proves it.
+    It can start nothing any more, so this is no other death than any of a supervisor.  The journal says which
+    process it is; that it came to our root when its keeper died proves it.
     """
     try:
         entries, _ = session.load_journal()
     except StoreError:
         return False
     begun = [entry.event for entry in entries if isinstance(entry.event, SupervisorStarted)]
-    if not begun or (begun[-1].boot_id, begun[-1].pid_ns) != (processes.boot_id(), processes.pid_namespace()):
+    if not begun or not processes.is_here(begun[-1].boot_id, begun[-1].pid_ns):
         return False
     last = begun[-1]
     root = processes.parent_of(os.getppid())
@@ -104,17 +104,17 @@ def _run(session: SessionDir, end: socket.socket) -> None:
     spec = state.spec
     _record(state, journal, _introduce(state, executor))
     notices = _recover(session, state, journal, executor.ledger_end)
-    views, sharing = _open_views(session, spec), _open_sharing(session, spec)
+    exports, sharing = _open_exports(session, spec), _open_sharing(session, spec)
     jobs = JobMaker(session, spec)
-    Supervisor(session, state, journal, executor, jobs, SystemClock(), views, sharing).run(notices)
+    Supervisor(session, state, journal, executor, jobs, SystemClock(), exports, sharing).run(notices)
 
 
-def _open_views(session: SessionDir, spec: SessionSpec) -> Views | None:
-    if not spec.views:
+def _open_exports(session: SessionDir, spec: SessionSpec) -> Exports | None:
+    if not spec.exports:
         return None
-    from sessionrun.runtime.exports.writer import ViewWriter
+    from sessionrun.runtime.exports.writer import ExportWriter
 
-    return ViewWriter(session, spec)
+    return ExportWriter(session, spec)
 
 
 def _open_sharing(session: SessionDir, spec: SessionSpec) -> Sharing | None:

@@ -31,8 +31,8 @@ class Jobs(Protocol):
         """How much a job has printed (bytes)."""
 
 
-class Views(Protocol):
-    """Writes what others see of the session; see `views.ViewWriter`."""
+class Exports(Protocol):
+    """Writes what others see of the session; see `exports.writer.ExportWriter`."""
 
     problems: list[str]
 

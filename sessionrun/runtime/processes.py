@@ -1,4 +1,4 @@
-"""Processes of this machine: who is who, and which belong to a job.
+"""Processes of this machine: which is which, and which belong to a job.
 
 A process is named by pid *and* the kernel's start time of that pid, within one boot and one pid namespace; a
 bare pid is never trusted and never signalled.  On Linux all is read from /proc, the start time in clock ticks
@@ -53,6 +53,23 @@ def pid_namespace() -> str:
         return ""
 
 
+def is_this_boot(boot: str) -> bool:
+    """Whether that boot, as a log recorded it ('-' or '': the system did not say), is the present one."""
+    return (boot or "-") == (boot_id() or "-")
+
+
+def is_here(boot: str, namespace: str) -> bool:
+    """Whether numbers of processes that a log recorded on that boot, in that pid namespace, are such from here."""
+    return is_this_boot(boot) and (namespace or "-") == (pid_namespace() or "-")
+
+
+def lives(boot: str, namespace: str, pid: int | None, started: int | None) -> bool | None:
+    """Whether the process that a log recorded so still runs; None: it cannot be seen from here."""
+    if not is_this_boot(boot):
+        return False
+    return is_alive(Identity(pid or 0, started or 0)) if is_here(boot, namespace) else None
+
+
 def start_time(pid: int, *, zombie: bool = False) -> int | None:
     """When the process `pid` was started, in a unit of the system's own; None when there is none.
 
@@ -98,7 +115,7 @@ def is_alive(process: Identity) -> bool:
 
 @dataclass(slots=True)
 class Scan:
-    """All processes of this machine at one moment: who they are, and their pids by parent, session and marker."""
+    """All processes of this machine at one moment: identities, and pids by parent, session and marker."""
 
     identities: dict[int, Identity] = field(default_factory=dict)
     children: dict[int, list[int]] = field(default_factory=dict)

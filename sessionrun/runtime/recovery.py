@@ -27,7 +27,7 @@ from sessionrun.store.ledger import Ledger, LedgerJob
 def find_unclaimed(state: State, ledger: Ledger) -> Iterator[JobClaimed]:
     """Claims that the ledger knows and the journal does not: it lost its unsynced end when the power went."""
     for task in state.tasks.values():
-        if task.job is None and task.outcome is None and task.next_key().text() in ledger.jobs:
+        if task.job is None and task.end.outcome is None and task.next_key().text() in ledger.jobs:
             yield JobClaimed(task.next_key())
 
 
@@ -66,7 +66,7 @@ def _judge(key: JobKey, job: LedgerJob | None, ledger: Ledger, offset: int, *, w
     if job.boot_id != ledger.boot_id:
         return JobLost(key, "interrupted", "the machine was restarted while it ran", gone=True)
     if job.lost:
-        # of another container nobody can tell whether it lives
+        # whether a process of another container lives cannot be seen
         gone = True if same_boot and job.pid is not None else None
         return JobLost(
             key, "lost", "its end was not seen: the process that had started it was dead by then", gone=gone
@@ -76,6 +76,6 @@ def _judge(key: JobKey, job: LedgerJob | None, ledger: Ledger, offset: int, *, w
 
 def _judge_missing(key: JobKey, *, was_seen: bool) -> JobLost:
     """The ledger has no record of its start; `was_seen` is whether the journal has."""
-    if was_seen:  # somebody has cut the ledger: to start it anew would run it twice
+    if was_seen:  # the ledger was cut: to start it anew would run it twice
         return JobLost(key, "lost", "it was started, and the ledger has lost the record of it")
     return JobLost(key, "void", "it was not started", counts=False)

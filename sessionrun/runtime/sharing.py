@@ -95,7 +95,7 @@ class LimitSharing:
     # --- telling ---
 
     def _tell(self, state: State, provider: str, known: Provider, at: float) -> None:
-        """Write down what this session found out: a limit, its end, that somebody released it."""
+        """Write down what this session found out: a limit, its end, that it was released."""
         claims, is_held = self._load_claims(at), provider in state.holds
         is_due = known.until_at is None or known.until_at <= at
         if is_held and known.heard is None and not is_due and self._told.get(provider) != known.met_at:

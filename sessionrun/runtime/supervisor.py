@@ -44,7 +44,7 @@ from sessionrun.model.keys import JobKey
 from sessionrun.model.spec import SLOT, WORKTREE_SPACE, Job
 from sessionrun.runtime.executors.protocol import Executor, Exit, Notice
 from sessionrun.runtime.mishaps import fail_job, is_of_one_job
-from sessionrun.runtime.partners import Clock, Jobs, Sharing, Views
+from sessionrun.runtime.partners import Clock, Exports, Jobs, Sharing
 from sessionrun.store import ballast
 from sessionrun.store.inbox import drop_request
 from sessionrun.store.journal import AppendLog
@@ -71,7 +71,7 @@ class Supervisor:
         executor: Executor,
         jobs: Jobs,
         clock: Clock,
-        views: Views | None = None,
+        exports: Exports | None = None,
         sharing: Sharing | None = None,
     ) -> None:
         self._session = session
@@ -80,7 +80,7 @@ class Supervisor:
         self._executor = executor
         self._jobs = jobs
         self._clock = clock
-        self._views = views
+        self._views = exports
         self._sharing = sharing
         self._unwritten: list[bytes] = []
         self._taken: set[str] = set()
@@ -116,7 +116,7 @@ class Supervisor:
     def _leave_if_done(self) -> bool:
         """Close the FIFO if the session has ended, that is published, and no request is left; whether that was so.
 
-        A client that rings after the last look must learn that nobody listens, so the FIFO is closed first.
+        A client that rings after the last look must learn that no supervisor listens, so the FIFO is closed first.
         """
         while self._state.ended is not None and not (self._unwritten or self._dirty):
             self._drain_wake()
@@ -124,7 +124,7 @@ class Supervisor:
             if not self._take_requests() and not self._dirty:
                 return True
             self._wake_fd = self._listen()
-            self._take_requests()  # who rang while it was closed does not ring again
+            self._take_requests()  # a client that rang while it was closed does not ring again
             self._settle()
             self._publish()
         return False

@@ -32,7 +32,7 @@ _IGNORE_ALL: Final = b"*\n"
 def create_session(session: SessionDir, spec: SessionSpec) -> int:
     """Make the session's directory with its spec, durably; nothing runs yet.
 
-    Returns the descriptor of `root.lock`, held: whoever finds the spec finds somebody who lives for it.
+    Returns the descriptor of `root.lock`, held: a reader that finds the spec finds a process that lives for it.
 
     Raises:
         InputError: the spec holds text that is no UTF-8, or others may write in the results directory.

@@ -1,4 +1,4 @@
-"""Opening regular files where somebody may have put something else: never followed, never waited for.
+"""Opening regular files where something else may have been put: never followed, never waited for.
 
 What is made here, files and directories, has its mode whatever the umask is: a umask takes rights from group and
 others, and never from the owner.

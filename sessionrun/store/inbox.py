@@ -34,7 +34,7 @@ class NoRoom(StoreError):
 
 
 def send_request(session: SessionDir, record: dict[str, Any]) -> tuple[str, bool]:
-    """Leave a request and ring; return its id and whether anybody listens.
+    """Leave a request and ring; return its id and whether a supervisor listens.
 
     Raises:
         NoRoom: the disk takes no new file; `spell_request` and `speak` may do.
@@ -63,7 +63,7 @@ def drop_request(session: SessionDir, request_id: str) -> None:
 
 
 def ring(session: SessionDir) -> bool:
-    """Wake the supervisor to look for requests; False: nobody listens."""
+    """Wake the supervisor to look for requests; False: none listens."""
     fd = open_wake(session)
     if fd is None:
         return False
@@ -74,15 +74,15 @@ def ring(session: SessionDir) -> bool:
 
 
 def open_wake(session: SessionDir) -> int | None:
-    """The writing end of the FIFO; None: nobody listens."""
+    """The writing end of the FIFO; None: no supervisor listens."""
     try:
         return os.open(session.wake_path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except OSError:  # ENXIO: nobody listens
+    except OSError:  # ENXIO: no supervisor listens
         return None
 
 
 def speak(fd: int, line: bytes) -> bool:
-    """Write into the FIFO; False: who listened has left in this very moment."""
+    """Write into the FIFO; False: the supervisor has left in this very moment."""
     try:
         os.write(fd, line)
     except BlockingIOError:

@@ -1,7 +1,7 @@
 """The user's index: where sessions were started, so that an id is found from any directory.
 
 One line per session, appended under the user's state directory; a line whose session is gone means nothing.  A
-line is forgotten by overwriting it with line feeds, so that no lock is needed beside who appends.
+line is forgotten by overwriting it with line feeds, so that no lock is needed beside a process that appends.
 """
 
 from __future__ import annotations

@@ -16,10 +16,14 @@ from typing import Any, Final, Literal, TypeVar, Union, get_args, get_origin, ge
 import orjson
 
 from sessionrun.model.errors import JobFileError
-from sessionrun.store.files import open_regular, read_regular
+from sessionrun.store.files import open_regular, read_regular, replace_file
 
 MAX_BYTES: Final = 64 * 1024 * 1024
 """A larger file is none of ours: the longest are requests, with the rules of what git ignores."""
+
+REQUEST: Final = "request.json"
+ANSWER: Final = "answer.json"
+"""How a process of ours is asked, and how it answers (see `runtime.jobs.job`)."""
 
 TAIL_BYTES: Final = 16 * 1024
 """How much of what a job printed is read: the next round is told so much of a failed check's output."""
@@ -62,6 +66,29 @@ def load_record_if_any(path: Path, cls: type[_Record]) -> _Record | None:
         if isinstance(error.__cause__, FileNotFoundError):
             return None
         raise
+
+
+def load_request(folder: Path, cls: type[_Record]) -> _Record:
+    """What a job of ours is asked for.
+
+    Raises:
+        JobFileError: it cannot be used.
+    """
+    return load_record(folder / REQUEST, cls)
+
+
+def load_answer(folder: Path, cls: type[_Record]) -> _Record | None:
+    """What a job of ours answered; None when it did not come so far.
+
+    Raises:
+        JobFileError: an answer is there and cannot be used.
+    """
+    return load_record_if_any(folder / ANSWER, cls)
+
+
+def write_answer(folder: Path, answer: object) -> None:
+    """Leave the answer of a job of ours: it is there in whole, or it is not there."""
+    replace_file(folder / ANSWER, orjson.dumps(answer), durable=True)
 
 
 def read_tail(path: Path) -> bytes:

@@ -9,7 +9,7 @@ Payloads are ASCII words (the lines around them are `journal`'s):
     X key status                 it ended; raw status of wait(2), written before it was reaped
     Z key                        nothing of its tree of processes is left
     F key errno                  it could not be started
-    L key                        its end was seen by nobody, and nothing of its tree is left
+    L key                        its end was not seen, and nothing of its tree is left
     G                            the keeper gave up starting supervisors
 
 The keeper imports this module without site-packages.
@@ -94,7 +94,7 @@ def gone_record(key: str) -> bytes:
 
 
 def lost_record(key: str) -> bytes:
-    """Nobody saw its end."""
+    """Its end was not seen."""
     return b"L " + key.encode()
 
 

@@ -1,7 +1,7 @@
-"""Locks that say who lives: flock(2) on a file that is held for life.  That the file exists means nothing.
+"""Locks that say what lives: flock(2) on a file that is held for life.  That the file exists means nothing.
 
 A lock belongs to the open file, so it ends with the last descriptor of it, however its holder died.  Probing
-takes a shared lock for an instant; whoever wants the lock therefore tries for a while.
+takes a shared lock for an instant; a process that wants the lock therefore tries for a while.
 """
 
 from __future__ import annotations

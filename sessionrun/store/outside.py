@@ -1,6 +1,6 @@
 """Writes the user's files outside of the session directory, and follows no planted link.
 
-Where such a file lies is settled once, at launch, links included (`views.settle_views`).  From then on its
+Where such a file lies is settled once, at launch, links included (`settle_exports`).  From then on its
 directory is opened one component below the other, without following links, and all work is done below the
 descriptor of that: tasks may write there, and a link that one plants must not lead a session to another file.
 """
@@ -164,7 +164,7 @@ def hold_file(path: Path, *, timeout_s: float, make: bool = False) -> Iterator[i
 
 
 def identify(folder: int, name: str) -> tuple[int, ...] | None:
-    """What changes when somebody else writes or replaces a file; None: there is none."""
+    """What changes when another program writes or replaces a file; None: there is none."""
     found = _stat(folder, name)
     return found and (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
 

@@ -1,7 +1,7 @@
 """The requests that clients left in a session: read, checked and, if nothing can be made of one, put aside.
 
-Anybody who may enter the directory may put anything there, so nothing of it is trusted.  What a request does is
-not known here; writing one, and acknowledging it, is in `inbox`.
+Any process that may enter the directory may put anything there, so nothing of it is trusted.  What a request does
+is not known here; writing one, and acknowledging it, is in `inbox`.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ MAX_BYTES: Final = 8 << 20
 
 MAX_REASON: Final = 300
 MAX_FAULTS: Final = 10
-"""So many requests that are none are told of, of those that were spoken: anybody may go on for ever."""
+"""So many requests that are none are told of, of those that were spoken: a process may go on for ever."""
 
 _UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
-class Found(NamedTuple):
+class RequestFile(NamedTuple):
     """What lies in one file: a request, or the fault that makes it none."""
 
     path: Path
@@ -37,20 +37,20 @@ class Found(NamedTuple):
     fault: str = ""
 
 
-def load_requests(session: SessionDir) -> list[Found]:
+def load_requests(session: SessionDir) -> list[RequestFile]:
     """What waits to be taken, oldest first."""
     found = []
     for path in sorted((session.path / "requests").glob("*.json"), key=_age):
         try:
-            found.append(Found(path, parse_request(orjson.loads(read_regular(path, MAX_BYTES)), path.stem)))
+            found.append(RequestFile(path, parse_request(orjson.loads(read_regular(path, MAX_BYTES)), path.stem)))
         except FileNotFoundError:
             continue  # its client took it back
         except OSError as error:
-            found.append(Found(path, None, error.strerror or str(error)))
+            found.append(RequestFile(path, None, error.strerror or str(error)))
         except MemoryError:
             raise
         except Exception as error:  # whatever is in it, the session goes on
-            found.append(Found(path, None, str(error)))
+            found.append(RequestFile(path, None, str(error)))
     return found
 
 

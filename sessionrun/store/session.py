@@ -106,6 +106,22 @@ class SessionDir:
         start = "" if key.start == 1 else f"-s{key.start}"
         return self.path / "jobs" / key.task / f"a{key.attempt}-r{key.round}-{key.phase}{start}"
 
+    def find_starts(self, key: JobKey) -> Iterator[Path]:
+        """The folders of a job and of those that did it again in the same round, the last one first."""
+        first = self.job_path(key._replace(start=1))
+        again = f"{first.name}-s"
+        try:
+            names = os.listdir(first.parent)
+        except OSError:
+            return
+        found = {
+            int(name[len(again) :]) for name in names if name.startswith(again) and name[len(again) :].isdecimal()
+        }
+        for start in (*sorted(found, reverse=True), 1):
+            folder = self.job_path(key._replace(start=start))
+            if folder.is_dir():
+                yield folder
+
     def patch_path(self, key: JobKey) -> Path:
         """What an attempt changed, against the base commit."""
         return self.path / "jobs" / key.task / f"a{key.attempt}-diff.patch"
@@ -171,7 +187,7 @@ class SessionDir:
         """Replace status.json and the summary, each atomically.
 
         A summary that lags behind after a power cut is only older; but an end that was taken back must be so there
-        too, for whoever finds an end looks no further.
+        too, for a reader that finds an end looks no further.
         """
         replace_file(self.status_path, caches.seal(status), durable=durable)
         durable = durable and summary["ended_at"] is None

@@ -19,7 +19,7 @@ from sessionrun.model.places import Repository
 from sessionrun.workspaces.fence import Fence
 from sessionrun.workspaces.git import Git, GitError, version
 from sessionrun.workspaces.registration import remove_tree
-from sessionrun.workspaces.request import NeedsConflict, Request
+from sessionrun.workspaces.request import NeedsConflict, WorkspaceRequest
 
 MERGE_TREE: Final = (2, 38)
 """Oldest git with `merge-tree --write-tree`; older ones merge by a private index."""
@@ -47,7 +47,7 @@ class _Room:
         return done.returncode, done.stdout
 
 
-def find_base(fence: Fence, request: Request, folder: Path) -> str:
+def find_base(fence: Fence, request: WorkspaceRequest, folder: Path) -> str:
     """The commit at which the worktree of a PREPARE job begins.
 
     Args:
@@ -70,7 +70,7 @@ def find_base(fence: Fence, request: Request, folder: Path) -> str:
     return next(iter(ends), repository.base_commit)
 
 
-def _find_ends(git: Git, request: Request) -> dict[str, Handed]:
+def _find_ends(git: Git, request: WorkspaceRequest) -> dict[str, Handed]:
     """The commits at which needs ended, each with the first that ended there; without those that did nothing."""
     repository = request.repository
     needs = [need for need in request.needs if need.commit != repository.base_commit]
@@ -115,7 +115,12 @@ def _describe_loss(need: Handed) -> str:
 
 
 def merge_ends(
-    fence: Fence, request: Request, ends: Mapping[str, Handed], folder: Path, *, by_index: bool | None = None
+    fence: Fence,
+    request: WorkspaceRequest,
+    ends: Mapping[str, Handed],
+    folder: Path,
+    *,
+    by_index: bool | None = None,
 ) -> str:
     """Merge commits in their order; the commit that holds all of them.
 
@@ -210,7 +215,9 @@ def _merge_by_index(room: _Room, ours: str, theirs: str, index: Path) -> tuple[s
             remove_tree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
 
 
-def _commit(git: Git, request: Request, tree: str, parents: Sequence[str], ends: Mapping[str, Handed]) -> str:
+def _commit(
+    git: Git, request: WorkspaceRequest, tree: str, parents: Sequence[str], ends: Mapping[str, Handed]
+) -> str:
     """Make a merge commit that depends on nothing but what it merges: its time is that of its newest parent."""
     author = git.line("var", "GIT_COMMITTER_IDENT").rsplit(" ", 2)[0]
     moments = git.line("rev-list", "--no-walk", "--timestamp", *parents).split("\n")

@@ -10,7 +10,7 @@ from sessionrun.model.places import Repository
 from sessionrun.store.files import read_regular
 from sessionrun.workspaces.git import Git
 from sessionrun.workspaces.registration import find_admin, load_owner, register_lock, take_back
-from sessionrun.workspaces.request import Claim, Request, load_claim
+from sessionrun.workspaces.request import Claim, WorkspaceRequest, load_claim
 
 
 def prepare_jobs(folder: Path) -> Iterator[tuple[Path, Claim]]:
@@ -22,7 +22,7 @@ def prepare_jobs(folder: Path) -> Iterator[tuple[Path, Claim]]:
             yield job, claim
 
 
-def take_back_unused(main: Git, request: Request, folder: Path) -> None:
+def take_back_unused(main: Git, request: WorkspaceRequest, folder: Path) -> None:
     """What other PREPARE jobs of this attempt began and did not finish: no task has worked there."""
     used = request.place.worktree if request.place else None
     for job, claim in prepare_jobs(folder):
@@ -33,10 +33,10 @@ def take_back_unused(main: Git, request: Request, folder: Path) -> None:
                 take_back(main, request.repository, claim)
 
 
-def is_untouched(request: Request, path: Path) -> bool:
-    """Whether this is ours, or nobody's, to take away if nobody worked there; under the lock.
+def is_untouched(request: WorkspaceRequest, path: Path) -> bool:
+    """Whether this is ours, or of no owner, to take away if no job worked there; under the lock.
 
-    What bears no mark is either half made, and holds nothing, or somebody else's.
+    What bears no mark is either half made, and holds nothing, or another's.
     """
     if not path.exists():
         return True

@@ -41,7 +41,7 @@ from sessionrun.workspaces.release import (
     release_behind,
     rescue_lost_head,
 )
-from sessionrun.workspaces.request import Claim, Request, load_claim
+from sessionrun.workspaces.request import Claim, WorkspaceRequest, load_claim
 
 What = Literal["worktree", "branch", "trash"]
 
@@ -49,14 +49,14 @@ LOCK_NAME: Final = ".clean"
 """Lock file in a session's folder of jobs."""
 
 NOTHING_OWN: Final = "it holds nothing of its own"
-"""Why a branch goes that nobody worked on."""
+"""Why a branch goes that no job worked on."""
 
 STALE_LOCK_S: Final = 10.0
 """Git holds the lock of a branch for moments; one of this age on a dead session's branch is a crash's."""
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class CleanResult:
     """One thing that was left: `removed` says whether it went (or would go), `why` why or why not."""
 
     what: What
@@ -88,10 +88,10 @@ class Leftover:
         return Path(self.claim.worktree)
 
     @property
-    def request(self) -> Request:
+    def request(self) -> WorkspaceRequest:
         """What the RELEASE job would be asked."""
         claim = self.claim
-        return Request(
+        return WorkspaceRequest(
             repository=self.repository,
             session_id=self.session_id,
             task=self.task,
@@ -121,7 +121,7 @@ def find_claims(session: Path, task: str) -> Iterator[tuple[int, Path, Claim | J
             yield int(attempt), job, claim
 
 
-def clean_leftover(leftover: Leftover, *, dry_run: bool) -> Iterator[Finding]:
+def clean_leftover(leftover: Leftover, *, dry_run: bool) -> Iterator[CleanResult]:
     """Take away what is provably not needed of one claim, and say what was found.
 
     A dry run goes the same way, but for writing: new objects go to a folder that is deleted, refs stay.
@@ -151,11 +151,11 @@ def clean_leftover(leftover: Leftover, *, dry_run: bool) -> Iterator[Finding]:
 
 def _clean_worktree(
     leftover: Leftover, fence: Fence, main: Git, folder: Path
-) -> tuple[Finding | None, dict[str, str], Path | None]:
+) -> tuple[CleanResult | None, dict[str, str], Path | None]:
     """What became of the worktree, where the branches are then, and where it is if it only would be removed."""
     found = find_worktree(leftover.request)
     path = found or leftover.path
-    finding = Finding("worktree", str(path), leftover.task, True, "nothing was done in it")
+    finding = CleanResult("worktree", str(path), leftover.task, True, "nothing was done in it")
     if leftover.worked and found is not None:
         return _release(leftover, finding, fence, main, folder)
     with register_lock(leftover.repository):
@@ -173,8 +173,8 @@ def _clean_worktree(
 
 
 def _release(
-    leftover: Leftover, finding: Finding, fence: Fence, main: Git, folder: Path
-) -> tuple[Finding, dict[str, str], Path | None]:
+    leftover: Leftover, finding: CleanResult, fence: Fence, main: Git, folder: Path
+) -> tuple[CleanResult, dict[str, str], Path | None]:
     """Park what is in the worktree, as RELEASE does, and remove it if nothing stays behind."""
     path = Path(finding.name)
     admin = find_admin(leftover.repository, path)
@@ -194,13 +194,13 @@ def _release(
     return replace(finding, why="its work is on its branch"), {holder: place.commit or ""}, path
 
 
-def _clean_trash(leftover: Leftover, *, dry_run: bool) -> Iterator[Finding]:
+def _clean_trash(leftover: Leftover, *, dry_run: bool) -> Iterator[CleanResult]:
     """A worktree that was on its way out when its job was killed: its work had been parked."""
     for path in leftover.claim.paths:
         trash = trash_path(path, leftover.claim.owner)
         if not trash.exists():
             continue
-        finding = Finding("trash", str(trash), leftover.task, True, "a worktree that was being removed")
+        finding = CleanResult("trash", str(trash), leftover.task, True, "a worktree that was being removed")
         try:
             if not dry_run:
                 remove_tree(trash)
@@ -209,11 +209,11 @@ def _clean_trash(leftover: Leftover, *, dry_run: bool) -> Iterator[Finding]:
         yield finding
 
 
-def _clean_branch(main: Git, leftover: Leftover, branch: str, tip: str, *, but: Path | None) -> Finding:
+def _clean_branch(main: Git, leftover: Leftover, branch: str, tip: str, *, but: Path | None) -> CleanResult:
     """Delete a branch that is not needed; `but` is a worktree that does not count, for it goes."""
     if main.trial is None:
         _break_stale_lock(leftover.repository, branch)
-    finding = Finding("branch", branch, leftover.task, False, "it holds work that is not merged")
+    finding = CleanResult("branch", branch, leftover.task, False, "it holds work that is not merged")
     if branch in read_heads(leftover.repository, but):
         return replace(finding, why="it is checked out")
     why = _why_not_needed(main, leftover, branch, tip)

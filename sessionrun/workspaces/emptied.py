@@ -13,10 +13,12 @@ from sessionrun.store.files import replace_file
 from sessionrun.workspaces.bases import holds_nothing
 from sessionrun.workspaces.git import Git
 from sessionrun.workspaces.registration import read_heads, register_lock
-from sessionrun.workspaces.request import CLAIM, Claim, Request
+from sessionrun.workspaces.request import CLAIM, Claim, WorkspaceRequest
 
 
-def drop_empty_branch(request: Request, main: Git, place: Place, jobs: Iterable[tuple[Path, Claim]]) -> Place:
+def drop_empty_branch(
+    request: WorkspaceRequest, main: Git, place: Place, jobs: Iterable[tuple[Path, Claim]]
+) -> Place:
     """The place without its branch, where that holds nothing and its worktree is gone; else as it is.
 
     First the claim says so: a start of this job after a crash finds neither worktree nor branch, as if the task

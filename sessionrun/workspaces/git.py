@@ -48,7 +48,7 @@ OVERRIDES: Final[Mapping[str, tuple[str, str]]] = {
     "core.checkStat": ("default", "the same"),
     "core.untrackedCache": ("false", "a cache in the index may be out of date, or made up"),
     "core.splitIndex": ("false", "an index in two files cannot be copied"),
-    "advice.detachedHead": ("false", "nobody reads advice"),
+    "advice.detachedHead": ("false", "no person reads advice"),
 }
 """Settings of every git command of ours, each with its reason; they win over all files.
 
@@ -63,7 +63,7 @@ ENVIRONMENT: Final[Mapping[str, tuple[str, str]]] = {
     "GIT_NO_LAZY_FETCH": ("1", "a missing object is an error, and fetches nothing (git 2.44 and newer)"),
     "GIT_NO_REPLACE_OBJECTS": ("1", "refs/replace/ can show another content than a commit has"),
     "GIT_ATTR_NOSYSTEM": ("1", "the system's attributes are among those of the launch"),
-    "GIT_TERMINAL_PROMPT": ("0", "nobody is there to answer"),
+    "GIT_TERMINAL_PROMPT": ("0", "no person is there to answer"),
     "GIT_ASKPASS": ("false", "the same"),
     "SSH_ASKPASS": ("false", "the same"),
     "GIT_EDITOR": ("false", "an editor waits for a person"),
@@ -101,6 +101,7 @@ class GitError(SessionrunError):
         super().__init__(f"git {argv[0]}: {named[-1] if named else f'exit code {code}'}")
         self.stderr = stderr
         self.code = code
+        self.signal = -code if code < 0 else None
 
 
 @dataclass(frozen=True, slots=True)

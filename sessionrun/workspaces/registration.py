@@ -1,4 +1,4 @@
-"""Git's books of worktrees: who may write in them, whose a worktree is, and taking one out of them again.
+"""Git's books of worktrees: when we may write in them, whose a worktree is, and taking one out of them again.
 
 A branch or a directory is ours only where we were the one to create it (both are made so that they fail when
 they exist), and a worktree only where its administrative directory bears our mark.  Names come back: a branch
@@ -65,7 +65,7 @@ def register(git: Git, settings: GitSettings, repository: Repository, claim: Cla
     are.
 
     Raises:
-        FileExistsError: somebody else's directory or branch has the name; it is as it was.
+        FileExistsError: another directory or branch has the name; it is as it was.
         SessionrunError: it cannot be made; nothing of it is left.
     """
     path = Path(claim.worktree)
@@ -84,7 +84,7 @@ def register(git: Git, settings: GitSettings, repository: Repository, claim: Cla
 
 
 def take_back(git: Git, repository: Repository, claim: Claim) -> None:
-    """Undo a registration in which nobody worked; the branch only where it still is where we put it."""
+    """Undo a registration whose worktree was not worked in; the branch only where it still is where we put it."""
     remove_tree(unregister(repository, Path(claim.worktree), claim.owner))
     git.attempt("update-ref", "-d", f"refs/heads/{claim.branch}", claim.base_commit)
 
@@ -136,7 +136,7 @@ def find_lost_admins(repository: Repository, path: Path) -> list[Path]:
 
 
 def find_moved(repository: Repository, claim: Claim) -> Path | None:
-    """Where the claim's worktree is now if somebody moved it; whatever is checked out there, it bears our mark."""
+    """Where the claim's worktree is now if it was moved; whatever is checked out there, it bears our mark."""
     for admin in _admins(repository):
         path = _target(admin)
         if path is None or path == Path(claim.worktree) or load_owner(admin) != claim.owner:
@@ -147,7 +147,7 @@ def find_moved(repository: Repository, claim: Claim) -> Path | None:
 
 
 def load_owner(admin: Path) -> str | None:
-    """Whose worktree it is, or None where nobody said so."""
+    """Whose worktree it is, or None where that is not marked."""
     try:
         return (admin / MARK).read_text().partition("\n")[0]
     except (OSError, ValueError):

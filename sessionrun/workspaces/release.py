@@ -29,12 +29,12 @@ from sessionrun.workspaces.registration import (
     trash_path,
     unregister,
 )
-from sessionrun.workspaces.request import CLAIM, RESCUE_SUFFIX, Claim, Request
+from sessionrun.workspaces.request import CLAIM, RESCUE_SUFFIX, Claim, WorkspaceRequest
 from sessionrun.workspaces.witness import tell_changed
 from sessionrun.workspaces.worktree import included_files
 
 
-def release(request: Request, folder: Path, *, drop_empty: bool = True) -> Place:
+def release(request: WorkspaceRequest, folder: Path, *, drop_empty: bool = True) -> Place:
     """Release what PREPARE made; done again after a crash, go on where it stopped.
 
     With `drop_empty` its branch goes, too, where that holds nothing.
@@ -49,7 +49,7 @@ def release(request: Request, folder: Path, *, drop_empty: bool = True) -> Place
         return replace(released, git_config_changed=changed) if changed else released
 
 
-def release_behind(fence: Fence, request: Request, folder: Path) -> Place:
+def release_behind(fence: Fence, request: WorkspaceRequest, folder: Path) -> Place:
     """The same with a private common directory that is there already; its branch stays, whatever it holds.
 
     Raises:
@@ -78,7 +78,7 @@ def release_behind(fence: Fence, request: Request, folder: Path) -> Place:
     return replace(released, kept=kept)
 
 
-def foresee(fence: Fence, request: Request, path: Path, objects: Path, folder: Path) -> Place:
+def foresee(fence: Fence, request: WorkspaceRequest, path: Path, objects: Path, folder: Path) -> Place:
     """What `release` would make of the worktree at `path`, without a change to it or its repository.
 
     Args:
@@ -98,8 +98,8 @@ def foresee(fence: Fence, request: Request, path: Path, objects: Path, folder: P
     return replace(request.place, commit=parked.commit, rescue=parked.rescue, kept=kept)
 
 
-def find_worktree(request: Request) -> Path | None:
-    """Where the task's worktree is, also when somebody moved it; None when there is none any more."""
+def find_worktree(request: WorkspaceRequest) -> Path | None:
+    """Where the task's worktree is, also when it was moved; None when there is none any more."""
     place = request.place
     assert place is not None and place.worktree is not None
     path = Path(place.worktree)
@@ -111,7 +111,7 @@ def find_worktree(request: Request) -> Path | None:
     return find_moved(request.repository, claim) or (path if admin is None and path.is_dir() else None)
 
 
-def rescue_lost_head(request: Request, main: Git, path: Path) -> Iterator[tuple[str, str]]:
+def rescue_lost_head(request: WorkspaceRequest, main: Git, path: Path) -> Iterator[tuple[str, str]]:
     """Put on a rescue branch the commits that only the HEAD of a worktree holds whose directory is gone.
 
     Yields the commit and the branch of each; those stay as they are where `main` is on trial.
@@ -143,7 +143,7 @@ def _note_move(branch: str, path: Path, folder: Path) -> None:
             replace_file(job / CLAIM, orjson.dumps(replace(claim, moved=str(path))), durable=True)
 
 
-def _release_gone(request: Request, main: Git, folder: Path) -> Place:
+def _release_gone(request: WorkspaceRequest, main: Git, folder: Path) -> Place:
     """There is no worktree any more: the task deleted it, or an earlier start of this job came as far as that."""
     place = request.place
     assert place is not None and place.worktree is not None
@@ -162,15 +162,15 @@ def _release_gone(request: Request, main: Git, folder: Path) -> Place:
     return _remove(request, path, released)
 
 
-def _clear_moved(request: Request, path: Path) -> None:
+def _clear_moved(request: WorkspaceRequest, path: Path) -> None:
     """What an earlier start of this job left of a worktree that it found here and was removing."""
     with register_lock(request.repository):
-        if not os.path.lexists(path):  # else it is somebody's who came after
+        if not os.path.lexists(path):  # else it is of a later one
             unregister(request.repository, path, request.owner)
     remove_tree(trash_path(path, request.owner))
 
 
-def _remark_on_loss(request: Request, path: Path) -> str | None:
+def _remark_on_loss(request: WorkspaceRequest, path: Path) -> str | None:
     """What to say when git still lists a worktree that we did not remove, and that is gone all the same."""
     lost = find_lost_admins(request.repository, path)
     if os.path.lexists(path) or trash_path(path, request.owner).exists():
@@ -189,13 +189,13 @@ def _parked_before(main: Git, place: Place, *, emptied: bool) -> Parked | None:
     return Parked(commit, main.line("rev-parse", f"{commit}^{{tree}}"), rescue, ())
 
 
-def _is_of_another(request: Request, path: Path) -> bool:
+def _is_of_another(request: WorkspaceRequest, path: Path) -> bool:
     """Whether ours went in an earlier start of this job and its name has been given anew."""
     admin = find_admin(request.repository, path)
     return admin is not None and load_owner(admin) not in (None, request.owner)
 
 
-def find_git(fence: Fence, request: Request, path: Path) -> Git:
+def find_git(fence: Fence, request: WorkspaceRequest, path: Path) -> Git:
     """Git in the worktree, made sure that it is that worktree and not a repository around it.
 
     Raises:
@@ -213,7 +213,7 @@ def describe_broken_link(repository: Repository, path: Path) -> str:
     return f"to be mended by hand ({mend}): {path} is no worktree of {repository.top} any more"
 
 
-def _park(fence: Fence, request: Request, git: Git, folder: Path) -> Parked:
+def _park(fence: Fence, request: WorkspaceRequest, git: Git, folder: Path) -> Parked:
     assert request.place is not None
     title = request.title.replace("\0", "")
     message = f"Work of task {request.task}\n\n{title}\n\nParked by sessionrun session {request.session_id}.\n"
@@ -222,12 +222,12 @@ def _park(fence: Fence, request: Request, git: Git, folder: Path) -> Parked:
     return park(fence, git, request.place, brought=brought, ignore=ignore, message=message, folder=folder)
 
 
-def _brought(request: Request, main: Git, ignore: Sequence[str]) -> Brought:
+def _brought(request: WorkspaceRequest, main: Git, ignore: Sequence[str]) -> Brought:
     links = frozenset(os.path.normpath(link) for link in request.links)
     return Brought(main.directory, links, frozenset(included_files(main, main.directory, ignore)))
 
 
-def _why_kept(request: Request, parked: Parked, path: Path) -> str | None:
+def _why_kept(request: WorkspaceRequest, parked: Parked, path: Path) -> str | None:
     """Why the worktree stays, or None when it may go: then a ref holds all that is in it."""
     if parked.problems:
         return "; ".join(parked.problems[:5])
@@ -241,7 +241,7 @@ def _why_kept(request: Request, parked: Parked, path: Path) -> str | None:
     return None
 
 
-def _remove(request: Request, path: Path, released: Place) -> Place:
+def _remove(request: WorkspaceRequest, path: Path, released: Place) -> Place:
     """Remove the worktree; what it held is safe, so what cannot be deleted is named and is no failure."""
     if _is_of_another(request, path):
         trash = trash_path(path, request.owner)
@@ -255,7 +255,7 @@ def _remove(request: Request, path: Path, released: Place) -> Place:
     return replace(released, worktree=None)
 
 
-def _describe(main: Git, place: Place, parked: Parked, request: Request) -> Place:
+def _describe(main: Git, place: Place, parked: Parked, request: WorkspaceRequest) -> Place:
     """The place with what was parked; writes the patch, while the worktree is still there."""
     stat = None
     if request.patch is not None and place.base_commit is not None:

@@ -1,15 +1,13 @@
-"""Workspaces: where a task's processes run, and how its work gets out of there.
+"""What PREPARE and RELEASE are asked for, and the files that they leave in their job's folder.
 
-PREPARE and RELEASE are processes of their own (see `job`), so that they run where the executor
-runs jobs and a slow disk never holds up the supervisor.  They read ``request.json`` in their job's folder and
-leave ``answer.json`` there.  Both are idempotent: what is found done is not done again.
+They are processes of their own (see `runtime.jobs.job`), so that they run where the executor runs jobs and a slow
+disk never holds up the supervisor.  Both are idempotent: what is found done is not done again.
 """
 
 from __future__ import annotations
 
 import os
 import re
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -17,19 +15,14 @@ from typing import Final
 from sessionrun.model.ends import Handed
 from sessionrun.model.errors import JobFileError, SessionrunError
 from sessionrun.model.places import KeepPolicy, Place, Repository
-from sessionrun.store.jobfiles import load_record, load_record_if_any
+from sessionrun.store.jobfiles import ANSWER, load_answer, load_record_if_any
 from sessionrun.workspaces.git import WORKSPACE_LIMIT_S
 
-REQUEST: Final = "request.json"
-ANSWER: Final = "answer.json"
 CLAIM: Final = "claim.json"
 """Written before a branch or a worktree is made, so that `clean` can find what a crash left behind."""
 
 CHANGED: Final = "changed.json"
 """Written by RELEASE before anything in it may fail: the git settings that changed, if any did."""
-
-NEEDS_CONFLICT: Final = 10
-"""Exit code of a PREPARE that cannot begin because the work of its needs does not go together."""
 
 RESCUE_SUFFIX: Final = "-rescue"
 """Ends the name of the branch that holds what could not go to the task's own."""
@@ -38,12 +31,24 @@ _COMMIT: Final = re.compile("[0-9a-f]{40}|[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
-    """What a PREPARE or RELEASE job is to do; `patch` is where the diff goes, `place` what PREPARE made.
+class WorkspaceRequest:
+    """What a PREPARE or RELEASE job is to do.
 
-    With `expect_change` work that changes nothing is a failure.  `branch` and `directory` are the names that are
-    wished for.  `needs` are the ends of other tasks at which the worktree begins.  `limit_s` is how long the job
-    may take (seconds): 0 = as long as it needs; None = the usual time.
+    Attributes:
+        repository: the user's.
+        session_id: the session.
+        task: the task's id.
+        title: what a commit of ours is called.
+        links: paths that the worktree shares with the checkout.
+        place: what PREPARE made; for RELEASE.
+        keep: when a worktree is kept.
+        succeeded: whether the task did.
+        patch: the file for the diff.
+        expect_change: work that changes nothing is a failure.
+        branch: the name that is wished for.
+        directory: the same of the worktree.
+        needs: the ends of other tasks at which the worktree begins.
+        limit_s: how long the job may take (seconds); 0 = as long as it needs, None = the usual time.
     """
 
     repository: Repository
@@ -76,7 +81,7 @@ class Request:
 class Claim:
     """The branch and the worktree that a PREPARE job is about to make; `owner` is how it is marked.
 
-    `moved` is where RELEASE found it when somebody had moved it: what is left of it lies there.  `emptied`: the
+    `moved` is where RELEASE found it when it had been moved: what is left of it lies there.  `emptied`: the
     worktree is gone, and RELEASE deletes the branch, or has deleted it, because it holds nothing.
     """
 
@@ -101,25 +106,18 @@ class Changed:
 
 
 class NeedsConflict(SessionrunError):
-    """The work of a task's needs does not go together."""
+    """The work of a task's needs does not go together; a PREPARE that finds that ends with `job_code`."""
+
+    job_code: Final = 10
 
 
-def load_request(folder: Path) -> Request:
-    """Read a request.
-
-    Raises:
-        JobFileError: it cannot be used.
-    """
-    return load_record(folder / REQUEST, Request)
-
-
-def load_answer(folder: Path) -> Place | None:
+def load_place(folder: Path) -> Place | None:
     """What a finished job answered; None when it did not.
 
     Raises:
         JobFileError: an answer is there and cannot be used.
     """
-    place = load_record_if_any(folder / ANSWER, Place)
+    place = load_answer(folder, Place)
     if place is not None:
         _check_names(folder / ANSWER, place.worktree, place.branch, place.base_commit)
     return place
@@ -145,11 +143,6 @@ def load_claim(folder: Path) -> Claim | None:
         _check_names(folder / CLAIM, claim.worktree, claim.branch, claim.base_commit)
         _check_names(folder / CLAIM, claim.moved, None, None)
     return claim
-
-
-def command_line(action: str, folder: Path) -> tuple[str, ...]:
-    """The argument list of a workspace job."""
-    return (sys.executable, str(Path(__file__).resolve().with_name("job.py")), action, os.fspath(folder))
 
 
 def _check_names(path: Path, worktree: str | None, branch: str | None, commit: str | None) -> None:

@@ -1,7 +1,7 @@
 """Tells which of a repository's shared settings changed while a task ran, between its PREPARE and its RELEASE.
 
-Our own git does not read them (see `fence`), but the user's does.  Who changed them is not known: tasks run beside
-each other, and beside the user.
+Our own git does not read them (see `fence`), but the user's does.  Which task changed them is not known: tasks run
+beside each other, and beside the user.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from sessionrun.workspaces.fence import Fence, open_fence
 from sessionrun.workspaces.git import Git
 from sessionrun.workspaces.ignoring import ignore_words
 from sessionrun.workspaces.registration import find_admin, load_owner, register, register_lock, take_back
-from sessionrun.workspaces.request import CLAIM, RESCUE_SUFFIX, Claim, Request, load_claim
+from sessionrun.workspaces.request import CLAIM, RESCUE_SUFFIX, Claim, WorkspaceRequest, load_claim
 from sessionrun.workspaces.witness import note_settings
 
 INCLUDE_FILE: Final = ".worktreeinclude"
@@ -34,7 +34,7 @@ _NAME_TRIES: Final = 8
 """How many names that looked free may turn out to be taken."""
 
 
-def prepare(request: Request, folder: Path) -> Place:
+def prepare(request: WorkspaceRequest, folder: Path) -> Place:
     """Make the worktree; done again after a crash, finish or replace what was begun.
 
     Raises:
@@ -44,7 +44,7 @@ def prepare(request: Request, folder: Path) -> Place:
         return _prepare(fence, request, folder)
 
 
-def _prepare(fence: Fence, request: Request, folder: Path) -> Place:
+def _prepare(fence: Fence, request: WorkspaceRequest, folder: Path) -> Place:
     repository, git = request.repository, fence.main()
     _check_links(request)
     note_settings(repository, folder, git)
@@ -109,7 +109,7 @@ def free_names(
             yield branch, path
 
 
-def _register(fence: Fence, request: Request, folder: Path, base: str) -> Claim:
+def _register(fence: Fence, request: WorkspaceRequest, folder: Path, base: str) -> Claim:
     """Register the first name that is free."""
     git = fence.main()
     make_directories(Path(request.repository.worktree_dir))
@@ -126,7 +126,7 @@ def _register(fence: Fence, request: Request, folder: Path, base: str) -> Claim:
     raise AssertionError("names never end")
 
 
-def _free_names(git: Git, request: Request, base: str) -> Iterator[Claim]:
+def _free_names(git: Git, request: WorkspaceRequest, base: str) -> Iterator[Claim]:
     """Claims of names that are free."""
     repository = request.repository
     stem = branch_stem(repository, request.task, request.branch)
@@ -147,7 +147,7 @@ def _is_registered(repository: Repository, claim: Claim) -> bool:
     return admin is not None and load_owner(admin) == claim.owner
 
 
-def _check_links(request: Request) -> None:
+def _check_links(request: WorkspaceRequest) -> None:
     """Links lead from inside the worktree to the same place in the user's checkout."""
     for link in request.links:
         if os.path.isabs(link) or os.path.normpath(link).partition("/")[0] in ("..", ".", ".git"):
@@ -156,7 +156,7 @@ def _check_links(request: Request) -> None:
             raise SessionrunError(f"links: there is no {link} in {request.repository.top}")
 
 
-def _bring_files(git: Git, request: Request, path: Path, ignore: Sequence[str]) -> None:
+def _bring_files(git: Git, request: WorkspaceRequest, path: Path, ignore: Sequence[str]) -> None:
     """Copy what `.worktreeinclude` names and link what the task asks for, out of the user's checkout."""
     top = Path(request.repository.top)
     for name in included_files(git, top, ignore):

@@ -102,7 +102,7 @@ STEPS_BY_NAME: Final[dict[str, Step]] = {
         + "; sleep 0.3; "
         + _CHAIN.replace("WORD", "sessionrun.runtime.main").replace("SIGNAL", "CONT")
     ),
-    "jobs of workspaces are killed": Step(_CHAIN.replace("WORD", "workspaces/job.py").replace("SIGNAL", "KILL")),
+    "jobs of workspaces are killed": Step(_CHAIN.replace("WORD", "runtime/jobs/job.py").replace("SIGNAL", "KILL")),
 }
 
 WORK: Final = r"""

@@ -114,7 +114,7 @@ class LedgerLines:
     def __init__(self, session: SessionDir) -> None:
         self.contents = read_log(session.ledger_path)
         self.claims: Counter[str] = Counter()
-        self.tried: set[str] = set()
+        self.tried: dict[str, int] = {}
         self.spawned: dict[str, int] = {}
         self.pids: dict[str, int] = {}
         self.codes: dict[str, list[int]] = {}
@@ -131,7 +131,7 @@ class LedgerLines:
         elif kind == "C":
             self.claims[words[0]] += 1
         elif kind == "T":
-            self.tried.add(words[0])
+            self.tried[words[0]] = number
         elif kind == "S":
             self.spawned[words[0]] = number
             self.pids[words[0]] = int(words[1])
@@ -147,8 +147,11 @@ class LedgerLines:
         return key in self.tried and key not in self.spawned
 
     def outlived_keeper(self, key: str) -> bool:
-        """Whether a keeper came after its start: so one had died, and nobody recorded its end."""
-        return key in self.spawned and self.spawned[key] < self.keepers[-1] and key not in self.codes
+        """Whether a keeper came after the try to start it: so one had died, and its end is not on record.
+
+        The record of its process may be later: a keeper that finds the process of a try writes it.
+        """
+        return key in self.spawned and self.tried[key] < self.keepers[-1] and key not in self.codes
 
     def examine(self) -> Iterator[str]:
         """What is wrong with the ledger itself."""

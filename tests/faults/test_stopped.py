@@ -23,7 +23,7 @@ from sessionrun.store.session import SessionDir
 
 from .campaign import has_ended
 from .chain import Role, find_chain, kill_role
-from .oracle import examine, make_plan
+from .oracle import count_executed, examine, make_plan
 from .place import Place, wait_until
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks for processes in /proc")
@@ -88,6 +88,19 @@ def test_a_supervisor_that_stays_stopped(place: Place, session: SessionDir) -> N
         assert kill_role(session.path, "keeper")
         assert wait_until(lambda: not is_alive(first), END_S)
         assert_sound(place, session)
+
+
+def test_the_root_tells_how_jobs_of_a_dead_keeper_ended(place: Place) -> None:
+    """The next keeper is not their parent, so only the root can see their codes; none of them is lost."""
+    gate = place.path / "gate"
+    plan = make_plan(place.executed, 4, random.Random(7), more=f"while ! [ -e '{gate}' ]; do sleep 0.05; done;")
+    session = place.start(plan, "--max-parallel", "4")
+    assert wait_until(lambda: sum(count_executed(session, place.executed).values()) == 4, END_S)
+    old = find_chain(session.path)["keeper"]
+    assert kill_role(session.path, "keeper")
+    assert wait_until(lambda: find_chain(session.path)["keeper"] not in ([], old), END_S)
+    gate.touch()
+    assert_sound(place, session)
 
 
 def test_who_is_not_the_roots_is_not_killed(place: Place, session: SessionDir) -> None:

@@ -40,7 +40,7 @@ def _check(name: str, evidence: Evidence, found: dict[str, Any] | None, *, summa
     session, state = evidence.session, evidence.state
     where = str(session.summary_path if summary else session.status_path)
     if evidence.alive or evidence.spec is None or not evidence.begun:
-        return  # who lives replaces it when it is due
+        return  # a supervisor that lives replaces it when it is due
     if state is None:
         if found is None:
             plan = "it cannot be made anew while the logs are damaged"

@@ -1,7 +1,7 @@
 """`doctor`'s work: looking a session, or the environment, over, and the repairs that are provably safe.
 
 A check is a function from evidence to findings; the tables below name them all.  A repair is done only while all
-locks of the session are held, and only for what is found then: nobody else can have a hand in it.  Logs that are
+locks of the session are held, and only for what is found then: no other process interferes.  Logs that are
 damaged, processes and living sessions are never touched.
 """
 

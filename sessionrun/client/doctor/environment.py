@@ -68,7 +68,7 @@ def check_configuration(results_dir: Path) -> Iterator[Finding]:
 
 
 def check_results_dir(results_dir: Path) -> Iterator[Finding]:
-    """Whether sessions can be made, by us and by nobody else."""
+    """Whether sessions can be made, by us and by no other user."""
     place = _existing(results_dir)
     where, quoted = str(place), shlex.quote(str(place))
     if not os.path.isdir(place):
@@ -89,7 +89,7 @@ def check_file_system(results_dir: Path) -> Iterator[Finding]:
 
 
 def check_locks(results_dir: Path) -> Iterator[Finding]:
-    """Whether flock works there; tried on the directory itself, which nobody locks."""
+    """Whether flock works there; tried on the directory itself, which no process locks."""
     if not results_dir.is_dir():
         return
     fault = _try_flock(results_dir)

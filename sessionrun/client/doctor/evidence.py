@@ -83,7 +83,7 @@ class Evidence:
 
 
 def gather(session: SessionDir, marked: Sequence[Living], *, locked: bool) -> Evidence:
-    """Read one session; `locked` says that we hold its locks, so that nobody else runs it."""
+    """Read one session; `locked` says that we hold its locks, so that no other process runs it."""
     alive = not locked and session.is_alive()
     status, summary = _load_cache(session.load_status), _load_cache(session.load_summary)
     spec, spec_fault = _load_spec(session)

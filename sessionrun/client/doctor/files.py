@@ -31,7 +31,7 @@ _WORDS: Final = {
 
 OLD_S: Final = 3600.0
 YOUNG_S: Final = 10.0
-"""Who writes a file beside its place needs moments, but may live where its pid cannot be seen."""
+"""A process that writes a file beside its place needs moments, but may live where its pid cannot be seen."""
 
 
 def check_kinds(evidence: Evidence) -> Iterator[Finding]:
@@ -79,7 +79,7 @@ def check_modes(evidence: Evidence) -> Iterator[Finding]:
 
 
 def check_temporary(evidence: Evidence) -> Iterator[Finding]:
-    """Whether files are left that somebody was writing beside their place when it died."""
+    """Whether files are left that a process was writing beside their place when it died."""
     if evidence.alive:
         return
     for path, found in _walk(evidence.session.path):
@@ -103,7 +103,7 @@ def check_outputs(evidence: Evidence) -> Iterator[Finding]:
         elif isinstance(entry.event, JobFinished) and entry.event.wait_status is not None:
             finished.add(entry.event.key)
     for task_id, key in claimed.items():
-        if key not in finished or evidence.state.tasks[task_id].outcome is None:
+        if key not in finished or evidence.state.tasks[task_id].end.outcome is None:
             continue
         answer, raw = evidence.session.output_path(task_id), evidence.session.raw_path(task_id)
         if _stat(answer) is None and _stat(raw) is None:

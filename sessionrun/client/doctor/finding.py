@@ -8,7 +8,7 @@ from typing import Final, Literal, TypeAlias
 
 Severity = Literal["error", "warning"]
 SEVERITIES: Final[tuple[Severity, ...]] = ("error", "warning")
-"""`error`: something is lost, wrong or open to others; `warning`: something waits for somebody."""
+"""`error`: something is lost, wrong or open to others; `warning`: something has to be looked after."""
 
 Fix: TypeAlias = Callable[[], None]
 

@@ -82,7 +82,7 @@ def _check_log(name: str, log: Log, *, alive: bool) -> Iterator[Finding]:
         yield Finding(name, "error", where, what, _keep_a_copy(log.path))
         return
     tail = log.content[parsed.end :]
-    if not tail or alive:  # who lives may just be writing
+    if not tail or alive:  # a process that lives may just be writing
         return
     if b"\n" in tail:
         what = f"the last {len(tail)} bytes, from byte {parsed.end} on, are damaged"

@@ -1,4 +1,4 @@
-"""Checks of who lives: the session's own processes, those of its jobs, and requests that nobody takes."""
+"""Checks of what lives: the session's own processes, those of its jobs, and requests that are not taken."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def check_disk(evidence: Evidence) -> Iterator[Finding]:
 
 
 def check_interrupted(evidence: Evidence) -> Iterator[Finding]:
-    """Whether a session that has not ended is run by somebody."""
+    """Whether a process runs a session that has not ended."""
     if evidence.alive or evidence.ended or evidence.spec is None or not evidence.begun:
         return
     name = evidence.session.session_id
@@ -67,7 +67,7 @@ def check_stopped(evidence: Evidence) -> Iterator[Finding]:
 
 
 def check_processes(evidence: Evidence) -> Iterator[Finding]:
-    """Whether a process lives of a job that has ended, or of a session that nobody runs."""
+    """Whether a process lives of a job that has ended, or of a session that no process runs."""
     living = {one.process: one for one in find_recorded(evidence.ledger)}
     living |= {one.process: one for one in evidence.marked if one.ours}
     events = [entry.event for entry in evidence.entries]
@@ -88,7 +88,7 @@ def check_processes(evidence: Evidence) -> Iterator[Finding]:
 
 
 def check_requests(evidence: Evidence) -> Iterator[Finding]:
-    """Whether requests wait that nobody takes."""
+    """Whether requests wait that are not taken."""
     folder = evidence.session.path / "requests"
     try:
         paths = sorted(path for path in folder.iterdir() if not path.name.startswith("."))

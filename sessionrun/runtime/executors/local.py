@@ -26,7 +26,7 @@ LONGEST_WAIT_S: Final = 86400.0
 
 
 class KeeperGone(Exception):
-    """The keeper has died: who is its supervisor can do nothing any more, and leaves."""
+    """The keeper has died: its supervisor can do nothing any more, and leaves."""
 
 
 class LocalExecutor:
@@ -95,7 +95,7 @@ class LocalExecutor:
     def _hear_hello(self) -> tuple[int, int, int]:
         """All that the ledger says up to the offset is to be read there; what comes after it comes from here.
 
-        Asked for by who holds the session's lock: so the answer is the newest there is, of a keeper that lives.
+        The holder of the session's lock asks.  So the answer is the newest there is, of a keeper that lives.
         """
         self._connection.send(b"H")
         self._connection.flush()

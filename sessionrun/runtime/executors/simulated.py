@@ -29,7 +29,7 @@ class Fate:
     """What becomes of one job; times in seconds.
 
     `exits`: after `duration_s`, with the raw `wait_status` of wait(2).  `lost`, `interrupted`: it runs as long,
-    then nobody knows.  `void`: claimed, but it never runs.  `refused`: the system has no room for it (a hold).
+    then it is not known.  `void`: claimed, but it never runs.  `refused`: the system has no room for it (a hold).
     `unstartable`: its program cannot be executed, for `errno`.  A stopped job ends `grace_s` later, by
     `stop_signal`, unless it ends by itself before; one that is stopped `now` at once, by SIGKILL.
     `prints_at` are the times after its start at which it prints a byte.

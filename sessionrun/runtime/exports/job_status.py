@@ -1,4 +1,4 @@
-"""The view ``_jobstatus.json``: how the jobs of a directory stand, in the words of the program that began it.
+"""The export ``_jobstatus.json``: how the jobs of a directory stand, in the words of the program that began it.
 
 Several sessions may write the same file: each changes only the entries that bear its id, under a lock, and the
 session that was launched last with a job has that job's entry.  Entries of jobs whose files are gone are dropped.
@@ -17,7 +17,7 @@ from typing import Any, Final
 import orjson
 
 from sessionrun.model.errors import InputError, StoreError
-from sessionrun.model.spec import SessionSpec, TaskSpec, View
+from sessionrun.model.spec import Export, SessionSpec, TaskSpec
 from sessionrun.model.times import format_time
 from sessionrun.store.files import NotRegular
 from sessionrun.store.outside import CLAIM_PATIENCE_S, hold_file, read_outside, replace_below
@@ -32,65 +32,65 @@ _FAILED: Final = ("failed", "timed_out", "lost", "interrupted")
 class JobsWriter:
     """Writes the entries of one session's jobs."""
 
-    def __init__(self, session: SessionDir, spec: SessionSpec, view: View) -> None:
+    def __init__(self, session: SessionDir, spec: SessionSpec, export: Export) -> None:
         self._session = session
-        self._view = view
+        self._export = export
 
     def parts(
         self, status: Mapping[str, Any], *, durable: bool, failed: bool
     ) -> Iterator[tuple[str, Callable[[], None]]]:
         """See `writer.Writer`.  A session goes on although another process never gives back the file's lock."""
         patience_s = _LAST_PATIENCE_S if status["ended_at"] is not None else 0 if failed else _PATIENCE_S
-        write = partial(write_jobs, self._view, status, _now(), self._session.path, patience_s=patience_s)
-        yield f"{find_path(self._view)} is not written", write
+        write = partial(write_jobs, self._export, status, _now(), self._session.path, patience_s=patience_s)
+        yield f"{find_path(self._export)} is not written", write
 
 
 make_writer = JobsWriter
 
 
-def carry_over(view: View, tasks: Sequence[TaskSpec]) -> tuple[View, set[str]]:
-    """The view as it is: its dialect has left out what has passed."""
-    return view, set()
+def carry_over(export: Export, tasks: Sequence[TaskSpec]) -> tuple[Export, set[str]]:
+    """The export as it is: its dialect has left out what has passed."""
+    return export, set()
 
 
-def carry_others(view: View, tasks: Sequence[TaskSpec]) -> View:
-    """The view of a session that runs only these tasks: of all other jobs it says nothing."""
+def carry_others(export: Export, tasks: Sequence[TaskSpec]) -> Export:
+    """The export of a session that runs only these tasks: of all other jobs it says nothing."""
     ids = {task.id for task in tasks}
-    kept = {job_id: [part for part in parts if part in ids] for job_id, parts in view.settings["jobs"].items()}
+    kept = {job_id: [part for part in parts if part in ids] for job_id, parts in export.settings["jobs"].items()}
     return replace(
-        view, settings={**view.settings, "jobs": {name: parts for name, parts in kept.items() if parts}}
+        export, settings={**export.settings, "jobs": {name: parts for name, parts in kept.items() if parts}}
     )
 
 
-def claim(session: SessionDir, spec: SessionSpec, view: View, status: Mapping[str, Any]) -> None:
-    """See `writer.claim_views`."""
+def claim(session: SessionDir, spec: SessionSpec, export: Export, status: Mapping[str, Any]) -> None:
+    """See `writer.claim_exports`."""
     try:
-        write_jobs(view, status, _now(), session.path, claim=True)
+        write_jobs(export, status, _now(), session.path, claim=True)
     except OSError as error:
-        raise StoreError(f"cannot write {view.settings['path']}: {error.strerror}") from error
+        raise StoreError(f"cannot write {export.settings['path']}: {error.strerror}") from error
 
 
-def mend(view: View) -> None:
+def mend(export: Export) -> None:
     """Nothing: the next session that has the jobs writes their entries."""
 
 
-def find_behind(session: SessionDir, view: View) -> str | None:
+def find_behind(session: SessionDir, export: Export) -> str | None:
     """None: each entry says whose it is."""
     return None
 
 
-def remark_on_owner(view: View) -> str | None:
+def remark_on_owner(export: Export) -> str | None:
     """None: several sessions share the file."""
     return None
 
 
-def find_outputs(session: SessionDir, spec: SessionSpec, view: View) -> str | None:
+def find_outputs(session: SessionDir, export: Export) -> str | None:
     """None: the file links to nothing."""
     return None
 
 
 def write_jobs(
-    view: View,
+    export: Export,
     status: Mapping[str, Any],
     now: str,
     session: Path,
@@ -101,7 +101,7 @@ def write_jobs(
     """Bring the entries of a session's jobs up to date.
 
     Args:
-        view: where the file is and which tasks each job is.
+        export: where the file is and which tasks each job is.
         status: the object of status.json.
         now: the time, as the file spells it.
         session: the session's directory.
@@ -113,15 +113,15 @@ def write_jobs(
         SessionrunError: another process holds the file for too long.
         OSError: it cannot be written.
     """
-    path = find_path(view)
+    path = find_path(export)
     tasks = {task["id"]: task for task in status["tasks"]}
-    jobs = Path(view.settings["path"]).parent
+    jobs = Path(export.settings["path"]).parent
     with hold_file(path, timeout_s=patience_s) as folder:
         old = {entry["id"]: entry for entry in load_entries(path)}
         new = {job_id: entry for job_id, entry in old.items() if (jobs / f"{job_id}.md").exists()}
         if claim:
-            _refuse_running(old, view.settings["jobs"], session)
-        for job_id, parts in view.settings["jobs"].items():
+            _refuse_running(old, export.settings["jobs"], session)
+        for job_id, parts in export.settings["jobs"].items():
             entry = old.get(job_id, {})
             if claim or entry.get("session", status["session_id"]) == status["session_id"]:
                 word, error = word_job([tasks[part] for part in parts if part in tasks])
@@ -132,10 +132,10 @@ def write_jobs(
             replace_below(folder, path.name, content + b"\n", durable=False)
 
 
-def find_path(view: View) -> Path:
+def find_path(export: Export) -> Path:
     """The status file itself, as the launch has settled it: a link that leads there is not replaced."""
-    places: Mapping[str, str] = view.settings.get("places", {})
-    return Path(places.get("path") or os.path.realpath(view.settings["path"]))
+    places: Mapping[str, str] = export.settings.get("places", {})
+    return Path(places.get("path") or os.path.realpath(export.settings["path"]))
 
 
 def _refuse_running(entries: Mapping[str, Mapping[str, Any]], jobs: Collection[str], session: Path) -> None:

@@ -1,4 +1,4 @@
-"""The view of a matrix: its results file, and links to the outputs of its runs.
+"""The export of a matrix: its results file, and links to the outputs of its runs.
 
 The results file says whose it is (`session`): the session that was launched last with it.  An older one that is
 resumed leaves it alone.
@@ -19,7 +19,7 @@ import orjson
 
 from sessionrun.model.errors import InputError, SessionrunError, StoreError
 from sessionrun.model.keys import JobKey
-from sessionrun.model.spec import MATRIX_RESULTS, SessionSpec, TaskSpec, View
+from sessionrun.model.spec import MATRIX_RESULTS, Export, SessionSpec, TaskSpec
 from sessionrun.runtime.exports import results_json as runs_file
 from sessionrun.runtime.exports.settling import find_place
 from sessionrun.store import outside
@@ -30,12 +30,12 @@ from sessionrun.store.session import AGENT_DIR, SessionDir
 
 
 class RunsWriter:
-    """Writes the results file and the links of one session's view."""
+    """Writes the results file and the links of one session's export."""
 
-    def __init__(self, session: SessionDir, spec: SessionSpec, view: View) -> None:
+    def __init__(self, session: SessionDir, spec: SessionSpec, export: Export) -> None:
         self._session = session
         self._spec = spec
-        self._view = view
+        self._export = export
         self._settled: set[tuple[str, int]] = set()
         self._linked: set[Path] = set()
         self._written: tuple[int, ...] | None = None
@@ -44,18 +44,18 @@ class RunsWriter:
         self, status: Mapping[str, Any], *, durable: bool, failed: bool
     ) -> Iterator[tuple[str, Callable[[], None]]]:
         """See `writer.Writer`."""
-        outputs = Path(find_place(self._view, "outputs_dir"))
+        outputs = Path(find_place(self._export, "outputs_dir"))
         yield f"{outputs} does not show all outputs", partial(self._link_outputs, outputs, status)
-        yield f"{_results_path(self._view)} is not written", partial(self._write_runs, status, durable=durable)
+        yield f"{_results_path(self._export)} is not written", partial(self._write_runs, status, durable=durable)
 
     def _write_runs(self, status: Mapping[str, Any], *, durable: bool) -> None:
-        """Replace the results file, where it still is ours: read again only if somebody else changed it."""
-        path = _results_path(self._view)
+        """Replace the results file, where it still is ours: read again only if another program changed it."""
+        path = _results_path(self._export)
         with outside.open_folder(path.parent) as folder:
             found = outside.identify(folder, path.name)
             if found is not None and found != self._written:
-                _check_ours(self._view, self._session)
-            document = _project(self._view, status, self._session, self._spec)
+                _check_ours(self._export, self._session)
+            document = _project(self._export, status, self._session, self._spec)
             outside.replace_below(folder, path.name, _dump(document), durable=durable)
             self._written = outside.identify(folder, path.name)
 
@@ -104,67 +104,67 @@ class RunsWriter:
         if task["reason_class"] not in ("setup_failed", "setup_timeout"):
             return path
         setup = JobKey(task["id"], task["attempt"], 1, "setup", 1)
-        starts = (self._session.job_path(setup._replace(start=start)) / "stderr" for start in (3, 2, 1))
-        return next((found for found in starts if found.exists()), path)
+        errors = (folder / "stderr" for folder in self._session.find_starts(setup))
+        return next((found for found in errors if found.exists()), path)
 
 
 make_writer = RunsWriter
 
 
-def carry_over(view: View, tasks: Sequence[TaskSpec]) -> tuple[View, set[str]]:
+def carry_over(export: Export, tasks: Sequence[TaskSpec]) -> tuple[Export, set[str]]:
     """See `writer.carry_over`.
 
     Raises:
         InputError: there is something else than a results file in its place.
     """
-    found = runs_file.find_done(load_runs(view), tasks)
-    return _keep(view, found), {tasks[place].id for place in found}
+    found = runs_file.find_done(load_runs(export), tasks)
+    return _keep(export, found), {tasks[place].id for place in found}
 
 
-def carry_others(view: View, tasks: Sequence[TaskSpec]) -> View:
-    """The view with all runs that its file holds but those that these tasks do again.
+def carry_others(export: Export, tasks: Sequence[TaskSpec]) -> Export:
+    """The export with all runs that its file holds but those that these tasks do again.
 
     Raises:
         InputError: there is something else than a results file in its place.
     """
-    return _keep(view, runs_file.find_others(load_runs(view), tasks))
+    return _keep(export, runs_file.find_others(load_runs(export), tasks))
 
 
-def claim(session: SessionDir, spec: SessionSpec, view: View, status: Mapping[str, Any]) -> None:
-    """See `writer.claim_views`."""
-    path = _results_path(view)
-    _refuse_living(view, session)  # before anything is made for a launch that comes to nothing
-    _make_outputs(find_place(view, "outputs_dir"))
+def claim(session: SessionDir, spec: SessionSpec, export: Export, status: Mapping[str, Any]) -> None:
+    """See `writer.claim_exports`."""
+    path = _results_path(export)
+    _refuse_living(export, session)  # before anything is made for a launch that comes to nothing
+    _make_outputs(find_place(export, "outputs_dir"))
     try:
         with outside.hold_file(path, timeout_s=CLAIM_PATIENCE_S, make=True) as folder:
-            _refuse_living(view, session)
-            content = _dump(_project(view, status, session, spec))
+            _refuse_living(export, session)
+            content = _dump(_project(export, status, session, spec))
             outside.replace_below(folder, path.name, content, durable=True)
     except OSError as error:
         raise StoreError(f"cannot write {path}: {outside.describe(error)}") from error
 
 
-def _refuse_living(view: View, session: SessionDir) -> None:
-    """Raises InputError when another session that lives writes the view, or something else lies in its place."""
-    owner = _owner(view)
+def _refuse_living(export: Export, session: SessionDir) -> None:
+    """Raises InputError when another session that lives writes the export, or something else lies in its place."""
+    owner = _owner(export)
     if owner is not None and owner.path != session.path and owner.is_alive():
-        path = _results_path(view)
+        path = _results_path(export)
         raise InputError(
             f"{path} is being written by session {owner.session_id}: wait for it, or name another file"
         )
-    load_runs(view)
+    load_runs(export)
 
 
-def mend(view: View) -> None:
+def mend(export: Export) -> None:
     """Bring up to date the file of a session that ended, where nothing is left to start: see `load_runs`.
 
     Raises:
         StoreError: it cannot be written.
     """
-    path, owner = _results_path(view), _owner(view)
+    path, owner = _results_path(export), _owner(export)
     try:
         with outside.hold_file(path, timeout_s=CLAIM_PATIENCE_S) as folder:
-            document, runs = _load(path), load_runs(view)
+            document, runs = _load(path), load_runs(export)
             if owner is not None and not owner.is_alive() and document["runs"] != runs:
                 content = _dump({**document, "runs": runs})
                 outside.replace_below(folder, path.name, content, durable=True)
@@ -172,14 +172,14 @@ def mend(view: View) -> None:
         raise StoreError(f"cannot write {path}: {outside.describe(error)}") from error
 
 
-def find_behind(session: SessionDir, view: View) -> str | None:
+def find_behind(session: SessionDir, export: Export) -> str | None:
     """The results file of a session that ended, if it does not say so: it could not be written."""
-    return None if not _is_ours(view, session) or _shows_end(view) else str(_results_path(view))
+    return None if not _is_ours(export, session) or _shows_end(export) else str(_results_path(export))
 
 
-def _shows_end(view: View) -> bool:
+def _shows_end(export: Export) -> bool:
     try:
-        document = _load(_results_path(view))
+        document = _load(_results_path(export))
         return document is not None and all(
             run.get("status") in runs_file.ENDS for run in runs_file.read_runs(document, "")
         )
@@ -187,22 +187,26 @@ def _shows_end(view: View) -> bool:
         return False
 
 
-def remark_on_owner(view: View) -> str | None:
-    """What to say of a session that was interrupted over the view's file; None: there is none."""
-    owner = _owner(view)
+def remark_on_owner(export: Export) -> str | None:
+    """What to say of a session that was interrupted over the export's file; None: there is none."""
+    owner = _owner(export)
     if owner is None or owner.is_alive() or not has_records(owner):
         return None
     summary = owner.load_summary()
     if summary is not None and summary["ended_at"]:
         return None
-    told = f"session {owner.session_id}, which wrote {view.settings['results_file']}, was interrupted"
+    told = f"session {owner.session_id}, which wrote {export.settings['results_file']}, was interrupted"
     return f"{told}: what it began is begun anew (to go on with it instead: sessionrun resume {owner.session_id})"
 
 
-def find_outputs(session: SessionDir, spec: SessionSpec, view: View) -> str | None:
+def find_outputs(session: SessionDir, export: Export) -> str | None:
     """The directory of outputs, if its links lead into the session: with it they lose what they show."""
-    folder: str = view.settings["outputs_dir"]
-    return folder if any(_leads_into(session, folder, task.id) for task in spec.tasks) else None
+    folder: str = export.settings["outputs_dir"]
+    try:
+        tasks = os.listdir(folder)
+    except OSError:
+        return None
+    return folder if any(_leads_into(session, folder, task) for task in tasks) else None
 
 
 def _leads_into(session: SessionDir, folder: str, task: str) -> bool:
@@ -220,35 +224,35 @@ def _make_outputs(path: str) -> None:
         raise StoreError(f"cannot write {path}: {outside.describe(error)}") from error
 
 
-def _is_ours(view: View, session: SessionDir) -> bool:
-    """Whether the view's file is this session's to write: no later one has it."""
-    owner = _owner(view)
+def _is_ours(export: Export, session: SessionDir) -> bool:
+    """Whether the export's file is this session's to write: no later one has it."""
+    owner = _owner(export)
     return owner is None or owner.path == session.path
 
 
-def _check_ours(view: View, session: SessionDir) -> None:
+def _check_ours(export: Export, session: SessionDir) -> None:
     """Raises InputError when what lies in the place of the results file is not this session's to replace."""
-    path = _results_path(view)
+    path = _results_path(export)
     document = _load(path)
     if document is not None:
         runs_file.read_runs(document, str(path))
-    if not _is_ours(view, session):
+    if not _is_ours(export, session):
         raise InputError("it belongs to a later session, and is left alone")
 
 
-def load_runs(view: View) -> list[dict[str, Any]]:
-    """The runs that a view's file holds now; none where there is no file.
+def load_runs(export: Export) -> list[dict[str, Any]]:
+    """The runs that an export's file holds now; none where there is no file.
 
     Where a run has not ended, what counts is what its session says: the disk may have been full at the end.
 
     Raises:
         InputError: there is something else than a results file.
     """
-    path = _results_path(view)
+    path = _results_path(export)
     document = _load(path)
     if document is None:
         return []
-    runs, owner = runs_file.read_runs(document, str(path)), _owner(view)
+    runs, owner = runs_file.read_runs(document, str(path)), _owner(export)
     if owner is None or all(run.get("status") in runs_file.ENDS for run in runs):
         return runs
     told = _told_by(owner)
@@ -261,14 +265,16 @@ def _told_by(owner: SessionDir) -> dict[Any, dict[str, Any]]:
         spec, status = owner.load_spec(), owner.load_status()
     except (SessionrunError, OSError):
         return {}
-    views = [view for view in spec.views if view.kind == MATRIX_RESULTS] if status else []
-    return {run["run_id"]: run for view in views for run in _project(view, status or {}, owner, spec)["runs"]}
+    exports = [export for export in spec.exports if export.kind == MATRIX_RESULTS] if status else []
+    return {
+        run["run_id"]: run for export in exports for run in _project(export, status or {}, owner, spec)["runs"]
+    }
 
 
-def _project(view: View, status: Mapping[str, Any], session: SessionDir, spec: SessionSpec) -> dict[str, Any]:
+def _project(export: Export, status: Mapping[str, Any], session: SessionDir, spec: SessionSpec) -> dict[str, Any]:
     worktree_dir = spec.repository.worktree_dir if spec.repository else ""
     return runs_file.project_runs(
-        status, view.settings, worktree_dir=worktree_dir, session=str(session.path), now=time.time()
+        status, export.settings, worktree_dir=worktree_dir, session=str(session.path), now=time.time()
     )
 
 
@@ -276,19 +282,19 @@ def _dump(document: Mapping[str, Any]) -> bytes:
     return orjson.dumps(document, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
 
 
-def _keep(view: View, runs: Mapping[int, Mapping[str, Any]]) -> View:
-    return replace(view, settings={**view.settings, "kept": {str(place): run for place, run in runs.items()}})
+def _keep(export: Export, runs: Mapping[int, Mapping[str, Any]]) -> Export:
+    return replace(export, settings={**export.settings, "kept": {str(place): run for place, run in runs.items()}})
 
 
-def _results_path(view: View) -> Path:
+def _results_path(export: Export) -> Path:
     """The file itself, also where a link leads to it: it is replaced, and the link is not."""
-    return Path(find_place(view, "results_file"))
+    return Path(find_place(export, "results_file"))
 
 
-def _owner(view: View) -> SessionDir | None:
-    """The session that was launched last with the view's file."""
+def _owner(export: Export) -> SessionDir | None:
+    """The session that was launched last with the export's file."""
     try:
-        document = _load(_results_path(view))
+        document = _load(_results_path(export))
     except SessionrunError:
         return None
     named = document.get("session") if isinstance(document, dict) else None

@@ -1,7 +1,7 @@
 """The results file of a matrix: what its runs look like there, and which of them need not run again.
 
 The keys and words are those of the Qwen Concurrent Runner's ``results.json``; sessionrun-files(5) lists them.
-Pure: everything comes out of the object of status.json and the view's settings.
+Pure: everything comes out of the object of status.json and the export's settings.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def project_runs(
 
     Args:
         status: the object of status.json.
-        settings: of the view; `kept` are runs of older sessions by their place in the order.
+        settings: of the export; `kept` are runs of older sessions by their place in the order.
         worktree_dir: where the worktrees are.
         session: the session's directory, by which the file tells whose it is.
         now: wall time in seconds since the epoch.

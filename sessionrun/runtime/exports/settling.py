@@ -1,4 +1,4 @@
-"""Where the files of views are: settled at launch, links followed; see `outside`."""
+"""Where the files of exports are: settled at launch, links followed; see `outside`."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from sessionrun.model.spec import View
+from sessionrun.model.spec import Export
 
 _PATHS: Final = ("results_file", "outputs_dir", "path")
-"""The settings of a view that say where its files are."""
+"""The settings of an export that say where its files are."""
 
 
-def settle_views(views: Sequence[View]) -> tuple[View, ...]:
-    """The views with the places of their files, links followed: a launch does this once, and it stays so."""
-    return tuple(_settle(view) for view in views)
+def settle_exports(exports: Sequence[Export]) -> tuple[Export, ...]:
+    """The exports with the places of their files, links followed: a launch does this once, and it stays so."""
+    return tuple(_settle(export) for export in exports)
 
 
-def _settle(view: View) -> View:
-    if "places" in view.settings:
-        return view
-    places = {key: os.path.realpath(view.settings[key]) for key in _PATHS if key in view.settings}
-    return replace(view, settings={**view.settings, "places": places})
+def _settle(export: Export) -> Export:
+    if "places" in export.settings:
+        return export
+    places = {key: os.path.realpath(export.settings[key]) for key in _PATHS if key in export.settings}
+    return replace(export, settings={**export.settings, "places": places})
 
 
-def find_place(view: View, key: str) -> str:
-    """Where a file of a view is; before its launch has settled that, where it would be."""
-    place: str = _settle(view).settings["places"][key]
+def find_place(export: Export, key: str) -> str:
+    """Where a file of an export is; before its launch has settled that, where it would be."""
+    place: str = _settle(export).settings["places"][key]
     return place

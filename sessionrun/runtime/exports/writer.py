@@ -1,10 +1,10 @@
-"""Writes and claims the views of a session: files in other programs' formats that show it while it runs.
+"""Writes and claims the exports of a session: files in other programs' formats that show it while it runs.
 
-A view is a projection of status.json and no session reads its own: it can be written anew at any time, and what
-goes wrong with it never harms the session: it is told in the log and in status.json.  The supervisor writes views
-before status.json, so that a reader who finds the end there finds it in the views, too.
+An export is a projection of status.json, and no session reads its own.  So it can be written anew at any time, and
+what goes wrong with it never harms the session: the log and status.json tell it.  The supervisor writes exports
+before status.json.  So a reader that finds the end in status.json finds it in the exports, too.
 
-Each kind of view is a module with the functions of `Kind`; one table has them all.
+Each kind of export is a module with the functions of `Kind`; one table has them all.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, Protocol
 
-from sessionrun.model.spec import JOB_STATUS, MATRIX_RESULTS, SessionSpec, TaskSpec, View
+from sessionrun.model.spec import JOB_STATUS, MATRIX_RESULTS, Export, SessionSpec, TaskSpec
 from sessionrun.runtime.exports import job_status, matrix_results
-from sessionrun.runtime.exports.settling import settle_views
+from sessionrun.runtime.exports.settling import settle_exports
 from sessionrun.store import outside
 from sessionrun.store.session import SessionDir
 
 
 class Writer(Protocol):
-    """Writes one view of one session, again and again."""
+    """Writes one export of one session, again and again."""
 
     def parts(
         self, status: Mapping[str, Any], *, durable: bool, failed: bool
@@ -32,48 +32,48 @@ class Writer(Protocol):
 
 
 class Kind(Protocol):
-    """A module for one kind of view."""
+    """A module for one kind of export."""
 
-    def make_writer(self, session: SessionDir, spec: SessionSpec, view: View) -> Writer:
-        """What writes the view."""
+    def make_writer(self, session: SessionDir, spec: SessionSpec, export: Export) -> Writer:
+        """What writes the export."""
 
-    def carry_over(self, view: View, tasks: Sequence[TaskSpec]) -> tuple[View, set[str]]:
+    def carry_over(self, export: Export, tasks: Sequence[TaskSpec]) -> tuple[Export, set[str]]:
         """See `carry_over`."""
 
-    def carry_others(self, view: View, tasks: Sequence[TaskSpec]) -> View:
+    def carry_others(self, export: Export, tasks: Sequence[TaskSpec]) -> Export:
         """See `carry_others`."""
 
-    def claim(self, session: SessionDir, spec: SessionSpec, view: View, status: Mapping[str, Any]) -> None:
-        """See `claim_views`."""
+    def claim(self, session: SessionDir, spec: SessionSpec, export: Export, status: Mapping[str, Any]) -> None:
+        """See `claim_exports`."""
 
-    def mend(self, view: View) -> None:
-        """See `mend_views`."""
+    def mend(self, export: Export) -> None:
+        """See `mend_exports`."""
 
-    def find_behind(self, session: SessionDir, view: View) -> str | None:
-        """The view's file, if its session has ended and it does not say so."""
+    def find_behind(self, session: SessionDir, export: Export) -> str | None:
+        """The export's file, if its session has ended and it does not say so."""
 
-    def remark_on_owner(self, view: View) -> str | None:
+    def remark_on_owner(self, export: Export) -> str | None:
         """See `remark_on_owner`."""
 
-    def find_outputs(self, session: SessionDir, spec: SessionSpec, view: View) -> str | None:
+    def find_outputs(self, session: SessionDir, export: Export) -> str | None:
         """A directory whose links lead into the session."""
 
 
 KINDS: Final[Mapping[str, Kind]] = {MATRIX_RESULTS: matrix_results, JOB_STATUS: job_status}
 
 
-class ViewWriter:
-    """Writes the views of one session."""
+class ExportWriter:
+    """Writes the exports of one session."""
 
     def __init__(self, session: SessionDir, spec: SessionSpec) -> None:
-        views = settle_views(spec.views)  # a session of an older version has not settled its own
-        self._writers = [KINDS[view.kind].make_writer(session, spec, view) for view in views]
+        exports = settle_exports(spec.exports)  # a session of an older version has not settled its own
+        self._writers = [KINDS[export.kind].make_writer(session, spec, export) for export in exports]
         self._told: set[str] = set()
         self.problems: list[str] = []
         """What could not be brought up to date by the last `write`, and why."""
 
     def write(self, status: Mapping[str, Any], *, durable: bool) -> str | None:
-        """Bring the views up to date; never raises.  What went wrong, if that is something new."""
+        """Bring the exports up to date; never raises.  What went wrong, if that is something new."""
         problems: list[str] = []
         for writer in self._writers:
             for name, write in writer.parts(status, durable=durable, failed=bool(self._told)):
@@ -87,54 +87,54 @@ class ViewWriter:
         return "\n".join(fresh) or None
 
 
-def carry_over(view: View, tasks: Sequence[TaskSpec]) -> tuple[View, set[str]]:
-    """The view with the runs that succeeded before, and the ids of the tasks that need not run for it.
+def carry_over(export: Export, tasks: Sequence[TaskSpec]) -> tuple[Export, set[str]]:
+    """The export with the runs that succeeded before, and the ids of the tasks that need not run for it.
 
     Raises:
         InputError: there is something else than a results file in its place.
     """
-    return KINDS[view.kind].carry_over(view, tasks)
+    return KINDS[export.kind].carry_over(export, tasks)
 
 
-def carry_others(view: View, tasks: Sequence[TaskSpec]) -> View:
-    """The view with all runs that its file holds but those that these tasks do again.
+def carry_others(export: Export, tasks: Sequence[TaskSpec]) -> Export:
+    """The export with all runs that its file holds but those that these tasks do again.
 
     Raises:
         InputError: there is something else than a results file in its place.
     """
-    return KINDS[view.kind].carry_others(view, tasks)
+    return KINDS[export.kind].carry_others(export, tasks)
 
 
-def claim_views(session: SessionDir, spec: SessionSpec, status: Mapping[str, Any]) -> None:
-    """Make the views those of a session that is about to start, whose locks are held.
+def claim_exports(session: SessionDir, spec: SessionSpec, status: Mapping[str, Any]) -> None:
+    """Make the exports those of a session that is about to start, whose locks are held.
 
     Raises:
         InputError: a session that lives writes one of them, or something else lies in its place.
         StoreError: one cannot be written.
     """
-    for view in spec.views:
-        KINDS[view.kind].claim(session, spec, view, status)
+    for export in spec.exports:
+        KINDS[export.kind].claim(session, spec, export, status)
 
 
-def mend_views(spec: SessionSpec) -> None:
-    """Bring up to date the views of sessions that ended, where nothing is left to start.
+def mend_exports(spec: SessionSpec) -> None:
+    """Bring up to date the exports of sessions that ended, where nothing is left to start.
 
     Raises:
         StoreError: one cannot be written.
     """
-    for view in spec.views:
-        KINDS[view.kind].mend(view)
+    for export in spec.exports:
+        KINDS[export.kind].mend(export)
 
 
 def find_behind(session: SessionDir, spec: SessionSpec) -> list[str]:
     """The files of a session that ended which do not say so: it could not write them."""
-    found = [KINDS[view.kind].find_behind(session, view) for view in spec.views]
+    found = [KINDS[export.kind].find_behind(session, export) for export in spec.exports]
     return [path for path in found if path is not None]
 
 
-def remark_on_owner(view: View) -> str | None:
-    """What to say of a session that was interrupted over the view's file; None: there is none."""
-    return KINDS[view.kind].remark_on_owner(view)
+def remark_on_owner(export: Export) -> str | None:
+    """What to say of a session that was interrupted over the export's file; None: there is none."""
+    return KINDS[export.kind].remark_on_owner(export)
 
 
 def find_outputs(session: SessionDir) -> list[str]:
@@ -144,5 +144,5 @@ def find_outputs(session: SessionDir) -> list[str]:
         StoreError: its spec cannot be read.
     """
     spec = session.load_spec()
-    found = [KINDS[view.kind].find_outputs(session, spec, view) for view in spec.views]
+    found = [KINDS[export.kind].find_outputs(session, export) for export in spec.exports]
     return [folder for folder in found if folder is not None]

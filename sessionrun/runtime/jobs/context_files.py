@@ -112,7 +112,7 @@ def _load(brief: Brief, directory: str, path: str, role: Role) -> Shown:
 
 
 def _try(brief: Brief, directory: str, path: str, role: Role) -> Shown | None:
-    """What nobody asked for is shown where that is possible."""
+    """Show what was not asked for where that is possible."""
     try:
         return _load(brief, directory, path, role)
     except BriefProblem:
@@ -128,7 +128,7 @@ def check_brief(brief: Brief, directory: str, foreseen: frozenset[str]) -> None:
         foreseen: paths that other tasks of the session are to write.
 
     Raises:
-        BriefProblem: a path leads out, or a file is missing or too long and nobody writes it.
+        BriefProblem: a path leads out, or a file is missing or too long, and no task writes it.
     """
     for path in (*brief.outputs, *brief.context, *brief.targets):
         resolve_inside(directory, path)

@@ -1,15 +1,57 @@
-"""What an agent is told: a task's prompt, and what came of the work before.
+"""The words that an agent is given: a task's prompt, the files of its brief, and what came of the work before.
 
-A prompt goes out byte for byte as it was written, unless there is something to add: the envelope that was asked
-for, the output of a check, or that an earlier run was broken off.  A conversation that goes on is not told its
-prompt again.  This module must not know files or processes.
+A prompt goes out byte for byte as it was written, unless there is something to add: the files of a brief, the
+envelope that was asked for, the output of a check, or that an earlier run was broken off.  A conversation that
+goes on is not given its prompt again.  This module must not know processes.
 """
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterator, Mapping
+
 from sessionrun.engine.state import TaskState
 from sessionrun.model.reasons import goes_on
-from sessionrun.model.spec import AgentSpec, SessionSpec
+from sessionrun.model.spec import AgentSpec, SessionSpec, TaskSpec
+from sessionrun.runtime.jobs.context_files import load_shown, word_answer, word_edit
+
+
+def word_task(
+    tasks: Mapping[str, TaskState], task: TaskSpec, agent: AgentSpec, directory: str, *, again: bool
+) -> str:
+    """What the task asks of an agent, with the files of its brief as they are now.
+
+    Args:
+        tasks: all of the session, by id.
+        task: the one that is to begin.
+        agent: the agent whose turn it is.
+        directory: where it works.
+        again: an earlier round has written files.
+
+    Raises:
+        BriefProblem: a file cannot be shown.
+    """
+    prompt = "\n\n".join(task.prompts)
+    if task.brief is None or agent.prompt_kind == "script":
+        return prompt
+    shown = load_shown(task.brief, directory, list_earlier(tasks, task), again=again)
+    return word_edit(task.brief, prompt, shown) if agent.edits else word_answer(task.brief, prompt, shown)
+
+
+def list_earlier(tasks: Mapping[str, TaskState], task: TaskSpec) -> Iterator[str]:
+    """The files that the tasks it needs, and those that these need, were to write: nearest first, each once."""
+    seen, paths, queue = {task.id}, set(), deque(task.needs)
+    while queue:
+        need = queue.popleft()
+        if need in seen or need not in tasks:
+            continue
+        seen.add(need)
+        spec = tasks[need].spec
+        queue.extend(spec.needs)
+        for path in spec.brief.outputs if spec.brief else ():
+            if path not in paths:
+                paths.add(path)
+                yield path
 
 
 def word_prompt(
@@ -34,7 +76,7 @@ def word_prompt(
     text = _turn_of(task, agent, conversation) if task.spec.prompt_mode == "continue" else prompt
     if agent.prompt_kind == "script":
         return text.encode()
-    if conversation is not None and (task.broken_off or red_check is not None):
+    if conversation is not None and (task.thread.broken_off or red_check is not None):
         return _word_continuation(task, red_check, text)
     if session.envelope:
         text = _wrap(task, text)
@@ -46,14 +88,14 @@ def word_prompt(
 
 def _turn_of(task: TaskState, agent: AgentSpec, conversation: str | None) -> str:
     """One turn's prompt; a conversation that is new in the middle is told those of before, too."""
-    prompts = task.spec.prompts[: task.turn]
+    prompts = task.spec.prompts[: task.thread.turn]
     return prompts[-1] if conversation is not None or agent.prompt_kind == "script" else "\n\n".join(prompts)
 
 
 def _word_continuation(task: TaskState, red_check: bytes | None, text: str) -> bytes:
-    if task.broken_off or red_check is None:
-        asked = f" You were asked:\n\n{text}" if task.turn > 1 else ""
-        return f"Your last run was broken off ({task.broken_off}). Go on where you stopped.{asked}".encode()
+    if task.thread.broken_off or red_check is None:
+        asked = f" You were asked:\n\n{text}" if task.thread.turn > 1 else ""
+        return f"Your last run was broken off ({task.thread.broken_off}). Go on where you stopped.{asked}".encode()
     return b"Your work did not pass its check. The end of the check's output:\n\n" + red_check
 
 
@@ -66,9 +108,9 @@ def _wrap(task: TaskState, text: str) -> str:
 
 def _tell_evidence(task: TaskState) -> str:
     """A new conversation has to be told what it cannot know: nothing, where nothing was done before."""
-    if task.broken_off:
+    if task.thread.broken_off:
         place = " What it did may be in the working directory."
-        return f"\n\nAn earlier run of this task was broken off ({task.broken_off}).{place}"
-    if task.attempt > 1 and task.reason and goes_on(task.reason_class):
-        return f"\n\nAn earlier attempt at this task was broken off ({task.reason})."
+        return f"\n\nAn earlier run of this task was broken off ({task.thread.broken_off}).{place}"
+    if task.progress.attempt > 1 and task.end.reason and goes_on(task.end.reason_class):
+        return f"\n\nAn earlier attempt at this task was broken off ({task.end.reason})."
     return ""

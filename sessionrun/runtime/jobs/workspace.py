@@ -1,7 +1,7 @@
 """PREPARE and RELEASE as jobs: their request and process, and what their answer and end mean.
 
-What they do is in `workspaces`, as a process of its own.  What lies in their folders may have been changed by any
-task: an answer that cannot be used is the failure of its job.
+What they do is in `workspaces`.  What lies in their folders may have been changed by any task: an answer that
+cannot be used is the failure of its job.
 """
 
 from __future__ import annotations
@@ -11,94 +11,75 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-import orjson
-
-from sessionrun.agents.verdict import format_reason
+from sessionrun.agents.verdict import Problem, format_reason, split_status
 from sessionrun.engine.handed import find_handed
 from sessionrun.engine.state import TaskState
 from sessionrun.model.errors import JobFileError
-from sessionrun.model.events import JobFinished, Verdict
 from sessionrun.model.keys import JobKey
 from sessionrun.model.places import Place
-from sessionrun.model.spec import Job, SessionSpec, title_of
-from sessionrun.store.files import replace_file
-from sessionrun.store.jobfiles import read_tail
-from sessionrun.store.session import SessionDir
-from sessionrun.workspaces.request import (
-    ANSWER,
-    NEEDS_CONFLICT,
-    REQUEST,
-    Request,
-    command_line,
-    load_answer,
-    load_changed,
-)
+from sessionrun.model.spec import Job, title_of
+from sessionrun.runtime.executors.protocol import Exit
+from sessionrun.runtime.jobs.shared import Judged, Site
+from sessionrun.store.jobfiles import ANSWER, read_tail
+from sessionrun.workspaces.request import NeedsConflict, WorkspaceRequest, load_changed, load_place
 from sessionrun.workspaces.space import check_space
 
 REASON_CLASSES: Final = {"prepare": "workspace_failed", "release": "release_failed"}
 
 
-def build_workspace_job(
-    session: SessionDir, spec: SessionSpec, state: TaskState, key: JobKey, tasks: Mapping[str, TaskState]
-) -> Job:
-    """The process of a PREPARE or RELEASE; writes its request.  `tasks` are all of the session, by id.
+def build_workspace(site: Site, state: TaskState, key: JobKey, tasks: Mapping[str, TaskState]) -> Job:
+    """The process of a PREPARE or RELEASE; `tasks` are all of the session, by id.
 
     Raises:
         OSError: the session directory cannot be written.
         NoSpace: a worktree is wanted and the disk is nearly full.
     """
+    spec, task = site.spec, state.spec
     assert spec.repository is not None
     releasing = key.phase == "release"
     if not releasing:
         check_space(Path(spec.repository.worktree_dir))
-    folder = session.make_job_path(key)
-    request = Request(
+    request = WorkspaceRequest(
         repository=spec.repository,
         session_id=spec.session_id,
         task=key.task,
-        title=title_of(state.spec),
-        links=state.spec.links,
+        title=title_of(task),
+        links=task.links,
         place=state.place if releasing else None,
         keep=spec.repository.keep,
-        succeeded=state.decided == "succeeded",
-        patch=str(session.patch_path(key)) if releasing else None,
-        expect_change=state.spec.expect_change,
-        branch=state.spec.workspace.branch,
-        directory=state.spec.workspace.directory,
+        succeeded=state.end.decided == "succeeded",
+        patch=str(site.session.patch_path(key)) if releasing else None,
+        expect_change=task.expect_change,
+        branch=task.workspace.branch,
+        directory=task.workspace.directory,
         needs=() if releasing else find_handed(state, tasks),
         limit_s=spec.limits.workspace_timeout_s,
     )
-    replace_file(folder / REQUEST, orjson.dumps(request), durable=False)
-    return Job(
-        key=key,
-        argv=command_line(key.phase, folder),
-        cwd=spec.repository.top,
-        stdout=str(folder / "stdout"),
-        stderr=str(folder / "stderr"),
-    )
+    return site.ask(key, request, cwd=spec.repository.top)
 
 
-def judge_workspace_job(session: SessionDir, state: TaskState, verdict: JobFinished) -> JobFinished:
+def judge_workspace(site: Site, state: TaskState, ended: Exit, problem: Problem | None) -> Judged:
     """What PREPARE made, or what RELEASE did with it; a RELEASE that failed leaves the worktree.
 
     Both can be done again, so one that was killed counts as lost: it may have been for want of memory.
     """
-    folder = session.job_path(verdict.key)
-    problem = None
-    if verdict.verdict == "passed":
+    folder = site.session.job_path(ended.key)
+    if problem is None:
         try:
-            return replace(verdict, place=_find_place(folder, verdict.key))
+            return Judged(place=_find_place(folder, ended.key))
         except JobFileError as error:
-            problem = f"its answer cannot be used: {error.why}"
-    said = read_tail(folder / "stderr").decode("utf-8", "replace").strip().split("\n")[-1]
-    conflict = verdict.key.phase == "prepare" and verdict.exit_code == NEEDS_CONFLICT
-    reason_class = "needs_conflict" if conflict else REASON_CLASSES[verdict.key.phase]
-    why = format_reason(reason_class, problem or said or (verdict.reason or "").partition(": ")[2])
-    place = None if state.place is None else replace(state.place, kept=why)
-    if place is not None and (changed := load_changed(folder)):
-        place = replace(place, git_config_changed=changed)
-    ended: Verdict = "lost" if verdict.signal is not None else "failed"
-    return replace(verdict, verdict=ended, reason_class=reason_class, reason=why, place=place)
+            text = f"its answer cannot be used: {error.why}"
+    else:
+        text = read_tail(folder / "stderr").decode("utf-8", "replace").strip().split("\n")[-1] or problem.text
+    exit_code, signal = split_status(ended.wait_status)
+    conflict = ended.key.phase == "prepare" and exit_code == NeedsConflict.job_code
+    named = Problem("needs_conflict" if conflict else REASON_CLASSES[ended.key.phase], text)
+    place = None
+    if state.place is not None:
+        place = replace(state.place, kept=format_reason(*named))
+        if changed := load_changed(folder):
+            place = replace(place, git_config_changed=changed)
+    return Judged(named, place, can_repeat=signal is not None)
 
 
 def _find_place(folder: Path, key: JobKey) -> Place:
@@ -107,7 +88,7 @@ def _find_place(folder: Path, key: JobKey) -> Place:
     Raises:
         JobFileError: it cannot be used, or a PREPARE made no worktree: its task would run in the user's checkout.
     """
-    place = load_answer(folder)
+    place = load_place(folder)
     if place is None:
         raise JobFileError(folder / ANSWER, "there is none")
     if key.phase == "prepare" and None in (place.worktree, place.branch, place.base_commit):

@@ -1,4 +1,4 @@
-"""Root and keeper: they keep the processes of a session while whoever decides comes and goes.
+"""Root and keeper: they keep the processes of a session while supervisors come and go.
 
     root            adopts what a dead keeper leaves behind; starts keepers; writes nothing
      └ keeper       parent of all jobs; spawns, reaps, kills trees; the only writer of the ledger; no policy

@@ -1,7 +1,7 @@
 """What a new keeper finds: jobs that an earlier one started and whose end is not on record.
 
 They are not our children any more.  Those that climbed to the root have their codes told by it; of others (the
-root was dead as well) only the end can be seen, and a code that nobody saw is never guessed.
+root was dead as well) only the end can be seen, and a code that was not seen is never guessed.
 """
 
 from __future__ import annotations
@@ -76,10 +76,9 @@ class Adopted:
 
     def find(self, ledger: Ledger, session_id: str) -> None:
         """Take over what the ledger leaves open; what cannot be there any more is recorded as lost."""
-        boot, space = processes.boot_id() or "-", processes.pid_namespace() or "-"
         note = self._children.note
         for key, job in _complete(ledger, session_id, note):
-            if job.pid is None or (job.boot_id, job.pid_ns) != (boot, space):
+            if job.pid is None or not processes.is_here(job.boot_id, job.pid_ns):
                 note(lost_record(key) if job.wait_status is None else gone_record(key))
                 continue
             leader = Identity(job.pid, job.started or 0)
@@ -104,7 +103,7 @@ class Adopted:
         self._unsettled.append(child)
 
     def look(self) -> None:
-        """Settle what can be: each is alive and watched, or its code was told, or nobody has it."""
+        """Settle what can be: each is alive and watched, or its code was told, or no process has it."""
         self._codes.listen()
         waiting, self._unsettled = self._unsettled, []
         for child in waiting:
@@ -122,7 +121,7 @@ class Adopted:
             return
         parent = processes.parent_of(child.leader.pid)
         there = processes.start_time(child.leader.pid, zombie=True) == child.leader.started
-        # The root tells before it reaps: so who has vanished, and was not told of until now, was not reaped by it.
+        # The root tells before it reaps: it did not reap a process that has vanished and was not told of.
         self._codes.listen()
         code = self._codes.code_of(child.leader)
         if code is not None:

@@ -72,7 +72,7 @@ class Child:
 
     `ours` is whether it is our child: then its exit code comes to us.  `watched` is whether its end, if it has
     ended, was seen as it came: else its pid, and its session's number, may be another's since.  `status` is the
-    raw wait status once it is known and recorded, `unseen` is set when it ended and nobody can know how.
+    raw wait status once it is known and recorded, `unseen` is set when it ended and it cannot be known how.
     """
 
     key: str
@@ -106,6 +106,7 @@ class Children:
             self._makes_outputs = bool(umask & 0o600)
         self._backlog: list[bytes] = []
         self._disk_retry_at: float | None = None
+        self._reap_again_at: float | None = None
         self._strays: dict[Identity, str] = {}
         self.claimed: set[str] = set()
         self.by_key: dict[str, Child] = {}
@@ -116,7 +117,7 @@ class Children:
     def start(self, orders: Sequence[JobOrder]) -> None:
         """Claim all of them durably, then start them; say of each what became of it."""
         for order in orders:
-            if order.key in self.claimed:  # never twice, whoever asks
+            if order.key in self.claimed:  # never twice, whichever supervisor asks
                 self._tell(b"D", order.key.encode())
         orders = [order for order in orders if order.key not in self.claimed]
         try:
@@ -195,11 +196,14 @@ class Children:
         """Take note of children that ended; returns pid and raw status of those that are no jobs."""
         others: list[tuple[int, int]] = []
         ended: list[Child] = []
+        self._reap_again_at = None
         while (found := _next_ended()) is not None:
             pid, status = found
             child = self.by_pid.get(pid)
             if child is not None and status is not None and not self._record_exit(child, status):
-                break  # the disk is full: it stays unreaped, and known to the kernel, until there is room
+                # the disk is full: it stays unreaped, and known to the kernel, until there is room
+                self._reap_again_at = time.monotonic() + RETRY_DISK_S
+                break
             crashpoint.step()
             _, raw, usage = os.wait4(pid, 0)
             crashpoint.step()
@@ -297,8 +301,7 @@ class Children:
     def next_time(self) -> float | None:
         """When something is to be done next, as monotonic time."""
         times = [child.stop.scan_at for child in self.by_key.values() if child.stop]
-        if self._disk_retry_at is not None:
-            times.append(self._disk_retry_at)
+        times += [at for at in (self._disk_retry_at, self._reap_again_at) if at is not None]
         return min(times, default=None)
 
     # --- recording ---

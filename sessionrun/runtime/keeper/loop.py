@@ -27,7 +27,7 @@ MAX_RESTARTS: Final = 8
 """So many supervisors may end in a row without progress: a job sent or ended, or a second of life."""
 
 PROGRESS_S: Final = 1.0
-BACKOFF_FIRST_S: Final = 0.02
+RESTART_FIRST_S: Final = 0.02
 RETRY_S: Final = 1.0
 QUIT_TIMEOUT_S: Final = 5.0
 LONGEST_WAIT_S: Final = 86400.0
@@ -44,7 +44,7 @@ def run_keeper(session: Path, codes_fd: int, ready_fd: int, supervisor: list[str
         if locks.hold(session / "keeper.lock", timeout_s=LOCK_TIMEOUT_S) is None:
             return EXIT_TAKEN
         crashpoint.step()
-        return Keeper(session, codes_fd, Supervisor(supervisor)).run(ready_fd)
+        return Keeper(session, codes_fd, SupervisorProcess(supervisor)).run(ready_fd)
     except StoreError as error:
         say(error)
         return EXIT_REFUSED
@@ -56,7 +56,7 @@ def run_keeper(session: Path, codes_fd: int, ready_fd: int, supervisor: list[str
 class Keeper:
     """One keeper; it owns the ledger, the jobs and the supervisor's process."""
 
-    def __init__(self, session: Path, codes_fd: int, supervisor: Supervisor) -> None:
+    def __init__(self, session: Path, codes_fd: int, supervisor: SupervisorProcess) -> None:
         processes.become_subreaper()
         self._session = session
         contents = read_log(session / "ledger")
@@ -80,7 +80,7 @@ class Keeper:
         self._adopted.find(ledger, session_id)
 
     def run(self, ready_fd: int) -> int:
-        """Go on until the session has ended, or nobody can run it and no job is left."""
+        """Go on until the session has ended, or no supervisor can run it and no job is left."""
         if ready_fd >= 0:
             _say_ready(ready_fd)
         crashpoint.step()
@@ -170,7 +170,7 @@ class Keeper:
         self._supervisor.send(*fields)
 
 
-class Supervisor:
+class SupervisorProcess:
     """The supervisor's process, and the socket to it; started again when it dies, but not for ever."""
 
     def __init__(self, command: list[str]) -> None:
@@ -212,7 +212,7 @@ class Supervisor:
         return Connection(ours)
 
     def ended(self, status: int, *, working: bool) -> None:
-        """It ended; when is the next one started?  `working`: jobs are running, so somebody has to be there."""
+        """It ended: set when the next one starts.  `working`: jobs are running, so there has to be one."""
         self.pid = 0
         if self._connection is not None:
             self._connection.close()
@@ -227,7 +227,7 @@ class Supervisor:
             fruitful = self._heard or now - self._born > PROGRESS_S
             self._fruitless = 1 if fruitful else self._fruitless + 1
             self.given_up = self._fruitless > MAX_RESTARTS
-            pause_s = BACKOFF_FIRST_S * 2 ** (self._fruitless - 2) if self._fruitless > 1 else 0.0
+            pause_s = RESTART_FIRST_S * 2 ** (self._fruitless - 2) if self._fruitless > 1 else 0.0
             self.restart_at = now + pause_s
         if self.given_up or not self.is_wanted:
             self.restart_at = None

@@ -22,7 +22,7 @@ MAX_RESTARTS: Final = 8
 """So many keepers may die in a row, each within `PROGRESS_S`."""
 
 PROGRESS_S: Final = 1.0
-BACKOFF_FIRST_S: Final = 0.02
+RESTART_FIRST_S: Final = 0.02
 RETRY_S: Final = 1.0
 
 
@@ -51,14 +51,14 @@ def main() -> None:
         if quick_deaths > MAX_RESTARTS:
             return
         if quick_deaths > 1:
-            time.sleep(BACKOFF_FIRST_S * 2 ** (quick_deaths - 2))
+            time.sleep(RESTART_FIRST_S * 2 ** (quick_deaths - 2))
 
 
 def _end_strays(session: Path) -> None:
     """What came to us from keepers that died, and no job's end has ended."""
     deadline = time.monotonic() + QUIT_TIMEOUT_S
     while end_strays(session) and time.monotonic() < deadline:
-        time.sleep(BACKOFF_FIRST_S)
+        time.sleep(RESTART_FIRST_S)
 
 
 def _run_one(session: Path, lock_fd: int, ready_fd: int, supervisor: list[str], orphans: list[bytes]) -> int:

@@ -12,7 +12,7 @@ any byte.  The first field is the kind:
                         X key status cpu ledger        it ended, and all of its tree
                         F key errno detail ledger      it could not be started
                         R key reason           refused for now, and certainly not started
-                        L key ledger           its end was seen by nobody
+                        L key ledger           its end was not seen
                         D key                  not started: it was claimed before
 """
 

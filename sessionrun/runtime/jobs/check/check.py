@@ -13,20 +13,23 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final, cast
 
-import orjson
-
 from sessionrun.agents import table
 from sessionrun.model.brief import Brief
-from sessionrun.model.errors import JobFileError
 from sessionrun.model.spec import OutputFormat
 from sessionrun.runtime.jobs.check.reading import Unclear, strip_thoughts
-from sessionrun.runtime.jobs.check.request import ANSWER, Report, Request, Verification, load_request
+from sessionrun.runtime.jobs.check.request import CheckReport, CheckRequest, Verification
 from sessionrun.runtime.jobs.check.writing import apply_answer, describe_written, finish_answer
 from sessionrun.runtime.jobs.context_files import BriefProblem, Shown, read_inside, resolve_inside, word_judgement
 from sessionrun.store.files import read_regular, replace_file
 
 SHELL: Final = "/bin/sh"
-VERDICTS: Final = {"PASS": True, "PASS_WITH_WARNINGS": True, "FAIL_SOFT": False, "FAIL_HARD": False, "FAIL": False}
+PASSES: Final = {
+    "PASS": True,
+    "PASS_WITH_WARNINGS": True,
+    "FAIL_SOFT": False,
+    "FAIL_HARD": False,
+    "FAIL": False,
+}
 """The words that a verdict may be, and whether each lets the work pass."""
 
 _MAX_ANSWER_BYTES: Final = 16 * 1024 * 1024
@@ -38,15 +41,9 @@ class NotPassed(Exception):
     """A step did not pass; the text is the reason in one line."""
 
 
-def main(name: str) -> int:
-    """Do what the request in the folder says and leave the report there; the exit code."""
-    folder = Path(name)
-    try:
-        request = load_request(folder)
-    except JobFileError as error:
-        _say(f"The check cannot begin: {error}")
-        return 1
-    report = Report(earlier=request.earlier)
+def check(request: CheckRequest, folder: Path) -> CheckReport:
+    """Do what is asked; `folder` is the job's own, for what the agent that judges is given and prints."""
+    report = CheckReport(earlier=request.earlier)
     try:
         if request.answer is not None:
             report = replace(report, written=_apply(request))
@@ -61,11 +58,10 @@ def main(name: str) -> int:
     except OSError as error:
         _say(f"The check cannot go on: {error}")
         report = replace(report, problem=f"the check cannot go on: {error}"[:_MAX_PROBLEM])
-    replace_file(folder / ANSWER, orjson.dumps(report), durable=False)
-    return 1 if report.problem else 0
+    return report
 
 
-def _apply(request: Request) -> dict[str, int]:
+def _apply(request: CheckRequest) -> dict[str, int]:
     assert request.brief is not None
     assert request.answer is not None
     record = Path(request.applied)
@@ -123,7 +119,7 @@ def _run_command(command: str, directory: str) -> None:
         raise NotPassed(f"exit code {done.returncode} of: {command}")
 
 
-def _verify(request: Request, wanted: Verification, folder: Path) -> str:
+def _verify(request: CheckRequest, wanted: Verification, folder: Path) -> str:
     """Have the agent judge; the verdict that let it pass."""
     shown = [Shown(path, "written", _read(request.directory, path)) for path in wanted.files]
     prompt = word_judgement(wanted.system, request.prompt, shown)
@@ -140,11 +136,11 @@ def _verify(request: Request, wanted: Verification, folder: Path) -> str:
     found = _FIRST_WORD.match(text)
     word = found[1].upper() if found else ""
     _say(f"Verdict of the review:\n{text.strip()}")
-    if word not in VERDICTS:
+    if word not in PASSES:
         raise NotPassed(
             "the verdict is unclear: it begins with none of PASS, PASS_WITH_WARNINGS, FAIL_SOFT, FAIL_HARD"
         )
-    if not VERDICTS[word]:
+    if not PASSES[word]:
         why = text[found.end() :].strip().lstrip("`*_:. \n\t-") if found else ""
         raise NotPassed(f"{word}: {why.splitlines()[0] if why else 'no reason given'}")
     return word

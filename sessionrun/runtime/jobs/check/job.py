@@ -1,18 +1,8 @@
-"""A CHECK of a task with a brief as a process: ``python job.py FOLDER``.  Exit 0: it passed; 1: it did not."""
-
-from __future__ import annotations
+"""For one release: a supervisor of an older version starts a CHECK with a brief by this path."""
 
 import os
 import sys
 
-
-def run() -> None:
-    """Do what the request in the folder says."""
-    sys.path[0] = os.path.abspath(os.path.join(__file__, *[os.pardir] * 5))
-    from sessionrun.runtime.jobs.check.check import main
-
-    sys.exit(main(sys.argv[1]))
-
-
 if __name__ == "__main__":
-    run()
+    program = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "job.py")
+    os.execv(sys.executable, [sys.executable, program, "check", *sys.argv[1:]])

@@ -47,7 +47,7 @@ def read_files(answer: str, outputs: Sequence[str]) -> dict[str, str]:
         outputs: where blocks without a path go, in order.
 
     Raises:
-        Unclear: nothing in it, or nobody knows which file a block is.
+        Unclear: nothing in it, or it is not known which file a block is.
     """
     text = strip_thoughts(answer)
     blocks = _marked(text)

@@ -1,24 +1,19 @@
-"""The CHECK of a task whose agent was given a brief: its answer becomes files, commands run, the agent judges.
+"""What a CHECK with a brief or a verdict is asked for, and what it answers; see `runtime.jobs.job`.
 
-All that is one process of its own, so that its output is what the next round is told and a slow disk never holds
-up the supervisor.  It reads ``request.json`` in its job's folder and leaves ``answer.json`` there.  Done again it
-does the same once more.
+The agent's answer becomes files, commands run, the agent judges.  All of it is one process, so that its output is
+what the next round is given, and a slow disk never holds up the supervisor.
 """
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from sessionrun.model.brief import Brief
-from sessionrun.store.jobfiles import load_record, load_record_if_any
+from sessionrun.store.jobfiles import load_answer
 
-REQUEST: Final = "request.json"
-ANSWER: Final = "answer.json"
 APPLIED: Final = "applied.json"
 """In the folder of a round's first CHECK: the answer was written, and these are the lines of its files."""
 
@@ -36,12 +31,19 @@ class Verification:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class CheckRequest:
     """What a CHECK is to do in `directory`.
 
-    `answer` is the file with the agent's answer, None for an agent that edits files itself; `earlier` are files
-    that it was shown because other tasks wrote them.  `applied` is the file that holds what was written of the
-    answer, once it was: a check that is done again does not make the same edits twice.
+    Attributes:
+        directory: the task's.
+        prompt: what the task asks for.
+        applied: the file that holds what was written of the answer, once it was: a check that is done again does
+            not make the same edits twice.
+        brief: what the agent was to write, if the task has a brief.
+        answer: the file with the agent's answer; None for an agent that edits files itself.
+        commands: shell commands that must pass.
+        verification: how the agent is asked for its verdict, if it is.
+        earlier: files that the agent was shown because other tasks wrote them.
     """
 
     directory: str
@@ -55,8 +57,8 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
-    """What a CHECK came to: the files it wrote with their lines, and in one line what is wrong, if anything is."""
+class CheckReport:
+    """The answer: the files that were written with their lines; in one line what is wrong, if anything is."""
 
     written: Mapping[str, int] = field(default_factory=dict)
     problem: str | None = None
@@ -64,24 +66,10 @@ class Report:
     earlier: tuple[str, ...] = ()
 
 
-def command_line(folder: Path) -> tuple[str, ...]:
-    """The argument list of a CHECK whose request is in `folder`."""
-    return (sys.executable, str(Path(__file__).resolve().with_name("job.py")), os.fspath(folder))
-
-
-def load_request(folder: Path) -> Request:
-    """Read a request.
-
-    Raises:
-        JobFileError: it cannot be used.
-    """
-    return load_record(folder / REQUEST, Request)
-
-
-def load_report(folder: Path) -> Report | None:
+def load_report(folder: Path) -> CheckReport | None:
     """What a finished CHECK came to; None when it did not come so far.
 
     Raises:
         JobFileError: a report is there and cannot be used.
     """
-    return load_record_if_any(folder / ANSWER, Report)
+    return load_answer(folder, CheckReport)

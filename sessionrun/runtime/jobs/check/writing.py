@@ -1,7 +1,7 @@
 """Writes the files of an answer: all of them or none, and only inside of the task's directory.
 
 New files are written beside the old ones, then a record says which they are, then each is renamed to its place.
-Whoever finds the record finishes the renames, so an answer that was broken off there is not made twice, nor half.
+A CHECK that finds the record finishes the renames, so an answer that was broken off is not made twice, nor half.
 Directories are opened one below the other and no link is followed: what is swapped in meanwhile leads nowhere.
 """
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from sessionrun.client.explanation import Evidence, explain_session, explain_tasks, find_holders
+from sessionrun.client.explanation import Grounds, explain_session, explain_tasks, find_holders
 from sessionrun.client.lookup import choose_tasks
 from sessionrun.client.view import load_history
 from sessionrun.runtime import processes
@@ -26,19 +26,19 @@ def explain(session: SessionDir, wanted: Sequence[str] = ()) -> dict[str, Any]:
         InputError: a name that is no task of the session.
         StoreError: the session's files are damaged.
     """
-    evidence = gather(session)
-    told = explain_session(evidence)
+    grounds = gather(session)
+    facts = explain_session(grounds)
     if wanted:
-        told["tasks"] = explain_tasks(evidence, choose_tasks(evidence.view, wanted))
-    return told
+        facts["tasks"] = explain_tasks(grounds, choose_tasks(grounds.view, wanted))
+    return facts
 
 
-def describe_rest(told: dict[str, Any]) -> str:
+def describe_rest(facts: dict[str, Any]) -> str:
     """What can still be done with a session that is damaged and cannot go on."""
-    return damage.describe_rest(str(told["session_id"]))
+    return damage.describe_rest(str(facts["session_id"]))
 
 
-def gather(session: SessionDir) -> Evidence:
+def gather(session: SessionDir) -> Grounds:
     """All there is to explain from, as it is now.
 
     Raises:
@@ -46,13 +46,8 @@ def gather(session: SessionDir) -> Evidence:
     """
     view, state, entries = load_history(session)
     ledger = fold_ledger(read_log(session.ledger_path).payloads)
-    here = (processes.boot_id(), processes.pid_namespace())
 
     def lives(job: LedgerJob) -> bool | None:
-        if job.boot_id != here[0]:
-            return False
-        if ledger.pid_ns != here[1] or job.pid is None:
-            return None
-        return processes.is_alive(processes.Identity(job.pid, job.started or 0))
+        return processes.lives(job.boot_id, job.pid_ns, job.pid, job.started)
 
-    return Evidence(view, state, entries, ledger, time.time(), lives, find_holders(state), find_damage(session))
+    return Grounds(view, state, entries, ledger, time.time(), lives, find_holders(state), find_damage(session))

@@ -1,0 +1,149 @@
+"""What a session's journal says of one task, in one record for each concern.
+
+The records are values: whatever changes puts a new one in the place of the old one (see `TaskState`).  So all
+tasks to which nothing of a kind has happened share one record of that kind, and a task that waits costs little.
+
+Nothing here decides anything, or knows why a record is changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from sessionrun.model.keys import Phase
+from sessionrun.model.spec import Outcome
+from sessionrun.model.usage import Usage
+
+
+class Progress(NamedTuple):
+    """Where a task stands: how far it is in which attempt."""
+
+    attempt: int = 1
+    """The number of the attempt, from 1."""
+    round: int = 1
+    """The number of the round within the attempt, from 1."""
+    phase: Phase | None = None
+    """The phase the attempt is in; None: no job of it was claimed."""
+    start: int = 1
+    """The number of the phase's next job, from 1; with the fields above it is the job's key."""
+    tries: int = 0
+    """How many jobs of the phase ended so that the phase had to start anew; at `MAX_STARTS` it does not."""
+    prepared: bool = False
+    """Whether PREPARE was claimed and RELEASE is still owed."""
+    check_passed: bool | None = None
+    """Whether the attempt's last CHECK passed; None: none has ended."""
+    deadline: float | None = None
+    """When WORK and CHECK of the attempt are to end (monotonic); None: no such limit, or no WORK has started."""
+
+
+class Wish(NamedTuple):
+    """What requests want of a task."""
+
+    cancelled: bool = False
+    """There is to be no further attempt."""
+    again: bool = False
+    """There is to be another attempt as soon as the decided outcome is recorded."""
+    held: str | None = None
+    """The reason of a hold on request; None: there is none."""
+
+
+class Setbacks(NamedTuple):
+    """What a task has met with since it was last asked for, and what it waits for because of that."""
+
+    retried: int = 0
+    """How many attempts `retries` gave."""
+    fallbacks: int = 0
+    """How many of its alternatives (`fallback`) were taken; the last of them is the agent whose turn it is."""
+    backoffs: int = 0
+    """How often its provider was without capacity, in this attempt and with this agent."""
+    suspended: bool = False
+    """Whether it waits for its provider and gave its slot back."""
+    not_before: float = 0.0
+    """When its next job may start (monotonic); 0: at once."""
+
+
+class Thread(NamedTuple):
+    """The conversation that the next WORK job of a task goes on with.  An attempt begins a new one."""
+
+    conversation: str | None = None
+    """Its id, as the agent gave it; None: the next job begins one."""
+    usage: Usage | None = None
+    """What the runs in it used so far."""
+    broken_off: str | None = None
+    """Why a run ended of which the next one has to know."""
+    turn: int = 1
+    """Which prompt the next job is given, from 1, of those that are turns of one conversation."""
+
+
+class LastWork(NamedTuple):
+    """What the last WORK job of a task left."""
+
+    exit_code: int | None = None
+    """Its exit code; None: it has none."""
+    signal: int | None = None
+    """The signal that ended it."""
+    conversation: str | None = None
+    """The id of its conversation; if it gave none, that of a job before it."""
+    model: str | None = None
+    """The model it used; if it named none, that of a job before it."""
+    unseen: str | None = None
+    """Why it counts as passed although its exit was not seen."""
+
+
+class End(NamedTuple):
+    """How a task ended, or its last attempt."""
+
+    decided: Outcome | None = None
+    """The outcome before it is recorded: RELEASE comes first if it is owed."""
+    outcome: Outcome | None = None
+    """The outcome, once it is recorded; None: the task has not ended."""
+    last_outcome: Outcome | None = None
+    """The outcome of the attempt before this one."""
+    reason_class: str | None = None
+    """The published word for why: of the outcome, or else of `last_outcome`."""
+    reason: str | None = None
+    """The same in one line for people."""
+
+    @property
+    def known_outcome(self) -> Outcome | None:
+        """The outcome, whether it is recorded or only decided; None: neither."""
+        return self.outcome or self.decided
+
+
+class Times(NamedTuple):
+    """When a task began and ended, since it was last asked for."""
+
+    started_at: float | None = None
+    """When its first process started (wall time)."""
+    started_mono: float | None = None
+    """The same in monotonic time."""
+    ended_at: float | None = None
+    """When its outcome was recorded (wall time); None also for a task that never started."""
+    duration_s: float | None = None
+    """How long it took, in monotonic time."""
+
+
+_NO_MODELS: Final[Mapping[str, Usage]] = {}
+
+
+class Totals(NamedTuple):
+    """What all WORK jobs of a task used together."""
+
+    usage: Usage | None = None
+    """The sum; None: nothing is known of any."""
+    by_model: Mapping[str, Usage] = _NO_MODELS
+    """The sums by the name of the model (see `name_model`)."""
+    forgiven: int = 0
+    """The part of the cost (nanodollars) that the task's budget does not count: what the task had cost when the
+    user last asked for it."""
+
+
+AT_START: Final = Progress()
+NO_WISH: Final = Wish()
+NO_SETBACKS: Final = Setbacks()
+NO_THREAD: Final = Thread()
+NO_WORK: Final = LastWork()
+NO_END: Final = End()
+NO_TIMES: Final = Times()
+NO_TOTALS: Final = Totals()

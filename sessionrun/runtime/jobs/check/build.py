@@ -1,0 +1,96 @@
+"""A CHECK that is more than shell commands: its request and process, and what its answer means."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from sessionrun.agents import table
+from sessionrun.agents.verdict import Problem
+from sessionrun.engine.state import TaskState
+from sessionrun.model.errors import JobFileError
+from sessionrun.model.keys import JobKey
+from sessionrun.model.spec import AgentSpec, Job, TaskSpec
+from sessionrun.runtime.jobs import commands
+from sessionrun.runtime.jobs.check.request import APPLIED, CheckRequest, Verification, load_report
+from sessionrun.runtime.jobs.context_files import BriefProblem, load_shown
+from sessionrun.runtime.jobs.prompt import list_earlier
+from sessionrun.runtime.jobs.shared import Judged, Site
+
+VERDICT_PROMPT: Final = "verdict-prompt"
+
+
+def build_check(site: Site, state: TaskState, key: JobKey, tasks: Mapping[str, TaskState]) -> Job:
+    """The process of a CHECK: ours, where a brief or a verdict is wanted; else only the commands.
+
+    Args:
+        site: the session.
+        state: the key's task.
+        key: the job.
+        tasks: all of the session, by id.
+
+    Raises:
+        OSError: the session directory cannot be written.
+    """
+    task, agent = state.spec, site.agent_of(state)
+    if not _is_ours(task, agent):
+        return commands.build_check(site, state, key)
+    directory = site.directory_of(task, state.place)
+    request = CheckRequest(
+        directory=directory,
+        prompt="\n\n".join(task.prompts),
+        applied=str(site.session.make_job_path(key._replace(start=1)) / APPLIED),
+        brief=task.brief,
+        answer=None if agent.edits or task.brief is None else str(site.session.output_path(task.id)),
+        commands=task.check.commands if task.check else (),
+        verification=_make_verification(site, state, key),
+        earlier=_list_shown(tasks, task, directory),
+    )
+    env = {**agent.env, **site.environment_of(task, key, state.place)}
+    return site.ask(key, request, cwd=directory, env=env)
+
+
+def judge_check(site: Site, state: TaskState, key: JobKey, problem: Problem | None) -> Judged:
+    """The report of a CHECK that is ours says more than how its process ended."""
+    found = problem.text if problem else None
+    if _is_ours(state.spec, site.agent_of(state)):
+        try:
+            report = load_report(site.session.job_path(key))
+            found = (report.problem or found) if report else (found or "its report is gone")
+        except JobFileError as error:
+            found = f"its report cannot be used: {error.why}"
+    return Judged(None if found is None else Problem("check_failed", found))
+
+
+def _is_ours(task: TaskSpec, agent: AgentSpec) -> bool:
+    """Whether the task's CHECK is more than shell commands; a script is neither shown a brief nor asked."""
+    if agent.prompt_kind == "script":
+        return False
+    return bool(task.check and task.check.verify) or task.brief is not None
+
+
+def _make_verification(site: Site, state: TaskState, key: JobKey) -> Verification | None:
+    """The agent's own command line, but without leave to use its tools: a reviewer changes nothing."""
+    check, agent = state.spec.check, site.agent_of(state)
+    if check is None or not check.verify:
+        return None
+    prompt_file = str(site.session.make_job_path(key) / VERDICT_PROMPT)
+    return Verification(
+        system=check.verify,
+        files=check.files,
+        argv=table.build_argv(agent, model=state.asked_model, approve=False, prompt_file=prompt_file),
+        prompt_file=prompt_file,
+        on_stdin=agent.stdin == "prompt",
+        output=agent.output,
+    )
+
+
+def _list_shown(tasks: Mapping[str, TaskState], task: TaskSpec, directory: str) -> tuple[str, ...]:
+    """The files that the agent was shown because other tasks wrote them."""
+    if task.brief is None:
+        return ()
+    try:
+        shown = load_shown(task.brief, directory, list_earlier(tasks, task), again=False)
+    except BriefProblem:  # the work took one of them away
+        return ()
+    return tuple(file.path for file in shown if file.role == "changed")

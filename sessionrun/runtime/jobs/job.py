@@ -1,0 +1,96 @@
+"""A job whose program is ours, as a process: ``python job.py PHASE FOLDER``.
+
+There is one way for such a process to be asked and to answer.  PREPARE, RELEASE and a CHECK that is more than
+shell commands use it.
+
+1. The supervisor writes ``request.json`` into the job's folder, and then starts the process.
+2. The process reads it, does the work, and leaves ``answer.json``.  Done again, it does the same once more.
+3. Exit code 0: the answer is there and has no `problem`.  Otherwise standard error ends with the reason.
+
+The work is a function that takes the request and the folder, and returns the answer.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+TURNS = ".turns"
+"""File in a session's folder of jobs; a process that holds the lock of one of its bytes has a turn."""
+
+IN_TURN = ("prepare", "release")
+"""Phases whose jobs are many at once.  Started together, each would get a small share of the processors, and the
+first workspace would be ready hardly before the last; so they take turns before they import anything of weight."""
+
+
+def take_turn(folder: str, turns: int) -> None:
+    """Wait until fewer than `turns` such jobs of the session are at work; the turn ends with the process."""
+    path = os.path.join(os.path.dirname(os.path.dirname(folder)), TURNS)
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    for turn in range(turns):
+        try:
+            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, turn)
+            return
+        except OSError:
+            continue
+    fcntl.lockf(fd, fcntl.LOCK_EX, 1, os.getpid() % turns)
+
+
+def run(phase: str, folder: str) -> int:
+    """Take a turn where there are turns, then do the work; from "begun" on, the job's time counts."""
+    if phase in IN_TURN:
+        try:
+            take_turn(folder, (os.cpu_count() or 1) + 1)
+        except OSError:
+            pass  # a file system without locks: all at once, then
+        try:
+            os.write(1, b"begun\n")
+        except OSError:
+            pass  # on a full disk it has no time limit
+    return answer(phase, folder)
+
+
+def answer(phase: str, folder: str) -> int:
+    """Do the work of the phase as the request in the folder says, and leave the answer there; the exit code."""
+    import signal
+
+    from sessionrun.model.errors import SessionrunError
+    from sessionrun.store.jobfiles import load_request, write_answer
+
+    try:
+        request, work = _find_work(phase)
+        found = work(load_request(Path(folder), request), Path(folder))
+        write_answer(Path(folder), found)
+    except (SessionrunError, OSError) as error:
+        if getattr(error, "signal", None) == signal.SIGKILL:
+            os.kill(os.getpid(), signal.SIGKILL)  # what killed git, for want of memory perhaps, may pass
+        print(error, file=sys.stderr)
+        return getattr(error, "job_code", 1)
+    return 1 if getattr(found, "problem", None) else 0
+
+
+def _find_work(phase: str) -> tuple[type[Any], Callable[[Any, Path], object]]:
+    """What the phase's request is, and the function that does its work; nothing of other phases is imported."""
+    if phase == "prepare":
+        from sessionrun.workspaces.request import WorkspaceRequest
+        from sessionrun.workspaces.worktree import prepare
+
+        return WorkspaceRequest, prepare
+    if phase == "release":
+        from sessionrun.workspaces.release import release
+        from sessionrun.workspaces.request import WorkspaceRequest
+
+        return WorkspaceRequest, release
+    from sessionrun.runtime.jobs.check.check import check
+    from sessionrun.runtime.jobs.check.request import CheckRequest
+
+    return CheckRequest, check
+
+
+if __name__ == "__main__":
+    sys.path[0] = os.path.abspath(os.path.join(__file__, *[os.pardir] * 4))
+    sys.exit(run(*sys.argv[1:]))

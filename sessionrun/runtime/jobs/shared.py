@@ -1,0 +1,99 @@
+"""What the modules of the phases share: where a session's jobs are made, and what a phase makes of a job's end."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import orjson
+
+from sessionrun.agents.verdict import Problem
+from sessionrun.engine.state import TaskState
+from sessionrun.model.keys import JobKey
+from sessionrun.model.places import Place
+from sessionrun.model.spec import AgentSpec, Job, SessionSpec, TaskSpec
+from sessionrun.store.files import replace_file
+from sessionrun.store.jobfiles import REQUEST
+from sessionrun.store.session import SessionDir
+
+SHELL: Final = "/bin/sh"
+
+_PROGRAM: Final = str(Path(__file__).resolve().with_name("job.py"))
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What a phase makes of the end of its job.
+
+    Attributes:
+        problem: why the job failed; None: it passed.
+        place: what became of the task's workspace, if the job tells it.
+        can_repeat: the job failed, but doing it again does no harm and may help: it counts as lost.
+    """
+
+    problem: Problem | None = None
+    place: Place | None = None
+    can_repeat: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Where the jobs of one session are made: its directory, and what was asked for."""
+
+    session: SessionDir
+    spec: SessionSpec
+
+    def agent_of(self, state: TaskState) -> AgentSpec:
+        """The agent whose turn it is."""
+        return self.spec.agents[state.agent]
+
+    def directory_of(self, task: TaskSpec, place: Place | None) -> str:
+        """The task's directory; inside its worktree the same one that was meant in the user's checkout."""
+        cwd = os.path.join(self.spec.cwd, task.cwd) if task.cwd else self.spec.cwd
+        if place is None or place.worktree is None or self.spec.repository is None:
+            return cwd
+        inside = os.path.relpath(os.path.realpath(cwd), os.path.realpath(self.spec.repository.top))
+        outside = inside == os.pardir or inside.startswith(os.pardir + os.sep)
+        return cwd if outside else os.path.normpath(os.path.join(place.worktree, inside))
+
+    def environment_of(self, task: TaskSpec, key: JobKey, place: Place | None) -> Mapping[str, str]:
+        """The variables that a job of the task is given beside the session's own."""
+        return {
+            **task.env,
+            **self._describe_place(place),
+            "SESSIONRUN_SESSION": self.spec.session_id,
+            "SESSIONRUN_TASK": task.id,
+            "SESSIONRUN_ATTEMPT": str(key.attempt),
+            "SESSIONRUN_ROUND": str(key.round),
+        }
+
+    def _describe_place(self, place: Place | None) -> Mapping[str, str]:
+        if place is None or self.spec.repository is None:
+            return {}
+        return {
+            "SESSIONRUN_BRANCH": place.branch or "",
+            "SESSIONRUN_WORKTREE": place.worktree or "",
+            "SESSIONRUN_BASE_COMMIT": place.base_commit or "",
+            "SESSIONRUN_REPOSITORY": self.spec.repository.top,
+        }
+
+    def ask(self, key: JobKey, request: object, *, cwd: str, env: Mapping[str, str] | None = None) -> Job:
+        """A job whose program is ours (see `job`); writes the request that it begins with.
+
+        Raises:
+            OSError: the request cannot be written.
+        """
+        folder = self.session.make_job_path(key)
+        replace_file(folder / REQUEST, orjson.dumps(request), durable=False)
+        return Job(
+            key=key,
+            argv=(sys.executable, _PROGRAM, key.phase, os.fspath(folder)),
+            cwd=cwd,
+            stdout=str(folder / "stdout"),
+            stderr=str(folder / "stderr"),
+            env=env or {},
+        )

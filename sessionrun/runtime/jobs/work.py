@@ -1,0 +1,217 @@
+"""WORK: the agent's own process, and what it left behind.
+
+Here a task's words meet its agent: argv, prompt file, environment, output files.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from sessionrun.agents import table
+from sessionrun.agents.verdict import Problem
+from sessionrun.engine.budget import find_job_budget
+from sessionrun.engine.state import TaskState
+from sessionrun.model.keys import JobKey
+from sessionrun.model.spec import AgentSpec, Job, TaskSpec
+from sessionrun.runtime.jobs.context_files import BriefProblem
+from sessionrun.runtime.jobs.prompt import word_prompt, word_task
+from sessionrun.runtime.jobs.shared import SHELL, Judged, Site
+from sessionrun.store.files import make_directories, open_regular, replace_file
+from sessionrun.store.jobfiles import read_tail
+from sessionrun.store.session import AGENT_DIR
+
+TASK_DIR: Final = "{task_dir}"
+"""In a task's `args`: a folder of its own in the session, for files of its agent."""
+
+REFUSAL: Final = "refusal"
+"""In the folder of a WORK job that could not be worded: why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Traces:
+    """What the agent left: the result in its output (None: no format that is read), the end of standard error."""
+
+    result: table.AgentResult | None = None
+    stderr: str = ""
+
+
+def build_work(site: Site, state: TaskState, key: JobKey, tasks: Mapping[str, TaskState]) -> Job:
+    """The agent's process; writes its prompt and puts outputs of earlier jobs away.
+
+    Args:
+        site: the session.
+        state: the key's task.
+        key: the job.
+        tasks: all of the session, by id.
+
+    Raises:
+        OSError: the session directory cannot be written.
+    """
+    task, agent, session = state.spec, site.agent_of(state), site.session
+    directory = site.directory_of(task, state.place)
+    try:
+        wanted = word_task(tasks, task, agent, directory, again=key.round > 1)
+    except BriefProblem as problem:
+        return _build_refusal(site, state, key, str(problem))
+    _put_away_older_outputs(site, key)
+    prompt_path = _find_prompt_path(site, key)
+    feedback = _find_feedback(site, key)
+    conversation = state.thread.conversation if agent.continue_args else None
+    red_check = None if feedback is None else read_tail(feedback) + read_tail(feedback.with_name("stderr"))
+    with _open_private(prompt_path) as stream:
+        stream.write(
+            word_prompt(site.spec, state, agent, prompt=wanted, red_check=red_check, conversation=conversation)
+        )
+    env = {**agent.env, **site.environment_of(task, key, state.place)}
+    return Job(
+        key=key,
+        argv=table.build_argv(
+            agent,
+            model=state.asked_model,
+            approve=site.spec.approve,
+            prompt_file=str(prompt_path),
+            conversation=conversation,
+            budget=find_job_budget(site.spec.limits, state),
+            extra=() if state.setbacks.fallbacks else _fill_args(site, task, key),
+        ),
+        cwd=directory,
+        stdin=str(prompt_path) if agent.stdin == "prompt" else None,
+        stdout=str(session.raw_path(task.id) if table.has_stream(agent) else session.output_path(task.id)),
+        stderr=str(session.error_path(task.id)),
+        env={**env, "SESSIONRUN_FEEDBACK": str(feedback)} if feedback else env,
+        stop_grace_s=agent.stop_grace_s,
+    )
+
+
+def judge_work(site: Site, key: JobKey, problem: Problem | None) -> Judged:
+    """A refusal says more than how the process that showed it ended."""
+    refusal = site.session.job_path(key) / REFUSAL
+    if problem is not None and problem.reason_class != "start_failed" and refusal.exists():
+        return Judged(Problem("bad_context", read_tail(refusal).decode("utf-8", "replace")))
+    return Judged(problem)
+
+
+def is_refused(site: Site, key: JobKey) -> bool:
+    """Whether the job was one that only says why there is no work: what lies there is of the round before."""
+    return os.path.lexists(site.session.job_path(key) / REFUSAL)
+
+
+def read_traces(site: Site, state: TaskState) -> Traces:
+    """Read what the agent left; renders a structured stream into the task's answer file."""
+    agent, session, task = site.agent_of(state), site.session, state.spec.id
+    # what a script's standard error tells is of its programs, and not of a provider
+    stderr = "" if agent.prompt_kind == "script" else table.read_errors(session.error_path(task))
+    if agent.output == "text":
+        return Traces(None, stderr)
+    answer, errors, raw = session.output_path(task), session.error_path(task), session.raw_path(task)
+    if not table.has_stream(agent):
+        return Traces(table.read_result(agent.output, answer, errors), stderr)
+    result = table.read_result(agent.output, raw, errors)
+    if result.text is not None:
+        replace_file(answer, result.text.encode("utf-8", "replace"), durable=False)
+    else:
+        _render(agent, raw, answer)
+    return Traces(result, stderr)
+
+
+def measure_work(site: Site, task: str) -> int:
+    """How much the task's WORK job has printed on standard output and standard error (bytes)."""
+    paths = (site.session.raw_path(task), site.session.output_path(task), site.session.error_path(task))
+    return sum(measure_file(path) for path in paths)
+
+
+def measure_file(path: Path) -> int:
+    """The size of a file (bytes); nothing, where it is gone or was replaced by something that is no file."""
+    try:
+        return path.lstat().st_size
+    except OSError:
+        return 0
+
+
+def _fill_args(site: Site, task: TaskSpec, key: JobKey) -> Sequence[str]:
+    """The task's own arguments; its folder is made where they name it."""
+    if not any(TASK_DIR in arg for arg in task.args):
+        return task.args
+    folder = site.session.make_job_path(key).parent / AGENT_DIR
+    make_directories(folder, 0o700)
+    return [arg.replace(TASK_DIR, str(folder)) for arg in task.args]
+
+
+def _build_refusal(site: Site, state: TaskState, key: JobKey, problem: str) -> Job:
+    """A WORK job that says why there is no work: its task's failure is data, like any other."""
+    folder, task = site.session.make_job_path(key), state.spec
+    replace_file(folder / REFUSAL, problem.encode("utf-8", "replace"), durable=False)
+    return Job(
+        key=key,
+        argv=(SHELL, "-c", 'cat "$0" >&2; exit 1', str(folder / REFUSAL)),
+        cwd=site.directory_of(task, state.place),
+        stdout=str(site.session.output_path(task.id)),
+        stderr=str(site.session.error_path(task.id)),
+    )
+
+
+def _find_prompt_path(site: Site, key: JobKey) -> Path:
+    if (key.attempt, key.round, key.start) == (1, 1, 1):
+        return site.session.prompt_path(key.task)
+    return site.session.make_job_path(key) / "prompt"
+
+
+def _find_feedback(site: Site, key: JobKey) -> Path | None:
+    """The output of the check that sent the task into this round."""
+    if key.round == 1:
+        return None
+    check = key._replace(round=key.round - 1, phase="check")
+    return next((folder / "stdout" for folder in site.session.find_starts(check)), None)
+
+
+def _put_away_older_outputs(site: Site, key: JobKey) -> None:
+    """Keep what an earlier WORK job of the task wrote; the top level holds the last one's files."""
+    older, session = _key_before(key), site.session
+    if older is None:
+        return
+    names = {"stdout": session.output_path(key.task), "stderr": session.error_path(key.task)}
+    names["raw"] = session.raw_path(key.task)
+    if not any(path.exists() for path in names.values()):
+        return
+    folder = _find_free_folder(site, older)
+    for name, path in names.items():
+        if path.exists():
+            os.rename(path, folder / name)
+
+
+def _find_free_folder(site: Site, key: JobKey) -> Path:
+    """The folder of the WORK job that wrote last: of `key`, or of a later round of its attempt."""
+    while any((site.session.job_path(key) / name).exists() for name in ("stdout", "stderr", "raw")):
+        key = key._replace(round=key.round + 1)
+    return site.session.make_job_path(key)
+
+
+def _key_before(key: JobKey) -> JobKey | None:
+    """The WORK key whose outputs may lie at the top level when `key` starts."""
+    if key.start > 1:
+        return key._replace(start=key.start - 1)
+    if key.round > 1:
+        return key._replace(round=key.round - 1)
+    if key.attempt > 1:
+        return key._replace(attempt=key.attempt - 1)
+    return None
+
+
+def _open_private(path: Path) -> BinaryIO:
+    """A new or emptied file of ours; a link or FIFO that an agent planted in its place is refused."""
+    return os.fdopen(open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "wb")
+
+
+def _render(agent: AgentSpec, raw: Path, answer: Path) -> None:
+    """A stream without a final answer: show what it did say."""
+    try:
+        lines = table.open_output(raw)
+    except OSError:
+        return  # the agent removed it, or put something else in its place: it has said nothing
+    with lines, _open_private(answer) as stream:
+        for line in table.read_lines(lines):
+            stream.write(table.render_events(agent.output, line).encode("utf-8", "replace"))

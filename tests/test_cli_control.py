@@ -313,7 +313,7 @@ def test_a_hold_waits_for_a_session_that_nobody_runs(sessionrun: Command) -> Non
     eventually(lambda: not session.is_alive())
     done = sessionrun("hold", session_id)
     assert done.returncode == 4
-    assert "waits until it is resumed" in done.stderr
+    assert "waits until the session is resumed" in done.stderr
     assert len(requests_of(sessionrun, session_id)) == 1
 
 

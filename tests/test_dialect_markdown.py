@@ -192,7 +192,7 @@ def test_of_two_that_read_each_other_s_files_the_first_goes_first() -> None:
 def test_worktrees_hide_what_others_wrote_and_that_is_said() -> None:
     files = {"a.md": job(output_file="a.py"), "b.md": job(output_file="b.py", context_files=["src/a.py"])}
     (warning,) = load(files, Options(workspace="worktree")).warnings
-    assert "do not see what those wrote" in warning
+    assert "does not see what the jobs that it waits for have written" in warning
     assert not load({"a.md": job()}, Options(workspace="worktree")).warnings
 
 
@@ -362,7 +362,7 @@ def test_one_file_is_one_job() -> None:
 
 def test_the_manual_names_every_key() -> None:
     page = (ROOT / "man" / "sessionrun-input.5").read_text()
-    section = page.split(".SH MARKDOWN JOBS", 1)[1].split(".SH CONFIGURATION", 1)[0]
+    section = page.split(".SH MARKDOWN JOB FILES", 1)[1].split(".SH CONFIGURATION", 1)[0]
     assert all(key in section for key in FIELDS)
 
 
@@ -580,7 +580,7 @@ def test_what_cannot_be_read_is_no_job_that_is_passed_over(project: Project) -> 
     done = project.run("--dry-run", str(jobs / ".hidden.md"))
     assert (done.returncode, done.stderr) == (
         2,
-        f"sessionrun: error: {jobs}/.hidden.md: a hidden file is no job\n",
+        f"sessionrun: error: {jobs}/.hidden.md: a hidden file is not a job file\n",
     )
     (project.path / "worksplit.toml").unlink()
     (project.path / "worksplit.toml").mkdir()

@@ -15,8 +15,10 @@ from pathlib import Path
 from typing import Any, get_args
 
 import click
+import manual
 import pytest
 from conftest import Command
+from manual import load_verb
 from test_imports import ROOMS, ROOT, arrows, room_of
 
 from sessionrun import cli as command_line
@@ -27,10 +29,11 @@ from sessionrun.dialects.plan import Options, Source
 from sessionrun.dialects.table import choose_dialect
 from sessionrun.engine import transitions
 from sessionrun.engine.status import PHASE_WORDS, SUMMARY_KEYS
-from sessionrun.model import errors, events, keys, places, usage
+from sessionrun.model import brief, ends, errors, events, keys, places, usage
 from sessionrun.model import spec as model
 from sessionrun.model.reasons import REASONS, REASONS_VERSION
-from sessionrun.store import crashpoint, jobfiles
+from sessionrun.runtime.jobs.check import request as check_request
+from sessionrun.store import crashpoint, jobfiles, ledger
 from sessionrun.workspaces import books, git, park, registration, request, space, worktree
 
 TOP = Path(__file__).resolve().parent.parent
@@ -69,7 +72,11 @@ def plain(roff: str) -> str:
 class Part:
     """A section or subsection of a manual page: its text and the tags of its definitions (`.TP`)."""
 
-    text: str
+    source: str
+
+    @property
+    def text(self) -> str:
+        return plain(self.source)
 
     @property
     def tags(self) -> list[str]:
@@ -87,7 +94,7 @@ class Part:
 def part(page: str, heading: str, *, level: str = "SH") -> Part:
     """The part of a manual page under a heading; a section includes its subsections."""
     ends = r"^\.SH " if level == "SH" else r"^\.S[HS] "
-    text = plain(read(f"man/{page}"))
+    text = read(f"man/{page}")
     begin = re.search(rf"^\.{level} {re.escape(heading)}$", text, re.MULTILINE)
     assert begin, f"{page} has no {heading}"
     end = re.search(ends, text[begin.end() :], re.MULTILINE)
@@ -122,12 +129,6 @@ def test_the_first_command_names_things_that_exist(own_place: Path) -> None:
     assert {task.agent for task in plan.tasks} <= {"shell"}
 
 
-def load_verb(name: str) -> click.Command:
-    command = import_module(f"sessionrun.cli.{name}").command
-    assert isinstance(command, click.Command)
-    return command
-
-
 def help_options(command: click.Command, *, hidden: bool) -> set[str]:
     """The options of a verb: those in its help, with `hidden` also those that are not."""
     options = [param for param in command.params if isinstance(param, click.Option)]
@@ -145,6 +146,16 @@ def test_manual_and_help_have_the_same_options(verb: str) -> None:
     assert shown - common <= own, "in the help, not in the manual"
     assert own <= known, "in the manual, no option of the verb"
     assert "--json" in known
+
+
+def test_the_options_in_the_manual_are_those_of_the_help() -> None:
+    page = read("man/sessionrun.1")
+
+    assert page == manual.renew(page), f"the page is stale; to renew it: {manual.RENEW}"
+    headings = [heading for heading in (manual.EVERY, manual.WITHOUT, *VERBS) if [*manual.options_of(heading)]]
+    for heading in headings:
+        assert page.count(manual.BEGIN.format(heading) + "\n") == 1, heading
+    assert page.count(manual.END) == len(headings)
 
 
 def test_common_options_are_common() -> None:
@@ -197,8 +208,46 @@ def test_every_key_of_status_json_is_in_the_contract(sessionrun: Command) -> Non
         assert shape in plain(read("man/sessionrun-files.5")), f"{name} is not in the contract"
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "run --dry-run",
+        "status --by model",
+        "results",
+        "list",
+        "overview",
+        "logs",
+        "explain last",
+        "explain last b",
+        "cost",
+        "clean --older-than 0 --dry-run",
+        "agents",
+    ],
+)
+def test_every_key_that_a_verb_prints_as_json_is_in_the_contract(sessionrun: Command, words: str) -> None:
+    plan = {"prompts": [{"id": "a", "prompt": "echo a", "check": "true"}, {"id": "b", "prompt": "exit 3"}]}
+    sessionrun.finished(plan, "--agent", "shell")
+    more = ("--agent", "shell") if words.startswith("run") else ()
+    done = sessionrun(*words.split(), "--json", *more, stdin=json.dumps(plan))
+    assert done.returncode == 0, done.stderr
+    printed = {key for line in done.stdout.splitlines() for key in iterate_keys(json.loads(line))}
+    contract = Part(part("sessionrun-files.5", "JSON OUTPUT").source + part("sessionrun-files.5", "STATUS").source)
+    assert printed
+    assert sorted(key for key in printed if not is_bold(contract, key)) == []
+
+
+def iterate_keys(value: object) -> Iterator[str]:
+    """The keys of all objects in a JSON value."""
+    if isinstance(value, dict):
+        yield from (key for key in value if not key.isdigit())
+    for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from iterate_keys(inner)
+
+
 def is_bold(where: Part, word: str) -> bool:
-    return re.search(rf"^\.[BIR]+ .*(?<!\w){word}(?!\w)", where.text, re.MULTILINE) is not None
+    tag = rf"^\.[BIR]+ .*(?<!\w){word}(?!\w)"
+    inline = rf"\\fB(?:[^\\]*[^\\\w])?{word}(?:\W[^\\]*)?\\fP"
+    return re.search(f"{tag}|{inline}", where.source, re.MULTILINE) is not None
 
 
 def test_the_words_of_the_contract_are_those_of_the_code() -> None:
@@ -209,7 +258,8 @@ def test_the_words_of_the_contract_are_those_of_the_code() -> None:
     assert all(is_bold(session, word) for word in STATES)
     assert set(model.OUTCOMES) <= task.tag_words()
     assert all(is_bold(task, word) for word in (*PHASE_WORDS.values(), "queued", "pending", "completed"))
-    assert all(is_bold(part("sessionrun-files.5", "PHASES"), verdict) for verdict in events.VERDICTS)
+    words = part("sessionrun-files.5", "Words", level="SS")
+    assert all(is_bold(words, verdict) for verdict in events.VERDICTS)
     listed = re.findall(r"^\.BR (\w+)[ ,.]", summary.text, re.MULTILINE)
     assert listed == list(SUMMARY_KEYS)
 
@@ -229,9 +279,7 @@ def test_the_reason_classes_are_the_table_of_the_code() -> None:
 
 
 def test_the_table_of_phases_is_the_code_s() -> None:
-    block = re.search(
-        r"^\.EX\n(phase .*?)^\.EE", part("sessionrun-files.5", "PHASES").text, re.MULTILINE | re.DOTALL
-    )
+    block = re.search(r"^```text\n(phase .*?)^```", section("docs/files.md", "Phases"), re.MULTILINE | re.DOTALL)
     assert block
     heads, *rows = (line.split() for line in block[1].splitlines())
     assert heads[1:] == list(events.VERDICTS)
@@ -244,42 +292,85 @@ def test_the_table_of_phases_is_the_code_s() -> None:
     assert transitions.MAX_STARTS == 3
 
 
-def test_every_event_is_in_the_contract_with_its_keys() -> None:
-    journal = part("sessionrun-files.5", "JOURNAL")
-    documented: dict[str, list[str]] = {}
-    for tag in journal.tags:
-        name, *keys = re.findall(r"[A-Za-z_]+", tag)
-        documented[name] = keys
+def rows_under(heading: str) -> list[list[str]]:
+    """The cells of the first table under a heading of docs/files.md, without its head."""
+    text = re.split(rf"^##+ {re.escape(heading)}$", read("docs/files.md"), maxsplit=1, flags=re.MULTILINE)[1]
+    table = re.search(r"(?:^\|.*\n)+", re.split(r"^##", text, maxsplit=1, flags=re.MULTILINE)[0], re.MULTILINE)
+    assert table, f"no table under {heading}"
+    return [[cell.strip() for cell in line.split("|")[1:-1]] for line in table[0].splitlines()[2:]]
+
+
+def words_of(cell: str) -> list[str]:
+    return re.findall(r"`(\w+)`", cell)
+
+
+def test_every_event_is_on_the_maintainers_page_with_its_keys() -> None:
+    documented = {words_of(row[0])[0]: words_of(row[1]) for row in rows_under("Journal")}
 
     assert documented == {cls.__name__: [f.name for f in fields(cls)] for cls in get_args(events.Event)}
-    assert all(is_bold(journal, key) for key in ("seq", "at", "mono", "ev"))
+    journal = section("docs/files.md", "Logs")
+    assert all(f"`{key}`" in journal for key in ("seq", "at", "mono", "ev"))
 
 
-def test_every_key_of_the_spec_is_in_the_contract() -> None:
-    spec = part("sessionrun-files.5", "SPEC")
+def test_every_record_of_the_ledger_is_on_the_maintainers_page() -> None:
+    code = re.findall(r"^    ([A-Z]) ((?:[a-z]\w* )*)", ledger.__doc__ or "", re.MULTILINE)
+    documented = [(words_of(row[0])[0], row[1].strip("`")) for row in rows_under("Ledger")]
 
-    records = (model.SessionSpec, model.AgentSpec, model.TaskSpec, model.Check, model.Land, model.Limits)
-    for record in (*records, model.Workspace, places.Repository, places.GitSettings):
-        for field in fields(record):
-            assert is_bold(spec, field.name), f"{record.__name__}.{field.name}"
+    assert documented == [(record, words.strip()) for record, words in code]
 
 
-def test_the_files_of_worktrees_are_in_the_contract() -> None:
-    written = part("sessionrun-files.5", "Files of prepare and release", level="SS")
+RECORDS = {
+    "SessionSpec": model.SessionSpec,
+    "AgentSpec": model.AgentSpec,
+    "TaskSpec": model.TaskSpec,
+    "Check": model.Check,
+    "Brief": brief.Brief,
+    "Land": model.Land,
+    "Limits": model.Limits,
+    "Workspace": model.Workspace,
+    "Repository": places.Repository,
+    "GitSettings": places.GitSettings,
+    "Request of prepare and release": request.WorkspaceRequest,
+    "Need": ends.Handed,
+    "Claim": request.Claim,
+    "Place": places.Place,
+    "Request of a check": check_request.CheckRequest,
+    "Report": check_request.CheckReport,
+}
+"""Records in files of a session, by their heading in docs/files.md."""
 
-    for name in (jobfiles.REQUEST, request.CLAIM, jobfiles.ANSWER):
-        assert f".I {name}" in written.text
-    for record in (request.WorkspaceRequest, request.Claim, places.Place):
-        for field in fields(record):
-            assert is_bold(written, field.name), f"{record.__name__}.{field.name}"
-    page = plain(read("man/sessionrun-files.5"))
-    names = (request.RESCUE_SUFFIX, registration.LOCK_NAME, books.MARK)
-    for word in (*names, f"{park.HUGE_BYTES >> 20} MiB", *places.KEEP_POLICIES):
-        assert word in page
-    manual = part("sessionrun.1", "WORKTREES").text
-    for word in (worktree.INCLUDE_FILE, ".".join(map(str, git.MINIMUM)), f"{space.FLOOR_BYTES >> 20} MiB"):
-        assert word in manual
-    assert f"{space.FLOOR_SHARE:.0%}".replace("%", " percent") in manual
+
+@pytest.mark.parametrize("heading", RECORDS)
+def test_every_key_of_a_record_is_on_the_maintainers_page(heading: str) -> None:
+    documented = [word for row in rows_under(heading) for word in words_of(row[0])]
+
+    assert sorted(documented) == sorted(field.name for field in fields(RECORDS[heading]))
+
+
+def test_the_words_of_worktrees_are_in_the_documents() -> None:
+    written = section("docs/files.md", "Worktrees")
+    for word in (
+        jobfiles.REQUEST,
+        request.CLAIM,
+        jobfiles.ANSWER,
+        request.CHANGED,
+        registration.LOCK_NAME,
+        books.MARK,
+    ):
+        assert f"`{word}`" in written
+    policies = re.search(r"\| `keep` \| (.*) \|", read("docs/files.md"))
+    assert policies
+    assert re.findall(r"`([\w-]+)`", policies[1]) == list(places.KEEP_POLICIES)
+    manual_page = part("sessionrun.1", "WORKTREES").text
+    for word in (
+        request.RESCUE_SUFFIX,
+        f"{park.HUGE_BYTES >> 20} MiB",
+        worktree.INCLUDE_FILE,
+        ".".join(map(str, git.MINIMUM)),
+        f"{space.FLOOR_BYTES >> 20} MiB",
+        f"{space.FLOOR_SHARE:.0%}".replace("%", " percent"),
+    ):
+        assert word in manual_page
 
 
 def test_the_mapping_of_older_keys_names_keys_that_exist() -> None:

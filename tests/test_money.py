@@ -330,7 +330,7 @@ def test_cost_over_sessions(priced: Command) -> None:
     assert len(priced.load("cost", "--all", "--by", "task")["rows"]) == 3
     for by in ("task", "model", "agent", "day", "session"):
         assert "COST" in priced("cost", "--all", "--by", by).stdout
-    assert priced("cost", "--since", "2100-01-01").stdout == "No task has said what it used.\n"
+    assert priced("cost", "--since", "2100-01-01").stdout == "No agent has reported what it used.\n"
     for wrong in (["--since", "yester-day"], ["--all", first], ["--by", "moon"], ["nosuch"]):
         assert priced("cost", *wrong).returncode == 2
 

@@ -1283,7 +1283,7 @@ def test_simulated_jobs_end_in_order_and_stop_after_their_grace() -> None:
     assert executor.wait(0.5, None) == []
     executor.stop(keys["a"])
     executor.stop(keys["b"])
-    assert executor.wait(None, None) == [JobLost(keys["c"], "lost", "nobody saw its end")]
+    assert executor.wait(None, None) == [JobLost(keys["c"], "lost", "its end was not seen")]
     assert [told.wait_status for told in executor.wait(60.0, None) if isinstance(told, Exit)] == [15]
     assert [told.wait_status for told in executor.wait(None, None) if isinstance(told, Exit)] == [0]
     assert executor.clock() == 103.0

@@ -327,7 +327,7 @@ def test_a_place_where_everybody_may_write_is_refused(tmp_path: Path) -> None:
     results = tmp_path / "results"
     results.mkdir()
     results.chmod(0o777)
-    with pytest.raises(InputError, match="everybody may write"):
+    with pytest.raises(InputError, match="every user may write"):
         make_directory(results)
     assert os.listdir(results) == []
     results.chmod(0o1777)

@@ -17,7 +17,9 @@ from sessionrun.client.view import describe_shortage
 
 @click.command("cancel")
 @control_options
-@click.option("--now", is_flag=True, help="Kill at once, without grace; also jobs that are stopping or releasing.")
+@click.option(
+    "--now", is_flag=True, help="Kill at once, without grace time; also jobs that are stopping or releasing."
+)
 @json_option
 @results_dir_option
 def command(

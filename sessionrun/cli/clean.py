@@ -18,9 +18,14 @@ from sessionrun.model.errors import InputError
 @click.option(
     "--older-than", type=Age(), metavar="AGE", help="Sessions that ended longer ago than this: 7d, 12h, 30m."
 )
-@click.option("--state", type=States(), metavar="STATUS,...", help="Only these.  [default: completed,cancelled]")
-@click.option("--keep", type=Count(), metavar="N", help="All but the newest N.")
-@click.option("--worktrees", is_flag=True, help="Worktrees and branches of ended sessions.")
+@click.option(
+    "--state",
+    type=States(),
+    metavar="STATUS,...",
+    help="Only sessions of these states, such as interrupted.  [default: completed,cancelled]",
+)
+@click.option("--keep", type=Count(), metavar="N", help="Keep the newest N sessions.")
+@click.option("--worktrees", is_flag=True, help="Worktrees and branches that are no longer needed.")
 @click.option("--dry-run", is_flag=True, help="Say what would go; change nothing.")
 @json_option
 @results_dir_option

@@ -11,7 +11,7 @@ from sessionrun.cli.options import Duration
 from sessionrun.client.control import TAKEN_TIMEOUT_S
 
 EXIT_TIMEOUT: Final = 124
-NOT_TAKEN: Final = "asked for, but nobody has taken the request yet"
+NOT_TAKEN: Final = "asked for; the session has not taken the request yet"
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -23,7 +23,7 @@ def control_options(command: _Command) -> _Command:
         type=Duration(),
         default=TAKEN_TIMEOUT_S,
         metavar="TIME",
-        help="How long to wait until it is done: 90, 10m; 0 = only ask.  [default: 60]",
+        help="How long to wait until it is done; 0 = only ask.  [default: 60s]",
     )(command)
     command = click.argument("tasks", nargs=-1, metavar="[TASK]...")(command)
     return click.argument("session_id", metavar="ID")(command)

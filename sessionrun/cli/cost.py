@@ -36,7 +36,12 @@ class Spent(NamedTuple):
 @click.option(
     "--by", type=click.Choice(KEYS), help="One row for each.  [default: task; of several sessions, model]"
 )
-@click.option("--since", type=Since(), metavar="DATE", help="Only tasks that ended since: 2026-11-30, 7d, 12h.")
+@click.option(
+    "--since",
+    type=Since(),
+    metavar="DATE",
+    help="Only tasks that ended since then, or still run: 2026-11-30, 7d, 12h.",
+)
 @click.option("--all", "everything", is_flag=True, help="All sessions of the results directory.")
 @json_option
 @results_dir_option
@@ -61,7 +66,7 @@ def command(
     if as_json:
         print_json(_record(views, spent, by, groups))
     elif not spent:
-        click.echo("No task has said what it used.")
+        click.echo("No agent has reported what it used.")
     else:
         _print(spent, by, groups)
 

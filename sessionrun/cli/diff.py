@@ -19,7 +19,7 @@ from sessionrun.store.session import SessionDir
 @click.command("diff")
 @session_argument
 @click.argument("tasks", nargs=-1, metavar="[TASK]...")
-@click.option("--stat", is_flag=True, help="Only which files, and how much.")
+@click.option("--stat", is_flag=True, help="Only which files changed, and how much.")
 @json_option
 @results_dir_option
 def command(session_id: str, tasks: tuple[str, ...], stat: bool, as_json: bool, results_dir: Path | None) -> None:

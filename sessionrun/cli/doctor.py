@@ -26,8 +26,8 @@ def command(session_id: str | None, fix: bool, as_json: bool, results_dir: Path 
     """Look session ID over or, without ID, the environment and every session here.
 
     Each finding comes with what helps.  --fix makes status.json and summary anew from the logs, cuts torn tails
-    of logs, removes stale temporary files, restores the FIFO and tightens modes, of sessions that nobody runs;
-    it kills nothing and touches no damaged log.  Exit code 1: findings remain.
+    of logs, removes stale temporary files, restores the FIFO and tightens modes, of sessions that no process
+    runs; it kills nothing and touches no damaged log.  Exit code 1: findings remain.
 
     `doctor agents` looks the agent CLIs over: version, signed in, ready.  Exit code 1: none could start.
     """
@@ -47,7 +47,7 @@ def _report_agents(*, fix: bool, as_json: bool) -> int:
     from sessionrun.cli.agents import report_agents
 
     if fix:
-        raise InputError("--fix repairs sessions and the environment; there is nothing of agents that it could")
+        raise InputError("--fix repairs sessions and the environment, not agents")
     return 0 if report_agents(as_json=as_json) else EXIT_FOUND
 
 

@@ -22,8 +22,8 @@ from sessionrun.store.session import SessionDir
 def command(session_id: str, tasks: tuple[str, ...], as_json: bool, results_dir: Path | None) -> None:
     """Say why tasks of session ID do not run, or what became of them.
 
-    Without TASK: who runs the session, what holds it, and each task that has not ended, by cause.  With TASK:
-    the whole story of that task.
+    Without TASK: which process runs the session, what holds it, and each task that has not ended, by cause.  With
+    TASK: the whole story of that task.
     """
     from sessionrun.client.grounds import explain
 
@@ -130,5 +130,5 @@ def _tell_ledger(ledger: Mapping[str, Any] | None) -> str:
         return "its start was tried, and no process of it was recorded"
     if ledger["wait_status"] is not None:
         return f"process {ledger['pid']}, wait status {ledger['wait_status']}"
-    words = {True: "still alive", False: "gone", None: "not to be seen from here"}
+    words = {True: "still alive", False: "gone", None: "cannot be seen from here"}
     return f"process {ledger['pid']}, no exit recorded, {words[ledger['alive']]}"

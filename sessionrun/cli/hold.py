@@ -15,7 +15,7 @@ from sessionrun.client.lookup import open_session
 
 @click.command("hold")
 @control_options
-@click.option("--reason", metavar="TEXT", help="Why, for `status`.  [default: on request]")
+@click.option("--reason", metavar="TEXT", help="What `status` shows as the reason.  [default: on request]")
 @json_option
 @results_dir_option
 def command(

@@ -22,7 +22,7 @@ from sessionrun.model.errors import SessionGone
 @session_argument
 @click.argument("tasks", nargs=-1, metavar="[TASK]...")
 @click.option("-f", "--follow", is_flag=True, help="Go on until the tasks have ended.")
-@click.option("-n", "--lines", type=Count(), metavar="N", help="Begin N lines before the end.")
+@click.option("-n", "--lines", type=Count(), metavar="N", help="Begin N lines before the end of each file.")
 @json_option
 @results_dir_option
 def command(

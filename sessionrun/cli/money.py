@@ -92,7 +92,7 @@ def warn_unpriced(tasks: Iterable[Shown]) -> None:
     unpriced = sorted({model for model, one in open_ones if one.input_tokens is not None and one.cost_usd is None})
     why = [f"no price for {_name(unpriced)}: add {_keys(unpriced)} to sessionrun.toml"] if unpriced else []
     silent = sum(model not in unpriced for model, _ in open_ones)
-    why += [f"{silent} did not say what they used"] if silent else []
+    why += [f"{silent} did not report what they used"] if silent else []
     warn(f"cost: unknown for {len(unknown)} of {len(tasks)} tasks ({'; '.join(why)})")
 
 

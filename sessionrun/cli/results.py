@@ -29,7 +29,7 @@ STDERR_TAIL: Final = 20
 @click.argument("tasks", nargs=-1, metavar="[TASK]...")
 @click.option("--tail", type=Count(), metavar="N", help="Only the last N lines of each task.")
 @click.option(
-    "--raw", is_flag=True, help="What the agents printed, structured output as it came, and nothing else."
+    "--raw", is_flag=True, help="Only what the agents printed: structured output as it came.  Not with --json."
 )
 @json_option
 @results_dir_option

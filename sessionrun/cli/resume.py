@@ -20,9 +20,8 @@ from sessionrun.client.view import load_view
 def command(session_id: str, as_json: bool, results_dir: Path | None) -> None:
     """Let session ID go on where it was when the last of its processes was killed or the machine went down.
 
-    Jobs that still run are adopted; what never started is started; a task that was running when nobody was there
-    to see its end is `lost` or `interrupted`, and runs again only on `retry`.  Agents get the environment of this
-    command.
+    Jobs that still run are adopted.  What never started is started.  If a task's end was not seen, the task is
+    `lost` or `interrupted`, and runs again only on `retry`.  Agents get the environment of this command.
     """
     session = open_session(results_dir, session_id)
     resumed = resume(session)

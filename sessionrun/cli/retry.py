@@ -20,11 +20,13 @@ from sessionrun.store.session import SessionDir
 
 @click.command("retry")
 @control_options
-@click.option("--failed", is_flag=True, help="Tasks that failed or timed out.")
-@click.option("--lost", is_flag=True, help="Tasks that were lost or interrupted.")
-@click.option("--new", is_flag=True, help="In a new session, whose id is printed as `run` does.")
-@click.option("--no-ready", is_flag=True, help="With --new: do not ask agents first whether they are ready.")
-@click.option("--sync", is_flag=True, help="Wait for the end, show progress, print the results.")
+@click.option("--failed", is_flag=True, help="Only tasks that failed or timed out.")
+@click.option("--lost", is_flag=True, help="Only tasks that were lost or interrupted; with --failed: either.")
+@click.option("--new", is_flag=True, help="Try them in a new session, and print its id as `run` does.")
+@click.option(
+    "--no-ready", is_flag=True, help="With --new: do not check first whether agents are signed in and ready."
+)
+@click.option("--sync", is_flag=True, help="Follow the session to its end, then print the results.")
 @click.option("-q", "--quiet", is_flag=True, help="Print the session id alone.")
 @json_option
 @results_dir_option

@@ -32,13 +32,18 @@ class Launch(NamedTuple):
     "run", epilog="FILE's formats: man 5 sessionrun-input.  Files of a session: man 5 sessionrun-files."
 )
 @click.argument("file", required=False, metavar="[FILE]")
-@click.option("--sync", is_flag=True, help="Wait for the end, show progress, print the results.")
+@click.option("--sync", is_flag=True, help="Follow the session to its end, then print the results.")
 @click.option("--agent", metavar="NAME", help="Agent for tasks that name none.  [default: first found]")
 @click.option("--model", metavar="NAME", help="Model, as the agent CLI spells it.")
 @click.option(
-    "--fallback", multiple=True, metavar="AGENT[/MODEL]", help="Who takes over at a limit; repeatable, in order."
+    "--fallback",
+    multiple=True,
+    metavar="AGENT[/MODEL]",
+    help="Agent that takes over at a limit; repeatable, in order.",
 )
-@click.option("--max-parallel", type=Count(), metavar="N", help="Most tasks at once; 0 = unlimited.")
+@click.option(
+    "--max-parallel", type=Count(), metavar="N", help="How many tasks may run at once; 0 = no limit, the default."
+)
 @click.option("--workers", "--max-concurrent", "max_parallel", type=Count(), hidden=True)
 @click.option(
     "--timeout",
@@ -75,7 +80,7 @@ class Launch(NamedTuple):
     "--yolo/--no-yolo",
     "approve",
     default=None,
-    help="Let agents use all their tools without asking.  [default: --yolo]",
+    help="Let agents use all their tools without asking, or not.  [default: --yolo]",
 )
 @click.option("--name", metavar="TEXT", help="A name for the session.")
 @click.option("--run-name", "name", hidden=True)
@@ -89,20 +94,23 @@ class Launch(NamedTuple):
     flag_value=False,
     help="Hold a provider with a usage limit until `release`.",
 )
-@click.option("--from", "dialect", metavar="DIALECT", help="Input format, if it is not to be guessed.")
+@click.option(
+    "--from", "dialect", metavar="DIALECT", help="Input format: prompts, matrix or markdown.  [default: guessed]"
+)
 @click.option("--worktree", is_flag=True, help="Give each task a git worktree and a branch of its own.")
 @click.option("--base", metavar="REF", help="Branch, tag or commit where worktrees begin.  [default: HEAD]")
 @click.option(
     "--worktree-dir",
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="Where worktrees go.",
+    help="Where worktrees go, outside the repository.  [default: ../REPOSITORY-worktrees]",
 )
 @click.option(
     "--keep-worktree",
     "keep",
     type=click.Choice(KEEP_POLICIES),
-    help="Which worktrees stay although their work is on a branch.  [default: never]",
+    metavar="WHEN",
+    help="Keep worktrees whose work is on a branch: always, on-failure, never.  [default: never]",
 )
 @click.option("--expect-change", is_flag=True, help="A task that changes nothing in its worktree has failed.")
 @click.option(
@@ -111,15 +119,24 @@ class Launch(NamedTuple):
     is_flag=True,
     default=True,
     flag_value=False,
-    help="Do not ask agents first whether they are ready.",
+    help="Do not check first whether agents are signed in and ready.",
 )
 @click.option("--rerun", is_flag=True, help="Run again, too, what succeeded, or ended, before.")
-@click.option("--stop-on-fail", is_flag=True, help="Start nothing more after the first failure.")
-@click.option("--job", "only", multiple=True, metavar="ID", hidden=True, help="Only this job; repeatable.")
-@click.option("--resume", "include_stuck", is_flag=True, hidden=True, help="Also the jobs that did not end.")
-@click.option("--batch", is_flag=True, hidden=True, help="For those who are used to it: jobs always run so.")
+@click.option("--stop-on-fail", is_flag=True, help="Start nothing more after the first failed task.")
+@click.option(
+    "--job",
+    "only",
+    multiple=True,
+    metavar="ID",
+    hidden=True,
+    help="Only this job file, whatever became of it; repeatable.",
+)
+@click.option(
+    "--resume", "include_stuck", is_flag=True, hidden=True, help="Also job files that were begun and did not end."
+)
+@click.option("--batch", is_flag=True, hidden=True, help="Without effect: job files always run side by side.")
 @click.option("--dry-run", is_flag=True, help="Show what would run; create nothing.")
-@click.option("--verbose", is_flag=True, help="Say more on standard error: argv, directories, ids.")
+@click.option("--verbose", is_flag=True, help="Also print each task's arguments and directory, on standard error.")
 @click.option("-q", "--quiet", is_flag=True, help="Print the session id alone.")
 @json_option
 @results_dir_option

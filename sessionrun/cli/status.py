@@ -42,7 +42,7 @@ def command(
 ) -> None:
     """Show where session ID stands: the newest if no ID is given.
 
-    ID is a session's id, an unambiguous beginning of it, or `last`; TASK a task's id or number.
+    ID is a session's id, an unambiguous beginning of it, its name, or `last`; TASK a task's id or number.
     """
     session = open_session(results_dir, session_id)
     unparsed = read_view(session) if as_json and not tasks and by is None else None

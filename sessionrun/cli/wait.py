@@ -20,8 +20,12 @@ EXIT_TIMEOUT: Final = 124
 @click.command("wait")
 @session_argument
 @click.argument("tasks", nargs=-1, metavar="[TASK]...")
-@click.option("--all/--any", "need_all", default=True, help="Until all of them have ended (default), or any.")
-@click.option("--no-held", is_flag=True, help="Do not wait for what is held: exit 75 when nothing else is left.")
+@click.option(
+    "--all/--any", "need_all", default=True, help="Until all of them have ended (default), or the first."
+)
+@click.option(
+    "--no-held", is_flag=True, help="Do not wait for held tasks: exit code 75 when nothing else is left."
+)
 @click.option("--timeout", type=Duration(), metavar="TIME", help="How long to wait at most: 90, 10m, 1h30m.")
 @json_option
 @results_dir_option

@@ -101,7 +101,7 @@ def _of_worktree(case: Case) -> str | None:
 
 def _of_account(case: Case) -> str | None:
     """Options for inputs that keep account of their jobs in a status file."""
-    return None if case.spec.dialect == MARKDOWN else "it is for Markdown jobs, which record what ran"
+    return None if case.spec.dialect == MARKDOWN else "it is for Markdown job files, which record what ran"
 
 
 class Rule(NamedTuple):

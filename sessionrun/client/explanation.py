@@ -174,7 +174,7 @@ def _find_cause(grounds: Grounds, task: TaskState, facts: Mapping[str, Any]) -> 
         return facts["outcome"], _tell_end(grounds, task, facts)
     if grounds.view["status"] == "interrupted":
         alive = "its process still runs, but " if facts["status"] == "running" else ""
-        return "nobody", f"{alive}nobody runs the session"
+        return "nobody", f"{alive}no process runs the session"
     if task.job is not None:
         return _tell_job(task, facts)
     unmet = [need for need in facts["needs"] if need["outcome"] != "succeeded"]

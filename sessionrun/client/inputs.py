@@ -68,7 +68,7 @@ def _read_directory(name: str, only: str | None) -> Source:
     if only is None:
         return Source(name, b"", directory, str(Path.cwd()), folder)
     if only not in files:
-        raise InputError(f"{os.path.join(name, only)}: a hidden file is no job")
+        raise InputError(f"{os.path.join(name, only)}: a hidden file is not a job file")
     return Source(os.path.join(name, only), files[only], directory, str(Path.cwd()), folder)
 
 

@@ -154,7 +154,7 @@ def _find_obstacle(
             locks.callback(os.close, session.hold_lock(name, timeout_s=_LOCK_TIMEOUT_S))
         except StoreError:
             os.lstat(session.path)
-            return "a process of it lives, or somebody else removes it"
+            return "a process of it lives, or another command removes it"
     if measure_logs(session) != one.log_sizes:
         return "it went on just now"
     return None

@@ -85,12 +85,14 @@ def request_cancel(
 
 def _resume(session: SessionDir, starts: int, *, may_resume: bool) -> int:
     """Start the session's processes for our request; how often that was done."""
-    gone = f"nobody runs session {session.session_id} any more"
+    gone = f"no process of session {session.session_id} is left"
     if not may_resume:
         from sessionrun.runtime.history import find_damage
 
         damage = find_damage(session)
-        raise SessionGone(f"{gone}, and {damage}" if damage else f"{gone}; the request waits until it is resumed")
+        raise SessionGone(
+            f"{gone}, and {damage}" if damage else f"{gone}; the request waits until the session is resumed"
+        )
     if starts == MAX_RESUMES:
         started = "the processes that were started for it ended at once"
         raise SessionGone(f"{gone}, and {started}; {session.log_path} says why")

@@ -205,9 +205,9 @@ def _is_whole(session: SessionDir, state: State, key: JobKey) -> bool:
 
 def _explain(wait_status: int | None, *, same_boot: bool, can_be_seen: bool) -> Gone:
     if wait_status is not None:
-        return "lost", f"nobody was left to judge its end (wait status {wait_status})"
+        return "lost", f"no process was left to judge its end (wait status {wait_status})"
     if not same_boot:
         return "interrupted", "the machine was restarted while it ran"
     if not can_be_seen:
         return "lost", "it was started in another container, and its process cannot be seen from here"
-    return "lost", "its process is gone and nobody saw it end"
+    return "lost", "its process is gone, and its end was not seen"

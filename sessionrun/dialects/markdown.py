@@ -103,7 +103,7 @@ def load(source: Source, options: Options) -> Plan:
     if options.workspace is not None:
         _refuse_chains(chosen, shapes)
     if options.workspace is not None and any(needs.values()):
-        warnings.append("in worktrees of their own jobs do not see what those wrote that they wait for")
+        warnings.append("with worktrees, a job does not see what the jobs that it waits for have written")
     parallel = first(options.max_parallel, options.fallback.max_parallel)
     tasks = tuple(task for job in chosen for task in _expand(project, job, shapes[job.id], needs[job.id]))
     _refuse_twice(tasks, jobs)

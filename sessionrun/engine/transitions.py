@@ -1,6 +1,6 @@
 """Where a task goes when one of its jobs ends: one literal, total table.
 
-Every rule about the order of phases is a cell of this table (it is printed in sessionrun-files(5)); a phase
+Every rule about the order of phases is a cell of this table (docs/files.md prints it); a phase
 that a task does not have counts as `passed`.  RELEASE is owed by every task whose PREPARE was claimed, so an
 outcome here leads through it; the table need not say so.
 """

@@ -44,7 +44,7 @@ REASONS: Final[Mapping[str, Reason]] = {
     "need": Reason("a task that it needs did not succeed"),
     "max_failures": Reason("so many tasks had failed that nothing new is started"),
     "budget": Reason("a limit on money or tokens is reached"),
-    "lost": Reason("nobody saw how it ended", goes_on=True),
+    "lost": Reason("its end was not seen", goes_on=True),
     "interrupted": Reason("the machine was restarted", goes_on=True),
     "exit_unseen": Reason("it succeeded: its answer is complete, but the end of its process was not seen"),
     "infra": Reason("the session's own files could not be read or written"),
@@ -72,7 +72,7 @@ REASONS: Final[Mapping[str, Reason]] = {
     "incomplete_output": Reason("the output ends before the result, or there is none", goes_on=True),
     "bad_output": Reason("the output is not in the agent's format", goes_on=True),
     "agent_error": Reason("any other failure that the agent reports"),
-    "unknown": Reason("the agent failed and says nothing of why"),
+    "unknown": Reason("the agent failed and does not say why"),
 }
 
 

@@ -168,7 +168,7 @@ def _parse_canary(record: Any, now: float) -> Canary | None:
     if record is None:
         return None
     if not isinstance(record, dict):
-        raise ValueError("its canary is none")
+        raise ValueError("its canary is not an object")
     return Canary(
         session=_parse_text(record.get("session")),
         folder=_parse_path(record.get("folder")),
@@ -185,7 +185,7 @@ def _parse_text(value: object) -> str:
 
 def _parse_path(value: object) -> str:
     if not isinstance(value, str) or len(value) > _MAX_PATH or "\0" in value or not value.startswith("/"):
-        raise ValueError("a path is none")
+        raise ValueError("a path is not absolute, or too long")
     return value
 
 

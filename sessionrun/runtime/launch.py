@@ -244,4 +244,4 @@ def _tail(path: Path) -> str:
     except OSError:
         return "no log was written"
     said = [line for line in lines if line.strip()]
-    return said[-1] if said else "it said nothing"
+    return said[-1] if said else "it printed nothing"

@@ -1,7 +1,6 @@
 """What a new supervisor makes of the ledger: which jobs of the journal never ran, live, ended, or are lost.
 
-Pure.  The journal says what was decided, the ledger what became of it; the ledger wins.  The table (it is that of
-sessionrun-files(5)):
+Pure.  The journal says what was decided, the ledger what became of it; the ledger wins:
 
 | the ledger says of a job whose end the journal does not tell | then |
 |---|---|
@@ -69,7 +68,9 @@ def _judge(key: JobKey, job: LedgerJob | None, ledger: Ledger, offset: int, *, w
     if job.lost:
         # whether a process of another container lives cannot be seen
         gone = True if same_boot and job.pid is not None else None
-        return JobLost(key, "lost", "nobody saw its end: what had started it was dead by then", gone=gone)
+        return JobLost(
+            key, "lost", "its end was not seen: the process that had started it was dead by then", gone=gone
+        )
     return None
 
 

@@ -176,7 +176,7 @@ def _check_shared(path: Path) -> None:
     """
     found = os.stat(path)
     if found.st_mode & stat.S_IWOTH and not found.st_mode & stat.S_ISVTX:
-        raise InputError(f"{path}: everybody may write there: chmod o-w it, or give another --results-dir")
+        raise InputError(f"{path}: every user may write there: chmod o-w it, or give another --results-dir")
     if found.st_uid not in (0, os.geteuid()) and os.geteuid() != 0:
         raise InputError(f"{path} belongs to another user: give another --results-dir")
 

@@ -160,7 +160,7 @@ def _check_entry(record: Any) -> None:
     if not isinstance(record, dict) or not isinstance(record.get("ev"), str):
         raise ValueError("it is no event")
     if not _PLACE_IN_TIME((record,)):
-        raise ValueError("its number or its time is none")
+        raise ValueError("its seq or its time is not a number")
     cls = EVENTS.get(record["ev"])
     fault = None if cls is None else _find_misfit(cls, record)
     if fault is not None:

@@ -67,7 +67,7 @@ def parse_request(record: Any, name: str) -> RequestReceived:
         raise ValueError(f"this version does not know the kind {kind!r:.40}")
     tasks, outcomes = _texts(record, "tasks"), _texts(record, "outcomes")
     if not set(outcomes) <= set(OUTCOMES):
-        raise ValueError("outcomes holds a word that is none")
+        raise ValueError("outcomes holds a word that is not an outcome")
     if kind == "retry" and not tasks and not outcomes:
         outcomes = (*RETRY_FAILED, *RETRY_LOST)
     now, reason = record.get("now") or False, record.get("reason")

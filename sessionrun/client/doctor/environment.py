@@ -63,7 +63,7 @@ def check_configuration(results_dir: Path) -> Iterator[Finding]:
     try:
         load_config(Path.cwd(), os.environ, BUILTIN)
     except InputError as error:
-        plan = "mend it: man 5 sessionrun-input, CONFIGURATION; nothing can be launched until then"
+        plan = "mend it: man 5 sessionrun-input, CONFIGURATION; until then no session can be launched"
         yield Finding("configuration", "error", "configuration", str(error), plan)
 
 
@@ -78,7 +78,7 @@ def check_results_dir(results_dir: Path) -> Iterator[Finding]:
         yield Finding("results", "error", where, "it cannot be written", "choose another one: --results-dir")
     mode = place.stat().st_mode
     if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
-        what = "everybody may write in it, and remove or replace sessions"
+        what = "every user may write in it, and remove or replace sessions"
         yield Finding("results", "error", where, what, f"chmod o-w {quoted}, or chmod +t {quoted}")
 
 
@@ -94,7 +94,7 @@ def check_locks(results_dir: Path) -> Iterator[Finding]:
         return
     fault = _try_flock(results_dir)
     if fault is not None:
-        plan = "choose a local disk: --results-dir; nothing tells living sessions from dead ones here"
+        plan = "choose a local disk: --results-dir; on this one, living sessions cannot be told from dead ones"
         yield Finding("flock", "error", str(results_dir), f"flock does not work: {fault}", plan)
 
 
@@ -195,7 +195,7 @@ def _try_flock(folder: Path) -> str | None:
     finally:
         os.close(first)
         os.close(second)
-    return "it lets two have the same lock"
+    return "two processes can hold the same lock"
 
 
 def _file_system_of(path: Path) -> str | None:

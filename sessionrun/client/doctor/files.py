@@ -46,7 +46,7 @@ def check_kinds(evidence: Evidence) -> Iterator[Finding]:
         if found is not None and stat.S_IFMT(found.st_mode) != kind:
             what = f"{_WORDS.get(stat.S_IFMT(found.st_mode), 'a device')} in the place of {_WORDS[kind]}"
             aside = shlex.join(["mv", str(path), f"{path}.planted"])
-            plan = f"somebody put it there, perhaps a task; put it aside: {aside}"
+            plan = f"another program put it there, perhaps a task; move it away: {aside}"
             yield Finding("kinds", "error", str(path), what, plan)
 
 
@@ -56,7 +56,7 @@ def check_wake(evidence: Evidence) -> Iterator[Finding]:
     if evidence.spec is None or _stat(path) is not None:
         return
     if evidence.alive:
-        plan = "requests are taken when something else happens; it is made anew when nobody runs the session"
+        plan = "requests are taken when something else happens; --fix makes it once no process runs the session"
         yield Finding("wake", "warning", str(path), "missing", plan)
     else:
         yield Finding("wake", "warning", str(path), "missing", "--fix makes it", lambda: _make_fifo(path))
@@ -108,7 +108,7 @@ def check_outputs(evidence: Evidence) -> Iterator[Finding]:
         answer, raw = evidence.session.output_path(task_id), evidence.session.raw_path(task_id)
         if _stat(answer) is None and _stat(raw) is None:
             what = f"task {task_id} has ended, and its output is gone"
-            plan = "somebody removed it; only running the task again brings another"
+            plan = "it was removed; only a new attempt of the task makes another"
             yield Finding("outputs", "warning", str(answer), what, plan)
 
 

@@ -89,7 +89,7 @@ def _check_log(name: str, log: Log, *, alive: bool) -> Iterator[Finding]:
         yield Finding(name, "error", where, what, _keep_a_copy(log.path))
         return
     what = f"a torn last line of {len(tail)} bytes at byte {parsed.end}, as a crash leaves it"
-    plan = "--fix cuts it off; so does whoever resumes the session"
+    plan = "--fix cuts it off; so does resume"
     yield Finding(name, "warning", where, what, plan, lambda: _cut(log))
 
 

@@ -35,9 +35,9 @@ def check_interrupted(evidence: Evidence) -> Iterator[Finding]:
     if evidence.alive or evidence.ended or evidence.spec is None or not evidence.begun:
         return
     name = evidence.session.session_id
-    what, plan = "it has not ended, and nobody runs it", f"go on with it: sessionrun resume {name}"
+    what, plan = "it has not ended, and no process runs it", f"go on with it: sessionrun resume {name}"
     if not evidence.can_resume:
-        what = "nobody runs it, and it cannot go on: nothing can be decided from its logs"
+        what = "no process runs it, and it cannot go on: its logs cannot be used"
         plan = describe_rest(name)
     yield Finding("interrupted", "warning", str(evidence.session.path), what, plan)
 
@@ -82,7 +82,7 @@ def check_processes(evidence: Evidence) -> Iterator[Finding]:
         plan = f"to stop it: kill -TERM {pids}"
         if evidence.can_resume and not (evidence.ended or key in over):
             plan += f"; to go on with the session: sessionrun resume {evidence.session.session_id}"
-        why = "it has ended" if key in over else "nobody runs the session"
+        why = "it has ended" if key in over else "no process runs the session"
         what = f"job {key}: {why}, but process {pids} lives"
         yield Finding("processes", "warning", str(evidence.session.path), what, plan)
 
@@ -103,12 +103,15 @@ def check_requests(evidence: Evidence) -> Iterator[Finding]:
             continue
         remove = f"rm {shlex.quote(str(path))}"
         if evidence.ended:
-            what, plan = "it came too late: the session has ended", f"it means nothing now: {remove}"
+            what, plan = "it came too late: the session has ended", f"remove it: {remove}"
         elif evidence.alive:
-            what, plan = "nobody took it for a minute", "see whether the supervisor is stopped or its disk is full"
+            what, plan = (
+                "it was not taken for a minute",
+                "see whether the supervisor is stopped or its disk is full",
+            )
         elif not evidence.can_resume:
-            what, plan = "nobody will take it: the session cannot go on", f"take it back: {remove}"
+            what, plan = "it will not be taken: the session cannot go on", f"take it back: {remove}"
         else:
             resume = f"sessionrun resume {evidence.session.session_id}"
-            what, plan = "it waits for a supervisor", f"{resume} obeys it; or take it back: {remove}"
+            what, plan = "it waits for a supervisor", f"{resume} carries it out; or take it back: {remove}"
         yield Finding("requests", "warning", str(path), what, plan)

@@ -53,7 +53,7 @@ def _check_claim(evidence: Evidence, repository: Repository, claim: Claim, named
     path = Path(claim.worktree)
     admin = find_admin(repository, path)
     if path.is_dir() and claim.worktree != named and admin is not None and load_owner(admin) == claim.owner:
-        what = "a worktree that no task has any more, as a crash leaves it"
+        what = "a worktree of no task, left by a crash"
         yield Finding("worktrees", "warning", str(path), what, _clean(evidence))
     if not path.exists():
         for lost in find_lost_admins(repository, path):

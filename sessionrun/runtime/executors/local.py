@@ -132,7 +132,11 @@ def _read_frame(fields: list[bytes]) -> list[Notice]:
     if kind == b"F":
         return [Exit(key, None, int(rest[2]), errno=int(rest[0]), detail=os.fsdecode(rest[1]))]
     if kind == b"L":
-        return [JobLost(key, "lost", "nobody saw its end: what had started it was dead by then", gone=True)]
+        return [
+            JobLost(
+                key, "lost", "its end was not seen: the process that had started it was dead by then", gone=True
+            )
+        ]
     if kind == b"R":
         reason = rest[0].decode("utf-8", "replace")
         hold = HoldPlaced(SLOT, reason, until=time.monotonic() + REFUSED_RETRY_S, until_exit=True)

@@ -132,5 +132,5 @@ def _tell_end(key: JobKey, fate: Fate, number: int, stop_signal: int | None) -> 
     if stop_signal is not None:
         return Exit(key, stop_signal, number)
     if fate.kind == "lost" or fate.kind == "interrupted":
-        return JobLost(key, fate.kind, "nobody saw its end")
+        return JobLost(key, fate.kind, "its end was not seen")
     return Exit(key, fate.wait_status, number)

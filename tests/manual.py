@@ -1,0 +1,98 @@
+"""The options in sessionrun(1), made from the options of the verbs: ``python -m tests.manual`` renews the page.
+
+The help texts in ``sessionrun/cli`` are the source.  In the page, the options of a verb stand between two
+comments, `BEGIN` and `END`.  The page also shows options that the help hides, such as those of older tools.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Final
+
+import click
+
+from sessionrun import cli as command_line
+from sessionrun.cli.argv import VERBS
+
+PAGE: Final = Path(__file__).resolve().parent.parent / "man" / "sessionrun.1"
+RENEW: Final = "python -m tests.manual"
+BEGIN: Final = f'.\\" Options of {{}}: from sessionrun/cli; to renew them: {RENEW}'
+END: Final = '.\\" End of options'
+EVERY: Final = "all verbs"
+WITHOUT: Final = "the program"
+"""In the place of a verb: the options that all verbs have, and those without a verb."""
+
+_COMMON: Final = frozenset(("--json", "--results-dir", "--help"))
+_BOLD: Final = re.compile(r"`([^`]+)`|(?<![\w-])(--?[a-z][a-z-]*)")
+
+
+def load_verb(name: str) -> click.Command:
+    """The command of a verb."""
+    command = import_module(f"sessionrun.cli.{name}").command
+    assert isinstance(command, click.Command)
+    return command
+
+
+def renew(text: str) -> str:
+    """The page with its options as they are now."""
+    for verb in (EVERY, WITHOUT, *VERBS):
+        begin = BEGIN.format(verb)
+        head, found, rest = text.partition(begin + "\n")
+        if found:
+            text = head + found + "".join(f"{line}\n" for line in lines(verb)) + END + rest.partition(END)[2]
+    return text
+
+
+def lines(verb: str) -> Iterator[str]:
+    """The lines of the page for the options of a verb, in the order of its help."""
+    options: dict[str, list[click.Option]] = {}
+    for option in options_of(verb):
+        options.setdefault(str(option.name), []).append(option)
+    for spellings in options.values():
+        yield ".TP"
+        yield ", ".join(names(option, spellings[0]) for option in spellings)
+        yield from sentences(next(option.help for option in spellings if option.help) or "")
+
+
+def options_of(verb: str) -> Iterator[click.Option]:
+    """The options that the page shows under a heading."""
+    command = command_line.group if verb == WITHOUT else load_verb("run" if verb == EVERY else verb)
+    for option in command.get_params(click.Context(command, help_option_names=["-h", "--help"])):
+        is_common = not _COMMON.isdisjoint(option.opts)
+        if isinstance(option, click.Option) and is_common == (verb == EVERY):
+            yield option
+
+
+def names(option: click.Option, first: click.Option) -> str:
+    """The spellings of an option and what its value is called, which `first` says of its other spellings, too."""
+    words = (*option.opts, *option.secondary_opts)
+    value = "" if option.is_flag else " " + shape(first)
+    return ", ".join(f"\\fB{escape(word)}\\fP" for word in words) + value
+
+
+def shape(option: click.Option) -> str:
+    """How a value is named: italic; the words of a choice are bold."""
+    if option.metavar is None and isinstance(option.type, click.Choice):
+        return "|".join(f"\\fB{escape(word)}\\fP" for word in option.type.choices)
+    return f"\\fI{escape(option.metavar or option.type.name.upper())}\\fP"
+
+
+def sentences(text: str) -> Iterator[str]:
+    """A help text in the markup of the page, a sentence a line."""
+    for sentence in re.sub(r"\[default: (.*)\]$", r"Default: \1.", text).split(".  "):
+        marked = _BOLD.sub(lambda found: f"\\fB{found[1] or found[2]}\\fP", escape(sentence, dash="-"))
+        yield marked.replace("--", r"\-\-").removesuffix(".") + "."
+
+
+def escape(text: str, dash: str = r"\-") -> str:
+    """Text without what roff would read as its own."""
+    return text.replace("\\", r"\e").replace("-", dash)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(renew(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    sys.exit()

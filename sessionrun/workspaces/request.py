@@ -10,12 +10,12 @@ from __future__ import annotations
 import os
 import re
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from sessionrun.model.ends import Handed
 from sessionrun.model.errors import JobFileError, SessionrunError
+from sessionrun.model.frozen import frozen
 from sessionrun.model.places import KeepPolicy, Place, Repository
 from sessionrun.store.jobfiles import load_record, load_record_if_any
 from sessionrun.workspaces.git import WORKSPACE_LIMIT_S
@@ -37,7 +37,7 @@ RESCUE_SUFFIX: Final = "-rescue"
 _COMMIT: Final = re.compile("[0-9a-f]{40}|[0-9a-f]{64}")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Request:
     """What a PREPARE or RELEASE job is to do; `patch` is where the diff goes, `place` what PREPARE made.
 
@@ -72,7 +72,7 @@ class Request:
         return f"{self.session_id}/{self.task}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Claim:
     """The branch and the worktree that a PREPARE job is about to make; `owner` is how it is marked.
 
@@ -93,7 +93,7 @@ class Claim:
         return tuple(Path(path) for path in (self.worktree, self.moved) if path)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Changed:
     """What RELEASE found out before it touched the work; for the case that it fails afterwards."""
 

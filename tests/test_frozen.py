@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 import pytest
 
-from sessionrun.model.frozen import frozen
+from sessionrun.model.frozen import changeable, frozen
 
 
 @frozen
@@ -104,3 +104,26 @@ def test_the_library_takes_a_record_for_a_dataclass() -> None:
     match Point(1, 7):
         case Point(x, y):
             assert (x, y) == (1, 7)
+
+
+@changeable
+class Counter:
+    """A record that may change."""
+
+    name: str
+    count: int = 0
+    seen: list[int] = field(default_factory=list)
+    index: list[int] = field(default_factory=list, compare=False)
+
+
+def test_a_record_may_change_and_is_compared_by_what_counts() -> None:
+    one, other = Counter("a"), Counter("a", index=[1])
+    assert one == other
+    one.count += 1
+    one.seen.append(1)
+    assert (one.count, one.seen, other.seen) == (1, [1], [])
+    assert one != other
+    assert repr(other) == "Counter(name='a', count=0, seen=[], index=[1])"
+    assert not hasattr(one, "__dict__")
+    with pytest.raises(TypeError):
+        hash(one)

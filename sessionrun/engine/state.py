@@ -13,6 +13,7 @@ from typing import Final
 from sessionrun.engine.queue import ReadyQueue
 from sessionrun.engine.transitions import Stopping
 from sessionrun.model.events import HoldPlaced, SessionEnded, SupervisorStarted, Timer
+from sessionrun.model.frozen import changeable
 from sessionrun.model.keys import JobKey, Phase
 from sessionrun.model.places import Place
 from sessionrun.model.reasons import Effect
@@ -39,7 +40,7 @@ BUDGET: Final = "budget"
 """The name under which tasks wait for money, and the reason class of those that got none."""
 
 
-@dataclass(slots=True)
+@changeable
 class Rate:
     """What WORK jobs of one agent and model cost (nanodollars): `known` is what `known_jobs` said.
 
@@ -53,7 +54,7 @@ class Rate:
     silent: int = 0
 
 
-@dataclass(slots=True)
+@changeable
 class Money:
     """A session's account in nanodollars; `known` is what `known_jobs` said, `working` how many jobs run.
 
@@ -70,7 +71,7 @@ class Money:
     rates: dict[str, Rate] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
+@changeable
 class RunningJob:
     """The job a task has claimed; `stopping` says why it is being stopped, if it is; `now`: without grace.
 
@@ -226,7 +227,7 @@ class TaskState:
         return JobKey(self.spec.id, self.attempt, self.round, self.next_phase(), self.start)
 
 
-@dataclass(slots=True)
+@changeable
 class Provider:
     """What is known of a provider that was short of something.
 
@@ -246,7 +247,7 @@ class Provider:
     canary_until: float | None = None
 
 
-@dataclass(slots=True)
+@changeable
 class State:
     """One session; `queue` is an index, not a part of it.
 

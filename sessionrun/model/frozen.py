@@ -1,8 +1,8 @@
-"""`@frozen`: records as ``@dataclass(frozen=True, slots=True)`` makes them, for a tenth of the time at import.
+"""`@frozen` and `@changeable`: records as ``dataclass`` makes them, for a tenth of the time at import.
 
-`dataclass` compiles six functions for each class when its module is imported; a command uses few of the hundred
-classes.  With `frozen` all classes share five of the functions, and `__init__` is compiled when the first record
-of a class is made.  `dataclasses.fields`, `dataclasses.replace` and `orjson` take the records for dataclasses.
+`dataclass` compiles up to six functions for each class when its module is imported; a command uses few of the
+hundred classes.  Here classes share what they can, and `__init__` is compiled when the first record of a class is
+made.  `dataclasses.fields`, `dataclasses.replace` and `orjson` take the records for dataclasses.
 
 This module must not know any record.
 """
@@ -28,21 +28,30 @@ _Class = TypeVar("_Class", bound=type)
 def frozen(cls: _Class) -> _Class:
     """Make a class of frozen records: its annotated names are the fields, in their order."""
     made: Any = dataclass(init=False, repr=False, eq=False, slots=True)(cls)
-    made.__init__ = _compile_and_init
-    made.__repr__, made.__eq__, made.__hash__ = _repr, _eq, _hash
+    made.__init__, made.__repr__ = _compile_and_init, _repr
+    made.__eq__, made.__hash__ = _eq, _hash
     made.__setattr__, made.__delattr__ = _refuse_to_set, _refuse_to_delete
     made.__getstate__, made.__setstate__ = _values, _restore
     return made  # type: ignore[no-any-return]
 
 
+@dataclass_transform(field_specifiers=(field,))
+def changeable(cls: _Class) -> _Class:
+    """Make a class of records that may change, as ``@dataclass(slots=True)`` does."""
+    made: Any = dataclass(init=False, repr=False, slots=True)(cls)
+    made.__init__, made.__repr__ = _compile_and_init, _repr
+    return made  # type: ignore[no-any-return]
+
+
 def _compile_and_init(self: Any, *args: Any, **kwargs: Any) -> None:
     """Stand for `__init__` until the first record of a class is made."""
-    cls = type(self)
-    cls.__init__ = _compile_init(cls.__qualname__, fields(cls))
+    cls: Any = type(self)
+    store = "self.{0} = {1}" if cls.__setattr__ is object.__setattr__ else "_set(self, {0!r}, {1})"
+    cls.__init__ = _compile_init(cls.__qualname__, fields(cls), store)
     cls.__init__(self, *args, **kwargs)
 
 
-def _compile_init(owner: str, shape: tuple[Field[Any], ...]) -> Any:
+def _compile_init(owner: str, shape: tuple[Field[Any], ...], store: str) -> Any:
     known: dict[str, Any] = {"_set": object.__setattr__, "_missing": MISSING}
     parameters, lines = ["self"], []
     for one in shape:
@@ -55,7 +64,7 @@ def _compile_init(owner: str, shape: tuple[Field[Any], ...]) -> Any:
             value = f"_make_{name}() if {name} is _missing else {name}"
             name += "=_missing"
         parameters.append(name)
-        lines.append(f" _set(self, {one.name!r}, {value})\n")
+        lines.append(f" {store.format(one.name, value)}\n")
     exec(f"def __init__({', '.join(parameters)}):\n{''.join(lines) or ' pass'}", known)
     known["__init__"].__qualname__ = f"{owner}.__init__"  # what the message of a wrong call begins with
     return known["__init__"]

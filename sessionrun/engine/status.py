@@ -277,11 +277,10 @@ def _hold(state: State, task: TaskState) -> tuple[float | None, str | None]:
     refusal = None
     if is_waiting_for_money(state, task):
         refusal = None if BUDGET in state.holds else describe_refusal(state, task)
-    elif (first := find_first_wait(state, task, {})) is not None:
+    elif state.money.working and (first := find_first_wait(state, task, {})) is not None:
         refusal = describe_first_wait(first)
     holds = _find_holds(state, task) if state.holds else []
-    until = max((hold.until or 0.0 for hold in holds), default=0.0)
-    until = max(until, task.not_before)
+    until = max([task.not_before, *[hold.until or 0.0 for hold in holds]])
     return until + state.wall_offset if until else None, holds[0].reason if holds else refusal
 
 

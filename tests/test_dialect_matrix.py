@@ -11,7 +11,7 @@ import pytest
 
 from sessionrun.dialects.matrix import SETUP
 from sessionrun.dialects.plan import Fallback, Options, Plan, RepositoryWish, Source
-from sessionrun.dialects.table import DIALECTS, choose_dialect
+from sessionrun.dialects.table import choose_dialect, load_dialect
 from sessionrun.model.errors import InputError
 from sessionrun.model.spec import Check, Limits, Workspace
 
@@ -237,7 +237,7 @@ def test_something_else_is_refused() -> None:
 
 def test_a_plan_with_one_model_is_no_matrix() -> None:
     text = b'{"tasks": ["a"], "model": "m"}'
-    assert choose_dialect(Source("p.json", text, "/"), None)[0] is DIALECTS["prompts"]
+    assert choose_dialect(Source("p.json", text, "/"), None)[0] is load_dialect("prompts")
 
 
 def test_a_matrix_without_models_is_no_plan_for_the_checkout() -> None:

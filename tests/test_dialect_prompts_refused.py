@@ -15,7 +15,7 @@ from test_schema import SCHEMA, fits
 from sessionrun.dialects.fields import TASK_FIELDS
 from sessionrun.dialects.limits import MAX_INPUT_BYTES
 from sessionrun.dialects.plan import Options
-from sessionrun.dialects.table import DIALECTS
+from sessionrun.dialects.table import DIALECTS, load_dialect
 from sessionrun.model.errors import InputError
 from sessionrun.model.reasons import NOT_OF_WORK, REASONS
 
@@ -119,7 +119,7 @@ def test_refused(name: str, text: str | bytes, message: str) -> None:
 
 @pytest.mark.parametrize("text", ["Write some tests", '{"instances": []}', "# nothing\n"])
 def test_refused_by_all(text: str) -> None:
-    expected = "; ".join(f"{name}: {dialect.EXPECTS}" for name, dialect in DIALECTS.items())
+    expected = "; ".join(f"{name}: {load_dialect(name).EXPECTS}" for name in DIALECTS)
     assert refusal(text) == f"stdin: no dialect takes this input ({expected})"
 
 

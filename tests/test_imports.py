@@ -71,6 +71,7 @@ HARMLESS = {
     "operator",
     "re",
     "typing",
+    "typing_extensions",  # of the type checkers: it is not installed with us
     "zlib",
 }
 CONTROL_VERBS = ("cancel", "retry", "hold", "release")

@@ -50,16 +50,16 @@ LEAVES: Final = (
 )
 """What it writes for itself into the repository, as rules for git to ignore."""
 
-_FAILED: Final = re.compile(
+_FAILED: Final = (
     r"litellm\.(\w+):.*|Model \S+ has hit a token limit!|Only \d+ reflections allowed, stopping\."
     r"|\^C (?:again to exit|KeyboardInterrupt)"
 )
-_RETRY: Final = re.compile(r"Retry(?:ing)? in [\d.]+ seconds")
+_RETRY: Final = r"Retry(?:ing)? in [\d.]+ seconds"
 _WORDS_LINES: Final = 40
 _AMOUNT: Final = r"(\d{1,9}(?:\.\d)?)(k?)"
-_TOKENS: Final = re.compile(rf"Tokens: {_AMOUNT} sent,(?:.*,)? {_AMOUNT} received\.")
-_COST: Final = re.compile(r"\$(\d{1,9}(?:\.\d{1,12})?)\s+session\.")
-_MODEL: Final = re.compile(r"(?:Main model|Model): (\S{1,200}) with ")
+_TOKENS: Final = rf"Tokens: {_AMOUNT} sent,(?:.*,)? {_AMOUNT} received\."
+_COST: Final = r"\$(\d{1,9}(?:\.\d{1,12})?)\s+session\."
+_MODEL: Final = r"(?:Main model|Model): (\S{1,200}) with "
 
 _CLASSES: Final = {
     "AuthenticationError": "auth",
@@ -82,21 +82,21 @@ def read(lines: Iterable[bytes]) -> AgentResult:
     words: list[str] = []
     for raw in lines:
         line = raw[:4096].decode("utf-8", "replace")
-        if found := _TOKENS.match(line):
+        if found := re.match(_TOKENS, line):
             failed = None
             answered += 1
             sent += _amount_of(*found.group(1, 2))
             received += _amount_of(*found.group(3, 4))
-        elif found := _FAILED.match(line):
+        elif found := re.match(_FAILED, line):
             failed, words = found, []
-        elif model is None and (found := _MODEL.match(line)):
+        elif model is None and (found := re.match(_MODEL, line)):
             model = found.group(1)
-        if failed is not None and len(words) < _WORDS_LINES and not _RETRY.match(line):
+        if failed is not None and len(words) < _WORDS_LINES and not re.match(_RETRY, line):
             words.append(line.rstrip("\n"))
         # Aider wraps at 80 columns: the cost may stand on the line below the tokens.
-        if _TOKENS.match(report + line) and (found := _COST.search(report + line)):
+        if re.match(_TOKENS, report + line) and (found := re.search(_COST, report + line)):
             cost = float(found.group(1))
-        report = line if _TOKENS.match(line) else ""
+        report = line if re.match(_TOKENS, line) else ""
     if model is not None and not model.isprintable():
         model = None
     if failed is None and not answered:

@@ -12,10 +12,10 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final, Literal
 
 from sessionrun.agents.table import BUILTIN
+from sessionrun.model.frozen import frozen
 from sessionrun.model.spec import AgentSpec
 
 SignedIn = Literal["yes", "no", "cannot tell", "not needed"]
@@ -33,7 +33,7 @@ _PROVIDER_KEYS: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class KnownFile:
     """A file: `name` in the folder that `variable` names, else in `folder` below the home directory."""
 
@@ -48,7 +48,7 @@ class KnownFile:
         return os.path.join(named or os.path.join(home, self.folder), self.name)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Known:
     """One program: the version that our samples of its output are of, and what shows that it is signed in.
 
@@ -161,7 +161,7 @@ _KEYS: Final = ("_API_KEY", "_API_TOKEN", "_API_BASE")
 """How the names of variables end that hold keys and addresses of providers."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Use:
     """How an agent is to be used: with which models and further arguments, and in which directories."""
 

@@ -15,11 +15,11 @@ import tempfile
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from typing import BinaryIO, Final, TypeVar
 
 from sessionrun.agents.reading import one_line
 from sessionrun.agents.table import version_argv
+from sessionrun.model.frozen import frozen
 from sessionrun.model.spec import AgentSpec
 
 READY_TIMEOUT_S: Final = 30.0
@@ -33,7 +33,7 @@ _KEPT_BYTES: Final = 8192
 _MAX_LINE: Final = 200
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Question:
     """A command, and the environment it is asked in."""
 
@@ -41,7 +41,7 @@ class Question:
     env: Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Answer:
     """What came of a question: `problem` is why it could not be asked, or None.
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, BinaryIO, Final, NamedTuple
 
 import orjson
 
 from sessionrun.agents.markers import class_of_text
+from sessionrun.model.frozen import frozen
 from sessionrun.model.usage import Usage
 
 MAX_LINE_BYTES: Final = 16 * 1024 * 1024
@@ -50,7 +50,7 @@ class Problem(NamedTuple):
     words: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AgentResult:
     """What an agent's own output says about its run; None = not said.
 

@@ -22,36 +22,37 @@ _LATEST: Final = 253_000_000_000.0
 _MONTHS: Final = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _UNIT_S: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 
+# Words, not `re.compile`: `re` compiles a pattern, and keeps it, when it is used; a good run uses none.
 # "Claude AI usage limit reached|1755615600"; {"resets_at": 1777936568}: claude, codex
-_EPOCH: Final = re.compile(r"(?i)reached\|(\d{10,13})\b|\bresets?_?at\\?[\"']?\s*[:=]\s*\\?[\"']?(\d{10,13})\b")
+_EPOCH: Final = r"(?i)reached\|(\d{10,13})\b|\bresets?_?at\\?[\"']?\s*[:=]\s*\\?[\"']?(\d{10,13})\b"
 # {"resets_in_seconds": 13872}: codex; a Retry-After header; "retry_after": 30
-_SECONDS: Final = re.compile(
+_SECONDS: Final = (
     r"(?i)\b(?:resets_in_seconds|retry[-_ ]after(?:[-_](?:seconds|secs?))?)\\?[\"']?\s*[:=]\s*\\?[\"']?"
     r"(\d{1,9}(?:\.\d{1,9})?)(?:s\b|\\?[\"'}\s,]|\Z)"
 )
 # Google's RetryInfo and "Please retry in 12.5s": wrong where the quota is one of a day
-_RETRY_DELAY: Final = re.compile(
+_RETRY_DELAY: Final = (
     r"(?i)(?:retryDelay\\?[\"']?\s*[:=]\s*\\?[\"']?|please retry in )"
     r"((?:\d{1,9}(?:\.\d{1,12})?(?:ms|[smhd])){1,4})\b"
 )
-_PER_DAY: Final = re.compile(r"(?i)PerDay|per\s+day|daily")
+_PER_DAY: Final = r"(?i)PerDay|per\s+day|daily"
 # "try again in 3 days 5 hours 2 minutes", "reset after 8h44m7s", "retrying in 6h16m"
 _AMOUNT: Final = (
     r"\d{1,6}(?:\.\d{1,12})?\s?(?:weeks?|days?|hours?|hrs?|minutes?|mins?|seconds?|secs?|ms|[smhdw])(?![a-z])"
 )
-_IN: Final = re.compile(
+_IN: Final = (
     r"(?i)\b(?:try again|retry(?:ing)?|resets?|available(?: again)?)\s+(?:in|after)\s+(?:about\s+)?"
     rf"({_AMOUNT}(?:,?\s?(?:and\s)?{_AMOUNT}){{0,4}})"
 )
-_PART: Final = re.compile(r"(?i)(\d{1,6}(?:\.\d{1,12})?)\s?(ms|[wdhms])")
+_PART: Final = r"(?i)(\d{1,6}(?:\.\d{1,12})?)\s?(ms|[wdhms])"
 _WHEN: Final = r"(?i)\b(?:resets?|try again|retry|available(?: again)?)(?:_?time_?stamp)?(?: (?:at|on|until))?"
 # "quotaResetTimeStamp": "2025-10-20T19:14:08Z"; "You will regain access on 2026-12-01 at 00:00 UTC": Anthropic
-_ISO: Final = re.compile(
+_ISO: Final = (
     r"(?i)(?:reset[\w \\\"':=]{0,24}?|regain access on )"
     r"(\d{4}-\d\d-\d\d(?:[T ]| at )\d\d:\d\d(?::\d\d)?)(?:\.\d{1,9})?\s?(Z|UTC|[+-]\d\d:?\d\d)"
 )
 # "resets 3:30am (Asia/Calcutta)", "resets Jan 30, 11am (UTC)", "try again at Jul 5th, 2026 8:19 PM"
-_CLOCK: Final = re.compile(
+_CLOCK: Final = (
     _WHEN
     + r" (?:(?P<month>[a-z]{3})[a-z]{0,6}\.? (?P<day>\d{1,2})(?:st|nd|rd|th)?,?(?: (?P<year>\d{4}))?(?: at)? )?"
     r"(?P<hour>\d{1,2})(?::(?P<minute>\d\d))?\s?(?P<half>[ap]m)?(?:\s?\(?(?P<zone>[A-Za-z]+(?:/[A-Za-z_+-]+){1,2}|UTC|GMT)\)?)?"
@@ -90,40 +91,40 @@ def _candidates(search: Callable[[str, float], Iterator[float]], text: str, now:
 
 
 def _find_epoch(text: str, now: float) -> Iterator[float]:
-    for found in _EPOCH.finditer(text):
+    for found in re.finditer(_EPOCH, text):
         yield float(found.group(1) or found.group(2))
 
 
 def _find_seconds(text: str, now: float) -> Iterator[float]:
-    for found in _SECONDS.finditer(text):
+    for found in re.finditer(_SECONDS, text):
         yield now + float(found.group(1))
 
 
 def _find_iso(text: str, now: float) -> Iterator[float]:
-    for found in _ISO.finditer(text):
+    for found in re.finditer(_ISO, text):
         zone = found.group(2).upper().replace("UTC", "Z").replace("Z", "+00:00")
         zone = zone if ":" in zone else f"{zone[:3]}:{zone[3:]}"
         yield datetime.fromisoformat(found.group(1).replace(" at ", "T").replace(" ", "T") + zone).timestamp()
 
 
 def _find_clock(text: str, now: float) -> Iterator[float]:
-    for found in _CLOCK.finditer(text):
+    for found in re.finditer(_CLOCK, text):
         at = _read_clock(found, now)
         if at is not None:
             yield at
 
 
 def _find_wait(text: str, now: float) -> Iterator[float]:
-    per_day = _PER_DAY.search(text) is not None
-    for found in _IN.finditer(text):
+    per_day = re.search(_PER_DAY, text) is not None
+    for found in re.finditer(_IN, text):
         if per_day and found.group(0).lower().startswith("retry"):
             continue
         yield now + _seconds_of(found.group(1))
 
 
 def _find_retry_delay(text: str, now: float) -> Iterator[float]:
-    if not _PER_DAY.search(text):
-        for found in _RETRY_DELAY.finditer(text):
+    if not re.search(_PER_DAY, text):
+        for found in re.finditer(_RETRY_DELAY, text):
             yield now + _seconds_of(found.group(1))
 
 
@@ -132,7 +133,7 @@ _SEARCHES: Final = (_find_epoch, _find_iso, _find_seconds, _find_clock, _find_re
 
 
 def _seconds_of(amount: str) -> float:
-    return sum(float(number) * _UNIT_S[unit.lower()] for number, unit in _PART.findall(amount))
+    return sum(float(number) * _UNIT_S[unit.lower()] for number, unit in re.findall(_PART, amount))
 
 
 def _read_clock(found: re.Match[str], now: float) -> float | None:

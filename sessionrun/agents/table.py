@@ -247,12 +247,14 @@ def read_result(output: OutputFormat, stdout: Path, stderr: Path) -> AgentResult
 def read_errors(stderr: Path) -> str:
     """The end of a run's standard error, without colours; '' where there is none."""
     try:
-        with open_output(stderr) as stream:
-            stream.seek(max(0, os.fstat(stream.fileno()).st_size - _STDERR_TAIL_BYTES))
-            tail = stream.read(_STDERR_TAIL_BYTES).decode("utf-8", "replace")
+        fd = open_regular(stderr)
+        try:
+            tail = os.pread(fd, _STDERR_TAIL_BYTES, max(0, os.fstat(fd).st_size - _STDERR_TAIL_BYTES))
+        finally:
+            os.close(fd)
     except OSError:
         return ""
-    return _COLOUR.sub("", tail)
+    return _COLOUR.sub("", tail.decode("utf-8", "replace"))
 
 
 def last_words(errors: str) -> str:

@@ -13,7 +13,6 @@ from typing import NamedTuple
 from sessionrun.agents import table
 from sessionrun.client.config import Config
 from sessionrun.dialects.plan import Plan
-from sessionrun.engine.budget import find_task_budget
 from sessionrun.model.errors import AgentNotFound, InputError
 from sessionrun.model.places import Repository
 from sessionrun.model.spec import SLOT, AgentSpec, Price, SessionSpec, TaskSpec
@@ -214,10 +213,14 @@ def _current_directory() -> str:
 def _check_budgets(spec: SessionSpec) -> None:
     """Refuse a task's budget that alone is more than the session's: the task could never start."""
     whole = spec.limits.budget_usd
+    if whole is None:
+        return
+    from sessionrun.engine.budget import find_task_budget
+
     for num, task in enumerate(spec.tasks, 1):
         own = find_task_budget(spec.limits, task)
         script = all(spec.agents[name].prompt_kind == "script" for name in agents_of([task]))
-        if whole is not None and own is not None and own > whole and not script:
+        if own is not None and own > whole and not script:
             raise InputError(
                 f"task {num} (ID: {task.id}): its budget of ${own:g} is more than the session's of ${whole:g}"
             )

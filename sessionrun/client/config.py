@@ -11,11 +11,12 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, get_args
 
 from sessionrun.model.errors import InputError
+from sessionrun.model.frozen import frozen
 
 if TYPE_CHECKING:
     from sessionrun.dialects.convert import Misfit
@@ -34,7 +35,7 @@ VARIABLES: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Config:
     """What files and environment say; None means "not said".
 

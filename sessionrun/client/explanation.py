@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from sessionrun.engine.budget import FIRST, describe_first_wait, describe_refusal
@@ -25,6 +24,7 @@ from sessionrun.model.events import (
     TaskRetried,
     TimerFired,
 )
+from sessionrun.model.frozen import frozen
 from sessionrun.model.keys import JobKey
 from sessionrun.model.spec import SLOT
 from sessionrun.model.times import format_time
@@ -51,7 +51,7 @@ REQUEST: Final = "request"
 _SHOWN_HOLDERS: Final = 8
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Grounds:
     """All there is to explain from.
 

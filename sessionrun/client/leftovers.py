@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from sessionrun.model.frozen import frozen
 from sessionrun.runtime import processes
 from sessionrun.runtime.processes import Identity
 from sessionrun.store.ledger import Ledger
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Living:
     """A living process of a job; `key` is the job's, as text.
 

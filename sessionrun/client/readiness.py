@@ -7,7 +7,6 @@ import sys
 from collections.abc import Iterator
 
 from sessionrun.agents.installed import MENDS, Use, find_known, find_sign_in
-from sessionrun.agents.probing import find_unready
 from sessionrun.model.errors import InputError
 from sessionrun.model.spec import SessionSpec, TaskSpec
 
@@ -24,6 +23,10 @@ def check_ready(spec: SessionSpec) -> None:
     outside = tell_signed_out(spec)
     if outside:
         raise InputError(f"{'; '.join(outside)} ({_START_ALL_THE_SAME})")
+    if not any(agent.ready for agent in spec.agents.values()):
+        return
+    from sessionrun.agents.probing import find_unready
+
     unready = find_unready(spec.agents.values(), _list_models(spec))
     if unready:
         told = "; ".join(f"agent {name!r} is not ready: {why}{_mend(spec, name)}" for name, why in unready.items())

@@ -12,11 +12,11 @@ import re
 import stat
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from sessionrun.model.errors import SessionrunError, StoreError
+from sessionrun.model.frozen import frozen
 from sessionrun.store import index
 from sessionrun.store.session import LOCK_NAMES, PREFIX, SessionDir
 
@@ -34,7 +34,7 @@ _BATCH: Final = 64
 """Sessions whose locks are held at a time: three descriptors each, and one look at all processes."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Candidate:
     """A session that might go: its summary as a reader shows it, and how long its logs were just before."""
 
@@ -49,7 +49,7 @@ class Candidate:
         return str(self.view["status"])
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Removal:
     """What became of one session, and why."""
 

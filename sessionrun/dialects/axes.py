@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from sessionrun.dialects.convert import Misfit, as_line, as_record, as_whole, describe
 from sessionrun.dialects.fields import Field, suggest
 from sessionrun.dialects.limits import quote
 from sessionrun.dialects.reading import Reading, Spot
+from sessionrun.model.frozen import frozen
 
 MAX_RUNS: Final = 100_000
 """More are a slip of the finger; and a list of them all is made before anything starts."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Model:
     """One entry of the axis of models; `auth_type` is how the agent is to sign in for it."""
 
@@ -23,7 +23,7 @@ class Model:
     auth_type: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Cell:
     """One run: which task, with which model of which agent, for the how manieth time (from 1)."""
 
@@ -38,7 +38,7 @@ class Cell:
         return self.task, self.model.name, self.agent, self.sample
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Axes:
     """What is multiplied."""
 

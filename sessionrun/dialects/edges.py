@@ -7,10 +7,11 @@ make one; of two jobs that each read what the other writes, the one whose id com
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+
+from sessionrun.model.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Node:
     """One job: the ids it names, the files it is shown or changes, and those it writes."""
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from sessionrun.dialects.convert import Misfit, Path, as_choice, as_flag, as_line, as_needs, describe
@@ -17,6 +16,7 @@ from sessionrun.dialects.paths import as_project_path, as_project_paths
 from sessionrun.dialects.reading import Spot
 from sessionrun.dialects.strict_yaml import parse_yaml
 from sessionrun.model.errors import InputError
+from sessionrun.model.frozen import frozen
 
 MODES: Final = ("replace", "edit", "split", "replace_pattern", "update_fixtures")
 
@@ -27,7 +27,7 @@ _FENCE: Final = "---"
 _HEADING: Final = re.compile(r"#{1,6}\s+(.*?)\s*#*\s*$")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class JobFile:
     """One job as its file says it; `name` begins messages, `lines` says where each key stands."""
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from sessionrun.dialects.choosing import JOB_SUFFIX, choose_jobs
@@ -23,6 +22,7 @@ from sessionrun.dialects.system_prompts import parse_system_prompts
 from sessionrun.dialects.worksplit import STATUS_FILE, Settings, parse_settings, parse_statuses
 from sessionrun.model.brief import AnswerMode, Brief
 from sessionrun.model.errors import InputError
+from sessionrun.model.frozen import frozen
 from sessionrun.model.spec import JOB_STATUS, Check, Export, TaskSpec, Workspace
 from sessionrun.model.validation import describe_id_problem, find_cycle
 
@@ -39,7 +39,7 @@ JOB_LABEL: Final = "job"
 """The label that tells to which job a task belongs."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Project:
     """What all jobs of one project share."""
 
@@ -51,7 +51,7 @@ class _Project:
     model: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Shape:
     """What a job reads and writes: paths from the project."""
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from sessionrun.dialects.axes import Axes, Cell, Model, read_agents, read_models, spread
@@ -20,6 +19,7 @@ from sessionrun.dialects.limits import plain, quote
 from sessionrun.dialects.parse import parse_document
 from sessionrun.dialects.plan import Options, Plan, RepositoryWish, Source
 from sessionrun.dialects.reading import Reading, Spot
+from sessionrun.model.frozen import frozen
 from sessionrun.model.spec import MATRIX_RESULTS, Export, Limits, TaskSpec, Workspace
 
 NAME: Final = "matrix"
@@ -106,7 +106,7 @@ _TASK_FIELDS: Final[Mapping[str, Field]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Row:
     """One task: its id and name in the input, its prompts, and what else it says for its runs."""
 

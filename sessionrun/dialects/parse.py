@@ -5,7 +5,6 @@ Must not know what the values mean.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, Literal
 
@@ -14,6 +13,7 @@ from sessionrun.dialects.plan import Source
 from sessionrun.dialects.strict_json import ExtraText, parse_json
 from sessionrun.dialects.strict_yaml import parse_yaml
 from sessionrun.model.errors import InputError
+from sessionrun.model.frozen import frozen
 
 Format = Literal["JSON", "JSON Lines", "YAML"]
 
@@ -28,7 +28,7 @@ _SUFFIXES: Final[dict[str, Format]] = {
 _BOM: Final = b"\xef\xbb\xbf"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Document:
     """Plain values as they stand in the input; `value` must not be changed.
 

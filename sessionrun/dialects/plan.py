@@ -6,13 +6,14 @@ They are what the command line and the dialects agree on; this module must not k
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from sessionrun.model.frozen import frozen
 from sessionrun.model.places import KeepPolicy
 from sessionrun.model.spec import Alternative, Export, Limits, TaskSpec, WorkspaceKind
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Folder:
     """A directory of files that are one input together.
 
@@ -29,7 +30,7 @@ class Folder:
     only: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Source:
     """One input as the command line read it.
 
@@ -46,7 +47,7 @@ class Source:
     folder: Folder | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Fallback:
     """What environment variables and configuration files say: it counts only where the input is silent.
 
@@ -60,7 +61,7 @@ class Fallback:
     idle_timeout_s: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Options:
     """What the command line says; None means "not said".
 
@@ -90,7 +91,7 @@ class Options:
     fallback: Fallback = Fallback()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RepositoryWish:
     """What the input says of the repository and its worktrees; flags beat it, None = not said.
 
@@ -105,7 +106,7 @@ class RepositoryWish:
     keys: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Plan:
     """What the input asks for, before agents are looked up; no tasks where there is nothing to do (any more).
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final
 
@@ -31,6 +30,7 @@ from sessionrun.dialects.parse import Document, parse_document
 from sessionrun.dialects.plan import Options, Plan, Source
 from sessionrun.dialects.reading import Reading, Spot
 from sessionrun.model.errors import InputError
+from sessionrun.model.frozen import frozen
 from sessionrun.model.spec import SCHEMA_VERSION, Limits, TaskSpec
 from sessionrun.model.validation import find_cycle
 
@@ -76,7 +76,7 @@ TOP_FIELDS: Final[Mapping[str, Field]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Outline:
     """The list of tasks, the spot of each, and the top level around it."""
 
@@ -89,7 +89,7 @@ class _Outline:
         return Spot((), self.lines[index]) if self.lines else Spot((*self.path, index))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Levels:
     """What every task stands on: settled defaults, the levels behind them, where relative paths begin."""
 

@@ -1,15 +1,15 @@
 """Dialects: foreign input in, a `Plan` out.  The table of them, and which one an input is.
 
 Dialects import the model and the errors only.  They read no files: the command line reads bytes and passes
-them on.
+them on.  A launch imports only the dialects that may take its input.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, Protocol
+from importlib import import_module
+from typing import Final, Literal, Protocol, cast
 
-from sessionrun.dialects import markdown, matrix, prompts
 from sessionrun.dialects.limits import MAX_INPUT_BYTES, plain
 from sessionrun.dialects.plan import Fallback, Folder, Options, Plan, RepositoryWish, Source
 from sessionrun.model.errors import InputError
@@ -25,6 +25,7 @@ __all__ = [
     "RepositoryWish",
     "Source",
     "choose_dialect",
+    "load_dialect",
 ]
 
 
@@ -45,12 +46,17 @@ class Dialect(Protocol):
         """Read the input; `InputError` tells the first problem in one line."""
 
 
-DIALECTS: Final[Mapping[str, Dialect]] = {
-    "markdown": markdown,
-    "matrix": matrix,
-    "prompts": prompts,
+DIALECTS: Final[Mapping[str, Literal["folder", "text"]]] = {
+    "markdown": "folder",
+    "matrix": "text",
+    "prompts": "text",
 }
-"""Asked in this order; the widest comes last."""
+"""The modules, and what each takes: a directory of files, or a text.  Asked in this order, the widest last."""
+
+
+def load_dialect(name: str) -> Dialect:
+    """Import a dialect of the table."""
+    return cast(Dialect, import_module(f"sessionrun.dialects.{name}"))
 
 
 def choose_dialect(source: Source, requested: str | None) -> tuple[Dialect, str]:
@@ -62,10 +68,11 @@ def choose_dialect(source: Source, requested: str | None) -> tuple[Dialect, str]
     if requested is not None:
         if requested not in DIALECTS:
             raise InputError(f"no dialect {requested!r}; there are: {', '.join(DIALECTS)}")
-        return DIALECTS[requested], "asked for"
-    for dialect in DIALECTS.values():
+        return load_dialect(requested), "asked for"
+    given = "text" if source.folder is None else "folder"
+    for dialect in (load_dialect(name) for name, takes in DIALECTS.items() if takes == given):
         reason = dialect.matches(source)
         if reason:
             return dialect, reason
-    wanted = "; ".join(f"{name}: {dialect.EXPECTS}" for name, dialect in DIALECTS.items())
+    wanted = "; ".join(f"{name}: {load_dialect(name).EXPECTS}" for name in DIALECTS)
     raise InputError(f"{plain(source.name)}: no dialect takes this input ({wanted})")

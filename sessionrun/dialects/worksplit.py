@@ -6,7 +6,6 @@ Must not know the jobs, nor the file system.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from sessionrun.dialects.convert import Misfit, as_command, as_duration, as_flag, as_line, as_record, as_whole
@@ -15,12 +14,13 @@ from sessionrun.dialects.limits import Breach
 from sessionrun.dialects.strict_json import parse_json
 from sessionrun.dialects.strict_toml import parse_toml
 from sessionrun.model.errors import InputError
+from sessionrun.model.frozen import frozen
 
 STATUS_FILE: Final = "_jobstatus.json"
 ENDED: Final = ("pass", "fail", "partial")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Settings:
     """What the project says of all its jobs; durations in seconds."""
 

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from sessionrun.model.events import Event, SessionEnded, StopReason, Timer
+from sessionrun.model.frozen import frozen
 from sessionrun.model.keys import JobKey
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StartJob:
     """Claim and start this job."""
 
     key: JobKey
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CancelJob:
     """Stop this job's process tree; with `now` at once, also when it is being stopped already."""
 
@@ -25,7 +25,7 @@ class CancelJob:
     now: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CheckOutput:
     """Look at what this job has printed: record `OutputSeen` if it has changed, else that `timer` has fired."""
 
@@ -33,21 +33,21 @@ class CheckOutput:
     timer: Timer
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Record:
     """Append this event to the journal and apply it: a decision that needs no process."""
 
     event: Event
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class WakeAt:
     """Nothing to do until this monotonic time, unless an event comes first."""
 
     mono: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class EndSession:
     """Append this last event, publish, and leave."""
 

@@ -31,6 +31,7 @@ from sessionrun.engine.task import (
 )
 from sessionrun.engine.transitions import Stopping
 from sessionrun.model.events import HoldPlaced, SessionEnded, SupervisorStarted, Timer
+from sessionrun.model.frozen import changeable
 from sessionrun.model.keys import JobKey, Phase
 from sessionrun.model.places import Place
 from sessionrun.model.reasons import Effect
@@ -57,7 +58,7 @@ BUDGET: Final = "budget"
 """The name under which tasks wait for money, and the reason class of those that got none."""
 
 
-@dataclass(slots=True)
+@changeable
 class Rate:
     """What WORK jobs of one agent and model cost (nanodollars): `known` is what `known_jobs` said.
 
@@ -71,7 +72,7 @@ class Rate:
     silent: int = 0
 
 
-@dataclass(slots=True)
+@changeable
 class Money:
     """A session's account in nanodollars; `known` is what `known_jobs` said, `working` how many jobs run.
 
@@ -88,7 +89,7 @@ class Money:
     rates: dict[str, Rate] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
+@changeable
 class RunningJob:
     """The job a task has claimed; `stopping` says why it is being stopped, if it is; `now`: without grace.
 
@@ -221,7 +222,7 @@ class TaskState:
         return JobKey(self.spec.id, progress.attempt, progress.round, self.next_phase(), progress.start)
 
 
-@dataclass(slots=True)
+@changeable
 class Provider:
     """What is known of a provider that was short of something.
 
@@ -241,7 +242,7 @@ class Provider:
     canary_until: float | None = None
 
 
-@dataclass(slots=True)
+@changeable
 class State:
     """One session; `queue` is an index, not a part of it.
 

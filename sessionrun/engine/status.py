@@ -24,7 +24,10 @@ from sessionrun.model.times import format_time
 
 if TYPE_CHECKING:
     from sessionrun.engine.state import State, TaskState
+    from sessionrun.model.events import HoldPlaced
     from sessionrun.model.usage import Usage
+
+_NO_PLACE: Final = Place()
 
 PHASE_WORDS: Final[Mapping[Phase, str]] = {
     "prepare": "preparing",
@@ -155,7 +158,7 @@ def _count(tasks: list[dict[str, Any]]) -> dict[str, int]:
 
 def _project_task(state: State, task: TaskState) -> dict[str, Any]:
     spec, agent = task.spec, state.spec.agents.get(task.agent)
-    place = task.place or Place()
+    place = task.place or _NO_PLACE
     held_until, held_reason = _hold(state, task)
     status = "completed" if task.end.outcome else "running" if has_begun(task) else "pending"
     return {
@@ -271,6 +274,18 @@ def _hold(state: State, task: TaskState) -> tuple[float | None, str | None]:
         return None, task.wish.held
     if task.end.outcome or task.job or task.unmet:
         return None, None
+    refusal = None
+    if is_waiting_for_money(state, task):
+        refusal = None if BUDGET in state.holds else describe_refusal(state, task)
+    elif state.money.working and (first := find_first_wait(state, task, {})) is not None:
+        refusal = describe_first_wait(first)
+    holds = _find_holds(state, task) if state.holds else []
+    until = max([task.setbacks.not_before, *[hold.until or 0.0 for hold in holds]])
+    return until + state.wall_offset if until else None, holds[0].reason if holds else refusal
+
+
+def _find_holds(state: State, task: TaskState) -> list[HoldPlaced]:
+    """The holds that keep the task's next job from starting, by name."""
     from sessionrun.engine.state import PROVIDED_PHASES, provider_of
     from sessionrun.engine.tokens import job_tokens, task_tokens
 
@@ -280,13 +295,6 @@ def _hold(state: State, task: TaskState) -> tuple[float | None, str | None]:
         names.add(WORKTREE_SPACE)
     if state.providers and task.next_phase() in PROVIDED_PHASES:
         names.add(provider_of(state, task))
-    refusal = None
     if is_waiting_for_money(state, task):
         names.add(BUDGET)
-        refusal = None if BUDGET in state.holds else describe_refusal(state, task)
-    elif (first := find_first_wait(state, task, {})) is not None:
-        refusal = describe_first_wait(first)
-    holds = [state.holds[name] for name in sorted(names) if name in state.holds]
-    until = max((hold.until or 0.0 for hold in holds), default=0.0)
-    until = max(until, task.setbacks.not_before)
-    return until + state.wall_offset if until else None, holds[0].reason if holds else refusal
+    return [state.holds[name] for name in sorted(names) if name in state.holds]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any, Final, Literal
+
+from sessionrun.model.frozen import frozen
 
 AnswerMode = Literal["replace", "edit", "split"]
 ANSWER_MODES: Final[tuple[AnswerMode, ...]] = ("replace", "edit", "split")
@@ -12,7 +14,7 @@ ANSWER_MODES: Final[tuple[AnswerMode, ...]] = ("replace", "edit", "split")
 whole files, every one of `outputs`."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Brief:
     """Files that an agent is shown, and files that its work is to be.
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from sessionrun.model.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Handed:
     """Where a task ended that another one needs: `commit` holds its work, on `branch` while that is there.
 

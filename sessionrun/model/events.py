@@ -8,9 +8,10 @@ up.  This module must not know how records are stored or what they do to the sta
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any, Final, Literal, TypeAlias
 
+from sessionrun.model.frozen import frozen
 from sessionrun.model.keys import JobKey, parse_job_key
 from sessionrun.model.places import Place, place_from_record
 from sessionrun.model.reasons import Effect
@@ -37,7 +38,7 @@ RequestKind = Literal["cancel", "retry", "hold", "release"]
 REQUEST_KINDS: Final[tuple[RequestKind, ...]] = ("cancel", "retry", "hold", "release")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SessionStarted:
     """The session was accepted: from here on it will be run.  Written at the launch, before its id is told."""
 
@@ -47,7 +48,7 @@ class SessionStarted:
     journal_version: int = JOURNAL_VERSION
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SupervisorStarted:
     """A supervisor took over; its identity and its keeper's.  `started` is the kernel's start time of `pid`."""
 
@@ -62,26 +63,26 @@ class SupervisorStarted:
     keeper_started: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TaskAdded:
     """A feed brought one more task."""
 
     task: TaskSpec
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FeedClosed:
     """No more tasks will come."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class JobClaimed:
     """The supervisor decided to start this job; its tokens are taken."""
 
     key: JobKey
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class JobStarted:
     """The process of a job exists.  `ledger` is the offset behind its spawn record."""
 
@@ -91,7 +92,7 @@ class JobStarted:
     ledger: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class JobFinished:
     """A job's process ended and was judged; a replay never judges again.
 
@@ -117,7 +118,7 @@ class JobFinished:
     turns: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class JobLost:
     """The end of a job was not seen (`lost`, `interrupted`), or the job provably never ran (`void`).
 
@@ -131,7 +132,7 @@ class JobLost:
     gone: bool | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TimerFired:
     """A running job's time is up."""
 
@@ -139,7 +140,7 @@ class TimerFired:
     timer: Timer
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class OutputSeen:
     """A running job's output was looked at and had changed; `size` is what there was of it now (bytes).
 
@@ -150,7 +151,7 @@ class OutputSeen:
     size: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TaskEnded:
     """A task reached its one recorded outcome (or gave its attempt up for another, see `TaskRetried`)."""
 
@@ -160,14 +161,14 @@ class TaskEnded:
     reason: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BudgetRefused:
     """There is no money left for the task's next job, and no job runs that might leave some."""
 
     task: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TaskRetried:
     """An attempt ended without success and the task goes back into the queue, not before `not_before`.
 
@@ -181,7 +182,7 @@ class TaskRetried:
     not_before: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AgentChanged:
     """A task whose agent's provider is held goes to the next agent that it names."""
 
@@ -189,7 +190,7 @@ class AgentChanged:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class HoldPlaced:
     """No job that uses `resource` starts until the hold is lifted, by itself at monotonic `until`.
 
@@ -202,14 +203,14 @@ class HoldPlaced:
     until_exit: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class HoldLifted:
     """The hold on `resource` ended."""
 
     resource: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LimitHeard:
     """Another session met a limit of the account behind `provider` at `met_at`, or tries now whether it is over.
 
@@ -226,14 +227,14 @@ class LimitHeard:
     task: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LimitOver:
     """Another session found that the limit of the account behind `provider` is over."""
 
     provider: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RequestReceived:
     """A client asked for something; empty `tasks` means the whole session.
 
@@ -249,7 +250,7 @@ class RequestReceived:
     reason: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SessionEnded:
     """Every task has its outcome and the feed is closed."""
 
@@ -311,7 +312,7 @@ _USAGE: Final = tuple(f.name for f in fields(Usage))
 _NAMES: Final = {cls: tuple(f.name for f in fields(cls)) for cls in EVENTS.values()}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Entry:
     """One journal entry: an event with its place and time.
 

@@ -6,14 +6,16 @@ A part of `model`, which all others import them from.  This module must not know
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any, Final, Literal
+
+from sessionrun.model.frozen import frozen
 
 KeepPolicy = Literal["always", "on-failure", "never"]
 KEEP_POLICIES: Final[tuple[KeepPolicy, ...]] = ("always", "on-failure", "never")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GitSettings:
     """What decides how git reads and writes the files of a repository, as it was at the launch.
 
@@ -28,7 +30,7 @@ class GitSettings:
     git_dir: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Repository:
     """The git repository that worktrees are made from; all paths absolute.
 
@@ -48,7 +50,7 @@ class Repository:
     settings: GitSettings | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Place:
     """A task's workspace in git, as far as PREPARE and RELEASE tell; None = there is no such thing.
 

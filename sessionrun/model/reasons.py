@@ -7,8 +7,9 @@ it is shown as it is and has no effect.  This module must not know agents, files
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final, Literal
+
+from sessionrun.model.frozen import frozen
 
 REASONS_VERSION: Final = 1
 """Counts up when a row goes or changes its meaning; new rows do not count."""
@@ -18,7 +19,7 @@ Effect = Literal["none", "limit", "backoff"]
 they are held for a moment that doubles."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Reason:
     """One class: what it means; its effect on the provider; whether the same conversation may well go on."""
 

@@ -8,12 +8,13 @@ files, clocks or processes.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from typing import Any, Final, Literal, TypeVar
 
 from sessionrun.model.brief import Brief, brief_from_record
 from sessionrun.model.ends import Handed
 from sessionrun.model.errors import InputError
+from sessionrun.model.frozen import frozen
 from sessionrun.model.keys import JobKey
 from sessionrun.model.places import Repository, repository_from_record
 
@@ -45,7 +46,7 @@ WORKTREE_PREFIX: Final = "worktree:"
 """Resources of this prefix, like `SLOT`, are held for a whole task; all others for one job."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AgentSpec:
     """How to start one agent CLI and how to read what it prints.
 
@@ -72,7 +73,7 @@ class AgentSpec:
     stop_grace_s: float = 3.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Workspace:
     """Where a task's processes run: the caller's directory, or a place of its own.
 
@@ -90,7 +91,7 @@ JOB_STATUS: Final = "job-status"
 """The kinds of exports."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Export:
     """A file of another program's format that shows the session while it runs; see `runtime.exports`."""
 
@@ -98,7 +99,7 @@ class Export:
     settings: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Check:
     """What must hold before a task's work counts: shell commands that all exit 0, and then a verdict.
 
@@ -112,7 +113,7 @@ class Check:
     files: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Land:
     """Into which branch the work goes, one at a time per `uses` token."""
 
@@ -120,7 +121,7 @@ class Land:
     uses: Mapping[str, int] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Limits:
     """Session-wide stops.  After `max_failures` failed tasks nothing new starts and the rest is skipped.
 
@@ -136,7 +137,7 @@ class Limits:
     workspace_timeout_s: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Price:
     """US dollars for a million tokens; input from a cache costs as other input where `cached_input` is None."""
 
@@ -145,7 +146,7 @@ class Price:
     cached_input: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Alternative:
     """Another agent, and its model, for a task whose own cannot do it."""
 
@@ -153,7 +154,7 @@ class Alternative:
     model: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TaskSpec:
     """One task as it was asked for.
 
@@ -197,7 +198,7 @@ class TaskSpec:
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SessionSpec:
     """One session as it was asked for.  Written once, to ``spec.json``.
 
@@ -228,7 +229,7 @@ class SessionSpec:
     schema_version: int = SCHEMA_VERSION
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Job:
     """One process, as plain data; all that an executor sees.
 

@@ -14,10 +14,10 @@ def format_time(at: float | None) -> str | None:
     Raises:
         ValueError: no calendar has that time.
     """
-    from datetime import datetime, timezone  # a poll imports this module for its constant alone
-
     if at is None:
         return None
+    from datetime import datetime, timezone  # a poll imports this module for its constant alone
+
     if not 0 <= at < END_OF_TIME:
         raise ValueError(f"there is no time {at}")
     return datetime.fromtimestamp(at, timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")

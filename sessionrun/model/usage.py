@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal, TypeVar
+
+from sessionrun.model.frozen import frozen
 
 CostSource = Literal["agent", "table"]
 """Where the cost of a job comes from: its agent's report, or the session's table of prices."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Usage:
     """What a job's agent says it consumed; None = not said.  Cost in US dollars.
 

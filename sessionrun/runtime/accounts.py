@@ -17,7 +17,6 @@ import re
 import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,6 +24,7 @@ import orjson
 
 from sessionrun.agents.installed import PROGRAMS, find_known
 from sessionrun.engine.providers import LONGEST_S
+from sessionrun.model.frozen import frozen
 from sessionrun.model.reasons import Effect
 from sessionrun.model.spec import PROVIDER_PREFIX, AgentSpec, SessionSpec
 from sessionrun.store import locks
@@ -47,7 +47,7 @@ _LATER_S: Final = 60.0
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9._-]")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Canary:
     """The one task that goes first, of all sessions: its session with directory, and since when (wall time)."""
 
@@ -57,7 +57,7 @@ class Canary:
     since_at: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Limit:
     """What is known of an account that met a limit; times are wall time.
 

@@ -12,8 +12,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 JOB_MARKER: Final = "SESSIONRUN_JOB"
 """Environment variable that all processes of a job carry."""
@@ -24,8 +23,7 @@ PARENT_VARIABLE: Final = "SESSIONRUN_PARENT"
 _LINUX: Final = sys.platform.startswith("linux")
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
+class Identity(NamedTuple):
     """The process that answers to `pid` since `started`."""
 
     pid: int
@@ -113,14 +111,14 @@ def is_alive(process: Identity) -> bool:
     return start_time(process.pid) == process.started
 
 
-@dataclass(slots=True)
 class Scan:
     """All processes of this machine at one moment: identities, and pids by parent, session and marker."""
 
-    identities: dict[int, Identity] = field(default_factory=dict)
-    children: dict[int, list[int]] = field(default_factory=dict)
-    sessions: dict[int, list[int]] = field(default_factory=dict)
-    marked: dict[str, list[int]] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self.identities: dict[int, Identity] = {}
+        self.children: dict[int, list[int]] = {}
+        self.sessions: dict[int, list[int]] = {}
+        self.marked: dict[str, list[int]] = {}
 
 
 def scan() -> Scan:

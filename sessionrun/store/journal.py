@@ -10,8 +10,8 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 from zlib import crc32
 
 from sessionrun.model.errors import StoreError
@@ -20,8 +20,7 @@ from sessionrun.store.ballast import FULL, NAME, give_up_reserve
 from sessionrun.store.files import open_regular, read_regular
 
 
-@dataclass(frozen=True, slots=True)
-class LogContents:
+class LogContents(NamedTuple):
     """The good records of a log, the offset behind the last one, and where damage begins, if any."""
 
     payloads: list[bytes]

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import errno as errnos
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import Final
 
 REFUSALS: Final = frozenset(
@@ -28,20 +27,20 @@ REFUSALS: Final = frozenset(
 """No room now, of processes, memory, descriptors or files: not the task's fault."""
 
 
-@dataclass(slots=True)
 class LedgerJob:
-    """What the ledger says of one job."""
+    """What the ledger says of one job; `boot_id` and `pid_ns` are those of the keeper that claimed it."""
 
-    tried: bool = False
-    grace_s: float = 3.0
-    pid: int | None = None
-    started: int | None = None
-    wait_status: int | None = None
-    errno: int | None = None
-    lost: bool = False
-    gone: bool = False
-    boot_id: str = ""
-    pid_ns: str = ""
+    __slots__ = ("boot_id", "errno", "gone", "grace_s", "lost", "pid", "pid_ns", "started", "tried", "wait_status")
+
+    def __init__(self, boot_id: str, pid_ns: str) -> None:
+        self.boot_id = boot_id
+        self.pid_ns = pid_ns
+        self.tried = self.lost = self.gone = False
+        self.grace_s = 3.0
+        self.pid: int | None = None
+        self.started: int | None = None
+        self.wait_status: int | None = None
+        self.errno: int | None = None
 
     @property
     def never_ran(self) -> bool:
@@ -57,15 +56,13 @@ class LedgerJob:
         return self.tried and not (self.gone or self.lost or self.errno is not None)
 
 
-@dataclass(slots=True)
 class Ledger:
     """All records of a ledger, added up; `jobs` by key text; the identity of its last keeper."""
 
-    pid: int = 0
-    started: int = 0
-    boot_id: str = ""
-    pid_ns: str = ""
-    jobs: dict[str, LedgerJob] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self.pid = self.started = 0
+        self.boot_id = self.pid_ns = ""
+        self.jobs: dict[str, LedgerJob] = {}
 
 
 def claim_record(key: str) -> bytes:
@@ -132,7 +129,7 @@ def _fold_record(ledger: Ledger, kind: str, words: list[str]) -> None:
         return
     if kind not in ("C", "T", "S", "X", "Z", "F", "L"):
         return
-    job = ledger.jobs.setdefault(words[0], LedgerJob(boot_id=ledger.boot_id, pid_ns=ledger.pid_ns))
+    job = ledger.jobs.setdefault(words[0], LedgerJob(ledger.boot_id, ledger.pid_ns))
     if kind == "T":
         job.tried = True
         job.grace_s = float(words[1])

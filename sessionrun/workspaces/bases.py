@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from sessionrun.model.ends import Handed
 from sessionrun.model.errors import SessionrunError
+from sessionrun.model.frozen import frozen
 from sessionrun.model.places import Repository
 from sessionrun.workspaces.fence import Fence
 from sessionrun.workspaces.git import Git, GitError, version
@@ -29,7 +30,7 @@ MAX_NAMED: Final = 5
 """Most files of a conflict that are named."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Room:
     """An empty directory in which git merges, as if it was the work tree of the repository."""
 

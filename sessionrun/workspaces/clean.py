@@ -12,11 +12,12 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Final, Literal
 
 from sessionrun.model.errors import JobFileError, SessionrunError
+from sessionrun.model.frozen import frozen
 from sessionrun.model.places import Place, Repository
 from sessionrun.workspaces.bases import holds_nothing
 from sessionrun.workspaces.claims import is_untouched
@@ -55,7 +56,7 @@ STALE_LOCK_S: Final = 10.0
 """Git holds the lock of a branch for moments; one of this age on a dead session's branch is a crash's."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CleanResult:
     """One thing that was left: `removed` says whether it went (or would go), `why` why or why not."""
 
@@ -66,7 +67,7 @@ class CleanResult:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Leftover:
     """One claim of a session: `worked` is whether a SETUP or WORK job may have been started in the worktree.
 

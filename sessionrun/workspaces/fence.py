@@ -12,10 +12,10 @@ import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from sessionrun.model.frozen import frozen
 from sessionrun.model.places import GitSettings, Repository
 from sessionrun.store.files import read_regular
 from sessionrun.workspaces.freezing import read_settings
@@ -31,7 +31,7 @@ _STORES: Final = {"filter.lfs.": "lfs"}
 """Where the program behind a filter keeps files of the repository; they are made there, and not in what goes."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Fence:
     """A private common directory at `common`, for the git commands of one repository."""
 

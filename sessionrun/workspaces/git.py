@@ -11,11 +11,12 @@ import os
 import signal
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 from sessionrun.model.errors import SessionrunError
+from sessionrun.model.frozen import frozen
 
 MINIMUM: Final = (2, 32)
 """Oldest git that can leave out the user's settings (``GIT_CONFIG_GLOBAL``)."""
@@ -104,7 +105,7 @@ class GitError(SessionrunError):
         self.signal = -code if code < 0 else None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Git:
     """Git in one directory; `index` names another index file than the worktree's own.
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from sessionrun.model.frozen import frozen
 from sessionrun.model.places import Place
 from sessionrun.store.files import open_regular
 from sessionrun.workspaces.fence import Fence
@@ -26,7 +27,7 @@ HUGE_BYTES: Final = 100 * 1024 * 1024
 """A new file larger than this stays out of the repository; its worktree is kept."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Parked:
     """Where the work is: `commit` on `branch` or on `rescue`; `problems` are what no ref holds."""
 
@@ -36,7 +37,7 @@ class Parked:
     problems: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Brought:
     """What we put into the worktree out of the checkout `top`: it is no work, as long as it is as it was."""
 
@@ -54,7 +55,7 @@ class Brought:
         return origin.is_file() and origin.read_bytes() == path.read_bytes()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Head:
     """Where the worktree's HEAD is: its branch's full name ('HEAD' = none), commit and tree."""
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from sessionrun.model.ends import Handed
 from sessionrun.model.errors import JobFileError, SessionrunError
+from sessionrun.model.frozen import frozen
 from sessionrun.model.places import KeepPolicy, Place, Repository
 from sessionrun.store.jobfiles import ANSWER, load_answer, load_record_if_any
 from sessionrun.workspaces.git import WORKSPACE_LIMIT_S
@@ -30,7 +30,7 @@ RESCUE_SUFFIX: Final = "-rescue"
 _COMMIT: Final = re.compile("[0-9a-f]{40}|[0-9a-f]{64}")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class WorkspaceRequest:
     """What a PREPARE or RELEASE job is to do.
 
@@ -77,7 +77,7 @@ class WorkspaceRequest:
         return f"{self.session_id}/{self.task}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Claim:
     """The branch and the worktree that a PREPARE job is about to make; `owner` is how it is marked.
 
@@ -98,7 +98,7 @@ class Claim:
         return tuple(Path(path) for path in (self.worktree, self.moved) if path)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Changed:
     """What RELEASE found out before it touched the work; for the case that it fails afterwards."""
 

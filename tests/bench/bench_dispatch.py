@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from typing import Final
 
-from .measure import Place, Row, command, compare, interleave, make_place
+from .measure import Place, Row, Spent, command, compare, interleave, make_place
 
 TASKS: Final = 1000
 PARALLEL: Final = 16
@@ -47,26 +47,26 @@ def measure(rounds: int = 7) -> list[Row]:
     return [compare(samples, CASE, LOOP, GOAL)]
 
 
-def _loop(place: Place) -> Callable[[], float]:
+def _loop(place: Place) -> Callable[[], Spent]:
     numbers = itertools.count()
 
-    def loop() -> float:
+    def loop() -> Spent:
         folder = place.path / f"loop-{next(numbers)}"
         argv = [sys.executable, "-I", "-c", _LOOP_SOURCE, str(folder), str(TASKS), str(PARALLEL)]
-        seconds, _ = place.call(argv)
+        spent, _ = place.call(argv)
         shutil.rmtree(folder)
-        return seconds
+        return spent
 
     return loop
 
 
-def _run(place: Place) -> Callable[[], float]:
+def _run(place: Place) -> Callable[[], Spent]:
     name = place.write_prompts("dispatch.json", ["true"] * TASKS)
     argv = [*command(), "-q", "--sync", "--agent", "shell", "--max-parallel", str(PARALLEL), name]
 
-    def run() -> float:
-        seconds, printed = place.call(argv)
+    def run() -> Spent:
+        spent, printed = place.call(argv)
         shutil.rmtree(place.session(printed.strip()).path)
-        return seconds
+        return spent._replace(cpu_s=None)  # the session's own processes are not in it
 
     return run

@@ -28,7 +28,7 @@ def measure(rounds: int = 9) -> list[Row]:
         for kind, options in (("", ()), (" --json", ("--json",))):
             pair = f"list{kind} {SESSIONS:,}", f"list{kind} 1"
             for case, folder in zip(pair, ("results", "one"), strict=True):
-                cases[case] = place.seconds(*command(), "list", "--results-dir", folder, *options)
+                cases[case] = place.takes(*command(), "list", "--results-dir", folder, *options)
             pairs.append(pair)
         samples = interleave(cases, rounds)
     return [compare(samples, many, single, GOAL) for many, single in pairs]

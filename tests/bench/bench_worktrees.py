@@ -17,7 +17,7 @@ from typing import Final
 
 import orjson
 
-from .measure import Place, Row, command, compare, end_session, interleave, make_place
+from .measure import Place, Row, Spent, command, compare, end_session, interleave, make_place
 
 FULL: Final = "SESSIONRUN_BENCH_FULL"
 FILES: Final = 5000 if os.environ.get(FULL) else 500
@@ -117,7 +117,7 @@ def _measure_many() -> Row:
         failed = sum(_wait(place, session_id) for session_id in ids)
         seconds = time.perf_counter() - begun
         case = f"{CREATIONS:,} worktrees, 2 sessions: {failed} failed"
-        samples = {case: [seconds], "one by one": [serial]}
+        samples = {case: [Spent(seconds)], "one by one": [Spent(serial)]}
         return compare(samples, case, "one by one", GOAL_MANY if not failed else 0.0)
 
 

@@ -1,7 +1,8 @@
-"""How benchmarks measure: interleaved rounds, medians of the ratios of each round, one table; and where they run.
+"""How benchmarks measure: interleaved rounds, ratios of medians, one table; and where they run.
 
 A shared machine changes its speed from second to second, so a case is only ever compared with what ran in the
-same round.  A goal that is missed is printed as MISSED; it is no error.
+same rounds.  Where a case is one command, its processor time is compared, too: other programs change it less.  A
+goal that is missed is printed as MISSED; it is no error.
 """
 
 from __future__ import annotations
@@ -18,15 +19,26 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from sessionrun.model.events import JobStarted, SupervisorStarted
 from sessionrun.runtime.processes import Identity, identify, parent_of, send_signal
 from sessionrun.store.inbox import send_request
 from sessionrun.store.session import SessionDir, iterate_sessions
 
-Samples = Mapping[str, Sequence[float]]
-"""Seconds by case, one for each round."""
+
+class Spent(NamedTuple):
+    """What one run took: seconds, and seconds of processor time where that is known."""
+
+    seconds: float
+    cpu_s: float | None = None
+
+
+Case: TypeAlias = Callable[[], float | Spent]
+"""Runs once; what it took, or the seconds alone."""
+
+Samples = Mapping[str, Sequence[Spent]]
+"""What each round took, by case."""
 
 FLOOR_ARGV: Final = (sys.executable, "-I", "-c", "import click")
 FLOOR: Final = "import click"
@@ -36,7 +48,10 @@ END_S: Final = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of the table: a case (median, seconds) against its floor; `low` and `high` are over rounds."""
+    """One line of the table: a case (median, seconds) against its floor.
+
+    `low` and `high` are ratios of single rounds, `cpu` is the ratio of processor times, where both are known.
+    """
 
     case: str
     case_s: float
@@ -46,31 +61,49 @@ class Row:
     low: float
     high: float
     goal: float
+    cpu: float | None = None
 
 
-def interleave(cases: Mapping[str, Callable[[], float]], rounds: int) -> Samples:
+def interleave(cases: Mapping[str, Case], rounds: int) -> Samples:
     """Run all cases once a round, every other round backwards; a first round does not count."""
-    samples: dict[str, list[float]] = {name: [] for name in cases}
+    samples: dict[str, list[Spent]] = {name: [] for name in cases}
     for number in range(rounds + 1):
         for name in list(cases) if number % 2 else reversed(list(cases)):
-            seconds = cases[name]()
+            spent = cases[name]()
             if number:
-                samples[name].append(seconds)
+                samples[name].append(spent if isinstance(spent, Spent) else Spent(spent))
     return samples
 
 
 def compare(samples: Samples, case: str, floor: str, goal: float) -> Row:
     """One case against another of the same rounds."""
-    ratios = [one / other for one, other in zip(samples[case], samples[floor], strict=True)]
-    medians = median(samples[case]), median(samples[floor])
-    return Row(case, medians[0], floor, medians[1], median(ratios), min(ratios), max(ratios), goal)
+    ones, others = samples[case], samples[floor]
+    ratios = [one.seconds / other.seconds for one, other in zip(ones, others, strict=True)]
+    ours, theirs = (median(spent.seconds for spent in found) for found in (ones, others))
+    cpu = [median(spent.cpu_s or 0.0 for spent in found) for found in (ones, others)]
+    return Row(
+        case,
+        ours,
+        floor,
+        theirs,
+        ours / theirs,
+        min(ratios),
+        max(ratios),
+        goal,
+        cpu[0] / cpu[1] if all(cpu) else None,
+    )
+
+
+def compare_figure(case: str, figure: float, goal: float) -> Row:
+    """A figure that is no time against its goal, told in thousandths of its unit."""
+    return compare({case: [Spent(figure / 1000)], "goal": [Spent(goal / 1000)]}, case, "goal", 1.0)
 
 
 def print_table(rows: Sequence[Row]) -> None:
     """Print rows with their goals."""
     from tabulate import tabulate
 
-    headers = ("case", "ms", "against", "ms", "ratio", "low", "high", "goal", "")
+    headers = ("case", "ms", "against", "ms", "ratio", "low", "high", "cpu", "goal", "")
     cells = [
         (
             row.case,
@@ -80,6 +113,7 @@ def print_table(rows: Sequence[Row]) -> None:
             f"{row.ratio:.2f}x",
             f"{row.low:.2f}",
             f"{row.high:.2f}",
+            "" if row.cpu is None else f"{row.cpu:.2f}x",
             f"{row.goal:g}x",
             "met" if row.ratio <= row.goal else "MISSED",
         )
@@ -95,20 +129,27 @@ class Place:
     path: Path
     env: Mapping[str, str]
 
-    def call(self, argv: Sequence[str]) -> tuple[float, str]:
-        """Run a command to its end; return the seconds and what it printed.
+    def call(self, argv: Sequence[str]) -> tuple[Spent, str]:
+        """Run a command to its end; return what it took and what it printed.
 
         Raises:
             CalledProcessError: it did not exit with 0.
         """
         begun = time.perf_counter()
-        done = subprocess.run(
-            argv, cwd=self.path, env=self.env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=True
-        )
-        return time.perf_counter() - begun, done.stdout.decode()
+        with subprocess.Popen(
+            argv, cwd=self.path, env=self.env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
+        ) as process:
+            assert process.stdout is not None
+            printed = process.stdout.read().decode()
+            _, status, usage = os.wait4(process.pid, 0)
+            process.returncode = os.waitstatus_to_exitcode(status)
+        seconds = time.perf_counter() - begun
+        if process.returncode:
+            raise subprocess.CalledProcessError(process.returncode, argv, printed)
+        return Spent(seconds, usage.ru_utime + usage.ru_stime), printed
 
-    def seconds(self, *argv: str) -> Callable[[], float]:
-        """A case for `interleave`: how long a command takes."""
+    def takes(self, *argv: str) -> Callable[[], Spent]:
+        """A case for `interleave`: what a command takes."""
         return lambda: self.call(argv)[0]
 
     def write_prompts(self, name: str, prompts: Sequence[Any]) -> str:

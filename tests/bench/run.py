@@ -6,7 +6,16 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from . import bench_dispatch, bench_graph, bench_jobs, bench_launch, bench_list, bench_status, bench_worktrees
+from . import (
+    bench_dispatch,
+    bench_graph,
+    bench_jobs,
+    bench_launch,
+    bench_list,
+    bench_memory,
+    bench_status,
+    bench_worktrees,
+)
 from .measure import Row, print_table
 
 BENCHMARKS: Final[Mapping[str, Callable[[], list[Row]]]] = {
@@ -16,6 +25,7 @@ BENCHMARKS: Final[Mapping[str, Callable[[], list[Row]]]] = {
     "jobs": bench_jobs.measure,
     "graph": bench_graph.measure,
     "list": bench_list.measure,
+    "memory": bench_memory.measure,
     "worktrees": bench_worktrees.measure,
 }
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from sessionrun.engine.state import State
 from sessionrun.engine.status import project
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.events import Entry
+from sessionrun.model.frozen import frozen
 from sessionrun.model.spec import SessionSpec
 from sessionrun.store.creation import has_records
 from sessionrun.store.damage import FAULTS, describe_fault
@@ -30,7 +30,7 @@ from sessionrun.store.records import iterate_entries
 from sessionrun.store.session import SessionDir
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Log:
     """One log as it was read; `content` is empty where there is none, or no regular file."""
 
@@ -39,7 +39,7 @@ class Log:
     parsed: LogContents
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Evidence:
     """One session.
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final, Literal, TypeAlias
+
+from sessionrun.model.frozen import frozen
 
 Severity = Literal["error", "warning"]
 SEVERITIES: Final[tuple[Severity, ...]] = ("error", "warning")
@@ -13,7 +15,7 @@ SEVERITIES: Final[tuple[Severity, ...]] = ("error", "warning")
 Fix: TypeAlias = Callable[[], None]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Finding:
     """One thing that is not as it should be.
 

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from sessionrun.agents import table
 from sessionrun.agents.installed import SignedIn, Use, find_known, find_sign_in, is_known_version
 from sessionrun.agents.probing import asks_about_model, find_unready, find_versions
 from sessionrun.model.errors import SessionrunError
+from sessionrun.model.frozen import frozen
 from sessionrun.model.spec import AgentSpec
 
 VERSION_TIMEOUT_S: Final = 10.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Host:
     """Where agents would be started: whether with all permissions, as whom, in which environment and system."""
 
@@ -26,7 +26,7 @@ class Host:
     platform: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Examined:
     """One agent as it was found.
 

@@ -7,15 +7,15 @@ them is not its work.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from sessionrun.model.events import HoldPlaced, JobLost, JobStarted
+from sessionrun.model.frozen import frozen
 from sessionrun.model.keys import JobKey
 from sessionrun.model.spec import Job
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Exit:
     """The end of a job as the system told it; `wait_status` is the raw status of wait(2).
 

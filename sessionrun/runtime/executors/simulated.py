@@ -7,12 +7,12 @@ knows jobs and its own clock only; nothing of it may read the real one.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import count
 from typing import Final, Literal, TypeAlias
 
 from sessionrun.model.events import HoldPlaced, JobLost, JobStarted
+from sessionrun.model.frozen import frozen
 from sessionrun.model.keys import JobKey
 from sessionrun.model.spec import SLOT, Job
 from sessionrun.runtime.executors.protocol import Exit, Notice
@@ -24,7 +24,7 @@ REFUSED_RETRY_S: Final = 1.0
 FateKind: TypeAlias = Literal["exits", "lost", "interrupted", "void", "refused", "unstartable"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Fate:
     """What becomes of one job; times in seconds.
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
 from sessionrun.model.brief import Brief
+from sessionrun.model.frozen import frozen
 from sessionrun.store.files import NotRegular, read_regular
 
 MAX_FILE_BYTES: Final = 4 * 1024 * 1024
@@ -35,7 +35,7 @@ class BriefProblem(Exception):
         self.path = path
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Shown:
     """One file that an agent is shown."""
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -13,6 +12,7 @@ import orjson
 
 from sessionrun.agents.verdict import Problem
 from sessionrun.engine.state import TaskState
+from sessionrun.model.frozen import frozen
 from sessionrun.model.keys import JobKey
 from sessionrun.model.places import Place
 from sessionrun.model.spec import AgentSpec, Job, SessionSpec, TaskSpec
@@ -25,7 +25,7 @@ SHELL: Final = "/bin/sh"
 _PROGRAM: Final = str(Path(__file__).resolve().with_name("job.py"))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Judged:
     """What a phase makes of the end of its job.
 
@@ -40,7 +40,7 @@ class Judged:
     can_repeat: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Site:
     """Where the jobs of one session are made: its directory, and what was asked for."""
 

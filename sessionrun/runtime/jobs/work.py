@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -15,6 +14,7 @@ from sessionrun.agents import table
 from sessionrun.agents.verdict import Problem
 from sessionrun.engine.budget import find_job_budget
 from sessionrun.engine.state import TaskState
+from sessionrun.model.frozen import frozen
 from sessionrun.model.keys import JobKey
 from sessionrun.model.spec import AgentSpec, Job, TaskSpec
 from sessionrun.runtime.jobs.context_files import BriefProblem
@@ -31,7 +31,7 @@ REFUSAL: Final = "refusal"
 """In the folder of a WORK job that could not be worded: why."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Traces:
     """What the agent left: the result in its output (None: no format that is read), the end of standard error."""
 

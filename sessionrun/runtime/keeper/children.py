@@ -18,7 +18,6 @@ import os
 import signal
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Final
 
 from sessionrun.model.errors import StoreError
@@ -55,18 +54,17 @@ _DEFAULT_SIGNALS: Final = tuple(
 )
 
 
-@dataclass(slots=True)
 class Stop:
     """How far the stopping of a tree has come; times are monotonic."""
 
-    kill_at: float
-    scan_at: float
-    interval_s: float = RESCAN_FIRST_S
-    asked: bool = False
-    members: set[Identity] = field(default_factory=set)
+    def __init__(self, kill_at: float, scan_at: float) -> None:
+        self.kill_at = kill_at
+        self.scan_at = scan_at
+        self.interval_s = RESCAN_FIRST_S
+        self.asked = False
+        self.members: set[Identity] = set()
 
 
-@dataclass(slots=True)
 class Child:
     """A job whose process, or something of its tree, lives.
 
@@ -75,16 +73,26 @@ class Child:
     raw wait status once it is known and recorded, `unseen` is set when it ended and it cannot be known how.
     """
 
-    key: str
-    leader: Identity
-    marker: str
-    grace_s: float = LEFTOVER_GRACE_S
-    ours: bool = True
-    watched: bool = True
-    status: int | None = None
-    cpu_s: float | None = None
-    unseen: bool = False
-    stop: Stop | None = None
+    def __init__(
+        self,
+        key: str,
+        leader: Identity,
+        marker: str,
+        grace_s: float,
+        *,
+        ours: bool = True,
+        status: int | None = None,
+    ) -> None:
+        self.key = key
+        self.leader = leader
+        self.marker = marker
+        self.grace_s = grace_s
+        self.ours = ours
+        self.watched = True
+        self.status = status
+        self.cpu_s: float | None = None
+        self.unseen = False
+        self.stop: Stop | None = None
 
     @property
     def has_ended(self) -> bool:

@@ -7,18 +7,19 @@ what the next round is given, and a slow disk never holds up the supervisor.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Final
 
 from sessionrun.model.brief import Brief
+from sessionrun.model.frozen import frozen
 from sessionrun.store.jobfiles import load_answer
 
 APPLIED: Final = "applied.json"
 """In the folder of a round's first CHECK: the answer was written, and these are the lines of its files."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Verification:
     """How the agent is asked for its verdict; `output` is the format of what it prints."""
 
@@ -30,7 +31,7 @@ class Verification:
     output: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CheckRequest:
     """What a CHECK is to do in `directory`.
 
@@ -56,7 +57,7 @@ class CheckRequest:
     earlier: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CheckReport:
     """The answer: the files that were written with their lines; in one line what is wrong, if anything is."""
 

@@ -14,13 +14,13 @@ import signal
 import stat
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import orjson
 
 from sessionrun.model.brief import Brief
+from sessionrun.model.frozen import frozen
 from sessionrun.runtime.jobs.check.reading import Unclear, apply_edits, read_edits, read_files
 from sessionrun.runtime.jobs.context_files import BriefProblem, count_lines, read_inside, resolve_inside
 from sessionrun.store import crashpoint
@@ -35,7 +35,7 @@ _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _STOPS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Change:
     """One file to be written: its place, links resolved; the new file's name; what stood there (None: nothing)."""
 

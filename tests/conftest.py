@@ -19,7 +19,7 @@ import pytest
 from bill import Bill
 from hypothesis import HealthCheck, settings
 from recorded import Recorded
-from warm import Warm
+from warm import STREAMS, Warm
 
 EVENTUALLY_S = 60.0
 """How long `eventually` waits for anything: far longer than it takes, for machines that are busy."""
@@ -173,8 +173,12 @@ class Command:
         out, error = (said.decode("utf-8", "surrogateescape") for said in (done.stdout, done.stderr))
         return subprocess.CompletedProcess(argv, done.returncode, out, error)
 
-    def popen(self, *words: str, **options: Any) -> subprocess.Popen[bytes]:
-        """Run it beside the test."""
+    def popen(self, *words: str, real: bool = False, **options: Any) -> Any:
+        """Run it beside the test; what is returned is `Popen`, or as much of it as is needed."""
+        environ = options.get("env") or os.environ
+        if not real and set(options) <= {"env", *STREAMS} and self.warm.serves(environ):
+            streams = {name: value for name, value in options.items() if name != "env"}
+            return self.warm.popen_streams(words, cwd=self.cwd, environ=environ, **streams)
         return subprocess.Popen([*self.argv, *words], cwd=self.cwd, **options)
 
     def load(self, *words: str) -> Any:

@@ -106,7 +106,7 @@ def test_prompts_may_come_from_any_of_them(sessionrun: Command, kind: str) -> No
     os.close(write_fd)
     streams = {"socket": theirs.fileno(), "pipe": read_fd, "file": os.open(file, os.O_RDONLY)}
     words = ["-q", "--agent", "shell"]
-    process = sessionrun.popen(*words, stdin=streams[kind], stdout=subprocess.PIPE)
+    process = sessionrun.popen(*words, real=True, stdin=streams[kind], stdout=subprocess.PIPE)
     output, _ = process.communicate(timeout=60)
     for fd in streams.values():
         os.close(fd)

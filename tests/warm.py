@@ -23,12 +23,15 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any, BinaryIO, Final, NoReturn
+from typing import Any, BinaryIO, Final, NoReturn, cast
 
 from execs import CODE, choose, install, run, show_as, take_environ
+
+STREAMS: Final = ("stdin", "stdout", "stderr")
 
 _LENGTH: Final = struct.Struct("!I")
 _NUMBER: Final = struct.Struct("!i")
@@ -75,20 +78,49 @@ class Warm:
 
     def popen(self, words: Sequence[str], *, cwd: Path, environ: Mapping[str, str], stdin: bytes = b"") -> Called:
         """Call the command beside the test, which need not read what it says."""
-        with self._lock:
-            self._process = self._process or self._start()
         streams = [tempfile.TemporaryFile() for _ in range(3)]
         streams[0].write(stdin)
         streams[0].seek(0)
+        connection = self._call(words, cwd, environ, [stream.fileno() for stream in streams])
+        streams.pop(0).close()
+        return Called(words, connection, streams)
+
+    def popen_streams(
+        self, words: Sequence[str], *, cwd: Path, environ: Mapping[str, str], **streams: Any
+    ) -> Streamed:
+        """Call it with the streams that `Popen` would give it: PIPE, DEVNULL, a descriptor, a file, or our own."""
+        ours: dict[str, BinaryIO] = {}
+        theirs = []
+        opened = []
+        for number, name in enumerate(STREAMS):
+            given = streams.get(name)
+            if given == subprocess.PIPE:
+                read_fd, write_fd = os.pipe()
+                ours[name] = open(read_fd, "rb") if number else open(write_fd, "wb")
+                opened.append(write_fd if number else read_fd)
+            elif given == subprocess.DEVNULL:
+                opened.append(os.open(os.devnull, os.O_RDWR))
+            else:
+                own = number if given is None else given if isinstance(given, int) else given.fileno()
+                theirs.append(own)
+                continue
+            theirs.append(opened[-1])
+        connection = self._call(words, cwd, environ, theirs)
+        for fd in opened:
+            os.close(fd)
+        return Streamed(words, connection, ours)
+
+    def _call(self, words: Sequence[str], cwd: Path, environ: Mapping[str, str], fds: list[int]) -> socket.socket:
+        with self._lock:
+            self._process = self._process or self._start()
         call = {"words": [*words], "cwd": str(cwd), "environ": dict(environ), "umask": _umask()}
         content = json.dumps(call).encode()
         connection = socket.socket(socket.AF_UNIX)
         connection.connect(self._address)
-        fds = array.array("i", [stream.fileno() for stream in streams])
-        connection.sendmsg([_LENGTH.pack(len(content))], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, fds)])
+        rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))
+        connection.sendmsg([_LENGTH.pack(len(content))], [rights])
         connection.sendall(content)
-        streams.pop(0).close()
-        return Called(words, connection, streams)
+        return connection
 
 
 class Called:
@@ -127,10 +159,14 @@ class Called:
         except subprocess.TimeoutExpired:
             return None
 
+    def send_signal(self, number: int) -> None:
+        """Signal it, if it has not ended."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
     def kill(self) -> None:
         """Kill it, if it has not ended."""
-        if self.poll() is None:
-            os.kill(self.pid, signal.SIGKILL)
+        self.send_signal(signal.SIGKILL)
 
     def communicate(self, timeout: float | None = None) -> tuple[str, str]:
         """Wait for its end; what it said on both streams."""
@@ -143,6 +179,48 @@ class Called:
     @staticmethod
     def _decode(content: bytes) -> str:
         return content.decode("utf-8", "surrogateescape")
+
+
+class Streamed(Called):
+    """A running call whose streams the test reads and writes itself."""
+
+    def __init__(self, words: Sequence[str], connection: socket.socket, ours: Mapping[str, BinaryIO]) -> None:
+        """It has been asked for, and begins; `ours` are our ends of its pipes."""
+        super().__init__(words, connection, ())
+        self.stdin, self.stdout, self.stderr = (ours.get(name) for name in STREAMS)
+
+    def __enter__(self) -> Streamed:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._close()
+        self.wait()
+
+    def _close(self) -> None:
+        for stream in (self.stdin, self.stdout, self.stderr):
+            if stream is not None:
+                stream.close()
+
+    def communicate(self, timeout: float | None = None) -> tuple[Any, Any]:
+        """Read its pipes to their ends, and wait for its own; None for a stream that is no pipe."""
+        until = None if timeout is None else time.monotonic() + timeout
+        said = {stream: b"" for stream in (self.stdout, self.stderr) if stream is not None}
+        with selectors.DefaultSelector() as selector:
+            for stream in said:
+                selector.register(stream, selectors.EVENT_READ)
+            while selector.get_map():
+                left = None if until is None else until - time.monotonic()
+                ready = selector.select(left)
+                if not ready:
+                    raise subprocess.TimeoutExpired(self.args, timeout or 0)
+                for key, _ in ready:
+                    content = os.read(key.fd, 65536)
+                    said[cast("BinaryIO", key.fileobj)] += content
+                    if not content:
+                        selector.unregister(key.fileobj)
+        self.wait(None if until is None else max(0.1, until - time.monotonic()))
+        self._close()
+        return tuple(None if stream is None else said[stream] for stream in (self.stdout, self.stderr))  # type: ignore[return-value]
 
 
 def _umask() -> int:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -63,6 +65,28 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for tier in ("slow", "agents"):
             if item.get_closest_marker(tier) and not config.getoption(f"--{tier}"):
                 item.add_marker(pytest.mark.skip(reason=f"{tier} tier: run pytest with --{tier}"))
+
+
+def slow_seed() -> int:
+    """Where the random choices of a test of the slow tier begin: `make slow` says it, and takes it as SEED."""
+    return int(os.environ.get("SLOW_SEED") or random.SystemRandom().getrandbits(32))
+
+
+@pytest.fixture
+def say(request: pytest.FixtureRequest) -> Callable[[str], None]:
+    """Print something at the end of the run, whether the test fails or not, and in whichever process it ran."""
+    return lambda text: request.node.user_properties.append(("said", text))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print what tests wanted to say."""
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            for name, text in (
+                getattr(report, "user_properties", ()) if getattr(report, "when", "") == "call" else ()
+            ):
+                if name == "said":
+                    terminalreporter.write_line(f"{report.nodeid}: {text}")
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -121,7 +145,18 @@ def eventually(condition: Callable[[], Any], *, timeout_s: float = EVENTUALLY_S)
 
 
 @pytest.fixture(autouse=True, scope="session")
-def warm(compiled_once: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Warm]:
+def temporary(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A directory for temporary files, which is empty when the tests have ended; real agents may leave some."""
+    place = tmp_path_factory.mktemp("temporary")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TMPDIR", str(place))
+        patch.setattr(tempfile, "tempdir", None)
+        yield
+    assert pytestconfig.getoption("--agents") or os.listdir(place) == []
+
+
+@pytest.fixture(autouse=True, scope="session")
+def warm(compiled_once: None, temporary: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Warm]:
     """What starts the command without a new interpreter, and where ended sessions are kept."""
     Command.recorded = Recorded(tmp_path_factory.mktemp("recorded"))
     with pytest.MonkeyPatch.context() as patch:

@@ -5,7 +5,7 @@ child is a process like any other: with descriptors, a directory, an environment
 own.  Only its imports were made by another: tests that look at these ask for the real command.  A session that it
 starts has its own processes, and these begin without interpreters too: `tests/execs.py` says how.
 
-    python tests/warm.py FD      serve the socket until standard input ends
+    python tests/warm.py FD      serve the socket until standard input ends; each message brings a connection
 """
 
 from __future__ import annotations
@@ -50,17 +50,14 @@ class Warm:
         self._lock = threading.Lock()
 
     def _start(self) -> subprocess.Popen[bytes]:
-        self._directory = tempfile.TemporaryDirectory(prefix="warm-")
-        self._address = f"{self._directory.name}/socket"
-        with socket.socket(socket.AF_UNIX) as listener:
-            listener.bind(self._address)
-            listener.listen(256)
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+        with theirs:
             return subprocess.Popen(
-                [sys.executable, __file__, str(listener.fileno())],
+                [sys.executable, __file__, str(theirs.fileno())],
                 stdin=subprocess.PIPE,
                 cwd="/",
                 env=self._base,
-                pass_fds=[listener.fileno()],
+                pass_fds=[theirs.fileno()],
             )
 
     def close(self) -> None:
@@ -70,7 +67,7 @@ class Warm:
         assert self._process.stdin is not None
         self._process.stdin.close()
         self._process.wait()
-        self._directory.cleanup()
+        self._control.close()
 
     def serves(self, environ: Mapping[str, str]) -> bool:
         """Whether its fork is as good as a new process with this environment."""
@@ -115,10 +112,10 @@ class Warm:
             self._process = self._process or self._start()
         call = {"words": [*words], "cwd": str(cwd), "environ": dict(environ), "umask": _umask()}
         content = json.dumps(call).encode()
-        connection = socket.socket(socket.AF_UNIX)
-        connection.connect(self._address)
-        rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))
-        connection.sendmsg([_LENGTH.pack(len(content))], [rights])
+        connection, theirs = socket.socketpair(socket.AF_UNIX)
+        with theirs:
+            _send(self._control, b".", [theirs.fileno()])
+        _send(connection, _LENGTH.pack(len(content)), fds)
         connection.sendall(content)
         return connection
 
@@ -251,7 +248,7 @@ def _load() -> None:
     gc.freeze()
 
 
-def _serve(listener: socket.socket) -> None:
+def _serve(control: socket.socket) -> None:
     running: dict[int, socket.socket] = {}
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl+C is for the tests, which close our standard input
     wake_read, wake_write = os.pipe()
@@ -259,7 +256,7 @@ def _serve(listener: socket.socket) -> None:
     signal.set_wakeup_fd(wake_write)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     selector = selectors.DefaultSelector()
-    for source in (listener, 0, wake_read):
+    for source in (control, 0, wake_read):
         selector.register(source, selectors.EVENT_READ)
     while True:
         for key, _ in selector.select():
@@ -269,8 +266,9 @@ def _serve(listener: socket.socket) -> None:
                 os.read(wake_read, 4096)
                 _reap(running)
             else:
-                connection, _ = listener.accept()
-                _start(connection, running, [listener.fileno(), selector.fileno(), wake_read, wake_write])
+                _, (fd,) = _receive(control, 1, 1)
+                ours = [control.fileno(), selector.fileno(), wake_read, wake_write]
+                _start(socket.socket(fileno=fd), running, ours)
 
 
 def _reap(running: dict[int, socket.socket]) -> None:
@@ -287,7 +285,7 @@ def _reap(running: dict[int, socket.socket]) -> None:
 
 
 def _start(connection: socket.socket, running: dict[int, socket.socket], ours: list[int]) -> None:
-    prefix, fds = _receive(connection)
+    prefix, fds = _receive(connection, _LENGTH.size, len(STREAMS))
     call = json.loads(connection.recv(_LENGTH.unpack(prefix)[0], socket.MSG_WAITALL))
     pid = os.fork()
     if pid == 0:
@@ -299,12 +297,16 @@ def _start(connection: socket.socket, running: dict[int, socket.socket], ours: l
     connection.sendall(_NUMBER.pack(pid))
 
 
-def _receive(connection: socket.socket) -> tuple[bytes, list[int]]:
+def _send(connection: socket.socket, content: bytes, fds: Sequence[int]) -> None:
+    connection.sendmsg([content], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))])
+
+
+def _receive(connection: socket.socket, size: int, number: int) -> tuple[bytes, list[int]]:
     fds = array.array("i")
-    prefix, ancillary, _, _ = connection.recvmsg(_LENGTH.size, socket.CMSG_SPACE(3 * fds.itemsize))
+    content, ancillary, _, _ = connection.recvmsg(size, socket.CMSG_SPACE(number * fds.itemsize))
     for _, _, data in ancillary:
         fds.frombytes(data)
-    return prefix, list(fds)
+    return content, list(fds)
 
 
 def _become(call: dict[str, Any], fds: list[int], ours: list[int]) -> NoReturn:
@@ -333,11 +335,11 @@ def _become(call: dict[str, Any], fds: list[int], ours: list[int]) -> NoReturn:
 def main() -> None:
     """Serve the socket whose number is given."""
     sys.path[0] = CODE
-    listener = socket.socket(fileno=int(sys.argv[1]))
-    os.set_inheritable(listener.fileno(), False)
+    control = socket.socket(fileno=int(sys.argv[1]))
+    os.set_inheritable(control.fileno(), False)
     _load()
     install()
-    _serve(listener)
+    _serve(control)
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ LEAVING_S = 0.5
 RESTED_S = 0.6
 """Who has not run for so long rests."""
 
-for _name, _count, _same in (("fast", 100, True), ("slow", 500, False)):
+for _name, _count, _same in (("fast", 50, True), ("slow", 500, False)):
     settings.register_profile(
         _name, max_examples=_count, derandomize=_same, deadline=None, suppress_health_check=[HealthCheck.too_slow]
     )
@@ -80,13 +80,11 @@ def say(request: pytest.FixtureRequest) -> Callable[[str], None]:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Print what tests wanted to say."""
-    for reports in terminalreporter.stats.values():
-        for report in reports:
-            for name, text in (
-                getattr(report, "user_properties", ()) if getattr(report, "when", "") == "call" else ()
-            ):
-                if name == "said":
-                    terminalreporter.write_line(f"{report.nodeid}: {text}")
+    every = [report for reports in terminalreporter.stats.values() for report in reports]
+    for report in (one for one in every if getattr(one, "when", "") == "call"):
+        for name, text in report.user_properties:
+            if name == "said":
+                terminalreporter.write_line(f"{report.nodeid}: {text}")
 
 
 @pytest.fixture(autouse=True, scope="session")

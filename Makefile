@@ -15,8 +15,11 @@ check: $(READY)
 test: $(READY)
 	$(BIN)/pytest
 
+SEED := $(or $(SEED),$(shell od -An -N4 -tu4 /dev/urandom | tr -d ' '))
+
 slow: $(READY)
-	$(BIN)/pytest -n 0 --slow
+	@echo "This takes about an hour on 2 cores.  make slow SEED=$(SEED) repeats its random choices."
+	SLOW_SEED=$(SEED) $(BIN)/pytest --slow --hypothesis-seed $(SEED)
 
 KILLS ?= 1000
 

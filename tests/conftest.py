@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -19,7 +21,7 @@ import pytest
 from bill import Bill
 from hypothesis import HealthCheck, settings
 from recorded import Recorded
-from warm import Warm
+from warm import STREAMS, Warm
 
 EVENTUALLY_S = 60.0
 """How long `eventually` waits for anything: far longer than it takes, for machines that are busy."""
@@ -30,7 +32,7 @@ LEAVING_S = 0.5
 RESTED_S = 0.6
 """Who has not run for so long rests."""
 
-for _name, _count, _same in (("fast", 100, True), ("slow", 500, False)):
+for _name, _count, _same in (("fast", 50, True), ("slow", 500, False)):
     settings.register_profile(
         _name, max_examples=_count, derandomize=_same, deadline=None, suppress_health_check=[HealthCheck.too_slow]
     )
@@ -63,6 +65,26 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for tier in ("slow", "agents"):
             if item.get_closest_marker(tier) and not config.getoption(f"--{tier}"):
                 item.add_marker(pytest.mark.skip(reason=f"{tier} tier: run pytest with --{tier}"))
+
+
+def slow_seed() -> int:
+    """Where the random choices of a test of the slow tier begin: `make slow` says it, and takes it as SEED."""
+    return int(os.environ.get("SLOW_SEED") or random.SystemRandom().getrandbits(32))
+
+
+@pytest.fixture
+def say(request: pytest.FixtureRequest) -> Callable[[str], None]:
+    """Print something at the end of the run, whether the test fails or not, and in whichever process it ran."""
+    return lambda text: request.node.user_properties.append(("said", text))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print what tests wanted to say."""
+    every = [report for reports in terminalreporter.stats.values() for report in reports]
+    for report in (one for one in every if getattr(one, "when", "") == "call"):
+        for name, text in report.user_properties:
+            if name == "said":
+                terminalreporter.write_line(f"{report.nodeid}: {text}")
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -121,7 +143,18 @@ def eventually(condition: Callable[[], Any], *, timeout_s: float = EVENTUALLY_S)
 
 
 @pytest.fixture(autouse=True, scope="session")
-def warm(compiled_once: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Warm]:
+def temporary(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A directory for temporary files, which is empty when the tests have ended; real agents may leave some."""
+    place = tmp_path_factory.mktemp("temporary")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TMPDIR", str(place))
+        patch.setattr(tempfile, "tempdir", None)
+        yield
+    assert pytestconfig.getoption("--agents") or os.listdir(place) == []
+
+
+@pytest.fixture(autouse=True, scope="session")
+def warm(compiled_once: None, temporary: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Warm]:
     """What starts the command without a new interpreter, and where ended sessions are kept."""
     Command.recorded = Recorded(tmp_path_factory.mktemp("recorded"))
     with pytest.MonkeyPatch.context() as patch:
@@ -173,8 +206,12 @@ class Command:
         out, error = (said.decode("utf-8", "surrogateescape") for said in (done.stdout, done.stderr))
         return subprocess.CompletedProcess(argv, done.returncode, out, error)
 
-    def popen(self, *words: str, **options: Any) -> subprocess.Popen[bytes]:
-        """Run it beside the test."""
+    def popen(self, *words: str, real: bool = False, **options: Any) -> Any:
+        """Run it beside the test; what is returned is `Popen`, or as much of it as is needed."""
+        environ = options.get("env") or os.environ
+        if not real and set(options) <= {"env", *STREAMS} and self.warm.serves(environ):
+            streams = {name: value for name, value in options.items() if name != "env"}
+            return self.warm.popen_streams(words, cwd=self.cwd, environ=environ, **streams)
         return subprocess.Popen([*self.argv, *words], cwd=self.cwd, **options)
 
     def load(self, *words: str) -> Any:

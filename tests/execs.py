@@ -298,10 +298,20 @@ def run(program: Callable[[], object]) -> NoReturn:
         if code is not None and not isinstance(code, int):
             print(code, file=sys.stderr)
             code = 1
-        for stream in (sys.stdout, sys.stderr):
-            with suppress(OSError, ValueError, AttributeError):
-                stream.flush()
-        os._exit(int(code or 0) & 0xFF)
+        os._exit(int(code or 0) & 0xFF if _flush() else 120)
+
+
+def _flush() -> bool:
+    """Write what the streams hold; as with an interpreter, a failure is told and has a code of its own."""
+    try:
+        if sys.stdout is not None and not sys.stdout.closed:
+            sys.stdout.flush()
+    except (OSError, ValueError):
+        traceback.print_exc()
+        return False
+    with suppress(OSError, ValueError, AttributeError):
+        sys.stderr.flush()
+    return True
 
 
 def _open_streams() -> None:

@@ -96,7 +96,7 @@ def test_what_waits_for_it_ends_with_4(sessionrun: Command, crashed: str) -> Non
 def test_what_waits_for_it_already_ends_with_4(sessionrun: Command) -> None:
     file = sessionrun.cwd / "plan.json"
     file.write_text('{"prompts": ["sleep 600"]}')
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     followers = [sessionrun.popen("--sync", "--agent", "shell", str(file), **quiet)]
     eventually(lambda: [one["running"] for one in load_summaries(sessionrun.results, everywhere=False)] == [1])
     followers += [sessionrun.popen(*words, **quiet) for words in (["wait"], ["logs", "-f"])]

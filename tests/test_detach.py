@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import shutil
@@ -11,6 +10,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -19,6 +19,12 @@ from terminal import Terminal
 
 from sessionrun.client.view import load_view
 from sessionrun.store.session import SessionDir
+
+
+def slow(*values: Any) -> list[Any]:
+    """Parameters of the slow tier: each launch is a real one, of four interpreters."""
+    return [pytest.param(value, marks=pytest.mark.slow) for value in values]
+
 
 LONG = '{"prompts": [{"id": "a", "prompt": "echo begun; while ! [ -e go ]; do sleep 0.05; done; echo over"}]}'
 
@@ -75,7 +81,7 @@ def test_it_rests_when_nothing_happens(sessionrun: Command) -> None:
     eventually(rests(*sessionrun.chain(session_id)))
 
 
-@pytest.mark.parametrize("kind", ["socket", "pipe", "file", "terminal"])
+@pytest.mark.parametrize("kind", ["socket", "terminal", *slow("pipe", "file")])
 def test_standard_input_may_be_anything(sessionrun: Command, kind: str) -> None:
     file = write_plan(sessionrun)
     argv = [*sessionrun.argv, "-q", "--agent", "shell", str(file)]
@@ -95,7 +101,7 @@ def test_standard_input_may_be_anything(sessionrun: Command, kind: str) -> None:
     assert_runs_on(sessionrun, session_id)
 
 
-@pytest.mark.parametrize("kind", ["socket", "pipe", "file"])
+@pytest.mark.parametrize("kind", ["socket", *slow("pipe", "file")])
 def test_prompts_may_come_from_any_of_them(sessionrun: Command, kind: str) -> None:
     file = write_plan(sessionrun)
     ours, theirs = socket.socketpair()
@@ -106,7 +112,7 @@ def test_prompts_may_come_from_any_of_them(sessionrun: Command, kind: str) -> No
     os.close(write_fd)
     streams = {"socket": theirs.fileno(), "pipe": read_fd, "file": os.open(file, os.O_RDONLY)}
     words = ["-q", "--agent", "shell"]
-    process = sessionrun.popen(*words, stdin=streams[kind], stdout=subprocess.PIPE)
+    process = sessionrun.popen(*words, real=True, stdin=streams[kind], stdout=subprocess.PIPE)
     output, _ = process.communicate(timeout=60)
     for fd in streams.values():
         os.close(fd)
@@ -115,7 +121,7 @@ def test_prompts_may_come_from_any_of_them(sessionrun: Command, kind: str) -> No
     assert_runs_on(sessionrun, output.decode().strip())
 
 
-@pytest.mark.parametrize("closed", [c for n in (1, 2, 3) for c in itertools.combinations((0, 1, 2), n)], ids=str)
+@pytest.mark.parametrize("closed", [(0, 1, 2), *slow((0,), (1,), (2,), (0, 1), (0, 2), (1, 2))], ids=str)
 def test_closed_descriptors(sessionrun: Command, closed: tuple[int, ...]) -> None:
     file = write_plan(sessionrun)
     redirections = " ".join(f"{fd}{'<' if fd == 0 else '>'}&-" for fd in closed)
@@ -211,10 +217,10 @@ def test_as_an_orphan(sessionrun: Command) -> None:
     assert_runs_on(sessionrun, ready.read_text().strip())
 
 
-@pytest.mark.parametrize("number", ["CHLD", "HUP", "PIPE", "INT", "TERM"])
-def test_with_signals_ignored_by_the_caller(sessionrun: Command, number: str) -> None:
+@pytest.mark.parametrize("names", ["CHLD HUP PIPE INT TERM", *slow("CHLD", "HUP", "PIPE", "INT", "TERM")])
+def test_with_signals_ignored_by_the_caller(sessionrun: Command, names: str) -> None:
     words = " ".join([*sessionrun.argv, "-q", "--agent", "shell", str(write_plan(sessionrun))])
-    script = f"trap '' {number}; {words}"
+    script = f"trap '' {names}; {words}"
     done = subprocess.run(["sh", "-c", script], cwd=sessionrun.cwd, capture_output=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, b"")
     assert_runs_on(sessionrun, done.stdout.decode().strip())
@@ -289,11 +295,12 @@ def test_a_session_within_a_session(sessionrun: Command) -> None:
 # --- many at once, and failed starts ---
 
 
-@pytest.mark.parametrize("launchers", [6, pytest.param(20, marks=pytest.mark.slow)])
-def test_many_at_once(sessionrun: Command, launchers: int) -> None:
+@pytest.mark.parametrize(("launchers", "real"), [(6, False), pytest.param(20, True, marks=pytest.mark.slow)])
+def test_many_at_once(sessionrun: Command, launchers: int, real: bool) -> None:
     write_plan(sessionrun, '{"prompts": ["true", "echo x"]}')
     words = ["-q", "--agent", "shell", "plan.json"]
-    launches = [sessionrun.popen(*words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) for _ in range(launchers)]
+    streams: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    launches = [sessionrun.popen(*words, real=real, **streams) for _ in range(launchers)]
     ids = set()
     for process in launches:
         output, errors = process.communicate(timeout=60)
@@ -305,13 +312,15 @@ def test_many_at_once(sessionrun: Command, launchers: int) -> None:
         assert sessionrun.wait(session_id)["outcome"] == "succeeded"
 
 
-def test_a_session_is_never_seen_dead_while_it_starts(sessionrun: Command) -> None:
+@pytest.mark.parametrize("real", [False, *slow(True)])
+def test_a_session_is_never_seen_dead_while_it_starts(sessionrun: Command, real: bool) -> None:
     """From the first moment that a reader can find a session, somebody lives for it."""
     from sessionrun.client.listing import load_summaries
 
     write_plan(sessionrun, '{"prompts": ["true"]}')
     for _ in range(5):
-        with sessionrun.popen("-q", "--agent", "shell", "plan.json", stdout=subprocess.DEVNULL) as process:
+        words = ["-q", "--agent", "shell", "plan.json"]
+        with sessionrun.popen(*words, real=real, stdout=subprocess.DEVNULL) as process:
             while process.poll() is None:
                 views = load_summaries(sessionrun.results, everywhere=False)
                 assert {view["status"] for view in views} <= {"running", "completed"}

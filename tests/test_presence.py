@@ -138,7 +138,7 @@ def test_gone_is_said_a_second_later(sessionrun: Command, running: str, words: l
 
 def test_a_restart_in_between_is_not_taken_for_the_end(sessionrun: Command, running: str) -> None:
     followers = [
-        sessionrun.popen(*words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        sessionrun.popen(*words, real=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         for words in (["wait"], ["logs", "-f"])
     ]
     eventually(lambda: all(_has_read(one.pid) for one in followers))

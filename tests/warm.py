@@ -5,7 +5,7 @@ child is a process like any other: with descriptors, a directory, an environment
 own.  Only its imports were made by another: tests that look at these ask for the real command.  A session that it
 starts has its own processes, and these begin without interpreters too: `tests/execs.py` says how.
 
-    python tests/warm.py FD      serve the socket until standard input ends
+    python tests/warm.py FD      serve the socket until standard input ends; each message brings a connection
 """
 
 from __future__ import annotations
@@ -23,12 +23,15 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any, BinaryIO, Final, NoReturn
+from typing import Any, BinaryIO, Final, NoReturn, cast
 
 from execs import CODE, choose, install, run, show_as, take_environ
+
+STREAMS: Final = ("stdin", "stdout", "stderr")
 
 _LENGTH: Final = struct.Struct("!I")
 _NUMBER: Final = struct.Struct("!i")
@@ -47,17 +50,14 @@ class Warm:
         self._lock = threading.Lock()
 
     def _start(self) -> subprocess.Popen[bytes]:
-        self._directory = tempfile.TemporaryDirectory(prefix="warm-")
-        self._address = f"{self._directory.name}/socket"
-        with socket.socket(socket.AF_UNIX) as listener:
-            listener.bind(self._address)
-            listener.listen(256)
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+        with theirs:
             return subprocess.Popen(
-                [sys.executable, __file__, str(listener.fileno())],
+                [sys.executable, __file__, str(theirs.fileno())],
                 stdin=subprocess.PIPE,
                 cwd="/",
                 env=self._base,
-                pass_fds=[listener.fileno()],
+                pass_fds=[theirs.fileno()],
             )
 
     def close(self) -> None:
@@ -67,7 +67,7 @@ class Warm:
         assert self._process.stdin is not None
         self._process.stdin.close()
         self._process.wait()
-        self._directory.cleanup()
+        self._control.close()
 
     def serves(self, environ: Mapping[str, str]) -> bool:
         """Whether its fork is as good as a new process with this environment."""
@@ -75,20 +75,49 @@ class Warm:
 
     def popen(self, words: Sequence[str], *, cwd: Path, environ: Mapping[str, str], stdin: bytes = b"") -> Called:
         """Call the command beside the test, which need not read what it says."""
-        with self._lock:
-            self._process = self._process or self._start()
         streams = [tempfile.TemporaryFile() for _ in range(3)]
         streams[0].write(stdin)
         streams[0].seek(0)
-        call = {"words": [*words], "cwd": str(cwd), "environ": dict(environ), "umask": _umask()}
-        content = json.dumps(call).encode()
-        connection = socket.socket(socket.AF_UNIX)
-        connection.connect(self._address)
-        fds = array.array("i", [stream.fileno() for stream in streams])
-        connection.sendmsg([_LENGTH.pack(len(content))], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, fds)])
-        connection.sendall(content)
+        connection = self._call(words, cwd, environ, [stream.fileno() for stream in streams])
         streams.pop(0).close()
         return Called(words, connection, streams)
+
+    def popen_streams(
+        self, words: Sequence[str], *, cwd: Path, environ: Mapping[str, str], **streams: Any
+    ) -> Streamed:
+        """Call it with the streams that `Popen` would give it: PIPE, DEVNULL, a descriptor, a file, or our own."""
+        ours: dict[str, BinaryIO] = {}
+        theirs = []
+        opened = []
+        for number, name in enumerate(STREAMS):
+            given = streams.get(name)
+            if given == subprocess.PIPE:
+                read_fd, write_fd = os.pipe()
+                ours[name] = open(read_fd, "rb") if number else open(write_fd, "wb")
+                opened.append(write_fd if number else read_fd)
+            elif given == subprocess.DEVNULL:
+                opened.append(os.open(os.devnull, os.O_RDWR))
+            else:
+                own = number if given is None else given if isinstance(given, int) else given.fileno()
+                theirs.append(own)
+                continue
+            theirs.append(opened[-1])
+        connection = self._call(words, cwd, environ, theirs)
+        for fd in opened:
+            os.close(fd)
+        return Streamed(words, connection, ours)
+
+    def _call(self, words: Sequence[str], cwd: Path, environ: Mapping[str, str], fds: list[int]) -> socket.socket:
+        with self._lock:
+            self._process = self._process or self._start()
+        call = {"words": [*words], "cwd": str(cwd), "environ": dict(environ), "umask": _umask()}
+        content = json.dumps(call).encode()
+        connection, theirs = socket.socketpair(socket.AF_UNIX)
+        with theirs:
+            _send(self._control, b".", [theirs.fileno()])
+        _send(connection, _LENGTH.pack(len(content)), fds)
+        connection.sendall(content)
+        return connection
 
 
 class Called:
@@ -127,10 +156,14 @@ class Called:
         except subprocess.TimeoutExpired:
             return None
 
+    def send_signal(self, number: int) -> None:
+        """Signal it, if it has not ended."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
     def kill(self) -> None:
         """Kill it, if it has not ended."""
-        if self.poll() is None:
-            os.kill(self.pid, signal.SIGKILL)
+        self.send_signal(signal.SIGKILL)
 
     def communicate(self, timeout: float | None = None) -> tuple[str, str]:
         """Wait for its end; what it said on both streams."""
@@ -143,6 +176,48 @@ class Called:
     @staticmethod
     def _decode(content: bytes) -> str:
         return content.decode("utf-8", "surrogateescape")
+
+
+class Streamed(Called):
+    """A running call whose streams the test reads and writes itself."""
+
+    def __init__(self, words: Sequence[str], connection: socket.socket, ours: Mapping[str, BinaryIO]) -> None:
+        """It has been asked for, and begins; `ours` are our ends of its pipes."""
+        super().__init__(words, connection, ())
+        self.stdin, self.stdout, self.stderr = (ours.get(name) for name in STREAMS)
+
+    def __enter__(self) -> Streamed:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._close()
+        self.wait()
+
+    def _close(self) -> None:
+        for stream in (self.stdin, self.stdout, self.stderr):
+            if stream is not None:
+                stream.close()
+
+    def communicate(self, timeout: float | None = None) -> tuple[Any, Any]:
+        """Read its pipes to their ends, and wait for its own; None for a stream that is no pipe."""
+        until = None if timeout is None else time.monotonic() + timeout
+        said = {stream: b"" for stream in (self.stdout, self.stderr) if stream is not None}
+        with selectors.DefaultSelector() as selector:
+            for stream in said:
+                selector.register(stream, selectors.EVENT_READ)
+            while selector.get_map():
+                left = None if until is None else until - time.monotonic()
+                ready = selector.select(left)
+                if not ready:
+                    raise subprocess.TimeoutExpired(self.args, timeout or 0)
+                for key, _ in ready:
+                    content = os.read(key.fd, 65536)
+                    said[cast("BinaryIO", key.fileobj)] += content
+                    if not content:
+                        selector.unregister(key.fileobj)
+        self.wait(None if until is None else max(0.1, until - time.monotonic()))
+        self._close()
+        return tuple(None if stream is None else said[stream] for stream in (self.stdout, self.stderr))  # type: ignore[return-value]
 
 
 def _umask() -> int:
@@ -173,7 +248,7 @@ def _load() -> None:
     gc.freeze()
 
 
-def _serve(listener: socket.socket) -> None:
+def _serve(control: socket.socket) -> None:
     running: dict[int, socket.socket] = {}
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl+C is for the tests, which close our standard input
     wake_read, wake_write = os.pipe()
@@ -181,7 +256,7 @@ def _serve(listener: socket.socket) -> None:
     signal.set_wakeup_fd(wake_write)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     selector = selectors.DefaultSelector()
-    for source in (listener, 0, wake_read):
+    for source in (control, 0, wake_read):
         selector.register(source, selectors.EVENT_READ)
     while True:
         for key, _ in selector.select():
@@ -191,8 +266,9 @@ def _serve(listener: socket.socket) -> None:
                 os.read(wake_read, 4096)
                 _reap(running)
             else:
-                connection, _ = listener.accept()
-                _start(connection, running, [listener.fileno(), selector.fileno(), wake_read, wake_write])
+                _, (fd,) = _receive(control, 1, 1)
+                ours = [control.fileno(), selector.fileno(), wake_read, wake_write]
+                _start(socket.socket(fileno=fd), running, ours)
 
 
 def _reap(running: dict[int, socket.socket]) -> None:
@@ -209,7 +285,7 @@ def _reap(running: dict[int, socket.socket]) -> None:
 
 
 def _start(connection: socket.socket, running: dict[int, socket.socket], ours: list[int]) -> None:
-    prefix, fds = _receive(connection)
+    prefix, fds = _receive(connection, _LENGTH.size, len(STREAMS))
     call = json.loads(connection.recv(_LENGTH.unpack(prefix)[0], socket.MSG_WAITALL))
     pid = os.fork()
     if pid == 0:
@@ -221,12 +297,16 @@ def _start(connection: socket.socket, running: dict[int, socket.socket], ours: l
     connection.sendall(_NUMBER.pack(pid))
 
 
-def _receive(connection: socket.socket) -> tuple[bytes, list[int]]:
+def _send(connection: socket.socket, content: bytes, fds: Sequence[int]) -> None:
+    connection.sendmsg([content], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))])
+
+
+def _receive(connection: socket.socket, size: int, number: int) -> tuple[bytes, list[int]]:
     fds = array.array("i")
-    prefix, ancillary, _, _ = connection.recvmsg(_LENGTH.size, socket.CMSG_SPACE(3 * fds.itemsize))
+    content, ancillary, _, _ = connection.recvmsg(size, socket.CMSG_SPACE(number * fds.itemsize))
     for _, _, data in ancillary:
         fds.frombytes(data)
-    return prefix, list(fds)
+    return content, list(fds)
 
 
 def _become(call: dict[str, Any], fds: list[int], ours: list[int]) -> NoReturn:
@@ -255,11 +335,11 @@ def _become(call: dict[str, Any], fds: list[int], ours: list[int]) -> NoReturn:
 def main() -> None:
     """Serve the socket whose number is given."""
     sys.path[0] = CODE
-    listener = socket.socket(fileno=int(sys.argv[1]))
-    os.set_inheritable(listener.fileno(), False)
+    control = socket.socket(fileno=int(sys.argv[1]))
+    os.set_inheritable(control.fileno(), False)
     _load()
     install()
-    _serve(listener)
+    _serve(control)
 
 
 if __name__ == "__main__":

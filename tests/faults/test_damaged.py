@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
-import random
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from conftest import slow_seed
 
 from .damaged import CODES, DEAR_SWEEPS, POLLS, SWEEPS, Found, make_world, run_mutations
 
-FAST = 500
+FAST = 200
 SLOW = int(os.environ.get("DAMAGED_COUNT") or 100_000)
 SEED = 10
 
@@ -32,9 +33,8 @@ def test_no_damage_makes_a_traceback(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_no_damage_of_very_much_makes_a_traceback(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    seed = random.SystemRandom().getrandbits(32)
-    with capsys.disabled():
-        print(f"\npython -m tests.faults.damaged {SLOW} --seed {seed}")
+def test_no_damage_of_very_much_makes_a_traceback(tmp_path: Path, say: Callable[[str], None]) -> None:
+    seed = slow_seed()
+    say(f"python -m tests.faults.damaged {SLOW} --seed {seed}")
     with make_world(tmp_path) as world:
         check(run_mutations(world, SLOW, seed), SLOW)

@@ -2,34 +2,32 @@
 
 from __future__ import annotations
 
-import os
-import random
 import sys
+from collections.abc import Callable
 
 import pytest
+from conftest import slow_seed
 
 from .neighbours import STEPS, Seen, run_rounds
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="finds its victims in /proc")
 
 
-def _examine(rounds: int, seed: int, capsys: pytest.CaptureFixture[str]) -> None:
-    seed = int(os.environ.get("NEIGHBOURS_SEED") or seed)
+def _examine(rounds: int, seed: int, say: Callable[[str], None]) -> None:
     seen = run_rounds(rounds, seed)
-    with capsys.disabled():
-        print(f"\nseed {seed}: {seen.rounds} rounds, {seen.files} files, {seen.kept} of them in kept worktrees")
+    say(f"seed {seed}: {seen.rounds} rounds, {seen.files} files, {seen.kept} of them in kept worktrees")
     _judge(seen, seed, rounds)
 
 
 def _judge(seen: Seen, seed: int, rounds: int) -> None:
-    assert not seen.wrong, f"NEIGHBOURS_SEED={seed} repeats this: " + "\n".join(seen.wrong[:10])
+    assert not seen.wrong, f"SLOW_SEED={seed} repeats this: " + "\n".join(seen.wrong[:10])
     assert seen.rounds >= rounds and seen.files > 0 and seen.sessions == -(-rounds // STEPS)
 
 
-def test_no_step_of_a_neighbour_costs_honest_work(capsys: pytest.CaptureFixture[str]) -> None:
-    _examine(20, 5, capsys)
+def test_no_step_of_a_neighbour_costs_honest_work(say: Callable[[str], None]) -> None:
+    _examine(20, 5, say)
 
 
 @pytest.mark.slow
-def test_thousands_of_steps_cost_no_honest_work(capsys: pytest.CaptureFixture[str]) -> None:
-    _examine(5000, random.SystemRandom().getrandbits(32), capsys)
+def test_thousands_of_steps_cost_no_honest_work(say: Callable[[str], None]) -> None:
+    _examine(5000, slow_seed(), say)

@@ -1,7 +1,8 @@
 """What a session's journal says of one task, in one record for each concern.
 
-The records are values: whatever changes puts a new one in the place of the old one (see `TaskState`).  So all
-tasks to which nothing of a kind has happened share one record of that kind, and a task that waits costs little.
+`Progress` changes with every job, so each task has its own and it is changed in place.  All other records are
+values: a change puts a new one in the place of the old one.  So the tasks to which nothing of a kind has happened
+share one record of that kind, and a task that waits costs little.
 
 Nothing here decides anything, or knows why a record is changed.
 """
@@ -9,6 +10,7 @@ Nothing here decides anything, or knows why a record is changed.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from sessionrun.model.keys import Phase
@@ -16,7 +18,8 @@ from sessionrun.model.spec import Outcome
 from sessionrun.model.usage import Usage
 
 
-class Progress(NamedTuple):
+@dataclass(slots=True)
+class Progress:
     """Where a task stands: how far it is in which attempt."""
 
     attempt: int = 1
@@ -139,7 +142,6 @@ class Totals(NamedTuple):
     user last asked for it."""
 
 
-AT_START: Final = Progress()
 NO_WISH: Final = Wish()
 NO_SETBACKS: Final = Setbacks()
 NO_THREAD: Final = Thread()

@@ -37,7 +37,7 @@ from sessionrun.engine.queue import CONTINUING
 from sessionrun.engine.reboot import ease_holds, rebase_clock
 from sessionrun.engine.requests import apply_request, cancel, reopen
 from sessionrun.engine.state import BUDGET, PROVIDED_PHASES, START_BATCH, RunningJob, State, TaskState, find_job
-from sessionrun.engine.task import End, Progress, Times
+from sessionrun.engine.task import End, Progress, Times, share_end
 from sessionrun.engine.tokens import give, job_tokens, take, wanted_tokens
 from sessionrun.engine.totals import account, keep_work
 from sessionrun.engine.transitions import (
@@ -229,7 +229,7 @@ def _on_task_ended(state: State, entry: Entry, event: TaskEnded) -> None:
     task = state.tasks[event.task]
     close_attempt(state, task)
     reason_class, reason, last = event.reason_class, event.reason, task.end.last_outcome
-    task.end = End(outcome=event.outcome, reason_class=reason_class, reason=reason, last_outcome=last)
+    task.end = share_end(outcome=event.outcome, reason_class=reason_class, reason=reason, last_outcome=last)
     state.outcomes[event.outcome] = state.outcomes.get(event.outcome, 0) + 1
     began_at, began = task.times.started_at, task.times.started_mono
     if began is not None:

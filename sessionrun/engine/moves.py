@@ -10,7 +10,7 @@ from zlib import crc32
 
 from sessionrun.engine.queue import CONTINUING, NEW
 from sessionrun.engine.state import PROVIDED_PHASES, RunningJob, State, TaskState, provider_of
-from sessionrun.engine.task import NO_THREAD, End
+from sessionrun.engine.task import NO_THREAD, share_end
 from sessionrun.engine.tokens import give, is_shut, span_tokens
 from sessionrun.engine.transitions import Stopping
 from sessionrun.model.keys import Phase
@@ -102,7 +102,7 @@ def decide_outcome(
 ) -> None:
     """The outcome is known; RELEASE comes first where PREPARE was claimed."""
     last = task.end.last_outcome
-    task.end = End(decided=outcome, reason_class=reason_class, reason=reason, last_outcome=last)
+    task.end = share_end(decided=outcome, reason_class=reason_class, reason=reason, last_outcome=last)
     if task.progress.prepared:
         enter(state, task, "release")
     else:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from sessionrun.model.keys import Phase
@@ -112,6 +113,19 @@ class End(NamedTuple):
     def known_outcome(self) -> Outcome | None:
         """The outcome, whether it is recorded or only decided; None: neither."""
         return self.outcome or self.decided
+
+
+@lru_cache(maxsize=256)
+def share_end(
+    *,
+    decided: Outcome | None = None,
+    outcome: Outcome | None = None,
+    last_outcome: Outcome | None,
+    reason_class: str | None,
+    reason: str | None,
+) -> End:
+    """One record for all tasks that end alike, as most do."""
+    return End(decided, outcome, last_outcome, reason_class, reason)
 
 
 class Times(NamedTuple):

@@ -37,7 +37,7 @@ from sessionrun.engine.queue import CONTINUING
 from sessionrun.engine.reboot import ease_holds, rebase_clock
 from sessionrun.engine.requests import apply_request, cancel, reopen
 from sessionrun.engine.state import BUDGET, PROVIDED_PHASES, START_BATCH, RunningJob, State, TaskState, find_job
-from sessionrun.engine.task import End, Progress, Times
+from sessionrun.engine.task import End, Progress, Times, share_end
 from sessionrun.engine.tokens import give, job_tokens, take, wanted_tokens
 from sessionrun.engine.totals import account, keep_work
 from sessionrun.engine.transitions import (
@@ -126,13 +126,13 @@ def _on_feed_closed(state: State, entry: Entry, event: FeedClosed) -> None:
 def _on_job_claimed(state: State, entry: Entry, event: JobClaimed) -> None:
     task = state.tasks[event.key.task]
     take(state, list(wanted_tokens(state, task)))
-    task.progress = task.progress._replace(phase=event.key.phase)
+    task.progress.phase = event.key.phase
     if task.setbacks.suspended or task.setbacks.not_before:
         task.setbacks = task.setbacks._replace(suspended=False, not_before=0.0)
     if event.key.phase in PROVIDED_PHASES:
         begin_canary(state, task, None)
     if event.key.phase == "prepare":
-        task.progress, task.place = task.progress._replace(prepared=True), None
+        task.progress.prepared, task.place = True, None
     task.job = RunningJob(event.key, reserved=reserve(state, task, event.key.phase))
     state.running_jobs += 1
 
@@ -148,7 +148,7 @@ def _on_job_started(state: State, entry: Entry, event: JobStarted) -> None:
     if event.key.phase == "work":
         begin_canary(state, task, entry.mono)
     if event.key.phase == "work" and task.progress.deadline is None and task.spec.timeout_s is not None:
-        task.progress = task.progress._replace(deadline=entry.mono + task.spec.timeout_s)
+        task.progress.deadline = entry.mono + task.spec.timeout_s
     job.deadline, job.timer = task.deadline_of(event.key.phase, entry.mono, state.spec.limits)
     if job.deadline is not None:
         state.queue.set_timer(job.deadline, task.num, task.spec.id)
@@ -193,8 +193,7 @@ def _on_job_finished(state: State, entry: Entry, event: JobFinished) -> None:
     if event.key.phase == "release":
         _demand_change(task)
     if event.key.phase == "check":
-        passed = event.verdict == "passed" and job.stopping is None
-        task.progress = task.progress._replace(check_passed=passed)
+        task.progress.check_passed = event.verdict == "passed" and job.stopping is None
     _job_over(state, entry, task, job, event)
     ease_holds(state, entry.mono, ended=True)
 
@@ -212,8 +211,7 @@ def _on_job_lost(state: State, entry: Entry, event: JobLost) -> None:
     if job is None:
         return
     void = event.verdict == "void"
-    if void and not event.counts:
-        task.progress = task.progress._replace(tries=task.progress.tries - 1)
+    task.progress.tries -= void and not event.counts
     if event.key.phase == "work":
         settle(state, task, job.reserved, None if void else account(state, task, None, None))
     reason_class = "start_failed" if void else event.verdict
@@ -230,13 +228,12 @@ def _on_budget_refused(state: State, entry: Entry, event: BudgetRefused) -> None
 def _on_task_ended(state: State, entry: Entry, event: TaskEnded) -> None:
     task = state.tasks[event.task]
     close_attempt(state, task)
-    task.end = task.end._replace(
-        decided=None, outcome=event.outcome, reason_class=event.reason_class, reason=event.reason
-    )
+    reason_class, reason, last = event.reason_class, event.reason, task.end.last_outcome
+    task.end = share_end(outcome=event.outcome, reason_class=reason_class, reason=reason, last_outcome=last)
     state.outcomes[event.outcome] = state.outcomes.get(event.outcome, 0) + 1
-    began = task.times.started_mono
+    began_at, began = task.times.started_at, task.times.started_mono
     if began is not None:
-        task.times = task.times._replace(ended_at=entry.at, duration_s=max(0.0, entry.mono - began))
+        task.times = Times(began_at, began, ended_at=entry.at, duration_s=max(0.0, entry.mono - began))
     if task.wish.held is not None:
         task.wish = task.wish._replace(held=None)
     tell_dependents(state, task)
@@ -348,10 +345,9 @@ def _job_over(state: State, entry: Entry, task: TaskState, job: RunningJob, end:
             _go_on(state, task)
             return
     if target == "again":
-        tries = task.progress.tries + 1
-        task.progress = task.progress._replace(tries=tries)
-        if tries < MAX_STARTS and job.stopping is None:
-            task.progress = task.progress._replace(start=task.progress.start + 1)
+        task.progress.tries += 1
+        if task.progress.tries < MAX_STARTS and job.stopping is None:
+            task.progress.start += 1
             state.queue.push(CONTINUING, task.num, task.spec.id)
             return
         target = WHEN_AGAIN_ENDS[phase]
@@ -375,14 +371,13 @@ def _go_to(state: State, task: TaskState, target: Target, reason_class: str | No
     if phase == "work" and task.progress.phase in ("work", "check") and is_used_up(state, task):
         decide_outcome(state, task, "failed", BUDGET, describe_used_up(state, task))
     elif phase is not None:
-        if task.progress.phase == "check" and phase == "work":
-            task.progress = task.progress._replace(round=task.progress.round + 1)
+        task.progress.round += task.progress.phase == "check" and phase == "work"
         enter(state, task, phase)
     elif target == "succeeded":
         unseen = task.last_work.unseen
         decide_outcome(state, task, "succeeded", EXIT_UNSEEN if unseen else None, unseen)
     elif target == "keep":
-        task.progress = task.progress._replace(prepared=False)
+        task.progress.prepared = False
         state.queue.decided.append(task.spec.id)
     else:
         decide_outcome(state, task, AS_OUTCOME[target], reason_class, reason)

@@ -10,7 +10,7 @@ from zlib import crc32
 
 from sessionrun.engine.queue import CONTINUING, NEW
 from sessionrun.engine.state import PROVIDED_PHASES, RunningJob, State, TaskState, provider_of
-from sessionrun.engine.task import NO_THREAD, Progress
+from sessionrun.engine.task import NO_THREAD, share_end
 from sessionrun.engine.tokens import give, is_shut, span_tokens
 from sessionrun.engine.transitions import Stopping
 from sessionrun.model.keys import Phase
@@ -90,7 +90,8 @@ def stop(state: State, task: TaskState, job: RunningJob, reason: Stopping, *, no
 
 def enter(state: State, task: TaskState, phase: Phase) -> None:
     """On to a phase, whose first job may start."""
-    task.progress = task.progress._replace(phase=phase, start=1, tries=0)
+    progress = task.progress
+    progress.phase, progress.start, progress.tries = phase, 1, 0
     if phase in PROVIDED_PHASES and state.providers and is_shut(state, provider_of(state, task), task, {}):
         suspend(state, task)
     state.queue.push(CONTINUING, task.num, task.spec.id)
@@ -100,7 +101,8 @@ def decide_outcome(
     state: State, task: TaskState, outcome: Outcome, reason_class: str | None, reason: str | None
 ) -> None:
     """The outcome is known; RELEASE comes first where PREPARE was claimed."""
-    task.end = task.end._replace(decided=outcome, reason_class=reason_class, reason=reason)
+    last = task.end.last_outcome
+    task.end = share_end(decided=outcome, reason_class=reason_class, reason=reason, last_outcome=last)
     if task.progress.prepared:
         enter(state, task, "release")
     else:
@@ -113,8 +115,8 @@ def close_attempt(state: State, task: TaskState) -> None:
     What the attempt came to stays to be shown; the caller says how it ended.
     """
     give(state, list(span_tokens(state, task)))
-    over = task.progress
-    task.progress = Progress(over.attempt, over.round, check_passed=over.check_passed)
+    progress = task.progress
+    progress.phase, progress.start, progress.tries, progress.prepared = None, 1, 0, False
     if task.setbacks.suspended:
         task.setbacks = task.setbacks._replace(suspended=False)
     task.thread = NO_THREAD
@@ -129,7 +131,7 @@ def has_turn(task: TaskState) -> bool:
 def take_turn(state: State, task: TaskState) -> None:
     """WORK went well: on to the next prompt."""
     task.thread = task.thread._replace(turn=task.thread.turn + 1)
-    task.progress = task.progress._replace(start=task.progress.start + 1, tries=0)
+    task.progress.start, task.progress.tries = task.progress.start + 1, 0
     state.queue.push(CONTINUING, task.num, task.spec.id)
 
 

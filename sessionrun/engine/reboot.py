@@ -31,8 +31,7 @@ def rebase_clock(state: State, entry: Entry) -> None:
     for task in state.tasks.values():
         if task.end.outcome is not None:
             continue
-        if task.progress.deadline is not None:
-            task.progress = task.progress._replace(deadline=None)
+        task.progress.deadline = None
         if task.times.started_at is not None:
             task.times = task.times._replace(started_mono=now - (entry.at - task.times.started_at))
         if task.setbacks.not_before:

@@ -12,7 +12,6 @@ from typing import Final
 
 from sessionrun.engine.queue import ReadyQueue
 from sessionrun.engine.task import (
-    AT_START,
     NO_END,
     NO_SETBACKS,
     NO_THREAD,
@@ -107,6 +106,7 @@ class RunningJob:
     now: bool = False
     idle_at: float | None = None
     output_size: int = 0
+    reserved: int | None = None
 
     def timer_at(self, time: float) -> Timer | None:
         """The timer of this job that is up at that monotonic time; None: there is none (any more)."""
@@ -116,14 +116,12 @@ class RunningJob:
             return self.timer
         return "idle_timeout" if time == self.idle_at else None
 
-    reserved: int | None = None
-
 
 @dataclass(slots=True)
 class TaskState:
     """One task: what was asked for, the job that runs, and a record for each concern (see `task`).
 
-    The records are values: a change puts a new one in the place of the old one.
+    The records but `job` and `progress` are values: a change puts a new one in the place of the old one.
     """
 
     spec: TaskSpec
@@ -136,7 +134,7 @@ class TaskState:
     """The job that the task has claimed; None: it has none at the moment."""
     place: Place | None = None
     """The workspace in git, as the last PREPARE or RELEASE left it; None: it has none."""
-    progress: Progress = AT_START
+    progress: Progress = field(default_factory=Progress)
     """Where it stands."""
     wish: Wish = NO_WISH
     """What requests want of it."""
@@ -244,43 +242,60 @@ class Provider:
 
 @changeable
 class State:
-    """One session; `queue` is an index, not a part of it.
-
-    `start_batch` is how many jobs the next decision may start: one after a refusal, more with each success.
-    `supervisor` is the one that started last.
-    `wall_offset` is wall time less monotonic time (seconds) as of the last entry, to show deadlines to people.
-    `dependents` names, for tasks without an outcome, who waits for them.  `holds` are those that the machine
-    made, by resource; `held` is the reason of a hold on the whole session, for tasks that come later.  `forgiven`
-    failures were there when the session was last asked to try again: they do not count against `max_failures`.
-    `usage_by_model` is what all jobs that have ended used, by the name of the model (see `spending`).
-    """
+    """One session; `queue` is an index, not a part of it."""
 
     spec: SessionSpec
+    """What was asked for."""
     tasks: dict[str, TaskState] = field(default_factory=dict)
+    """All tasks by id, in the order of the plan; those of a feed come at the end."""
     dependents: dict[str, dict[str, None]] = field(default_factory=dict)
+    """By the id of a task without an outcome: the tasks that wait for it."""
     free: dict[str, int] = field(default_factory=dict)
+    """How many tokens of each limited resource are free."""
     holds: dict[str, HoldPlaced] = field(default_factory=dict)
+    """The holds that the machine placed, by resource; those on request are in `held` and with the tasks."""
     providers: dict[str, Provider] = field(default_factory=dict)
+    """What is known of the providers that were short of something, by resource."""
     requests: set[str] = field(default_factory=set)
+    """The ids of the requests that were taken, so that each counts once."""
     feed_open: bool = False
+    """Whether more tasks may come."""
     seq: int = 0
+    """The number of the last entry."""
     epoch: int = 0
+    """The epoch of the supervisor that started last."""
     boot_id: str = ""
+    """The boot of the machine in which the monotonic times here count."""
     supervisor: SupervisorStarted | None = None
+    """The supervisor that started last."""
     started_at: float | None = None
+    """When the session started (wall time)."""
     ended_at: float | None = None
+    """When it ended (wall time); None: it has not, or was taken up again."""
     ended: SessionEnded | None = None
+    """How it ended."""
     cancelled: bool = False
+    """Whether a request cancelled the whole session: tasks that come later are cancelled, too."""
     halted: bool = False
+    """Whether as many tasks failed as may: nothing new starts."""
     held: str | None = None
+    """The reason of a hold on the whole session, for tasks that come later."""
     forgiven: int = 0
+    """How many failures there were when the session was last asked to try again: `max_failures` ignores them."""
     outcomes: dict[Outcome, int] = field(default_factory=dict)
+    """How many tasks have each outcome."""
     usage_by_model: dict[str, Usage] = field(default_factory=dict)
+    """What all jobs that have ended used, by the name of the model (see `totals`)."""
     money: Money = field(default_factory=Money)
+    """The account."""
     running_jobs: int = 0
+    """How many jobs are claimed and have not ended."""
     start_batch: int = START_BATCH
+    """How many jobs the next decision may start: 1 after a refusal, more with each success."""
     wall_offset: float = 0.0
+    """Wall time less monotonic time (seconds) as of the last entry, to show deadlines to people."""
     queue: ReadyQueue = field(default_factory=ReadyQueue, compare=False)
+    """Which tasks could start next."""
 
     @property
     def completed(self) -> int:

@@ -1,7 +1,8 @@
 """What a session's journal says of one task, in one record for each concern.
 
-The records are values: whatever changes puts a new one in the place of the old one (see `TaskState`).  So all
-tasks to which nothing of a kind has happened share one record of that kind, and a task that waits costs little.
+`Progress` changes with every job, so each task has its own and it is changed in place.  All other records are
+values: a change puts a new one in the place of the old one.  So the tasks to which nothing of a kind has happened
+share one record of that kind, and a task that waits costs little.
 
 Nothing here decides anything, or knows why a record is changed.
 """
@@ -9,6 +10,8 @@ Nothing here decides anything, or knows why a record is changed.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from sessionrun.model.keys import Phase
@@ -16,7 +19,8 @@ from sessionrun.model.spec import Outcome
 from sessionrun.model.usage import Usage
 
 
-class Progress(NamedTuple):
+@dataclass(slots=True)
+class Progress:
     """Where a task stands: how far it is in which attempt."""
 
     attempt: int = 1
@@ -111,6 +115,19 @@ class End(NamedTuple):
         return self.outcome or self.decided
 
 
+@lru_cache(maxsize=256)
+def share_end(
+    *,
+    decided: Outcome | None = None,
+    outcome: Outcome | None = None,
+    last_outcome: Outcome | None,
+    reason_class: str | None,
+    reason: str | None,
+) -> End:
+    """One record for all tasks that end alike, as most do."""
+    return End(decided, outcome, last_outcome, reason_class, reason)
+
+
 class Times(NamedTuple):
     """When a task began and ended, since it was last asked for."""
 
@@ -139,7 +156,6 @@ class Totals(NamedTuple):
     user last asked for it."""
 
 
-AT_START: Final = Progress()
 NO_WISH: Final = Wish()
 NO_SETBACKS: Final = Setbacks()
 NO_THREAD: Final = Thread()

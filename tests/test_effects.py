@@ -53,8 +53,8 @@ IDLE: list[tuple[str, dict[str, Any], list[dict[str, Any]], str]] = [
     ("--envelope", {"envelope": True}, [SCRIPT], "all tasks are scripts"),
     ("--no-auto-release", {"auto_release": False}, [SCRIPT], "all tasks are scripts"),
     ("--worktree", {"git": AskedGit(worktree=True)}, [{**SCRIPT, "workspace": "none"}], "its own workspace"),
-    ("--job", {"only": ("a",)}, [AI], "for Markdown jobs"),
-    ("--resume", {"include_stuck": True}, [AI], "for Markdown jobs"),
+    ("--job", {"only": ("a",)}, [AI], "for Markdown job files"),
+    ("--resume", {"include_stuck": True}, [AI], "for Markdown job files"),
 ]
 
 

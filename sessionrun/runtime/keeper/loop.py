@@ -24,7 +24,7 @@ from sessionrun.store.ledger import fold_ledger, gave_up_record, incarnation_rec
 
 LOCK_TIMEOUT_S: Final = 5.0
 MAX_RESTARTS: Final = 8
-"""So many supervisors may end in a row without progress: a job sent or ended, or a second of life."""
+"""So many supervisors may end in a row without progress: a job sent or ended, or a second of life after its hello."""
 
 PROGRESS_S: Final = 1.0
 RESTART_FIRST_S: Final = 0.02
@@ -99,7 +99,7 @@ class Keeper:
         It asks for this once it holds the session's lock.  What was said before could be out of date by then, and
         the keeper that said it dead: another supervisor may have acted in between.
         """
-        self._supervisor.is_greeted = True
+        self._supervisor.greeted_at = time.monotonic()
         numbers = self._me.pid, self._me.started, self._ledger.end
         self._tell(b"H", *(b"%d" % number for number in numbers))
 
@@ -178,10 +178,9 @@ class SupervisorProcess:
         self.restart_at: float | None = 0.0
         self.given_up = False
         self.is_wanted = True
-        self.is_greeted = False
+        self.greeted_at: float | None = None
         self._command = command
         self._connection: Connection | None = None
-        self._born = 0.0
         self._heard = False
         self._fruitless = 0
 
@@ -191,14 +190,14 @@ class SupervisorProcess:
 
     def start(self) -> None:
         """Start one."""
-        self.is_greeted = False
+        self.greeted_at = None
         try:
             self._connection = self._spawn()
         except OSError as error:  # no room for a process now; those that run need us all the same
             say(f"cannot start a supervisor: {error.strerror}")
             self.restart_at = time.monotonic() + RETRY_S
             return
-        self._born, self._heard, self.restart_at = time.monotonic(), False, None
+        self._heard, self.restart_at = False, None
 
     def _spawn(self) -> Connection:
         ours, theirs = socket.socketpair()
@@ -224,7 +223,8 @@ class SupervisorProcess:
         elif code in (EXIT_TAKEN, EXIT_NO_ROOM):
             self.restart_at = now + RETRY_S
         else:
-            fruitful = self._heard or now - self._born > PROGRESS_S
+            # a start that fails counts as one, however long a busy machine takes for it
+            fruitful = self._heard or (self.greeted_at is not None and now - self.greeted_at > PROGRESS_S)
             self._fruitless = 1 if fruitful else self._fruitless + 1
             self.given_up = self._fruitless > MAX_RESTARTS
             pause_s = RESTART_FIRST_S * 2 ** (self._fruitless - 2) if self._fruitless > 1 else 0.0
@@ -247,7 +247,7 @@ class SupervisorProcess:
 
     def send(self, *fields: bytes) -> None:
         """Queue a frame; until a supervisor is greeted it is dropped, for that one reads the ledger."""
-        if self._connection is not None and self.is_greeted:
+        if self._connection is not None and self.greeted_at is not None:
             self._connection.send(*fields)
 
     def flush(self) -> None:

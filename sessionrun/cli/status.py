@@ -102,7 +102,9 @@ def kept_lines(task: Mapping[str, Any], indent: str) -> list[str]:
 
     Settings that changed while it ran are named too: the user's own git obeys them.
     """
-    why, remark, changed = (task.get(key) for key in ("worktree_kept", "worktree_remark", "git_config_changed"))
+    why, remark, changed = task.get("worktree_kept"), task.get("worktree_remark"), task.get("git_config_changed")
+    if not (why or remark or changed):
+        return []
     lines = [f"worktree kept: {why}"] if why else []
     lines += [str(remark)] if remark else []
     if changed:

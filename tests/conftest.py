@@ -26,6 +26,9 @@ from warm import STREAMS, Warm
 EVENTUALLY_S = 60.0
 """How long `eventually` waits for anything: far longer than it takes, for machines that are busy."""
 
+FIRST_PAUSE_S = 0.005
+LAST_PAUSE_S = 0.05
+
 LEAVING_S = 0.5
 """So long the processes of a session that has ended may leave by themselves; then they are killed."""
 
@@ -132,14 +135,19 @@ def mount_disk(place: Path, size: str) -> Iterator[Path]:
 
 
 def eventually(condition: Callable[[], Any], *, timeout_s: float = EVENTUALLY_S) -> Any:
-    """Call until the answer is true, and return it; fail when it never becomes so."""
+    """Call until the answer is true, and return it; fail when it never becomes so.
+
+    The pauses in between grow: to look at a session costs processor time, and a long wait may be a bit longer.
+    """
     deadline = time.monotonic() + timeout_s
+    pause_s = FIRST_PAUSE_S
     while True:
         answer = condition()
         if answer:
             return answer
         assert time.monotonic() < deadline, f"not within {timeout_s} s: {condition}"
-        time.sleep(0.01)
+        time.sleep(pause_s)
+        pause_s = min(pause_s * 1.2, LAST_PAUSE_S)
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -99,6 +99,7 @@ def test_after_a_restart_of_the_machine(sessionrun: Command, crashed: str) -> No
 def test_a_code_from_before_the_restart_counts(sessionrun: Command, crashed: str) -> None:
     """The power went between a job's exit and the word that nothing of its tree is left."""
     session = SessionDir(sessionrun.directory(crashed))
+    pids = [task["pid"] for task in load_recorded(session)]
     payloads = read_log(session.ledger_path).payloads
     session.ledger_path.unlink()
     boot = next(payload.split()[3] for payload in payloads if payload.startswith(b"K"))
@@ -108,11 +109,10 @@ def test_a_code_from_before_the_restart_counts(sessionrun: Command, crashed: str
         [*(payload.replace(boot, b"another-boot") for payload in payloads), exit_record(key.decode(), 9 << 8)]
     )
     log.close()
-    pids = [task["pid"] for task in sessionrun.status(crashed)["tasks"][1:3]]
     assert sessionrun("resume", crashed).returncode == 0
     task = sessionrun.wait(crashed)["tasks"][2]
     assert (task["outcome"], task["exit_code"]) == ("failed", 9)
-    for pid in filter(None, pids):
+    for pid in pids:
         os.killpg(pid, signal.SIGKILL)
 
 

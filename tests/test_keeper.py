@@ -359,7 +359,12 @@ def stop_and_wait(bench: Bench) -> tuple[int, float]:
 
 
 def test_term_comes_first(bench: Bench) -> None:
-    bench.start(bench.job("trap 'echo stopped; exit 9' TERM; echo $$ >ready; while :; do sleep 0.05; done"))
+    bench.start(
+        bench.job(
+            "trap 'echo stopped; exit 9' TERM; echo $$ >ready; while :; do sleep 0.05; done",
+            stop_grace_s=PATIENCE_S,
+        )
+    )
     bench.pid_in("ready")
     status, _ = stop_and_wait(bench)
     assert status == 9 << 8
@@ -376,7 +381,7 @@ def test_kill_follows_after_the_grace(bench: Bench) -> None:
 
 def test_stopping_twice_or_nothing_does_no_harm(bench: Bench) -> None:
     bench.executor.stop(JobKey("none", 1, 1, "work", 1))
-    bench.start(bench.job("exec sleep 600"))
+    bench.start(bench.job("exec sleep 600", stop_grace_s=PATIENCE_S))
     bench.executor.stop(JobKey("a", 1, 1, "work", 1))
     status, _ = stop_and_wait(bench)
     assert os.WTERMSIG(status) == signal.SIGTERM
@@ -388,7 +393,7 @@ def test_a_stop_that_comes_with_its_start_is_not_lost(bench: Bench) -> None:
     """Both wait in the socket while the keeper is stopped or busy, and are read at once."""
     os.kill(bench.keeper, signal.SIGSTOP)
     eventually(lambda: psutil.Process(bench.keeper).status() == psutil.STATUS_STOPPED)
-    bench.executor.start([bench.job("exec sleep 600")])
+    bench.executor.start([bench.job("exec sleep 600", stop_grace_s=PATIENCE_S)])
     bench.executor.stop(JobKey("a", 1, 1, "work", 1))
     os.kill(bench.keeper, signal.SIGCONT)
     heard: list[Any] = []

@@ -24,7 +24,7 @@ from sessionrun.store.ledger import fold_ledger, gave_up_record, incarnation_rec
 
 LOCK_TIMEOUT_S: Final = 5.0
 MAX_RESTARTS: Final = 8
-"""So many supervisors may end in a row without progress: a job sent or ended, or a second of life after its hello."""
+"""So many supervisors may end in a row without progress: a job sent or ended, or a second after the hello."""
 
 PROGRESS_S: Final = 1.0
 RESTART_FIRST_S: Final = 0.02

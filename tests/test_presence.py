@@ -24,9 +24,11 @@ SLEEPING = {"prompts": [{"id": "a", "prompt": "sleep 600"}, {"id": "b", "prompt"
 
 @pytest.fixture
 def running(sessionrun: Command) -> str:
-    """A session with one task done and one running, as status.json already says."""
+    """A session with one task done and one running, as status.json and then the summary already say."""
     session_id = sessionrun.start(SLEEPING)
-    sessionrun.until(session_id, lambda view: (view["completed"], view["running"]) == (1, 1))
+    session = SessionDir(sessionrun.directory(session_id))
+    for load in (load_view, load_summary_view):
+        eventually(lambda load=load: (load(session)["completed"], load(session)["running"]) == (1, 1))  # type: ignore[misc]
     return session_id
 
 

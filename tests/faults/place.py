@@ -42,6 +42,8 @@ class Place:
 
     path: Path
     environ: dict[str, str] = field(default_factory=dict)
+    real: bool = False
+    """Whether each command is an interpreter of its own: what it costs is measured."""
     warm: ClassVar[Any] = None
     """What starts our commands in tests without a new interpreter; None where a campaign runs by itself."""
 
@@ -65,7 +67,7 @@ class Place:
     def popen(self, argv: list[str], *, env: Mapping[str, str] | None = None, cwd: Path | None = None) -> Any:
         """Start one of our commands beside the test; both outputs are read at its end."""
         environ = {**self.environ, **(env or {})}
-        if self.warm is not None and argv[:3] == _COMMAND and self.warm.serves(environ):
+        if self.warm is not None and not self.real and argv[:3] == _COMMAND and self.warm.serves(environ):
             return self.warm.popen(argv[3:], cwd=cwd or self.path, environ=environ)
         return subprocess.Popen(
             argv,

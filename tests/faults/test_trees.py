@@ -173,6 +173,7 @@ def test_a_session_that_a_job_starts_at_its_end(place: Place, victim: Role | Non
 @pytest.mark.parametrize("megabytes", [200, 1000])
 def test_a_line_without_an_end_costs_no_memory(place: Place, megabytes: int) -> None:
     size = megabytes * 1_000_000
+    place.real = True
     script = f"{_TELL}; head -c {size} /dev/zero | tr '\\0' x; while ! [ -e go ]; do sleep 0.05; done"
     session = start(place, {"long": script})
     output = session.output_path("t0")

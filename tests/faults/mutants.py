@@ -46,7 +46,7 @@ def by_points(case: str, role: str) -> Catcher:
     """The sweep of a role's deaths."""
 
     def look(code: Path) -> str:
-        figures = sweep(case, role, code=code)
+        figures = sweep(case, role, code=code, first_wrong=True)
         return "" if figures.is_good else (figures.wrong or ["run twice"])[0]
 
     return look

@@ -134,8 +134,13 @@ def _run_one(outer: Place, case: str, number: int, points: str) -> Figures | Non
         end_sessions(place.results)
 
 
-def sweep(case: str, role: str, *, every: int = 1, error: str = "", code: Path | None = None) -> Figures:
-    """All steps of a role, or every so many-th; with `error` calls that fail with it, in the place of deaths."""
+def sweep(
+    case: str, role: str, *, every: int = 1, error: str = "", code: Path | None = None, first_wrong: bool = False
+) -> Figures:
+    """All steps of a role, or every so many-th; with `error` calls that fail with it, in the place of deaths.
+
+    With `first_wrong` it ends there: of a package that is broken on purpose nothing more has to be seen.
+    """
     points = (f"{role}:{number}{error and ':' + error}" for number in count(1, every))
     total = Figures()
     chosen = list(takewhile(lambda point: int(point.split(":")[1]) <= LAST, points))
@@ -143,6 +148,8 @@ def sweep(case: str, role: str, *, every: int = 1, error: str = "", code: Path |
         if figures is None:
             return total
         total.add(figures)
+        if first_wrong and not total.is_good:
+            return total
     return total
 
 

@@ -88,6 +88,9 @@ def examine(session: SessionDir, executed: Path, *, may_lose: bool = False) -> F
         figures.hung = 1
         figures.wrong.append(f"{session.session_id}: has not ended; locks {session.held_locks()}")
         return figures
+    # a supervisor that died behind the published end has a successor, which records its start and publishes anew
+    wait_until(lambda: not session.is_alive(), LEAVE_S)
+    status = session.load_status() or status
     figures.tasks = len(status["tasks"])
     ledger = LedgerLines(session)
     counts = count_executed(session, executed)

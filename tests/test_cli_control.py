@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from conftest import Command, eventually, kill_sessions, rests
 
+from sessionrun.cli.retry import _count_retried
 from sessionrun.client.control import Target
 from sessionrun.client.requests import ask
 from sessionrun.model.errors import StoreError
@@ -92,6 +93,21 @@ def start_and_fail(sessionrun: Command) -> str:
     sessionrun.until(session_id, lambda view: view["completed"] == 3)
     (sessionrun.cwd / "good").write_text("fine\n")
     return session_id
+
+
+def test_retried_tasks_that_have_ended_again_are_counted() -> None:
+    """A task that was skipped keeps its attempt when its need is tried again, and may be over before we look."""
+
+    def tasks(*ends: tuple[str, int]) -> list[dict[str, Any]]:
+        return [
+            {"id": str(number), "status": "completed", "outcome": outcome, "attempt": attempt}
+            for number, (outcome, attempt) in enumerate(ends)
+        ]
+
+    before = {task["id"]: task for task in tasks(("failed", 1), ("skipped", 1))}
+    assert _count_retried(tasks(("succeeded", 2), ("succeeded", 1)), before) == 2
+    assert _count_retried(tasks(("failed", 2), ("skipped", 1)), before) == 2
+    assert _count_retried(tasks(("failed", 1), ("skipped", 1)), before) == 0
 
 
 def test_retry_in_a_session_that_runs(sessionrun: Command) -> None:

@@ -104,13 +104,18 @@ def _tell(reply: Reply, *, quiet: bool, as_json: bool) -> None:
     elif quiet:
         click.echo(view["session_id"])
     else:
-        again = _count_retried(now, {task["id"]: task["attempt"] for task in before})
+        again = _count_retried(now, {task["id"]: task for task in before})
         said = count_words(((again, "to be tried again"),)) or "nothing was left to retry"
         click.echo(f"Session: {view['session_id']}: {said if taken else NOT_TAKEN}")
 
 
-def _count_retried(now: list[dict[str, Any]], before: dict[str, int]) -> int:
-    """How many were taken: a task that was skipped once more looks as before, but came along with the others."""
-    tried = sum(task["attempt"] > before[task["id"]] or task["status"] != "completed" for task in now)
-    skipped = sum(task["outcome"] == "skipped" and task["attempt"] == before[task["id"]] for task in now)
+def _count_retried(now: list[dict[str, Any]], before: dict[str, dict[str, Any]]) -> int:
+    """How many were taken, whether they wait, run or have ended again by now.
+
+    A task that was skipped once more looks as before, but came along with the others.
+    """
+    tried = sum(
+        any(task[key] != before[task["id"]][key] for key in ("attempt", "status", "outcome")) for task in now
+    )
+    skipped = sum(task["outcome"] == before[task["id"]]["outcome"] == "skipped" for task in now)
     return tried + skipped if tried else 0

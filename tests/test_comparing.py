@@ -88,3 +88,9 @@ def test_without_labels_a_task_counts_by_what_it_is() -> None:
         "qwen",
     ]
     assert compare([bare], "model")["groups"][0]["pass_at"] == {}
+
+
+def test_a_usage_of_an_older_version_may_lack_the_source_of_its_cost() -> None:
+    usage = {"input_tokens": 1, "output_tokens": 1, "cost_usd": 0.5}
+    (group,) = compare([task("m", "t", "succeeded", usage=usage)], "task")["groups"]
+    assert group["cells"][0]["cost_source"] == "agent"

@@ -21,6 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from simulation import make_session
 
+from sessionrun.client.changes import read_changes
 from sessionrun.model.errors import InputError, SessionNotFound, StoreError
 from sessionrun.model.events import Entry, RequestReceived, TaskAdded, to_record
 from sessionrun.model.keys import JobKey
@@ -300,6 +301,20 @@ def test_tasks_that_were_added_later_are_tasks(tmp_path: Path) -> None:
     journal = AppendLog(session.journal_path)
     journal.append([orjson.dumps(to_record(Entry(1, 1.0, 1.0, TaskAdded(late))))])
     assert list(load_tasks(session).values()) == [*make_spec().tasks, late]
+
+
+def test_a_branch_without_a_repository_is_damage(tmp_path: Path) -> None:
+    task = {
+        "id": "a",
+        "attempt": 1,
+        "worktree": None,
+        "branch": "b",
+        "rescue_branch": None,
+        "base_commit": "0" * 40,
+    }
+    (change,) = read_changes(make_directory(tmp_path), [task])
+    with pytest.raises(StoreError, match=r"status\.json is damaged"):
+        list(change.pieces)
 
 
 def test_an_ignore_file_of_the_users_is_kept(tmp_path: Path) -> None:

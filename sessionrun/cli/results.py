@@ -80,8 +80,8 @@ def print_results(
         from sessionrun.cli.merging import print_merge_instructions
 
         repository = session.load_spec().repository
-        assert repository is not None
-        print_merge_instructions(view, tasks, repository)
+        if repository is not None:  # else status.json is damaged
+            print_merge_instructions(view, tasks, repository)
 
 
 def print_results_json(

@@ -13,7 +13,7 @@ from sessionrun.client.lookup import choose_tasks
 from sessionrun.client.notices import notify
 from sessionrun.client.outputs import iterate_chunks
 from sessionrun.client.view import load_view
-from sessionrun.model.errors import InputError, SessionrunError
+from sessionrun.model.errors import InputError, SessionrunError, StoreError
 from sessionrun.store.session import SessionDir
 
 if TYPE_CHECKING:
@@ -99,8 +99,7 @@ def _count_patch(session: SessionDir, patch: Path) -> bytes:
 
     if patch.stat().st_size == 0:
         return b""
-    repository = session.load_spec().repository
-    assert repository is not None
+    repository = _load_repository(session)
     with open_fence(
         repository
     ) as fence:  # and the patch's folder as a worktree: no other repository is looked for
@@ -112,7 +111,6 @@ def _diff_now(session: SessionDir, task: dict[str, Any], *, stat: bool) -> bytes
     from sessionrun.runtime.history import load_tasks
     from sessionrun.workspaces.fence import open_fence
 
-    spec = session.load_spec()
     words = (
         "--no-ext-diff",
         "--no-textconv",
@@ -124,14 +122,22 @@ def _diff_now(session: SessionDir, task: dict[str, Any], *, stat: bool) -> bytes
     )
     shape = ("--stat",) if stat else ("--binary", "--full-index")
     argv = ("diff", *words, *shape, task["base_commit"])
-    assert spec.repository is not None
-    with open_fence(spec.repository) as fence:
+    repository = _load_repository(session)
+    with open_fence(repository) as fence:
         if task["worktree"] and os.path.isdir(task["worktree"]):
             links = load_tasks(session)[task["id"]].links
-            return _diff_worktree(_find_git(fence, Path(task["worktree"])), links, argv, spec.repository)
+            return _diff_worktree(_find_git(fence, Path(task["worktree"])), links, argv, repository)
         main = fence.main()
         branch = main.commit_of(f"refs/heads/{task['rescue_branch'] or task['branch']}")
         return main(*argv, branch) if branch else b""
+
+
+def _load_repository(session: SessionDir) -> Repository:
+    """The session's repository; a damaged status.json may name branches without one."""
+    repository = session.load_spec().repository
+    if repository is None:
+        raise StoreError(f"{session.status_path} is damaged: it names branches, and the session has no repository")
+    return repository
 
 
 def _find_git(fence: Fence, worktree: Path) -> Git:

@@ -28,9 +28,7 @@ STDERR_TAIL: Final = 20
 @session_argument
 @click.argument("tasks", nargs=-1, metavar="[TASK]...")
 @click.option("--tail", type=Count(), metavar="N", help="Only the last N lines of each task.")
-@click.option(
-    "--raw", is_flag=True, help="Only what the agents printed: structured output as it came.  Not with --json."
-)
+@click.option("--raw", is_flag=True, help="Print only what the agents printed, unchanged.  Not with --json.")
 @json_option
 @results_dir_option
 def command(

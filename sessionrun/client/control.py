@@ -160,7 +160,8 @@ def find_retried(
 def resume(session: SessionDir) -> bool:
     """Let a session go on of which no process is left; False if one is, or if the session has ended.
 
-    A warning tells of agents whose program is gone, or is not the one that this process would find.
+    A warning names each agent whose program is gone.  Another names each agent for which PATH now leads to a
+    different program.
 
     Raises:
         StoreError: its logs are damaged or a newer version's, or the processes did not come up.

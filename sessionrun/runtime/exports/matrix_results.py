@@ -241,7 +241,7 @@ def _check_ours(export: Export, session: SessionDir) -> None:
 
 
 def load_runs(export: Export) -> list[dict[str, Any]]:
-    """The runs that an export's file holds now; none where there is no file.
+    """The runs that the file of an export holds now; an empty list if there is no file.
 
     Where a run has not ended, what counts is what its session says: the disk may have been full at the end.
 

@@ -1,4 +1,4 @@
-"""WORK: the agent's own process, and what it left behind.
+"""Build a WORK job, which is the agent's own process, and read what it left.
 
 Here a task's words meet its agent: argv, prompt file, environment, output files.
 """
@@ -125,7 +125,7 @@ def measure_work(site: Site, task: str) -> int:
 
 
 def measure_file(path: Path) -> int:
-    """The size of a file (bytes); nothing, where it is gone or was replaced by something that is no file."""
+    """The size of a file (bytes); 0 if it is gone."""
     try:
         return path.lstat().st_size
     except OSError:

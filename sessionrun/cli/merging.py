@@ -10,6 +10,7 @@ import click
 
 from sessionrun.cli.render import SINGLE_LINE, escape, escape_line, task_word
 from sessionrun.cli.status import kept_lines
+from sessionrun.client.changes import find_work_base
 from sessionrun.client.merging import Inspected, Merged, Merges, Shared, Task, plan_merges
 from sessionrun.model.places import Repository
 
@@ -41,7 +42,7 @@ def _print_to_look_at(one: Inspected) -> None:
         click.echo(f"git -C {_quote(task['worktree'])} status")
     if task["commit"] is not None or not task["worktree"]:
         for branch in one.branches:
-            click.echo(f"git diff {task['base_commit'][:12]} {_quote(branch)}")
+            click.echo(f"git diff {(find_work_base(task) or '')[:12]} {_quote(branch)}")
 
 
 def _print_to_merge(view: dict[str, Any], merges: Merges, repository: Repository) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -59,9 +59,15 @@ def read_changes(session: SessionDir, tasks: Sequence[dict[str, Any]], *, stat: 
         yield Change(task, _read_pieces(session, task, stat=stat, alone=len(tasks) == 1))
 
 
-def is_unchanged(task: dict[str, Any]) -> bool:
+def is_unchanged(task: Mapping[str, Any]) -> bool:
     """Whether the task ended where it began: then it has no branch any more."""
-    return task["commit"] is not None and task["commit"] == task["base_commit"]
+    return task["commit"] is not None and task["commit"] in (task["base_commit"], find_work_base(task))
+
+
+def find_work_base(task: Mapping[str, Any]) -> str | None:
+    """The commit at which the task's work began: behind what its setup left."""
+    base: str | None = task.get("setup_commit") or task["base_commit"]
+    return base
 
 
 def patch_path(session: SessionDir, task: dict[str, Any]) -> Path:
@@ -73,7 +79,12 @@ def describe_changes(session: SessionDir, task: dict[str, Any]) -> dict[str, Any
     """Where a task's changes are: one object of `diff --json`."""
     patch = patch_path(session, task)
     keys = ("id", "num", "branch", "rescue_branch", "worktree", "base_commit", "commit", "diff_stat")
-    return {**{key: task[key] for key in keys}, "patch": str(patch.absolute()) if patch.exists() else None}
+    setup = {"setup_commit": task.get("setup_commit")}
+    return {
+        **{key: task[key] for key in keys},
+        **setup,
+        "patch": str(patch.absolute()) if patch.exists() else None,
+    }
 
 
 def _read_pieces(session: SessionDir, task: dict[str, Any], *, stat: bool, alone: bool) -> Iterator[bytes]:
@@ -121,7 +132,7 @@ def _diff_now(session: SessionDir, task: dict[str, Any], *, stat: bool) -> bytes
         "--ignore-submodules=dirty",  # to look into one git would run with the settings in it
     )
     shape = ("--stat",) if stat else ("--binary", "--full-index")
-    argv = ("diff", *words, *shape, task["base_commit"])
+    argv = ("diff", *words, *shape, find_work_base(task) or "")
     repository = _load_repository(session)
     with open_fence(repository) as fence:
         if task["worktree"] and os.path.isdir(task["worktree"]):

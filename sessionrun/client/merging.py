@@ -13,6 +13,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from sessionrun.client.changes import find_work_base, is_unchanged
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.places import Repository
 from sessionrun.workspaces.fence import open_fence
@@ -107,7 +108,7 @@ def _list_branches(git: Git) -> dict[str, str]:
 def _find_holders(task: Task, branches: Collection[str]) -> list[str]:
     """Return the branches that hold a task's work; if its commit is not recorded, all that may hold it."""
     branch, rescue = task["branch"], task["rescue_branch"]
-    if task["commit"] == task["base_commit"]:
+    if is_unchanged(task):
         return []
     if task["commit"] is not None:
         return [name for name in (rescue or branch,) if name in branches]
@@ -163,7 +164,8 @@ def _find_shared(
     git: Git, graph: Sequence[Task], listed: Sequence[Task], reached: Mapping[str, set[str]]
 ) -> list[Shared]:
     inside = {name for task in listed for name in reached[task["id"]]}
-    tasks = [task for task in graph if task["id"] in inside and task["commit"] not in (None, task["base_commit"])]
+    begun = [task for task in graph if task["id"] in inside and task["commit"] is not None]
+    tasks = [task for task in begun if not is_unchanged(task)]
     if len(listed) < 2 or len(tasks) > MAX_COMPARED:
         return []
     groups: dict[tuple[str, ...], list[str]] = {}
@@ -180,7 +182,7 @@ def _find_shared(
 def _find_changers(git: Git, tasks: Sequence[Task]) -> dict[str, set[str]]:
     """The ids of the tasks that change a file, for each file; by one git, from each task's begin to its end."""
     ids = {task["commit"]: task["id"] for task in tasks}
-    asked = "".join(f"{task['commit']} {task['base_commit']}\n" for task in tasks).encode()
+    asked = "".join(f"{task['commit']} {find_work_base(task)}\n" for task in tasks).encode()
     try:
         told = git("diff-tree", "-r", "--stdin", "--name-only", "--no-renames", "-z", stdin=asked)
     except GitError:

@@ -29,17 +29,14 @@ def _walk(task: TaskState, tasks: Mapping[str, TaskState]) -> Iterator[Handed]:
     seen = {task.spec.id}
     while stack:
         at = stack.pop()
-        if at is not task and at.spec.workspace.kind == "worktree" and not _changed_nothing(at.place):
+        holds_no_work = at.place is not None and at.place.holds_no_work
+        if at is not task and at.spec.workspace.kind == "worktree" and not holds_no_work:
             yield _handed(at)
         elif at.spec.base == "needs":
             yield from at.spec.handed
             needs = [need for need in at.spec.needs if need in tasks and need not in seen]
             seen.update(needs)
             stack += [tasks[need] for need in reversed(needs)]
-
-
-def _changed_nothing(place: Place | None) -> bool:
-    return place is not None and place.commit is not None and place.commit == place.base_commit
 
 
 def _handed(need: TaskState) -> Handed:

@@ -189,6 +189,7 @@ def _project_task(state: State, task: TaskState) -> dict[str, Any]:
         "worktree_remark": place.remark,
         "git_config_changed": list(place.git_config_changed) or None,
         "base_commit": place.base_commit,
+        "setup_commit": place.setup_commit,
         "commit": place.commit,
         "diff_stat": place.diff_stat,
         "output": f"task-{spec.id}.txt",

@@ -54,10 +54,11 @@ class Repository:
 class Place:
     """A task's workspace in git, as far as PREPARE and RELEASE tell; None = there is no such thing.
 
-    `worktree` is its path while it exists; `commit` holds the work, on `branch` or, where that could not be,
-    on `rescue`; `diff_stat` counts files, insertions and deletions against `base_commit`; `kept` is why the
+    `worktree` is its path while it exists; it began at `base_commit`, and its work at `setup_commit` if its setup
+    left something that git does not ignore.  `commit` holds the work, on `branch` or, where that could not be,
+    on `rescue`; `diff_stat` counts files, insertions and deletions against `work_base`; `kept` is why the
     worktree was not removed; `remark` is what became of work that is nowhere.  `changed` is whether anything in it
-    that git does not ignore differs from `base_commit`, as far as RELEASE can tell.  `git_config_changed` names
+    that git does not ignore differs from `work_base`, as far as RELEASE can tell.  `git_config_changed` names
     the settings that all worktrees of the repository share and that changed while the task ran.
     """
 
@@ -71,6 +72,17 @@ class Place:
     remark: str | None = None
     changed: bool | None = None
     git_config_changed: tuple[str, ...] = ()
+    setup_commit: str | None = None
+
+    @property
+    def work_base(self) -> str | None:
+        """The commit at which the task's work began: what setup left is no work."""
+        return self.setup_commit or self.base_commit
+
+    @property
+    def holds_no_work(self) -> bool:
+        """Whether it is known that the task committed nothing beyond what it began with."""
+        return self.commit is not None and self.commit in (self.base_commit, self.work_base)
 
 
 _PLACE: Final = frozenset(field.name for field in fields(Place))

@@ -148,7 +148,10 @@ STATUS: Final[Mapping[str, Kind]] = {
 OPTIONAL: Final[Mapping[str, Kind]] = {"view_problems": lists(TEXT)}
 """Keys that a later version added: a file of an earlier one is whole without them."""
 
-OPTIONAL_OF_TASK: Final[Mapping[str, Kind]] = {"git_config_changed": nullable(lists(TEXT))}
+OPTIONAL_OF_TASK: Final[Mapping[str, Kind]] = {
+    "git_config_changed": nullable(lists(TEXT)),
+    "setup_commit": nullable(path),
+}
 """The same for a task."""
 
 _SUMMARY: Final = objects(SUMMARY, OPTIONAL)

@@ -52,6 +52,7 @@ _NARROWER: Final[Mapping[str, Kind]] = {
     "Place.branch": shapes.nullable(shapes.path),
     "Place.worktree": shapes.nullable(shapes.path),
     "Place.base_commit": shapes.nullable(shapes.path),
+    "Place.setup_commit": shapes.nullable(shapes.path),
     "Place.commit": shapes.nullable(shapes.path),
     "Place.rescue": shapes.nullable(shapes.path),
     "Place.diff_stat": shapes.nullable(caches.DIFF_STAT),

@@ -236,22 +236,33 @@ def _commit(
     return made.decode().strip()
 
 
-def holds_nothing(git: Git, repository: Repository, branch: str, tip: str, base: str) -> bool:
+def holds_nothing(
+    git: Git, repository: Repository, branch: str, tip: str, base: str, setup_commit: str | None
+) -> bool:
     """Whether a branch may go because nothing in it would be lost; under the lock.
 
-    It stands where it began; where that was another task's end, another branch or tag has to hold that, too.  A
-    merge of needs that we made can be made again.
+    It stands where it began, or where its work did; if it began at another task's end, another branch or tag has
+    to hold that, too.  A merge of needs that we made can be made again.
     """
-    if tip != base:
+    if tip not in (base, setup_commit):
         return False
     if base == repository.base_commit:
         return True
-    words = ("rev-list", "--max-count=2", tip, "--not", f"--exclude={branch}", "--branches", "--tags", "--remotes")
+    words = (
+        "rev-list",
+        "--max-count=2",
+        base,
+        "--not",
+        f"--exclude={branch}",
+        "--branches",
+        "--tags",
+        "--remotes",
+    )
     listed = git.attempt(*words)
     alone = listed.stdout.decode().split()
     if listed.returncode != 0:
         return False
-    return not alone or (alone == [tip] and _is_merge_of_needs(git, tip))
+    return not alone or (alone == [base] and _is_merge_of_needs(git, base))
 
 
 def _is_merge_of_needs(git: Git, commit: str) -> bool:

@@ -98,7 +98,12 @@ class Leftover:
             task=self.task,
             title=self.title,
             links=self.links,
-            place=Place(branch=claim.branch, worktree=claim.worktree, base_commit=claim.base_commit),
+            place=Place(
+                branch=claim.branch,
+                worktree=claim.worktree,
+                base_commit=claim.base_commit,
+                setup_commit=claim.setup_commit,
+            ),
             keep="never",
         )
 
@@ -240,7 +245,8 @@ def _break_stale_lock(repository: Repository, branch: str) -> None:
 
 def _why_not_needed(main: Git, leftover: Leftover, branch: str, tip: str) -> str | None:
     repository = leftover.repository
-    if holds_nothing(main, repository, branch, tip, leftover.claim.base_commit):
+    claim = leftover.claim
+    if holds_nothing(main, repository, branch, tip, claim.base_commit, claim.setup_commit):
         return NOTHING_OWN
     target = main.commit_of(f"refs/heads/{repository.base_branch}")
     if target and main.attempt("merge-base", "--is-ancestor", tip, target).returncode == 0:

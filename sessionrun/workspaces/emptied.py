@@ -31,13 +31,13 @@ def drop_empty_branch(
         jobs: the PREPARE jobs of its attempt, with their claims.
     """
     branch, base = place.branch, place.base_commit
-    if branch is None or base is None or place.commit != base or place.rescue or place.worktree:
+    if branch is None or base is None or not place.holds_no_work or place.rescue or place.worktree:
         return place
     with register_lock(request.repository):
         tip = main.commit_of(f"refs/heads/{branch}")
         if tip is None or branch in read_heads(request.repository, None):
             return place
-        if not holds_nothing(main, request.repository, branch, tip, base):
+        if not holds_nothing(main, request.repository, branch, tip, base, place.setup_commit):
             return place
         for job, claim in jobs:
             if claim.branch == branch:

@@ -82,6 +82,45 @@ def park(
     Raises:
         GitError: it cannot be read or written; nothing was changed.
     """
+    head, commit, tree, problems = _make_commit(
+        fence, git, place, brought=brought, ignore=ignore, message=message, folder=folder
+    )
+    commit, rescue = _point_a_ref(git, place, head.commit, commit, tidy=not problems)
+    problems += find_missing(git, commit, place.base_commit)
+    return Parked(commit, tree, rescue, tuple(problems))
+
+
+def commit_setup(
+    fence: Fence, git: Git, place: Place, *, brought: Brought, ignore: Sequence[str], message: str, folder: Path
+) -> str | None:
+    """Commit what lies in a worktree after SETUP to its branch, and let its own index say so.
+
+    What cannot be in a commit stays as it is, for RELEASE to name; so does everything if setup left the branch.
+    The arguments are those of `park`.
+
+    Returns:
+        Where the work begins; None: there is nothing that git does not ignore.
+
+    Raises:
+        GitError: it cannot be read or written, or the branch is locked; nothing was changed.
+    """
+    head, commit, _, _ = _make_commit(
+        fence, git, place, brought=brought, ignore=ignore, message=message, folder=folder
+    )
+    name = f"refs/heads/{place.branch}"
+    if head.reference != name or commit == place.base_commit:
+        return None
+    if commit != head.commit:
+        if not git.set_ref(name, commit, head.commit):
+            raise GitError(("update-ref",), 1, f"cannot move the branch {place.branch}")
+        settle_index(git, commit)
+    return commit
+
+
+def _make_commit(
+    fence: Fence, git: Git, place: Place, *, brought: Brought, ignore: Sequence[str], message: str, folder: Path
+) -> tuple[_Head, str, str, list[str]]:
+    """A commit, and its tree, of all that can be in one, above HEAD; HEAD, and what is wrong.  No ref moves."""
     head = _read_head(git, place)
     problems = list(_find_off_branch(head.reference, place))
     index = replace(git, index=folder / "park-index")
@@ -94,12 +133,9 @@ def park(
     if tree != head.tree:
         parents = [word for parent in _parents(git, head) for word in ("-p", parent)]
         commit = git("commit-tree", tree, *parents, "-F", "-", stdin=message.encode()).decode().strip()
-    commit, rescue = _point_a_ref(git, place, head.commit, commit, tidy=not problems)
-    problems += find_missing(git, commit, place.base_commit)
-    index_path = index.index
-    if index_path is not None:
-        index_path.unlink(missing_ok=True)
-    return Parked(commit, tree, rescue, tuple(problems))
+    if index.index is not None:
+        index.index.unlink(missing_ok=True)
+    return head, commit, tree, problems
 
 
 def copy_index(origin: Path, copy: Path) -> None:

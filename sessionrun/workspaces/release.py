@@ -18,7 +18,15 @@ from sessionrun.workspaces.emptied import drop_empty_branch, is_emptied
 from sessionrun.workspaces.fence import Fence, open_fence
 from sessionrun.workspaces.git import Git
 from sessionrun.workspaces.ignoring import ignore_words
-from sessionrun.workspaces.park import Brought, Parked, make_rescue, park, settle_index, write_patch
+from sessionrun.workspaces.park import (
+    Brought,
+    Parked,
+    commit_setup,
+    make_rescue,
+    park,
+    settle_index,
+    write_patch,
+)
 from sessionrun.workspaces.registration import (
     find_admin,
     find_lost_admins,
@@ -46,6 +54,8 @@ def release(request: WorkspaceRequest, folder: Path, *, drop_empty: bool = True)
         changed = tell_changed(request.repository, folder, fence.main())
         released = release_behind(fence, request, folder)
         released = drop_empty_branch(request, fence.main(), released, prepare_jobs(folder))
+        if released.branch is None and released.holds_no_work:  # then nothing holds what setup left
+            released = replace(released, commit=released.base_commit, setup_commit=None)
         return replace(released, git_config_changed=changed) if changed else released
 
 
@@ -183,7 +193,7 @@ def _remark_on_loss(request: WorkspaceRequest, path: Path) -> str | None:
 def _parked_before(main: Git, place: Place, *, emptied: bool) -> Parked | None:
     """What the branches of a worktree hold that is gone; None where there are none, unless they held nothing."""
     rescue = next(reversed(find_rescues(main, place.branch or "")), None)
-    commit = main.commit_of(f"refs/heads/{rescue or place.branch}") or (place.base_commit if emptied else None)
+    commit = main.commit_of(f"refs/heads/{rescue or place.branch}") or (place.work_base if emptied else None)
     if commit is None:
         return None
     return Parked(commit, main.line("rev-parse", f"{commit}^{{tree}}"), rescue, ())
@@ -213,10 +223,40 @@ def describe_broken_link(repository: Repository, path: Path) -> str:
     return f"to be mended by hand ({mend}): {path} is no worktree of {repository.top} any more"
 
 
+def settle(request: WorkspaceRequest, folder: Path) -> Place:
+    """Commit what SETUP left, so that it does not count as work; done again after a crash, do it once.
+
+    Raises:
+        SessionrunError, OSError: it could not be committed; the worktree is as it was.
+    """
+    place = request.place
+    assert place is not None and place.worktree is not None
+    with open_fence(request.repository, folder, limit_s=request.git_limit_s) as fence:
+        git = find_git(fence, request, Path(place.worktree))
+        ignore = ignore_words(request.repository, folder)
+        begins_at = commit_setup(
+            fence,
+            git,
+            place,
+            brought=_brought(request, fence.main(), ignore),
+            ignore=ignore,
+            message=_word_message("Setup", request),
+            folder=folder,
+        )
+    for job, claim in prepare_jobs(folder):
+        if claim.branch == place.branch:
+            replace_file(job / CLAIM, orjson.dumps(replace(claim, setup_commit=begins_at)), durable=False)
+    return replace(place, setup_commit=begins_at)
+
+
+def _word_message(what: str, request: WorkspaceRequest) -> str:
+    title = request.title.replace("\0", "")
+    return f"{what} of task {request.task}\n\n{title}\n\nParked by sessionrun session {request.session_id}.\n"
+
+
 def _park(fence: Fence, request: WorkspaceRequest, git: Git, folder: Path) -> Parked:
     assert request.place is not None
-    title = request.title.replace("\0", "")
-    message = f"Work of task {request.task}\n\n{title}\n\nParked by sessionrun session {request.session_id}.\n"
+    message = _word_message("Work", request)
     ignore = ignore_words(request.repository, folder)
     brought = _brought(request, fence.main(), ignore)
     return park(fence, git, request.place, brought=brought, ignore=ignore, message=message, folder=folder)
@@ -258,9 +298,9 @@ def _remove(request: WorkspaceRequest, path: Path, released: Place) -> Place:
 def _describe(main: Git, place: Place, parked: Parked, request: WorkspaceRequest) -> Place:
     """The place with what was parked; writes the patch, while the worktree is still there."""
     stat = None
-    if request.patch is not None and place.base_commit is not None:
+    if request.patch is not None and place.work_base is not None:
         make_directories(Path(request.patch).parent, 0o700)
-        stat = write_patch(main, place.base_commit, parked.tree, Path(request.patch))
+        stat = write_patch(main, place.work_base, parked.tree, Path(request.patch))
     branch = place.branch if main.commit_of(f"refs/heads/{place.branch}") else None
     changed = bool(parked.problems) or parked.rescue is not None or bool(stat and stat["files"])
     return replace(

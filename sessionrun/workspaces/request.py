@@ -83,6 +83,7 @@ class Claim:
 
     `moved` is where RELEASE found it when it had been moved: what is left of it lies there.  `emptied`: the
     worktree is gone, and RELEASE deletes the branch, or has deleted it, because it holds nothing.
+    `setup_commit` is that of the place.
     """
 
     branch: str
@@ -91,6 +92,7 @@ class Claim:
     owner: str
     moved: str | None = None
     emptied: bool = False
+    setup_commit: str | None = None
 
     @property
     def paths(self) -> tuple[Path, ...]:
@@ -120,6 +122,7 @@ def load_place(folder: Path) -> Place | None:
     place = load_answer(folder, Place)
     if place is not None:
         _check_names(folder / ANSWER, place.worktree, place.branch, place.base_commit)
+        _check_names(folder / ANSWER, None, None, place.setup_commit)
     return place
 
 
@@ -141,7 +144,7 @@ def load_claim(folder: Path) -> Claim | None:
     claim = load_record_if_any(folder / CLAIM, Claim)
     if claim is not None:
         _check_names(folder / CLAIM, claim.worktree, claim.branch, claim.base_commit)
-        _check_names(folder / CLAIM, claim.moved, None, None)
+        _check_names(folder / CLAIM, claim.moved, None, claim.setup_commit)
     return claim
 
 

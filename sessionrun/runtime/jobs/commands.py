@@ -1,4 +1,7 @@
-"""Jobs that are the user's shell commands: SETUP, and a CHECK without a brief."""
+"""Jobs that are the user's shell commands: SETUP, and a CHECK without a brief.
+
+If a task has a worktree, a program of ours follows its SETUP, in the same job: it commits what the commands left.
+"""
 
 from __future__ import annotations
 
@@ -7,19 +10,33 @@ from typing import Final
 
 from sessionrun.agents.verdict import Problem
 from sessionrun.engine.state import TaskState
+from sessionrun.model.errors import JobFileError
 from sessionrun.model.keys import JobKey
 from sessionrun.model.spec import Job
 from sessionrun.runtime.jobs.shared import SHELL, Judged, Site
+from sessionrun.runtime.jobs.workspace import make_request
+from sessionrun.workspaces.request import load_place
 
 AND_THEN: Final = "\n(exit $?)\n"
 """Between commands: ``sh -e`` alone goes on after a failed ``a && b`` or ``! a``, and would call that passed."""
+
+AND_SETTLE: Final = '"$0" -ec "$1" || exit; shift; exec "$@"'
+"""A script, and if it passes a program, which sees nothing of what the script did to its shell."""
 
 EACH: Final = 'for command; do "$0" -ec "$command" || exit; done'
 
 
 def build_setup(site: Site, state: TaskState, key: JobKey) -> Job:
-    """A SETUP: its commands in one shell, as lines of a script."""
-    return _build(site, state, key, (SHELL, "-ec", AND_THEN.join(state.spec.setup)))
+    """A SETUP: its commands in one shell, as lines of a script, and then what commits what they left.
+
+    Raises:
+        OSError: the session directory cannot be written.
+    """
+    script = AND_THEN.join(state.spec.setup)
+    if state.place is None or state.place.worktree is None:
+        return _build(site, state, key, (SHELL, "-ec", script))
+    settling = site.ask(key, make_request(site, state, key), cwd="")
+    return _build(site, state, key, (SHELL, "-c", AND_SETTLE, SHELL, script, *settling.argv))
 
 
 def build_check(site: Site, state: TaskState, key: JobKey) -> Job:
@@ -31,9 +48,13 @@ def build_check(site: Site, state: TaskState, key: JobKey) -> Job:
 
 def judge_setup(site: Site, key: JobKey, problem: Problem | None) -> Judged:
     """A SETUP that failed; only its folder has what it printed, so the reason names the file."""
+    folder = site.session.job_path(key)
     if problem is None:
-        return Judged()
-    printed = (site.session.job_path(key) / "stderr").relative_to(site.session.path)
+        try:
+            return Judged(place=load_place(folder))
+        except JobFileError as error:
+            return Judged(Problem("setup_failed", f"its answer cannot be used: {error.why}"))
+    printed = (folder / "stderr").relative_to(site.session.path)
     return Judged(Problem("setup_failed", f"{problem.text}, see {printed}"))
 
 

@@ -1,7 +1,7 @@
 """A job whose program is ours, as a process: ``python job.py PHASE FOLDER``.
 
-There is one way for such a process to be asked and to answer.  PREPARE, RELEASE and a CHECK that is more than
-shell commands use it.
+There is one way for such a process to be asked and to answer.  PREPARE, the end of a SETUP in a worktree, a CHECK
+that is more than shell commands, and RELEASE use it.
 
 1. The supervisor writes ``request.json`` into the job's folder, and then starts the process.
 2. The process reads it, does the work, and leaves ``answer.json``.  Done again, it does the same once more.
@@ -80,6 +80,11 @@ def _find_work(phase: str) -> tuple[type[Any], Callable[[Any, Path], object]]:
         from sessionrun.workspaces.worktree import prepare
 
         return WorkspaceRequest, prepare
+    if phase == "setup":
+        from sessionrun.workspaces.release import settle
+        from sessionrun.workspaces.request import WorkspaceRequest
+
+        return WorkspaceRequest, settle
     if phase == "release":
         from sessionrun.workspaces.release import release
         from sessionrun.workspaces.request import WorkspaceRequest

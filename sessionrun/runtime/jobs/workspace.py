@@ -34,28 +34,35 @@ def build_workspace(site: Site, state: TaskState, key: JobKey, tasks: Mapping[st
         OSError: the session directory cannot be written.
         NoSpace: a worktree is wanted and the disk is nearly full.
     """
+    spec = site.spec
+    assert spec.repository is not None
+    if key.phase == "prepare":
+        check_space(Path(spec.repository.worktree_dir))
+        request = replace(make_request(site, state, key), place=None, needs=find_handed(state, tasks))
+    else:
+        patch = str(site.session.patch_path(key))
+        request = replace(make_request(site, state, key), patch=patch)
+    return site.ask(key, request, cwd=spec.repository.top)
+
+
+def make_request(site: Site, state: TaskState, key: JobKey) -> WorkspaceRequest:
+    """What all jobs of a workspace are told; `state` is the key's task, which has one."""
     spec, task = site.spec, state.spec
     assert spec.repository is not None
-    releasing = key.phase == "release"
-    if not releasing:
-        check_space(Path(spec.repository.worktree_dir))
-    request = WorkspaceRequest(
+    return WorkspaceRequest(
         repository=spec.repository,
         session_id=spec.session_id,
         task=key.task,
         title=title_of(task),
         links=task.links,
-        place=state.place if releasing else None,
+        place=state.place,
         keep=spec.repository.keep,
         succeeded=state.end.decided == "succeeded",
-        patch=str(site.session.patch_path(key)) if releasing else None,
         expect_change=task.expect_change,
         branch=task.workspace.branch,
         directory=task.workspace.directory,
-        needs=() if releasing else find_handed(state, tasks),
         limit_s=spec.limits.workspace_timeout_s,
     )
-    return site.ask(key, request, cwd=spec.repository.top)
 
 
 def judge_workspace(site: Site, state: TaskState, ended: Exit, problem: Problem | None) -> Judged:

@@ -354,7 +354,9 @@ def test_diff_as_json(finished: Finished) -> None:
     assert project.git("rev-parse", "main-task-readme") == readme["commit"]
     assert idle["commit"] == idle["base_commit"] == project.git("rev-parse", "main")
     assert all(Path(record["patch"]).is_absolute() and Path(record["patch"]).exists() for record in (hello, idle))
-    assert " ".join(hello) == "id num branch rescue_branch worktree base_commit commit diff_stat patch"
+    assert (
+        " ".join(hello) == "id num branch rescue_branch worktree base_commit commit diff_stat setup_commit patch"
+    )
 
 
 def test_diff_of_a_running_task_is_its_worktree_as_it_is(project: Project) -> None:

@@ -54,19 +54,19 @@ def test_nothing_but_its_end_follows_release() -> None:
     assert reachable("release") == {"release"}
 
 
-def test_only_a_failed_check_with_rounds_left_goes_back() -> None:
+def test_only_a_failed_check_or_proof_with_rounds_left_goes_back() -> None:
     order = {phase: place for place, phase in enumerate(PHASES)}
     back = [
         cell
         for cell, target in TRANSITIONS.items()
         if target in PHASES and order[AS_PHASE[target]] <= order[cell[0]]
     ]
-    assert back == [("check", "failed", True)]
+    assert back == [("check", "failed", True), ("prove", "failed", True)]
 
 
-def test_only_a_failed_check_looks_at_the_rounds() -> None:
+def test_only_a_failed_check_or_proof_looks_at_the_rounds() -> None:
     differs = [cell[:2] for cell in TRANSITIONS if TRANSITIONS[cell] != TRANSITIONS[cell[0], cell[1], True]]
-    assert differs == [("check", "failed")]
+    assert differs == [("check", "failed"), ("prove", "failed")]
 
 
 @pytest.mark.parametrize("phase", ["setup", "work"])

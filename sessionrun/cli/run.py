@@ -113,6 +113,7 @@ class Launch(NamedTuple):
     help="Keep worktrees whose work is on a branch: always, on-failure, never.  [default: never]",
 )
 @click.option("--expect-change", is_flag=True, help="A task that changes nothing in its worktree has failed.")
+@click.option("--prove", is_flag=True, help="The check must pass on the work alone, and fail without it.")
 @click.option(
     "--no-ready",
     "ready",

@@ -232,9 +232,19 @@ def _check_supported(tasks: tuple[TaskSpec, ...]) -> None:
         if task.expect_change and task.workspace.kind == "none":
             what = "expect_change needs a worktree; add --worktree, or leave it out"
             raise InputError(f"task {num} (ID: {task.id}): {what}")
+        if task.prove is not None:
+            _check_provable(num, task)
         name = _unsupported(task)
         if name:
             raise InputError(f"task {num} (ID: {task.id}): {name} is not supported in this version; leave it out")
+
+
+def _check_provable(num: int, task: TaskSpec) -> None:
+    where = f"task {num} (ID: {task.id})"
+    if task.workspace.kind == "none":
+        raise InputError(f"{where}: prove needs a worktree; add --worktree, or leave it out")
+    if task.check is None or not task.check.commands:
+        raise InputError(f"{where}: prove needs a check with commands; give it one, or leave prove out")
 
 
 def _unsupported(task: TaskSpec) -> str | None:

@@ -134,6 +134,7 @@ ELSEWHERE: Final[Mapping[str, str]] = {
     "keep": "planning refuses it without worktrees",
     "rerun": "planning refuses it without a results file",
     "expect_change": "refused for each task without a worktree",
+    "prove": "refused for each task without a worktree or a check",
 }
 
 ALWAYS: Final[Mapping[str, str]] = {

@@ -33,6 +33,7 @@ class Asked(NamedTuple):
     dialect: str | None = None
     idle_timeout_s: float | None = None
     expect_change: bool = False
+    prove: bool = False
     fallback: tuple[str, ...] = ()
     auto_release: bool = True
     rerun: bool = False
@@ -230,6 +231,7 @@ def _options(asked: Asked, config: Config, *, worktree: bool) -> Options:
         alternatives=_parse_alternatives(asked.fallback),
         auto_release=asked.auto_release,
         expect_change=asked.expect_change,
+        prove=asked.prove,
         rerun=asked.rerun,
         include_stuck=asked.include_stuck,
         only=asked.only,

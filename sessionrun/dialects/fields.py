@@ -37,7 +37,7 @@ from sessionrun.dialects.convert import (
 from sessionrun.dialects.limits import quote
 from sessionrun.dialects.paths import as_project_paths
 from sessionrun.model.brief import ANSWER_MODES, Brief
-from sessionrun.model.spec import BeginsAt, Check, Land, Limits, PromptMode
+from sessionrun.model.spec import BeginsAt, Check, Land, Limits, PromptMode, Prove
 
 NOTE: Final = "x-"
 """How keys begin that are the user's own notes: they mean nothing, in any record."""
@@ -124,6 +124,13 @@ def as_brief(value: Any) -> Brief:
     return Brief(**read_fields(as_record(value), _BRIEF, []))
 
 
+def as_prove(value: Any) -> Prove | None:
+    """Whether the work is to be proved, or an object that says how."""
+    if isinstance(value, Mapping):
+        return Prove(**read_fields(value, _PROVE, []))
+    return Prove() if as_flag(value) else None
+
+
 def as_land(value: Any) -> Land:
     """A branch, or an object with ``target``."""
     if not isinstance(value, Mapping):
@@ -161,6 +168,11 @@ _BRIEF: Final[Mapping[str, Field]] = {
     "create_directories": Field("create_directories", as_flag),
     "protected": Field("protected", as_links),
 }
+_PROVE: Final[Mapping[str, Field]] = {
+    "red": Field("red", as_flag),
+    "test_files": Field("test_files", as_links),
+    "repeat": Field("repeat", as_whole(1)),
+}
 _LAND: Final[Mapping[str, Field]] = {
     "target": Field("target", as_line),
     "uses": Field("uses", as_amounts),
@@ -177,6 +189,7 @@ _LIMITS: Final[Mapping[str, Field]] = {
 NESTED: Final[Mapping[str, Collection[str]]] = {
     "brief": _BRIEF,
     "check": _CHECK,
+    "prove": _PROVE,
     "land": _LAND,
     "limits": _LIMITS,
     "workspace": ("kind",),
@@ -198,6 +211,7 @@ DEFAULT_FIELDS: Final[Mapping[str, Field]] = {
     "uses": Field("uses", as_amounts),
     "check": Field("check", as_check),
     "brief": Field("brief", as_brief),
+    "prove": Field("prove", as_prove),
     "land": Field("land", as_land),
     "rounds": Field("rounds", as_whole(1)),
     "timeout": _TIMEOUT,

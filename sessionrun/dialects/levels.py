@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 from sessionrun.dialects.plan import Options
-from sessionrun.model.spec import Workspace
+from sessionrun.model.spec import Prove, Workspace
 
 T = TypeVar("T")
 Level = tuple[str | None, str | None]
@@ -50,6 +50,7 @@ def settle_defaults(options: Options, defaults: Mapping[str, Any], levels: Seque
     if options.workspace is not None:
         values["workspace"] = Workspace(options.workspace)
     values["expect_change"] = options.expect_change or values.get("expect_change", False)
+    values["prove"] = values.get("prove") or (Prove() if options.prove else None)
     values["agent"], values["model"] = settle_agent(levels)
     values["fallback"] = options.alternatives or values.get("fallback", ())
     values["timeout_s"] = first(options.timeout_s, values.get("timeout_s"), options.fallback.timeout_s)

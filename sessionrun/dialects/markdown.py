@@ -23,7 +23,7 @@ from sessionrun.dialects.worksplit import STATUS_FILE, Settings, parse_settings,
 from sessionrun.model.brief import AnswerMode, Brief
 from sessionrun.model.errors import InputError
 from sessionrun.model.frozen import frozen
-from sessionrun.model.spec import JOB_STATUS, Check, Export, TaskSpec, Workspace
+from sessionrun.model.spec import JOB_STATUS, Check, Export, Prove, TaskSpec, Workspace
 from sessionrun.model.validation import describe_id_problem, find_cycle
 
 NAME: Final = "markdown"
@@ -339,6 +339,7 @@ def _make_task(
         idle_timeout_s=first(options.idle_timeout_s, options.fallback.idle_timeout_s) or None,
         fallback=options.alternatives,
         expect_change=options.expect_change,
+        prove=Prove() if options.prove else None,
         brief=brief,
         env=env,
         labels={JOB_LABEL: job.id},

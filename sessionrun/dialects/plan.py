@@ -85,6 +85,7 @@ class Options:
     alternatives: tuple[Alternative, ...] = ()
     auto_release: bool = True
     expect_change: bool = False
+    prove: bool = False
     rerun: bool = False
     include_stuck: bool = False
     only: tuple[str, ...] = ()

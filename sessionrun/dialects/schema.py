@@ -62,6 +62,7 @@ _FRAGMENTS: Final[Mapping[Callable[..., Any], Schema]] = {
     convert.as_record: _ref("defaults"),
     convert.as_workspace: {"anyOf": [{"enum": list(get_args(WorkspaceKind))}, _ref("workspace")]},
     fields.as_check: {"anyOf": [*_one_or_more(_TEXT)["anyOf"], _ref("check")]},
+    fields.as_prove: {"anyOf": [{"type": "boolean"}, _ref("prove")]},
     fields.as_land: {"anyOf": [_TEXT, _ref("land")]},
     fields.as_limits: _ref("limits"),
     fields.as_brief: _ref("brief"),

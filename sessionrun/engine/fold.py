@@ -74,9 +74,13 @@ from sessionrun.model.events import (
     TimerFired,
     Verdict,
 )
+from sessionrun.model.keys import Phase
 from sessionrun.model.reasons import EXIT_UNSEEN, effect_of
 from sessionrun.model.spec import SessionSpec
 from sessionrun.model.turns import WORKSPACE_PHASES, turn_deadline
+
+JUDGING: Final[tuple[Phase, ...]] = ("check", "prove")
+"""Phases that may send a task back to WORK, in its next round."""
 
 
 def begin(spec: SessionSpec) -> State:
@@ -194,6 +198,8 @@ def _on_job_finished(state: State, entry: Entry, event: JobFinished) -> None:
         _demand_change(task)
     if event.key.phase == "check":
         task.progress.check_passed = event.verdict == "passed" and job.stopping is None
+    if event.proof is not None:
+        task.progress.proof = event.proof
     _job_over(state, entry, task, job, event)
     ease_holds(state, entry.mono, ended=True)
 
@@ -368,10 +374,10 @@ def _go_to(state: State, task: TaskState, target: Target, reason_class: str | No
     while phase is not None and not task.has_phase(phase):
         target = TRANSITIONS[phase, "passed", task.progress.round < task.spec.rounds]
         phase = AS_PHASE.get(target)
-    if phase == "work" and task.progress.phase in ("work", "check") and is_used_up(state, task):
+    if phase == "work" and task.progress.phase in ("work", *JUDGING) and is_used_up(state, task):
         decide_outcome(state, task, "failed", BUDGET, describe_used_up(state, task))
     elif phase is not None:
-        task.progress.round += task.progress.phase == "check" and phase == "work"
+        task.progress.round += task.progress.phase in JUDGING and phase == "work"
         enter(state, task, phase)
     elif target == "succeeded":
         unseen = task.last_work.unseen

@@ -183,6 +183,8 @@ class TaskState:
             return bool(spec.setup)
         if phase == "check":
             return spec.check is not None or spec.brief is not None
+        if phase in ("park", "prove"):
+            return spec.prove is not None
         if phase == "land":
             return spec.land is not None
         return phase == "work" or self.progress.prepared

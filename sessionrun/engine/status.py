@@ -34,6 +34,8 @@ PHASE_WORDS: Final[Mapping[Phase, str]] = {
     "setup": "initializing",
     "work": "running",
     "check": "checking",
+    "park": "parking",
+    "prove": "proving",
     "land": "landing",
     "release": "releasing",
 }
@@ -200,6 +202,7 @@ def _project_task(state: State, task: TaskState) -> dict[str, Any]:
         "usage": None if task.totals.usage is None else _project_usage(task.totals.usage),
         "usage_by_model": _project_usage_by_model(task.totals.by_model),
         "check": None if spec.check is None else {"passed": task.progress.check_passed, "rounds": spec.rounds},
+        "proof": task.progress.proof,
     }
 
 

@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from sessionrun.model.keys import Phase
-from sessionrun.model.spec import Outcome
+from sessionrun.model.spec import Outcome, ProofVerdict
 from sessionrun.model.usage import Usage
 
 
@@ -37,6 +37,8 @@ class Progress:
     """Whether PREPARE was claimed and RELEASE is still owed."""
     check_passed: bool | None = None
     """Whether the attempt's last CHECK passed; None: none has ended."""
+    proof: ProofVerdict | None = None
+    """What the attempt's last PROVE found; None: none has ended."""
     deadline: float | None = None
     """When WORK and CHECK of the attempt are to end (monotonic); None: no such limit, or no WORK has started."""
 

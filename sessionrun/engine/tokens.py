@@ -31,7 +31,7 @@ def job_tokens(state: State, task: TaskState, phase: Phase) -> Iterator[tuple[st
         provider = provider_of(state, task)
         if provider in state.free and provider not in uses:
             yield provider, 1
-    elif phase == "check" and task.spec.check:
+    elif phase in ("check", "prove") and task.spec.check:
         uses = task.spec.check.uses
     elif phase == "land" and task.spec.land:
         uses = task.spec.land.uses

@@ -11,6 +11,7 @@ from typing import Final, Literal, TypeAlias
 
 from sessionrun.model.events import Timer, Verdict
 from sessionrun.model.keys import PHASES, Phase
+from sessionrun.model.reasons import WORKSPACE_REASONS
 from sessionrun.model.spec import OUTCOMES, Limits, Outcome, TaskSpec
 
 Target: TypeAlias = Phase | Outcome | Literal["again", "keep"]
@@ -63,8 +64,8 @@ TRANSITIONS: Final[dict[tuple[Phase, Verdict, bool], Target]] = {
     ("work", "interrupted", False): "interrupted",
     ("work", "void", True): "again",
     ("work", "void", False): "again",
-    ("check", "passed", True): "land",
-    ("check", "passed", False): "land",
+    ("check", "passed", True): "park",
+    ("check", "passed", False): "park",
     ("check", "failed", True): "work",
     ("check", "failed", False): "failed",
     ("check", "timed_out", True): "timed_out",
@@ -77,6 +78,34 @@ TRANSITIONS: Final[dict[tuple[Phase, Verdict, bool], Target]] = {
     ("check", "interrupted", False): "again",
     ("check", "void", True): "again",
     ("check", "void", False): "again",
+    ("park", "passed", True): "prove",
+    ("park", "passed", False): "prove",
+    ("park", "failed", True): "failed",
+    ("park", "failed", False): "failed",
+    ("park", "timed_out", True): "timed_out",
+    ("park", "timed_out", False): "timed_out",
+    ("park", "cancelled", True): "cancelled",
+    ("park", "cancelled", False): "cancelled",
+    ("park", "lost", True): "again",
+    ("park", "lost", False): "again",
+    ("park", "interrupted", True): "again",
+    ("park", "interrupted", False): "again",
+    ("park", "void", True): "again",
+    ("park", "void", False): "again",
+    ("prove", "passed", True): "land",
+    ("prove", "passed", False): "land",
+    ("prove", "failed", True): "work",
+    ("prove", "failed", False): "failed",
+    ("prove", "timed_out", True): "timed_out",
+    ("prove", "timed_out", False): "timed_out",
+    ("prove", "cancelled", True): "cancelled",
+    ("prove", "cancelled", False): "cancelled",
+    ("prove", "lost", True): "again",
+    ("prove", "lost", False): "again",
+    ("prove", "interrupted", True): "again",
+    ("prove", "interrupted", False): "again",
+    ("prove", "void", True): "again",
+    ("prove", "void", False): "again",
     ("land", "passed", True): "succeeded",
     ("land", "passed", False): "succeeded",
     ("land", "failed", True): "failed",
@@ -115,6 +144,8 @@ WHEN_AGAIN_ENDS: Final[dict[Phase, Target]] = {
     "setup": "failed",
     "work": "failed",
     "check": "lost",
+    "park": "lost",
+    "prove": "lost",
     "land": "lost",
     "release": "keep",
 }
@@ -149,7 +180,7 @@ def describe_stop(spec: TaskSpec, limits: Limits, phase: Phase, stopping: Stoppi
     if stopping == "cancelled":
         return "cancelled", "cancelled: on request"
     if stopping == "workspace_timeout":
-        reason_class = "release_failed" if phase == "release" else "workspace_failed"
+        reason_class = WORKSPACE_REASONS.get(phase, "workspace_failed")
         return reason_class, f"{reason_class}: not done after {limits.workspace_timeout_s:g} s ({stopping})"
     if stopping == "idle_timeout":
         return "stalled", f"stalled: no output for {spec.idle_timeout_s:g} s"

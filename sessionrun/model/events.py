@@ -15,7 +15,7 @@ from sessionrun.model.frozen import frozen
 from sessionrun.model.keys import JobKey, parse_job_key
 from sessionrun.model.places import Place, place_from_record
 from sessionrun.model.reasons import Effect
-from sessionrun.model.spec import Outcome, TaskSpec, task_from_record
+from sessionrun.model.spec import Outcome, ProofVerdict, TaskSpec, task_from_record
 from sessionrun.model.usage import Usage
 
 JOURNAL_VERSION: Final = 1
@@ -98,7 +98,7 @@ class JobFinished:
 
     `wait_status` is the raw status of wait(2); `cpu_s` user and system time in seconds; `conversation` is the
     agent's own id of its conversation; `resets_at` is when its provider's limit ends (wall time); `turns` counts
-    the agent's requests to its model.
+    the agent's requests to its model; `proof` is what a PROVE found.
     """
 
     key: JobKey
@@ -116,6 +116,7 @@ class JobFinished:
     place: Place | None = None
     resets_at: float | None = None
     turns: int | None = None
+    proof: ProofVerdict | None = None
 
 
 @frozen

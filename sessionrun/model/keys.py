@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final, Literal, NamedTuple
 
-Phase = Literal["prepare", "setup", "work", "check", "land", "release"]
-PHASES: Final[tuple[Phase, ...]] = ("prepare", "setup", "work", "check", "land", "release")
+Phase = Literal["prepare", "setup", "work", "check", "park", "prove", "land", "release"]
+PHASES: Final[tuple[Phase, ...]] = ("prepare", "setup", "work", "check", "park", "prove", "land", "release")
 
 
 class JobKey(NamedTuple):

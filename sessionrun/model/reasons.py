@@ -54,6 +54,11 @@ REASONS: Final[Mapping[str, Reason]] = {
     "bad_context": Reason("a file that the agent is to be shown is not there, too long or outside the project"),
     "workspace_failed": Reason("its worktree could not be made; nothing of the task ran"),
     "needs_conflict": Reason("the work of tasks that it needs conflicts; nothing of the task ran"),
+    "not_parked": Reason("what is in its worktree could not be committed to its branch, so it cannot be proved"),
+    "not_red": Reason("the check passes without the work too: nothing to fix, or no test shows it"),
+    "weakened": Reason("the check passes only with the tests and test set-up as the task changed them"),
+    "flaky": Reason("on the same files the check passed and failed"),
+    "unproved": Reason("in a clean room, with nothing but the work, the check does not pass"),
     "release_failed": Reason("its worktree could not be given back; never the reason of a task"),
     "held": Reason("it waits: a hold keeps it from going on"),
     # from the agent's output
@@ -76,6 +81,13 @@ REASONS: Final[Mapping[str, Reason]] = {
     "unknown": Reason("the agent failed and does not say why"),
 }
 
+
+WORKSPACE_REASONS: Final[Mapping[str, str]] = {
+    "prepare": "workspace_failed",
+    "park": "not_parked",
+    "release": "release_failed",
+}
+"""What it is called when a job of a workspace fails, by its phase."""
 
 NO_CONVERSATION: Final = "no_conversation"
 
@@ -106,6 +118,11 @@ NOT_OF_WORK: Final = frozenset(
         "no_change",
         "workspace_failed",
         "needs_conflict",
+        "not_parked",
+        "not_red",
+        "weakened",
+        "flaky",
+        "unproved",
         "release_failed",
         "held",
     )

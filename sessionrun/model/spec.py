@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field, fields
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Final, Literal, TypeVar, get_args
 
 from sessionrun.model.brief import Brief, brief_from_record
 from sessionrun.model.ends import Handed
@@ -113,6 +113,24 @@ class Check:
     files: tuple[str, ...] = ()
 
 
+ProofVerdict = Literal["proved", "not_red", "weakened", "flaky", "unproved"]
+PROOF_VERDICTS: Final[tuple[ProofVerdict, ...]] = get_args(ProofVerdict)
+"""What a PROVE finds; see `runtime.jobs.prove`."""
+
+
+@frozen
+class Prove:
+    """That a task's check has to pass on what would be landed, in a clean room, and to fail without it.
+
+    With `red` false the check may pass without the work too.  `test_files` are patterns of paths that count as
+    tests (empty: the usual ones).  A check that fails without the work is done `repeat` times in all.
+    """
+
+    red: bool = True
+    test_files: tuple[str, ...] = ()
+    repeat: int = 2
+
+
 @frozen
 class Land:
     """Into which branch the work goes, one at a time per `uses` token."""
@@ -184,6 +202,7 @@ class TaskSpec:
     handed: tuple[Handed, ...] = ()
     uses: Mapping[str, int] = field(default_factory=dict)
     check: Check | None = None
+    prove: Prove | None = None
     land: Land | None = None
     rounds: int = 1
     timeout_s: float | None = None
@@ -286,6 +305,9 @@ def task_from_record(record: Mapping[str, Any]) -> TaskSpec:
         values["check"] = _from_record(Check, check)
     if values.get("brief"):
         values["brief"] = brief_from_record(values["brief"])
+    if values.get("prove"):
+        prove = {**values["prove"], "test_files": tuple(values["prove"].get("test_files", ()))}
+        values["prove"] = _from_record(Prove, prove)
     if values.get("land"):
         values["land"] = _from_record(Land, values["land"])
     return _from_record(TaskSpec, values)
@@ -332,6 +354,7 @@ _NAMES: Final[dict[type[Any], frozenset[str]]] = {
         Handed,
         Workspace,
         Check,
+        Prove,
         Land,
         Limits,
         Price,

@@ -1,4 +1,4 @@
-"""The time limit of PREPARE and RELEASE counts from the turn that they wait for (see `runtime.jobs.job`)."""
+"""The time limit of PREPARE, PARK and RELEASE counts from the turn that they wait for (see `runtime.jobs.job`)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 from sessionrun.model.keys import Phase
 from sessionrun.model.spec import Limits
 
-WORKSPACE_PHASES: Final[frozenset[Phase]] = frozenset(("prepare", "release"))
+WORKSPACE_PHASES: Final[frozenset[Phase]] = frozenset(("prepare", "park", "release"))
 """What is done by our own code in the repository, with the time limit `workspace_timeout`."""
 
 TURN_LOOKS: Final = 4

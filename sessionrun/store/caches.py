@@ -58,7 +58,18 @@ DIFF_STAT: Final = objects({"files": count, "insertions": count, "deletions": co
 _PROCESS: Final = objects({"pid": count, "started": nullable(count)})
 
 OUTCOMES: Final = ("succeeded", "failed", "timed_out", "cancelled", "skipped", "lost", "interrupted")
-PHASES: Final = ("queued", "preparing", "initializing", "running", "checking", "landing", "releasing")
+PHASES: Final = (
+    "queued",
+    "preparing",
+    "initializing",
+    "running",
+    "checking",
+    "parking",
+    "proving",
+    "landing",
+    "releasing",
+)
+PROOFS: Final = ("proved", "not_red", "weakened", "flaky", "unproved")
 
 SUMMARY: Final[Mapping[str, Kind]] = {
     "schema_version": of_types(int),
@@ -151,6 +162,7 @@ OPTIONAL: Final[Mapping[str, Kind]] = {"view_problems": lists(TEXT)}
 OPTIONAL_OF_TASK: Final[Mapping[str, Kind]] = {
     "git_config_changed": nullable(lists(TEXT)),
     "setup_commit": nullable(path),
+    "proof": nullable(words(*PROOFS)),
 }
 """The same for a task."""
 

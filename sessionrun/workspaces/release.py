@@ -38,6 +38,7 @@ from sessionrun.workspaces.registration import (
     unregister,
 )
 from sessionrun.workspaces.request import CLAIM, RESCUE_SUFFIX, Claim, WorkspaceRequest
+from sessionrun.workspaces.room import remove_room
 from sessionrun.workspaces.witness import tell_changed
 from sessionrun.workspaces.worktree import included_files
 
@@ -66,6 +67,7 @@ def release_behind(fence: Fence, request: WorkspaceRequest, folder: Path) -> Pla
         SessionrunError, OSError: as `release`.
     """
     place, main = request.place, fence.main()
+    remove_room(request.repository, request.owner)
     take_back_unused(main, request, folder)
     if place is None or place.worktree is None or place.branch is None:
         return place or Place()
@@ -221,6 +223,26 @@ def describe_broken_link(repository: Repository, path: Path) -> str:
     """What to say of a worktree whose `.git` leads elsewhere, and what a user can do about it."""
     mend = "move its .git away and run git worktree repair in the repository"
     return f"to be mended by hand ({mend}): {path} is no worktree of {repository.top} any more"
+
+
+def park_work(request: WorkspaceRequest, folder: Path) -> Place:
+    """Commit the work to the task's branch and leave the worktree; done again after a crash, do it once.
+
+    Raises:
+        SessionrunError, OSError: not all of it can be in a commit of that branch.
+    """
+    place = request.place
+    assert place is not None and place.worktree is not None
+    with open_fence(request.repository, folder, limit_s=request.git_limit_s) as fence:
+        path = find_worktree(request)
+        if path is None:
+            raise SessionrunError("its worktree is gone")
+        git = find_git(fence, request, path)
+        parked = _park(fence, request, git, folder)
+        if parked.problems:
+            raise SessionrunError("; ".join(parked.problems[:5]))
+        settle_index(git, parked.commit)
+        return _describe(fence.main(), replace(place, worktree=str(path)), parked, request)
 
 
 def settle(request: WorkspaceRequest, folder: Path) -> Place:

@@ -1,7 +1,7 @@
 """A job whose program is ours, as a process: ``python job.py PHASE FOLDER``.
 
 There is one way for such a process to be asked and to answer.  PREPARE, the end of a SETUP in a worktree, a CHECK
-that is more than shell commands, and RELEASE use it.
+that is more than shell commands, PARK, PROVE and RELEASE use it.
 
 1. The supervisor writes ``request.json`` into the job's folder, and then starts the process.
 2. The process reads it, does the work, and leaves ``answer.json``.  Done again, it does the same once more.
@@ -22,7 +22,7 @@ from typing import Any
 TURNS = ".turns"
 """File in a session's folder of jobs; a process that holds the lock of one of its bytes has a turn."""
 
-IN_TURN = ("prepare", "release")
+IN_TURN = ("prepare", "park", "release")
 """Phases whose jobs are many at once.  Started together, each would get a small share of the processors, and the
 first workspace would be ready hardly before the last; so they take turns before they import anything of weight."""
 
@@ -85,6 +85,16 @@ def _find_work(phase: str) -> tuple[type[Any], Callable[[Any, Path], object]]:
         from sessionrun.workspaces.request import WorkspaceRequest
 
         return WorkspaceRequest, settle
+    if phase == "park":
+        from sessionrun.workspaces.release import park_work
+        from sessionrun.workspaces.request import WorkspaceRequest
+
+        return WorkspaceRequest, park_work
+    if phase == "prove":
+        from sessionrun.runtime.jobs.prove.prove import prove
+        from sessionrun.runtime.jobs.prove.request import ProveRequest
+
+        return ProveRequest, prove
     if phase == "release":
         from sessionrun.workspaces.release import release
         from sessionrun.workspaces.request import WorkspaceRequest

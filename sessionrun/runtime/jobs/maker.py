@@ -20,11 +20,12 @@ from sessionrun.model.events import JobFinished, JobLost, Verdict
 from sessionrun.model.keys import JobKey
 from sessionrun.model.places import Place
 from sessionrun.model.reasons import EXIT_UNSEEN
-from sessionrun.model.spec import Job, SessionSpec
+from sessionrun.model.spec import Job, ProofVerdict, SessionSpec
 from sessionrun.model.usage import Usage
 from sessionrun.runtime.executors.protocol import Exit
 from sessionrun.runtime.jobs.check.build import build_check, judge_check
 from sessionrun.runtime.jobs.commands import build_setup, judge_setup
+from sessionrun.runtime.jobs.prove.build import build_prove, judge_prove
 from sessionrun.runtime.jobs.shared import Judged, Site
 from sessionrun.runtime.jobs.work import (
     Traces,
@@ -70,6 +71,8 @@ class JobMaker:
             return build_setup(self._site, state, key)
         if key.phase == "check":
             return build_check(self._site, state, key, tasks)
+        if key.phase == "prove":
+            return build_prove(self._site, state, key)
         return build_workspace(self._site, state, key, tasks)
 
     def judge(self, state: TaskState, ended: Exit) -> JobFinished:
@@ -83,7 +86,14 @@ class JobMaker:
             limit_ends = find_end_of_limit(problem.reason_class, traces.result, traces.stderr, self._clock())
         verdict: Verdict = "passed" if judged.problem is None else "lost" if judged.can_repeat else "failed"
         return self._make_verdict(
-            state, ended, verdict, judged.problem, traces.result, place=judged.place, resets_at=limit_ends
+            state,
+            ended,
+            verdict,
+            judged.problem,
+            traces.result,
+            place=judged.place,
+            proof=judged.proof,
+            resets_at=limit_ends,
         )
 
     def judge_unseen(self, state: TaskState, lost: JobLost) -> JobFinished | None:
@@ -110,6 +120,8 @@ class JobMaker:
             return judge_setup(self._site, ended.key, problem)
         if ended.key.phase == "check":
             return judge_check(self._site, state, ended.key, problem)
+        if ended.key.phase == "prove":
+            return judge_prove(self._site, ended, problem)
         return judge_workspace(self._site, state, ended, problem)
 
     def _make_verdict(
@@ -121,6 +133,7 @@ class JobMaker:
         result: table.AgentResult | None,
         *,
         place: Place | None = None,
+        proof: ProofVerdict | None = None,
         resets_at: float | None = None,
     ) -> JobFinished:
         exit_code, signal = split_status(ended.wait_status)
@@ -140,6 +153,7 @@ class JobMaker:
             place=place,
             resets_at=resets_at,
             turns=result.turns if result else None,
+            proof=proof,
         )
 
     def _price(self, state: TaskState, result: table.AgentResult) -> Usage | None:

@@ -15,7 +15,7 @@ from sessionrun.engine.state import TaskState
 from sessionrun.model.frozen import frozen
 from sessionrun.model.keys import JobKey
 from sessionrun.model.places import Place
-from sessionrun.model.spec import AgentSpec, Job, SessionSpec, TaskSpec
+from sessionrun.model.spec import AgentSpec, Job, ProofVerdict, SessionSpec, TaskSpec
 from sessionrun.store.files import replace_file
 from sessionrun.store.jobfiles import REQUEST
 from sessionrun.store.session import SessionDir
@@ -32,11 +32,13 @@ class Judged:
     Attributes:
         problem: why the job failed; None: it passed.
         place: what became of the task's workspace, if the job tells it.
+        proof: what a proof found.
         can_repeat: the job failed, but doing it again does no harm and may help: it counts as lost.
     """
 
     problem: Problem | None = None
     place: Place | None = None
+    proof: ProofVerdict | None = None
     can_repeat: bool = False
 
 

@@ -161,11 +161,12 @@ def _find_prompt_path(site: Site, key: JobKey) -> Path:
 
 
 def _find_feedback(site: Site, key: JobKey) -> Path | None:
-    """The output of the check that sent the task into this round."""
+    """The output of the proof, or else of the check, that sent the task into this round."""
     if key.round == 1:
         return None
-    check = key._replace(round=key.round - 1, phase="check")
-    return next((folder / "stdout" for folder in site.session.find_starts(check)), None)
+    before = key._replace(round=key.round - 1)
+    keys = (before._replace(phase="prove"), before._replace(phase="check"))
+    return next((folder / "stdout" for job in keys for folder in site.session.find_starts(job)), None)
 
 
 def _put_away_older_outputs(site: Site, key: JobKey) -> None:

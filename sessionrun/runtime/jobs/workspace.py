@@ -1,4 +1,4 @@
-"""PREPARE and RELEASE as jobs: their request and process, and what their answer and end mean.
+"""PREPARE, PARK and RELEASE as jobs: their request and process, and what their answer and end mean.
 
 What they do is in `workspaces`.  What lies in their folders may have been changed by any task: an answer that
 cannot be used is the failure of its job.
@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
 
 from sessionrun.agents.verdict import Problem, format_reason, split_status
 from sessionrun.engine.handed import find_handed
@@ -17,6 +16,7 @@ from sessionrun.engine.state import TaskState
 from sessionrun.model.errors import JobFileError
 from sessionrun.model.keys import JobKey
 from sessionrun.model.places import Place
+from sessionrun.model.reasons import WORKSPACE_REASONS
 from sessionrun.model.spec import Job, title_of
 from sessionrun.runtime.executors.protocol import Exit
 from sessionrun.runtime.jobs.shared import Judged, Site
@@ -24,11 +24,9 @@ from sessionrun.store.jobfiles import ANSWER, read_tail
 from sessionrun.workspaces.request import NeedsConflict, WorkspaceRequest, load_changed, load_place
 from sessionrun.workspaces.space import check_space
 
-REASON_CLASSES: Final = {"prepare": "workspace_failed", "release": "release_failed"}
-
 
 def build_workspace(site: Site, state: TaskState, key: JobKey, tasks: Mapping[str, TaskState]) -> Job:
-    """The process of a PREPARE or RELEASE; `tasks` are all of the session, by id.
+    """The process of a PREPARE, PARK or RELEASE; `tasks` are all of the session, by id.
 
     Raises:
         OSError: the session directory cannot be written.
@@ -66,9 +64,9 @@ def make_request(site: Site, state: TaskState, key: JobKey) -> WorkspaceRequest:
 
 
 def judge_workspace(site: Site, state: TaskState, ended: Exit, problem: Problem | None) -> Judged:
-    """What PREPARE made, or what RELEASE did with it; a RELEASE that failed leaves the worktree.
+    """What PREPARE made, or what PARK or RELEASE did with it; one that failed leaves the worktree.
 
-    Both can be done again, so one that was killed counts as lost: it may have been for want of memory.
+    All can be done again, so one that was killed counts as lost: it may have been for want of memory.
     """
     folder = site.session.job_path(ended.key)
     if problem is None:
@@ -80,7 +78,7 @@ def judge_workspace(site: Site, state: TaskState, ended: Exit, problem: Problem 
         text = read_tail(folder / "stderr").decode("utf-8", "replace").strip().split("\n")[-1] or problem.text
     exit_code, signal = split_status(ended.wait_status)
     conflict = ended.key.phase == "prepare" and exit_code == NeedsConflict.job_code
-    named = Problem("needs_conflict" if conflict else REASON_CLASSES[ended.key.phase], text)
+    named = Problem("needs_conflict" if conflict else WORKSPACE_REASONS[ended.key.phase], text)
     place = None
     if state.place is not None:
         place = replace(state.place, kept=format_reason(*named))

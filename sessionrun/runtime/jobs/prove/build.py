@@ -1,0 +1,63 @@
+"""A PROVE: its request and process, and what its answer means."""
+
+from __future__ import annotations
+
+import os
+
+from sessionrun.agents.verdict import Problem, split_status
+from sessionrun.engine.state import TaskState
+from sessionrun.model.errors import JobFileError
+from sessionrun.model.keys import JobKey
+from sessionrun.model.spec import Job
+from sessionrun.runtime.executors.protocol import Exit
+from sessionrun.runtime.jobs.prove.request import ProveRequest, load_report
+from sessionrun.runtime.jobs.shared import Judged, Site
+from sessionrun.runtime.jobs.workspace import make_request
+from sessionrun.store.jobfiles import read_tail
+
+KNOWN_DIR = "proofs"
+"""In the session's directory: how checks ended, by the files that they were done on."""
+
+
+def build_prove(site: Site, state: TaskState, key: JobKey) -> Job:
+    """The process of a PROVE.
+
+    Raises:
+        OSError: the session directory cannot be written.
+    """
+    task, place, asked = state.spec, state.place, make_request(site, state, key)
+    assert place is not None and place.worktree is not None
+    assert task.prove is not None and task.check is not None
+    directory = site.directory_of(task, place)
+    request = ProveRequest(
+        repository=asked.repository,
+        owner=asked.owner,
+        place=place,
+        directory=os.path.relpath(directory, place.worktree),
+        setup=task.setup,
+        commands=task.check.commands,
+        setup_timeout_s=task.setup_timeout_s,
+        check_timeout_s=task.check.timeout_s,
+        red=task.prove.red,
+        test_files=task.prove.test_files,
+        repeat=task.prove.repeat,
+        known=str(site.session.path.absolute() / KNOWN_DIR),
+        limit_s=asked.git_limit_s,
+    )
+    return site.ask(key, request, cwd=asked.repository.top, env=site.environment_of(task, key, place))
+
+
+def judge_prove(site: Site, ended: Exit, problem: Problem | None) -> Judged:
+    """What the proof found; one that was killed can be done again."""
+    folder = site.session.job_path(ended.key)
+    try:
+        report = load_report(folder)
+    except JobFileError as error:
+        return Judged(Problem("unproved", f"its report cannot be used: {error.why}"))
+    if report is None:
+        printed = read_tail(folder / "stderr").decode("utf-8", "replace").strip().split("\n")[-1]
+        why = printed or (problem.text if problem else "its report is gone")
+        _, signal = split_status(ended.wait_status)
+        return Judged(Problem("unproved", f"the proof could not be made: {why}"), can_repeat=signal is not None)
+    found = None if report.problem is None else Problem(report.verdict, report.problem)
+    return Judged(found, proof=report.verdict)

@@ -1,0 +1,73 @@
+"""What a PROVE is asked for, and what it answers; see `runtime.jobs.job`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import field
+from pathlib import Path
+
+from sessionrun.model.frozen import frozen
+from sessionrun.model.places import Place, Repository
+from sessionrun.model.spec import ProofVerdict
+from sessionrun.store.jobfiles import load_answer
+
+
+@frozen
+class ProveRequest:
+    """What is to be proved.
+
+    Attributes:
+        repository: the user's.
+        owner: the session and the task.
+        place: where the work is: `commit`, above `work_base`.
+        directory: where the commands run, from the top of the repository.
+        setup: shell commands that prepare a room, in one shell.
+        commands: shell commands of the check, each in a shell of its own.
+        setup_timeout_s: how long the setup may take (seconds); None: any time.
+        check_timeout_s: the same of the check.
+        red: whether the check has to fail without the work.
+        test_files: patterns of paths that are tests; empty: the usual ones.
+        repeat: how often a check that fails on the base is done there in all.
+        known: the session's directory for results of checks, by what they were done on.
+        limit_s: how long each git command may take (seconds); None: any time.
+    """
+
+    repository: Repository
+    owner: str
+    place: Place
+    directory: str
+    setup: tuple[str, ...]
+    commands: tuple[str, ...]
+    setup_timeout_s: float | None
+    check_timeout_s: float | None
+    red: bool
+    test_files: tuple[str, ...]
+    repeat: int
+    known: str
+    limit_s: float | None
+
+
+@frozen
+class Ran:
+    """How a check ended in a room: whether it passed and, in one line, what did not."""
+
+    passed: bool
+    why: str | None = None
+
+
+@frozen
+class ProveReport:
+    """The answer: the verdict; in one line what is wrong, if the task fails by it; each check that was done."""
+
+    verdict: ProofVerdict
+    problem: str | None = None
+    checks: Mapping[str, Ran] = field(default_factory=dict)
+
+
+def load_report(folder: Path) -> ProveReport | None:
+    """What a finished PROVE came to; None when it did not come so far.
+
+    Raises:
+        JobFileError: a report is there and cannot be used.
+    """
+    return load_answer(folder, ProveReport)

@@ -1,0 +1,237 @@
+"""Makes the trees of files that a proof compares: the work, what it began with, each with the other's tests.
+
+Tests are recognised by their paths.  What sets tests up is too, but for two files that also say other things:
+of ``pyproject.toml`` and ``setup.cfg`` only the sections that test runners read count as test set-up.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from sessionrun.model.errors import SessionrunError
+from sessionrun.model.frozen import frozen
+from sessionrun.model.places import Place
+from sessionrun.workspaces.git import Git, GitError
+
+TEST_FILES: Final = (
+    "test/**",
+    "tests/**",
+    "**/test/**",
+    "**/tests/**",
+    "**/__tests__/**",
+    "**/testdata/**",
+    "spec/**",
+    "test_*.py",
+    "*_test.py",
+    "*_test.go",
+    "*.test.*",
+    "*.spec.*",
+    "*_spec.rb",
+    "*Test.java",
+    "*Tests.cs",
+)
+"""What counts as a test if the task does not say; without a slash a pattern is of the name alone."""
+
+SET_UP: Final = (
+    "conftest.py",
+    "pytest.ini",
+    ".pytest.ini",
+    "pytest.toml",
+    ".pytest.toml",
+    "tox.ini",
+    "tox.toml",
+    "noxfile.py",
+    ".coveragerc",
+    "sitecustomize.py",
+    "usercustomize.py",
+    "*.pth",
+    "jest.config.*",
+    "jest.setup.*",
+    "vitest.config.*",
+    "vitest.setup.*",
+    "karma.conf.*",
+    ".mocharc.*",
+    ".rspec",
+    "phpunit.xml*",
+)
+"""What decides how tests run, and so can make any of them pass."""
+
+SECTIONS: Final[Mapping[str, re.Pattern[str]]] = {
+    "pyproject.toml": re.compile(r"\[+\s*tool\s*\.\s*(?:pytest|coverage|tox|nox|hatch\s*\.\s*envs)\b"),
+    "setup.cfg": re.compile(r"\[\s*(?:tool:pytest|pytest|coverage:[^\]]*|tox[^\]]*|testenv[^\]]*)\s*\]"),
+}
+"""Files of which only some sections are test set-up, and how the lines begin that open one."""
+
+_WILD: Final = {"**/": "(?:[^/]+/)*", "**": ".*", "*": "[^/]*", "?": "[^/]"}
+_HEADER: Final = re.compile(r"^[ \t]*\[", re.MULTILINE)
+
+
+@frozen
+class Trees:
+    """Commits whose trees are compared.
+
+    Attributes:
+        base: what the task began with, without what its setup left.
+        result: the base and the work.
+        old_tests: the result, but tests and test set-up as in the base.
+        kept_tests: the same, but test files that the task added are there; equal to `old_tests` if it added none.
+        new_tests: the base, but tests and test set-up as in the result.
+    """
+
+    base: str
+    result: str
+    old_tests: str
+    kept_tests: str
+    new_tests: str
+
+
+class _File(NamedTuple):
+    """A file of a tree."""
+
+    mode: str
+    blob: str
+
+
+_Files = Mapping[str, _File]
+
+
+class NotApplicable(SessionrunError):
+    """The work cannot be put on the base without what setup left."""
+
+
+def cross(git: Git, place: Place, test_files: Sequence[str], folder: Path) -> Trees:
+    """Make the trees; `git` is on trial, so all that is made lies in its directory of objects.
+
+    Args:
+        git: in the repository.
+        place: with the base and the commit of the work.
+        test_files: patterns of test files; empty: `TEST_FILES`.
+        folder: where a private index may lie.
+
+    Raises:
+        NotApplicable: the work does not go on the base alone.
+        GitError: git failed.
+    """
+    assert place.base_commit is not None and place.commit is not None
+    index = replace(git, index=folder / "cross-index")
+    tests, set_up = compile_patterns(test_files or TEST_FILES), compile_patterns(SET_UP)
+    base = _list_files(git, place.base_commit)
+    result = _list_files(git, _find_result(index, place))
+    of_tests = {name for name in {*base, *result} if tests.match(name) or set_up.match(name)}
+    added = {name for name in of_tests if name not in base and not set_up.match(name)}
+    old = _exchange(git, result, base, of_tests)
+    kept = {**old, **{name: result[name] for name in added}}
+    new = _exchange(git, base, result, of_tests)
+    return Trees(*(_commit(index, files, place.base_commit) for files in (base, result, old, kept, new)))
+
+
+def compile_patterns(patterns: Iterable[str]) -> re.Pattern[str]:
+    """One expression that matches the paths of which one pattern is.
+
+    A pattern without a slash is of a file's name, in any directory; ``**`` is any number of directories.
+    """
+    return re.compile("|".join(f"(?:{_translate(pattern)})" for pattern in patterns), re.DOTALL)
+
+
+def _translate(pattern: str) -> str:
+    parts = (_WILD.get(part) or re.escape(part) for part in re.split(r"(\*\*/|\*\*|\*|\?)", pattern))
+    return ("" if "/" in pattern else _WILD["**/"]) + "".join(parts) + r"\Z"
+
+
+def _find_result(index: Git, place: Place) -> str:
+    """The tree of the base and the work: without what setup left between the two."""
+    if place.setup_commit is None:
+        return str(place.commit)
+    patch = index(
+        "diff-tree", "-p", "--binary", "--full-index", "--no-renames", place.setup_commit, str(place.commit)
+    )
+    index("read-tree", str(place.base_commit))
+    try:
+        if patch:
+            index("apply", "--cached", "--whitespace=nowarn", "-", stdin=patch)
+        return index.line("write-tree")
+    except GitError as error:
+        raise NotApplicable(f"the work does not apply without what setup left: {error}") from error
+
+
+def _list_files(git: Git, tree: str) -> dict[str, _File]:
+    files = {}
+    for entry in git.names("ls-tree", "-r", "-z", "--full-tree", tree):
+        about, _, name = entry.partition("\t")
+        mode, _, blob = about.split(" ")
+        files[name] = _File(mode, blob)
+    return files
+
+
+def _exchange(git: Git, files: _Files, other: _Files, of_tests: Iterable[str]) -> dict[str, _File]:
+    """The files, but tests and test set-up as `other` has them."""
+    mixed = dict(files)
+    for name in of_tests:
+        mixed.pop(name, None)
+        if name in other:
+            mixed[name] = other[name]
+    for name in [name for name in mixed if os.path.basename(name) in SECTIONS]:
+        if mixed[name] != other.get(name):
+            mixed[name] = _exchange_sections(git, name, mixed[name], other.get(name))
+    # a file of the one may be a directory of the other: what is in the way of a test goes
+    blocked = {name for name in mixed if any(folder in mixed for folder in _folders(name))}
+    return {name: file for name, file in mixed.items() if name not in blocked}
+
+
+def _folders(name: str) -> Iterable[str]:
+    while name := os.path.dirname(name):
+        yield name
+
+
+def _exchange_sections(git: Git, name: str, file: _File, other: _File | None) -> _File:
+    """The file with the other's sections of test set-up in the place of its own."""
+    if not file.mode.startswith("100") or (other is not None and not other.mode.startswith("100")):
+        return file
+    text = _read(git, file)
+    theirs = "" if other is None else _read(git, other)
+    mixed = exchange_sections(text, theirs, SECTIONS[os.path.basename(name)])
+    if mixed == text:
+        return file
+    content = mixed.encode("utf-8", "surrogateescape")
+    return file._replace(blob=git("hash-object", "-w", "--stdin", stdin=content).decode().strip())
+
+
+def _read(git: Git, file: _File) -> str:
+    return git("cat-file", "blob", file.blob).decode("utf-8", "surrogateescape")
+
+
+def exchange_sections(text: str, other: str, opens: re.Pattern[str]) -> str:
+    """A text of sections without those that `opens` matches, and with those of another text at its end."""
+    own = [section for section in _split(text) if not opens.match(section.lstrip(" \t"))]
+    theirs = [section for section in _split(other) if opens.match(section.lstrip(" \t"))]
+    if not theirs:
+        return "".join(own)
+    kept = "".join(own)
+    return kept + ("" if kept.endswith("\n") or not kept else "\n") + "".join(theirs)
+
+
+def _split(text: str) -> list[str]:
+    """What stands before the first section, and each section with its header."""
+    begins = [0, *(found.start() for found in _HEADER.finditer(text)), len(text)]
+    return [text[begin:end] for begin, end in pairwise(begins)]
+
+
+def _commit(index: Git, files: _Files, base: str) -> str:
+    """A commit of these files above the base; equal files give the same commit."""
+    assert index.index is not None
+    index.index.unlink(missing_ok=True)
+    lines = "".join(f"{file.mode} {file.blob}\t{name}\0" for name, file in files.items())
+    index("update-index", "-z", "--index-info", stdin=os.fsencode(lines))
+    tree = index.line("write-tree")
+    index.index.unlink(missing_ok=True)
+    if tree == index.line("rev-parse", f"{base}^{{tree}}"):
+        return base
+    stamp = "sessionrun <sessionrun@localhost> 0 +0000"
+    text = f"tree {tree}\nparent {base}\nauthor {stamp}\ncommitter {stamp}\n\nWhat is proved\n"
+    return index("hash-object", "-t", "commit", "-w", "--stdin", stdin=text.encode()).decode().strip()

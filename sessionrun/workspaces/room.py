@@ -1,0 +1,83 @@
+"""A clean room: a directory with a repository of its own, in which one tree of files is checked out, and no more.
+
+It borrows the objects of the real repository and shares nothing else with it: a program in the room can change no
+branch, no setting and no other worktree.  Its HEAD is a commit of that tree, so git works there as usual.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+
+from sessionrun.model.places import Repository
+from sessionrun.store.files import make_directories
+from sessionrun.workspaces.fence import Fence
+from sessionrun.workspaces.git import Git
+from sessionrun.workspaces.registration import remove_tree
+
+
+def room_path(repository: Repository, owner: str) -> Path:
+    """Where the room of a task is, while there is one: beside the worktrees, outside of any repository."""
+    return Path(repository.worktree_dir, f".room-{sha256(os.fsencode(owner)).hexdigest()[:16]}")
+
+
+def remove_room(repository: Repository, owner: str) -> None:
+    """Remove the room that a crash left; links are not followed.
+
+    Raises:
+        OSError: it cannot be removed.
+    """
+    path = room_path(repository, owner)
+    if path.is_symlink():
+        path.unlink()
+    remove_tree(path)
+
+
+@contextmanager
+def open_room(fence: Fence, owner: str, commit: str, objects: Path) -> Iterator[Path]:
+    """Make the room, with the files of a commit; it goes at the end.
+
+    Args:
+        fence: of the repository.
+        owner: the session and the task.
+        commit: what is checked out.
+        objects: a directory of objects that may hold the commit, beside the repository's own.
+
+    Raises:
+        GitError, OSError: it cannot be made.
+    """
+    path = room_path(fence.repository, owner)
+    remove_room(fence.repository, owner)
+    try:
+        make_directories(path.parent)
+        path.mkdir(mode=0o700)
+        _check_out(fence, path, commit, objects)
+        yield path
+    finally:
+        remove_room(fence.repository, owner)
+
+
+def _check_out(fence: Fence, path: Path, commit: str, objects: Path) -> None:
+    git_dir, real = path / ".git", Path(fence.repository.common_dir)
+    (git_dir / "refs" / "heads").mkdir(parents=True)
+    (git_dir / "objects" / "info").mkdir(parents=True)
+    borrowed = f"{real / 'objects'}\n{objects}\n"
+    (git_dir / "objects" / "info" / "alternates").write_text(borrowed, encoding="utf-8")
+    (git_dir / "HEAD").write_text(f"{commit}\n", encoding="utf-8")
+    git: Git = replace(fence.inside(path, git_dir), trial=git_dir / "objects")
+    git("read-tree", "-u", "--reset", commit)
+    (git_dir / "config").write_text(_word_config(fence), encoding="utf-8")
+    if (real / "shallow").is_file():
+        (git_dir / "shallow").write_bytes((real / "shallow").read_bytes())
+
+
+def _word_config(fence: Fence) -> str:
+    """What any git needs to read a repository of this format."""
+    settings = {name.lower(): value for name, value in fence.settings.config}
+    hashed = settings.get("extensions.objectformat")
+    lines = ["[core]", f"\trepositoryformatversion = {1 if hashed else 0}", "\tbare = false"]
+    return "\n".join([*lines, *(["[extensions]", f"\tobjectFormat = {hashed}"] if hashed else []), ""])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
@@ -148,6 +149,12 @@ def test_what_is_proved_and_what_is_not(project: Project) -> None:
     tasks = {task["id"]: task for task in project.status(session)["tasks"]}
     assert tasks["edits-the-test"]["reason"].startswith("weakened: with the tests and test set-up of the base")
     assert tasks["edits-the-test"]["branch"], "its work is kept for all that"
+    assert "     proof: proved\n" in project("status", session).stdout
+    assert "\nproof: proved\n" in project("results", session, "fixes").stdout
+    compared = project("status", session, "--by", "agent")
+    assert "PROVED" in compared.stdout and "3/7" in compared.stdout
+    (group,) = json.loads(project("status", session, "--by", "agent", "--json").stdout)["groups"]
+    assert group["proof"] == {"proved": 3, "unproved": 1, "weakened": 3}
     assert not list(project.cwd.parent.glob("repo-worktrees/.room-*"))
     done = project("doctor", session)
     assert done.returncode == 0, done.stdout

@@ -22,11 +22,14 @@ def print_comparison(view: Shown, tasks: Sequence[Shown], by: str, *, as_json: b
     groups = record["groups"]
     axes = [axis for axis in AXES if axis != by and (axis != "agent" or _differ(groups, axis))]
     depths = sorted({1, record["samples"]}) if record["samples"] > 1 else []
+    proved = any(group["proof"] for group in groups)
     rows: list[list[object]] = []
     for group in groups:
-        rows.append([group["key"], *[""] * len(axes), *_figures(group, depths)])
-        rows += [["", *(cell[axis] for axis in axes), *_figures(cell, depths)] for cell in group["cells"]]
+        rows.append([group["key"], *[""] * len(axes), *_figures(group, depths, proved=proved)])
+        cells = group["cells"]
+        rows += [["", *(cell[axis] for axis in axes), *_figures(cell, depths, proved=proved)] for cell in cells]
     heads = [by.upper(), *(axis.upper() for axis in axes), "RUNS", "TIME", "COST", "CHANGED", "CHECK"]
+    heads += ["PROVED"] if proved else []
     print_table([*heads, *(f"PASS@{k}" for k in depths)], rows)
 
 
@@ -34,7 +37,7 @@ def _differ(groups: Sequence[Shown], axis: str) -> bool:
     return len({cell[axis] for group in groups for cell in group["cells"]}) > 1
 
 
-def _figures(shown: Shown, depths: Sequence[int]) -> list[object]:
+def _figures(shown: Shown, depths: Sequence[int], *, proved: bool) -> list[object]:
     used = Usage(None, None, shown["cost_usd"], None, shown["cost_source"], shown["unpriced_jobs"])
     has_cost = shown["cost_usd"] is not None or shown["unpriced_jobs"]
     check = shown["check"]
@@ -44,8 +47,13 @@ def _figures(shown: Shown, depths: Sequence[int]) -> list[object]:
         describe_cost(used) if has_cost else "-",
         _changed(shown["diff"]),
         "-" if check is None else f"{check['passed']}/{check['passed'] + check['failed']}",
+        *([_proved(shown["proof"])] if proved else []),
         *(_rate(shown["pass_at"].get(str(k))) for k in depths),
     ]
+
+
+def _proved(proof: Shown | None) -> str:
+    return "-" if proof is None else f"{proof.get('proved', 0)}/{sum(proof.values())}"
 
 
 def _runs(shown: Shown) -> str:

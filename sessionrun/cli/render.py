@@ -108,6 +108,12 @@ def task_word(task: Mapping[str, Any]) -> str:
     return str(task["outcome"]).replace("_", " ")
 
 
+def proof_lines(task: Mapping[str, Any], indent: str) -> list[str]:
+    """What a proof found of work that succeeded; of other work the reason says it."""
+    shown = task.get("proof") and task["outcome"] == "succeeded"
+    return [f"{indent}proof: {task['proof']}"] if shown else []
+
+
 def reason_lines(task: Mapping[str, Any], indent: str) -> list[str]:
     """Why a task ended as it did, as lines of their own; none when there is nothing to say."""
     reason = task["reason"] if task["status"] == "completed" else None

@@ -5,20 +5,26 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import click
 
 from sessionrun.cli.options import Count, json_option, place_lines, results_dir_option, session_argument
-from sessionrun.cli.render import DOUBLE_LINE, SINGLE_LINE, WAITING, escape, reason_lines, task_word, write_bytes
+from sessionrun.cli.render import (
+    DOUBLE_LINE,
+    SINGLE_LINE,
+    WAITING,
+    escape,
+    proof_lines,
+    reason_lines,
+    task_word,
+    write_bytes,
+)
 from sessionrun.client.lookup import choose_tasks, open_session
 from sessionrun.client.outputs import find_tail, iterate_chunks, iterate_tail
 from sessionrun.client.view import load_view
 from sessionrun.model.errors import InputError
 from sessionrun.store.session import SessionDir
-
-if TYPE_CHECKING:
-    pass
 
 STDERR_TAIL: Final = 20
 """Lines of standard error that are shown of a task that failed."""
@@ -61,7 +67,7 @@ def print_results(
         failed = task["status"] == "completed" and task["outcome"] != "succeeded"
         word = f" {task_word(task)}" if failed else ""
         click.echo(f"\nTask {task['num']} (ID: {escape(task['id'])}):{word}")
-        click.echo("\n".join([*reason_lines(task, ""), SINGLE_LINE]))
+        click.echo("\n".join([*reason_lines(task, ""), *proof_lines(task, ""), SINGLE_LINE]))
         if task["status"] == "completed":
             _print_file(session.path / task["output"], tail)
         else:

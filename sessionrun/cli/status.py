@@ -15,6 +15,7 @@ from sessionrun.cli.render import (
     escape_line,
     local_time,
     print_json,
+    proof_lines,
     reason_lines,
     session_word,
     task_sign,
@@ -89,6 +90,7 @@ def format_status(view: dict[str, Any], tasks: list[dict[str, Any]]) -> str:
     for task in tasks:
         lines.append(f"  {task_sign(task)} Task {task['num']} (ID: {escape(task['id'])}): {task_word(task)}")
         lines += reason_lines(task, _INDENT) or _held_lines(task)
+        lines += proof_lines(task, _INDENT)
         lines += kept_lines(task, _INDENT)
         if task.get("worktree") and task["status"] == "completed":
             lines.append(_INDENT + escape_line(f"worktree: {task['worktree']}"))

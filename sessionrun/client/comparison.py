@@ -112,6 +112,7 @@ def _add_up(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     succeeded = sum(run["outcome"] == "succeeded" for run in judged)
     usages = [run["usage"] for run in runs if run["usage"]]
     costs = [usage["cost_usd"] for usage in usages if usage["cost_usd"] is not None]
+    proofs = [str(run["proof"]) for run in judged if run.get("proof")]
     checks = [run["check"]["passed"] for run in judged if run["check"]]
     return {
         "runs": len(runs),
@@ -124,6 +125,7 @@ def _add_up(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "unpriced_jobs": sum(usage.get("unpriced_jobs", 0) for usage in usages),
         "diff": _mean_diff([run["diff_stat"] for run in judged if run["diff_stat"]]),
         "check": {"passed": checks.count(True), "failed": checks.count(False)} if checks else None,
+        "proof": {verdict: proofs.count(verdict) for verdict in sorted(set(proofs))} or None,
     }
 
 

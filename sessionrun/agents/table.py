@@ -239,8 +239,8 @@ def read_result(output: OutputFormat, stdout: Path, stderr: Path) -> AgentResult
         reason = f"the output cannot be read: {error.strerror}"
         result = AgentResult(ok=False, reason_class="bad_output", reason=reason)
     if result.reason_class in WITHOUT_RESULT:
-        said = last_words(read_errors(stderr))
-        return replace(result, reason=one_line(f"{result.reason}; standard error: {said}")) if said else result
+        words = last_words(read_errors(stderr))
+        return replace(result, reason=one_line(f"{result.reason}; standard error: {words}")) if words else result
     return result
 
 
@@ -280,7 +280,7 @@ def render_events(output: OutputFormat, line: bytes) -> str:
 def _fill(elements: tuple[str, ...], tokens: Mapping[str, str]) -> tuple[str, ...]:
     """Replace tokens in one pass: what a value brings along is never looked at again."""
     return tuple(
-        _TOKEN.sub(lambda found: tokens.get(found.group(1), found.group(0)), element) for element in elements
+        _TOKEN.sub(lambda match: tokens.get(match.group(1), match.group(0)), element) for element in elements
     )
 
 
@@ -289,7 +289,7 @@ def _check_tokens(
 ) -> None:
     for element in elements:
         lone = _LONE_WORD.fullmatch(element)
-        ours = [found.group(1) for found in _TOKEN.finditer(element)]
+        ours = [match.group(1) for match in _TOKEN.finditer(element)]
         names = [lone.group(1)] if lone else ours
         for name in names:
             if name not in inside and not (lone and name in alone):

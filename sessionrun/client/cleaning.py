@@ -63,12 +63,12 @@ def clean(
     going, staying = choose(
         candidates, states=states or ENDED, older_than_s=older_than_s or 0.0, keep=keep or 0, now=time.time()
     )
-    found = [_describe(one) for one in staying if session_ids]
-    found += _name_once(_remove(going, worktrees=worktrees, dry_run=dry_run))
+    records = [_describe(removal) for removal in staying if session_ids]
+    records += _name_once(_remove(going, worktrees=worktrees, dry_run=dry_run))
     if not dry_run:
         sweep_trash(folder)
         sweep_unbegun(folder)
-    return [_finish(record, dry_run=dry_run) for record in found]
+    return [_finish(record, dry_run=dry_run) for record in records]
 
 
 def clean_worktrees(
@@ -82,12 +82,12 @@ def clean_worktrees(
     """
     sessions = _find_sessions(find_results_dir(results_dir), results_dir, session_ids)
     named = bool(session_ids)
-    found = [record for session in sessions for record in _clean(session, dry_run=dry_run, named=named)]
-    return [_finish(record, dry_run=dry_run) for record in _name_once(found)]
+    records = [record for session in sessions for record in _clean(session, dry_run=dry_run, named=named)]
+    return [_finish(record, dry_run=dry_run) for record in _name_once(records)]
 
 
 def _find_sessions(folder: Path, results_dir: Path | None, session_ids: Sequence[str]) -> list[SessionDir]:
-    return [open_session(results_dir, one) for one in session_ids] or list(iterate_sessions(folder))
+    return [open_session(results_dir, session_id) for session_id in session_ids] or list(iterate_sessions(folder))
 
 
 def _finish(record: Record, *, dry_run: bool) -> Record:
@@ -108,8 +108,8 @@ def _name_once(records: Iterable[Record]) -> list[Record]:
 
 def find_candidates(sessions: Iterable[SessionDir]) -> list[Candidate]:
     """The sessions that can be read, with what decides about them; each once."""
-    found = []
-    for session in {one.path.absolute(): one for one in sessions}.values():
+    candidates = []
+    for session in {session.path.absolute(): session for session in sessions}.values():
         sizes = measure_logs(session)
         view = load_or_warn(session, load_summary_view)
         if view is None:
@@ -119,16 +119,16 @@ def find_candidates(sessions: Iterable[SessionDir]) -> list[Candidate]:
             moment = parse_time(ended_at) if ended_at else session.journal_path.stat().st_mtime
         except FileNotFoundError:
             continue  # removed while we looked
-        found.append(Candidate(session, view, sizes, moment))
-    return found
+        candidates.append(Candidate(session, view, sizes, moment))
+    return candidates
 
 
 def _remove(going: list[Candidate], *, worktrees: bool, dry_run: bool) -> Iterator[Record]:
     """Remove sessions, where asked for after what they left in their repositories."""
     freed: set[str] = set()
     if worktrees:
-        for one in going:
-            for record in _clean(one.session, dry_run=dry_run):
+        for candidate in going:
+            for record in _clean(candidate.session, dry_run=dry_run):
                 yield record
                 if record["removed"]:
                     freed.add(record["name"])
@@ -176,15 +176,19 @@ def find_leftovers(session: SessionDir) -> tuple[list[str], list[str]]:
     worked = _attempts_that_worked(session)
     leftovers = []
     for task in load_tasks(session).values():
-        found, unreadable = _leftovers(session, spec, task, worked)
+        of_task, unreadable = _leftovers(session, spec, task, worked)
         if unreadable:
             raise unreadable[0]
-        leftovers += found
+        leftovers += of_task
     if not Path(spec.repository.common_dir).exists():  # with it all its branches went
-        return [one.claim.worktree for one in leftovers if Path(one.claim.worktree).exists()], []
-    findings = [finding for one in leftovers for finding in clean_leftover(one, dry_run=True)]
-    empty = {one.name for one in findings if one.what == "branch" and one.removed and one.why == NOTHING_OWN}
-    left = dict.fromkeys(one.name for one in findings if one.name not in empty)
+        return [leftover.claim.worktree for leftover in leftovers if Path(leftover.claim.worktree).exists()], []
+    findings = [finding for leftover in leftovers for finding in clean_leftover(leftover, dry_run=True)]
+    empty = {
+        finding.name
+        for finding in findings
+        if finding.what == "branch" and finding.removed and finding.why == NOTHING_OWN
+    }
+    left = dict.fromkeys(finding.name for finding in findings if finding.name not in empty)
     return list(left), list(empty)
 
 
@@ -215,7 +219,7 @@ def _clean(session: SessionDir, *, dry_run: bool, named: bool = False) -> Iterat
 def _clean_tasks(
     session: SessionDir, spec: SessionSpec, view: dict[str, Any], *, dry_run: bool
 ) -> Iterator[Record]:
-    living = {one.task for one in find_marked().get(spec.session_id, ())}  # it may still write there
+    living = {survivor.task for survivor in find_marked().get(spec.session_id, ())}  # it may still write there
     worked = _attempts_that_worked(session)
     tasks = load_tasks(session)
     for shown in view["tasks"]:
@@ -251,15 +255,15 @@ def _leftovers(
     from sessionrun.workspaces.clean import Leftover, find_claims
 
     assert spec.repository is not None
-    found: dict[tuple[str, str], Leftover] = {}
+    leftovers: dict[tuple[str, str], Leftover] = {}
     unreadable: list[JobFileError] = []
     for attempt, folder, claim in find_claims(session.path, task.id):
         if isinstance(claim, JobFileError):
             unreadable.append(claim)
             continue
         name = claim.branch, claim.worktree  # claimed again, if nothing had come of an earlier claim
-        used = worked is None or (task.id, attempt) in worked or (name in found and found[name].worked)
-        found[name] = Leftover(
+        used = worked is None or (task.id, attempt) in worked or (name in leftovers and leftovers[name].worked)
+        leftovers[name] = Leftover(
             repository=spec.repository,
             session_id=spec.session_id,
             task=task.id,
@@ -269,7 +273,7 @@ def _leftovers(
             folder=folder,
             worked=used,
         )
-    return list(found.values()), unreadable
+    return list(leftovers.values()), unreadable
 
 
 def _clean_leftover(leftover: Leftover, *, dry_run: bool) -> Iterator[Record]:

@@ -109,8 +109,8 @@ def load_results_dir(cwd: Path, environ: Mapping[str, str]) -> ResultsDir:
         try:
             settings = _parse_file(file)
             if "results_dir" in settings:
-                found = _read_settings(file, {"results_dir": settings["results_dir"]})
-                return ResultsDir(found["results_dir"], problem)
+                values = _read_settings(file, {"results_dir": settings["results_dir"]})
+                return ResultsDir(values["results_dir"], problem)
         except InputError as error:
             problem = problem or str(error)
     return ResultsDir(None, problem)
@@ -170,9 +170,9 @@ def find_project_file(cwd: Path) -> Path | None:
 def _files(cwd: Path, environ: Mapping[str, str]) -> list[Path]:
     """The files there are, weakest first."""
     user = user_config_file(environ)
-    found = [user] if user and user.is_file() else []
+    files = [user] if user and user.is_file() else []
     project = find_project_file(cwd)
-    return [*found, project] if project else found
+    return [*files, project] if project else files
 
 
 def _parse_file(file: Path) -> dict[str, Any]:
@@ -315,14 +315,14 @@ def _read_variables(cwd: Path, environ: Mapping[str, str]) -> dict[str, Any]:
         return {}
     from sessionrun.dialects.convert import Misfit
 
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for variable, (name, convert) in _variables().items():
         text = environ.get(variable)
         if text:
             try:
-                found[name] = convert(text)
+                values[name] = convert(text)
             except Misfit as misfit:
                 raise InputError(f"{variable}: {misfit.problem}") from None
-    if "results_dir" in found:
-        found["results_dir"] = cwd / found["results_dir"]
-    return found
+    if "results_dir" in values:
+        values["results_dir"] = cwd / values["results_dir"]
+    return values

@@ -138,7 +138,7 @@ def retry(
         return Reply(True, [], target.view, [])
     taken = ask(session, {"kind": "retry", "tasks": target.ids, "outcomes": list(outcomes)}, timeout_s=timeout_s)
     view, _ = target.reload()
-    before, after = ([task for task in one["tasks"] if task["id"] in chosen] for one in (target.view, view))
+    before, after = ([task for task in shown["tasks"] if task["id"] in chosen] for shown in (target.view, view))
     return Reply(taken, before, view, after)
 
 
@@ -192,10 +192,10 @@ def _load_latest(session: SessionDir) -> View:
     """The session's view, from the logs if they are further: a disk that is full may keep status.json behind."""
     view = load_view(session)
     try:
-        told, _, _ = load_history(session)
+        logged, _, _ = load_history(session)
     except (SessionrunError, OSError):  # what was asked for is done all the same
         return view
-    return told if told["seq"] > view["seq"] else view
+    return logged if logged["seq"] > view["seq"] else view
 
 
 def _ask_open(target: Target, record: dict[str, Any], timeout_s: float) -> Reply:

@@ -18,7 +18,7 @@ MARKDOWN: Final = "markdown"
 class Case(NamedTuple):
     """What was said, by the name of the option's parameter, and what came of it with this input."""
 
-    said: Mapping[str, Any]
+    options: Mapping[str, Any]
     spec: SessionSpec
 
     def agent_of(self, task: TaskSpec) -> AgentSpec:
@@ -32,7 +32,7 @@ class Case(NamedTuple):
 
 
 def _of_model(case: Case) -> str | None:
-    takers = [task for task in case.spec.tasks if task.model == case.said["model"]]
+    takers = [task for task in case.spec.tasks if task.model == case.options["model"]]
     if any(case.agent_of(task).model_args or _counts(case.agent_of(task)) for task in takers):
         return None
     if not takers:
@@ -49,7 +49,7 @@ def _of_fallback(case: Case) -> str | None:
     starters = {case.agent_of(task).prompt_kind for task in case.spec.tasks}
     if starters == {"script"}:
         return "all tasks are scripts, which meet no limit of a provider"
-    wanted = tuple(case.said["fallback"])
+    wanted = tuple(case.options["fallback"])
     named = [
         tuple(f"{one.agent}/{one.model}" if one.model else one.agent for one in task.fallback)
         for task in case.spec.tasks
@@ -61,7 +61,7 @@ def _of_default(name: str) -> Callable[[Case], str | None]:
     """The check of an option that every task takes over that says nothing for itself."""
 
     def check(case: Case) -> str | None:
-        wanted = case.said[name] or None
+        wanted = case.options[name] or None
         takes = any(getattr(task, name) == wanted for task in case.spec.tasks)
         return None if takes else "every task has its own"
 
@@ -155,15 +155,15 @@ ALWAYS: Final[Mapping[str, str]] = {
 """Options that are never refused, and why."""
 
 
-def refuse_idle_options(said: Mapping[str, Any], spec: SessionSpec) -> None:
+def refuse_idle_options(options: Mapping[str, Any], spec: SessionSpec) -> None:
     """Refuse the first option that was said and does nothing.
 
     Raises:
         InputError: which option, why, and what to do.
     """
-    case = Case(said, spec)
+    case = Case(options, spec)
     for name, rule in RULES.items():
-        why = rule.check(case) if _was_said(name, said[name]) else None
+        why = rule.check(case) if _was_said(name, options[name]) else None
         if why is not None:
             raise InputError(f"{rule.option} has no effect here: {why}; leave it out")
 

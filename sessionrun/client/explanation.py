@@ -74,13 +74,13 @@ def explain_session(grounds: Grounds) -> dict[str, Any]:
     """The session, and every task that has not ended."""
     view, state = grounds.view, grounds.state
     tasks = [_explain_state(grounds, shown) for shown in view["tasks"]]
-    found = Counter(task["cause"] for task in tasks)
+    counts = Counter(task["cause"] for task in tasks)
     dead = view["status"] == "interrupted"
     return {
         **{key: value for key, value in view.items() if key not in ("tasks", "labels", "dialect", "agent")},
         "holds": [*_describe_request(state.held), *(_describe_hold(state, name) for name in sorted(state.holds))],
         "tokens": [_describe_token(grounds, name) for name in sorted(state.spec.resources)],
-        "causes": dict(sorted(found.items())),
+        "causes": dict(sorted(counts.items())),
         "resume": f"sessionrun resume {view['session_id']}" if dead and not grounds.damage else None,
         "damage": grounds.damage,
         "tasks": [task for task in tasks if task["status"] != "completed"],
@@ -272,8 +272,8 @@ def _follow_chain(state: State, task: TaskState) -> list[str]:
     while at is not None and (at.end.outcome, at.end.reason_class) == ("skipped", "need"):  # needs hold no circle
         broken = (state.tasks[need] for need in at.spec.needs if need in state.tasks)
         # the task's own reason names the one that ended first; others may have failed since
-        found = [one for one in broken if one.end.outcome not in (None, "succeeded")]
-        at = next((one for one in found if f"need: {one.spec.id!r} " in (at.end.reason or "")), None)
+        failed = [other for other in broken if other.end.outcome not in (None, "succeeded")]
+        at = next((other for other in failed if f"need: {other.spec.id!r} " in (at.end.reason or "")), None)
         if at is not None:
             chain.append(at.spec.id)
     return chain
@@ -300,8 +300,8 @@ def _tell_attempts(grounds: Grounds, entries: list[Entry]) -> list[dict[str, Any
             _tell_of_job(jobs[event.key], entry)
             if isinstance(event, JobStarted) and attempts[-1]["started_at"] is None:
                 attempts[-1] |= {"started_at": format_time(entry.at), "mono": entry.mono}
-    for one in (*attempts, *jobs.values()):
-        del one["mono"]
+    for record in (*attempts, *jobs.values()):
+        del record["mono"]
     return attempts
 
 

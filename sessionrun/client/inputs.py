@@ -98,7 +98,7 @@ def _read_files(name: str) -> dict[str, bytes]:
         for entry in entries
         if entry.name == STATUS or (entry.name.endswith(".md") and not entry.name.startswith("."))
     ]
-    return {one: _read(os.path.join(name, one)) for one in names if not os.path.isdir(os.path.join(name, one))}
+    return {file: _read(os.path.join(name, file)) for file in names if not os.path.isdir(os.path.join(name, file))}
 
 
 def _read(path: str) -> bytes:

@@ -36,7 +36,7 @@ def find_marked() -> dict[str, list[Living]]:
     """All processes that carry a job's marker, by session id: one look at the whole system."""
     import psutil
 
-    found: dict[str, list[Living]] = {}
+    by_session: dict[str, list[Living]] = {}
     own_namespace = processes.pid_namespace()
     for process in psutil.process_iter():
         identity = processes.identify(process.pid)
@@ -49,8 +49,8 @@ def find_marked() -> dict[str, list[Living]]:
             continue
         session_id, _, key = marker.partition("/")
         if key and processes.is_alive(identity):
-            found.setdefault(session_id, []).append(Living(key, identity, ours))
-    return found
+            by_session.setdefault(session_id, []).append(Living(key, identity, ours))
+    return by_session
 
 
 def find_recorded(ledger: Ledger) -> Iterator[Living]:

@@ -16,8 +16,8 @@ def load_summaries(results_dir: Path, *, everywhere: bool = False) -> list[dict[
     """
     from sessionrun.store import index
 
-    found = index.sessions() if everywhere else iterate_sessions(results_dir.absolute())
-    views = [view for session in found if (view := load_or_warn(session, _load_begun)) is not None]
+    sessions = index.sessions() if everywhere else iterate_sessions(results_dir.absolute())
+    views = [view for session in sessions if (view := load_or_warn(session, _load_begun)) is not None]
     return sorted(views, key=lambda view: str(view["started_at"]), reverse=True)
 
 

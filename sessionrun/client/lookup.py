@@ -25,10 +25,10 @@ def resolve_results_dir(given: Path | None) -> Path:
         return given
     from sessionrun.client.config import load_results_dir
 
-    found = load_results_dir(Path.cwd(), os.environ)
-    if found.problem:
-        notify(f"{found.problem} (nothing can be launched until that is mended)")
-    return found.results_dir or Path(DEFAULT_RESULTS_DIR)
+    chosen = load_results_dir(Path.cwd(), os.environ)
+    if chosen.problem:
+        notify(f"{chosen.problem} (nothing can be launched until that is mended)")
+    return chosen.results_dir or Path(DEFAULT_RESULTS_DIR)
 
 
 def find_results_dir(given: Path | None) -> Path:

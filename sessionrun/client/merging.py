@@ -92,8 +92,8 @@ def _plan(
     listed = _leave_out_contained(git, ordered, branches, reached)
     merged = []
     for task in ordered:
-        inside = not any(one is task for one in listed)
-        holder = next((one["branch"] for one in listed if task["id"] in reached[one["id"]]), None)
+        inside = not any(other is task for other in listed)
+        holder = next((other["branch"] for other in listed if task["id"] in reached[other["id"]]), None)
         merged.append(Merged(task, inside, holder if inside else None))
     return Merges(inspected, tuple(merged), tuple(_find_shared(git, graph, listed, reached)))
 
@@ -128,7 +128,7 @@ def order_by_needs(tasks: Sequence[Task], graph: Sequence[Task]) -> list[Task]:
 
 def _find_reached(task: Task, graph: Sequence[Task], base: str) -> set[str]:
     """The ids of the tasks whose work a task's branch has: itself, and what its worktree began with."""
-    by_id = {one["id"]: one for one in graph}
+    by_id = {node["id"]: node for node in graph}
     reached, queue = {task["id"]}, [task]
     while queue:
         at = queue.pop()
@@ -182,12 +182,12 @@ def _find_changers(git: Git, tasks: Sequence[Task]) -> dict[str, set[str]]:
     ids = {task["commit"]: task["id"] for task in tasks}
     asked = "".join(f"{task['commit']} {task['base_commit']}\n" for task in tasks).encode()
     try:
-        told = git("diff-tree", "-r", "--stdin", "--name-only", "--no-renames", "-z", stdin=asked)
+        output = git("diff-tree", "-r", "--stdin", "--name-only", "--no-renames", "-z", stdin=asked)
     except GitError:
         return {}
     changers: dict[str, set[str]] = {}
     at = ""
-    for word in told.split(b"\0"):
+    for word in output.split(b"\0"):
         name = os.fsdecode(word)
         if name in ids:
             at = ids[name]

@@ -54,11 +54,11 @@ def find_tail(path: Path, lines: int) -> int:
             size = min(CHUNK_BYTES, position)
             position -= size
             chunk = os.pread(fd, size, position)
-            found = len(chunk) - 1 if position + size == end and chunk.endswith(b"\n") else len(chunk)
-            while (found := chunk.rfind(b"\n", 0, found)) >= 0:
+            at = len(chunk) - 1 if position + size == end and chunk.endswith(b"\n") else len(chunk)
+            while (at := chunk.rfind(b"\n", 0, at)) >= 0:
                 missing -= 1
                 if not missing:
-                    return position + found + 1
+                    return position + at + 1
         return 0
     finally:
         os.close(fd)

@@ -139,7 +139,7 @@ def _settle(source: Source, asked: Asked, git: AskedGit, money: AskedMoney, *, p
 
 def _settle_approval(asked: Asked, plan: Plan, config: Config) -> bool:
     """Whether agents may use all their tools: the flag over the input over the configuration."""
-    return next((said for said in (asked.approve, plan.approve, config.approve) if said is not None), True)
+    return next((choice for choice in (asked.approve, plan.approve, config.approve) if choice is not None), True)
 
 
 def _remark_on_views(plan: Plan) -> list[str]:
@@ -157,9 +157,9 @@ def _skip_done(plan: Plan) -> tuple[Plan, int]:
     done: set[str] = set()
     exports = []
     for export in plan.exports:
-        kept, found = carry_over(export, plan.tasks)
+        kept, carried = carry_over(export, plan.tasks)
         exports.append(kept)
-        done |= found
+        done |= carried
     tasks = tuple(task for task in plan.tasks if task.id not in done)
     return replace(plan, tasks=tasks, exports=tuple(exports)), len(done)
 
@@ -174,8 +174,8 @@ def _settle_budgets(limits: Limits, asked: AskedMoney, config: Config) -> Limits
 
 def _settle_workspace_timeout(limits: Limits, config: Config) -> Limits:
     """The input's over the configuration's over the usual one; 0 is no limit."""
-    said = (limits.workspace_timeout_s, config.workspace_timeout_s, WORKSPACE_TIMEOUT_S)
-    return replace(limits, workspace_timeout_s=next(limit for limit in said if limit is not None) or None)
+    candidates = (limits.workspace_timeout_s, config.workspace_timeout_s, WORKSPACE_TIMEOUT_S)
+    return replace(limits, workspace_timeout_s=next(limit for limit in candidates if limit is not None) or None)
 
 
 def _find_repository(
@@ -209,8 +209,8 @@ def _name_key(error: InputError, wish: RepositoryWish, git: AskedGit, source: st
     problem = str(error)
     for option, key in wish.keys.items():
         if problem.startswith(option) or f": {option}" in problem:
-            said = git.base if option == "--base" else git.worktree_dir
-            return error if said else InputError(f"{source}: {key}: {problem.replace(option + ' ', '')}")
+            value = git.base if option == "--base" else git.worktree_dir
+            return error if value else InputError(f"{source}: {key}: {problem.replace(option + ' ', '')}")
     return (
         error if wish.path is None else InputError(f"{source}: {wish.keys.get('path', 'repository')}: {problem}")
     )

@@ -72,7 +72,7 @@ def _foresee_beginning(task: TaskState, tasks: Mapping[str, TaskState]) -> list[
     """The tasks with whose work a worktree begins, if each of them changes something; None without a worktree."""
     if task.spec.workspace.kind != "worktree":
         return None
-    return [one.task for one in find_handed(task, tasks)]
+    return [handed.task for handed in find_handed(task, tasks)]
 
 
 def _foresee_directory(spec: SessionSpec, task: TaskSpec, worktree: str | None) -> str:

@@ -74,7 +74,7 @@ def measure_logs(session: SessionDir) -> tuple[int, ...]:
 
 
 def choose(
-    found: Sequence[Candidate], *, states: Sequence[str], older_than_s: float, keep: int, now: float
+    candidates: Sequence[Candidate], *, states: Sequence[str], older_than_s: float, keep: int, now: float
 ) -> tuple[list[Candidate], list[Removal]]:
     """Those that are to go, oldest first, and why the others stay.
 
@@ -83,17 +83,17 @@ def choose(
     """
     going, staying = [], []
     left = keep
-    for one in sorted(found, key=lambda one: one.ended_at, reverse=True):
-        if one.status not in states:
-            hint = "; --state interrupted removes it too" if one.status == "interrupted" else ""
-            staying.append(Removal(one.session, False, f"it is {one.status}{hint}"))
+    for candidate in sorted(candidates, key=lambda candidate: candidate.ended_at, reverse=True):
+        if candidate.status not in states:
+            hint = "; --state interrupted removes it too" if candidate.status == "interrupted" else ""
+            staying.append(Removal(candidate.session, False, f"it is {candidate.status}{hint}"))
         elif left > 0:
             left -= 1
-            staying.append(Removal(one.session, False, f"it is one of the newest {keep}"))
-        elif now - one.ended_at < older_than_s:
-            staying.append(Removal(one.session, False, "it is not old enough"))
+            staying.append(Removal(candidate.session, False, f"it is one of the newest {keep}"))
+        elif now - candidate.ended_at < older_than_s:
+            staying.append(Removal(candidate.session, False, "it is not old enough"))
         else:
-            going.append(one)
+            going.append(candidate)
     return going[::-1], staying
 
 
@@ -104,17 +104,17 @@ def remove_sessions(
     for begin in range(0, len(chosen), _BATCH):
         with ExitStack() as locks:
             ready: list[Candidate] = []
-            for one in chosen[begin : begin + _BATCH]:
+            for candidate in chosen[begin : begin + _BATCH]:
                 try:
-                    why = _find_obstacle(one, find_leftovers, locks, dry_run=dry_run)
+                    why = _find_obstacle(candidate, find_leftovers, locks, dry_run=dry_run)
                 except (SessionrunError, OSError) as error:
-                    if not os.path.lexists(one.session.path):
+                    if not os.path.lexists(candidate.session.path):
                         continue  # another process removed it just now
                     why = str(error)
                 if why is None:
-                    ready.append(one)
+                    ready.append(candidate)
                 else:
-                    yield Removal(one.session, False, why)
+                    yield Removal(candidate.session, False, why)
             yield from _remove_all(ready, dry_run=dry_run)
 
 
@@ -137,12 +137,12 @@ def find_trash(results_dir: Path) -> list[Path]:
 
 
 def _find_obstacle(
-    one: Candidate, find_leftovers: FindLeftovers, locks: ExitStack, *, dry_run: bool
+    candidate: Candidate, find_leftovers: FindLeftovers, locks: ExitStack, *, dry_run: bool
 ) -> str | None:
     """Why this session must stay; None: it may go, and its locks are held from here on (not in a dry run)."""
-    session = one.session
-    found = os.lstat(session.path)
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+    session = candidate.session
+    inode = os.lstat(session.path)
+    if not stat.S_ISDIR(inode.st_mode) or inode.st_uid != os.geteuid():
         return "it is not a directory of yours"
     leftovers = find_leftovers(session)
     if leftovers:
@@ -155,7 +155,7 @@ def _find_obstacle(
         except StoreError:
             os.lstat(session.path)
             return "a process of it lives, or another command removes it"
-    if measure_logs(session) != one.log_sizes:
+    if measure_logs(session) != candidate.log_sizes:
         return "it went on just now"
     return None
 
@@ -169,8 +169,8 @@ def _remove_all(ready: Sequence[Candidate], *, dry_run: bool) -> Iterator[Remova
     from sessionrun.store.ledger import fold_ledger
 
     marked = find_marked()
-    for one in ready:
-        session = one.session
+    for candidate in ready:
+        session = candidate.session
         living = list(marked.get(session.session_id, ()))
         living += find_recorded(fold_ledger(read_log(session.ledger_path).payloads))
         if living:
@@ -187,7 +187,7 @@ def _remove_all(ready: Sequence[Candidate], *, dry_run: bool) -> Iterator[Remova
             yield Removal(session, False, f"it cannot be removed: {error.strerror}")
             continue
         but = f" but the links in {', '.join(shown)}" if shown else ""
-        yield Removal(session, True, f"{one.status}, nothing needs it{but}")
+        yield Removal(session, True, f"{candidate.status}, nothing needs it{but}")
 
 
 def _remove(session: SessionDir) -> None:

@@ -84,10 +84,10 @@ def _renew_task(
     from sessionrun.workspaces.fence import open_fence
 
     state = tasks[task.id]
-    found = find_handed(replace(state, spec=replace(task, needs=met)), tasks)
+    ends = find_handed(replace(state, spec=replace(task, needs=met)), tasks)
     with open_fence(repository) as fence:
         git = fence.main()
-        there = [one for one in found if one.commit and one.branch and git.commit_of(f"refs/heads/{one.branch}")]
+        there = [end for end in ends if end.commit and end.branch and git.commit_of(f"refs/heads/{end.branch}")]
     return replace(task, needs=needs, handed=as_earlier(tuple(there)))
 
 
@@ -106,10 +106,10 @@ def _renew_repository(old: Repository) -> tuple[Repository, str | None]:
     from sessionrun.workspaces.repository import find_repository
 
     there = os.path.isdir(old.top) and Git(Path(old.top)).commit_of(old.base_branch) is not None
-    found, remark = find_repository(
+    repository, remark = find_repository(
         Path(old.top),
         base=old.base_branch if there else old.base_commit,
         worktree_dir=Path(old.worktree_dir),
         keep=old.keep,
     )
-    return replace(found, base_branch=old.base_branch), remark
+    return replace(repository, base_branch=old.base_branch), remark

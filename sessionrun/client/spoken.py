@@ -107,7 +107,7 @@ def has_stopped(session: SessionDir, tasks: Collection[str]) -> bool:
     from sessionrun.store.ledger import fold_ledger
 
     living = find_recorded(fold_ledger(read_log(session.ledger_path).payloads))
-    return not any(not tasks or one.task in tasks for one in living)
+    return not any(not tasks or survivor.task in tasks for survivor in living)
 
 
 def _advise(session: SessionDir) -> str:

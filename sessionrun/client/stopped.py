@@ -26,10 +26,10 @@ def find_stopped(known: object) -> list[str]:
     return stopped if stopped and _is_here(known) else []
 
 
-def _is_stopped(one: object) -> bool:
-    if not isinstance(one, Mapping):
+def _is_stopped(process: object) -> bool:
+    if not isinstance(process, Mapping):
         return False
-    pid, started = one.get("pid"), one.get("started")
+    pid, started = process.get("pid"), process.get("started")
     return isinstance(pid, int) and isinstance(started, int) and _read_state(pid, started) in ("T", "t")
 
 

@@ -342,7 +342,7 @@ def _nested(key: str, value: Any, convert: Callable[[Any], T]) -> T:
 
 def _none_or_more(value: Any, convert: Callable[[Any], T]) -> tuple[T, ...]:
     if isinstance(value, (list, tuple)):
-        return tuple(_at(i, convert, one) for i, one in enumerate(value))
+        return tuple(_at(i, convert, element) for i, element in enumerate(value))
     if isinstance(value, Mapping):
         raise Misfit("must be text or a list of text, not an object")
     return (convert(value),)

@@ -45,19 +45,19 @@ class JobFile:
         """The line that names a path, for messages."""
         named = {key: self.fields[key] for key in PATHS if key in self.fields}
         key = next(
-            (key for key, said in named.items() if path == said or (isinstance(said, tuple) and path in said)),
+            (key for key, value in named.items() if path == value or (isinstance(value, tuple) and path in value)),
             None,
         )
         key = key or next(
-            (key for key, said in named.items() if isinstance(said, str) and path.endswith(said)), "mode"
+            (key for key, value in named.items() if isinstance(value, str) and path.endswith(value)), "mode"
         )
         return f"{self.name}: {Spot((key,), self.lines.get(key, 1)).text()}"
 
     @property
     def title(self) -> str:
         """The first heading, else the id."""
-        found = (_HEADING.match(line) for line in self.body.splitlines())
-        return next((match[1] for match in found if match and match[1].isprintable() and match[1]), self.id)
+        headings = (_HEADING.match(line) for line in self.body.splitlines())
+        return next((match[1] for match in headings if match and match[1].isprintable() and match[1]), self.id)
 
 
 def parse_job_file(job_id: str, name: str, raw: bytes, warnings: list[str]) -> JobFile:

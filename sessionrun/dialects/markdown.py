@@ -355,5 +355,5 @@ def _timeout(project: _Project, check: Check, rounds: int) -> float | None:
 def _word_job(job: JobFile) -> str:
     """The body, and what older modes say in front matter alone."""
     names = {"struct_name": "The structure to change", "new_field": "Its new field"}
-    said: list[Any] = [f"{text}: {job.fields[key]}" for key, text in names.items() if key in job.fields]
-    return "\n\n".join([job.body, *said])
+    lines: list[Any] = [f"{text}: {job.fields[key]}" for key, text in names.items() if key in job.fields]
+    return "\n\n".join([job.body, *lines])

@@ -165,8 +165,8 @@ def _read_outline(reading: Reading, document: Document) -> _Outline:
     # One object a line is a list; so is a single such line.
     tasks = [value] if isinstance(value, dict) else value
     if not isinstance(tasks, list) or not tasks:
-        found = describe(value) if value else "an empty list"
-        raise reading.error(Spot(), Misfit(f"expected {EXPECTS}, not {found}"))
+        shown = describe(value) if value else "an empty list"
+        raise reading.error(Spot(), Misfit(f"expected {EXPECTS}, not {shown}"))
     return _Outline({}, tasks, (), document.lines)
 
 

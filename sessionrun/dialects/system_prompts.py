@@ -77,7 +77,7 @@ def parse_system_prompts(files: Mapping[str, bytes], name: Callable[[str], str])
     Raises:
         InputError: one is not UTF-8.
     """
-    found: dict[str, str] = {}
+    prompts: dict[str, str] = {}
     for file, raw in files.items():
         kind = find_kind(file)
         if kind is None:
@@ -87,7 +87,7 @@ def parse_system_prompts(files: Mapping[str, bytes], name: Callable[[str], str])
         except UnicodeDecodeError:
             raise InputError(f"{name(file)}: is not UTF-8") from None
         if text:
-            found[kind] = text
-    if "verify" in found:
-        found.setdefault("verify_edit", found["verify"])
-    return {**DEFAULTS, **found}
+            prompts[kind] = text
+    if "verify" in prompts:
+        prompts.setdefault("verify_edit", prompts["verify"])
+    return {**DEFAULTS, **prompts}

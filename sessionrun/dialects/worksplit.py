@@ -81,13 +81,13 @@ def parse_settings(raw: bytes | None, name: str) -> Settings:
     if raw is None:
         return Settings()
     document = parse_toml(raw, name)
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for section, table in _SECTIONS.items():
         try:
-            found |= read_fields(as_record(document.get(section, {})), table, [])
+            values |= read_fields(as_record(document.get(section, {})), table, [])
         except Misfit as misfit:
             raise InputError(f"{name}: {render_path((section, *misfit.path))}: {misfit.problem}") from None
-    return Settings(**found)
+    return Settings(**values)
 
 
 def parse_statuses(raw: bytes | None, name: str) -> dict[str, str]:
@@ -105,9 +105,9 @@ def parse_statuses(raw: bytes | None, name: str) -> dict[str, str]:
         raise InputError(f"{name}: {error}; {hint}") from None
     if not isinstance(entries, list):
         raise InputError(f"{name}: must be a list of jobs; {hint}")
-    found = {}
+    statuses = {}
     for number, entry in enumerate(entries):
         if not isinstance(entry, dict) or not all(isinstance(entry.get(key), str) for key in ("id", "status")):
             raise InputError(f"{name}: [{number}] has no id or no status; {hint}")
-        found[entry["id"]] = entry["status"]
-    return found
+        statuses[entry["id"]] = entry["status"]
+    return statuses

@@ -275,9 +275,9 @@ def task_from_record(record: Mapping[str, Any]) -> TaskSpec:
         if name in values:
             values[name] = tuple(values[name])
     if "fallback" in values:
-        values["fallback"] = tuple(_from_record(Alternative, one) for one in values["fallback"])
+        values["fallback"] = tuple(_from_record(Alternative, alternative) for alternative in values["fallback"])
     if "handed" in values:
-        values["handed"] = tuple(_from_record(Handed, one) for one in values["handed"])
+        values["handed"] = tuple(_from_record(Handed, handed) for handed in values["handed"])
     if "workspace" in values:
         values["workspace"] = _from_record(Workspace, values["workspace"])
     if values.get("check"):

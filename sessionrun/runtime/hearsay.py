@@ -29,7 +29,7 @@ def merge_limits(limit: Limit | None, mine: Limit, at: float) -> Limit:
     if limit.opened_at is not None or limit.until_at <= at:
         strikes = mine.strikes if limit.opened_at is not None else max(limit.strikes, mine.strikes)
         return replace(mine, strikes=strikes, waiting=_join(limit, mine))
-    last = max(limit, mine, key=lambda one: one.until_at)
+    last = max(limit, mine, key=lambda either: either.until_at)
     effect: Effect = "limit" if "limit" in (limit.effect, mine.effect) else "backoff"
     strikes = max(limit.strikes, mine.strikes)
     return replace(

@@ -112,8 +112,8 @@ def count_unread(fd: int) -> int:
     import fcntl
     import termios
 
-    found = fcntl.ioctl(fd, termios.FIONREAD, b"\0" * 4)
-    return int.from_bytes(found, sys.byteorder)
+    unread = fcntl.ioctl(fd, termios.FIONREAD, b"\0" * 4)
+    return int.from_bytes(unread, sys.byteorder)
 
 
 def find_recorded(session: SessionDir, request_id: str, offset: int) -> int | None:

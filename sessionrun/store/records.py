@@ -113,7 +113,7 @@ def kind_of(annotation: Any) -> Kind:
     if origin is Literal:
         return shapes.words(*arguments)
     if origin in (Union, UnionType):
-        inner = [one for one in arguments if one is not NoneType]
+        inner = [argument for argument in arguments if argument is not NoneType]
         assert len(inner) == 1 < len(arguments), annotation
         return shapes.nullable(kind_of(inner[0]))
     if origin is tuple:

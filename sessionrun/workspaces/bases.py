@@ -93,10 +93,10 @@ def _find_tips(git: Git, needs: Sequence[Handed]) -> list[str]:
         return []
     asked = [name for need in needs for name in (need.commit or "no", f"refs/heads/{need.branch or need.commit}")]
     lines = "".join(f"{name}^{{commit}}\n" for name in asked).encode()
-    told = git("cat-file", "--batch-check=%(objectname) %(objecttype)", stdin=lines).decode().splitlines()
-    found = [line.split(" ") for line in told]
+    answers = git("cat-file", "--batch-check=%(objectname) %(objecttype)", stdin=lines).decode().splitlines()
+    objects = [line.split(" ") for line in answers]
     tips = []
-    for need, commit, tip in zip(needs, found[::2], found[1::2], strict=True):
+    for need, commit, tip in zip(needs, objects[::2], objects[1::2], strict=True):
         if need.commit is None or commit[-1] != "commit":
             raise SessionrunError(_describe_loss(need))
         ahead = need.follow and tip[-1] == "commit" and tip != commit
@@ -149,7 +149,7 @@ def merge_ends(
             tree, files = _merge(room, head, commit, folder if old else None)
             if tree is None:
                 against = _find_opponents(room, commits[: number - 1], commit, folder if old else None)
-                raise NeedsConflict(_describe_conflict([ends[one] for one in against], ends[commit], files))
+                raise NeedsConflict(_describe_conflict([ends[other] for other in against], ends[commit], files))
             head = _commit(git, request, tree, [head, commit] if number < len(commits) else commits, ends)
         return head
     finally:
@@ -160,11 +160,11 @@ def _find_opponents(room: _Room, earlier: list[str], commit: str, index_in: Path
     """Those of the ends merged before with which this one conflicts; all if it is none of them alone."""
     if len(earlier) == 1:
         return earlier
-    return [one for one in earlier if _merge(room, one, commit, index_in)[0] is None] or earlier
+    return [end for end in earlier if _merge(room, end, commit, index_in)[0] is None] or earlier
 
 
 def _describe_conflict(against: Sequence[Handed], end: Handed, files: Sequence[str]) -> str:
-    shown = [one if one.isprintable() else repr(one) for one in files[:MAX_NAMED]]
+    shown = [file if file.isprintable() else repr(file) for file in files[:MAX_NAMED]]
     more = f" and {len(files) - MAX_NAMED} more" if len(files) > MAX_NAMED else ""
     where = f" in {', '.join(shown)}{more}" if shown else ""
     others = f"{', '.join(map(_name, against[:MAX_NAMED]))}{' ...' if len(against) > MAX_NAMED else ''}"
@@ -192,8 +192,8 @@ def _merge(room: _Room, ours: str, theirs: str, index_in: Path | None) -> tuple[
     if index_in is not None:
         return _merge_by_index(room, ours, theirs, index_in / "merge-index")
     words = ("merge-tree", "--write-tree", "--allow-unrelated-histories", "-z", "--name-only", "--no-messages")
-    code, said = room.run(*words, ours, theirs, codes=(0, 1))
-    tree, *files = (os.fsdecode(name) for name in said.split(b"\0") if name)
+    code, output = room.run(*words, ours, theirs, codes=(0, 1))
+    tree, *files = (os.fsdecode(name) for name in output.split(b"\0") if name)
     return (None if code else tree), files
 
 

@@ -154,10 +154,10 @@ def _clean_worktree(
     leftover: Leftover, fence: Fence, main: Git, folder: Path
 ) -> tuple[CleanResult | None, dict[str, str], Path | None]:
     """What became of the worktree, where the branches are then, and where it is if it only would be removed."""
-    found = find_worktree(leftover.request)
-    path = found or leftover.path
+    worktree = find_worktree(leftover.request)
+    path = worktree or leftover.path
     finding = CleanResult("worktree", str(path), leftover.task, True, "nothing was done in it")
-    if leftover.worked and found is not None:
+    if leftover.worked and worktree is not None:
         return _release(leftover, finding, fence, main, folder)
     with register_lock(leftover.repository):
         lost = find_lost_admins(leftover.repository, path)

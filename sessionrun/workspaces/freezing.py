@@ -75,10 +75,10 @@ def read_settings(top: Path, common_dir: Path) -> GitSettings:
         GitError: git cannot read its settings.
     """
     git = Git(top)
-    found = list(_list_config(git))
-    has_filter = any(name.startswith("filter.") for name, _ in found)
-    wanted = tuple(pair for pair in found if _matters(pair[0], has_filter=has_filter))
-    user = _find_attributes(top, found)
+    settings = list(_list_config(git))
+    has_filter = any(name.startswith("filter.") for name, _ in settings)
+    wanted = tuple(pair for pair in settings if _matters(pair[0], has_filter=has_filter))
+    user = _find_attributes(top, settings)
     texts = [_read_text(path) for path in (SYSTEM_ATTRIBUTES, user)]
     git_dir = git.line("rev-parse", "--path-format=absolute", "--git-dir")
     shared = _read_text(common_dir / "info" / "attributes")
@@ -97,16 +97,16 @@ def fingerprint(common_dir: Path, git: Git) -> dict[str, str]:
         common_dir: of the repository.
         git: any; only its program is used.
     """
-    found: dict[str, list[str]] = {}
+    texts: dict[str, list[str]] = {}
     for name in ("config", "config.worktree"):
         path = common_dir / name
         if path.is_file() and not path.is_symlink():
             done = git.attempt("config", "--file", str(path), "--no-includes", "--list", "-z")
             for key, value in _parse_config(done.stdout):
-                found.setdefault(key, []).append("" if value is None else value)
+                texts.setdefault(key, []).append("" if value is None else value)
     for name in ("attributes", "exclude"):
-        found[f"info/{name}"] = [_read_text(common_dir / "info" / name)]
-    return {key: _digest("\0".join(values)) for key, values in sorted(found.items())}
+        texts[f"info/{name}"] = [_read_text(common_dir / "info" / name)]
+    return {key: _digest("\0".join(values)) for key, values in sorted(texts.items())}
 
 
 def compare(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[str, ...]:
@@ -123,9 +123,9 @@ def _list_config(git: Git) -> Iterator[tuple[str, str | None]]:
         yield from _parse_config(entry)
 
 
-def _parse_config(said: bytes) -> Iterator[tuple[str, str | None]]:
+def _parse_config(output: bytes) -> Iterator[tuple[str, str | None]]:
     """The settings that ``git config --list -z`` printed; one that is not UTF-8 is left out, or refused."""
-    for entry in said.split(b"\0"):
+    for entry in output.split(b"\0"):
         name, equals, value = entry.partition(b"\n")
         if not name:
             continue

@@ -97,8 +97,8 @@ class GitError(SessionrunError):
     """A git command failed; the message has its last words."""
 
     def __init__(self, argv: Sequence[str], code: int, stderr: str) -> None:
-        said = [line for line in stderr.split("\n") if line.strip()]
-        named = [line for line in said if line.startswith(("fatal: ", "error: "))] or said
+        lines = [line for line in stderr.split("\n") if line.strip()]
+        named = [line for line in lines if line.startswith(("fatal: ", "error: "))] or lines
         super().__init__(f"git {argv[0]}: {named[-1] if named else f'exit code {code}'}")
         self.stderr = stderr
         self.code = code
@@ -206,14 +206,14 @@ class Git:
         except OSError as error:
             raise GitError(argv, CANNOT_RUN, f"cannot run git in {self.directory}: {error.strerror}") from error
         try:
-            said, errors = process.communicate(stdin, timeout=self.limit_s)
+            output, errors = process.communicate(stdin, timeout=self.limit_s)
         except subprocess.TimeoutExpired:
             _kill(process)
             raise GitError(argv, 124, f"fatal: not done after {self.limit_s:g} s, and stopped") from None
         except BaseException:  # Ctrl+C is for us alone: git is in a group of its own
             _kill(process)
             raise
-        return subprocess.CompletedProcess(process.args, process.returncode, said or b"", errors)
+        return subprocess.CompletedProcess(process.args, process.returncode, output or b"", errors)
 
 
 def git_environ(environ: Mapping[str, str]) -> dict[str, str]:
@@ -229,11 +229,11 @@ def version(directory: Path) -> tuple[int, ...]:
     Raises:
         GitError: there is no git, or it says something else.
     """
-    said = Git(directory).line("version")
-    words = said.split()
+    answer = Git(directory).line("version")
+    words = answer.split()
     parts = words[2].split(".")[:2] if len(words) > 2 else []
     if len(parts) < 2 or not all(part.isascii() and part.isdigit() for part in parts):
-        raise GitError(("version",), 0, f"it says {said!r:.80}")
+        raise GitError(("version",), 0, f"it says {answer!r:.80}")
     return tuple(map(int, parts))
 
 

@@ -48,8 +48,8 @@ def _find_changes(fence: Fence, outer: Git, name: str, modules: Path) -> Iterato
         return
     try:
         with _open_repository(fence, git_dir, outer.directory / name) as git:
-            said = git("status", "--porcelain", "-z", "--untracked-files=normal", "--ignore-submodules=all")
-            if said or [git.commit_of("HEAD")] != wanted:
+            changes = git("status", "--porcelain", "-z", "--untracked-files=normal", "--ignore-submodules=all")
+            if changes or [git.commit_of("HEAD")] != wanted:
                 yield changed
                 return
             inner = [entry.partition("\t") for entry in git.names("ls-files", "--stage", "-z")]
@@ -68,8 +68,8 @@ def _find_git_dir(path: Path, modules: Path) -> Path | None:
         return None
     if not link.startswith(b"gitdir: "):
         return None
-    found = Path(os.path.realpath(path / os.fsdecode(link[8:].rstrip(b"\n"))))
-    return found if found.is_relative_to(os.path.realpath(modules)) and (found / "HEAD").is_file() else None
+    git_dir = Path(os.path.realpath(path / os.fsdecode(link[8:].rstrip(b"\n"))))
+    return git_dir if git_dir.is_relative_to(os.path.realpath(modules)) and (git_dir / "HEAD").is_file() else None
 
 
 @contextmanager

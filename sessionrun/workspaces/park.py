@@ -145,9 +145,9 @@ def write_patch(git: Git, base: str, tree: str, patch: Path) -> Mapping[str, int
 def _read_head(git: Git, place: Place) -> _Head:
     assert git.git_dir is not None
     done = git.attempt("rev-parse", "HEAD^{commit}", "HEAD^{tree}", "--symbolic-full-name", "HEAD")
-    said = os.fsdecode(done.stdout).split("\n")
+    lines = os.fsdecode(done.stdout).split("\n")
     if done.returncode == 0:
-        return _Head(said[2], said[0], said[1], git.git_dir)
+        return _Head(lines[2], lines[0], lines[1], git.git_dir)
     # a branch without a commit: an agent began a history of its own, or deleted its branch
     base = place.base_commit or ""
     tree = git.line("rev-parse", f"{base}^{{tree}}")
@@ -182,8 +182,8 @@ def _find_work(index: Git, brought: Brought, ignore: Sequence[str]) -> tuple[lis
 def _find_broken_repositories(top: Path, names: list[str]) -> Iterator[str]:
     """What is called .git and is no repository (any more): git neither names nor commits what is in it."""
     for folder in dict.fromkeys(os.path.dirname(name) for name in names):
-        found = top / folder / ".git"
-        if folder and not found.parent.is_symlink() and found.is_dir() and any(found.iterdir()):
+        git_dir = top / folder / ".git"
+        if folder and not git_dir.parent.is_symlink() and git_dir.is_dir() and any(git_dir.iterdir()):
             yield f"{folder}/.git is no repository, and no commit can hold it"
 
 
@@ -258,7 +258,7 @@ def _parents(git: Git, head: _Head) -> list[str]:
         merged = (head.git_dir / "MERGE_HEAD").read_text().split()
     except (OSError, ValueError):
         merged = []
-    return list(dict.fromkeys([head.commit, *(one for one in merged if git.commit_of(one) == one)]))
+    return list(dict.fromkeys([head.commit, *(commit for commit in merged if git.commit_of(commit) == commit)]))
 
 
 def _point_a_ref(git: Git, place: Place, head: str, commit: str, *, tidy: bool) -> tuple[str, str | None]:

@@ -100,9 +100,9 @@ def unregister(repository: Repository, path: Path, owner: str) -> Path:
     if path.exists():
         remove_tree(trash)
         os.rename(path, trash)
-    for one in {admin, *find_lost_admins(repository, path)} - {None}:
-        assert one is not None
-        _remove_admin(one)
+    for folder in {admin, *find_lost_admins(repository, path)} - {None}:
+        assert folder is not None
+        _remove_admin(folder)
     return trash
 
 
@@ -126,13 +126,13 @@ def find_admin(repository: Repository, path: Path) -> Path | None:
 
 def find_lost_admins(repository: Repository, path: Path) -> list[Path]:
     """Administrative directories of worktrees that were at `path`, or that were meant to come there."""
-    found = []
+    admins = []
     for admin in _admins(repository):
         target = _target(admin)
         meant = target is None and admin.name.rstrip("0123456789") == path.name.rstrip("0123456789")
         if target == path or (meant and _is_half_made(admin)):
-            found.append(admin)
-    return found
+            admins.append(admin)
+    return admins
 
 
 def find_moved(repository: Repository, claim: Claim) -> Path | None:
@@ -194,15 +194,15 @@ def _create_branch(git: Git, claim: Claim) -> None:
     done = git.attempt("update-ref", "--no-deref", f"refs/heads/{claim.branch}", claim.base_commit, nothing)
     if done.returncode == 0:
         return
-    said = done.stderr.decode("utf-8", "replace")
+    error = done.stderr.decode("utf-8", "replace")
     own = (
         f"refs/heads/{claim.branch}.lock'",
         f"refs/heads/{claim.branch}/",
         f"refs/heads/{claim.branch}': reference",
     )
-    if any(words in said for words in own):
-        raise FileExistsError(said)
-    raise GitError(("update-ref",), done.returncode, said)
+    if any(words in error for words in own):
+        raise FileExistsError(error)
+    raise GitError(("update-ref",), done.returncode, error)
 
 
 def _remove_half_made(repository: Repository) -> None:

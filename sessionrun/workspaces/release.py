@@ -104,7 +104,7 @@ def find_worktree(request: WorkspaceRequest) -> Path | None:
     assert place is not None and place.worktree is not None
     path = Path(place.worktree)
     admin = find_admin(request.repository, path)
-    made_here = any(load_owner(one) == request.owner for one in find_lost_admins(request.repository, path))
+    made_here = any(load_owner(lost) == request.owner for lost in find_lost_admins(request.repository, path))
     if (admin is not None and load_owner(admin) in (None, request.owner)) or (made_here and path.is_dir()):
         return path
     claim = Claim(place.branch or "", place.worktree, place.base_commit or "", request.owner)

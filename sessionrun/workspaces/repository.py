@@ -67,11 +67,11 @@ def find_missing(repository: Repository, folders: Collection[str]) -> set[str]:
 
 def _check_version(cwd: Path) -> None:
     try:
-        found = version(cwd)
+        git_version = version(cwd)
     except GitError as error:
         raise InputError(f"worktrees need git: {error}") from error
-    if found < MINIMUM:
-        wanted, here = (".".join(map(str, numbers)) for numbers in (MINIMUM, found))
+    if git_version < MINIMUM:
+        wanted, here = (".".join(map(str, numbers)) for numbers in (MINIMUM, git_version))
         raise InputError(f"worktrees need git {wanted} or newer; this is {here}")
 
 
@@ -90,23 +90,23 @@ def _check_complete(git: Git, settings: GitSettings, commit: str) -> None:
 def _locate(git: Git) -> tuple[Path, Path]:
     """Top of the checkout and common git directory, absolute."""
     words = ("--path-format=absolute", "--is-bare-repository", "--git-common-dir")
-    said = git.attempt("rev-parse", *words)
-    if said.returncode != 0:
-        reason = said.stderr.decode("utf-8", "replace")
+    answer = git.attempt("rev-parse", *words)
+    if answer.returncode != 0:
+        reason = answer.stderr.decode("utf-8", "replace")
         if "dubious ownership" in reason:
             hint = f"git config --global --add safe.directory {git.directory}"
             raise InputError(
                 f"{git.directory} belongs to another user, so git refuses it; if you trust it: {hint}"
             )
         raise InputError(f"{git.directory} is in no git repository; worktrees need one (git init)")
-    bare, _, common = os.fsdecode(said.stdout.rstrip(b"\n")).partition("\n")
+    bare, _, common = os.fsdecode(answer.stdout.rstrip(b"\n")).partition("\n")
     top = git.attempt("rev-parse", "--path-format=absolute", "--show-toplevel")
     if bare == "true" or top.returncode != 0:
         raise InputError(f"{git.directory} is a bare repository or inside .git; start in a checkout of it")
-    found = os.fsdecode(top.stdout.rstrip(b"\n")), os.path.realpath(common)
-    for path in found:
+    paths = os.fsdecode(top.stdout.rstrip(b"\n")), os.path.realpath(common)
+    for path in paths:
         _check_path(path)
-    return Path(found[0]), Path(found[1])
+    return Path(paths[0]), Path(paths[1])
 
 
 def _check_path(path: str) -> None:

@@ -126,10 +126,10 @@ def load_place(folder: Path) -> Place | None:
 def load_changed(folder: Path) -> tuple[str, ...]:
     """The git settings of which a RELEASE that failed has told that they changed."""
     try:
-        found = load_record_if_any(folder / CHANGED, Changed)
+        changed = load_record_if_any(folder / CHANGED, Changed)
     except JobFileError:
         return ()
-    return () if found is None else found.git_config_changed
+    return () if changed is None else changed.git_config_changed
 
 
 def load_claim(folder: Path) -> Claim | None:

@@ -22,11 +22,11 @@ def check_space(folder: Path) -> None:
     while not os.path.exists(folder) and folder != folder.parent:
         folder = folder.parent
     try:
-        found = os.statvfs(folder)
+        disk = os.statvfs(folder)
     except OSError:
         return  # PREPARE will say what is wrong with it
-    free = found.f_bavail * found.f_frsize
-    floor = max(FLOOR_BYTES, int(found.f_blocks * found.f_frsize * FLOOR_SHARE))
+    free = disk.f_bavail * disk.f_frsize
+    floor = max(FLOOR_BYTES, int(disk.f_blocks * disk.f_frsize * FLOOR_SHARE))
     if free < floor:
         mib = 1024 * 1024
         raise NoSpace(f"{free // mib} MiB are free in {folder}; new worktrees wait for {floor // mib} MiB")

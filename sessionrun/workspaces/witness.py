@@ -72,8 +72,8 @@ def find_changed(repository: Repository, folder: Path, git: Git) -> tuple[str, .
 
 def _load(path: Path) -> dict[str, str] | None:
     try:
-        found: Any = orjson.loads(read_regular(path, _LIMIT_BYTES))
+        record: Any = orjson.loads(read_regular(path, _LIMIT_BYTES))
     except (OSError, ValueError):
         return None
-    sound = isinstance(found, dict) and all(isinstance(value, str) for value in found.values())
-    return found if sound else None
+    sound = isinstance(record, dict) and all(isinstance(value, str) for value in record.values())
+    return record if sound else None

@@ -47,12 +47,12 @@ def check_git(results_dir: Path) -> Iterator[Finding]:
     wanted = ".".join(map(str, git.MINIMUM))
     plan = f"install git {wanted} or newer; only --worktree needs it"
     try:
-        found = git.version(Path("/"))
+        version = git.version(Path("/"))
     except SessionrunError as error:
         yield Finding("git", "warning", "git", str(error), plan)
         return
-    if found < git.MINIMUM:
-        yield Finding("git", "warning", "git", f"this is {'.'.join(map(str, found))}", plan)
+    if version < git.MINIMUM:
+        yield Finding("git", "warning", "git", f"this is {'.'.join(map(str, version))}", plan)
 
 
 def check_configuration(results_dir: Path) -> Iterator[Finding]:
@@ -114,7 +114,7 @@ def check_index(results_dir: Path) -> Iterator[Finding]:
     """Whether the user's index is a file that only the user writes."""
     path = index.index_path()
     try:
-        found = path.lstat()
+        inode = path.lstat()
     except FileNotFoundError:
         return
     except OSError as error:
@@ -122,12 +122,12 @@ def check_index(results_dir: Path) -> Iterator[Finding]:
             "index", "warning", str(path), f"it cannot be read: {error.strerror}", "look at its directory"
         )
         return
-    if not stat.S_ISREG(found.st_mode):
+    if not stat.S_ISREG(inode.st_mode):
         aside = shlex.join(["mv", str(path), f"{path}.planted"])
         yield Finding("index", "error", str(path), "it is no regular file", f"put it aside: {aside}")
     elif not os.access(path, os.R_OK | os.W_OK):
         yield Finding("index", "warning", str(path), "it cannot be read and written", "look at its owner and mode")
-    elif found.st_mode & 0o077 and found.st_uid == os.geteuid():
+    elif inode.st_mode & 0o077 and inode.st_uid == os.geteuid():
         plan = "--fix takes the rights of group and others away"
         yield Finding("index", "warning", str(path), "wider than 0600", plan, lambda: os.chmod(path, 0o600))
 
@@ -138,10 +138,10 @@ def check_limits(results_dir: Path) -> Iterator[Finding]:
 
     folder = index.limits_path()
     try:
-        found = folder.lstat()
+        inode = folder.lstat()
     except OSError:
         return
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
+    if not stat.S_ISDIR(inode.st_mode) or inode.st_uid != os.geteuid() or inode.st_mode & 0o077:
         what = "it is not a directory that is yours alone: sessions do not share limits"
         plan = f"remove it; the next session makes it again: {shlex.join(['rm', '-r', str(folder)])}"
         yield Finding("limits", "warning", str(folder), what, plan)

@@ -114,10 +114,10 @@ def gather(session: SessionDir, marked: Sequence[Living], *, locked: bool) -> Ev
 
 def _load_cache(load: Any) -> dict[str, Any] | None:
     try:
-        found: dict[str, Any] | None = load()
+        cache: dict[str, Any] | None = load()
     except (SessionrunError, OSError):
         return None
-    return found
+    return cache
 
 
 def _load_spec(session: SessionDir) -> tuple[SessionSpec | None, str | None]:

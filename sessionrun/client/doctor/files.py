@@ -42,9 +42,9 @@ def check_kinds(evidence: Evidence) -> Iterator[Finding]:
     expected |= {top / name: stat.S_IFDIR for name in _FOLDERS} | {top / "wake": stat.S_IFIFO}
     expected |= {top / "requests" / name: stat.S_IFREG for name in sorted(_list(top / "requests"))}
     for path, kind in expected.items():
-        found = _stat(path)
-        if found is not None and stat.S_IFMT(found.st_mode) != kind:
-            what = f"{_WORDS.get(stat.S_IFMT(found.st_mode), 'a device')} in the place of {_WORDS[kind]}"
+        inode = _stat(path)
+        if inode is not None and stat.S_IFMT(inode.st_mode) != kind:
+            what = f"{_WORDS.get(stat.S_IFMT(inode.st_mode), 'a device')} in the place of {_WORDS[kind]}"
             aside = shlex.join(["mv", str(path), f"{path}.planted"])
             plan = f"another program put it there, perhaps a task; move it away: {aside}"
             yield Finding("kinds", "error", str(path), what, plan)
@@ -64,7 +64,7 @@ def check_wake(evidence: Evidence) -> Iterator[Finding]:
 
 def check_modes(evidence: Evidence) -> Iterator[Finding]:
     """Whether others may look into our files."""
-    wide = [path for path, found in _walk(evidence.session.path) if found.st_mode & 0o077]
+    wide = [path for path, inode in _walk(evidence.session.path) if inode.st_mode & 0o077]
     if not wide:
         return
     first = wide[0]
@@ -82,11 +82,11 @@ def check_temporary(evidence: Evidence) -> Iterator[Finding]:
     """Whether files are left that a process was writing beside their place when it died."""
     if evidence.alive:
         return
-    for path, found in _walk(evidence.session.path):
+    for path, inode in _walk(evidence.session.path):
         match = _TEMPORARY.fullmatch(path.name)
-        if match is None or not stat.S_ISREG(found.st_mode):
+        if match is None or not stat.S_ISREG(inode.st_mode):
             continue
-        age_s = evidence.now - found.st_mtime
+        age_s = evidence.now - inode.st_mtime
         if age_s > OLD_S or (age_s > YOUNG_S and processes.identify(int(match[1])) is None):
             what = "left by a process that died while it wrote"
             yield Finding("temporary", "warning", str(path), what, "--fix removes it", path.unlink)
@@ -117,19 +117,19 @@ def _walk(top: Path) -> Iterator[tuple[Path, os.stat_result]]:
 
     Nor is it looked into what agents keep in folders of theirs; it is as private as the folder.
     """
-    found = _stat(top)
-    if found is None or not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+    inode = _stat(top)
+    if inode is None or not stat.S_ISDIR(inode.st_mode) or inode.st_uid != os.geteuid():
         return
-    yield top, found
+    yield top, inode
     for name in sorted(_list(top)):
         path = top / name
-        found = _stat(path)
-        if found is None or found.st_uid != os.geteuid():
+        inode = _stat(path)
+        if inode is None or inode.st_uid != os.geteuid():
             continue
-        if stat.S_ISDIR(found.st_mode):
-            yield from _walk(path) if name != AGENT_DIR or top.parent.name != "jobs" else [(path, found)]
-        elif (stat.S_ISREG(found.st_mode) and found.st_nlink == 1) or stat.S_ISFIFO(found.st_mode):
-            yield path, found
+        if stat.S_ISDIR(inode.st_mode):
+            yield from _walk(path) if name != AGENT_DIR or top.parent.name != "jobs" else [(path, inode)]
+        elif (stat.S_ISREG(inode.st_mode) and inode.st_nlink == 1) or stat.S_ISFIFO(inode.st_mode):
+            yield path, inode
 
 
 def _make_fifo(path: Path) -> None:

@@ -54,9 +54,9 @@ def check_ledger(evidence: Evidence) -> Iterator[Finding]:
 def check_sequence(evidence: Evidence) -> Iterator[Finding]:
     """Whether the journal's entries count up by one."""
     for expected, record in enumerate(evidence.records, 1):
-        found = record.get("seq") if isinstance(record, dict) else None
-        if found != expected:
-            what = f"entry {expected} has the number {found}: entries are missing or doubled"
+        number = record.get("seq") if isinstance(record, dict) else None
+        if number != expected:
+            what = f"entry {expected} has the number {number}: entries are missing or doubled"
             plan = _keep_a_copy(evidence.journal.path)
             yield Finding("sequence", "error", str(evidence.journal.path), what, plan)
             return

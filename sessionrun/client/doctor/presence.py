@@ -68,17 +68,17 @@ def check_stopped(evidence: Evidence) -> Iterator[Finding]:
 
 def check_processes(evidence: Evidence) -> Iterator[Finding]:
     """Whether a process lives of a job that has ended, or of a session that no process runs."""
-    living = {one.process: one for one in find_recorded(evidence.ledger)}
-    living |= {one.process: one for one in evidence.marked if one.ours}
+    living = {survivor.process: survivor for survivor in find_recorded(evidence.ledger)}
+    living |= {survivor.process: survivor for survivor in evidence.marked if survivor.ours}
     events = [entry.event for entry in evidence.entries]
     over = {event.key.text() for event in events if isinstance(event, (JobFinished, JobLost))}
     by_key: dict[str, list[Living]] = {}
-    for one in living.values():
-        orphan = not evidence.alive or one.key in over
-        if orphan and processes.is_alive(one.process):  # it may have ended since we looked
-            by_key.setdefault(one.key, []).append(one)
+    for survivor in living.values():
+        orphan = not evidence.alive or survivor.key in over
+        if orphan and processes.is_alive(survivor.process):  # it may have ended since we looked
+            by_key.setdefault(survivor.key, []).append(survivor)
     for key, left in sorted(by_key.items()):
-        pids = " ".join(sorted(str(one.process.pid) for one in left))
+        pids = " ".join(sorted(str(survivor.process.pid) for survivor in left))
         plan = f"to stop it: kill -TERM {pids}"
         if evidence.can_resume and not (evidence.ended or key in over):
             plan += f"; to go on with the session: sessionrun resume {evidence.session.session_id}"

@@ -77,12 +77,12 @@ def read_runs(document: Any, name: str) -> list[dict[str, Any]]:
 def find_done(runs: Iterable[Mapping[str, Any]], tasks: Sequence[TaskSpec]) -> dict[int, Mapping[str, Any]]:
     """The runs that succeeded, by the place of the task that would do the same again."""
     done = {_cell_of(run): run for run in runs if run.get("status") == "succeeded"}
-    found: dict[int, Mapping[str, Any]] = {}
+    by_place: dict[int, Mapping[str, Any]] = {}
     for place, task in enumerate(tasks):
         cell = next((cell for cell in _cells_of(task.labels) if cell in done), None)
         if cell is not None:
-            found[place] = done[cell]
-    return found
+            by_place[place] = done[cell]
+    return by_place
 
 
 def find_others(runs: Sequence[Mapping[str, Any]], tasks: Sequence[TaskSpec]) -> dict[int, Mapping[str, Any]]:

@@ -99,8 +99,8 @@ def load_shown(brief: Brief, directory: str, earlier: Iterable[str], *, again: b
     if again:
         rest = [path for path in brief.outputs if path not in named]
         shown += [file for path in rest if (file := _try(brief, directory, path, "written"))]
-    found = (_try(brief, directory, path, "changed") for path in earlier if path not in {*named, *brief.outputs})
-    return shown + [file for _, file in zip(range(brief.room), filter(None, found), strict=False)]
+    others = (_try(brief, directory, path, "changed") for path in earlier if path not in {*named, *brief.outputs})
+    return shown + [file for _, file in zip(range(brief.room), filter(None, others), strict=False)]
 
 
 def _load(brief: Brief, directory: str, path: str, role: Role) -> Shown:

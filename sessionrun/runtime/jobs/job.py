@@ -63,14 +63,14 @@ def answer(phase: str, folder: str) -> int:
 
     try:
         request, work = _find_work(phase)
-        found = work(load_request(Path(folder), request), Path(folder))
-        write_answer(Path(folder), found)
+        result = work(load_request(Path(folder), request), Path(folder))
+        write_answer(Path(folder), result)
     except (SessionrunError, OSError) as error:
         if getattr(error, "signal", None) == signal.SIGKILL:
             os.kill(os.getpid(), signal.SIGKILL)  # what killed git, for want of memory perhaps, may pass
         print(error, file=sys.stderr)
         return getattr(error, "job_code", 1)
-    return 1 if getattr(found, "problem", None) else 0
+    return 1 if getattr(result, "problem", None) else 0
 
 
 def _find_work(phase: str) -> tuple[type[Any], Callable[[Any, Path], object]]:

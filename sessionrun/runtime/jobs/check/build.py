@@ -52,14 +52,14 @@ def build_check(site: Site, state: TaskState, key: JobKey, tasks: Mapping[str, T
 
 def judge_check(site: Site, state: TaskState, key: JobKey, problem: Problem | None) -> Judged:
     """The report of a CHECK that is ours says more than how its process ended."""
-    found = problem.text if problem else None
+    why = problem.text if problem else None
     if _is_ours(state.spec, site.agent_of(state)):
         try:
             report = load_report(site.session.job_path(key))
-            found = (report.problem or found) if report else (found or "its report is gone")
+            why = (report.problem or why) if report else (why or "its report is gone")
         except JobFileError as error:
-            found = f"its report cannot be used: {error.why}"
-    return Judged(None if found is None else Problem("check_failed", found))
+            why = f"its report cannot be used: {error.why}"
+    return Judged(None if why is None else Problem("check_failed", why))
 
 
 def _is_ours(task: TaskSpec, agent: AgentSpec) -> bool:

@@ -133,15 +133,15 @@ def _verify(request: CheckRequest, wanted: Verification, folder: Path) -> str:
     text = strip_thoughts(_read_verdict(wanted, out, err))
     if code:
         raise NotPassed(f"the agent that was to judge ended with exit code {code}")
-    found = _FIRST_WORD.match(text)
-    word = found[1].upper() if found else ""
+    match = _FIRST_WORD.match(text)
+    word = match[1].upper() if match else ""
     _say(f"Verdict of the review:\n{text.strip()}")
     if word not in PASSES:
         raise NotPassed(
             "the verdict is unclear: it begins with none of PASS, PASS_WITH_WARNINGS, FAIL_SOFT, FAIL_HARD"
         )
     if not PASSES[word]:
-        why = text[found.end() :].strip().lstrip("`*_:. \n\t-") if found else ""
+        why = text[match.end() :].strip().lstrip("`*_:. \n\t-") if match else ""
         raise NotPassed(f"{word}: {why.splitlines()[0] if why else 'no reason given'}")
     return word
 

@@ -83,12 +83,12 @@ def read_edits(answer: str, targets: Sequence[str]) -> list[Edit]:
             continue
         if named := _FILE.match(line):
             path = _plain(named[1])
-        elif found := _FIND.match(line):
+        elif match := _FIND.match(line):
             quoted, new = _until(lines, "REPLACE:"), _until(lines, "END")
             _refuse_words([*quoted, *new], _WORD)
-            edits.append(_edit(path, quoted, new, int(found[1]) if found[1] else None))
-        elif found := _SEARCH.match(line):
-            divider = "=" * len(found[1])
+            edits.append(_edit(path, quoted, new, int(match[1]) if match[1] else None))
+        elif match := _SEARCH.match(line):
+            divider = "=" * len(match[1])
             quoted, new = _until(lines, divider), _until(lines, ">>>>>>> REPLACE", _REPLACED)
             _refuse_words(new, re.compile(divider + "[ \t]*$"))
             edits.append(_edit(path, quoted, new, None))

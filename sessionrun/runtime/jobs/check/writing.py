@@ -118,14 +118,14 @@ def finish_answer(directory: str, record: Path) -> dict[str, int]:
     Raises:
         OSError: that cannot be done.
     """
-    found = orjson.loads(read_regular(record))
+    written = orjson.loads(read_regular(record))
     with ExitStack() as stack:
         folders = _Folders(directory, stack)
-        for folder, new, name in found["moves"]:
+        for folder, new, name in written["moves"]:
             with suppress(FileNotFoundError):  # it is in its place
                 fd = folders.find(folder)
                 os.replace(new, name, src_dir_fd=fd, dst_dir_fd=fd)
-    return dict(found["lines"])
+    return dict(written["lines"])
 
 
 def _read_answer(brief: Brief, directory: str, answer: str) -> dict[str, str]:

@@ -259,7 +259,7 @@ def test_a_directory_that_the_base_commit_has_not_is_refused_unless_it_comes_alo
     words = ("--worktree", "--agent", "shell")
     base = project.git("rev-parse", "--short=12", "main")
     why = (
-        "new/deep*[x] is no directory in main ({}), where its worktree begins; "
+        "new/deep*[x] is not a directory in main ({}), where its worktree begins; "
         "commit it, start in another directory, or give another --base\n"
     )
     top, project.cwd = project.cwd, new

@@ -574,7 +574,7 @@ def test_what_cannot_be_read_is_no_job_that_is_passed_over(project: Project) -> 
     )
     (jobs / "b.md").unlink()
     os.mkfifo(jobs / "b.md")
-    assert "b.md: is no regular file" in project("--dry-run", answers=[]).stderr
+    assert "b.md: is not a regular file" in project("--dry-run", answers=[]).stderr
     (jobs / "b.md").unlink()
     (jobs / ".hidden.md").write_text(job())
     done = project.run("--dry-run", str(jobs / ".hidden.md"))
@@ -584,7 +584,7 @@ def test_what_cannot_be_read_is_no_job_that_is_passed_over(project: Project) -> 
     )
     (project.path / "worksplit.toml").unlink()
     (project.path / "worksplit.toml").mkdir()
-    assert "worksplit.toml: is no regular file" in project("--dry-run", answers=[]).stderr
+    assert "worksplit.toml: is not a regular file" in project("--dry-run", answers=[]).stderr
 
 
 def test_a_worktree_shows_no_file_that_another_job_writes(project: Project, tmp_path: Path) -> None:

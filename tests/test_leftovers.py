@@ -358,7 +358,7 @@ def test_a_repository_that_git_cannot_read_keeps_the_worktree(project: Project) 
         (path / "beside" / "g").write_text("g")
 
     place, path = project.cycle(work)
-    assert place.kept == "inner/.git is no repository, and no commit can hold it" and path.is_dir()
+    assert place.kept == "inner/.git is not a repository, and no commit can hold it" and path.is_dir()
     assert {"inner/f", "beside/g"} <= project.files(place.rescue or "")
 
 

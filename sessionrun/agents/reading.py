@@ -151,7 +151,7 @@ def text_at(value: object, *path: str) -> str | None:
 
 
 def count_at(value: object, *path: str) -> int | None:
-    """The whole number from 0 under nested keys, else None (a boolean is no number)."""
+    """The whole number from 0 under nested keys, else None (a boolean is not a number)."""
     leaf = dig(value, *path)
     return leaf if type(leaf) is int and 0 <= leaf < _MAX_COUNT else None
 

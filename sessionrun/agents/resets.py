@@ -1,7 +1,7 @@
 """When a limit ends: the times that agents and model servers write into their messages, as epoch seconds.
 
 Pure: what time it is comes as an argument.  A clock time without a zone is the machine's local time.  Hostile
-text never makes it raise; a time that cannot be meant is no time.
+text never makes it raise; a time that cannot be meant is left out.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def _seconds_of(amount: str) -> float:
 
 
 def _read_clock(match: re.Match[str], now: float) -> float | None:
-    """The next such time after now; None where a word is no month or zone, or the number may be anything."""
+    """The next such time after now; None where a word is not a month or a zone, or the number may be anything."""
     hour, minute, half = int(match["hour"]), int(match["minute"] or 0), (match["half"] or "").lower()
     if not half and match["minute"] is None:
         return None

@@ -1,6 +1,6 @@
 """What really happened to a job: its wait status and what its agent says become one verdict.
 
-Exit code 0 is no proof of success and a code over 128 is no proof of a signal (gemini: HTTP status modulo
+Exit code 0 does not prove success and a code over 128 does not prove a signal (gemini: HTTP status modulo
 256), so raw wait status, exit code, signal and verdict stay apart.  The verdict is `passed` or `failed`; that
 a job was stopped or ran out of time is the scheduler's to say.  This module must not know files, processes
 or clocks.

@@ -42,7 +42,7 @@ def assemble_spec(
     """Make the spec of a new session; agents that are not installed are added to `missing`, where that is a list.
 
     Raises:
-        AgentNotFound: an agent is not installed, and `missing` is no list.
+        AgentNotFound: an agent is not installed, and `missing` is not a list.
         InputError: something in the plan cannot run; nothing was created.
     """
     tasks = tuple(task if task.agent else replace(task, agent=choice.name) for task in plan.tasks)
@@ -206,7 +206,7 @@ def _current_directory() -> str:
     try:
         cwd.encode()
     except UnicodeEncodeError:
-        raise InputError(f"the name of the current directory is no UTF-8: {cwd!r}") from None
+        raise InputError(f"the name of the current directory is not UTF-8: {cwd!r}") from None
     return cwd
 
 
@@ -261,7 +261,7 @@ def _check_directories(tasks: tuple[TaskSpec, ...]) -> None:
     for cwd in {task.cwd for task in tasks if task.cwd}:
         if not os.path.isdir(cwd):
             num, task = next((num, task) for num, task in enumerate(tasks, 1) if task.cwd == cwd)
-            raise InputError(f"task {num} (ID: {task.id}): cwd {cwd} is no directory")
+            raise InputError(f"task {num} (ID: {task.id}): cwd {cwd} is not a directory")
 
 
 def _check_briefs(spec: SessionSpec, places: Mapping[tuple[str, str], str]) -> None:
@@ -318,7 +318,7 @@ def _check_worktrees(spec: SessionSpec, repository: Repository) -> None:
         ):
             where = f"{repository.base_branch} ({repository.base_commit[:12]})"
             raise InputError(
-                f"task {num} (ID: {task.id}): {cwd} is no directory in {where}, where its worktree begins; "
+                f"task {num} (ID: {task.id}): {cwd} is not a directory in {where}, where its worktree begins; "
                 "commit it, start in another directory, or give another --base"
             )
         for link in task.links:

@@ -131,7 +131,7 @@ def agent_from_table(name: str, table: Mapping[str, Any], base: AgentSpec | None
         raise Misfit(f"an agent's name {problem}")
     values = _read_known(table, _agent_fields())
     if base is None and "argv" not in values:
-        raise Misfit("needs argv = [PROGRAM, ...], for it is no built-in agent")
+        raise Misfit("needs argv = [PROGRAM, ...], for it is not a built-in agent")
     if base and "env" in values:
         values["env"] = {**base.env, **values["env"]}
     agent = replace(base, **values) if base else AgentSpec(name=name, **values)

@@ -66,7 +66,7 @@ def cancel(
     """Stop a session or some of its tasks, and wait until they have ended; `now` kills without grace.
 
     Raises:
-        InputError: a name that is no task of the session.
+        InputError: a name that is not a task of the session.
         SessionGone: no process of the session is left; the request stays.
         StoreError: the request cannot be left, or was refused.
     """
@@ -96,7 +96,7 @@ def hold(
     """Start nothing more of a session, or of some of its tasks, until `release`.
 
     Raises:
-        InputError: a name that is no task of the session.
+        InputError: a name that is not a task of the session.
         SessionGone: no process of the session is left; the request stays.
         StoreError: the request cannot be left, or was refused.
     """
@@ -108,7 +108,7 @@ def release(session: SessionDir, tasks: Sequence[str] = (), *, timeout_s: float 
     """Let a session, or some of its tasks, go on after `hold`.
 
     Raises:
-        InputError: a name that is no task of the session.
+        InputError: a name that is not a task of the session.
         SessionGone: no process of the session is left; the request stays.
         StoreError: the request cannot be left, or was refused.
     """

@@ -170,5 +170,5 @@ def refuse_idle_options(options: Mapping[str, Any], spec: SessionSpec) -> None:
 
 def _was_said(name: str, value: Any) -> bool:
     if name in ("approve", "auto_release"):
-        return value is False  # what holds anyhow is no slip when it is said
+        return value is False  # what holds anyhow is not a slip when it is stated
     return value is not None and value is not False and value != ()

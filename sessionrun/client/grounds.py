@@ -23,7 +23,7 @@ def explain(session: SessionDir, wanted: Sequence[str] = ()) -> dict[str, Any]:
     It is the object of ``explain --json``.
 
     Raises:
-        InputError: a name that is no task of the session.
+        InputError: a name that is not a task of the session.
         StoreError: the session's files are damaged.
     """
     grounds = gather(session)

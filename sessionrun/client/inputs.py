@@ -31,7 +31,7 @@ def read_source(given: Given) -> Source:
     """Read an input.  Relative paths in one that is a value count from the current directory.
 
     Raises:
-        InputError: no such file, nothing to read, or a value that is no JSON.
+        InputError: no such file, nothing to read, or a value that is not JSON.
     """
     if isinstance(given, (Mapping, list)):
         return Source(VALUE, _spell(given), str(Path.cwd()), str(Path.cwd()))
@@ -105,7 +105,7 @@ def _read(path: str) -> bytes:
     try:
         return read_regular(Path(os.path.realpath(path)), MAX_INPUT_BYTES)
     except NotRegular:
-        raise InputError(f"{path}: is no regular file") from None
+        raise InputError(f"{path}: is not a regular file") from None
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}") from error
 

@@ -1,7 +1,7 @@
 """Processes of a session's jobs that live although they should not be needed any more.
 
 Two traces lead to them: the marker in their environment, and the identity that the ledger has of a job whose
-end it does not tell.  A pid alone is no trace.  psutil is imported when used.
+end it does not tell.  A pid alone is not a trace.  psutil is imported when used.
 """
 
 from __future__ import annotations

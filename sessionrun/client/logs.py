@@ -14,7 +14,7 @@ MAX_LINE: Final = 1024 * 1024
 
 
 class Line(NamedTuple):
-    """A line of a task's output with its end; bytes that are no UTF-8 are surrogates in `text`."""
+    """A line of a task's output with its end; bytes that are not UTF-8 are surrogates in `text`."""
 
     task: str
     stream: str

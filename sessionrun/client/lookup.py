@@ -55,7 +55,7 @@ def choose_tasks(status: dict[str, Any], wanted: Sequence[str]) -> list[dict[str
     """The tasks of a status object that are meant, all when none is named; by id or by number.
 
     Raises:
-        InputError: a name that is no task of the session.
+        InputError: a name that is not a task of the session.
     """
     if not wanted:
         return list(status["tasks"])

@@ -17,7 +17,7 @@ CHUNK_BYTES: Final = 256 * 1024
 
 
 def read_answer(session: SessionDir, task: Mapping[str, Any]) -> str:
-    """What a task of a session answered until now, whole; bytes that are no UTF-8 become visible escapes."""
+    """What a task of a session answered until now, whole; bytes that are not UTF-8 become visible escapes."""
     return b"".join(iterate_chunks(session.path / task["output"])).decode("utf-8", "backslashreplace")
 
 

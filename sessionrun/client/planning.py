@@ -173,7 +173,7 @@ def _settle_budgets(limits: Limits, asked: AskedMoney, config: Config) -> Limits
 
 
 def _settle_workspace_timeout(limits: Limits, config: Config) -> Limits:
-    """The input's over the configuration's over the usual one; 0 is no limit."""
+    """The input's over the configuration's over the usual one; 0 means no limit."""
     candidates = (limits.workspace_timeout_s, config.workspace_timeout_s, WORKSPACE_TIMEOUT_S)
     return replace(limits, workspace_timeout_s=next(limit for limit in candidates if limit is not None) or None)
 
@@ -190,7 +190,7 @@ def _find_repository(
 
     wish = plan.repository
     if wish.path and not os.path.isdir(wish.path):
-        raise InputError(f"{source}: {wish.keys['path']}: {wish.path} is no directory")
+        raise InputError(f"{source}: {wish.keys['path']}: {wish.path} is not a directory")
     wanted = Path(wish.worktree_dir) if wish.worktree_dir else config.worktree_dir
     try:
         repository, remark = find_repository(

@@ -77,7 +77,7 @@ def wait(
     With `no_held` tasks that are held, or need one that is, are not waited for.
 
     Raises:
-        InputError: a name that is no task of the session.
+        InputError: a name that is not a task of the session.
         SessionGone: the session's processes are gone and it has not ended.
         StoreError: the session's files are damaged.
     """

@@ -229,7 +229,7 @@ def _check_needs(reading: Reading, outline: _Outline, tasks: Sequence[TaskSpec])
     for index, task in enumerate(tasks):
         for need in task.needs:
             if need not in ids:
-                problem = f"{quote(need)} is no task of this input{suggest(need, ids)}"
+                problem = f"{quote(need)} is not a task of this input{suggest(need, ids)}"
                 raise reading.error(outline.spot(index), Misfit(problem, "needs"))
     cycle = find_cycle(needs)
     if cycle:

@@ -76,7 +76,7 @@ def parse_settings(raw: bytes | None, name: str) -> Settings:
     """Read ``worksplit.toml``; without one the defaults hold.
 
     Raises:
-        InputError: it is no TOML, or a value does not fit.
+        InputError: it is not TOML, or a value does not fit.
     """
     if raw is None:
         return Settings()

@@ -21,7 +21,7 @@ def name_model(agent: str, reported: str | None, asked: str | None) -> str:
 
 
 def usage_since(total: Usage, before: Usage) -> Usage:
-    """Of a running total of tokens what came after `before`; all of it where it is no later total."""
+    """Of a running total of tokens what came after `before`; all of it where it is not a later total."""
     counts = (
         (total.input_tokens, before.input_tokens),
         (total.output_tokens, before.output_tokens),

@@ -127,7 +127,7 @@ class Limits:
 
     No work starts that may bring the session over `budget_usd`; when `soft_budget_usd` is spent it is held;
     `task_budget_usd` is for each task.  US dollars, see `budget`.  A PREPARE or RELEASE job may take
-    `workspace_timeout_s`; None is no limit, as in sessions of versions that knew none.
+    `workspace_timeout_s`; None means no limit, as in sessions of versions that knew none.
     """
 
     max_failures: int | None = None

@@ -120,7 +120,7 @@ def find_damaged(folder: Path, now: float) -> list[Path]:
 
 
 def load_limit(path: Path, now: float) -> Limit | None:
-    """Read an account's file; None where there is none, or none that can be believed."""
+    """Read an account's file; None where there is no file, or its content cannot be believed."""
     try:
         fd = open_regular(path)
     except (OSError, ValueError):
@@ -143,7 +143,7 @@ def parse_limit(record: Any, now: float) -> Limit:
     """Check what a file holds.
 
     Raises:
-        ValueError: it is no limit, or one that cannot be.
+        ValueError: it is not a limit, or its values are impossible.
     """
     if not isinstance(record, dict) or record.get("version") != VERSION:
         raise ValueError("it is not of this version")

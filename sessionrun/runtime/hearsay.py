@@ -76,7 +76,7 @@ def _hear_limit(provider: str, limit: Limit) -> LimitHeard:
 
 
 def _hear_canary(provider: str, limit: Limit, at: float) -> LimitHeard:
-    """To wait for a canary is no reason to take another agent, so it counts as a moment."""
+    """To wait for a canary is not a reason to take another agent, so it counts as a moment."""
     canary = limit.canary
     who = f"task {canary.task} of session {canary.session[:_SHOWN]}" if canary else "another session"
     reason = f"{who} goes first after a limit"

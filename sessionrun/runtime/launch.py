@@ -89,7 +89,7 @@ def _check_logs(session: SessionDir) -> None:
     if damage is not None:
         raise StoreError(damage)
     for path in (*(session.path / name for name in LOCK_NAMES), session.log_path):
-        if os.path.lexists(path):  # each of the chain would die of what is none
+        if os.path.lexists(path):  # each process of the chain would die of something else than a file there
             os.close(open_regular(path))
 
 

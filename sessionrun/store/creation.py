@@ -35,7 +35,7 @@ def create_session(session: SessionDir, spec: SessionSpec) -> int:
     Returns the descriptor of `root.lock`, held: a reader that finds the spec finds a process that lives for it.
 
     Raises:
-        InputError: the spec holds text that is no UTF-8, or others may write in the results directory.
+        InputError: the spec holds text that is not UTF-8, or others may write in the results directory.
         StoreError: it cannot be written; what was made is removed again.
     """
     try:

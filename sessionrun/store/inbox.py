@@ -93,7 +93,7 @@ def speak(fd: int, line: bytes) -> bool:
 
 
 def spell_request(record: dict[str, Any]) -> tuple[str, bytes]:
-    """A request as the line that is spoken, with its id; what stands before it on a line is no part of it.
+    """A request as the line that is spoken, with its id; what stands before it on a line is not a part of it.
 
     Raises:
         StoreError: it is too long for that.

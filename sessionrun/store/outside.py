@@ -36,7 +36,7 @@ def open_folder(path: Path, *, make: bool = False) -> Iterator[int]:
     """A descriptor of a directory whose path was settled; `make` makes what is missing of it.
 
     Raises:
-        NotRegular: a link, or something else that is no directory, lies in the place of a part of it.
+        NotRegular: a link, or something else that is not a directory, lies in the place of a part of it.
         OSError: it cannot be opened or made.
     """
     fd = _walk(path, make=make)
@@ -126,7 +126,7 @@ def replace_below(folder: int, name: str, content: bytes, *, durable: bool) -> N
 
 
 def link_below(folder: int, name: str, target: Path) -> None:
-    """A link that leads to `target`, in place of one that led elsewhere; what is no link stays.
+    """A link that leads to `target`, in place of one that led elsewhere; what is not a link stays.
 
     Raises:
         OSError: it cannot be made.

@@ -158,7 +158,7 @@ def _are_entries(records: Sequence[Any]) -> bool:
 
 def _check_entry(record: Any) -> None:
     if not isinstance(record, dict) or not isinstance(record.get("ev"), str):
-        raise ValueError("it is no event")
+        raise ValueError("it is not an event")
     if not _PLACE_IN_TIME((record,)):
         raise ValueError("its seq or its time is not a number")
     cls = EVENTS.get(record["ev"])

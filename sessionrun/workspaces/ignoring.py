@@ -53,7 +53,7 @@ def _find_users_file(top: Path) -> Path:
 
 
 def _read(path: Path) -> str:
-    """The rules in a file, none if it cannot be read; bytes that are no UTF-8 never make git ignore more."""
+    """The rules in a file, none if it cannot be read; bytes that are not UTF-8 never make git ignore more."""
     try:
         content = path.read_bytes() if path.is_file() else b""
     except OSError:

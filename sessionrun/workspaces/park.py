@@ -39,7 +39,7 @@ class Parked:
 
 @frozen
 class Brought:
-    """What we put into the worktree out of the checkout `top`: it is no work, as long as it is as it was."""
+    """What we put into the worktree out of the checkout `top`: unchanged, it does not count as work."""
 
     top: Path
     links: frozenset[str] = frozenset()
@@ -180,11 +180,11 @@ def _find_work(index: Git, brought: Brought, ignore: Sequence[str]) -> tuple[lis
 
 
 def _find_broken_repositories(top: Path, names: list[str]) -> Iterator[str]:
-    """What is called .git and is no repository (any more): git neither names nor commits what is in it."""
+    """What is called .git and is not a repository (any more): git neither names nor commits what is in it."""
     for folder in dict.fromkeys(os.path.dirname(name) for name in names):
         git_dir = top / folder / ".git"
         if folder and not git_dir.parent.is_symlink() and git_dir.is_dir() and any(git_dir.iterdir()):
-            yield f"{folder}/.git is no repository, and no commit can hold it"
+            yield f"{folder}/.git is not a repository, and no commit can hold it"
 
 
 def _update_index(index: Git, names: list[str], gitlinks: list[str]) -> list[str]:

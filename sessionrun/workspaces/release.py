@@ -210,7 +210,7 @@ def find_git(fence: Fence, request: WorkspaceRequest, path: Path) -> Git:
 def describe_broken_link(repository: Repository, path: Path) -> str:
     """What to say of a worktree whose `.git` leads elsewhere, and what a user can do about it."""
     mend = "move its .git away and run git worktree repair in the repository"
-    return f"to be mended by hand ({mend}): {path} is no worktree of {repository.top} any more"
+    return f"to be mended by hand ({mend}): {path} is not a worktree of {repository.top} any more"
 
 
 def _park(fence: Fence, request: WorkspaceRequest, git: Git, folder: Path) -> Parked:
@@ -242,7 +242,7 @@ def _why_kept(request: WorkspaceRequest, parked: Parked, path: Path) -> str | No
 
 
 def _remove(request: WorkspaceRequest, path: Path, released: Place) -> Place:
-    """Remove the worktree; what it held is safe, so what cannot be deleted is named and is no failure."""
+    """Remove the worktree; what it held is safe, so what cannot be deleted is named and is not a failure."""
     if _is_of_another(request, path):
         trash = trash_path(path, request.owner)
     else:

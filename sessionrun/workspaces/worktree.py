@@ -151,7 +151,7 @@ def _check_links(request: WorkspaceRequest) -> None:
     """Links lead from inside the worktree to the same place in the user's checkout."""
     for link in request.links:
         if os.path.isabs(link) or os.path.normpath(link).partition("/")[0] in ("..", ".", ".git"):
-            raise SessionrunError(f"links: {link} is no path inside the repository")
+            raise SessionrunError(f"links: {link} is not a path inside the repository")
         if not os.path.exists(os.path.join(request.repository.top, link)):
             raise SessionrunError(f"links: there is no {link} in {request.repository.top}")
 

@@ -72,7 +72,7 @@ def check_results_dir(results_dir: Path) -> Iterator[Finding]:
     place = _existing(results_dir)
     where, quoted = str(place), shlex.quote(str(place))
     if not os.path.isdir(place):
-        yield Finding("results", "error", where, "it is no directory", "choose another one: --results-dir")
+        yield Finding("results", "error", where, "it is not a directory", "choose another one: --results-dir")
         return
     if not os.access(place, os.W_OK | os.X_OK):
         yield Finding("results", "error", where, "it cannot be written", "choose another one: --results-dir")
@@ -124,7 +124,7 @@ def check_index(results_dir: Path) -> Iterator[Finding]:
         return
     if not stat.S_ISREG(inode.st_mode):
         aside = shlex.join(["mv", str(path), f"{path}.planted"])
-        yield Finding("index", "error", str(path), "it is no regular file", f"put it aside: {aside}")
+        yield Finding("index", "error", str(path), "it is not a regular file", f"put it aside: {aside}")
     elif not os.access(path, os.R_OK | os.W_OK):
         yield Finding("index", "warning", str(path), "it cannot be read and written", "look at its owner and mode")
     elif inode.st_mode & 0o077 and inode.st_uid == os.geteuid():

@@ -1,6 +1,6 @@
 """Checks of a session's worktrees against the repository they were made from.  Only looks; `clean` repairs.
 
-Branches that hold work are no finding: merging is the user's, whenever that is.
+Branches that hold work are not a finding: merging is the user's, whenever that is.
 """
 
 from __future__ import annotations

@@ -177,9 +177,9 @@ def load_entries(path: Path) -> list[dict[str, Any]]:
     except FileNotFoundError:
         return []
     except (NotRegular, orjson.JSONDecodeError) as error:
-        raise InputError(f"{path}: is no status file of jobs ({error}); move it away") from None
+        raise InputError(f"{path}: is not a status file of jobs ({error}); move it away") from None
     if not isinstance(entries, list) or not all(isinstance(entry, dict) and "id" in entry for entry in entries):
-        raise InputError(f"{path}: is no status file of jobs; move it away")
+        raise InputError(f"{path}: is not a status file of jobs; move it away")
     return entries
 
 

@@ -309,7 +309,7 @@ def _load(path: Path) -> Any:
     except FileNotFoundError:
         return None
     except (NotRegular, orjson.JSONDecodeError) as error:
-        why = "is no plain file" if isinstance(error, NotRegular) else "is no JSON"
-        raise InputError(f"{path} {why}, so it is no results file: move it away or name another one") from None
+        why = "is not a plain file" if isinstance(error, NotRegular) else "is not JSON"
+        raise InputError(f"{path} {why}, so it is not a results file: move it away or name another one") from None
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}") from None

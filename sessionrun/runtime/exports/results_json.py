@@ -66,11 +66,13 @@ def read_runs(document: Any, name: str) -> list[dict[str, Any]]:
     """The runs of a results file.
 
     Raises:
-        InputError: it is none.
+        InputError: the document is not a results file.
     """
     runs = document.get("runs") if isinstance(document, Mapping) else None
     if not isinstance(runs, list) or not all(isinstance(run, dict) for run in runs):
-        raise InputError(f'{name} has no list "runs", so it is no results file: move it away or name another one')
+        raise InputError(
+            f'{name} has no list "runs", so it is not a results file: move it away or name another one'
+        )
     return runs
 
 

@@ -51,7 +51,7 @@ def resolve_inside(directory: str, path: str) -> str:
         BriefProblem: it lies outside, or in a place that is git's.
     """
     if not path or "\0" in path or os.path.isabs(path) or "\\" in path:
-        raise BriefProblem(path, f"{path!r} is no path inside of the project")
+        raise BriefProblem(path, f"{path!r} is not a path inside of the project")
     top = os.path.realpath(directory)
     real = os.path.realpath(os.path.join(top, path))
     if os.pardir in path.split("/") or not real.startswith(top.rstrip(os.sep) + os.sep):
@@ -62,15 +62,15 @@ def resolve_inside(directory: str, path: str) -> str:
 
 
 def read_inside(directory: str, path: str) -> str:
-    """The text of a file inside of a directory; what is no UTF-8 is replaced.
+    """The text of a file inside of a directory; what is not UTF-8 is replaced.
 
     Raises:
-        BriefProblem: it lies outside, is not there, is no regular file or is too large.
+        BriefProblem: it lies outside, is not there, is not a regular file or is too large.
     """
     try:
         raw = read_regular(Path(resolve_inside(directory, path)), MAX_FILE_BYTES)
     except NotRegular:
-        raise BriefProblem(path, f"{path} is no regular file") from None
+        raise BriefProblem(path, f"{path} is not a regular file") from None
     except OSError as error:
         raise BriefProblem(path, f"{path}: {error.strerror}") from None
     return raw.decode("utf-8", "replace")

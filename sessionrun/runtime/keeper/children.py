@@ -201,7 +201,7 @@ class Children:
     # --- ending ---
 
     def reap(self) -> list[tuple[int, int]]:
-        """Take note of children that ended; returns pid and raw status of those that are no jobs."""
+        """Take note of children that ended; returns pid and raw status of those that are not jobs."""
         others: list[tuple[int, int]] = []
         ended: list[Child] = []
         self._reap_again_at = None
@@ -253,7 +253,7 @@ class Children:
                 self._begin_stop(child, LEFTOVER_GRACE_S)
 
     def _find_left_behind(self) -> set[str]:
-        """Markers of our children that are no jobs: what jobs leave behind comes to their subreaper."""
+        """Markers of our children that are not jobs: what jobs leave behind comes to their subreaper."""
         pids = processes.children_of_this()
         if pids is None:
             return set()

@@ -158,7 +158,7 @@ def _prepare(brief: Brief, directory: str, path: str, text: str, new: str) -> _C
     if not brief.create_directories and not os.path.isdir(os.path.dirname(real)):
         raise BriefProblem(path, f"{path}: there is no directory {os.path.dirname(path)}")
     if os.path.lexists(real) and not os.path.isfile(real):
-        raise BriefProblem(path, f"{path} is no regular file")
+        raise BriefProblem(path, f"{path} is not a regular file")
     folder, name = os.path.split(inside)
     return _Change(path, folder, name, new, text.encode("utf-8", "replace"))
 
@@ -214,7 +214,7 @@ def _load_before(change: _Change, folder: int) -> tuple[bytes, int] | None:
     with os.fdopen(fd, "rb") as stream:
         mode = os.fstat(fd).st_mode
         if not stat.S_ISREG(mode):
-            raise BriefProblem(change.path, f"{change.path} is no regular file")
+            raise BriefProblem(change.path, f"{change.path} is not a regular file")
         return stream.read(), mode & 0o7777
 
 

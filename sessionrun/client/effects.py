@@ -100,7 +100,7 @@ def _of_worktree(case: Case) -> str | None:
 
 
 def _of_account(case: Case) -> str | None:
-    """Options for inputs that keep account of their jobs in a status file."""
+    """Options for inputs whose job files are recorded in a status file."""
     return None if case.spec.dialect == MARKDOWN else "it is for Markdown job files, which record what ran"
 
 

@@ -14,7 +14,7 @@ from sessionrun.model.errors import InputError
 from sessionrun.store.files import NotRegular, read_regular
 
 JOBS: Final = "jobs"
-"""The usual name of a project's directory of jobs."""
+"""The usual name of a project's directory of job files."""
 
 VALUE: Final = "plan"
 """The name of an input that is a value: messages begin with it."""
@@ -56,7 +56,7 @@ def _spell(given: Mapping[str, Any] | list[Any]) -> bytes:
 
 
 def _read_directory(name: str, only: str | None) -> Source:
-    """A directory of jobs, or the one beside ``worksplit.toml`` where its project is named."""
+    """A directory of job files, or the one beside ``worksplit.toml`` where its project is named."""
     if only is None and _has_jobs_below(name):
         name = os.path.join(name, JOBS)
     directory = os.path.realpath(name)
@@ -80,7 +80,7 @@ def _has_jobs_below(name: str) -> bool:
 
 
 def _find_project(directory: str) -> str:
-    """Where the paths of jobs begin: above the directory of jobs, where that is a project's, else here."""
+    """Where the paths in job files begin: above their directory if that belongs to a project, else here."""
     parent = os.path.dirname(directory)
     if os.path.basename(directory) == JOBS or os.path.isfile(os.path.join(parent, SETTINGS)):
         return parent
@@ -88,7 +88,7 @@ def _find_project(directory: str) -> str:
 
 
 def _read_files(name: str) -> dict[str, bytes]:
-    """The files that may belong to jobs; directories and hidden files are none, whatever they are called."""
+    """The Markdown files and the status file of a directory, without directories and hidden files."""
     try:
         entries = sorted(os.scandir(name), key=lambda entry: entry.name)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""The account of a session of jobs in the words of the program whose jobs they are: what passed, what came out."""
+"""The account of a session of job files: what passed, what came out, in the words of the files' own program."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sessionrun.store.session import SessionDir
 
 
 def summarise_jobs(session: SessionDir, spec: SessionSpec, status: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Counts and one result for each job; None for a session that is not one of jobs."""
+    """Counts and one result for each job file; None for a session without job files."""
     exports = [export for export in spec.exports if export.kind == JOB_STATUS]
     if not exports:
         return None

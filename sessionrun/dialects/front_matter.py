@@ -1,6 +1,6 @@
 """One Markdown job file: YAML front matter between two lines ``---``, then what is to be done.
 
-Owns the keys of the front matter and where in the file a problem lies.  Must not know other jobs.
+Owns the keys of the front matter and where in the file a problem lies.  Must not know other job files.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _HEADING: Final = re.compile(r"#{1,6}\s+(.*?)\s*#*\s*$")
 
 @frozen
 class JobFile:
-    """One job as its file says it; `name` begins messages, `lines` says where each key stands."""
+    """What a job file says; `name` begins messages, `lines` says where each key stands."""
 
     id: str
     name: str
@@ -102,7 +102,7 @@ def _decode(name: str, raw: bytes) -> str:
 def _split(name: str, text: str) -> tuple[str, str]:
     first, _, rest = text.partition("\n")
     if first.rstrip() != _FENCE:
-        raise InputError(f"{name}: line 1: a job begins with front matter: a line ---, keys, and a line ---")
+        raise InputError(f"{name}: line 1: a job file begins with front matter: a line ---, keys, and a line ---")
     lines = rest.split("\n")
     end = next((number for number, line in enumerate(lines) if line.rstrip() == _FENCE), None)
     if end is None:

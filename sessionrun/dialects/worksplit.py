@@ -1,6 +1,6 @@
-"""Two files around Markdown jobs: the settings in ``worksplit.toml``, the words of ``_jobstatus.json``.
+"""Two files around Markdown job files: the settings in ``worksplit.toml``, the words of ``_jobstatus.json``.
 
-Must not know the jobs, nor the file system.
+Must not know the job files, nor the file system.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ENDED: Final = ("pass", "fail", "partial")
 
 @frozen
 class Settings:
-    """What the project says of all its jobs; durations in seconds."""
+    """What the project says of all its job files; durations in seconds."""
 
     model: str | None = None
     url: str | None = None
@@ -41,7 +41,7 @@ class Settings:
 
     @property
     def commands(self) -> tuple[str, ...]:
-        """The commands that have to pass after each job."""
+        """The commands that have to pass after the work of each job file."""
         build = self.build_command if self.verify_build else None
         test = self.test_command if self.verify_tests else None
         return tuple(command for command in (build, test, self.lint_command) if command)
@@ -91,7 +91,7 @@ def parse_settings(raw: bytes | None, name: str) -> Settings:
 
 
 def parse_statuses(raw: bytes | None, name: str) -> dict[str, str]:
-    """The status word of each job in ``_jobstatus.json``, by id.
+    """The status word of each job file in ``_jobstatus.json``, by id.
 
     Raises:
         InputError: it is not what we write.
@@ -104,7 +104,7 @@ def parse_statuses(raw: bytes | None, name: str) -> dict[str, str]:
     except (Breach, UnicodeDecodeError) as error:
         raise InputError(f"{name}: {error}; {hint}") from None
     if not isinstance(entries, list):
-        raise InputError(f"{name}: must be a list of jobs; {hint}")
+        raise InputError(f"{name}: must be a list of job files; {hint}")
     statuses = {}
     for number, entry in enumerate(entries):
         if not isinstance(entry, dict) or not all(isinstance(entry.get(key), str) for key in ("id", "status")):

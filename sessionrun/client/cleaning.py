@@ -1,7 +1,7 @@
 """Cleaning: which sessions go, and what they left in their repositories that is not needed.
 
-Choosing and removing directories is `removal`; worktrees and branches are the rooms' below.  What went and what
-stays is told as records, the objects of ``clean --json``.
+`removal` chooses and removes directories; rooms below remove worktrees and branches.  The result is a list of
+records, the objects of ``clean --json``.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from sessionrun.workspaces.clean import Leftover
 
 Record = dict[str, Any]
-"""What went, or stays, and why: an object of ``clean --json``."""
+"""What was removed, or stays, and why: an object of ``clean --json``."""
 
 
 def clean(
@@ -41,20 +41,20 @@ def clean(
     worktrees: bool = False,
     dry_run: bool = False,
 ) -> list[Record]:
-    """Remove sessions that have ended; say what went and what stays.  At least one thing must say which.
+    """Remove sessions that have ended; return what was removed and what stays.  An argument must choose them.
 
     Args:
-        session_ids: ids, beginnings of them or names; of these it is also told why one stays.
+        session_ids: ids, beginnings of ids, or names; if such a session stays, a record says why.
         results_dir: where the sessions are, else the results directory in use.
         states: only sessions of these states, else those that completed or were cancelled.
         older_than_s: only sessions that ended so many seconds ago.
         keep: how many of the newest stay.
         worktrees: first remove their worktrees and branches that are not needed.
-        dry_run: change nothing, and say what would go: `would_remove`.
+        dry_run: change nothing, and return what would be removed: `would_remove`.
 
     Raises:
-        SessionNotFound: an id names none, or several.
-        InputError: there is no such results directory, or nothing says which sessions are meant.
+        SessionNotFound: an id names no session, or several.
+        InputError: there is no such results directory, or no argument chooses sessions.
     """
     if not session_ids and (states, older_than_s, keep) == (None, None, None):
         raise InputError("clean: say which sessions: by ids, states, older_than_s or keep")
@@ -77,7 +77,7 @@ def clean_worktrees(
     """Remove worktrees and branches of ended sessions that are not needed; the sessions stay.
 
     Raises:
-        SessionNotFound: an id names none, or several.
+        SessionNotFound: an id names no session, or several.
         InputError: there is no such results directory.
     """
     sessions = _find_sessions(find_results_dir(results_dir), results_dir, session_ids)
@@ -91,13 +91,13 @@ def _find_sessions(folder: Path, results_dir: Path | None, session_ids: Sequence
 
 
 def _finish(record: Record, *, dry_run: bool) -> Record:
-    """What is gone is `removed`; what a dry run lets stay is not, but says whether it would go."""
+    """The record with `removed`; in a dry run that is false, and `would_remove` says what would go."""
     goes = record["removed"]
     return {**record, "removed": goes and not dry_run, "would_remove": goes if dry_run else None}
 
 
 def _name_once(records: Iterable[Record]) -> list[Record]:
-    """Sessions of the same ids may have claimed the same names, one after the other; what went counts."""
+    """One record for each name: several sessions may have claimed it in turn; a removal counts."""
     named: dict[tuple[object, ...], Record] = {}
     for record in records:
         name = record["repository"], record["what"], record["name"]
@@ -107,7 +107,7 @@ def _name_once(records: Iterable[Record]) -> list[Record]:
 
 
 def find_candidates(sessions: Iterable[SessionDir]) -> list[Candidate]:
-    """The sessions that can be read, with what decides about them; each once."""
+    """Each session that can be read, once, with the facts that decide about its removal."""
     candidates = []
     for session in {session.path.absolute(): session for session in sessions}.values():
         sizes = measure_logs(session)
@@ -124,7 +124,7 @@ def find_candidates(sessions: Iterable[SessionDir]) -> list[Candidate]:
 
 
 def _remove(going: list[Candidate], *, worktrees: bool, dry_run: bool) -> Iterator[Record]:
-    """Remove sessions, where asked for after what they left in their repositories."""
+    """Remove sessions; with `worktrees`, first what they left in their repositories."""
     freed: set[str] = set()
     if worktrees:
         for candidate in going:
@@ -163,10 +163,10 @@ def _describe(removal: Removal) -> Record:
 def find_leftovers(session: SessionDir) -> tuple[list[str], list[str]]:
     """The worktrees and branches that the session's claims still have, and branches of it that hold nothing.
 
-    Only the session's directory leads to the first; the second hold no work.
+    Only the session's directory leads to the claimed ones; the empty branches hold no work.
 
     Raises:
-        SessionrunError, OSError: that cannot be known.
+        SessionrunError, OSError: a claim or the repository cannot be read.
     """
     from sessionrun.workspaces.clean import NOTHING_OWN, clean_leftover
 
@@ -193,7 +193,7 @@ def find_leftovers(session: SessionDir) -> tuple[list[str], list[str]]:
 
 
 def _clean(session: SessionDir, *, dry_run: bool, named: bool = False) -> Iterator[Record]:
-    """What went, or stays; of one that runs that is said only if it was `named`."""
+    """What was removed, or stays; a session that runs is reported only if it was `named`."""
     try:
         spec = session.load_spec()
         view = load_view(session)
@@ -219,7 +219,7 @@ def _clean(session: SessionDir, *, dry_run: bool, named: bool = False) -> Iterat
 def _clean_tasks(
     session: SessionDir, spec: SessionSpec, view: dict[str, Any], *, dry_run: bool
 ) -> Iterator[Record]:
-    living = {survivor.task for survivor in find_marked().get(spec.session_id, ())}  # it may still write there
+    living = {survivor.task for survivor in find_marked().get(spec.session_id, ())}  # these may write there
     worked = _attempts_that_worked(session)
     tasks = load_tasks(session)
     for shown in view["tasks"]:
@@ -235,7 +235,7 @@ def _clean_tasks(
 
 
 def _describe_unreadable(spec: SessionSpec, shown: dict[str, Any], fault: JobFileError) -> Record:
-    """Say that a claim cannot be read, and that its worktree stays: by its path, or that of the claim."""
+    """A record that a claim cannot be read; it names the worktree, which stays, or else the claim."""
     return {
         "session_id": spec.session_id,
         "repository": spec.repository and spec.repository.top,
@@ -250,7 +250,7 @@ def _describe_unreadable(spec: SessionSpec, shown: dict[str, Any], fault: JobFil
 def _leftovers(
     session: SessionDir, spec: SessionSpec, task: TaskSpec, worked: set[tuple[str, int]] | None
 ) -> tuple[list[Leftover], list[JobFileError]]:
-    """What the claims of a task tell of, each name once, and the claims that cannot be read."""
+    """What a task's claims name, each name once, and the claims that cannot be read."""
     from sessionrun.model.spec import title_of
     from sessionrun.workspaces.clean import Leftover, find_claims
 
@@ -277,7 +277,7 @@ def _leftovers(
 
 
 def _clean_leftover(leftover: Leftover, *, dry_run: bool) -> Iterator[Record]:
-    """What was found; a repository that is gone or cannot be written does not keep others from being cleaned."""
+    """Clean one leftover; if its repository is gone or cannot be written, a warning says so and others go on."""
     from sessionrun.workspaces.clean import clean_leftover
 
     try:
@@ -292,7 +292,7 @@ def _clean_leftover(leftover: Leftover, *, dry_run: bool) -> Iterator[Record]:
 
 
 def _attempts_that_worked(session: SessionDir) -> set[tuple[str, int]] | None:
-    """The attempts in which something of the user's or the agent's may have been started; None = any.
+    """The attempts in which a program of the user or an agent may have been started; None = any attempt.
 
     A job that is claimed may have run: only the claim is sure to have reached the disk before its process began.
     """
@@ -305,6 +305,6 @@ def _attempts_that_worked(session: SessionDir) -> set[tuple[str, int]] | None:
         return None
     try:
         keys = [parse_job_key(text) for text in fold_ledger(contents.payloads).jobs]
-    except ValueError:  # a record that is whole and makes no sense
+    except ValueError:  # a record is whole, but makes no sense
         return None
     return {(key.task, key.attempt) for key in keys if key.phase not in ("prepare", "release")}

@@ -37,11 +37,11 @@ VARIABLES: Final = (
 
 @frozen
 class Config:
-    """What files and environment say; None means "not said".
+    """The settings of files and environment; None means "not set".
 
     Of `max_parallel`, `timeout_s`, `idle_timeout_s` and `workspace_timeout_s` (seconds) 0 means "no limit".
     Directories are absolute.  `agents` holds the built-in agents, as the files changed them, and the user's own;
-    `prices` what the user says models cost.
+    `prices` the prices of models as the user gives them.
     """
 
     agents: Mapping[str, AgentSpec]
@@ -63,8 +63,8 @@ class Config:
 def load_config(cwd: Path, environ: Mapping[str, str], builtin: Mapping[str, AgentSpec]) -> Config:
     """Read all configuration: environment over `sessionrun.toml` over the user's file.
 
-    A model goes with the agent it is written beside: a stronger level that names another agent and no model
-    drops it.
+    A model belongs to the agent beside which it is written: a stronger level that names another agent and no model
+    drops the model.
 
     Raises:
         InputError: a file that cannot be read or parsed, an unknown key, a value that does not fit.
@@ -90,16 +90,16 @@ def _lay_over(weak: Mapping[str, Any], strong: Mapping[str, Any]) -> dict[str, A
 
 
 class ResultsDir(NamedTuple):
-    """The configured results directory, absolute, None when nothing says; and what could not be read of it."""
+    """The configured results directory, absolute, or None; and the problem, if a file could not be read."""
 
     results_dir: Path | None
     problem: str | None = None
 
 
 def load_results_dir(cwd: Path, environ: Mapping[str, str]) -> ResultsDir:
-    """Find just the configured results directory, as far as it can be known.
+    """Find the configured results directory alone, as far as it can be known.
 
-    Verbs that look at sessions work on while a file is broken: what is wrong with it stops launches alone.
+    Verbs that only look at sessions work although a configuration file is broken: that stops only launches.
     """
     chosen = environ.get(RESULTS_DIR_VARIABLE)
     if chosen:
@@ -310,7 +310,7 @@ def _variables() -> Mapping[str, tuple[str, Callable[[str], Any]]]:
 
 
 def _read_variables(cwd: Path, environ: Mapping[str, str]) -> dict[str, Any]:
-    """The settings that variables make; an empty variable says nothing."""
+    """The settings from environment variables; an empty variable sets nothing."""
     if not any(environ.get(variable) for variable in VARIABLES):
         return {}
     from sessionrun.dialects.convert import Misfit

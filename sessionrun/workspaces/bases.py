@@ -2,7 +2,7 @@
 
 The ends of several needs are merged in the object database: no branch, index or file of the repository changes,
 and a merge that is done again after a crash is the same commit.  Merging heeds the `.gitattributes` of the first
-end, and none that lie in a checkout.
+end, and of no checkout.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ MERGE_TREE: Final = (2, 38)
 
 SUBJECT: Final = "Needs of task "
 MAX_NAMED: Final = 5
-"""Most files of a conflict that are named."""
+"""How many files of a conflict a message names at most."""
 
 
 @frozen
 class _Room:
-    """An empty directory in which git merges, as if it was the work tree of the repository."""
+    """An empty directory in which git merges as if the directory was the work tree of the repository."""
 
     git: Git
 
@@ -40,7 +40,7 @@ class _Room:
         """The exit code and the output of a command.
 
         Raises:
-            GitError: its exit code is none of `codes`.
+            GitError: the exit code is not in `codes`.
         """
         done = self.git.attempt(*argv)
         if done.returncode not in codes:
@@ -57,8 +57,8 @@ def find_base(fence: Fence, request: WorkspaceRequest, folder: Path) -> str:
         folder: the job's.
 
     Raises:
-        NeedsConflict: the work of two needs does not go together.
-        SessionrunError: nothing holds the work of a need any more, or git failed.
+        NeedsConflict: the work of two needs cannot be merged.
+        SessionrunError: the work of a need is gone, or git failed.
     """
     repository = request.repository
     git = fence.main()
@@ -72,7 +72,7 @@ def find_base(fence: Fence, request: WorkspaceRequest, folder: Path) -> str:
 
 
 def _find_ends(git: Git, request: WorkspaceRequest) -> dict[str, Handed]:
-    """The commits at which needs ended, each with the first that ended there; without those that did nothing."""
+    """The commits at which needs ended, each with the first need that ended there; without unchanged needs."""
     repository = request.repository
     needs = [need for need in request.needs if need.commit != repository.base_commit]
     ends: dict[str, Handed] = {}
@@ -84,10 +84,10 @@ def _find_ends(git: Git, request: WorkspaceRequest) -> dict[str, Handed]:
 
 
 def _find_tips(git: Git, needs: Sequence[Handed]) -> list[str]:
-    """Where each need ended: its commit or, where that is to be followed, the tip of its branch.
+    """Where each need ended: its commit or, if the branch is to be followed, the tip of its branch.
 
     Raises:
-        SessionrunError: there is no such commit any more.
+        SessionrunError: a commit is gone.
     """
     if not needs:
         return []
@@ -123,17 +123,17 @@ def merge_ends(
     *,
     by_index: bool | None = None,
 ) -> str:
-    """Merge commits in their order; the commit that holds all of them.
+    """Merge commits in their order; return the commit that holds all of them.
 
     Args:
         fence: of the repository.
         request: of the job.
-        ends: the commits, with what ended there.
-        folder: where a directory may be made for a while.
-        by_index: do it as for an old git; None: as this one needs it.
+        ends: the commits, each with the need that ended there.
+        folder: where a temporary directory may be made.
+        by_index: merge as an old git must; None: as the git of this machine needs it.
 
     Raises:
-        NeedsConflict: two do not go together.
+        NeedsConflict: two of the commits cannot be merged.
         GitError: git failed.
     """
     path = folder / "merge"
@@ -157,7 +157,7 @@ def merge_ends(
 
 
 def _find_opponents(room: _Room, earlier: list[str], commit: str, index_in: Path | None) -> list[str]:
-    """Those of the ends merged before with which this one conflicts; all if it is none of them alone."""
+    """The commits of `earlier` with which `commit` conflicts alone; all of them if there is no such commit."""
     if len(earlier) == 1:
         return earlier
     return [end for end in earlier if _merge(room, end, commit, index_in)[0] is None] or earlier
@@ -198,7 +198,7 @@ def _merge(room: _Room, ours: str, theirs: str, index_in: Path | None) -> tuple[
 
 
 def _merge_by_index(room: _Room, ours: str, theirs: str, index: Path) -> tuple[str | None, list[str]]:
-    """The same with git older than 2.38.  Of the work tree only the files that change are written."""
+    """`_merge` with git older than 2.38.  Only files that change are written into the work tree."""
     index.unlink(missing_ok=True)
     own = replace(room, git=replace(room.git, index=index))
     try:
@@ -219,7 +219,7 @@ def _merge_by_index(room: _Room, ours: str, theirs: str, index: Path) -> tuple[s
 def _commit(
     git: Git, request: WorkspaceRequest, tree: str, parents: Sequence[str], ends: Mapping[str, Handed]
 ) -> str:
-    """Make a merge commit that depends on nothing but what it merges: its time is that of its newest parent."""
+    """Make a merge commit that depends on its parents alone: its time is that of the newest parent."""
     author = git.line("var", "GIT_COMMITTER_IDENT").rsplit(" ", 2)[0]
     moments = git.line("rev-list", "--no-walk", "--timestamp", *parents).split("\n")
     moment = max(int(line.split(" ")[0]) for line in moments)
@@ -237,9 +237,9 @@ def _commit(
 
 
 def holds_nothing(git: Git, repository: Repository, branch: str, tip: str, base: str) -> bool:
-    """Whether a branch may go because nothing in it would be lost; under the lock.
+    """Whether a branch can be deleted and no work is lost; under the lock.
 
-    It stands where it began; where that was another task's end, another branch or tag has to hold that, too.  A
+    The branch stands where it began.  If that was another task's end, another branch or tag must hold it, too.  A
     merge of needs that we made can be made again.
     """
     if tip != base:

@@ -64,11 +64,11 @@ _FOR_FILTERS: Final = ("remote.", "branch.", "url.", "http.", "credential.")
 """What the program behind a filter asks git for (Git LFS: where its server is); only where there is a filter."""
 
 _NOT_OURS: Final = frozenset(("extensions.worktreeconfig",))
-"""A worktree's own settings are as shared as all others, and already among those of the launch."""
+"""The setting by which a worktree has settings of its own; these are already among those of the launch."""
 
 
 def read_settings(top: Path, common_dir: Path) -> GitSettings:
-    """Read what holds in the checkout `top` now.
+    """Read the settings that apply in the checkout `top` now.
 
     Raises:
         InputError: a filter's setting is not UTF-8, so the spec cannot hold it.
@@ -95,7 +95,7 @@ def fingerprint(common_dir: Path, git: Git) -> dict[str, str]:
 
     Args:
         common_dir: of the repository.
-        git: any; only its program is used.
+        git: of any directory; only its program is used.
     """
     texts: dict[str, list[str]] = {}
     for name in ("config", "config.worktree"):
@@ -115,7 +115,7 @@ def compare(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[str, .
 
 
 def _list_config(git: Git) -> Iterator[tuple[str, str | None]]:
-    """All settings in force, in order, but those that we give git ourselves."""
+    """All settings in force, in order, without those that we give git ourselves."""
     fields = git("config", "--list", "-z", "--show-scope").split(b"\0")
     for scope, entry in zip(fields[::2], fields[1::2], strict=False):
         if scope == b"command":
@@ -155,7 +155,7 @@ def _find_attributes(top: Path, config: list[tuple[str, str | None]]) -> Path:
 
 
 def _read_text(path: Path) -> str:
-    """A file's text, nothing where there is none; bytes that are not UTF-8 match no path of ours anyway."""
+    """A file's text, '' if there is no file; bytes that are not UTF-8 match no path of ours anyway."""
     try:
         real = path.resolve()
         return read_regular(real).decode("utf-8", "replace")

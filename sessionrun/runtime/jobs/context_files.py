@@ -28,7 +28,7 @@ _HEADS: Final[dict[Role, str]] = {
 
 
 class BriefProblem(Exception):
-    """The file `path` cannot be shown, or written, as the brief wants it; the text names it, too."""
+    """The file `path` cannot be shown, or written, as the brief wants it; the message names the file, too."""
 
     def __init__(self, path: str, problem: str) -> None:
         super().__init__(problem)
@@ -48,7 +48,7 @@ def resolve_inside(directory: str, path: str) -> str:
     """The absolute path, links resolved, of what lies (or will) inside of a directory.
 
     Raises:
-        BriefProblem: it lies outside, or in a place that is git's.
+        BriefProblem: the path leads outside, or into a directory of git's.
     """
     if not path or "\0" in path or os.path.isabs(path) or "\\" in path:
         raise BriefProblem(path, f"{path!r} is not a path inside of the project")
@@ -65,7 +65,7 @@ def read_inside(directory: str, path: str) -> str:
     """The text of a file inside of a directory; what is not UTF-8 is replaced.
 
     Raises:
-        BriefProblem: it lies outside, is not there, is not a regular file or is too large.
+        BriefProblem: the file lies outside, does not exist, is not a regular file or is too large.
     """
     try:
         raw = read_regular(Path(resolve_inside(directory, path)), MAX_FILE_BYTES)
@@ -77,7 +77,7 @@ def read_inside(directory: str, path: str) -> str:
 
 
 def count_lines(text: str) -> int:
-    """How many lines a text has; a last one without its end counts."""
+    """How many lines a text has; a last line without a line end counts."""
     return text.count("\n") + bool(text and not text.endswith("\n"))
 
 
@@ -87,11 +87,11 @@ def load_shown(brief: Brief, directory: str, earlier: Iterable[str], *, again: b
     Args:
         brief: what is wanted.
         directory: the task's.
-        earlier: paths that the tasks it needs may have written, nearest first.
+        earlier: paths that the needed tasks may have written, nearest first.
         again: an earlier round has written files.
 
     Raises:
-        BriefProblem: one of them cannot be shown.
+        BriefProblem: a file that the brief names cannot be shown.
     """
     shown = [_load(brief, directory, path, "context") for path in brief.context]
     shown += [_load(brief, directory, path, "target") for path in brief.targets]
@@ -112,7 +112,7 @@ def _load(brief: Brief, directory: str, path: str, role: Role) -> Shown:
 
 
 def _try(brief: Brief, directory: str, path: str, role: Role) -> Shown | None:
-    """Show what was not asked for where that is possible."""
+    """A file that the brief does not name; None if it cannot be shown."""
     try:
         return _load(brief, directory, path, role)
     except BriefProblem:
@@ -120,7 +120,7 @@ def _try(brief: Brief, directory: str, path: str, role: Role) -> Shown | None:
 
 
 def check_brief(brief: Brief, directory: str, foreseen: frozenset[str]) -> None:
-    """Check before the start what can be known of the files by then.
+    """Check what can be known of the files before the session starts.
 
     Args:
         brief: what is wanted.
@@ -150,7 +150,7 @@ def word_answer(brief: Brief, prompt: str, shown: list[Shown]) -> str:
 
 
 def word_edit(brief: Brief, prompt: str, shown: list[Shown]) -> str:
-    """The whole prompt of an agent that edits files itself: it is told which, and reads them itself."""
+    """The whole prompt of an agent that edits files itself: it names the files, and the agent reads them."""
     lists = {
         "Read first": [file.path for file in shown if file.role in ("context", "changed")],
         "Change": [file.path for file in shown if file.role == "target"],

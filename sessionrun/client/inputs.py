@@ -28,10 +28,10 @@ Given = str | Path | Mapping[str, Any] | list[Any] | None
 
 
 def read_source(given: Given) -> Source:
-    """Read an input.  Relative paths in one that is a value count from the current directory.
+    """Read an input.  If the input is a value, its relative paths begin at the current directory.
 
     Raises:
-        InputError: no such file, nothing to read, or a value that is not JSON.
+        InputError: there is no such file, the input is missing, or a value is not JSON.
     """
     if isinstance(given, (Mapping, list)):
         return Source(VALUE, _spell(given), str(Path.cwd()), str(Path.cwd()))

@@ -1,7 +1,7 @@
 """Processes of a session's jobs that live although they should not be needed any more.
 
-Two traces lead to them: the marker in their environment, and the identity that the ledger has of a job whose
-end it does not tell.  A pid alone is not a trace.  psutil is imported when used.
+Two traces lead to them: the marker in their environment, and the identity that the ledger has of a job without
+a recorded end.  A pid alone is not a trace.  psutil is imported when used.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sessionrun.store.ledger import Ledger
 class Living:
     """A living process of a job; `key` is the job's, as text.
 
-    `ours` is whether it runs as this user and in this pid namespace, so that its pid may be told to a person.
+    `ours` is whether it runs as this user and in this pid namespace, so that its pid means something to the user.
     """
 
     key: str
@@ -54,7 +54,7 @@ def find_marked() -> dict[str, list[Living]]:
 
 
 def find_recorded(ledger: Ledger) -> Iterator[Living]:
-    """Processes that the ledger recorded on this boot and in this pid namespace, and no end of them, alive now."""
+    """Living processes that the ledger recorded, without an end, on this boot and in this pid namespace."""
     for key, job in ledger.jobs.items():
         if job.pid is None or not job.started or job.wait_status is not None:
             continue
@@ -63,7 +63,7 @@ def find_recorded(ledger: Ledger) -> Iterator[Living]:
 
 
 def _namespace_of(pid: int) -> str:
-    """Its pid namespace as `processes.pid_namespace` spells ours; '' where there is no such thing."""
+    """The pid namespace of process `pid`, spelled as in `processes.pid_namespace`; '' if the system has none."""
     try:
         return os.readlink(f"/proc/{pid}/ns/pid").removeprefix("pid:[").removesuffix("]")
     except FileNotFoundError:

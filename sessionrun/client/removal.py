@@ -1,8 +1,8 @@
-"""Removing sessions that have ended: choosing them, and taking their directories away.
+"""Chooses sessions that have ended, and removes their directories.
 
 A directory goes only while we hold all locks of its session, so that no process can start to run it; only if no
-process of its jobs lives; and only if its repository has nothing more that its claims alone would find again.  It
-is renamed first: a crash leaves trash that the next removal sweeps, never half a session.
+process of its jobs lives; and only if its repository has no worktree or branch that only its claims name.  It is
+renamed first: a crash leaves trash that the next removal sweeps, never half a session.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ REMOVABLE: Final = (*ENDED, "interrupted")
 TRASH_PREFIX: Final = ".trash-"
 _TRASH: Final = re.compile(rf"{re.escape(TRASH_PREFIX + PREFIX)}[0-9a-f]{{8}}(-[0-9a-f]{{4}}){{3}}-[0-9a-f]{{12}}")
 _LOCK_TIMEOUT_S: Final = 0.2
-"""A reader's probe holds a lock for an instant; a process of the session holds it for life."""
+"""How long to wait for a lock: a reader holds it for an instant, a process of the session for life."""
 
 _BATCH: Final = 64
-"""Sessions whose locks are held at a time: three descriptors each, and one look at all processes."""
+"""How many sessions are locked at a time: each takes three descriptors; all share one look at the processes."""
 
 
 @frozen
 class Candidate:
-    """A session that might go: its summary as a reader shows it, and how long its logs were just before."""
+    """A session that may be removed: its summary as a reader shows it, and the sizes of its logs just before."""
 
     session: SessionDir
     view: dict[str, Any]
@@ -45,7 +45,7 @@ class Candidate:
 
     @property
     def status(self) -> str:
-        """Its status as a reader shows it."""
+        """The session's status as a reader shows it."""
         return str(self.view["status"])
 
 
@@ -59,7 +59,7 @@ class Removal:
 
 
 FindLeftovers = Callable[[SessionDir], Sequence[str]]
-"""Names the worktrees and branches that the session's claims still have; raises where that cannot be known."""
+"""Returns the worktrees and branches that the session's claims still have; raises if a claim cannot be read."""
 
 
 def measure_logs(session: SessionDir) -> tuple[int, ...]:
@@ -76,7 +76,7 @@ def measure_logs(session: SessionDir) -> tuple[int, ...]:
 def choose(
     candidates: Sequence[Candidate], *, states: Sequence[str], older_than_s: float, keep: int, now: float
 ) -> tuple[list[Candidate], list[Removal]]:
-    """Those that are to go, oldest first, and why the others stay.
+    """The sessions to remove, oldest first, and why the others stay.
 
     Of the sessions in one of the `states` the newest `keep` stay, and of the rest those that ended less than
     `older_than_s` seconds before `now` (wall time).
@@ -100,7 +100,7 @@ def choose(
 def remove_sessions(
     chosen: Sequence[Candidate], find_leftovers: FindLeftovers, *, dry_run: bool
 ) -> Iterator[Removal]:
-    """Remove these sessions' directories, or say why one stays; of one that is gone already nothing is said."""
+    """Remove these sessions' directories, or return why a session stays; one that is gone already is left out."""
     for begin in range(0, len(chosen), _BATCH):
         with ExitStack() as locks:
             ready: list[Candidate] = []
@@ -119,7 +119,7 @@ def remove_sessions(
 
 
 def sweep_trash(results_dir: Path) -> list[Path]:
-    """Delete what a removal that was broken off left behind; return what is gone now."""
+    """Delete what a broken off removal left behind; return what is gone now."""
     swept = find_trash(results_dir)
     for path in swept:
         _delete(path)
@@ -127,7 +127,7 @@ def sweep_trash(results_dir: Path) -> list[Path]:
 
 
 def find_trash(results_dir: Path) -> list[Path]:
-    """Directories of ours that were on their way out."""
+    """Session directories whose removal was broken off."""
     try:
         with os.scandir(results_dir) as entries:
             names = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
@@ -191,7 +191,7 @@ def _remove_all(ready: Sequence[Candidate], *, dry_run: bool) -> Iterator[Remova
 
 
 def _remove(session: SessionDir) -> None:
-    """Out of the way by a rename, out of the user's index, then off the disk."""
+    """Rename the directory, remove it from the user's index, then delete it."""
     trash = session.path.with_name(f"{TRASH_PREFIX}{session.path.name}")
     if trash.exists():
         _delete(trash)
@@ -201,7 +201,7 @@ def _remove(session: SessionDir) -> None:
 
 
 def _delete(path: Path) -> None:
-    """Delete a directory tree, links as links; another process may be at the same, and win."""
+    """Delete a directory tree, links as links; another process may delete it at the same time."""
     from sessionrun.workspaces.registration import remove_tree
 
     for _ in range(3):
@@ -209,6 +209,6 @@ def _delete(path: Path) -> None:
             remove_tree(path)
             return
         except FileNotFoundError:
-            continue  # the other one was faster with a name; go on with what is left
+            continue  # the other process deleted this name; go on with the rest
         except OSError:
-            return  # what is left is found by the next sweep
+            return  # the next sweep finds the rest

@@ -1,6 +1,6 @@
-"""Checks of status.json and summary: they must say what the logs say.  Both can be made anew from these.
+"""Checks of status.json and summary: they must say what the logs say, and can be made anew from the logs.
 
-What status.json alone knows is which files outside of the session are not up to date.
+Only status.json knows which files outside of the session are not up to date.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def check_status(evidence: Evidence) -> Iterator[Finding]:
 
 
 def check_summary(evidence: Evidence) -> Iterator[Finding]:
-    """The same for the summary."""
+    """Whether the summary is there and says what the logs say."""
     yield from _check("summary", evidence, evidence.summary, summary=True)
 
 
@@ -40,7 +40,7 @@ def _check(name: str, evidence: Evidence, cached: dict[str, Any] | None, *, summ
     session, state = evidence.session, evidence.state
     where = str(session.summary_path if summary else session.status_path)
     if evidence.alive or evidence.spec is None or not evidence.begun:
-        return  # a supervisor that lives replaces it when it is due
+        return  # the living supervisor replaces it in time
     if state is None:
         if cached is None:
             plan = "it cannot be made anew while the logs are damaged"
@@ -61,7 +61,7 @@ def _check(name: str, evidence: Evidence, cached: dict[str, Any] | None, *, summ
 
 
 def _rebuild(evidence: Evidence, status: dict[str, Any]) -> Fix | None:
-    """Write both files; not while one of them is ahead of the logs: what it says is nowhere else."""
+    """Write both files, but not while one of them is ahead of the logs: its content is nowhere else."""
     assert evidence.state is not None
     for cache in (evidence.status, evidence.summary):
         if cache is not None and _number(cache.get("seq")) > evidence.state.seq:

@@ -1,4 +1,4 @@
-"""Checks of what all sessions stand on: Python, git, the results directory and its disk, the user's index."""
+"""Checks of what all sessions need: Python, git, the results directory and its disk, the user's index."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _NETWORK: Final = (
     "fuse.sshfs",
     "davfs",
 )
-"""How names of network file systems begin: flock, rename or sync mean less on them, or nothing."""
+"""How names of network file systems begin; there flock, rename or sync promise less, or nothing."""
 
 
 def check_python(results_dir: Path) -> Iterator[Finding]:
@@ -56,7 +56,7 @@ def check_git(results_dir: Path) -> Iterator[Finding]:
 
 
 def check_configuration(results_dir: Path) -> Iterator[Finding]:
-    """Whether the configuration lets anything be launched from here."""
+    """Whether the configuration can be read, so that a launch from here can work."""
     from sessionrun.agents.table import BUILTIN
     from sessionrun.client.config import load_config
 
@@ -68,7 +68,7 @@ def check_configuration(results_dir: Path) -> Iterator[Finding]:
 
 
 def check_results_dir(results_dir: Path) -> Iterator[Finding]:
-    """Whether sessions can be made, by us and by no other user."""
+    """Whether we, and no other user, can make sessions."""
     place = _existing(results_dir)
     where, quoted = str(place), shlex.quote(str(place))
     if not os.path.isdir(place):
@@ -83,13 +83,13 @@ def check_results_dir(results_dir: Path) -> Iterator[Finding]:
 
 
 def check_file_system(results_dir: Path) -> Iterator[Finding]:
-    """Whether the results directory is on a disk of this machine, where locks and syncs mean what they say."""
+    """Whether the results directory is on a disk of this machine, where locks and syncs do what they promise."""
     place = _existing(results_dir)
     yield from _judge_file_system(place, _file_system_of(place))
 
 
 def check_locks(results_dir: Path) -> Iterator[Finding]:
-    """Whether flock works there; tried on the directory itself, which no process locks."""
+    """Whether flock works in the results directory; the test locks the directory itself, as nothing else does."""
     if not results_dir.is_dir():
         return
     fault = _try_flock(results_dir)
@@ -133,7 +133,7 @@ def check_index(results_dir: Path) -> Iterator[Finding]:
 
 
 def check_limits(results_dir: Path) -> Iterator[Finding]:
-    """Whether what sessions tell each other of limits can be believed."""
+    """Whether the files in which sessions share limits can be believed."""
     from sessionrun.runtime.accounts import find_damaged
 
     folder = index.limits_path()
@@ -176,7 +176,7 @@ def _judge_file_system(place: Path, kind: str | None) -> Iterator[Finding]:
 
 
 def _existing(path: Path) -> Path:
-    """The path, or the directory in which it would be made."""
+    """The path, or else the nearest directory above it that exists."""
     path = path.absolute()
     while not os.path.lexists(path) and path != path.parent:
         path = path.parent
@@ -184,7 +184,7 @@ def _existing(path: Path) -> Path:
 
 
 def _try_flock(folder: Path) -> str | None:
-    """Why two descriptors do not shut each other out; None: they do."""
+    """Why the lock of one descriptor does not exclude another descriptor; None: it does."""
     first = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     second = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:

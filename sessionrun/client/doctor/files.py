@@ -1,4 +1,4 @@
-"""Checks of the session directory as files: their kinds and modes, what is missing, and what was left over."""
+"""Checks of the files in the session directory: their kinds and modes, missing files, and leftover files."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ _WORDS: Final = {
 
 OLD_S: Final = 3600.0
 YOUNG_S: Final = 10.0
-"""A process that writes a file beside its place needs moments, but may live where its pid cannot be seen."""
+"""A process needs moments to write a file beside its place; but its pid may be invisible from here."""
 
 
 def check_kinds(evidence: Evidence) -> Iterator[Finding]:
-    """Whether something else lies in the place of a file of ours."""
+    """Whether each of our names in the directory has the right kind: file, directory or FIFO."""
     top = evidence.session.path
     names = [name for name in _list(top) if _TASK_FILE.fullmatch(name)]
     expected = {top / name: stat.S_IFREG for name in (*_REGULAR, *sorted(names))}
@@ -51,7 +51,7 @@ def check_kinds(evidence: Evidence) -> Iterator[Finding]:
 
 
 def check_wake(evidence: Evidence) -> Iterator[Finding]:
-    """Whether the FIFO is there by which a supervisor is told of requests."""
+    """Whether the FIFO that wakes a supervisor for requests is there."""
     path = evidence.session.wake_path
     if evidence.spec is None or _stat(path) is not None:
         return
@@ -63,7 +63,7 @@ def check_wake(evidence: Evidence) -> Iterator[Finding]:
 
 
 def check_modes(evidence: Evidence) -> Iterator[Finding]:
-    """Whether others may look into our files."""
+    """Whether other users may read our files."""
     wide = [path for path, inode in _walk(evidence.session.path) if inode.st_mode & 0o077]
     if not wide:
         return
@@ -79,7 +79,7 @@ def check_modes(evidence: Evidence) -> Iterator[Finding]:
 
 
 def check_temporary(evidence: Evidence) -> Iterator[Finding]:
-    """Whether files are left that a process was writing beside their place when it died."""
+    """Whether temporary files are left of a process that died while it wrote them."""
     if evidence.alive:
         return
     for path, inode in _walk(evidence.session.path):
@@ -113,9 +113,9 @@ def check_outputs(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _walk(top: Path) -> Iterator[tuple[Path, os.stat_result]]:
-    """All of ours below a directory, itself too: what belongs to us and has one name; links are passed over.
+    """A directory and all below it that belongs to us and has one name; links are left out.
 
-    Nor is it looked into what agents keep in folders of theirs; it is as private as the folder.
+    So is the content of folders that agents have for themselves: it is as private as the folder.
     """
     inode = _stat(top)
     if inode is None or not stat.S_ISDIR(inode.st_mode) or inode.st_uid != os.geteuid():

@@ -1,4 +1,4 @@
-"""Checks of what lives: the session's own processes, those of its jobs, and requests that are not taken."""
+"""Checks of the session's own processes, of those of its jobs, and of requests that are not taken."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def check_stopped(evidence: Evidence) -> Iterator[Finding]:
 
 
 def check_processes(evidence: Evidence) -> Iterator[Finding]:
-    """Whether a process lives of a job that has ended, or of a session that no process runs."""
+    """Whether a job's process lives although the job has ended, or although no process runs the session."""
     living = {survivor.process: survivor for survivor in find_recorded(evidence.ledger)}
     living |= {survivor.process: survivor for survivor in evidence.marked if survivor.ours}
     events = [entry.event for entry in evidence.entries]
@@ -88,7 +88,7 @@ def check_processes(evidence: Evidence) -> Iterator[Finding]:
 
 
 def check_requests(evidence: Evidence) -> Iterator[Finding]:
-    """Whether requests wait that are not taken."""
+    """Whether requests wait and no process takes them."""
     folder = evidence.session.path / "requests"
     try:
         paths = sorted(path for path in folder.iterdir() if not path.name.startswith("."))

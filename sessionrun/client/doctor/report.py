@@ -22,12 +22,12 @@ class Report(NamedTuple):
 
 
 def diagnose(session_id: str | None = None, *, results_dir: Path | None = None, fix: bool = False) -> Report:
-    """Look one session over or, without an id, the environment and all sessions of the results directory in use.
+    """Examine one session or, without an id, the environment and all sessions of the results directory in use.
 
-    With `fix`, what can be repaired without risk is repaired: see sessionrun(1).
+    With `fix`, do the repairs that have no risk: see sessionrun(1).
 
     Raises:
-        SessionNotFound: no session of that id, or several.
+        SessionNotFound: the id names no session, or several.
         InputError: there is no such results directory.
     """
     folder = find_results_dir(results_dir)
@@ -54,7 +54,7 @@ def _check_environment(folder: Path, *, fix: bool) -> list[dict[str, Any]]:
 def _check_session(session: SessionDir, marked: list[Living], *, fix: bool) -> list[dict[str, Any]]:
     findings = examine(session, marked)
     fixed = repair(session, marked) if fix and any(finding.fix for finding in findings) else []
-    is_gone = not session.path.exists()  # it never began
+    is_gone = not session.path.exists()  # the repair removed it, for it never began
     left = [] if is_gone else examine(session, marked) if fixed else findings
     name = session.session_id
     return [*_describe(name, fixed, fixed=True), *_describe(name, left, fixed=False)]

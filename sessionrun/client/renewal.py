@@ -101,7 +101,7 @@ def _renew_exports(spec: SessionSpec, tasks: Sequence[TaskSpec]) -> tuple[Export
 
 
 def _renew_repository(old: Repository) -> tuple[Repository, str | None]:
-    """The repository with the branch's commit of now, as at a fresh launch; without a branch, with the old commit."""
+    """The repository with the branch's commit of now, as at a fresh launch; without a branch, with the old one."""
     from sessionrun.workspaces.git import Git
     from sessionrun.workspaces.repository import find_repository
 

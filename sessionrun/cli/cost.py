@@ -75,8 +75,10 @@ def _load(results_dir: Path | None, session_ids: tuple[str, ...], *, everything:
     if not everything:
         sessions = [open_session(results_dir, session_id) for session_id in session_ids or (LAST,)]
         return [load_view(session) for session in {session.session_id: session for session in sessions}.values()]
-    found = iterate_sessions(find_results_dir(results_dir).absolute())
-    views = [view for session in found if (view := load_or_warn(session, load_view)) is not None]
+    folder = find_results_dir(results_dir).absolute()
+    views = [
+        view for session in iterate_sessions(folder) if (view := load_or_warn(session, load_view)) is not None
+    ]
     return sorted(views, key=lambda view: str(view["started_at"]))
 
 

@@ -51,7 +51,7 @@ def _of_fallback(case: Case) -> str | None:
         return "all tasks are scripts, which meet no limit of a provider"
     wanted = tuple(case.options["fallback"])
     named = [
-        tuple(f"{one.agent}/{one.model}" if one.model else one.agent for one in task.fallback)
+        tuple(f"{choice.agent}/{choice.model}" if choice.model else choice.agent for choice in task.fallback)
         for task in case.spec.tasks
     ]
     return None if wanted in named else "every task has its own"

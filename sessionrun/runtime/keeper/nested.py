@@ -20,13 +20,13 @@ def end_strays(session: Path) -> bool:
 
     Such processes come to the keeper, or, if a keeper has died since, to the root.  Returns whether there was any.
     """
-    found = False
+    any_left = False
     for pid in processes.children_of_this() or ():
         identity = processes.identify(pid)
         if identity is not None and not is_nested(pid, session):
-            found = True
+            any_left = True
             processes.send_signal(identity, signal.SIGKILL)
-    return found
+    return any_left
 
 
 def is_nested(pid: int, session: Path) -> bool:

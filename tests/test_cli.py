@@ -258,7 +258,7 @@ def test_why_an_agent_failed_is_known_by_its_words(sessionrun: Command) -> None:
     [
         (["nosuch.json"], '{"prompts": ["true"]}', "nosuch.json: no such file"),
         (["statsu"], '{"prompts": ["true"]}', "statsu: no such file or verb"),
-        (["."], None, "no job in this directory"),
+        (["."], None, "no job file in this directory"),
         ([], "", "empty"),
         ([], "{", "stdin"),
         ([], '{"prompts": []}', "prompts"),

@@ -249,7 +249,7 @@ def test_a_session_that_cannot_be_started_again_creates_nothing(sessionrun: Comm
     place.rmdir()
     done = sessionrun("retry", session_id, "--new")
     assert (done.returncode, done.stdout) == (2, "")
-    assert f"cwd {place} is no directory" in done.stderr
+    assert f"cwd {place} is not a directory" in done.stderr
     assert len(list(sessionrun.results.glob("session-*"))) == 1
 
 

@@ -259,7 +259,7 @@ def test_a_directory_that_the_base_commit_has_not_is_refused_unless_it_comes_alo
     words = ("--worktree", "--agent", "shell")
     base = project.git("rev-parse", "--short=12", "main")
     why = (
-        "new/deep*[x] is no directory in main ({}), where its worktree begins; "
+        "new/deep*[x] is not a directory in main ({}), where its worktree begins; "
         "commit it, start in another directory, or give another --base\n"
     )
     top, project.cwd = project.cwd, new
@@ -460,10 +460,10 @@ def test_diff_goes_on_after_a_task_whose_worktree_is_none_any_more(
     project = finished({"prompts": tasks})
     session = project.sessions[0]
     done = project("diff", *words, session)
-    assert done.returncode == 0 and "task cut: " in done.stderr and "no worktree of" in done.stderr
+    assert done.returncode == 0 and "task cut: " in done.stderr and "is not a worktree of" in done.stderr
     assert "# Task 2 (ID: hello)" in done.stdout and "hello.txt" in done.stdout
     alone = project("diff", *words, session, "cut")
-    assert alone.returncode == 3 and "no worktree of" in alone.stderr and alone.stdout == ""
+    assert alone.returncode == 3 and "is not a worktree of" in alone.stderr and alone.stdout == ""
 
 
 def test_diff_on_a_terminal_goes_through_the_pager_and_is_harmless(project: Project) -> None:

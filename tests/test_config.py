@@ -288,7 +288,7 @@ REFUSED = [
     ("agents = 1", "agents: must be an object, not the number 1"),
     ("[agents]\nx = 1", "agents.x: must be an object, not the number 1"),
     ('[agents."a b"]', f'agents["a b"]: an agent\'s name {describe_id_problem("a b")}'),
-    ("[agents.x]", "agents.x: needs argv = [PROGRAM, ...], for it is no built-in agent"),
+    ("[agents.x]", "agents.x: needs argv = [PROGRAM, ...], for it is not a built-in agent"),
     ("[agents.x]\nargv = []", "agents.x.argv: must begin with a program"),
     ("[agents.x]\nargv = 'x'", 'agents.x.argv: must be a list of text, not the text "x"'),
     ("[agents.x]\nargv = ['x', 1]", "agents.x.argv[1]: must be text, not the number 1"),

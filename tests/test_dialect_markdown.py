@@ -192,7 +192,7 @@ def test_of_two_that_read_each_other_s_files_the_first_goes_first() -> None:
 def test_worktrees_hide_what_others_wrote_and_that_is_said() -> None:
     files = {"a.md": job(output_file="a.py"), "b.md": job(output_file="b.py", context_files=["src/a.py"])}
     (warning,) = load(files, Options(workspace="worktree")).warnings
-    assert "does not see what the jobs that it waits for have written" in warning
+    assert "does not see what the job files it waits for have written" in warning
     assert not load({"a.md": job()}, Options(workspace="worktree")).warnings
 
 
@@ -253,7 +253,7 @@ def test_edges_from_files_never_close_a_circle() -> None:
     [
         (
             "# no front matter\n",
-            "jobs/a.md: line 1: a job begins with front matter: a line ---, keys, and a line ---",
+            "jobs/a.md: line 1: a job file begins with front matter: a line ---, keys, and a line ---",
         ),
         ("---\nmode: edit\n", "jobs/a.md: line 3: the front matter does not end: add a line ---"),
         (
@@ -278,11 +278,11 @@ def test_edges_from_files_never_close_a_circle() -> None:
             job(context_files=["a", "b", "c"]),
             "jobs/a.md: line 4: context_files: 3 files, but at most 2 (max_context_files in worksplit.toml)",
         ),
-        (job(depends_on=["aa", "b"]), 'jobs/a.md: line 4: depends_on: "aa" is no job of this directory'),
-        (job(depends_on=["a"]), "jobs/a.md: line 4: depends_on: jobs need each other in a circle: a -> a"),
+        (job(depends_on=["aa", "b"]), 'jobs/a.md: line 4: depends_on: "aa" is not a job file of this directory'),
+        (job(depends_on=["a"]), "jobs/a.md: line 4: depends_on: job files need each other in a circle: a -> a"),
         (job(mode="edit", sequential=True), "jobs/a.md: line 5: sequential: does not go with mode edit"),
         (job(mode="split"), 'jobs/a.md: line 4: mode: split needs "target_file" and "output_files"'),
-        ("---\nverify: true\n---\nx", "jobs/a.md: line 1: output_file: must say which file the job writes"),
+        ("---\nverify: true\n---\nx", "jobs/a.md: line 1: output_file: must name the file to write"),
     ],
 )
 def test_a_bad_job_is_refused_with_file_and_line(text: str, problem: str) -> None:
@@ -290,13 +290,13 @@ def test_a_bad_job_is_refused_with_file_and_line(text: str, problem: str) -> Non
 
 
 def test_other_refusals() -> None:
-    assert "no job in this directory" in refusal({"_only.md": "x"})
-    assert refusal({"a b.md": job()}).startswith("jobs/a b.md: the name of a job must be")
+    assert "no job file in this directory" in refusal({"_only.md": "x"})
+    assert refusal({"a b.md": job()}).startswith("jobs/a b.md: the name of a job file must be")
     assert refusal({"a.md": job()}, settings="[limits]\nmax_output_lines = 0").startswith(
         "worksplit.toml: limits.max_output_lines: must be 1 or more"
     )
     assert refusal({"a.md": job()}, settings="[x").startswith("worksplit.toml: not valid TOML")
-    assert refusal({"a.md": job()}, Options(only=("b",))) == 'jobs: no job "b"'
+    assert refusal({"a.md": job()}, Options(only=("b",))) == 'jobs: no job file "b"'
     assert "delete it to begin anew" in refusal({"a.md": job(), "_jobstatus.json": "{"})
 
 
@@ -574,7 +574,7 @@ def test_what_cannot_be_read_is_no_job_that_is_passed_over(project: Project) -> 
     )
     (jobs / "b.md").unlink()
     os.mkfifo(jobs / "b.md")
-    assert "b.md: is no regular file" in project("--dry-run", answers=[]).stderr
+    assert "b.md: is not a regular file" in project("--dry-run", answers=[]).stderr
     (jobs / "b.md").unlink()
     (jobs / ".hidden.md").write_text(job())
     done = project.run("--dry-run", str(jobs / ".hidden.md"))
@@ -584,7 +584,7 @@ def test_what_cannot_be_read_is_no_job_that_is_passed_over(project: Project) -> 
     )
     (project.path / "worksplit.toml").unlink()
     (project.path / "worksplit.toml").mkdir()
-    assert "worksplit.toml: is no regular file" in project("--dry-run", answers=[]).stderr
+    assert "worksplit.toml: is not a regular file" in project("--dry-run", answers=[]).stderr
 
 
 def test_a_worktree_shows_no_file_that_another_job_writes(project: Project, tmp_path: Path) -> None:
@@ -647,7 +647,7 @@ def test_what_a_killed_session_left_is_stuck(project: Project) -> None:
     answers = [["#", [whole("src/a.py"), "PASS", whole("src/b.py"), "PASS"]]]
     done = project("--sync", answers=answers)
     assert done.stdout == "No jobs to process\n"
-    assert "2 jobs were begun and have not ended (a, b): --resume takes them, too" in done.stderr
+    assert "2 job files were begun and have not ended (a, b): --resume takes them, too" in done.stderr
     code, view = project.sync("--resume", answers=answers)
     assert code == 0, view
     assert project.statuses() == {"a": "pass", "b": "pass"}
@@ -660,7 +660,7 @@ def test_a_job_that_runs_is_not_begun_by_another_session(project: Project) -> No
     for words in (("--resume",), ("--job", "a")):
         done = project(*words, answers=[])
         assert done.returncode == 2
-        assert f"job a is being run by session {session_id}: wait for it, or cancel it" in done.stderr
+        assert f"job file a is being run by session {session_id}: wait for it, or cancel it" in done.stderr
     assert len(list((project.run.cwd / "results").glob("session-*"))) == 1
     project.run("cancel", session_id)
     assert project.statuses() == {"a": "created"}

@@ -233,11 +233,11 @@ def test_without_git_no_setting_is_said_to_have_changed(
     project.run("config", "core.editor", "mine")
     assert request.place is not None and request.place.worktree is not None
     Path(request.place.worktree, ".git").unlink()
-    with monkeypatch.context() as patched, pytest.raises(SessionrunError, match="is no worktree"):
+    with monkeypatch.context() as patched, pytest.raises(SessionrunError, match="is not a worktree"):
         patched.setenv("PATH", str(own_place / "nothing"))
         release(request, folders[1])
     assert load_changed(folders[1]) == ()
-    with pytest.raises(SessionrunError, match="is no worktree of"):
+    with pytest.raises(SessionrunError, match="is not a worktree of"):
         release(request, folders[1])
     assert load_changed(folders[1]) == ("core.editor",)
     (folders[1] / CHANGED).write_text('{"git_config_changed": [1]}')
@@ -268,7 +268,7 @@ def test_settings_of_the_launch_hold(project: Project) -> None:
 
 
 def test_a_filter_that_gives_another_answer_each_time_keeps_the_worktree(project: Project) -> None:
-    """A commit that is not what lies there, by the settings of the launch, is no reason to delete the worktree."""
+    """A commit that differs from what lies there, by the settings of the launch, keeps the worktree."""
     project.run("config", "filter.odd.clean", f"cat; date +%N >> {project.root}/n; cat {project.root}/n")
     (project.top / ".git/info/attributes").write_text("*.odd filter=odd\n")
     place, path = project.cycle(lambda path: (path / "x.odd").write_text("x"))

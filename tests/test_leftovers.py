@@ -263,13 +263,13 @@ def test_worktrees_whose_links_were_swapped_are_kept(project: Project) -> None:
         (link.parent / "new").write_text(place.branch or "")
         link.write_text(content)
     for request, place in both:
-        with pytest.raises(SessionrunError, match="no worktree of"):
+        with pytest.raises(SessionrunError, match="is not a worktree of"):
             release(replace(request, place=place), project.folder())
         claim = Claim(place.branch or "", place.worktree or "", place.base_commit or "", request.owner)
         leftover = Leftover(request.repository, "s1", request.task, "", (), claim, project.folder(), worked=True)
         for dry_run in (True, False):
             (finding,) = clean_leftover(leftover, dry_run=dry_run)
-            assert not finding.removed and "no worktree of" in finding.why
+            assert not finding.removed and "is not a worktree of" in finding.why
     assert all((link.parent / "new").exists() for link in links)
 
 
@@ -358,7 +358,7 @@ def test_a_repository_that_git_cannot_read_keeps_the_worktree(project: Project) 
         (path / "beside" / "g").write_text("g")
 
     place, path = project.cycle(work)
-    assert place.kept == "inner/.git is no repository, and no commit can hold it" and path.is_dir()
+    assert place.kept == "inner/.git is not a repository, and no commit can hold it" and path.is_dir()
     assert {"inner/f", "beside/g"} <= project.files(place.rescue or "")
 
 

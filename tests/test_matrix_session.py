@@ -345,7 +345,7 @@ def test_a_file_that_is_no_results_file_is_left_alone(matrix: Matrix) -> None:
         for words in ((), ("--rerun",)):
             done = matrix(*words, "config.json")
             assert done.returncode == 2
-            assert "is no results file" in done.stderr
+            assert "is not a results file" in done.stderr
         assert (matrix.cwd / "results.json").read_text() == content
     assert not list(matrix.results.glob("session-*"))
 
@@ -573,12 +573,12 @@ def test_status_compares_models(matrix: Matrix) -> None:
 @pytest.mark.parametrize(
     ("said", "message"),
     [
-        ({"source_repo": "nowhere"}, "config.json: source_repo: {top}/nowhere is no directory"),
+        ({"source_repo": "nowhere"}, "config.json: source_repo: {top}/nowhere is not a directory"),
         ({"source_repo": "../outside"}, "config.json: source_repo: {up}/outside is in no git repository"),
         ({"branch": "nope"}, "config.json: branch: "),
         ({"worktree_base": "trees"}, "config.json: worktree_base: "),
         ({"agents": ["nobody"]}, "unknown agent 'nobody'"),
-        ({"results_file": "."}, "{top} is no plain file, so it is no results file"),
+        ({"results_file": "."}, "{top} is not a plain file, so it is not a results file"),
     ],
 )
 def test_what_cannot_be_is_refused_by_its_key(matrix: Matrix, said: dict[str, Any], message: str) -> None:

@@ -132,7 +132,7 @@ STATUS = {"session_id": "x", "ended_at": None, "tasks": [TASK]}
 
 @pytest.fixture
 def jobs(own_place: Path) -> tuple[Path, Export]:
-    """A status file of jobs, and its view as a launch has settled it."""
+    """A status file of job files, and its view as a launch has settled it."""
     folder = own_place / "jobs"
     folder.mkdir()
     (folder / "a.md").touch()

@@ -338,7 +338,7 @@ def test_a_worktree_without_its_git_link_is_kept(project: Project) -> None:
     path = Path(place.worktree or "")
     (path / ".git").unlink()
     (path / "new").write_text("n")
-    with pytest.raises(SessionrunError, match="no worktree of"):
+    with pytest.raises(SessionrunError, match="is not a worktree of"):
         release(replace(request, place=place), project.folder())
     assert (path / "new").exists()
 

@@ -82,20 +82,20 @@ def read(lines: Iterable[bytes]) -> AgentResult:
     words: list[str] = []
     for raw in lines:
         line = raw[:4096].decode("utf-8", "replace")
-        if found := re.match(_TOKENS, line):
+        if match := re.match(_TOKENS, line):
             failed = None
             answered += 1
-            sent += _amount_of(*found.group(1, 2))
-            received += _amount_of(*found.group(3, 4))
-        elif found := re.match(_FAILED, line):
-            failed, words = found, []
-        elif model is None and (found := re.match(_MODEL, line)):
-            model = found.group(1)
+            sent += _amount_of(*match.group(1, 2))
+            received += _amount_of(*match.group(3, 4))
+        elif match := re.match(_FAILED, line):
+            failed, words = match, []
+        elif model is None and (match := re.match(_MODEL, line)):
+            model = match.group(1)
         if failed is not None and len(words) < _WORDS_LINES and not re.match(_RETRY, line):
             words.append(line.rstrip("\n"))
         # Aider wraps at 80 columns: the cost may stand on the line below the tokens.
-        if re.match(_TOKENS, report + line) and (found := re.search(_COST, report + line)):
-            cost = float(found.group(1))
+        if re.match(_TOKENS, report + line) and (match := re.search(_COST, report + line)):
+            cost = float(match.group(1))
         report = line if re.match(_TOKENS, line) else ""
     if model is not None and not model.isprintable():
         model = None
@@ -116,7 +116,12 @@ def _problem_of(failed: re.Match[str], words: list[str]) -> Problem:
         return Problem("aborted" if line.startswith("^C") else class_of_text(line) or "agent_error", line)
     # litellm's own word for the error comes last: a used up account is a RateLimitError as well
     known = next(
-        (found for glue in (" ", "") if (found := class_of_text(glue.join(words).replace(name, "")))), None
+        (
+            reason_class
+            for glue in (" ", "")
+            if (reason_class := class_of_text(glue.join(words).replace(name, "")))
+        ),
+        None,
     )
     return Problem(known or _CLASSES.get(name, "api_error"), line, " ".join(words))
 

@@ -139,10 +139,10 @@ def _class_of(result: dict[str, Any], message: str, last: dict[str, Any], *, lim
         return "usage_limit"
     if "refusal" in (result.get("stop_reason"), dig(last, "message", "stop_reason")):
         return "refused"
-    found = class_of_failure(message, status)
-    if found == "agent_error" and last.get("error") == "authentication_failed":
+    reason_class = class_of_failure(message, status)
+    if reason_class == "agent_error" and last.get("error") == "authentication_failed":
         return "auth"
-    return "unknown" if found == "agent_error" and not message else found
+    return "unknown" if reason_class == "agent_error" and not message else reason_class
 
 
 def _message_of(result: dict[str, Any]) -> str | None:
@@ -163,8 +163,8 @@ def _add_usage(before: Usage | None, result: dict[str, Any]) -> Usage | None:
     used = before or Usage(0, 0, 0.0, 0)
     for model in models.values():
         cached = count_at(model, "cacheReadInputTokens")
-        told = sum_counts(count_at(model, "inputTokens"), count_at(model, "cacheCreationInputTokens"), cached)
-        used = used.plus(Usage(told, count_at(model, "outputTokens"), cost_at(model, "costUSD"), cached))
+        sent = sum_counts(count_at(model, "inputTokens"), count_at(model, "cacheCreationInputTokens"), cached)
+        used = used.plus(Usage(sent, count_at(model, "outputTokens"), cost_at(model, "costUSD"), cached))
     return used
 
 

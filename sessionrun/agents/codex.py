@@ -89,9 +89,11 @@ def render(event: dict[str, Any]) -> str:
 def _problem_of(message: str | None) -> Problem:
     if not message:
         return Problem("unknown", _message_of(message))
-    found = class_of_failure(message)
+    reason_class = class_of_failure(message)
     is_answer = dig(parse_event(message.encode("utf-8", "replace")), "error") is not None
-    return Problem("api_error" if found == "agent_error" and is_answer else found, _message_of(message), message)
+    return Problem(
+        "api_error" if reason_class == "agent_error" and is_answer else reason_class, _message_of(message), message
+    )
 
 
 def _message_of(message: str | None) -> str:

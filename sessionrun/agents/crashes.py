@@ -34,14 +34,14 @@ _NODE_ERROR: Final = r"(?m)^(?:Uncaught )?[\w.]*Error\b"
 def find_crash(stderr: str) -> tuple[str, str] | None:
     """Class (`oom`, `agent_crashed`) and the line that names it; None where nothing tells of a crash."""
     tail = stderr[-_LOOKED_AT:].rstrip()
-    if found := re.search(_OUT_OF_MEMORY, tail):
-        return "oom", _line_at(tail, found.start())
-    if found := re.search(_TRACE, tail):
-        at = found.start() if found.group(0)[0] != "T" else tail.rfind("\n") + 1  # Python says it last
+    if match := re.search(_OUT_OF_MEMORY, tail):
+        return "oom", _line_at(tail, match.start())
+    if match := re.search(_TRACE, tail):
+        at = match.start() if match.group(0)[0] != "T" else tail.rfind("\n") + 1  # Python says it last
         return "agent_crashed", _line_at(tail, at)
     end = "\n".join(tail.splitlines()[-_LAST_LINES:])
-    if re.search(_NODE_TRACE, end) and (found := re.search(_NODE_ERROR, tail)):
-        return "agent_crashed", _line_at(tail, found.start())
+    if re.search(_NODE_TRACE, end) and (match := re.search(_NODE_ERROR, tail)):
+        return "agent_crashed", _line_at(tail, match.start())
     return None
 
 

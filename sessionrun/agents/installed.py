@@ -177,8 +177,8 @@ def find_known(agent: AgentSpec) -> Known | None:
 
 def is_known_version(known: Known, version: str) -> bool | None:
     """Whether a program that says this of its version is like the one we know; None: it says no version."""
-    found = _MAJOR_MINOR.search(version)
-    return None if found is None else found.group(1) == known.version
+    match = _MAJOR_MINOR.search(version)
+    return None if match is None else match.group(1) == known.version
 
 
 def find_sign_in(

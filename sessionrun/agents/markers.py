@@ -121,17 +121,17 @@ _IS_NO_ANSWER: Final = re.compile(
 
 def class_of_text(text: str) -> str | None:
     """The reason class that the words of a failure name, or None."""
-    found = _find(text)
-    return found[0] if found else None
+    phrase = _find(text)
+    return phrase[0] if phrase else None
 
 
 def find_in_errors(stderr: str) -> tuple[str, str] | None:
     """Class and line of what standard error says of a failed run; requests that were tried again do not count."""
     text = drop_retries(stderr)
-    found = _find(text)
-    if found is None:
+    phrase = _find(text)
+    if phrase is None:
         return None
-    reason_class, position = found
+    reason_class, position = phrase
     begin = text.rfind("\n", 0, position) + 1
     return reason_class, text[begin:].partition("\n")[0].strip()
 
@@ -149,8 +149,8 @@ def is_no_answer(text: str) -> bool:
 def _find(text: str) -> tuple[str, int] | None:
     looked_at = text[-_LOOKED_AT:].replace("\u2019", "'")
     for pattern, reason_class in _compile():
-        if found := pattern.search(looked_at):
-            return reason_class, found.start()
+        if match := pattern.search(looked_at):
+            return reason_class, match.start()
     return None
 
 

@@ -1,6 +1,6 @@
 """The built-in agent `ollama`: a local model that answers and edits nothing.
 
-It needs a model.  ``ollama run`` reads the prompt from standard input where that is no terminal, prints the
+It needs a model.  ``ollama run`` reads the prompt from standard input where that is not a terminal, prints the
 answer, and shows its progress on standard error.  ``ollama show`` fails where the server is down or the model was
 not pulled, and costs nothing.  This module must not know how processes are run.
 """

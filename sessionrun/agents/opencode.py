@@ -113,8 +113,8 @@ def _retry_after(error: dict[str, Any]) -> str | None:
 
 def _refused_tool(event: dict[str, Any]) -> str | None:
     """The tool of a refused call; the run ends after one, with exit code 0."""
-    said = text_at(event, "part", "state", "error") or ""
-    return (text_at(event, "part", "tool") or "?") if "rejected permission" in said else None
+    error = text_at(event, "part", "state", "error") or ""
+    return (text_at(event, "part", "tool") or "?") if "rejected permission" in error else None
 
 
 def _message_of(error: dict[str, Any]) -> str:

@@ -98,7 +98,7 @@ def find_unready(
     """
     asked: dict[tuple[str, str | None], tuple[str, ...]] = {}
     questions: dict[tuple[str, str | None], Question] = {}
-    found: dict[tuple[str, str | None], str | None] = {}
+    reasons: dict[tuple[str, str | None], str | None] = {}
     for agent in agents:
         wanted: Collection[str | None] = (None,) if agent.ready else ()
         if asks_about_model(agent):
@@ -107,15 +107,15 @@ def find_unready(
             key = (agent.name, model)
             asked[key] = tuple(element.replace(MODEL_TOKEN, model or "") for element in agent.ready)
             if model is None and asks_about_model(agent):
-                found[key] = "a task names no model: add --model"
+                reasons[key] = "a task names no model: add --model"
             else:
                 questions[key] = Question(asked[key], {**os.environ, **agent.env})
-    found |= {key: _describe_unready(answer) for key, answer in ask(questions, timeout_s=timeout_s).items()}
-    told: dict[str, list[str]] = {}
-    for key, why in found.items():
+    reasons |= {key: _describe_unready(answer) for key, answer in ask(questions, timeout_s=timeout_s).items()}
+    problems: dict[str, list[str]] = {}
+    for key, why in reasons.items():
         if why is not None:
-            told.setdefault(key[0], []).append(one_line(f"{shlex.join(filter(None, asked[key]))}: {why}"))
-    return {name: "; ".join(lines) for name, lines in told.items()}
+            problems.setdefault(key[0], []).append(one_line(f"{shlex.join(filter(None, asked[key]))}: {why}"))
+    return {name: "; ".join(lines) for name, lines in problems.items()}
 
 
 def _describe_unready(answer: Answer) -> str | None:

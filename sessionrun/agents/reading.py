@@ -146,46 +146,46 @@ def dig(value: object, *path: str) -> object:
 
 def text_at(value: object, *path: str) -> str | None:
     """The string under nested keys, else None."""
-    found = dig(value, *path)
-    return found if isinstance(found, str) else None
+    leaf = dig(value, *path)
+    return leaf if isinstance(leaf, str) else None
 
 
 def count_at(value: object, *path: str) -> int | None:
-    """The whole number from 0 under nested keys, else None (a boolean is no number)."""
-    found = dig(value, *path)
-    return found if type(found) is int and 0 <= found < _MAX_COUNT else None
+    """The whole number from 0 under nested keys, else None (a boolean is not a number)."""
+    leaf = dig(value, *path)
+    return leaf if type(leaf) is int and 0 <= leaf < _MAX_COUNT else None
 
 
 def cost_at(value: object, *path: str) -> float | None:
     """The amount of money from 0 under nested keys, else None."""
-    found = dig(value, *path)
-    if type(found) not in (int, float) or not isinstance(found, (int, float)):
+    leaf = dig(value, *path)
+    if type(leaf) not in (int, float) or not isinstance(leaf, (int, float)):
         return None
-    return float(found) if 0 <= found < _MAX_COUNT else None
+    return float(leaf) if 0 <= leaf < _MAX_COUNT else None
 
 
 def conversation_at(value: object, *path: str) -> str | None:
     """A conversation id that is safe as one argument: it never looks like an option."""
-    found = text_at(value, *path)
-    return found if found is not None and _CONVERSATION.fullmatch(found) else None
+    leaf = text_at(value, *path)
+    return leaf if leaf is not None and _CONVERSATION.fullmatch(leaf) else None
 
 
 def model_at(value: object, *path: str) -> str | None:
     """A model name, one short printable line, else None."""
-    found = text_at(value, *path)
-    return found if found and len(found) <= 200 and found.isprintable() else None
+    leaf = text_at(value, *path)
+    return leaf if leaf and len(leaf) <= 200 and leaf.isprintable() else None
 
 
 def sum_counts(*counts: int | None) -> int | None:
     """The sum of the counts that were said, None when none was."""
-    said = [count for count in counts if count is not None]
-    return sum(said) if said else None
+    known = [count for count in counts if count is not None]
+    return sum(known) if known else None
 
 
 def list_at(value: object, *path: str) -> list[Any]:
     """The list under nested keys, else an empty one."""
-    found = dig(value, *path)
-    return found if isinstance(found, list) else []
+    leaf = dig(value, *path)
+    return leaf if isinstance(leaf, list) else []
 
 
 def class_of_failure(words: str, status: int | None = None) -> str:
@@ -197,8 +197,8 @@ def class_of_failure(words: str, status: int | None = None) -> str:
     known = class_of_text(words)
     if known is not None:
         return known
-    if status is None and (found := _HTTP_STATUS.search(words[:4096])):
-        status = int(found.group(1))
+    if status is None and (match := _HTTP_STATUS.search(words[:4096])):
+        status = int(match.group(1))
     return "agent_error" if status is None else _STATUS_CLASS.get(status, "api_error")
 
 

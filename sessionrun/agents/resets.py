@@ -1,7 +1,7 @@
 """When a limit ends: the times that agents and model servers write into their messages, as epoch seconds.
 
 Pure: what time it is comes as an argument.  A clock time without a zone is the machine's local time.  Hostile
-text never makes it raise; a time that cannot be meant is no time.
+text never makes it raise; a time that cannot be meant is left out.
 """
 
 from __future__ import annotations
@@ -91,41 +91,41 @@ def _candidates(search: Callable[[str, float], Iterator[float]], text: str, now:
 
 
 def _find_epoch(text: str, now: float) -> Iterator[float]:
-    for found in re.finditer(_EPOCH, text):
-        yield float(found.group(1) or found.group(2))
+    for match in re.finditer(_EPOCH, text):
+        yield float(match.group(1) or match.group(2))
 
 
 def _find_seconds(text: str, now: float) -> Iterator[float]:
-    for found in re.finditer(_SECONDS, text):
-        yield now + float(found.group(1))
+    for match in re.finditer(_SECONDS, text):
+        yield now + float(match.group(1))
 
 
 def _find_iso(text: str, now: float) -> Iterator[float]:
-    for found in re.finditer(_ISO, text):
-        zone = found.group(2).upper().replace("UTC", "Z").replace("Z", "+00:00")
+    for match in re.finditer(_ISO, text):
+        zone = match.group(2).upper().replace("UTC", "Z").replace("Z", "+00:00")
         zone = zone if ":" in zone else f"{zone[:3]}:{zone[3:]}"
-        yield datetime.fromisoformat(found.group(1).replace(" at ", "T").replace(" ", "T") + zone).timestamp()
+        yield datetime.fromisoformat(match.group(1).replace(" at ", "T").replace(" ", "T") + zone).timestamp()
 
 
 def _find_clock(text: str, now: float) -> Iterator[float]:
-    for found in re.finditer(_CLOCK, text):
-        at = _read_clock(found, now)
+    for match in re.finditer(_CLOCK, text):
+        at = _read_clock(match, now)
         if at is not None:
             yield at
 
 
 def _find_wait(text: str, now: float) -> Iterator[float]:
     per_day = re.search(_PER_DAY, text) is not None
-    for found in re.finditer(_IN, text):
-        if per_day and found.group(0).lower().startswith("retry"):
+    for match in re.finditer(_IN, text):
+        if per_day and match.group(0).lower().startswith("retry"):
             continue
-        yield now + _seconds_of(found.group(1))
+        yield now + _seconds_of(match.group(1))
 
 
 def _find_retry_delay(text: str, now: float) -> Iterator[float]:
     if not re.search(_PER_DAY, text):
-        for found in re.finditer(_RETRY_DELAY, text):
-            yield now + _seconds_of(found.group(1))
+        for match in re.finditer(_RETRY_DELAY, text):
+            yield now + _seconds_of(match.group(1))
 
 
 _SEARCHES: Final = (_find_epoch, _find_iso, _find_seconds, _find_clock, _find_retry_delay, _find_wait)
@@ -136,31 +136,31 @@ def _seconds_of(amount: str) -> float:
     return sum(float(number) * _UNIT_S[unit.lower()] for number, unit in re.findall(_PART, amount))
 
 
-def _read_clock(found: re.Match[str], now: float) -> float | None:
-    """The next such time after now; None where a word is no month or zone, or the number may be anything."""
-    hour, minute, half = int(found["hour"]), int(found["minute"] or 0), (found["half"] or "").lower()
-    if not half and found["minute"] is None:
+def _read_clock(match: re.Match[str], now: float) -> float | None:
+    """The next such time after now; None where a word is not a month or a zone, or the number may be anything."""
+    hour, minute, half = int(match["hour"]), int(match["minute"] or 0), (match["half"] or "").lower()
+    if not half and match["minute"] is None:
         return None
     if half:
         if not 1 <= hour <= 12:
             return None
         hour = hour % 12 + (12 if half == "pm" else 0)
-    zone = _zone_of(found["zone"])
-    if found["zone"] and zone is None:
+    zone = _zone_of(match["zone"])
+    if match["zone"] and zone is None:
         return None
     today = datetime.fromtimestamp(now, zone)
     clock = today.replace(hour=hour, minute=minute, second=0, microsecond=0)
-    if found["month"] is None:
+    if match["month"] is None:
         at = clock.timestamp()
         return at if at > now - _JUST_NOW_S else (clock + timedelta(days=1)).timestamp()
-    if found["month"].lower() not in _MONTHS:
+    if match["month"].lower() not in _MONTHS:
         return None
     dated = clock.replace(
-        year=int(found["year"] or today.year),
-        month=_MONTHS.index(found["month"].lower()) + 1,
-        day=int(found["day"]),
+        year=int(match["year"] or today.year),
+        month=_MONTHS.index(match["month"].lower()) + 1,
+        day=int(match["day"]),
     )
-    if found["year"] is None and dated.timestamp() < now - 180 * 86400:
+    if match["year"] is None and dated.timestamp() < now - 180 * 86400:
         dated = dated.replace(year=dated.year + 1)
     return dated.timestamp()
 

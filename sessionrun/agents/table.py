@@ -121,7 +121,7 @@ def build_argv(
         approve: whether the agent may use its tools without being asked.
         prompt_file: absolute path of the file that holds the prompt.
         conversation: the agent's own id of the conversation to go on with; None begins a new one.
-        budget: what the run may cost, in US dollars; None is no limit.
+        budget: what the run may cost, in US dollars; None means no limit.
         extra: what the task adds, as it is; it comes last.
     """
     tokens = {"prompt_file": prompt_file}
@@ -194,7 +194,7 @@ def check_startable(agent: AgentSpec, *, approve: bool, euid: int, environ: Mapp
     program = find_program(agent, environ.get("PATH"))
     if program is None:
         wanted = agent.argv[0]
-        where = "is no executable file" if "/" in wanted else "is not on PATH"
+        where = "is not an executable file" if "/" in wanted else "is not on PATH"
         raise AgentNotFound(f"agent {agent.name!r}: {wanted!r} {where} ({how_to_install(agent)})")
     if euid == 0:
         _check_root(agent, approve=approve, environ={**environ, **agent.env})
@@ -239,8 +239,8 @@ def read_result(output: OutputFormat, stdout: Path, stderr: Path) -> AgentResult
         reason = f"the output cannot be read: {error.strerror}"
         result = AgentResult(ok=False, reason_class="bad_output", reason=reason)
     if result.reason_class in WITHOUT_RESULT:
-        said = last_words(read_errors(stderr))
-        return replace(result, reason=one_line(f"{result.reason}; standard error: {said}")) if said else result
+        words = last_words(read_errors(stderr))
+        return replace(result, reason=one_line(f"{result.reason}; standard error: {words}")) if words else result
     return result
 
 
@@ -269,7 +269,7 @@ def render_events(output: OutputFormat, line: bytes) -> str:
     """What a person who follows a run sees of one line of its raw stream; '' for nothing.
 
     The pieces are to be written one behind the other as they are: most end in a newline, but a piece of an
-    answer does not.  What is no event is shown as it is.  The text is the agent's: not safe for a terminal.
+    answer does not.  What is not an event is shown as it is.  The text is the agent's: not safe for a terminal.
     """
     event = parse_event(line) if output in _STREAMS else None
     if event is None:
@@ -280,7 +280,7 @@ def render_events(output: OutputFormat, line: bytes) -> str:
 def _fill(elements: tuple[str, ...], tokens: Mapping[str, str]) -> tuple[str, ...]:
     """Replace tokens in one pass: what a value brings along is never looked at again."""
     return tuple(
-        _TOKEN.sub(lambda found: tokens.get(found.group(1), found.group(0)), element) for element in elements
+        _TOKEN.sub(lambda match: tokens.get(match.group(1), match.group(0)), element) for element in elements
     )
 
 
@@ -289,7 +289,7 @@ def _check_tokens(
 ) -> None:
     for element in elements:
         lone = _LONE_WORD.fullmatch(element)
-        ours = [found.group(1) for found in _TOKEN.finditer(element)]
+        ours = [match.group(1) for match in _TOKEN.finditer(element)]
         names = [lone.group(1)] if lone else ours
         for name in names:
             if name not in inside and not (lone and name in alone):

@@ -1,6 +1,6 @@
 """What really happened to a job: its wait status and what its agent says become one verdict.
 
-Exit code 0 is no proof of success and a code over 128 is no proof of a signal (gemini: HTTP status modulo
+Exit code 0 does not prove success and a code over 128 does not prove a signal (gemini: HTTP status modulo
 256), so raw wait status, exit code, signal and verdict stay apart.  The verdict is `passed` or `failed`; that
 a job was stopped or ran out of time is the scheduler's to say.  This module must not know files, processes
 or clocks.
@@ -117,18 +117,18 @@ def _judge_code(code: int, result: AgentResult | None, stderr: str) -> Problem |
     if failed is None and not code:
         return None
     # beside a result that claims success, a phrase may stem from a request that was tried again
-    found = find_in_errors(stderr) if result is None or failed is not None else None
-    if found is not None and (code or failed is not None):
-        return Problem(found[0], _with_code(found[1], code))
+    phrase = find_in_errors(stderr) if result is None or failed is not None else None
+    if phrase is not None and (code or failed is not None):
+        return Problem(phrase[0], _with_code(phrase[1], code))
     if not code:
         return Problem(failed.reason_class or "unknown", failed.reason or "") if failed else None
     crash = find_crash(stderr)
     if crash is not None:
         return Problem(crash[0], _with_code(crash[1], code))
-    said = failed.reason if failed else None
+    reason = failed.reason if failed else None
     if failed is not None and (failed.conversation or failed.text or failed.model):
-        return Problem("agent_crashed", _with_code(said or "the output broke off", code))
-    return Problem("exit_code", f"exit code {code}" + (f"; {said}" if said else ""))
+        return Problem("agent_crashed", _with_code(reason or "the output broke off", code))
+    return Problem("exit_code", f"exit code {code}" + (f"; {reason}" if reason else ""))
 
 
 def _with_code(text: str, code: int) -> str:
@@ -145,8 +145,8 @@ def find_end_of_limit(reason_class: str, result: AgentResult | None, stderr: str
     stated = check_reset(result.resets_at, now) if result else None
     if stated is not None:
         return stated
-    said = find_reset(result.words, now) if result and result.words else None
-    return said if said is not None or (result and result.words) else find_reset(drop_retries(stderr), now)
+    end = find_reset(result.words, now) if result and result.words else None
+    return end if end is not None or (result and result.words) else find_reset(drop_retries(stderr), now)
 
 
 def _describe_start(errno: int | None, detail: str | None) -> str:

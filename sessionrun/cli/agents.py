@@ -34,22 +34,30 @@ def command(as_json: bool) -> None:
 
 def report_agents(*, as_json: bool) -> bool:
     """Print what `doctor agents` finds; whether an agent other than `shell` could start."""
-    found = examine_agents()
+    agents = examine_agents()
     if as_json:
-        print_json([{**asdict(one), "startable": one.startable} for one in found])
+        print_json([{**asdict(agent), "startable": agent.startable} for agent in agents])
     else:
-        _print_report(found)
-    return any(one.startable for one in found if one.signed_in != "not needed")
+        _print_report(agents)
+    return any(agent.startable for agent in agents if agent.signed_in != "not needed")
 
 
-def _print_report(found: list[Examined]) -> None:
+def _print_report(agents: list[Examined]) -> None:
     heads = ("AGENT", "PROVIDER", "VERSION", "KNOWN", "SIGNED IN", "READY", "PROGRAM")
     rows = [
-        (one.name, one.provider, one.version or "-", _WORDS[one.known], one.signed_in, _WORDS[one.ready], one.path)
-        for one in found
-        if one.path is not None
+        (
+            agent.name,
+            agent.provider,
+            agent.version or "-",
+            _WORDS[agent.known],
+            agent.signed_in,
+            _WORDS[agent.ready],
+            agent.path,
+        )
+        for agent in agents
+        if agent.path is not None
     ]
     print_table(heads, rows)
-    hints = [f"{one.name}: {one.hint}" for one in found if one.hint]
+    hints = [f"{agent.name}: {agent.hint}" for agent in agents if agent.hint]
     for line in ["", *hints] if hints else ():
         click.echo(escape_line(line))

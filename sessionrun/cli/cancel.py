@@ -41,11 +41,11 @@ def command(
 
 
 def _summary(view: dict[str, Any], tasks: list[dict[str, Any]]) -> str:
-    said = count_words(
+    counts = count_words(
         (
             (sum(task["outcome"] == "cancelled" for task in tasks), "cancelled"),
             (sum(task["outcome"] not in (None, "cancelled") for task in tasks), "had ended before"),
             (sum(task["status"] != "completed" for task in tasks), "still stopping"),
         )
     )
-    return f"Session: {view['session_id']}: {said or 'nothing to cancel'}"
+    return f"Session: {view['session_id']}: {counts or 'nothing to cancel'}"

@@ -60,7 +60,7 @@ def command(
     if everything and session_ids:
         raise InputError("--all takes no session ID")
     views = _load(results_dir, session_ids, everything=everything or (since is not None and not session_ids))
-    spent = [one for view in views for one in _spent_of(view, since)]
+    spent = [entry for view in views for entry in _spent_of(view, since)]
     by = by or ("task" if len(views) == 1 else "model")
     groups = _group(spent, by)
     if as_json:
@@ -75,8 +75,10 @@ def _load(results_dir: Path | None, session_ids: tuple[str, ...], *, everything:
     if not everything:
         sessions = [open_session(results_dir, session_id) for session_id in session_ids or (LAST,)]
         return [load_view(session) for session in {session.session_id: session for session in sessions}.values()]
-    found = iterate_sessions(find_results_dir(results_dir).absolute())
-    views = [view for session in found if (view := load_or_warn(session, load_view)) is not None]
+    folder = find_results_dir(results_dir).absolute()
+    views = [
+        view for session in iterate_sessions(folder) if (view := load_or_warn(session, load_view)) is not None
+    ]
     return sorted(views, key=lambda view: str(view["started_at"]))
 
 
@@ -93,18 +95,18 @@ def _when(view: Shown, task: Shown) -> str:
 
 def _group(spent: list[Spent], by: str) -> dict[tuple[str, ...], list[Spent]]:
     groups: dict[tuple[str, ...], list[Spent]] = {}
-    for one in spent:
-        groups.setdefault(_key(one, by), []).append(one)
+    for entry in spent:
+        groups.setdefault(_key(entry, by), []).append(entry)
     return groups if by == "task" else dict(sorted(groups.items()))
 
 
-def _key(one: Spent, by: str) -> tuple[str, ...]:
-    session = str(one.view["session_id"])
+def _key(entry: Spent, by: str) -> tuple[str, ...]:
+    session = str(entry.view["session_id"])
     if by == "task":
-        return session, str(one.task["id"])
+        return session, str(entry.task["id"])
     if by == "day":
-        return (short_time(_when(one.view, one.task))[:10],)
-    return ({"model": one.model, "agent": str(one.task["agent"]), "session": session}[by],)
+        return (short_time(_when(entry.view, entry.task))[:10],)
+    return ({"model": entry.model, "agent": str(entry.task["agent"]), "session": session}[by],)
 
 
 def _record(
@@ -112,9 +114,9 @@ def _record(
 ) -> dict[str, Any]:
     names = ("session", "task") if by == "task" else (by,)
     unpriced: dict[str, int] = {}
-    for one in spent:
-        if one.used.unpriced_jobs:
-            unpriced[one.model] = unpriced.get(one.model, 0) + one.used.unpriced_jobs
+    for entry in spent:
+        if entry.used.unpriced_jobs:
+            unpriced[entry.model] = unpriced.get(entry.model, 0) + entry.used.unpriced_jobs
     return {
         "sessions": [view["session_id"] for view in views],
         "by": by,
@@ -125,12 +127,12 @@ def _record(
 
 
 def _total(spent: list[Spent]) -> dict[str, Any]:
-    used = sum_usages(one.used for one in spent) or Usage()
-    unknown = [one for one in spent if one.used.unpriced_jobs]
+    used = sum_usages(entry.used for entry in spent) or Usage()
+    unknown = [entry for entry in spent if entry.used.unpriced_jobs]
     return {
         "tasks": _count(spent),
         "unpriced_tasks": _count(unknown),
-        "models": sorted({one.model for one in spent}),
+        "models": sorted({entry.model for entry in spent}),
         "input_tokens": used.input_tokens,
         "cached_input_tokens": used.cached_input_tokens,
         "output_tokens": used.output_tokens,
@@ -141,26 +143,26 @@ def _total(spent: list[Spent]) -> dict[str, Any]:
 
 
 def _count(spent: list[Spent]) -> int:
-    return len({_key(one, "task") for one in spent})
+    return len({_key(entry, "task") for entry in spent})
 
 
 def _print(spent: list[Spent], by: str, groups: dict[tuple[str, ...], list[Spent]]) -> None:
-    several = len({one.view["session_id"] for one in spent}) > 1
+    several = len({entry.view["session_id"] for entry in spent}) > 1
     heads = (("SESSION",) if several else ()) + ("TASK", "MODEL") if by == "task" else (by.upper(), "TASKS")
     rows = []
     for key, group in groups.items():
-        used = sum_usages(one.used for one in group) or Usage()
+        used = sum_usages(entry.used for entry in group) or Usage()
         if by == "task":
-            models = ", ".join(dict.fromkeys(one.model for one in group))
+            models = ", ".join(dict.fromkeys(entry.model for entry in group))
             names: tuple[object, ...] = (key[0][:SHORT_ID],) * several + (key[1], models)
         else:
             names = (key[0], _count(group))
         rows.append((*names, *map(_number, _tokens(used)), describe_cost(used)))
     print_table((*heads, "INPUT", "CACHED", "OUTPUT", "COST"), rows)
-    total = sum_usages(one.used for one in spent)
+    total = sum_usages(entry.used for entry in spent)
     if total is not None:
         click.echo(f"\nTotal: {describe_usage(total)}")
-    warn_unpriced(list({_key(one, "task"): one.task for one in spent}.values()))
+    warn_unpriced(list({_key(entry, "task"): entry.task for entry in spent}.values()))
 
 
 def _tokens(used: Usage) -> tuple[int | None, int | None, int | None]:

@@ -28,49 +28,53 @@ def command(session_id: str, tasks: tuple[str, ...], as_json: bool, results_dir:
     from sessionrun.client.grounds import explain
 
     session = open_session(results_dir, session_id)
-    told = explain(session, tasks)
+    explanation = explain(session, tasks)
     if as_json:
-        print_json(told)
+        print_json(explanation)
         return
-    head, *rest = _tell_session(told)
+    head, *rest = _tell_session(explanation)
     lines = [
         head,
-        *place_lines(told),
+        *place_lines(explanation),
         *rest,
-        *(_tell_tasks(session, told) if tasks else _list_tasks(told)),
+        *(_tell_tasks(session, explanation) if tasks else _list_tasks(explanation)),
     ]
     click.echo("\n".join(lines))
 
 
-def _tell_session(told: dict[str, Any]) -> Iterator[str]:
+def _tell_session(explanation: dict[str, Any]) -> Iterator[str]:
     from sessionrun.client.grounds import describe_rest
 
-    yield f"Session: {told['session_id']}"
-    yield f"Status: {session_word(told)}" + (f", {told['outcome']}" if told["outcome"] else "")
-    supervisor = (told["processes"] or {}).get("supervisor")
-    if told["ended_at"] is not None:
-        yield f"Ended: {local_time(told['ended_at'])}"
-    elif told["resume"]:
-        yield f"No process runs it.  To go on with it: {told['resume']}"
-    elif told["damage"] and told["status"] == "interrupted":
-        yield escape_line(f"No process runs it, and it cannot go on: {told['damage']}")
-        yield f"What is left: {describe_rest(told)}"
+    yield f"Session: {explanation['session_id']}"
+    yield f"Status: {session_word(explanation)}" + (
+        f", {explanation['outcome']}" if explanation["outcome"] else ""
+    )
+    supervisor = (explanation["processes"] or {}).get("supervisor")
+    if explanation["ended_at"] is not None:
+        yield f"Ended: {local_time(explanation['ended_at'])}"
+    elif explanation["resume"]:
+        yield f"No process runs it.  To go on with it: {explanation['resume']}"
+    elif explanation["damage"] and explanation["status"] == "interrupted":
+        yield escape_line(f"No process runs it, and it cannot go on: {explanation['damage']}")
+        yield f"What is left: {describe_rest(explanation)}"
     elif supervisor:
-        yield f"Run by: process {supervisor['pid']}, supervisor number {told['epoch']}"
-    for name in told["stopped"]:
-        pid = (told["processes"] or {})[name]["pid"]
+        yield f"Run by: process {supervisor['pid']}, supervisor number {explanation['epoch']}"
+    for name in explanation["stopped"]:
+        pid = (explanation["processes"] or {})[name]["pid"]
         yield f"Stopped: its {name}, process {pid}.  To let it go on: kill -CONT {pid}"
-    for hold in told["holds"]:
+    for hold in explanation["holds"]:
         until = f" until {local_time(hold['until'])}" if hold["until"] else ""
         yield escape_line(f"Held: {hold['resource']}{until}: {hold['reason']}")
-    yield f"Tasks: {told['total']}: " + ", ".join(f"{count} {cause}" for cause, count in told["causes"].items())
+    yield f"Tasks: {explanation['total']}: " + ", ".join(
+        f"{count} {cause}" for cause, count in explanation["causes"].items()
+    )
 
 
-def _list_tasks(told: Mapping[str, Any]) -> Iterator[str]:
+def _list_tasks(explanation: Mapping[str, Any]) -> Iterator[str]:
     from sessionrun.client.explanation import CAUSES
 
     for cause in CAUSES:
-        tasks = [task for task in told["tasks"] if task["cause"] == cause]
+        tasks = [task for task in explanation["tasks"] if task["cause"] == cause]
         if tasks:
             yield f"\n{cause}:"
         for task in tasks:
@@ -79,8 +83,8 @@ def _list_tasks(told: Mapping[str, Any]) -> Iterator[str]:
                 yield f"    process group {task['pid']}; to stop it: kill -TERM -{task['pid']}"
 
 
-def _tell_tasks(session: SessionDir, told: Mapping[str, Any]) -> Iterator[str]:
-    for task in told["tasks"]:
+def _tell_tasks(session: SessionDir, explanation: Mapping[str, Any]) -> Iterator[str]:
+    for task in explanation["tasks"]:
         yield f"\nTask {task['num']} (ID: {task['id']}): {task_word(task)}"
         yield f"  {task['cause']}: {escape_line(task['why'])}"
         for need in task["needs"]:
@@ -99,8 +103,8 @@ def _tell_attempt(attempt: Mapping[str, Any]) -> Iterator[str]:
     why = f": {attempt['reason']}" if attempt["reason"] else ""
     yield "  " + escape_line(f"attempt {attempt['attempt']}: {attempt['outcome'] or 'not ended'}{took}{why}")
     for job in attempt["jobs"]:
-        told = job["timer"] or job["signal"] or job["reason"] in (None, attempt["reason"])
-        yield "    " + escape_line(", ".join(_tell_job(job)) + ("" if told else f": {job['reason']}"))
+        explained = job["timer"] or job["signal"] or job["reason"] in (None, attempt["reason"])
+        yield "    " + escape_line(", ".join(_tell_job(job)) + ("" if explained else f": {job['reason']}"))
 
 
 def _tell_job(job: Mapping[str, Any]) -> Iterator[str]:

@@ -35,11 +35,11 @@ def command(
     if as_json:
         print_json({**view, "tasks": chosen})
         return code
-    said = count_words(
+    counts = count_words(
         (
             (sum(task["reason_class"] == "held" for task in chosen), "held"),
             (sum(task["status"] == "running" and task["reason_class"] != "held" for task in chosen), "running on"),
         )
     )
-    click.echo(f"Session: {view['session_id']}: {(said or 'nothing to hold') if taken else NOT_TAKEN}")
+    click.echo(f"Session: {view['session_id']}: {(counts or 'nothing to hold') if taken else NOT_TAKEN}")
     return code

@@ -65,6 +65,6 @@ def _rows(views: list[dict[str, Any]]) -> list[tuple[object, ...]]:
 def _unique_length(ids: list[str]) -> int:
     """How much of an id tells all of these apart, so that what is listed can be typed."""
     length = SHORT_ID
-    while length < 36 and len({one[:length] for one in ids}) < len(ids):
+    while length < 36 and len({session_id[:length] for session_id in ids}) < len(ids):
         length += 1
     return length

@@ -29,19 +29,19 @@ def print_merge_instructions(view: dict[str, Any], tasks: list[dict[str, Any]], 
     merges = plan_merges(view, tasks, repository)
     if merges.inspected:
         click.echo(f"\nTo look at first, in {escape_line(repository.top)}:\n{SINGLE_LINE}")
-    for one in merges.inspected:
-        _print_to_look_at(one)
+    for inspected in merges.inspected:
+        _print_to_look_at(inspected)
     if merges.merged:
         _print_to_merge(view, merges, repository)
 
 
-def _print_to_look_at(one: Inspected) -> None:
-    task = one.task
+def _print_to_look_at(inspected: Inspected) -> None:
+    task = inspected.task
     click.echo(_describe_work(task))
     if task["worktree"]:
         click.echo(f"git -C {_quote(task['worktree'])} status")
     if task["commit"] is not None or not task["worktree"]:
-        for branch in one.branches:
+        for branch in inspected.branches:
             click.echo(f"git diff {(find_work_base(task) or '')[:12]} {_quote(branch)}")
 
 
@@ -54,10 +54,10 @@ def _print_to_merge(view: dict[str, Any], merges: Merges, repository: Repository
         click.echo(_describe_shared(shared))
     if len(merges.shared) > MAX_NAMED:
         click.echo(f"# and {len(merges.shared) - MAX_NAMED} more such groups of branches")
-    for one in merges.merged:
-        click.echo(f"{_describe_work(one.task)}\n{_word_merge(one)}")
+    for merged in merges.merged:
+        click.echo(f"{_describe_work(merged.task)}\n{_word_merge(merged)}")
     click.echo("# when all that is merged:")
-    tasks: Sequence[Task] = [one.task for one in merges.merged]
+    tasks: Sequence[Task] = [merged.task for merged in merges.merged]
     for task in tasks:
         if not task["worktree"]:
             click.echo(f"git branch -d {_quote(task['branch'])}")
@@ -65,10 +65,10 @@ def _print_to_merge(view: dict[str, Any], merges: Merges, repository: Repository
         click.echo(f"sessionrun clean --worktrees {view['session_id']}")
 
 
-def _word_merge(one: Merged) -> str:
-    if one.inside:
-        return f"# {_quote(one.holder) if one.holder else 'another branch'} contains it"
-    return f"git merge {_quote(one.task['branch'])}"
+def _word_merge(merged: Merged) -> str:
+    if merged.inside:
+        return f"# {_quote(merged.holder) if merged.holder else 'another branch'} contains it"
+    return f"git merge {_quote(merged.task['branch'])}"
 
 
 def _describe_shared(shared: Shared) -> str:

@@ -85,13 +85,15 @@ def warn_unpriced(tasks: Iterable[Shown]) -> None:
     """Say on standard error for how many tasks the cost is not known, and what helps."""
     tasks = [task for task in tasks if task["usage"] is not None]
     used = [list(usages_of(task)) for task in tasks]
-    unknown = [usages for usages in used if any(one.unpriced_jobs for _, one in usages)]
+    unknown = [usages for usages in used if any(usage.unpriced_jobs for _, usage in usages)]
     if not unknown:
         return
-    open_ones = [(model, one) for usages in unknown for model, one in usages if one.unpriced_jobs]
-    unpriced = sorted({model for model, one in open_ones if one.input_tokens is not None and one.cost_usd is None})
+    open_usages = [(model, usage) for usages in unknown for model, usage in usages if usage.unpriced_jobs]
+    unpriced = sorted(
+        {model for model, usage in open_usages if usage.input_tokens is not None and usage.cost_usd is None}
+    )
     why = [f"no price for {_name(unpriced)}: add {_keys(unpriced)} to sessionrun.toml"] if unpriced else []
-    silent = sum(model not in unpriced for model, _ in open_ones)
+    silent = sum(model not in unpriced for model, _ in open_usages)
     why += [f"{silent} did not report what they used"] if silent else []
     warn(f"cost: unknown for {len(unknown)} of {len(tasks)} tasks ({'; '.join(why)})")
 

@@ -28,7 +28,7 @@ class Count(click.ParamType[int]):
         """See `click.ParamType.convert`."""
         text = str(value)
         if not (text.isascii() and text.isdigit()) or not self.least <= int(text[:19]) < 10**18:
-            self.fail(f"{value!r} is no whole number of {self.least} or more", param, ctx)
+            self.fail(f"{value!r} is not a whole number of {self.least} or more", param, ctx)
         return int(text)
 
 
@@ -70,7 +70,7 @@ class Dollars(click.ParamType[float]):
         except ValueError:
             amount = 0.0
         if not 1e-6 <= amount <= 1e9:
-            self.fail(f"{value!r} is no amount of US dollars over 0", param, ctx)
+            self.fail(f"{value!r} is not an amount of US dollars over 0", param, ctx)
         return amount
 
 

@@ -30,7 +30,7 @@ def command(everywhere: bool, as_json: bool, results_dir: Path | None) -> None:
     click.echo(f"Sessions: {len(views)}")
     words = sorted((STATES.index(view["status"]), session_word(view)) for view in views)
     for word in dict.fromkeys(word for _, word in words):
-        click.echo(f"  {word}: {sum(one == word for _, one in words)}")
+        click.echo(f"  {word}: {sum(other == word for _, other in words)}")
     click.echo(f"Tasks: {tasks['completed']}/{tasks['total']} completed")
     click.echo(f"  running: {tasks['running']}")
     click.echo(f"  successful: {tasks['successful']}")

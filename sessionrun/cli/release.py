@@ -31,6 +31,6 @@ def command(
         return code
     before = {task["id"] for task in tasks_before if task["reason_class"] == "held"}
     held = {task["id"] for task in chosen if task["reason_class"] == "held"}
-    said = count_words(((len(before - held), "released"), (len(held), "still held")))
-    click.echo(f"Session: {view['session_id']}: {(said or 'nothing waited for this') if taken else NOT_TAKEN}")
+    counts = count_words(((len(before - held), "released"), (len(held), "still held")))
+    click.echo(f"Session: {view['session_id']}: {(counts or 'nothing waited for this') if taken else NOT_TAKEN}")
     return code

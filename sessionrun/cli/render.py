@@ -70,7 +70,7 @@ def print_json(value: Any) -> None:
 
     try:
         write_bytes(orjson.dumps(value, option=orjson.OPT_APPEND_NEWLINE))
-    except orjson.JSONEncodeError:  # a path that is no UTF-8
+    except orjson.JSONEncodeError:  # a path that is not UTF-8
         import json
 
         write_bytes(json.dumps(value).encode() + b"\n")
@@ -163,7 +163,7 @@ def clip(text: str, width: int) -> str:
 
 
 def warn(message: str) -> None:
-    """Say something on standard error that is no reason to stop."""
+    """Say something on standard error that is not a reason to stop."""
     click.echo(f"sessionrun: warning: {escape_line(message)}", err=True)
 
 
@@ -189,7 +189,7 @@ def _columns(text: str) -> int:
 
 def _visible(match: re.Match[str]) -> str:
     code = ord(match[0])
-    if 0xDC80 <= code <= 0xDCFF:  # a byte that is no UTF-8, as `surrogateescape` keeps it
+    if 0xDC80 <= code <= 0xDCFF:  # a byte that is not UTF-8, as `surrogateescape` keeps it
         code -= 0xDC00
     if code < 0x100:
         return f"\\x{code:02x}"

@@ -42,7 +42,7 @@ def command(
 ) -> None:
     """Print the answers of session ID's tasks: the newest session if no ID is given.
 
-    Where standard output is no terminal, outputs are printed byte for byte.
+    Where standard output is not a terminal, outputs are printed byte for byte.
     """
     if raw and as_json:
         raise InputError("--raw prints what the agents printed and cannot be had as --json")
@@ -136,7 +136,7 @@ def _iterate(path: Path, tail: int | None) -> Iterator[bytes]:
 
 
 def _decode(chunks: Iterator[bytes]) -> Iterator[str]:
-    """Decode piece by piece; bytes that are no UTF-8 become visible escapes."""
+    """Decode piece by piece; bytes that are not UTF-8 become visible escapes."""
     import codecs
 
     decoder = codecs.getincrementaldecoder("utf-8")("backslashreplace")

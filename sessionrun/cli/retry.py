@@ -105,8 +105,8 @@ def _tell(reply: Reply, *, quiet: bool, as_json: bool) -> None:
         click.echo(view["session_id"])
     else:
         again = _count_retried(now, {task["id"]: task for task in before})
-        said = count_words(((again, "to be tried again"),)) or "nothing was left to retry"
-        click.echo(f"Session: {view['session_id']}: {said if taken else NOT_TAKEN}")
+        counts = count_words(((again, "to be tried again"),)) or "nothing was left to retry"
+        click.echo(f"Session: {view['session_id']}: {counts if taken else NOT_TAKEN}")
 
 
 def _count_retried(now: list[dict[str, Any]], before: dict[str, dict[str, Any]]) -> int:

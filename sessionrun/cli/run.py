@@ -150,7 +150,7 @@ def command(
     quiet: bool,
     as_json: bool,
     results_dir: Path | None,
-    **said: Any,
+    **options: Any,
 ) -> int:
     """Start a session of the tasks in FILE, or on standard input.
 
@@ -159,9 +159,9 @@ def command(
     from sessionrun.cli.render import escape_line, warn
     from sessionrun.client.planning import Asked, AskedGit, AskedMoney, Nothing, plan
 
-    asked = Asked(*(said[name] for name in Asked._fields))
-    git = AskedGit(*(said[name] for name in AskedGit._fields))
-    money = AskedMoney(*(said[name] for name in AskedMoney._fields))
+    asked = Asked(*(options[name] for name in Asked._fields))
+    git = AskedGit(*(options[name] for name in AskedGit._fields))
+    money = AskedMoney(*(options[name] for name in AskedMoney._fields))
     planned = plan(file, asked, git, money, preview=dry_run)
     for warning in planned.warnings:
         warn(warning)

@@ -13,7 +13,7 @@ from sessionrun.store.session import SessionDir
 
 
 def _summarise(session: SessionDir, view: View) -> dict[str, Any] | None:
-    """The account of a session of jobs; None for any other.  Warns of an export that is behind."""
+    """The account of a session of job files; None for any other.  Warns of an export that is behind."""
     spec = session.load_spec()
     if not spec.exports:
         return None

@@ -100,9 +100,9 @@ if not TYPE_CHECKING:  # or a checker would believe in every name
         """Import a public name when it is used."""
         if name not in _HOMES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        found = getattr(import_module(_HOMES[name]), name)
-        globals()[name] = found
-        return found
+        value = getattr(import_module(_HOMES[name]), name)
+        globals()[name] = value
+        return value
 
     def __dir__() -> list[str]:
         """The public names."""

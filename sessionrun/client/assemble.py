@@ -1,4 +1,4 @@
-"""Settles a plan into a session spec: which agent runs each task, and that each of them can start at all."""
+"""Settles a plan into a session spec: which agent runs each task; checks that each task can start at all."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from sessionrun.model.validation import validate_tasks, validate_uses
 
 
 class Choice(NamedTuple):
-    """The session's default agent and why it was chosen, for people."""
+    """The session's default agent, and why it was chosen, as text for the user."""
 
     name: str
     why: str
@@ -39,10 +39,10 @@ def assemble_spec(
     repository: Repository | None,
     missing: list[str] | None = None,
 ) -> SessionSpec:
-    """Make the spec of a new session; agents that are not installed are added to `missing`, where that is a list.
+    """Make the spec of a new session; if `missing` is a list, agents that are not installed are added to it.
 
     Raises:
-        AgentNotFound: an agent is not installed, and `missing` is no list.
+        AgentNotFound: an agent is not installed, and `missing` is not a list.
         InputError: something in the plan cannot run; nothing was created.
     """
     tasks = tuple(task if task.agent else replace(task, agent=choice.name) for task in plan.tasks)
@@ -92,7 +92,7 @@ def check_spec(spec: SessionSpec, places: Mapping[tuple[str, str], str] | None =
     """Check that each task of a spec can start at all; `places` as in a plan.
 
     Raises:
-        InputError: one cannot.
+        InputError: a task cannot start.
     """
     validate_tasks(spec.tasks)
     validate_uses(spec)
@@ -144,11 +144,11 @@ def foresee_verdicts(spec: SessionSpec) -> list[str]:
 
 
 def choose_agent(plan: Plan, config: Config, *, preview: bool = False) -> Choice:
-    """The default agent: the one asked for, else the first that is installed; for a `preview` else the first.
+    """The default agent: the wanted agent, else the first that is installed; in a `preview` else the first known.
 
     Raises:
-        AgentNotFound: none is asked for where one is needed, and none is installed.
-        InputError: there is none of that name, even if no task would use it.
+        AgentNotFound: a task needs a default agent, none is named, and none is installed.
+        InputError: no agent has the wanted name, even if no task would use it.
     """
     if plan.agent:
         _find_agent(plan.agent, config.agents)
@@ -192,7 +192,7 @@ def _settle_agent(
 
 
 def _settle_prices(config: Config, used: set[str]) -> Mapping[str, Price]:
-    """The prices that hold for this session for good; a script asks no model."""
+    """The prices of this session, which stay as they are; a script asks no model."""
     if all(config.agents[name].prompt_kind == "script" for name in used):
         return {}
     from sessionrun.agents.prices import load_prices
@@ -201,17 +201,17 @@ def _settle_prices(config: Config, used: set[str]) -> Mapping[str, Price]:
 
 
 def _current_directory() -> str:
-    """Where the tasks run that name no place; spec.json can hold it only as UTF-8."""
+    """Where tasks without a directory run; spec.json can hold the path only as UTF-8."""
     cwd = str(Path.cwd())
     try:
         cwd.encode()
     except UnicodeEncodeError:
-        raise InputError(f"the name of the current directory is no UTF-8: {cwd!r}") from None
+        raise InputError(f"the name of the current directory is not UTF-8: {cwd!r}") from None
     return cwd
 
 
 def _check_budgets(spec: SessionSpec) -> None:
-    """Refuse a task's budget that alone is more than the session's: the task could never start."""
+    """Refuse a task's budget that is larger than the session's: the task could never start."""
     whole = spec.limits.budget_usd
     if whole is None:
         return
@@ -271,11 +271,11 @@ def _check_directories(tasks: tuple[TaskSpec, ...]) -> None:
     for cwd in {task.cwd for task in tasks if task.cwd}:
         if not os.path.isdir(cwd):
             num, task = next((num, task) for num, task in enumerate(tasks, 1) if task.cwd == cwd)
-            raise InputError(f"task {num} (ID: {task.id}): cwd {cwd} is no directory")
+            raise InputError(f"task {num} (ID: {task.id}): cwd {cwd} is not a directory")
 
 
 def _check_briefs(spec: SessionSpec, places: Mapping[tuple[str, str], str]) -> None:
-    """Refuse what no agent could be shown, as far as that can be known before the start."""
+    """Refuse briefs with files that cannot be shown, as far as that can be known before the start."""
     from sessionrun.runtime.jobs.context_files import BriefProblem, check_brief
 
     briefed = [(num, task, task.brief) for num, task in enumerate(spec.tasks, 1) if task.brief is not None]
@@ -328,7 +328,7 @@ def _check_worktrees(spec: SessionSpec, repository: Repository) -> None:
         ):
             where = f"{repository.base_branch} ({repository.base_commit[:12]})"
             raise InputError(
-                f"task {num} (ID: {task.id}): {cwd} is no directory in {where}, where its worktree begins; "
+                f"task {num} (ID: {task.id}): {cwd} is not a directory in {where}, where its worktree begins; "
                 "commit it, start in another directory, or give another --base"
             )
         for link in task.links:

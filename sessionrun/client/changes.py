@@ -1,4 +1,4 @@
-"""What the tasks of a session changed in their worktrees, against the commit they began at."""
+"""What the tasks of a session changed in their worktrees, compared with the commit at which they began."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ class Change(NamedTuple):
 
 
 def find_changed(session: SessionDir, wanted: Sequence[str] = ()) -> list[dict[str, Any]]:
-    """The tasks of a session that have a branch or ended where they began; only the `wanted` ones if any is named.
+    """The tasks of a session that have a branch or ended where they began; of the `wanted` tasks, if any is named.
 
     Raises:
-        InputError: the session has no worktrees, or a task was named that has no branch.
+        InputError: the session has no worktrees, or a named task has no branch.
         StoreError: the session's files are damaged.
     """
     view = load_view(session)
@@ -50,7 +50,7 @@ def find_changed(session: SessionDir, wanted: Sequence[str] = ()) -> list[dict[s
 def read_changes(session: SessionDir, tasks: Sequence[dict[str, Any]], *, stat: bool = False) -> Iterator[Change]:
     """What each of these tasks changed: the patch that `git apply` takes, or with `stat` git's account of it.
 
-    One of several tasks whose changes cannot be found is left out, with a warning.
+    Of several tasks, a task whose changes cannot be found is left out, with a warning.
 
     Raises:
         SessionrunError, OSError: the changes of the only task cannot be found.
@@ -113,12 +113,12 @@ def _count_patch(session: SessionDir, patch: Path) -> bytes:
     repository = _load_repository(session)
     with open_fence(
         repository
-    ) as fence:  # and the patch's folder as a worktree: no other repository is looked for
+    ) as fence:  # the patch's folder serves as a worktree: so git looks for no other repository
         return fence.inside(patch.parent.resolve(), fence.common).attempt("apply", "--stat", patch.name).stdout
 
 
 def _diff_now(session: SessionDir, task: dict[str, Any], *, stat: bool) -> bytes:
-    """Without a patch: the task's worktree or, when that is gone, its branch, against the base commit."""
+    """The changes without a patch: the task's worktree or, if it is gone, its branch, against the base commit."""
     from sessionrun.runtime.history import load_tasks
     from sessionrun.workspaces.fence import open_fence
 
@@ -129,7 +129,7 @@ def _diff_now(session: SessionDir, task: dict[str, Any], *, stat: bool) -> bytes
         "--src-prefix=a/",
         "--dst-prefix=b/",
         "--submodule=short",
-        "--ignore-submodules=dirty",  # to look into one git would run with the settings in it
+        "--ignore-submodules=dirty",  # to look into a submodule, git would use the settings in it
     )
     shape = ("--stat",) if stat else ("--binary", "--full-index")
     argv = ("diff", *words, *shape, find_work_base(task) or "")
@@ -152,7 +152,7 @@ def _load_repository(session: SessionDir) -> Repository:
 
 
 def _find_git(fence: Fence, worktree: Path) -> Git:
-    """Git in a worktree of ours: without its link to the repository nothing says which one it is."""
+    """Git in a worktree of ours; an error if its link to the repository is gone."""
     from sessionrun.workspaces.registration import find_admin
     from sessionrun.workspaces.release import describe_broken_link
 

@@ -1,7 +1,7 @@
 """Cleaning: which sessions go, and what they left in their repositories that is not needed.
 
-Choosing and removing directories is `removal`; worktrees and branches are the rooms' below.  What went and what
-stays is told as records, the objects of ``clean --json``.
+`removal` chooses and removes directories; rooms below remove worktrees and branches.  The result is a list of
+records, the objects of ``clean --json``.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from sessionrun.workspaces.clean import Leftover
 
 Record = dict[str, Any]
-"""What went, or stays, and why: an object of ``clean --json``."""
+"""What was removed, or stays, and why: an object of ``clean --json``."""
 
 
 def clean(
@@ -41,20 +41,20 @@ def clean(
     worktrees: bool = False,
     dry_run: bool = False,
 ) -> list[Record]:
-    """Remove sessions that have ended; say what went and what stays.  At least one thing must say which.
+    """Remove sessions that have ended; return what was removed and what stays.  An argument must choose them.
 
     Args:
-        session_ids: ids, beginnings of them or names; of these it is also told why one stays.
+        session_ids: ids, beginnings of ids, or names; if such a session stays, a record says why.
         results_dir: where the sessions are, else the results directory in use.
         states: only sessions of these states, else those that completed or were cancelled.
         older_than_s: only sessions that ended so many seconds ago.
         keep: how many of the newest stay.
         worktrees: first remove their worktrees and branches that are not needed.
-        dry_run: change nothing, and say what would go: `would_remove`.
+        dry_run: change nothing, and return what would be removed: `would_remove`.
 
     Raises:
-        SessionNotFound: an id names none, or several.
-        InputError: there is no such results directory, or nothing says which sessions are meant.
+        SessionNotFound: an id names no session, or several.
+        InputError: there is no such results directory, or no argument chooses sessions.
     """
     if not session_ids and (states, older_than_s, keep) == (None, None, None):
         raise InputError("clean: say which sessions: by ids, states, older_than_s or keep")
@@ -63,12 +63,12 @@ def clean(
     going, staying = choose(
         candidates, states=states or ENDED, older_than_s=older_than_s or 0.0, keep=keep or 0, now=time.time()
     )
-    found = [_describe(one) for one in staying if session_ids]
-    found += _name_once(_remove(going, worktrees=worktrees, dry_run=dry_run))
+    records = [_describe(removal) for removal in staying if session_ids]
+    records += _name_once(_remove(going, worktrees=worktrees, dry_run=dry_run))
     if not dry_run:
         sweep_trash(folder)
         sweep_unbegun(folder)
-    return [_finish(record, dry_run=dry_run) for record in found]
+    return [_finish(record, dry_run=dry_run) for record in records]
 
 
 def clean_worktrees(
@@ -77,27 +77,27 @@ def clean_worktrees(
     """Remove worktrees and branches of ended sessions that are not needed; the sessions stay.
 
     Raises:
-        SessionNotFound: an id names none, or several.
+        SessionNotFound: an id names no session, or several.
         InputError: there is no such results directory.
     """
     sessions = _find_sessions(find_results_dir(results_dir), results_dir, session_ids)
     named = bool(session_ids)
-    found = [record for session in sessions for record in _clean(session, dry_run=dry_run, named=named)]
-    return [_finish(record, dry_run=dry_run) for record in _name_once(found)]
+    records = [record for session in sessions for record in _clean(session, dry_run=dry_run, named=named)]
+    return [_finish(record, dry_run=dry_run) for record in _name_once(records)]
 
 
 def _find_sessions(folder: Path, results_dir: Path | None, session_ids: Sequence[str]) -> list[SessionDir]:
-    return [open_session(results_dir, one) for one in session_ids] or list(iterate_sessions(folder))
+    return [open_session(results_dir, session_id) for session_id in session_ids] or list(iterate_sessions(folder))
 
 
 def _finish(record: Record, *, dry_run: bool) -> Record:
-    """What is gone is `removed`; what a dry run lets stay is not, but says whether it would go."""
+    """The record with `removed`; in a dry run that is false, and `would_remove` says what would go."""
     goes = record["removed"]
     return {**record, "removed": goes and not dry_run, "would_remove": goes if dry_run else None}
 
 
 def _name_once(records: Iterable[Record]) -> list[Record]:
-    """Sessions of the same ids may have claimed the same names, one after the other; what went counts."""
+    """One record for each name: several sessions may have claimed it in turn; a removal counts."""
     named: dict[tuple[object, ...], Record] = {}
     for record in records:
         name = record["repository"], record["what"], record["name"]
@@ -107,9 +107,9 @@ def _name_once(records: Iterable[Record]) -> list[Record]:
 
 
 def find_candidates(sessions: Iterable[SessionDir]) -> list[Candidate]:
-    """The sessions that can be read, with what decides about them; each once."""
-    found = []
-    for session in {one.path.absolute(): one for one in sessions}.values():
+    """Each session that can be read, once, with the facts that decide about its removal."""
+    candidates = []
+    for session in {session.path.absolute(): session for session in sessions}.values():
         sizes = measure_logs(session)
         view = load_or_warn(session, load_summary_view)
         if view is None:
@@ -119,16 +119,16 @@ def find_candidates(sessions: Iterable[SessionDir]) -> list[Candidate]:
             moment = parse_time(ended_at) if ended_at else session.journal_path.stat().st_mtime
         except FileNotFoundError:
             continue  # removed while we looked
-        found.append(Candidate(session, view, sizes, moment))
-    return found
+        candidates.append(Candidate(session, view, sizes, moment))
+    return candidates
 
 
 def _remove(going: list[Candidate], *, worktrees: bool, dry_run: bool) -> Iterator[Record]:
-    """Remove sessions, where asked for after what they left in their repositories."""
+    """Remove sessions; with `worktrees`, first what they left in their repositories."""
     freed: set[str] = set()
     if worktrees:
-        for one in going:
-            for record in _clean(one.session, dry_run=dry_run):
+        for candidate in going:
+            for record in _clean(candidate.session, dry_run=dry_run):
                 yield record
                 if record["removed"]:
                     freed.add(record["name"])
@@ -163,10 +163,10 @@ def _describe(removal: Removal) -> Record:
 def find_leftovers(session: SessionDir) -> tuple[list[str], list[str]]:
     """The worktrees and branches that the session's claims still have, and branches of it that hold nothing.
 
-    Only the session's directory leads to the first; the second hold no work.
+    Only the session's directory leads to the claimed ones; the empty branches hold no work.
 
     Raises:
-        SessionrunError, OSError: that cannot be known.
+        SessionrunError, OSError: a claim or the repository cannot be read.
     """
     from sessionrun.workspaces.clean import NOTHING_OWN, clean_leftover
 
@@ -176,20 +176,24 @@ def find_leftovers(session: SessionDir) -> tuple[list[str], list[str]]:
     worked = _attempts_that_worked(session)
     leftovers = []
     for task in load_tasks(session).values():
-        found, unreadable = _leftovers(session, spec, task, worked)
+        of_task, unreadable = _leftovers(session, spec, task, worked)
         if unreadable:
             raise unreadable[0]
-        leftovers += found
+        leftovers += of_task
     if not Path(spec.repository.common_dir).exists():  # with it all its branches went
-        return [one.claim.worktree for one in leftovers if Path(one.claim.worktree).exists()], []
-    findings = [finding for one in leftovers for finding in clean_leftover(one, dry_run=True)]
-    empty = {one.name for one in findings if one.what == "branch" and one.removed and one.why == NOTHING_OWN}
-    left = dict.fromkeys(one.name for one in findings if one.name not in empty)
+        return [leftover.claim.worktree for leftover in leftovers if Path(leftover.claim.worktree).exists()], []
+    findings = [finding for leftover in leftovers for finding in clean_leftover(leftover, dry_run=True)]
+    empty = {
+        finding.name
+        for finding in findings
+        if finding.what == "branch" and finding.removed and finding.why == NOTHING_OWN
+    }
+    left = dict.fromkeys(finding.name for finding in findings if finding.name not in empty)
     return list(left), list(empty)
 
 
 def _clean(session: SessionDir, *, dry_run: bool, named: bool = False) -> Iterator[Record]:
-    """What went, or stays; of one that runs that is said only if it was `named`."""
+    """What was removed, or stays; a session that runs is reported only if it was `named`."""
     try:
         spec = session.load_spec()
         view = load_view(session)
@@ -215,7 +219,7 @@ def _clean(session: SessionDir, *, dry_run: bool, named: bool = False) -> Iterat
 def _clean_tasks(
     session: SessionDir, spec: SessionSpec, view: dict[str, Any], *, dry_run: bool
 ) -> Iterator[Record]:
-    living = {one.task for one in find_marked().get(spec.session_id, ())}  # it may still write there
+    living = {survivor.task for survivor in find_marked().get(spec.session_id, ())}  # these may write there
     worked = _attempts_that_worked(session)
     tasks = load_tasks(session)
     for shown in view["tasks"]:
@@ -231,7 +235,7 @@ def _clean_tasks(
 
 
 def _describe_unreadable(spec: SessionSpec, shown: dict[str, Any], fault: JobFileError) -> Record:
-    """Say that a claim cannot be read, and that its worktree stays: by its path, or that of the claim."""
+    """A record that a claim cannot be read; it names the worktree, which stays, or else the claim."""
     return {
         "session_id": spec.session_id,
         "repository": spec.repository and spec.repository.top,
@@ -246,20 +250,20 @@ def _describe_unreadable(spec: SessionSpec, shown: dict[str, Any], fault: JobFil
 def _leftovers(
     session: SessionDir, spec: SessionSpec, task: TaskSpec, worked: set[tuple[str, int]] | None
 ) -> tuple[list[Leftover], list[JobFileError]]:
-    """What the claims of a task tell of, each name once, and the claims that cannot be read."""
+    """What a task's claims name, each name once, and the claims that cannot be read."""
     from sessionrun.model.spec import title_of
     from sessionrun.workspaces.clean import Leftover, find_claims
 
     assert spec.repository is not None
-    found: dict[tuple[str, str], Leftover] = {}
+    leftovers: dict[tuple[str, str], Leftover] = {}
     unreadable: list[JobFileError] = []
     for attempt, folder, claim in find_claims(session.path, task.id):
         if isinstance(claim, JobFileError):
             unreadable.append(claim)
             continue
         name = claim.branch, claim.worktree  # claimed again, if nothing had come of an earlier claim
-        used = worked is None or (task.id, attempt) in worked or (name in found and found[name].worked)
-        found[name] = Leftover(
+        used = worked is None or (task.id, attempt) in worked or (name in leftovers and leftovers[name].worked)
+        leftovers[name] = Leftover(
             repository=spec.repository,
             session_id=spec.session_id,
             task=task.id,
@@ -269,11 +273,11 @@ def _leftovers(
             folder=folder,
             worked=used,
         )
-    return list(found.values()), unreadable
+    return list(leftovers.values()), unreadable
 
 
 def _clean_leftover(leftover: Leftover, *, dry_run: bool) -> Iterator[Record]:
-    """What was found; a repository that is gone or cannot be written does not keep others from being cleaned."""
+    """Clean one leftover; if its repository is gone or cannot be written, a warning says so and others go on."""
     from sessionrun.workspaces.clean import clean_leftover
 
     try:
@@ -288,7 +292,7 @@ def _clean_leftover(leftover: Leftover, *, dry_run: bool) -> Iterator[Record]:
 
 
 def _attempts_that_worked(session: SessionDir) -> set[tuple[str, int]] | None:
-    """The attempts in which something of the user's or the agent's may have been started; None = any.
+    """The attempts in which a program of the user or an agent may have been started; None = any attempt.
 
     A job that is claimed may have run: only the claim is sure to have reached the disk before its process began.
     """
@@ -301,6 +305,6 @@ def _attempts_that_worked(session: SessionDir) -> set[tuple[str, int]] | None:
         return None
     try:
         keys = [parse_job_key(text) for text in fold_ledger(contents.payloads).jobs]
-    except ValueError:  # a record that is whole and makes no sense
+    except ValueError:  # a record is whole, but makes no sense
         return None
     return {(key.task, key.attempt) for key in keys if key.phase not in ("prepare", "release")}

@@ -17,7 +17,7 @@ from math import comb, sqrt
 from typing import Any, Final
 
 AXES: Final = ("model", "task", "agent")
-"""Labels by which tasks can be grouped, and what a task without the label counts by (`_OWN`)."""
+"""Labels by which tasks can be grouped; a task without the label is grouped by `_OWN`."""
 
 _OWN: Final[Mapping[str, str]] = {"model": "model", "task": "id", "agent": "agent"}
 _Z: Final = 1.959963984540054
@@ -34,7 +34,7 @@ def compare_tasks(status: Mapping[str, Any], tasks: Sequence[Mapping[str, Any]],
 
     Args:
         status: the object of status.json.
-        tasks: those of its tasks that are meant.
+        tasks: the tasks to compare.
         by: one of `AXES`.
     """
     cells: dict[str, dict[tuple[str, ...], list[Mapping[str, Any]]]] = {}
@@ -98,7 +98,7 @@ def _describe_cell(place: Sequence[str], runs: Sequence[Mapping[str, Any]], samp
 
 
 def _depths(samples: int) -> Iterable[int]:
-    """For which k pass@k is shown: a single run tells of no repetition."""
+    """The k for which pass@k is shown; none for single runs, which say nothing about repetition."""
     return range(1, samples + 1) if samples > 1 else ()
 
 

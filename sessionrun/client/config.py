@@ -37,11 +37,11 @@ VARIABLES: Final = (
 
 @frozen
 class Config:
-    """What files and environment say; None means "not said".
+    """The settings of files and environment; None means "not set".
 
     Of `max_parallel`, `timeout_s`, `idle_timeout_s` and `workspace_timeout_s` (seconds) 0 means "no limit".
     Directories are absolute.  `agents` holds the built-in agents, as the files changed them, and the user's own;
-    `prices` what the user says models cost.
+    `prices` the prices of models as the user gives them.
     """
 
     agents: Mapping[str, AgentSpec]
@@ -63,8 +63,8 @@ class Config:
 def load_config(cwd: Path, environ: Mapping[str, str], builtin: Mapping[str, AgentSpec]) -> Config:
     """Read all configuration: environment over `sessionrun.toml` over the user's file.
 
-    A model goes with the agent it is written beside: a stronger level that names another agent and no model
-    drops it.
+    A model belongs to the agent beside which it is written: a stronger level that names another agent and no model
+    drops the model.
 
     Raises:
         InputError: a file that cannot be read or parsed, an unknown key, a value that does not fit.
@@ -90,16 +90,16 @@ def _lay_over(weak: Mapping[str, Any], strong: Mapping[str, Any]) -> dict[str, A
 
 
 class ResultsDir(NamedTuple):
-    """The configured results directory, absolute, None when nothing says; and what could not be read of it."""
+    """The configured results directory, absolute, or None; and the problem, if a file could not be read."""
 
     results_dir: Path | None
     problem: str | None = None
 
 
 def load_results_dir(cwd: Path, environ: Mapping[str, str]) -> ResultsDir:
-    """Find just the configured results directory, as far as it can be known.
+    """Find the configured results directory alone, as far as it can be known.
 
-    Verbs that look at sessions work on while a file is broken: what is wrong with it stops launches alone.
+    Verbs that only look at sessions work although a configuration file is broken: that stops only launches.
     """
     chosen = environ.get(RESULTS_DIR_VARIABLE)
     if chosen:
@@ -109,8 +109,8 @@ def load_results_dir(cwd: Path, environ: Mapping[str, str]) -> ResultsDir:
         try:
             settings = _parse_file(file)
             if "results_dir" in settings:
-                found = _read_settings(file, {"results_dir": settings["results_dir"]})
-                return ResultsDir(found["results_dir"], problem)
+                values = _read_settings(file, {"results_dir": settings["results_dir"]})
+                return ResultsDir(values["results_dir"], problem)
         except InputError as error:
             problem = problem or str(error)
     return ResultsDir(None, problem)
@@ -131,7 +131,7 @@ def agent_from_table(name: str, table: Mapping[str, Any], base: AgentSpec | None
         raise Misfit(f"an agent's name {problem}")
     values = _read_known(table, _agent_fields())
     if base is None and "argv" not in values:
-        raise Misfit("needs argv = [PROGRAM, ...], for it is no built-in agent")
+        raise Misfit("needs argv = [PROGRAM, ...], for it is not a built-in agent")
     if base and "env" in values:
         values["env"] = {**base.env, **values["env"]}
     agent = replace(base, **values) if base else AgentSpec(name=name, **values)
@@ -170,9 +170,9 @@ def find_project_file(cwd: Path) -> Path | None:
 def _files(cwd: Path, environ: Mapping[str, str]) -> list[Path]:
     """The files there are, weakest first."""
     user = user_config_file(environ)
-    found = [user] if user and user.is_file() else []
+    files = [user] if user and user.is_file() else []
     project = find_project_file(cwd)
-    return [*found, project] if project else found
+    return [*files, project] if project else files
 
 
 def _parse_file(file: Path) -> dict[str, Any]:
@@ -310,19 +310,19 @@ def _variables() -> Mapping[str, tuple[str, Callable[[str], Any]]]:
 
 
 def _read_variables(cwd: Path, environ: Mapping[str, str]) -> dict[str, Any]:
-    """The settings that variables make; an empty variable says nothing."""
+    """The settings from environment variables; an empty variable sets nothing."""
     if not any(environ.get(variable) for variable in VARIABLES):
         return {}
     from sessionrun.dialects.convert import Misfit
 
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for variable, (name, convert) in _variables().items():
         text = environ.get(variable)
         if text:
             try:
-                found[name] = convert(text)
+                values[name] = convert(text)
             except Misfit as misfit:
                 raise InputError(f"{variable}: {misfit.problem}") from None
-    if "results_dir" in found:
-        found["results_dir"] = cwd / found["results_dir"]
-    return found
+    if "results_dir" in values:
+        values["results_dir"] = cwd / values["results_dir"]
+    return values

@@ -1,7 +1,7 @@
 """Changes that a user asks for: cancel, hold, release, retry, and to let a session go on.
 
 Each names a session and, if only some of its tasks are meant, these by id or number.  A session's supervisor takes
-the request; where none is left, the session's processes are started again for it, or the request is kept.
+the request; if no process is left, the session's processes are started again for it, or the request is kept.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _NOT_GOOD: Final = ("failed", "timed_out", "lost", "interrupted", "cancelled", "
 class Reply(NamedTuple):
     """What became of a request.
 
-    `taken` is whether it was done in time.  `before` are the tasks that it is about as they were when it was made,
-    `tasks` the same now, and `view` the session now.
+    `taken` is whether it was done in time.  `before` are the tasks of the request as they were before it, `tasks`
+    the same tasks now, and `view` is the session now.
     """
 
     taken: bool
@@ -66,9 +66,9 @@ def cancel(
     """Stop a session or some of its tasks, and wait until they have ended; `now` kills without grace.
 
     Raises:
-        InputError: a name that is no task of the session.
+        InputError: a name that is not a task of the session.
         SessionGone: no process of the session is left; the request stays.
-        StoreError: the request cannot be left, or was refused.
+        StoreError: the request cannot be written, or was refused.
     """
     target = Target(session, tasks)
 
@@ -96,9 +96,9 @@ def hold(
     """Start nothing more of a session, or of some of its tasks, until `release`.
 
     Raises:
-        InputError: a name that is no task of the session.
+        InputError: a name that is not a task of the session.
         SessionGone: no process of the session is left; the request stays.
-        StoreError: the request cannot be left, or was refused.
+        StoreError: the request cannot be written, or was refused.
     """
     target = Target(session, tasks)
     return _ask_open(target, {"kind": "hold", "tasks": target.ids, "reason": reason}, timeout_s)
@@ -108,9 +108,9 @@ def release(session: SessionDir, tasks: Sequence[str] = (), *, timeout_s: float 
     """Let a session, or some of its tasks, go on after `hold`.
 
     Raises:
-        InputError: a name that is no task of the session.
+        InputError: a name that is not a task of the session.
         SessionGone: no process of the session is left; the request stays.
-        StoreError: the request cannot be left, or was refused.
+        StoreError: the request cannot be written, or was refused.
     """
     target = Target(session, tasks)
     return _ask_open(target, {"kind": "release", "tasks": target.ids}, timeout_s)
@@ -124,12 +124,12 @@ def retry(
     lost: bool = False,
     timeout_s: float = TAKEN_TIMEOUT_S,
 ) -> Reply:
-    """Try tasks again, see `find_retried`; the tasks of the reply are those, none if there is nothing to retry.
+    """Try tasks again, see `find_retried`; the reply has these tasks, or none if there is nothing to retry.
 
     Raises:
-        InputError: a task was named that there is not, or that cannot be tried again.
+        InputError: a named task does not exist, or cannot be tried again.
         SessionGone: the session's processes are gone and cannot be started again; the request stays.
-        StoreError: the request cannot be left, or was refused.
+        StoreError: the request cannot be written, or was refused.
     """
     target = Target(session, tasks)
     outcomes = _list_outcomes(target, failed=failed, lost=lost)
@@ -138,33 +138,33 @@ def retry(
         return Reply(True, [], target.view, [])
     taken = ask(session, {"kind": "retry", "tasks": target.ids, "outcomes": list(outcomes)}, timeout_s=timeout_s)
     view, _ = target.reload()
-    before, after = ([task for task in one["tasks"] if task["id"] in chosen] for one in (target.view, view))
+    before, after = ([task for task in shown["tasks"] if task["id"] in chosen] for shown in (target.view, view))
     return Reply(taken, before, view, after)
 
 
 def find_retried(
     session: SessionDir, tasks: Sequence[str] = (), *, failed: bool = False, lost: bool = False
 ) -> list[str]:
-    """The ids of the tasks that would be tried again as things stand, those that come along included.
+    """The ids of the tasks that would be tried again now, with those that come along.
 
-    Without names and flags these are all that failed, timed out, were lost or interrupted.  Tasks that are named
-    may also have been cancelled or skipped.  Tasks that were skipped because of those come along.
+    Without names and flags these are all tasks that failed, timed out, were lost or interrupted.  Named tasks may
+    also have been cancelled or skipped.  Tasks that were skipped because of a retried task come along.
 
     Raises:
-        InputError: a task was named that there is not, or that cannot be tried again.
+        InputError: a named task does not exist, or cannot be tried again.
     """
     target = Target(session, tasks)
     return _choose_retried(target, _list_outcomes(target, failed=failed, lost=lost))
 
 
 def resume(session: SessionDir) -> bool:
-    """Let a session go on of which no process is left; False if one is, or if the session has ended.
+    """Let a session without processes go on; False if a process lives, or if the session has ended.
 
     A warning names each agent whose program is gone.  Another names each agent for which PATH now leads to a
     different program.
 
     Raises:
-        StoreError: its logs are damaged or a newer version's, or the processes did not come up.
+        StoreError: the logs are damaged or from a newer version, or the processes did not come up.
     """
     from sessionrun.runtime import launch
 
@@ -175,7 +175,7 @@ def resume(session: SessionDir) -> bool:
 
 
 def _warn_of_other_programs(session: SessionDir) -> None:
-    """An agent keeps the program it was launched with, whatever this process' PATH has by that name."""
+    """Warn of agents whose name on PATH is now another program: a session keeps the program of its launch."""
     import shutil
 
     for agent in session.load_spec().agents.values():
@@ -189,17 +189,17 @@ def _warn_of_other_programs(session: SessionDir) -> None:
 
 
 def _load_latest(session: SessionDir) -> View:
-    """The session's view, from the logs if they are further: a disk that is full may keep status.json behind."""
+    """The session's view, from the logs if they are ahead: on a full disk status.json may be behind."""
     view = load_view(session)
     try:
-        told, _, _ = load_history(session)
-    except (SessionrunError, OSError):  # what was asked for is done all the same
+        logged, _, _ = load_history(session)
+    except (SessionrunError, OSError):  # the request is done all the same
         return view
-    return told if told["seq"] > view["seq"] else view
+    return logged if logged["seq"] > view["seq"] else view
 
 
 def _ask_open(target: Target, record: dict[str, Any], timeout_s: float) -> Reply:
-    """Make a request about tasks that have not ended, if there are such."""
+    """Make a request about tasks that have not ended, if there are any."""
     session = target.session
     taken = all(task["status"] == "completed" for task in target.tasks) or ask(
         session,
@@ -217,7 +217,7 @@ def _list_running(view: View) -> str:
 
 
 def _list_outcomes(target: Target, *, failed: bool, lost: bool) -> tuple[str, ...]:
-    """The outcomes to choose by; none: any but success, of the tasks that are named."""
+    """The outcomes by which tasks are chosen; empty: every outcome but success, of the named tasks."""
     from sessionrun.model.spec import RETRY_FAILED, RETRY_LOST
 
     if not failed and not lost:

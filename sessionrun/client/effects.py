@@ -16,9 +16,9 @@ MARKDOWN: Final = "markdown"
 
 
 class Case(NamedTuple):
-    """What was said, by the name of the option's parameter, and what came of it with this input."""
+    """The options, by the names of their parameters, and the spec that they and the input gave."""
 
-    said: Mapping[str, Any]
+    options: Mapping[str, Any]
     spec: SessionSpec
 
     def agent_of(self, task: TaskSpec) -> AgentSpec:
@@ -32,7 +32,7 @@ class Case(NamedTuple):
 
 
 def _of_model(case: Case) -> str | None:
-    takers = [task for task in case.spec.tasks if task.model == case.said["model"]]
+    takers = [task for task in case.spec.tasks if task.model == case.options["model"]]
     if any(case.agent_of(task).model_args or _counts(case.agent_of(task)) for task in takers):
         return None
     if not takers:
@@ -41,7 +41,7 @@ def _of_model(case: Case) -> str | None:
 
 
 def _counts(agent: AgentSpec) -> bool:
-    """Whether the agent says what it used: then the model's name finds the price."""
+    """Whether the agent reports its usage: then the model's name leads to the price."""
     return agent.prompt_kind != "script" and agent.output != "text"
 
 
@@ -49,19 +49,19 @@ def _of_fallback(case: Case) -> str | None:
     starters = {case.agent_of(task).prompt_kind for task in case.spec.tasks}
     if starters == {"script"}:
         return "all tasks are scripts, which meet no limit of a provider"
-    wanted = tuple(case.said["fallback"])
+    wanted = tuple(case.options["fallback"])
     named = [
-        tuple(f"{one.agent}/{one.model}" if one.model else one.agent for one in task.fallback)
+        tuple(f"{choice.agent}/{choice.model}" if choice.model else choice.agent for choice in task.fallback)
         for task in case.spec.tasks
     ]
     return None if wanted in named else "every task has its own"
 
 
 def _of_default(name: str) -> Callable[[Case], str | None]:
-    """The check of an option that every task takes over that says nothing for itself."""
+    """The check of an option that is the default of every task without a value of its own."""
 
     def check(case: Case) -> str | None:
-        wanted = case.said[name] or None
+        wanted = case.options[name] or None
         takes = any(getattr(task, name) == wanted for task in case.spec.tasks)
         return None if takes else "every task has its own"
 
@@ -80,7 +80,7 @@ def _of_task_budget(case: Case) -> str | None:
 
 
 def _of_approval(case: Case) -> str | None:
-    """A user of ``--no-yolo`` counts on something being kept from the agents."""
+    """A user of ``--no-yolo`` relies on agents being restricted."""
     if any(agent.approve_args or not agent.edits for agent in case.spec.agents.values()):
         return None
     return f"agent {case.spec.tasks[0].agent!r} has no option to leave out: it may do all that you may"
@@ -100,12 +100,12 @@ def _of_worktree(case: Case) -> str | None:
 
 
 def _of_account(case: Case) -> str | None:
-    """Options for inputs that keep account of their jobs in a status file."""
+    """Options for inputs whose job files are recorded in a status file."""
     return None if case.spec.dialect == MARKDOWN else "it is for Markdown job files, which record what ran"
 
 
 class Rule(NamedTuple):
-    """How an option is spelled, and the check that tells why it has no effect; None where it has one."""
+    """How an option is spelled, and the check that returns why it has no effect, or None if it has one."""
 
     option: str
     check: Callable[[Case], str | None]
@@ -126,7 +126,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "only": Rule("--job", _of_account),
     "include_stuck": Rule("--resume", _of_account),
 }
-"""By the name of the parameter, in the order in which they are looked at."""
+"""The rules by the name of the parameter, in the order in which they are checked."""
 
 ELSEWHERE: Final[Mapping[str, str]] = {
     "base": "planning refuses it without worktrees",
@@ -156,20 +156,20 @@ ALWAYS: Final[Mapping[str, str]] = {
 """Options that are never refused, and why."""
 
 
-def refuse_idle_options(said: Mapping[str, Any], spec: SessionSpec) -> None:
-    """Refuse the first option that was said and does nothing.
+def refuse_idle_options(options: Mapping[str, Any], spec: SessionSpec) -> None:
+    """Refuse the first option that was given and has no effect.
 
     Raises:
         InputError: which option, why, and what to do.
     """
-    case = Case(said, spec)
+    case = Case(options, spec)
     for name, rule in RULES.items():
-        why = rule.check(case) if _was_said(name, said[name]) else None
+        why = rule.check(case) if _was_given(name, options[name]) else None
         if why is not None:
             raise InputError(f"{rule.option} has no effect here: {why}; leave it out")
 
 
-def _was_said(name: str, value: Any) -> bool:
+def _was_given(name: str, value: Any) -> bool:
     if name in ("approve", "auto_release"):
-        return value is False  # what holds anyhow is no slip when it is said
+        return value is False  # to state a default is not a mistake
     return value is not None and value is not False and value != ()

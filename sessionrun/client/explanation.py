@@ -43,21 +43,21 @@ CAUSES: Final = (
     "need",
     "nobody",
 )
-"""Why a task has not ended; the cause of one that has is its outcome."""
+"""Why a task has not ended; if it has ended, its cause is its outcome."""
 
 REQUEST: Final = "request"
-"""In the place of a resource: the hold was asked for."""
+"""Stands in the place of a resource if a user asked for the hold."""
 
 _SHOWN_HOLDERS: Final = 8
 
 
 @frozen
 class Grounds:
-    """All there is to explain from.
+    """All that an explanation is made from.
 
-    `view` is what a reader shows of the session; `now` wall time; `lives` tells whether the process of a job in
-    the ledger lives, None where that cannot be seen from here; `holders` is `find_holders` of the state; `damage`
-    is which log is damaged, and where.
+    `view` is what a reader shows of the session; `now` is wall time; `lives` returns whether the process of a job
+    in the ledger lives, or None if that cannot be seen from here; `holders` is `find_holders` of the state;
+    `damage` says which log is damaged, and where.
     """
 
     view: dict[str, Any]
@@ -74,13 +74,13 @@ def explain_session(grounds: Grounds) -> dict[str, Any]:
     """The session, and every task that has not ended."""
     view, state = grounds.view, grounds.state
     tasks = [_explain_state(grounds, shown) for shown in view["tasks"]]
-    found = Counter(task["cause"] for task in tasks)
+    counts = Counter(task["cause"] for task in tasks)
     dead = view["status"] == "interrupted"
     return {
         **{key: value for key, value in view.items() if key not in ("tasks", "labels", "dialect", "agent")},
         "holds": [*_describe_request(state.held), *(_describe_hold(state, name) for name in sorted(state.holds))],
         "tokens": [_describe_token(grounds, name) for name in sorted(state.spec.resources)],
-        "causes": dict(sorted(found.items())),
+        "causes": dict(sorted(counts.items())),
         "resume": f"sessionrun resume {view['session_id']}" if dead and not grounds.damage else None,
         "damage": grounds.damage,
         "tasks": [task for task in tasks if task["status"] != "completed"],
@@ -162,14 +162,14 @@ def _describe_budget(state: State, task: TaskState, lacking: Sequence[str]) -> s
 
 
 def _lacking(state: State, task: TaskState) -> Iterator[str]:
-    if SLOT in state.holds:  # it stops every start, also of a task that has a slot
+    if SLOT in state.holds:  # such a hold stops every start, also of a task that has a slot
         yield SLOT
     names = dict.fromkeys(lacking_tokens(state, task, {}))
     yield from (name for name in names if name != SLOT or SLOT not in state.holds)
 
 
 def _find_cause(grounds: Grounds, task: TaskState, facts: Mapping[str, Any]) -> tuple[str, str]:
-    """One word and one line; the first that is true, in the order in which it must be cleared away."""
+    """The cause, as one word and one line: of several, the one that must be removed first."""
     if facts["status"] == "completed":
         return facts["outcome"], _tell_end(grounds, task, facts)
     if grounds.view["status"] == "interrupted":
@@ -266,14 +266,14 @@ def _describe_token(grounds: Grounds, resource: str, task: TaskState | None = No
 
 
 def _follow_chain(state: State, task: TaskState) -> list[str]:
-    """The tasks for which this one was skipped, from the nearest to the one that began it."""
+    """The tasks because of which this one was skipped, from the nearest to the first that did not succeed."""
     chain: list[str] = []
     at: TaskState | None = task
-    while at is not None and (at.end.outcome, at.end.reason_class) == ("skipped", "need"):  # needs hold no circle
+    while at is not None and (at.end.outcome, at.end.reason_class) == ("skipped", "need"):  # needs form no circle
         broken = (state.tasks[need] for need in at.spec.needs if need in state.tasks)
         # the task's own reason names the one that ended first; others may have failed since
-        found = [one for one in broken if one.end.outcome not in (None, "succeeded")]
-        at = next((one for one in found if f"need: {one.spec.id!r} " in (at.end.reason or "")), None)
+        failed = [other for other in broken if other.end.outcome not in (None, "succeeded")]
+        at = next((other for other in failed if f"need: {other.spec.id!r} " in (at.end.reason or "")), None)
         if at is not None:
             chain.append(at.spec.id)
     return chain
@@ -300,8 +300,8 @@ def _tell_attempts(grounds: Grounds, entries: list[Entry]) -> list[dict[str, Any
             _tell_of_job(jobs[event.key], entry)
             if isinstance(event, JobStarted) and attempts[-1]["started_at"] is None:
                 attempts[-1] |= {"started_at": format_time(entry.at), "mono": entry.mono}
-    for one in (*attempts, *jobs.values()):
-        del one["mono"]
+    for record in (*attempts, *jobs.values()):
+        del record["mono"]
     return attempts
 
 
@@ -348,7 +348,7 @@ def _since(begun: Mapping[str, Any], entry: Entry) -> float | None:
 
 
 def _tell_ledger(grounds: Grounds, key: JobKey) -> dict[str, Any] | None:
-    """What the ledger says of a job; None: it was never claimed there, so it never ran."""
+    """What the ledger says of a job; None: the job was never claimed there, so it never ran."""
     job = grounds.ledger.jobs.get(key.text())
     if job is None:
         return None

@@ -18,12 +18,12 @@ from sessionrun.store.session import SessionDir
 
 
 def explain(session: SessionDir, wanted: Sequence[str] = ()) -> dict[str, Any]:
-    """Why a session's tasks do not run, by cause; of `wanted` tasks the whole story instead.
+    """Why a session's tasks do not run, by cause; for `wanted` tasks their whole story instead.
 
-    It is the object of ``explain --json``.
+    The answer is the object of ``explain --json``.
 
     Raises:
-        InputError: a name that is no task of the session.
+        InputError: a name that is not a task of the session.
         StoreError: the session's files are damaged.
     """
     grounds = gather(session)
@@ -34,12 +34,12 @@ def explain(session: SessionDir, wanted: Sequence[str] = ()) -> dict[str, Any]:
 
 
 def describe_rest(facts: dict[str, Any]) -> str:
-    """What can still be done with a session that is damaged and cannot go on."""
+    """A line on what can still be done with a session that is damaged and cannot go on."""
     return damage.describe_rest(str(facts["session_id"]))
 
 
 def gather(session: SessionDir) -> Grounds:
-    """All there is to explain from, as it is now.
+    """Gather all that an explanation is made from, as it is now.
 
     Raises:
         StoreError: the session's files are damaged.

@@ -14,7 +14,7 @@ from sessionrun.model.errors import InputError
 from sessionrun.store.files import NotRegular, read_regular
 
 JOBS: Final = "jobs"
-"""The usual name of a project's directory of jobs."""
+"""The usual name of a project's directory of job files."""
 
 VALUE: Final = "plan"
 """The name of an input that is a value: messages begin with it."""
@@ -28,10 +28,10 @@ Given = str | Path | Mapping[str, Any] | list[Any] | None
 
 
 def read_source(given: Given) -> Source:
-    """Read an input.  Relative paths in one that is a value count from the current directory.
+    """Read an input.  If the input is a value, its relative paths begin at the current directory.
 
     Raises:
-        InputError: no such file, nothing to read, or a value that is no JSON.
+        InputError: there is no such file, the input is missing, or a value is not JSON.
     """
     if isinstance(given, (Mapping, list)):
         return Source(VALUE, _spell(given), str(Path.cwd()), str(Path.cwd()))
@@ -56,7 +56,7 @@ def _spell(given: Mapping[str, Any] | list[Any]) -> bytes:
 
 
 def _read_directory(name: str, only: str | None) -> Source:
-    """A directory of jobs, or the one beside ``worksplit.toml`` where its project is named."""
+    """A directory of job files, or the one beside ``worksplit.toml`` where its project is named."""
     if only is None and _has_jobs_below(name):
         name = os.path.join(name, JOBS)
     directory = os.path.realpath(name)
@@ -80,7 +80,7 @@ def _has_jobs_below(name: str) -> bool:
 
 
 def _find_project(directory: str) -> str:
-    """Where the paths of jobs begin: above the directory of jobs, where that is a project's, else here."""
+    """Where the paths in job files begin: above their directory if that belongs to a project, else here."""
     parent = os.path.dirname(directory)
     if os.path.basename(directory) == JOBS or os.path.isfile(os.path.join(parent, SETTINGS)):
         return parent
@@ -88,7 +88,7 @@ def _find_project(directory: str) -> str:
 
 
 def _read_files(name: str) -> dict[str, bytes]:
-    """The files that may belong to jobs; directories and hidden files are none, whatever they are called."""
+    """The Markdown files and the status file of a directory, without directories and hidden files."""
     try:
         entries = sorted(os.scandir(name), key=lambda entry: entry.name)
     except OSError as error:
@@ -98,14 +98,14 @@ def _read_files(name: str) -> dict[str, bytes]:
         for entry in entries
         if entry.name == STATUS or (entry.name.endswith(".md") and not entry.name.startswith("."))
     ]
-    return {one: _read(os.path.join(name, one)) for one in names if not os.path.isdir(os.path.join(name, one))}
+    return {file: _read(os.path.join(name, file)) for file in names if not os.path.isdir(os.path.join(name, file))}
 
 
 def _read(path: str) -> bytes:
     try:
         return read_regular(Path(os.path.realpath(path)), MAX_INPUT_BYTES)
     except NotRegular:
-        raise InputError(f"{path}: is no regular file") from None
+        raise InputError(f"{path}: is not a regular file") from None
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}") from error
 

@@ -1,4 +1,4 @@
-"""Which agent CLIs are known here and installed, in which version, and whether they could start."""
+"""Lists the known agent CLIs: which are installed, in which version, and whether they could start."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def examine_agents() -> list[Examined]:
 
 
 def _load() -> Config:
-    """The configuration, or where it is broken that of a fresh installation."""
+    """The configuration or, if it is broken, that of a fresh installation."""
     from sessionrun.agents import table
     from sessionrun.client.config import Config, load_config
 

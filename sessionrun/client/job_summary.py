@@ -1,4 +1,4 @@
-"""The account of a session of jobs in the words of the program whose jobs they are: what passed, what came out."""
+"""The account of a session of job files: what passed, what came out, in the words of the files' own program."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sessionrun.store.session import SessionDir
 
 
 def summarise_jobs(session: SessionDir, spec: SessionSpec, status: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Counts and one result for each job; None for a session that is not one of jobs."""
+    """Counts and one result for each job file; None for a session without job files."""
     exports = [export for export in spec.exports if export.kind == JOB_STATUS]
     if not exports:
         return None
@@ -38,14 +38,14 @@ def summarise_jobs(session: SessionDir, spec: SessionSpec, status: Mapping[str, 
 
 
 def find_export_problems(session: SessionDir, spec: SessionSpec, status: Mapping[str, Any]) -> list[str]:
-    """A line for each export of an ended session that is not up to date."""
+    """A line for each export that is not up to date, of a session that has ended."""
     problems = list(status.get("view_problems") or ())
     why = f"{session.path / 'supervisor.log'} says why"
     return problems or [f"{path} could not be brought up to date: {why}" for path in find_behind(session, spec)]
 
 
 def empty_summary() -> dict[str, Any]:
-    """The account where there was nothing to do."""
+    """The account of a run that had nothing to do."""
     return {"processed": 0, "passed": 0, "failed": 0, "skipped": 0, "results": []}
 
 
@@ -87,7 +87,7 @@ def _describe(
 def _written(
     session: SessionDir, spec: SessionSpec, asked: TaskSpec, task: Mapping[str, Any]
 ) -> dict[str, int | None]:
-    """The files that a task wrote, with their lines where they are known: an agent that edits does not say."""
+    """The files that a task wrote, with their numbers of lines; None if an agent that edits wrote them."""
     report = _find_report(session, task)
     if report is not None and report.written:
         return dict(report.written)
@@ -96,13 +96,13 @@ def _written(
 
 
 def _find_report(session: SessionDir, task: Mapping[str, Any]) -> CheckReport | None:
-    """What the task's last check came to."""
+    """The report of the task's last check."""
     key = JobKey(task["id"], task["attempt"], max(1, task["round"]), "check", 1)
     for folder in session.find_starts(key):
         try:
             report = load_report(folder)
         except JobFileError:
-            continue  # the supervisor has judged by it: what readers show beside that is gone
+            continue  # the supervisor has judged by this report; what readers show from it is gone
         if report is not None:
             return report
     return None

@@ -25,7 +25,7 @@ def launch(spec: SessionSpec, results_dir: Path | None = None, *, ready: bool = 
     Args:
         spec: what `plan` or `renew` settled.
         results_dir: where the session's directory is made, else in the results directory in use.
-        ready: agents that can say so are asked first whether they are ready.
+        ready: first ask the agents that can answer whether they are ready.
 
     Raises:
         InputError: an agent is not signed in or not ready, or an export is another session's; nothing was created.
@@ -55,10 +55,10 @@ def launch(spec: SessionSpec, results_dir: Path | None = None, *, ready: bool = 
 
 
 def mend_exports(spec: SessionSpec) -> None:
-    """Bring the exports of a plan up to date of which nothing is left to run: no session will do it.
+    """Bring the exports of a plan without tasks up to date, for no session will do it.
 
     Raises:
-        StoreError: one cannot be written.
+        StoreError: an export cannot be written.
     """
     from sessionrun.runtime.exports import writer
 
@@ -66,7 +66,7 @@ def mend_exports(spec: SessionSpec) -> None:
 
 
 def _tell_limits(spec: SessionSpec) -> None:
-    """Say that tasks will wait, because another session met a limit of their account; scripts have none."""
+    """Warn that tasks will wait, because another session met a limit of their account; scripts have no account."""
     from sessionrun.store.index import limits_path
 
     if all(agent.prompt_kind == "script" for agent in spec.agents.values()) or not limits_path().exists():
@@ -84,7 +84,7 @@ def _tell_limits(spec: SessionSpec) -> None:
 
 
 def _claim_exports(session: SessionDir, spec: SessionSpec) -> dict[str, Any]:
-    """Take over what shows the session to others; where that cannot be, there is no session.  The first status."""
+    """Claim the exports and return the first status; if an export cannot be claimed, there is no session."""
     from sessionrun.runtime.exports.writer import claim_exports
 
     try:
@@ -105,7 +105,7 @@ def _project_first(spec: SessionSpec) -> dict[str, Any]:
 
 
 def _show_first(session: SessionDir, status: dict[str, Any]) -> None:
-    """Show all tasks as pending, unless a supervisor was faster; the logs tell where this cannot be written."""
+    """Show all tasks as pending, unless a supervisor was faster; if the disk refuses it, the logs are enough."""
     from sessionrun.engine.status import project_summary
 
     with suppress(OSError):

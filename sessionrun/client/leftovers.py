@@ -1,7 +1,7 @@
 """Processes of a session's jobs that live although they should not be needed any more.
 
-Two traces lead to them: the marker in their environment, and the identity that the ledger has of a job whose
-end it does not tell.  A pid alone is no trace.  psutil is imported when used.
+Two traces lead to them: the marker in their environment, and the identity that the ledger has of a job without
+a recorded end.  A pid alone is not a trace.  psutil is imported when used.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sessionrun.store.ledger import Ledger
 class Living:
     """A living process of a job; `key` is the job's, as text.
 
-    `ours` is whether it runs as this user and in this pid namespace, so that its pid may be told to a person.
+    `ours` is whether it runs as this user and in this pid namespace, so that its pid means something to the user.
     """
 
     key: str
@@ -36,7 +36,7 @@ def find_marked() -> dict[str, list[Living]]:
     """All processes that carry a job's marker, by session id: one look at the whole system."""
     import psutil
 
-    found: dict[str, list[Living]] = {}
+    by_session: dict[str, list[Living]] = {}
     own_namespace = processes.pid_namespace()
     for process in psutil.process_iter():
         identity = processes.identify(process.pid)
@@ -49,12 +49,12 @@ def find_marked() -> dict[str, list[Living]]:
             continue
         session_id, _, key = marker.partition("/")
         if key and processes.is_alive(identity):
-            found.setdefault(session_id, []).append(Living(key, identity, ours))
-    return found
+            by_session.setdefault(session_id, []).append(Living(key, identity, ours))
+    return by_session
 
 
 def find_recorded(ledger: Ledger) -> Iterator[Living]:
-    """Processes that the ledger recorded on this boot and in this pid namespace, and no end of them, alive now."""
+    """Living processes that the ledger recorded, without an end, on this boot and in this pid namespace."""
     for key, job in ledger.jobs.items():
         if job.pid is None or not job.started or job.wait_status is not None:
             continue
@@ -63,7 +63,7 @@ def find_recorded(ledger: Ledger) -> Iterator[Living]:
 
 
 def _namespace_of(pid: int) -> str:
-    """Its pid namespace as `processes.pid_namespace` spells ours; '' where there is no such thing."""
+    """The pid namespace of process `pid`, spelled as in `processes.pid_namespace`; '' if the system has none."""
     try:
         return os.readlink(f"/proc/{pid}/ns/pid").removeprefix("pid:[").removesuffix("]")
     except FileNotFoundError:

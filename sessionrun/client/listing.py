@@ -1,4 +1,4 @@
-"""All sessions: of a results directory, or of every one that the user used."""
+"""Lists all sessions of a results directory, or of every results directory that the user used."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from sessionrun.store.session import SessionDir, iterate_sessions
 
 
 def load_summaries(results_dir: Path, *, everywhere: bool = False) -> list[dict[str, Any]]:
-    """The summaries of all sessions, the newest first; directories that hold no session are passed over.
+    """The summaries of all sessions, the newest first; directories without a session are left out.
 
-    One that cannot be read is left out, with a warning.
+    A session that cannot be read is left out, too, with a warning.
     """
     from sessionrun.store import index
 
-    found = index.sessions() if everywhere else iterate_sessions(results_dir.absolute())
-    views = [view for session in found if (view := load_or_warn(session, _load_begun)) is not None]
+    sessions = index.sessions() if everywhere else iterate_sessions(results_dir.absolute())
+    views = [view for session in sessions if (view := load_or_warn(session, _load_begun)) is not None]
     return sorted(views, key=lambda view: str(view["started_at"]), reverse=True)
 
 
 def _load_begun(session: SessionDir) -> dict[str, Any]:
-    """The summary of a session; what a launcher left that was killed before it began is as if it was not there.
+    """The summary of a session.  A session whose launcher was killed before the beginning counts as missing.
 
     Raises:
         FileNotFoundError: nothing has begun here.

@@ -14,7 +14,7 @@ MAX_LINE: Final = 1024 * 1024
 
 
 class Line(NamedTuple):
-    """A line of a task's output with its end; bytes that are no UTF-8 are surrogates in `text`."""
+    """A line of a task's output with its end; bytes that are not UTF-8 are surrogates in `text`."""
 
     task: str
     stream: str
@@ -28,7 +28,7 @@ class OutputReader:
         self._path, self._task, self._stream, self._show = path, task, stream, show
         self._offset, self._rest = 0, b""
         self.has_moved = False
-        """Whether the last look found anything new."""
+        """Whether the last call of `read_on` found anything new."""
 
     def skip_to_tail(self, lines: int) -> None:
         """Begin `lines` lines before the end."""
@@ -62,9 +62,9 @@ class OutputReader:
 
 
 def open_outputs(session: SessionDir, task: dict[str, Any], lines: int | None = None) -> list[OutputReader]:
-    """Readers of a task's output, its stream rendered for people, and of its standard error.
+    """Readers of a task's output, as readable text, and of its standard error.
 
-    They begin at the front, or `lines` lines before the end.
+    They begin at the front or, with `lines`, that many lines before the end.
     """
     show: Callable[[bytes], str] = _decode
     output = session.path / task["output"]

@@ -16,7 +16,7 @@ from sessionrun.store.session import SessionDir
 DEFAULT_RESULTS_DIR = "results"
 
 KNOWN_IDS = 5
-"""How many ids of tasks a message names if one was given that there is not."""
+"""How many ids of tasks a message names if the wanted task does not exist."""
 
 
 def resolve_results_dir(given: Path | None) -> Path:
@@ -25,17 +25,17 @@ def resolve_results_dir(given: Path | None) -> Path:
         return given
     from sessionrun.client.config import load_results_dir
 
-    found = load_results_dir(Path.cwd(), os.environ)
-    if found.problem:
-        notify(f"{found.problem} (nothing can be launched until that is mended)")
-    return found.results_dir or Path(DEFAULT_RESULTS_DIR)
+    chosen = load_results_dir(Path.cwd(), os.environ)
+    if chosen.problem:
+        notify(f"{chosen.problem} (nothing can be launched until that is mended)")
+    return chosen.results_dir or Path(DEFAULT_RESULTS_DIR)
 
 
 def find_results_dir(given: Path | None) -> Path:
-    """The same for verbs that do not make it: one that was given has to be there.
+    """The results directory in use, for verbs that do not make it: a given directory must exist.
 
     Raises:
-        InputError: it is not.
+        InputError: the given directory does not exist.
     """
     if given is not None and not given.is_dir():
         raise InputError(f"--results-dir: there is no directory {given}")
@@ -46,16 +46,16 @@ def open_session(results_dir: Path | None, session_id: str) -> SessionDir:
     """Find the session that a verb is about.
 
     Raises:
-        SessionNotFound: none, or several.
+        SessionNotFound: the id names no session, or several.
     """
     return find_session(find_results_dir(results_dir), session_id)
 
 
 def choose_tasks(status: dict[str, Any], wanted: Sequence[str]) -> list[dict[str, Any]]:
-    """The tasks of a status object that are meant, all when none is named; by id or by number.
+    """The tasks of a status object that are named by id or number; all if none is named.
 
     Raises:
-        InputError: a name that is no task of the session.
+        InputError: a name that is not a task of the session.
     """
     if not wanted:
         return list(status["tasks"])

@@ -1,6 +1,6 @@
-"""What a person has to do to get the work of tasks with worktrees: which branches to look at, and which to merge.
+"""Finds how the user gets the work of tasks with worktrees: which branches to look at, and which to merge.
 
-Branches come in the order of the graph, without those that another one contains.  Files that several branches
+Branches come in the order of the graph, without those that another branch contains.  Files that several branches
 change are named.  Nothing here changes a repository.
 """
 
@@ -20,7 +20,7 @@ from sessionrun.workspaces.fence import open_fence
 from sessionrun.workspaces.git import Git, GitError
 
 MAX_COMPARED: Final = 500
-"""Most branches that are compared with each other, and most tasks whose files are."""
+"""How many branches, and how many tasks' files, are compared with each other at most."""
 
 Task = Mapping[str, Any]
 
@@ -33,14 +33,14 @@ class Shared(NamedTuple):
 
 
 class Inspected(NamedTuple):
-    """A task whose work wants a look before anything is merged, and the branches that hold that work."""
+    """A task whose work the user should look at before a merge, and the branches that hold this work."""
 
     task: Task
     branches: tuple[str, ...]
 
 
 class Merged(NamedTuple):
-    """A task whose work can be merged; if it is `inside` another branch, `holder` names that if it is known."""
+    """A task whose work can be merged; if it is `inside` another branch, `holder` is that branch, if known."""
 
     task: Task
     inside: bool
@@ -60,7 +60,7 @@ def plan_merges(view: Mapping[str, Any], tasks: Sequence[Task], repository: Repo
 
     Args:
         view: the session.
-        tasks: those that are to be shown.
+        tasks: the tasks to show.
         repository: where the session was started.
     """
     with ExitStack() as stack:
@@ -93,20 +93,20 @@ def _plan(
     listed = _leave_out_contained(git, ordered, branches, reached)
     merged = []
     for task in ordered:
-        inside = not any(one is task for one in listed)
-        holder = next((one["branch"] for one in listed if task["id"] in reached[one["id"]]), None)
+        inside = not any(other is task for other in listed)
+        holder = next((other["branch"] for other in listed if task["id"] in reached[other["id"]]), None)
         merged.append(Merged(task, inside, holder if inside else None))
     return Merges(inspected, tuple(merged), tuple(_find_shared(git, graph, listed, reached)))
 
 
 def _list_branches(git: Git) -> dict[str, str]:
-    """The branches there are, with their tips; merged ones are often deleted, and `clean` may have made others."""
+    """All branches with their tips now; users often delete merged branches, and `clean` may have made others."""
     listed = git.line("for-each-ref", "--format=%(objectname) %(refname:lstrip=2)", "refs/heads")
     return {name: tip for tip, _, name in (line.partition(" ") for line in listed.split("\n"))}
 
 
 def _find_holders(task: Task, branches: Collection[str]) -> list[str]:
-    """Return the branches that hold a task's work; if its commit is not recorded, all that may hold it."""
+    """Return the branches that hold a task's work; without a recorded commit, all that may hold it."""
     branch, rescue = task["branch"], task["rescue_branch"]
     if is_unchanged(task):
         return []
@@ -117,7 +117,7 @@ def _find_holders(task: Task, branches: Collection[str]) -> list[str]:
 
 
 def order_by_needs(tasks: Sequence[Task], graph: Sequence[Task]) -> list[Task]:
-    """Some of the tasks of a graph, each behind all that it needs, else by number."""
+    """The tasks in order: each behind all tasks of the graph that it needs, else by number."""
     from graphlib import TopologicalSorter
 
     needs = {task["id"]: task["needs"] for task in graph}
@@ -128,8 +128,8 @@ def order_by_needs(tasks: Sequence[Task], graph: Sequence[Task]) -> list[Task]:
 
 
 def _find_reached(task: Task, graph: Sequence[Task], base: str) -> set[str]:
-    """The ids of the tasks whose work a task's branch has: itself, and what its worktree began with."""
-    by_id = {one["id"]: one for one in graph}
+    """The ids of the tasks whose work is in a task's branch: the task's own, and what its worktree began with."""
+    by_id = {node["id"]: node for node in graph}
     reached, queue = {task["id"]}, [task]
     while queue:
         at = queue.pop()
@@ -145,7 +145,7 @@ def _find_reached(task: Task, graph: Sequence[Task], base: str) -> set[str]:
 def _leave_out_contained(
     git: Git, tasks: list[Task], branches: Mapping[str, str], reached: Mapping[str, set[str]]
 ) -> list[Task]:
-    """The tasks whose branches no other one contains, as git sees it; of many, as the graph says."""
+    """The tasks whose branches no other branch contains, by git or, if they are many, by the graph."""
     if all(len(reached[task["id"]]) == 1 for task in tasks):
         return tasks
     tips = {branches[task["branch"]]: task for task in reversed(tasks)}
@@ -180,16 +180,16 @@ def _find_shared(
 
 
 def _find_changers(git: Git, tasks: Sequence[Task]) -> dict[str, set[str]]:
-    """The ids of the tasks that change a file, for each file; by one git, from each task's begin to its end."""
+    """For each file the ids of the tasks that change it between their begin and end; one git process finds all."""
     ids = {task["commit"]: task["id"] for task in tasks}
     asked = "".join(f"{task['commit']} {find_work_base(task)}\n" for task in tasks).encode()
     try:
-        told = git("diff-tree", "-r", "--stdin", "--name-only", "--no-renames", "-z", stdin=asked)
+        output = git("diff-tree", "-r", "--stdin", "--name-only", "--no-renames", "-z", stdin=asked)
     except GitError:
         return {}
     changers: dict[str, set[str]] = {}
     at = ""
-    for word in told.split(b"\0"):
+    for word in output.split(b"\0"):
         name = os.fsdecode(word)
         if name in ids:
             at = ids[name]

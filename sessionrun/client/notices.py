@@ -1,4 +1,4 @@
-"""What a caller should know though nothing failed: Python's own warnings, which each door shows in its own way."""
+"""Warnings for the caller when nothing failed: Python's own, so that each door shows them in its own way."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ import warnings
 
 
 class SessionWarning(UserWarning):
-    """Something that a caller of ours should be told: a damaged file, a limit, a setting without effect."""
+    """A warning for the caller: a damaged file, a limit, a setting without effect."""
 
 
 _told: set[str] = set()
 
 
 def begin() -> None:
-    """Forget what was told: a new command begins."""
+    """Forget which warnings were given: a new command begins."""
     _told.clear()
 
 
 def notify(message: str, *, again: bool = False) -> None:
-    """Tell the caller, once in each command: a verb that waits looks many times.
+    """Warn the caller, once in each command: a verb that waits looks many times.
 
-    A program that calls us is one long command, unless it calls `begin`.  With `again` it is told each time: the
-    same words are about another thing.
+    A program that calls us is one long command, unless it calls `begin`.  With `again` the warning is given each
+    time: the same words are about another thing.
 
     A program that wants to catch or to count warnings uses the module `warnings`.
     """

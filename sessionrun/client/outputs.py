@@ -1,6 +1,6 @@
 """Reading output files of any size in pieces, from the front or from the end.
 
-A task may do anything to its own output: a link, FIFO or directory in the file's place counts as no output.
+A task may replace its own output file: a link, FIFO or directory in its place counts as no output.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ CHUNK_BYTES: Final = 256 * 1024
 
 
 def read_answer(session: SessionDir, task: Mapping[str, Any]) -> str:
-    """What a task of a session answered until now, whole; bytes that are no UTF-8 become visible escapes."""
+    """The whole answer of a task until now; bytes that are not UTF-8 become visible escapes."""
     return b"".join(iterate_chunks(session.path / task["output"])).decode("utf-8", "backslashreplace")
 
 
@@ -54,11 +54,11 @@ def find_tail(path: Path, lines: int) -> int:
             size = min(CHUNK_BYTES, position)
             position -= size
             chunk = os.pread(fd, size, position)
-            found = len(chunk) - 1 if position + size == end and chunk.endswith(b"\n") else len(chunk)
-            while (found := chunk.rfind(b"\n", 0, found)) >= 0:
+            at = len(chunk) - 1 if position + size == end and chunk.endswith(b"\n") else len(chunk)
+            while (at := chunk.rfind(b"\n", 0, at)) >= 0:
                 missing -= 1
                 if not missing:
-                    return position + found + 1
+                    return position + at + 1
         return 0
     finally:
         os.close(fd)

@@ -1,4 +1,4 @@
-"""From the words of `run` to a settled spec: input, configuration and flags come together here."""
+"""Makes a settled spec of what `run` is given: input, configuration and flags."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from sessionrun.model.spec import WORKSPACE_TIMEOUT_S, Alternative, Limits, Sess
 
 
 class Asked(NamedTuple):
-    """What the command line of `run` says about the tasks; None means "not said"."""
+    """What the command line of `run` says about the tasks; None means that an option was not given."""
 
     agent: str | None = None
     model: str | None = None
@@ -60,9 +60,9 @@ class AskedMoney(NamedTuple):
 
 
 class Planned(NamedTuple):
-    """A spec that can be started if it has tasks, and what to tell people about how it came to be.
+    """A spec that can be started if it has tasks, and what the user should know about how it was made.
 
-    `skipped` tasks of the input are not in it, for they succeeded before; it may be all of them.
+    `skipped` counts tasks of the input that the spec leaves out, for they succeeded before; it may be all of them.
     """
 
     spec: SessionSpec
@@ -73,7 +73,7 @@ class Planned(NamedTuple):
 
 
 class Nothing(NamedTuple):
-    """The input is sound and says that there is nothing left to do."""
+    """Stands for a sound input of which nothing is left to do."""
 
     warnings: tuple[str, ...]
 
@@ -86,17 +86,17 @@ def plan(
     *,
     preview: bool = False,
 ) -> Planned | Nothing:
-    """Read an input and settle it: all that a session needs is then in the spec.
+    """Read an input and settle it: the spec then has all that a session needs.
 
     Args:
         given: a file or directory by name, what its JSON would be as a value, or None for standard input.
-        asked: what is said about the tasks beside the input, like the options of `run`.
+        asked: settings of the tasks beside the input, like the options of `run`.
         git: the same about worktrees.
         money: the same about budgets.
-        preview: nothing will be started: agents need not be installed, which is then one of the warnings.
+        preview: nothing will be started, so agents need not be installed: a missing agent is a warning.
 
     Raises:
-        InputError: with one line on the first problem; nothing was created.
+        InputError: the first problem, in one line; nothing was created.
     """
     asked, git, money = asked or Asked(), git or AskedGit(), money or AskedMoney()
     return _settle(read_source(given), asked, git, money, preview=preview)
@@ -139,8 +139,8 @@ def _settle(source: Source, asked: Asked, git: AskedGit, money: AskedMoney, *, p
 
 
 def _settle_approval(asked: Asked, plan: Plan, config: Config) -> bool:
-    """Whether agents may use all their tools: the flag over the input over the configuration."""
-    return next((said for said in (asked.approve, plan.approve, config.approve) if said is not None), True)
+    """Whether agents may use all their tools: the flag wins over the input, that over the configuration."""
+    return next((choice for choice in (asked.approve, plan.approve, config.approve) if choice is not None), True)
 
 
 def _remark_on_views(plan: Plan) -> list[str]:
@@ -152,21 +152,21 @@ def _remark_on_views(plan: Plan) -> list[str]:
 
 
 def _skip_done(plan: Plan) -> tuple[Plan, int]:
-    """The plan without the tasks that, as its exports tell, succeeded before; they stay in the exports."""
+    """The plan without tasks that succeeded before, as its exports show; in the exports these tasks stay."""
     from sessionrun.runtime.exports.writer import carry_over
 
     done: set[str] = set()
     exports = []
     for export in plan.exports:
-        kept, found = carry_over(export, plan.tasks)
+        kept, carried = carry_over(export, plan.tasks)
         exports.append(kept)
-        done |= found
+        done |= carried
     tasks = tuple(task for task in plan.tasks if task.id not in done)
     return replace(plan, tasks=tasks, exports=tuple(exports)), len(done)
 
 
 def _settle_budgets(limits: Limits, asked: AskedMoney, config: Config) -> Limits:
-    """The command line's budgets over the input's over the configuration's."""
+    """The budgets: the command line wins over the input, that over the configuration."""
     for name in asked._fields:
         wanted = (getattr(level, name) for level in (asked, limits, config))
         limits = replace(limits, **{name: next((amount for amount in wanted if amount is not None), None)})
@@ -174,15 +174,15 @@ def _settle_budgets(limits: Limits, asked: AskedMoney, config: Config) -> Limits
 
 
 def _settle_workspace_timeout(limits: Limits, config: Config) -> Limits:
-    """The input's over the configuration's over the usual one; 0 is no limit."""
-    said = (limits.workspace_timeout_s, config.workspace_timeout_s, WORKSPACE_TIMEOUT_S)
-    return replace(limits, workspace_timeout_s=next(limit for limit in said if limit is not None) or None)
+    """The time limit: the input wins over the configuration, that over the usual limit; 0 means no limit."""
+    candidates = (limits.workspace_timeout_s, config.workspace_timeout_s, WORKSPACE_TIMEOUT_S)
+    return replace(limits, workspace_timeout_s=next(limit for limit in candidates if limit is not None) or None)
 
 
 def _find_repository(
     plan: Plan, git: AskedGit, config: Config, source: str
 ) -> tuple[Repository | None, list[str]]:
-    """The repository that worktrees are made from, if any task wants one; and remarks on it."""
+    """The repository from which worktrees are made, if any task wants one; and remarks on it."""
     if not any(task.workspace.kind == "worktree" for task in plan.tasks):
         if git.base or git.worktree_dir or git.keep:
             raise InputError("--base, --worktree-dir and --keep-worktree need --worktree")
@@ -191,7 +191,7 @@ def _find_repository(
 
     wish = plan.repository
     if wish.path and not os.path.isdir(wish.path):
-        raise InputError(f"{source}: {wish.keys['path']}: {wish.path} is no directory")
+        raise InputError(f"{source}: {wish.keys['path']}: {wish.path} is not a directory")
     wanted = Path(wish.worktree_dir) if wish.worktree_dir else config.worktree_dir
     try:
         repository, remark = find_repository(
@@ -206,12 +206,12 @@ def _find_repository(
 
 
 def _name_key(error: InputError, wish: RepositoryWish, git: AskedGit, source: str) -> InputError:
-    """The error in the words of the input, where it was the input that said it."""
+    """The error, with the input's key in place of the option if the value came from the input."""
     problem = str(error)
     for option, key in wish.keys.items():
         if problem.startswith(option) or f": {option}" in problem:
-            said = git.base if option == "--base" else git.worktree_dir
-            return error if said else InputError(f"{source}: {key}: {problem.replace(option + ' ', '')}")
+            value = git.base if option == "--base" else git.worktree_dir
+            return error if value else InputError(f"{source}: {key}: {problem.replace(option + ' ', '')}")
     return (
         error if wish.path is None else InputError(f"{source}: {wish.keys.get('path', 'repository')}: {problem}")
     )

@@ -16,7 +16,7 @@ from sessionrun.model.spec import SLOT, SessionSpec, TaskSpec, title_of
 
 
 def describe_plan(planned: Planned) -> dict[str, Any]:
-    """What would run, as the object of `run --dry-run --json`: the tasks in the order in which they become ready.
+    """The object of `run --dry-run --json`: what would run, with tasks in the order in which they become ready.
 
     Raises:
         SessionrunError, OSError: the repository of a plan with worktrees cannot be read.
@@ -55,7 +55,7 @@ def describe_plan(planned: Planned) -> dict[str, Any]:
 
 
 def _foresee_places(repository: Repository, tasks: tuple[TaskSpec, ...]) -> dict[str, tuple[str, str]]:
-    """Branch and worktree of each task that gets one, unless another takes that name before it starts."""
+    """Branch and worktree of each task that gets one, unless these names are taken before the task starts."""
     from sessionrun.workspaces.fence import open_fence
     from sessionrun.workspaces.worktree import branch_stem, free_names
 
@@ -69,14 +69,14 @@ def _foresee_places(repository: Repository, tasks: tuple[TaskSpec, ...]) -> dict
 
 
 def _foresee_beginning(task: TaskState, tasks: Mapping[str, TaskState]) -> list[str] | None:
-    """The tasks with whose work a worktree begins, if each of them changes something; None without a worktree."""
+    """The tasks whose work a worktree begins with, if each of them changes something; None without a worktree."""
     if task.spec.workspace.kind != "worktree":
         return None
-    return [one.task for one in find_handed(task, tasks)]
+    return [handed.task for handed in find_handed(task, tasks)]
 
 
 def _foresee_directory(spec: SessionSpec, task: TaskSpec, worktree: str | None) -> str:
-    """Where the task runs: in its worktree in the place of the directory that was meant in the checkout."""
+    """Where the task runs: in a worktree, the counterpart of the directory in the checkout."""
     cwd = os.path.join(spec.cwd, task.cwd or "")
     if worktree is None or spec.repository is None:
         return task.cwd or spec.cwd
@@ -99,7 +99,7 @@ def task_argv(spec: SessionSpec, task: TaskSpec) -> list[str]:
 
 
 def order_tasks(tasks: tuple[TaskSpec, ...]) -> list[TaskSpec]:
-    """The tasks, each behind all it needs, else in the plan's order."""
+    """The tasks in order: each behind all tasks that it needs, else as in the plan."""
     from heapq import heapify, heappop, heappush
 
     place = {task.id: num for num, task in enumerate(tasks)}
@@ -122,7 +122,7 @@ def order_tasks(tasks: tuple[TaskSpec, ...]) -> list[TaskSpec]:
 
 
 def list_waves(tasks: tuple[TaskSpec, ...]) -> list[list[str]]:
-    """The ids of the tasks by the number of tasks that must have ended before them, one after the other."""
+    """The ids of the tasks in waves: a wave has all tasks with equally many tasks before them in a chain."""
     depths = _measure_depths(tasks)
     waves: list[list[str]] = [[] for _ in range(max(depths.values(), default=-1) + 1)]
     for task in tasks:
@@ -131,7 +131,7 @@ def list_waves(tasks: tuple[TaskSpec, ...]) -> list[list[str]]:
 
 
 def find_critical_path(tasks: tuple[TaskSpec, ...]) -> list[str]:
-    """The longest chain of tasks that wait for each other: nothing can be faster, with however many at once."""
+    """The longest chain of tasks that wait for each other: the session takes at least as long as this chain."""
     depths, by_id = _measure_depths(tasks), {task.id: task for task in tasks}
     path = [max(depths, key=lambda name: depths[name])]
     while needs := by_id[path[-1]].needs:

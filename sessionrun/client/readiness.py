@@ -18,7 +18,7 @@ def check_ready(spec: SessionSpec) -> None:
     """Refuse what would make every task of an agent fail.
 
     Raises:
-        InputError: an agent is certainly not signed in, or says itself that it is not ready.
+        InputError: an agent is certainly not signed in, or its own check says that it is not ready.
     """
     outside = tell_signed_out(spec)
     if outside:
@@ -29,31 +29,33 @@ def check_ready(spec: SessionSpec) -> None:
 
     unready = find_unready(spec.agents.values(), _list_models(spec))
     if unready:
-        told = "; ".join(f"agent {name!r} is not ready: {why}{_mend(spec, name)}" for name, why in unready.items())
-        raise InputError(f"{told} ({_START_ALL_THE_SAME})")
+        problems = "; ".join(
+            f"agent {name!r} is not ready: {why}{_mend(spec, name)}" for name, why in unready.items()
+        )
+        raise InputError(f"{problems} ({_START_ALL_THE_SAME})")
 
 
 def tell_signed_out(spec: SessionSpec) -> list[str]:
-    """A line for each agent that is there and certainly not signed in; no program is run to find out."""
-    found = _find_signed_out(spec).items()
+    """A line for each installed agent that is certainly not signed in; no program is run to find out."""
+    signed_out = _find_signed_out(spec).items()
     return [
         f"agent {name!r} is not signed in: {how}"
-        for name, how in found
+        for name, how in signed_out
         if os.path.isabs(spec.agents[name].argv[0])
     ]
 
 
 def _find_signed_out(spec: SessionSpec) -> dict[str, str]:
-    """How to sign in, by the names of agents that are not, for certain, in what one of their tasks will see."""
-    found: dict[str, str] = {}
+    """How to sign in, by the name of each agent that a task would certainly find not signed in."""
+    signed_out: dict[str, str] = {}
     for name, cwd, args, model, env in dict.fromkeys(use for task in spec.tasks for use in _list_uses(task)):
         agent = spec.agents[name]
-        about = None if name in found else find_known(agent)
+        about = None if name in signed_out else find_known(agent)
         use = Use((model,), args, (cwd or spec.cwd,))
         environ = {**os.environ, **agent.env, **dict(env)}
         if about is not None and find_sign_in(agent, environ, sys.platform, use)[0] == "no":
-            found[name] = about.sign_in
-    return found
+            signed_out[name] = about.sign_in
+    return signed_out
 
 
 def _list_uses(task: TaskSpec) -> Iterator[tuple[str, str | None, tuple[str, ...], str | None, tuple[_Pair, ...]]]:
@@ -64,7 +66,7 @@ def _list_uses(task: TaskSpec) -> Iterator[tuple[str, str | None, tuple[str, ...
 
 
 def _list_models(spec: SessionSpec) -> dict[str, dict[str | None, None]]:
-    """The models that tasks ask each agent for, in their order."""
+    """For each agent the models that tasks want from it, in the order of the tasks."""
     models: dict[str, dict[str | None, None]] = {}
     for task in spec.tasks:
         for name, model in ((task.agent, task.model), *((other.agent, other.model) for other in task.fallback)):

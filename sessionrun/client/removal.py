@@ -1,8 +1,8 @@
-"""Removing sessions that have ended: choosing them, and taking their directories away.
+"""Chooses sessions that have ended, and removes their directories.
 
 A directory goes only while we hold all locks of its session, so that no process can start to run it; only if no
-process of its jobs lives; and only if its repository has nothing more that its claims alone would find again.  It
-is renamed first: a crash leaves trash that the next removal sweeps, never half a session.
+process of its jobs lives; and only if its repository has no worktree or branch that only its claims name.  It is
+renamed first: a crash leaves trash that the next removal sweeps, never half a session.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ REMOVABLE: Final = (*ENDED, "interrupted")
 TRASH_PREFIX: Final = ".trash-"
 _TRASH: Final = re.compile(rf"{re.escape(TRASH_PREFIX + PREFIX)}[0-9a-f]{{8}}(-[0-9a-f]{{4}}){{3}}-[0-9a-f]{{12}}")
 _LOCK_TIMEOUT_S: Final = 0.2
-"""A reader's probe holds a lock for an instant; a process of the session holds it for life."""
+"""How long to wait for a lock: a reader holds it for an instant, a process of the session for life."""
 
 _BATCH: Final = 64
-"""Sessions whose locks are held at a time: three descriptors each, and one look at all processes."""
+"""How many sessions are locked at a time: each takes three descriptors; all share one look at the processes."""
 
 
 @frozen
 class Candidate:
-    """A session that might go: its summary as a reader shows it, and how long its logs were just before."""
+    """A session that may be removed: its summary as a reader shows it, and the sizes of its logs just before."""
 
     session: SessionDir
     view: dict[str, Any]
@@ -45,7 +45,7 @@ class Candidate:
 
     @property
     def status(self) -> str:
-        """Its status as a reader shows it."""
+        """The session's status as a reader shows it."""
         return str(self.view["status"])
 
 
@@ -59,7 +59,7 @@ class Removal:
 
 
 FindLeftovers = Callable[[SessionDir], Sequence[str]]
-"""Names the worktrees and branches that the session's claims still have; raises where that cannot be known."""
+"""Returns the worktrees and branches that the session's claims still have; raises if a claim cannot be read."""
 
 
 def measure_logs(session: SessionDir) -> tuple[int, ...]:
@@ -74,52 +74,52 @@ def measure_logs(session: SessionDir) -> tuple[int, ...]:
 
 
 def choose(
-    found: Sequence[Candidate], *, states: Sequence[str], older_than_s: float, keep: int, now: float
+    candidates: Sequence[Candidate], *, states: Sequence[str], older_than_s: float, keep: int, now: float
 ) -> tuple[list[Candidate], list[Removal]]:
-    """Those that are to go, oldest first, and why the others stay.
+    """The sessions to remove, oldest first, and why the others stay.
 
     Of the sessions in one of the `states` the newest `keep` stay, and of the rest those that ended less than
     `older_than_s` seconds before `now` (wall time).
     """
     going, staying = [], []
     left = keep
-    for one in sorted(found, key=lambda one: one.ended_at, reverse=True):
-        if one.status not in states:
-            hint = "; --state interrupted removes it too" if one.status == "interrupted" else ""
-            staying.append(Removal(one.session, False, f"it is {one.status}{hint}"))
+    for candidate in sorted(candidates, key=lambda candidate: candidate.ended_at, reverse=True):
+        if candidate.status not in states:
+            hint = "; --state interrupted removes it too" if candidate.status == "interrupted" else ""
+            staying.append(Removal(candidate.session, False, f"it is {candidate.status}{hint}"))
         elif left > 0:
             left -= 1
-            staying.append(Removal(one.session, False, f"it is one of the newest {keep}"))
-        elif now - one.ended_at < older_than_s:
-            staying.append(Removal(one.session, False, "it is not old enough"))
+            staying.append(Removal(candidate.session, False, f"it is one of the newest {keep}"))
+        elif now - candidate.ended_at < older_than_s:
+            staying.append(Removal(candidate.session, False, "it is not old enough"))
         else:
-            going.append(one)
+            going.append(candidate)
     return going[::-1], staying
 
 
 def remove_sessions(
     chosen: Sequence[Candidate], find_leftovers: FindLeftovers, *, dry_run: bool
 ) -> Iterator[Removal]:
-    """Remove these sessions' directories, or say why one stays; of one that is gone already nothing is said."""
+    """Remove these sessions' directories, or return why a session stays; one that is gone already is left out."""
     for begin in range(0, len(chosen), _BATCH):
         with ExitStack() as locks:
             ready: list[Candidate] = []
-            for one in chosen[begin : begin + _BATCH]:
+            for candidate in chosen[begin : begin + _BATCH]:
                 try:
-                    why = _find_obstacle(one, find_leftovers, locks, dry_run=dry_run)
+                    why = _find_obstacle(candidate, find_leftovers, locks, dry_run=dry_run)
                 except (SessionrunError, OSError) as error:
-                    if not os.path.lexists(one.session.path):
+                    if not os.path.lexists(candidate.session.path):
                         continue  # another process removed it just now
                     why = str(error)
                 if why is None:
-                    ready.append(one)
+                    ready.append(candidate)
                 else:
-                    yield Removal(one.session, False, why)
+                    yield Removal(candidate.session, False, why)
             yield from _remove_all(ready, dry_run=dry_run)
 
 
 def sweep_trash(results_dir: Path) -> list[Path]:
-    """Delete what a removal that was broken off left behind; return what is gone now."""
+    """Delete what a broken off removal left behind; return what is gone now."""
     swept = find_trash(results_dir)
     for path in swept:
         _delete(path)
@@ -127,7 +127,7 @@ def sweep_trash(results_dir: Path) -> list[Path]:
 
 
 def find_trash(results_dir: Path) -> list[Path]:
-    """Directories of ours that were on their way out."""
+    """Session directories whose removal was broken off."""
     try:
         with os.scandir(results_dir) as entries:
             names = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
@@ -137,12 +137,12 @@ def find_trash(results_dir: Path) -> list[Path]:
 
 
 def _find_obstacle(
-    one: Candidate, find_leftovers: FindLeftovers, locks: ExitStack, *, dry_run: bool
+    candidate: Candidate, find_leftovers: FindLeftovers, locks: ExitStack, *, dry_run: bool
 ) -> str | None:
     """Why this session must stay; None: it may go, and its locks are held from here on (not in a dry run)."""
-    session = one.session
-    found = os.lstat(session.path)
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+    session = candidate.session
+    inode = os.lstat(session.path)
+    if not stat.S_ISDIR(inode.st_mode) or inode.st_uid != os.geteuid():
         return "it is not a directory of yours"
     leftovers = find_leftovers(session)
     if leftovers:
@@ -155,7 +155,7 @@ def _find_obstacle(
         except StoreError:
             os.lstat(session.path)
             return "a process of it lives, or another command removes it"
-    if measure_logs(session) != one.log_sizes:
+    if measure_logs(session) != candidate.log_sizes:
         return "it went on just now"
     return None
 
@@ -169,8 +169,8 @@ def _remove_all(ready: Sequence[Candidate], *, dry_run: bool) -> Iterator[Remova
     from sessionrun.store.ledger import fold_ledger
 
     marked = find_marked()
-    for one in ready:
-        session = one.session
+    for candidate in ready:
+        session = candidate.session
         living = list(marked.get(session.session_id, ()))
         living += find_recorded(fold_ledger(read_log(session.ledger_path).payloads))
         if living:
@@ -187,11 +187,11 @@ def _remove_all(ready: Sequence[Candidate], *, dry_run: bool) -> Iterator[Remova
             yield Removal(session, False, f"it cannot be removed: {error.strerror}")
             continue
         but = f" but the links in {', '.join(shown)}" if shown else ""
-        yield Removal(session, True, f"{one.status}, nothing needs it{but}")
+        yield Removal(session, True, f"{candidate.status}, nothing needs it{but}")
 
 
 def _remove(session: SessionDir) -> None:
-    """Out of the way by a rename, out of the user's index, then off the disk."""
+    """Rename the directory, remove it from the user's index, then delete it."""
     trash = session.path.with_name(f"{TRASH_PREFIX}{session.path.name}")
     if trash.exists():
         _delete(trash)
@@ -201,7 +201,7 @@ def _remove(session: SessionDir) -> None:
 
 
 def _delete(path: Path) -> None:
-    """Delete a directory tree, links as links; another process may be at the same, and win."""
+    """Delete a directory tree, links as links; another process may delete it at the same time."""
     from sessionrun.workspaces.registration import remove_tree
 
     for _ in range(3):
@@ -209,6 +209,6 @@ def _delete(path: Path) -> None:
             remove_tree(path)
             return
         except FileNotFoundError:
-            continue  # the other one was faster with a name; go on with what is left
+            continue  # the other process deleted this name; go on with the rest
         except OSError:
-            return  # what is left is found by the next sweep
+            return  # the next sweep finds the rest

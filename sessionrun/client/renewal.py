@@ -1,4 +1,4 @@
-"""A new session of some tasks of an old one: what `retry --new` starts."""
+"""Makes the spec of a new session from tasks of an old session, for `retry --new`."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from sessionrun.store.session import SessionDir
 
 
 def renew(session: SessionDir, wanted: Collection[str]) -> SessionSpec:
-    """The spec of a new session of these tasks (ids) of `session`; a warning tells what is not as it was.
+    """The spec of a new session of these tasks (ids) of `session`; a warning names what has changed since.
 
     Raises:
-        InputError: they cannot run any more, or the configuration is broken.
+        InputError: the tasks cannot run any more, or the configuration is broken.
         StoreError: the session's files are damaged.
     """
-    load_config(Path.cwd(), os.environ, table.BUILTIN)  # if broken it stops this launch, too, though it needs none
+    load_config(Path.cwd(), os.environ, table.BUILTIN)  # broken, it stops this launch, too
     state, _ = fold_journal(session)
     spec, remark = renew_spec(session.load_spec(), wanted, state.tasks)
     if remark:
@@ -40,13 +40,13 @@ def renew(session: SessionDir, wanted: Collection[str]) -> SessionSpec:
 def renew_spec(
     spec: SessionSpec, wanted: Collection[str], tasks: Mapping[str, TaskState]
 ) -> tuple[SessionSpec, str | None]:
-    """The spec of a new session of these tasks, as a launch would make it now; and a remark for people.
+    """The spec of a new session of these tasks, as a launch would make it now; and a remark for the user.
 
-    A need on a task that is not among them is met: it succeeded.  Its work is handed on as long as its branch is
-    there: one that is gone was taken over, or is not wanted.
+    A need on a task that is not among them is met, for that task succeeded.  Its work is handed on while its
+    branch exists: a branch that is gone was merged, or is not wanted.
 
     Raises:
-        InputError: an agent, a directory or the repository is not there any more.
+        InputError: an agent, a directory or the repository is gone.
     """
     names = set(wanted)
     specs = [task.spec for task in tasks.values()]
@@ -76,7 +76,7 @@ def renew_spec(
 def _renew_task(
     task: TaskSpec, names: Collection[str], tasks: Mapping[str, TaskState], repository: Repository | None
 ) -> TaskSpec:
-    """The task with what is left of its needs, and the branches of those that are met."""
+    """The task with the needs that are left, and the branches of the needs that are met."""
     needs = tuple(need for need in task.needs if need in names)
     met = tuple(need for need in task.needs if need not in names)
     if repository is None or not (met or task.handed) or task.workspace.kind != "worktree":
@@ -84,15 +84,15 @@ def _renew_task(
     from sessionrun.workspaces.fence import open_fence
 
     state = tasks[task.id]
-    found = find_handed(replace(state, spec=replace(task, needs=met)), tasks)
+    ends = find_handed(replace(state, spec=replace(task, needs=met)), tasks)
     with open_fence(repository) as fence:
         git = fence.main()
-        there = [one for one in found if one.commit and one.branch and git.commit_of(f"refs/heads/{one.branch}")]
+        there = [end for end in ends if end.commit and end.branch and git.commit_of(f"refs/heads/{end.branch}")]
     return replace(task, needs=needs, handed=as_earlier(tuple(there)))
 
 
 def _renew_exports(spec: SessionSpec, tasks: Sequence[TaskSpec]) -> tuple[Export, ...]:
-    """The exports, with the other runs of their files."""
+    """The exports, which keep the other runs in their files."""
     if not spec.exports:
         return ()
     from sessionrun.runtime.exports.writer import carry_others
@@ -101,15 +101,15 @@ def _renew_exports(spec: SessionSpec, tasks: Sequence[TaskSpec]) -> tuple[Export
 
 
 def _renew_repository(old: Repository) -> tuple[Repository, str | None]:
-    """Begin where the branch stands now, as a fresh launch would; where it is gone, at the commit of then."""
+    """The repository with the branch's commit of now, as at a fresh launch; without a branch, with the old one."""
     from sessionrun.workspaces.git import Git
     from sessionrun.workspaces.repository import find_repository
 
     there = os.path.isdir(old.top) and Git(Path(old.top)).commit_of(old.base_branch) is not None
-    found, remark = find_repository(
+    repository, remark = find_repository(
         Path(old.top),
         base=old.base_branch if there else old.base_commit,
         worktree_dir=Path(old.worktree_dir),
         keep=old.keep,
     )
-    return replace(found, base_branch=old.base_branch), remark
+    return replace(repository, base_branch=old.base_branch), remark

@@ -1,4 +1,4 @@
-"""Asks a session's supervisor for something, and sees it taken."""
+"""Leaves a request for a session's supervisor, and waits until it is taken."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sessionrun.store.inbox import NoRoom, drop_request, has_request, send_reque
 from sessionrun.store.session import REFUSED, SessionDir
 
 MAX_RESUMES: Final = 3
-"""How often a session is started for one request, should its processes leave without taking it."""
+"""How often a session is started for one request whose processes leave without taking it."""
 
 
 def ask(
@@ -25,13 +25,13 @@ def ask(
     may_resume: bool = True,
     is_moot: Callable[[], bool] = lambda: False,
 ) -> bool:
-    """Leave a request and wait until it was taken, or until `is_moot` where no process is left to take it.
+    """Leave a request and wait until it was taken or, if no process is left to take it, until `is_moot`.
 
     Returns False when the time (seconds) is up before that.  Such a request stays; a moot one is withdrawn.
 
     Raises:
         SessionGone: no process is left, and the session must not or cannot be started again; the request stays.
-        StoreError: it cannot be left, or was refused.
+        StoreError: the request cannot be written, or was refused.
     """
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
     try:
@@ -65,7 +65,7 @@ def request_cancel(
     timeout_s: float | None = None,
     progress: Progress | None = None,
 ) -> View | None:
-    """Ask the supervisor to stop these tasks, all when none is named, and look until `is_done`.
+    """Ask the supervisor to stop these tasks, or all if none is named, and wait until `is_done`.
 
     Raises:
         SessionGone: see `ask` and `wait_until`; the request stays until the session is resumed.
@@ -99,7 +99,7 @@ def _resume(session: SessionDir, starts: int, *, may_resume: bool) -> int:
     from sessionrun.runtime.launch import resume
 
     try:
-        return starts + resume(SessionDir(session.path.absolute()))  # they leave our directory
+        return starts + resume(SessionDir(session.path.absolute()))  # they leave our current directory
     except StoreError as error:
         raise SessionGone(f"{gone}, and {error}") from error
 

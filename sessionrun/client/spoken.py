@@ -15,10 +15,10 @@ from sessionrun.store.ballast import find_shortage
 from sessionrun.store.session import SessionDir
 
 SPEAK_AGAIN_S: Final = 1.0
-"""The supervisor that read it may have died before it could be recorded; one that reads it twice obeys once."""
+"""When to repeat a request: its reader may have died before it was recorded.  Read twice, it is obeyed once."""
 
 PATIENCE_S: Final = 3.0
-"""So long what was heard may take to be recorded and shown; on a disk without any room it never is."""
+"""How long a request that was read may take to be recorded and shown; on a full disk it never is."""
 
 
 def ask_spoken(
@@ -28,13 +28,13 @@ def ask_spoken(
     timeout_s: float | None,
     is_moot: Callable[[], bool],
 ) -> bool:
-    """Say a request and wait until it was taken: shown, or at least heard where the disk takes nothing more.
+    """Send a request through the FIFO and wait until it was taken: shown or, if the disk is full, at least read.
 
     Returns False when the time (seconds) is up before that.
 
     Raises:
         SessionGone: no process of the session is left to take it.
-        StoreError: it is too long to be said.
+        StoreError: the request is too long for the FIFO.
     """
     request_id, line = inbox.spell_request(record)
     offset, begun = _size(session), time.monotonic()
@@ -60,7 +60,7 @@ def ask_spoken(
 
 
 class _Voice:
-    """Says a line until it was read, and again later.  What it wrote stays in the FIFO as long as it is open."""
+    """Writes a line until it was read, and again later.  The line stays in the FIFO while the FIFO is open."""
 
     def __init__(self, session: SessionDir, line: bytes) -> None:
         self._session = session
@@ -69,7 +69,7 @@ class _Voice:
         self._spoken_at = 0.0
 
     def speak(self, now: float) -> bool:
-        """Say it if it is time for that; whether all that was said has been read."""
+        """Write the line if it is time for that; return whether all that was written has been read."""
         self._fd = inbox.open_wake(self._session) if self._fd is None else self._fd
         if self._fd is None:
             return False
@@ -85,7 +85,7 @@ class _Voice:
 
     @property
     def has_spoken(self) -> bool:
-        """Whether there was a supervisor that may have read it."""
+        """Whether there was a supervisor that may have read the line."""
         return self._spoken_at > 0
 
     def close(self) -> None:
@@ -96,9 +96,9 @@ class _Voice:
 
 
 def has_stopped(session: SessionDir, tasks: Collection[str]) -> bool:
-    """Whether the disk is full and no process of these tasks, or of any where none is named, lives any more.
+    """Whether the disk is full and no process of these tasks, or of any task if none is named, lives any more.
 
-    That they have ended cannot be recorded before there is room.
+    Their end cannot be recorded before there is room.
     """
     if find_shortage(session.path) is None:
         return False
@@ -107,7 +107,7 @@ def has_stopped(session: SessionDir, tasks: Collection[str]) -> bool:
     from sessionrun.store.ledger import fold_ledger
 
     living = find_recorded(fold_ledger(read_log(session.ledger_path).payloads))
-    return not any(not tasks or one.task in tasks for one in living)
+    return not any(not tasks or survivor.task in tasks for survivor in living)
 
 
 def _advise(session: SessionDir) -> str:

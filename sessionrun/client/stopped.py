@@ -1,8 +1,8 @@
-"""Which processes that run a session were stopped: by SIGSTOP, a terminal or a debugger.
+"""Finds processes of a session that were stopped by SIGSTOP, a terminal or a debugger.
 
-A stopped supervisor holds its lock and looks alive, but nothing goes on.  Only the system can tell, so readers
-ask it, about the identities that status.json names.  A poll pays one read of a small file for this; all that
-costs more waits until something really was found stopped.
+A stopped supervisor holds its lock and looks alive, but nothing goes on.  Only the system knows it, so readers ask
+the system about the processes that status.json names.  A poll pays one read of a small file for this; what costs
+more is done only if a process was found stopped.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ _LINUX: Final = sys.platform.startswith("linux")
 
 
 def find_stopped(known: object) -> list[str]:
-    """The roles of those processes that are stopped now; `known` is `processes` of status.json, of any shape."""
+    """The roles of the processes that are stopped now; `known` is `processes` of status.json, of any shape."""
     if not isinstance(known, Mapping):
         return []
     stopped = [role for role in ROLES if _is_stopped(known.get(role))]
     return stopped if stopped and _is_here(known) else []
 
 
-def _is_stopped(one: object) -> bool:
-    if not isinstance(one, Mapping):
+def _is_stopped(process: object) -> bool:
+    if not isinstance(process, Mapping):
         return False
-    pid, started = one.get("pid"), one.get("started")
+    pid, started = process.get("pid"), process.get("started")
     return isinstance(pid, int) and isinstance(started, int) and _read_state(pid, started) in ("T", "t")
 
 
 def _is_here(known: Mapping[str, Any]) -> bool:
-    """Whether pids of that boot and that pid namespace are pids of ours."""
+    """Whether the boot and the pid namespace of the known processes are ours."""
     from sessionrun.runtime import processes
 
     return processes.is_here(str(known.get("boot_id")), str(known.get("pid_ns")))
 
 
 def _read_state(pid: int, started: int) -> str | None:
-    """The state of that very process as proc(5) spells it; None when there is no such process."""
+    """The state of the process with this pid and start time, as proc(5) spells it; None if it is gone."""
     if not _LINUX:
         return _read_state_by_psutil(pid, started)
     try:

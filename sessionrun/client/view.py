@@ -1,4 +1,4 @@
-"""What is true of a session right now, from its files alone: used by every verb that reads.
+"""Finds what is true of a session right now, from its files alone; every verb that reads uses it.
 
 The lock is probed first and the files are read after, so that a session which ends in between is seen as
 ended and never as dead.  A session is alive while one of its locks is held; without a supervisor (`lock` is free)
@@ -45,7 +45,7 @@ def load_view(session: SessionDir) -> dict[str, Any]:
 
 
 def load_history(session: SessionDir) -> tuple[dict[str, Any], State, list[Entry]]:
-    """The same as the logs have it, whatever status.json says; with the state and all entries of the journal.
+    """The view that the logs give, whatever status.json says; with the state and all entries of the journal.
 
     Raises:
         StoreError: the session's files are damaged.
@@ -57,7 +57,7 @@ def load_history(session: SessionDir) -> tuple[dict[str, Any], State, list[Entry
 
 
 def read_view(session: SessionDir) -> tuple[memoryview, bytes] | None:
-    """`load_view` as JSON in two parts, unparsed, where status.json needs no correction; else None.
+    """The view as JSON in two parts, unparsed, if status.json needs no correction; else None.
 
     The tasks of a large session take far longer to parse than all else that a poll does.
     """
@@ -75,7 +75,7 @@ def read_view(session: SessionDir) -> tuple[memoryview, bytes] | None:
 
 
 def load_or_warn(session: SessionDir, load: Callable[[SessionDir], dict[str, Any]]) -> dict[str, Any] | None:
-    """One of many sessions, by one of the functions here; None, and a warning, where it cannot be read."""
+    """Load one of many sessions with `load`; None, and a warning, if it cannot be read."""
     try:
         return load(session)
     except FileNotFoundError:
@@ -88,7 +88,7 @@ def load_or_warn(session: SessionDir, load: Callable[[SessionDir], dict[str, Any
 
 
 def describe_shortage(view: dict[str, Any]) -> str | None:
-    """What is free on the session's disk, in words, if that is too little to start anything."""
+    """How much is free on the session's disk, in words, if that is too little to start a job."""
     from sessionrun.store import ballast
 
     return ballast.describe_shortage(view["disk_full"]) if view.get("disk_full") else None
@@ -103,10 +103,10 @@ def _as_it_lies(task: dict[str, Any]) -> dict[str, Any]:
 
 
 def load_summary_view(session: SessionDir) -> dict[str, Any]:
-    """The same for the summary, without reading the task table of a session that ended or runs."""
+    """The summary, corrected for what is alive; the task table of a session that ended or runs is not read."""
     alive = led = False
     summary = session.load_summary()
-    if summary is None or not summary["ended_at"]:  # an end counts, whatever lives
+    if summary is None or not summary["ended_at"]:  # an end is true, whatever process still lives
         alive, led = _probe(session)
         summary = session.load_summary()
         if summary is None or not (alive or summary["ended_at"]):
@@ -132,7 +132,7 @@ def _finish(session: SessionDir, shown: dict[str, Any], *, alive: bool, led: boo
     if "tasks" in shown:
         shown["tasks"] = [_as_it_lies(task) for task in shown["tasks"]]
     if alive and not led and shown["status"] == "running" and shown.get("processes"):
-        # its first one may have come, and written this, since the probe
+        # since the probe the first supervisor may have started, and written this
         shown["status"] = "running" if is_held(session.path / "lock") else "recovering"
     return shown
 
@@ -145,7 +145,7 @@ def _correct(session: SessionDir, state: State, *, alive: bool) -> dict[str, Any
 
 
 def fold_journal(session: SessionDir) -> tuple[State, list[Entry]]:
-    """The state as a supervisor would have it, and the entries it was folded from; damage is told.
+    """The state as a supervisor would have it, and the entries that it was folded from; warns of damage.
 
     Raises:
         StoreError: the session's files are damaged.
@@ -166,9 +166,9 @@ def tell_damage(path: Path, offset: int) -> None:
 
 
 def _without_supervisor(session: SessionDir, state: State, status: dict[str, Any]) -> dict[str, Any]:
-    """Look which tasks of a session that no process runs still have a process of their own.
+    """Find the tasks that still have a process of their own in a session that no process runs.
 
-    Only a job whose end the journal does not tell can be alive or lost: a task between two jobs just waits.
+    Only a job without an end in the journal can be alive or lost: a task between two jobs just waits.
     """
     from sessionrun.engine.status import summarise
     from sessionrun.runtime import processes
@@ -196,7 +196,7 @@ def _without_supervisor(session: SessionDir, state: State, status: dict[str, Any
 
 
 def _is_whole(session: SessionDir, state: State, key: JobKey) -> bool:
-    """Whether the agent of a WORK job had reported its success before it was gone."""
+    """Whether the agent of a WORK job reported success before its process was gone."""
     from sessionrun.agents import table
 
     agent = state.spec.agents[state.tasks[key.task].agent]

@@ -1,4 +1,4 @@
-"""Waiting for a session: a reader that looks again and again, so that no process has to tell it anything."""
+"""Waits for a session by reading its files again and again, so that no process has to send a message."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ POLL_FIRST_S: Final = 0.01
 POLL_LAST_S: Final = 0.2
 POLL_GROWTH: Final = 1.25
 GONE_AFTER_S: Final = 1.0
-"""A session's processes are gone when none is found by two looks this far apart: its chain restarts itself."""
+"""A session's processes are gone if two looks this far apart find none: living ones restart each other."""
 
 View = dict[str, Any]
 
@@ -44,13 +44,13 @@ class Waited(NamedTuple):
 
 
 class Watch:
-    """Tells a session whose processes are gone from one that is just being restarted."""
+    """Distinguishes a session whose processes are gone from a session that is just being restarted."""
 
     def __init__(self) -> None:
         self._missed_at: float | None = None
 
     def is_gone(self, view: View) -> bool:
-        """Whether this look and one long enough before it, with all between them, found no process."""
+        """Whether no look has found a process for long enough, this look included."""
         if view["status"] != "interrupted":
             self._missed_at = None
             return False
@@ -72,12 +72,12 @@ def wait(
     no_held: bool = False,
     timeout_s: float | None = None,
 ) -> Waited:
-    """Block until tasks have ended: all of a session unless some are named, or with `need_all` false any of them.
+    """Block until tasks have ended: the named ones or all of the session; any one of them if `need_all` is false.
 
-    With `no_held` tasks that are held, or need one that is, are not waited for.
+    With `no_held`, do not wait for tasks that are held or need a held task.
 
     Raises:
-        InputError: a name that is no task of the session.
+        InputError: a name that is not a task of the session.
         SessionGone: the session's processes are gone and it has not ended.
         StoreError: the session's files are damaged.
     """
@@ -105,10 +105,10 @@ def wait_until(
     timeout_s: float | None = None,
     progress: Progress | None = None,
 ) -> View | None:
-    """Look until `is_done`; None when the time (seconds) is up.
+    """Look again and again until `is_done`; None when the time (seconds) is up.
 
-    A reader that finds no process then looks a second longer, so that waiting in short slices,
-    too, learns that they are gone.
+    If no process is found then, it looks a second longer, so that a caller that waits in short slices also learns
+    that the processes are gone.
 
     Raises:
         SessionGone: the session's processes are gone and it has not ended.
@@ -131,7 +131,7 @@ def wait_until(
 
 
 def gone_words(view: View) -> str:
-    """That no process of the session is left, and what helps."""
+    """The message that no process of the session is left, and what helps."""
     from sessionrun.runtime.history import find_damage
     from sessionrun.store.damage import describe_rest
 
@@ -155,7 +155,7 @@ def _are_done(tasks: list[dict[str, Any]], *, need_all: bool) -> bool:
 
 
 def _is_held(view: dict[str, Any], chosen: list[dict[str, Any]]) -> bool:
-    """Whether the tasks that are left are held, or need one that is; never where no process could let them go."""
+    """Whether all tasks that are left are held or need a held task; false if no process could release them."""
     if view["status"] == "interrupted":
         return False
     waiting = [task for task in view["tasks"] if task["status"] != "completed" and task["pid"] is None]

@@ -86,7 +86,7 @@ def read_models(reading: Reading, entries: Sequence[Any]) -> list[Model]:
     """The axis of models: names, or objects with a name.
 
     Raises:
-        InputError: an entry is none, or is there twice.
+        InputError: an entry is not a model, or is there twice.
     """
     models: dict[str, Model] = {}
     for index, entry in enumerate(entries):
@@ -107,7 +107,7 @@ def read_agents(reading: Reading, entries: Sequence[Any]) -> list[str]:
     """The axis of agents.
 
     Raises:
-        InputError: an entry is no name, or is there twice.
+        InputError: an entry is not a name, or is there twice.
     """
     names: list[str] = []
     for index, entry in enumerate(entries):
@@ -123,7 +123,7 @@ def spread(reading: Reading, axes: Axes, include: Sequence[Any], exclude: Sequen
     """The cells of the axes without those that `exclude` matches, and then those that `include` adds.
 
     Raises:
-        InputError: a rule or an addition is none, nothing is left, or there are too many.
+        InputError: a rule or an addition is not valid, nothing is left, or there are too many.
     """
     _check_size(reading, Spot(), axes)
     rules = [_read_rule(reading, Spot(("exclude", index)), rule, axes) for index, rule in enumerate(exclude)]
@@ -160,8 +160,9 @@ def _read_rule(reading: Reading, spot: Spot, rule: Any, axes: Axes) -> dict[str,
         raise reading.error(spot, Misfit('names none of "task", "model", "agent", "sample"'))
     known = {"task": axes.tasks, "model": [model.name for model in axes.models], "agent": axes.agents}
     for key, values in known.items():
+        article = "an" if key == "agent" else "a"
         if key in fields and fields[key] not in values:
-            problem = f"{quote(fields[key])} is no {key} of this matrix{suggest(fields[key], values)}"
+            problem = f"{quote(fields[key])} is not {article} {key} of this matrix{suggest(fields[key], values)}"
             raise reading.error(spot, Misfit(problem, key))
     if fields.get("sample", 1) > axes.samples:
         raise reading.error(spot, Misfit(f"must be at most {axes.samples}, the number of samples", "sample"))
@@ -180,7 +181,7 @@ def _read_extra(reading: Reading, spot: Spot, extra: Any, axes: Axes) -> Iterato
         if key not in fields:
             raise reading.error(spot, Misfit(f'has no "{key}"'))
     if fields["task"] not in axes.tasks:
-        problem = f"{quote(fields['task'])} is no task of this matrix{suggest(fields['task'], axes.tasks)}"
+        problem = f"{quote(fields['task'])} is not a task of this matrix{suggest(fields['task'], axes.tasks)}"
         raise reading.error(spot, Misfit(problem, "task"))
     listed = next((model for model in axes.models if model.name == fields["model"]), None)
     auth_type = fields.get("auth_type", listed.auth_type if listed else None)

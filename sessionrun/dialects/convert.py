@@ -151,12 +151,12 @@ def as_command(value: Any) -> str:
 
 
 def as_commands(value: Any) -> tuple[str, ...]:
-    """One shell command or a list of them; an empty list is none."""
+    """One shell command or a list of them; an empty list means none."""
     return _none_or_more(value, as_command)
 
 
 def as_links(value: Any) -> tuple[str, ...]:
-    """One path or a list of paths; an empty list is none."""
+    """One path or a list of paths; an empty list means none."""
     return _none_or_more(value, as_line)
 
 
@@ -237,7 +237,7 @@ def as_environment(value: Any) -> dict[str, str]:
     """Environment variables: a map of text to text that the system can hold."""
     for name, text in as_record(value).items():
         if not name or "=" in name or "\0" in name:
-            raise Misfit("is no name for an environment variable", name)
+            raise Misfit("is not a name for an environment variable", name)
         if not isinstance(text, str):
             raise Misfit(f"must be text, not {describe(text)}; quote it", name)
         if "\0" in text:
@@ -249,7 +249,7 @@ def as_labels(value: Any) -> dict[str, str]:
     """Labels: a map of text to text; a key is not empty and holds no "="."""
     for name, text in as_record(value).items():
         if not name or "=" in name or _CONTROL.search(name):
-            raise Misfit('is no label: a key is one line of text without "="', name)
+            raise Misfit('is not a label: a key is one line of text without "="', name)
         if not isinstance(text, str):
             raise Misfit(f"must be text, not {describe(text)}; quote it", name)
         if _CONTROL.search(text):
@@ -342,7 +342,7 @@ def _nested(key: str, value: Any, convert: Callable[[Any], T]) -> T:
 
 def _none_or_more(value: Any, convert: Callable[[Any], T]) -> tuple[T, ...]:
     if isinstance(value, (list, tuple)):
-        return tuple(_at(i, convert, one) for i, one in enumerate(value))
+        return tuple(_at(i, convert, element) for i, element in enumerate(value))
     if isinstance(value, Mapping):
         raise Misfit("must be text or a list of text, not an object")
     return (convert(value),)

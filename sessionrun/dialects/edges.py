@@ -1,7 +1,7 @@
-"""Which job waits for which: what they say themselves, and what follows from the files they read and write.
+"""Which job file waits for which: what they state themselves, and what follows from the files they read and write.
 
 Explicit edges hold.  An edge that follows from files is taken only where it closes no circle, so such edges never
-make one; of two jobs that each read what the other writes, the one whose id comes first goes first.
+make one; of two job files that each read what the other writes, the one whose id comes first goes first.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from sessionrun.model.frozen import frozen
 
 @frozen
 class Node:
-    """One job: the ids it names, the files it is shown or changes, and those it writes."""
+    """One job file: the ids it names, the files it is shown or changes, and those it writes."""
 
     id: str
     needs: tuple[str, ...]
@@ -24,7 +24,7 @@ class Node:
 def derive_edges(nodes: Iterable[Node]) -> tuple[dict[str, tuple[str, ...]], list[str]]:
     """All needs by id, and a line for each edge that was not taken because others stand against it.
 
-    An edge that follows from those there are is left out: many jobs that write one file would need each other.
+    An edge that follows from other edges is left out: many job files that write one file would need each other.
     """
     by_id = {node.id: node for node in nodes}
     ids = sorted(by_id)

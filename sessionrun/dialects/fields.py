@@ -109,7 +109,7 @@ def _twin(key: str, record: Mapping[str, Any], table: Mapping[str, Field]) -> st
 
 
 def as_check(value: Any) -> Check | None:
-    """Shell commands, or an object with ``commands``; no commands are no check (None)."""
+    """Shell commands, or an object with ``commands``; None without a command: there is no check then."""
     if not isinstance(value, Mapping):
         commands = as_commands(value)
         return Check(commands) if commands else None

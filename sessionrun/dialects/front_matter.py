@@ -1,6 +1,6 @@
 """One Markdown job file: YAML front matter between two lines ``---``, then what is to be done.
 
-Owns the keys of the front matter and where in the file a problem lies.  Must not know other jobs.
+Owns the keys of the front matter and where in the file a problem lies.  Must not know other job files.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _HEADING: Final = re.compile(r"#{1,6}\s+(.*?)\s*#*\s*$")
 
 @frozen
 class JobFile:
-    """One job as its file says it; `name` begins messages, `lines` says where each key stands."""
+    """What a job file says; `name` begins messages, `lines` says where each key stands."""
 
     id: str
     name: str
@@ -45,19 +45,19 @@ class JobFile:
         """The line that names a path, for messages."""
         named = {key: self.fields[key] for key in PATHS if key in self.fields}
         key = next(
-            (key for key, said in named.items() if path == said or (isinstance(said, tuple) and path in said)),
+            (key for key, value in named.items() if path == value or (isinstance(value, tuple) and path in value)),
             None,
         )
         key = key or next(
-            (key for key, said in named.items() if isinstance(said, str) and path.endswith(said)), "mode"
+            (key for key, value in named.items() if isinstance(value, str) and path.endswith(value)), "mode"
         )
         return f"{self.name}: {Spot((key,), self.lines.get(key, 1)).text()}"
 
     @property
     def title(self) -> str:
         """The first heading, else the id."""
-        found = (_HEADING.match(line) for line in self.body.splitlines())
-        return next((match[1] for match in found if match and match[1].isprintable() and match[1]), self.id)
+        headings = (_HEADING.match(line) for line in self.body.splitlines())
+        return next((match[1] for match in headings if match and match[1].isprintable() and match[1]), self.id)
 
 
 def parse_job_file(job_id: str, name: str, raw: bytes, warnings: list[str]) -> JobFile:
@@ -102,7 +102,7 @@ def _decode(name: str, raw: bytes) -> str:
 def _split(name: str, text: str) -> tuple[str, str]:
     first, _, rest = text.partition("\n")
     if first.rstrip() != _FENCE:
-        raise InputError(f"{name}: line 1: a job begins with front matter: a line ---, keys, and a line ---")
+        raise InputError(f"{name}: line 1: a job file begins with front matter: a line ---, keys, and a line ---")
     lines = rest.split("\n")
     end = next((number for number, line in enumerate(lines) if line.rstrip() == _FENCE), None)
     if end is None:

@@ -1,7 +1,8 @@
-"""The markdown dialect: a directory of Markdown jobs, each with front matter; see sessionrun-input(5).
+"""The markdown dialect: a directory of Markdown job files, each with front matter; see sessionrun-input(5).
 
-Owns which jobs are to run and what each becomes: one task, or a chain of tasks where the job asks for several
-calls, of which the last has the job's id.  Must not know agents, sessions or the file system.
+Owns which job files are to run and what each becomes: one task, or a chain of tasks if the job file asks for
+several calls; the last task of a chain has the id of the job file.  Must not know agents, sessions or the file
+system.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from sessionrun.dialects.choosing import JOB_SUFFIX, choose_jobs
+from sessionrun.dialects.choosing import JOB_SUFFIX, choose_job_files
 from sessionrun.dialects.edges import Node, derive_edges
 from sessionrun.dialects.fields import suggest
 from sessionrun.dialects.front_matter import JobFile, parse_job_file
@@ -33,15 +34,13 @@ MODEL: Final = "qwen-32k:latest"
 TREE: Final = "tree"
 """The token of which there is one: a task that runs commands in a project that all share holds it."""
 
-"""The kind of export that shows the jobs."""
-
 JOB_LABEL: Final = "job"
-"""The label that tells to which job a task belongs."""
+"""The label with the id of the job file to which a task belongs."""
 
 
 @frozen
 class _Project:
-    """What all jobs of one project share."""
+    """What all job files of one project share."""
 
     folder: Folder
     settings: Settings
@@ -53,7 +52,7 @@ class _Project:
 
 @frozen
 class _Shape:
-    """What a job reads and writes: paths from the project."""
+    """What a job file reads and writes: paths from the project."""
 
     mode: AnswerMode
     context: tuple[str, ...]
@@ -68,25 +67,25 @@ class _Shape:
 
 
 def matches(source: Source) -> str | None:
-    """Why the input looks like Markdown jobs, in a few words; None when it does not."""
+    """Why the input looks like Markdown job files, in a few words; None when it does not."""
     if source.folder is None:
         return None
     return "a Markdown file" if source.folder.only else "a directory"
 
 
 def load(source: Source, options: Options) -> Plan:
-    """Read the jobs that are to run.
+    """Read the job files that are to run.
 
     Raises:
         InputError: one line that says what is wrong, in which file, on which line.
     """
     folder = source.folder
     if folder is None:
-        raise InputError(f"{plain(source.name)}: Markdown jobs are read from {EXPECTS}, not from this")
+        raise InputError(f"{plain(source.name)}: Markdown job files are read from {EXPECTS}, not from this")
     warnings: list[str] = []
-    jobs = _parse_jobs(folder, warnings)
+    job_files = _parse_job_files(folder, warnings)
     statuses = parse_statuses(folder.files.get(STATUS_FILE), _name(folder, STATUS_FILE))
-    chosen = choose_jobs(folder, options, jobs, statuses, warnings)
+    chosen = choose_job_files(folder, options, job_files, statuses, warnings)
     settings = parse_settings(folder.settings, "worksplit.toml")
     agent = first(options.agent, options.fallback.agent) or AGENT
     model = _choose_model(options, settings, agent)
@@ -98,15 +97,17 @@ def load(source: Source, options: Options) -> Plan:
         agent,
         model,
     )
-    shapes = {job.id: _shape(job, settings) for job in chosen}
-    needs = _settle_needs(chosen, jobs, shapes, warnings)
+    shapes = {job_file.id: _shape(job_file, settings) for job_file in chosen}
+    needs = _settle_needs(chosen, job_files, shapes, warnings)
     if options.workspace is not None:
         _refuse_chains(chosen, shapes)
     if options.workspace is not None and any(needs.values()):
-        warnings.append("with worktrees, a job does not see what the jobs that it waits for have written")
+        warnings.append("with worktrees, a job file does not see what the job files it waits for have written")
     parallel = first(options.max_parallel, options.fallback.max_parallel)
-    tasks = tuple(task for job in chosen for task in _expand(project, job, shapes[job.id], needs[job.id]))
-    _refuse_twice(tasks, jobs)
+    tasks = tuple(
+        task for job_file in chosen for task in _expand(project, job_file, shapes[job_file.id], needs[job_file.id])
+    )
+    _refuse_twice(tasks, job_files)
     return Plan(
         tasks=tasks,
         name=options.name,
@@ -118,14 +119,14 @@ def load(source: Source, options: Options) -> Plan:
         agent=agent,
         agent_reason="asked for" if first(options.agent, options.fallback.agent) else "the dialect's default",
         warnings=tuple(warnings),
-        places=_find_places(tasks, jobs),
+        places=_find_places(tasks, job_files),
     )
 
 
-def _find_places(tasks: Sequence[TaskSpec], jobs: Mapping[str, JobFile]) -> dict[tuple[str, str], str]:
+def _find_places(tasks: Sequence[TaskSpec], job_files: Mapping[str, JobFile]) -> dict[tuple[str, str], str]:
     """Where each path of each task is named."""
     return {
-        (task.id, path): jobs[task.labels[JOB_LABEL]].place(path)
+        (task.id, path): job_files[task.labels[JOB_LABEL]].place(path)
         for task in tasks
         if task.brief
         for path in (*task.brief.context, *task.brief.targets, *task.brief.outputs)
@@ -133,78 +134,84 @@ def _find_places(tasks: Sequence[TaskSpec], jobs: Mapping[str, JobFile]) -> dict
 
 
 def _export(folder: Folder, tasks: Sequence[TaskSpec]) -> Export:
-    """How the jobs stand, live, in the file from which the next run knows it."""
-    jobs: dict[str, list[str]] = {}
+    """How the job files stand, live, in the file from which the next run knows it."""
+    tasks_by_id: dict[str, list[str]] = {}
     for task in tasks:
-        jobs.setdefault(task.labels[JOB_LABEL], []).append(task.id)
-    return Export(JOB_STATUS, {"path": posixpath.join(folder.directory, STATUS_FILE), "jobs": jobs})
+        tasks_by_id.setdefault(task.labels[JOB_LABEL], []).append(task.id)
+    return Export(JOB_STATUS, {"path": posixpath.join(folder.directory, STATUS_FILE), "jobs": tasks_by_id})
 
 
-# --- which jobs ---
+# --- which job files ---
 
 
 def _name(folder: Folder, file: str) -> str:
     return plain(posixpath.join(folder.name, file))
 
 
-def _parse_jobs(folder: Folder, warnings: list[str]) -> dict[str, JobFile]:
-    """All jobs of the directory by id, in the order of ids."""
-    jobs = {}
+def _parse_job_files(folder: Folder, warnings: list[str]) -> dict[str, JobFile]:
+    """All job files of the directory by id, in the order of ids."""
+    job_files = {}
     for file in sorted(folder.files):
         if not file.endswith(JOB_SUFFIX) or file.startswith("_"):
             continue
         job_id, name = file.removesuffix(JOB_SUFFIX), _name(folder, file)
         problem = describe_id_problem(job_id)
         if problem:
-            raise InputError(f"{name}: the name of a job {problem}; a file that is no job begins with _")
-        jobs[job_id] = parse_job_file(job_id, name, folder.files[file], warnings)
-    if not jobs:
-        raise InputError(f"{plain(folder.name)}: no job in this directory: no file *.md without _ in front")
-    return jobs
+            raise InputError(
+                f"{name}: the name of a job file {problem}; a file that is not a job file begins with _"
+            )
+        job_files[job_id] = parse_job_file(job_id, name, folder.files[file], warnings)
+    if not job_files:
+        raise InputError(f"{plain(folder.name)}: no job file in this directory: no file *.md without _ in front")
+    return job_files
 
 
 def _settle_needs(
-    chosen: Sequence[JobFile], jobs: Mapping[str, JobFile], shapes: Mapping[str, _Shape], warnings: list[str]
+    chosen: Sequence[JobFile], job_files: Mapping[str, JobFile], shapes: Mapping[str, _Shape], warnings: list[str]
 ) -> dict[str, tuple[str, ...]]:
-    ids = {job.id for job in chosen}
+    ids = {job_file.id for job_file in chosen}
     nodes = []
-    for job in chosen:
-        for need in job.fields.get("depends_on", ()):
-            if need not in jobs:
-                raise job.error("depends_on", f"{quote(need)} is no job of this directory{suggest(need, jobs)}")
-        needs = tuple(need for need in job.fields.get("depends_on", ()) if need in ids)
-        shape = shapes[job.id]
+    for job_file in chosen:
+        for need in job_file.fields.get("depends_on", ()):
+            if need not in job_files:
+                problem = f"{quote(need)} is not a job file of this directory{suggest(need, job_files)}"
+                raise job_file.error("depends_on", problem)
+        needs = tuple(need for need in job_file.fields.get("depends_on", ()) if need in ids)
+        shape = shapes[job_file.id]
         reads = frozenset((*shape.context, *shape.targets, *shape.writes))
-        nodes.append(Node(job.id, needs, reads, frozenset(shape.writes)))
+        nodes.append(Node(job_file.id, needs, reads, frozenset(shape.writes)))
     circle = find_cycle({node.id: node.needs for node in nodes})
     if circle:
-        job = jobs[circle[0]]
-        raise job.error("depends_on", f"jobs need each other in a circle: {' -> '.join(circle)}")
+        job_file = job_files[circle[0]]
+        raise job_file.error("depends_on", f"job files need each other in a circle: {' -> '.join(circle)}")
     needs_by_id, refused = derive_edges(nodes)
     warnings.extend(refused)
     return needs_by_id
 
 
 def _refuse_chains(chosen: Sequence[JobFile], shapes: Mapping[str, _Shape]) -> None:
-    """The calls of one job hand files on to each other, which is not possible from one worktree to another."""
-    for job in chosen:
-        for key, is_chain in (("sequential", shapes[job.id].sequential), ("test_file", shapes[job.id].test)):
+    """Refuse job files whose calls hand files on to each other: worktrees cannot do that."""
+    for job_file in chosen:
+        for key, is_chain in (
+            ("sequential", shapes[job_file.id].sequential),
+            ("test_file", shapes[job_file.id].test),
+        ):
             if is_chain:
-                raise job.error(key, "does not go with worktrees: its calls would not see each other's files")
+                raise job_file.error(key, "does not go with worktrees: its calls would not see each other's files")
 
 
-def _refuse_twice(tasks: Sequence[TaskSpec], jobs: Mapping[str, JobFile]) -> None:
+def _refuse_twice(tasks: Sequence[TaskSpec], job_files: Mapping[str, JobFile]) -> None:
     owners: dict[str, JobFile] = {}
     for task in tasks:
-        job = jobs[task.labels[JOB_LABEL]]
-        other = owners.setdefault(task.id.lower(), job)
-        if other is not job:
+        job_file = job_files[task.labels[JOB_LABEL]]
+        other = owners.setdefault(task.id.lower(), job_file)
+        if other is not job_file:
             raise InputError(
-                f"{job.name}: its task {quote(task.id)} has the name of one of {other.name}: rename a file"
+                f"{job_file.name}: its task {quote(task.id)} has the name of one of {other.name}: rename a file"
             )
 
 
-# --- what a job becomes ---
+# --- what a job file becomes ---
 
 
 def _choose_model(options: Options, settings: Settings, agent: str) -> str | None:
@@ -214,19 +221,19 @@ def _choose_model(options: Options, settings: Settings, agent: str) -> str | Non
     return first(options.model, settings.model, options.fallback.model, MODEL)
 
 
-def _shape(job: JobFile, settings: Settings) -> _Shape:
+def _shape(job_file: JobFile, settings: Settings) -> _Shape:
     """What the front matter means for files.
 
     Raises:
         InputError: keys that do not go together, or files that are missing.
     """
-    fields = job.fields
+    fields = job_file.fields
     mode = fields.get("mode", "replace")
     directory, file = fields.get("output_dir", "."), fields.get("output_file")
     output = posixpath.normpath(posixpath.join(directory, file)) if file else None
     listed = fields.get("output_files", ())
     targets = fields.get("target_files", ())
-    _check_shape(job, settings, output)
+    _check_shape(job_file, settings, output)
     test = fields.get("test_file")
     if test and "/" not in test:
         test = posixpath.normpath(posixpath.join(directory, test))
@@ -242,50 +249,50 @@ def _shape(job: JobFile, settings: Settings) -> _Shape:
     return _Shape("replace", fields.get("context_files", ()), targets, outputs, test, sequential)
 
 
-def _check_shape(job: JobFile, settings: Settings, output: str | None) -> None:
-    fields = job.fields
+def _check_shape(job_file: JobFile, settings: Settings, output: str | None) -> None:
+    fields = job_file.fields
     mode = fields.get("mode", "replace")
     context = fields.get("context_files", ())
     if len(context) > settings.max_context_files:
         limit = f"{settings.max_context_files} (max_context_files in worksplit.toml)"
-        raise job.error("context_files", f"{len(context)} files, but at most {limit}")
+        raise job_file.error("context_files", f"{len(context)} files, but at most {limit}")
     if fields.get("sequential") and mode != "replace":
-        raise job.error("sequential", f"does not go with mode {mode}")
+        raise job_file.error("sequential", f"does not go with mode {mode}")
     if fields.get("sequential") and not fields.get("output_files"):
-        raise job.error("sequential", 'needs "output_files": one call for each')
+        raise job_file.error("sequential", 'needs "output_files": one call for each')
     if mode == "split" and not (fields.get("target_file") and fields.get("output_files")):
-        raise job.error("mode", 'split needs "target_file" and "output_files"')
+        raise job_file.error("mode", 'split needs "target_file" and "output_files"')
     if mode != "replace" and (fields.get("target_files") or fields.get("target_file")):
         return
     if output is None and not fields.get("output_files"):
-        raise job.error("output_file", "must say which file the job writes")
+        raise job_file.error("output_file", "must name the file to write")
 
 
-def _expand(project: _Project, job: JobFile, shape: _Shape, needs: tuple[str, ...]) -> Iterator[TaskSpec]:
-    """The tasks of a job: tests first, then one for each file of a sequential one; the last has the job's id."""
+def _expand(project: _Project, job_file: JobFile, shape: _Shape, needs: tuple[str, ...]) -> Iterator[TaskSpec]:
+    """The tasks of a job file: tests first, then one for each file if it is sequential; the last has its id."""
     context = shape.context
     if shape.test:
         yield _make_task(
-            project, job, f"{job.id}.test", _brief(project, shape, "test", context, (shape.test,)), needs
+            project, job_file, f"{job_file.id}.test", _brief(project, shape, "test", context, (shape.test,)), needs
         )
-        context, needs = (*context, shape.test), (f"{job.id}.test",)
+        context, needs = (*context, shape.test), (f"{job_file.id}.test",)
     *earlier, _ = shape.outputs if shape.sequential else (None,)
     for number, path in enumerate(earlier, 1):
         assert path is not None
         brief = _brief(project, shape, "create", context, (path,))
-        yield _make_task(project, job, f"{job.id}.{number}", brief, needs)
-        context, needs = (*context, path), (f"{job.id}.{number}",)
+        yield _make_task(project, job_file, f"{job_file.id}.{number}", brief, needs)
+        context, needs = (*context, path), (f"{job_file.id}.{number}",)
     outputs = shape.outputs[-1:] if shape.sequential else shape.outputs
     kind = {"replace": "create", "edit": "edit", "split": "split"}[shape.mode]
     brief = _brief(project, shape, kind, context, outputs)
-    yield _make_task(project, job, job.id, brief, needs, check=_check(project, job, shape))
+    yield _make_task(project, job_file, job_file.id, brief, needs, check=_check(project, job_file, shape))
 
 
 def _brief(
     project: _Project, shape: _Shape, kind: str, context: tuple[str, ...], outputs: tuple[str, ...]
 ) -> Brief:
     settings = project.settings
-    jobs = re.sub(r"([*?[])", r"[\1]", posixpath.relpath(project.folder.directory, project.folder.project))
+    folder = re.sub(r"([*?[])", r"[\1]", posixpath.relpath(project.folder.directory, project.folder.project))
     return Brief(
         mode=shape.mode if kind != "test" else "replace",
         system=project.prompts[kind],
@@ -296,24 +303,24 @@ def _brief(
         max_context_lines=settings.max_context_lines,
         max_output_lines=settings.max_output_lines,
         create_directories=settings.create_output_dirs,
-        protected=(posixpath.normpath(posixpath.join(jobs, "_*")),),
+        protected=(posixpath.normpath(posixpath.join(folder, "_*")),),
     )
 
 
-def _check(project: _Project, job: JobFile, shape: _Shape) -> Check:
+def _check(project: _Project, job_file: JobFile, shape: _Shape) -> Check:
     commands = project.settings.commands
     kind = "verify_edit" if shape.mode == "edit" else "verify"
     return Check(
         commands,
         uses={TREE: 1} if commands and project.options.workspace is None else {},
-        verify=project.prompts[kind] if job.fields.get("verify", True) else None,
+        verify=project.prompts[kind] if job_file.fields.get("verify", True) else None,
         files=shape.writes,
     )
 
 
 def _make_task(
     project: _Project,
-    job: JobFile,
+    job_file: JobFile,
     task_id: str,
     brief: Brief,
     needs: tuple[str, ...],
@@ -326,8 +333,8 @@ def _make_task(
     return TaskSpec(
         base="session",
         id=task_id,
-        prompts=(_word_job(job),),
-        title=job.title if task_id == job.id else f"{job.title} ({task_id.removeprefix(job.id + '.')})",
+        prompts=(_word_prompt(job_file),),
+        title=_title(job_file, task_id),
         agent=project.agent,
         model=project.model,
         cwd=project.folder.project,
@@ -342,8 +349,13 @@ def _make_task(
         prove=Prove() if options.prove else None,
         brief=brief,
         env=env,
-        labels={JOB_LABEL: job.id},
+        labels={JOB_LABEL: job_file.id},
     )
+
+
+def _title(job_file: JobFile, task_id: str) -> str:
+    part = task_id.removeprefix(job_file.id).removeprefix(".")
+    return f"{job_file.title} ({part})" if part else job_file.title
 
 
 def _timeout(project: _Project, check: Check, rounds: int) -> float | None:
@@ -353,8 +365,8 @@ def _timeout(project: _Project, check: Check, rounds: int) -> float | None:
     return first(project.options.timeout_s, whole, project.options.fallback.timeout_s) or None
 
 
-def _word_job(job: JobFile) -> str:
+def _word_prompt(job_file: JobFile) -> str:
     """The body, and what older modes say in front matter alone."""
     names = {"struct_name": "The structure to change", "new_field": "Its new field"}
-    said: list[Any] = [f"{text}: {job.fields[key]}" for key, text in names.items() if key in job.fields]
-    return "\n\n".join([job.body, *said])
+    lines: list[Any] = [f"{text}: {job_file.fields[key]}" for key, text in names.items() if key in job_file.fields]
+    return "\n\n".join([job_file.body, *lines])

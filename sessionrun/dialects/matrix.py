@@ -191,8 +191,8 @@ def _read_axes(reading: Reading, top: Mapping[str, Any], options: Options, rows:
 
 def _settle_base(top: Mapping[str, Any], options: Options, wish: RepositoryWish) -> dict[str, Any]:
     """What all runs have in common; agent and model are each one's own."""
-    said = {"setup": (SETUP,), **{name: top[name] for name in (*_EXTRA_NAMES, "prompt_mode") if name in top}}
-    return {**settle_defaults(options, said, list_levels(options, {}, {})), "cwd": wish.path}
+    settings = {"setup": (SETUP,), **{name: top[name] for name in (*_EXTRA_NAMES, "prompt_mode") if name in top}}
+    return {**settle_defaults(options, settings, list_levels(options, {}, {})), "cwd": wish.path}
 
 
 def _make_tasks(

@@ -21,10 +21,10 @@ def as_project_path(value: Any) -> str:
 
 def as_project_paths(value: Any) -> tuple[str, ...]:
     """One path or a list of paths, each counted once."""
-    found = []
-    for place, one in enumerate(value if isinstance(value, list) else [value]):
+    paths = []
+    for place, path in enumerate(value if isinstance(value, list) else [value]):
         try:
-            found.append(as_project_path(one))
+            paths.append(as_project_path(path))
         except Misfit as misfit:
             raise misfit.within(place) if isinstance(value, list) else misfit from None
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys(paths))

@@ -165,8 +165,8 @@ def _read_outline(reading: Reading, document: Document) -> _Outline:
     # One object a line is a list; so is a single such line.
     tasks = [value] if isinstance(value, dict) else value
     if not isinstance(tasks, list) or not tasks:
-        found = describe(value) if value else "an empty list"
-        raise reading.error(Spot(), Misfit(f"expected {EXPECTS}, not {found}"))
+        shown = describe(value) if value else "an empty list"
+        raise reading.error(Spot(), Misfit(f"expected {EXPECTS}, not {shown}"))
     return _Outline({}, tasks, (), document.lines)
 
 
@@ -229,7 +229,7 @@ def _check_needs(reading: Reading, outline: _Outline, tasks: Sequence[TaskSpec])
     for index, task in enumerate(tasks):
         for need in task.needs:
             if need not in ids:
-                problem = f"{quote(need)} is no task of this input{suggest(need, ids)}"
+                problem = f"{quote(need)} is not a task of this input{suggest(need, ids)}"
                 raise reading.error(outline.spot(index), Misfit(problem, "needs"))
     cycle = find_cycle(needs)
     if cycle:

@@ -1,4 +1,4 @@
-"""What an agent that only answers is told beside its job, where the project has no system prompt of its own.
+"""The system prompt of an agent that only answers, where the project has no system prompt of its own.
 
 The formats named here are those that `answers` reads; they are described in sessionrun-input(5).
 """
@@ -71,13 +71,13 @@ def parse_system_prompts(files: Mapping[str, bytes], name: Callable[[str], str])
     """The project's own, by kind, over ours; its words on verification hold for edits, too.
 
     Args:
-        files: those beside the jobs.
+        files: those beside the job files.
         name: what a file of them is called in messages.
 
     Raises:
         InputError: one is not UTF-8.
     """
-    found: dict[str, str] = {}
+    prompts: dict[str, str] = {}
     for file, raw in files.items():
         kind = find_kind(file)
         if kind is None:
@@ -87,7 +87,7 @@ def parse_system_prompts(files: Mapping[str, bytes], name: Callable[[str], str])
         except UnicodeDecodeError:
             raise InputError(f"{name(file)}: is not UTF-8") from None
         if text:
-            found[kind] = text
-    if "verify" in found:
-        found.setdefault("verify_edit", found["verify"])
-    return {**DEFAULTS, **found}
+            prompts[kind] = text
+    if "verify" in prompts:
+        prompts.setdefault("verify_edit", prompts["verify"])
+    return {**DEFAULTS, **prompts}

@@ -1,6 +1,6 @@
-"""Two files around Markdown jobs: the settings in ``worksplit.toml``, the words of ``_jobstatus.json``.
+"""Two files around Markdown job files: the settings in ``worksplit.toml``, the words of ``_jobstatus.json``.
 
-Must not know the jobs, nor the file system.
+Must not know the job files, nor the file system.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ENDED: Final = ("pass", "fail", "partial")
 
 @frozen
 class Settings:
-    """What the project says of all its jobs; durations in seconds."""
+    """What the project says of all its job files; durations in seconds."""
 
     model: str | None = None
     url: str | None = None
@@ -41,7 +41,7 @@ class Settings:
 
     @property
     def commands(self) -> tuple[str, ...]:
-        """The commands that have to pass after each job."""
+        """The commands that have to pass after the work of each job file."""
         build = self.build_command if self.verify_build else None
         test = self.test_command if self.verify_tests else None
         return tuple(command for command in (build, test, self.lint_command) if command)
@@ -76,22 +76,22 @@ def parse_settings(raw: bytes | None, name: str) -> Settings:
     """Read ``worksplit.toml``; without one the defaults hold.
 
     Raises:
-        InputError: it is no TOML, or a value does not fit.
+        InputError: it is not TOML, or a value does not fit.
     """
     if raw is None:
         return Settings()
     document = parse_toml(raw, name)
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for section, table in _SECTIONS.items():
         try:
-            found |= read_fields(as_record(document.get(section, {})), table, [])
+            values |= read_fields(as_record(document.get(section, {})), table, [])
         except Misfit as misfit:
             raise InputError(f"{name}: {render_path((section, *misfit.path))}: {misfit.problem}") from None
-    return Settings(**found)
+    return Settings(**values)
 
 
 def parse_statuses(raw: bytes | None, name: str) -> dict[str, str]:
-    """The status word of each job in ``_jobstatus.json``, by id.
+    """The status word of each job file in ``_jobstatus.json``, by id.
 
     Raises:
         InputError: it is not what we write.
@@ -104,10 +104,10 @@ def parse_statuses(raw: bytes | None, name: str) -> dict[str, str]:
     except (Breach, UnicodeDecodeError) as error:
         raise InputError(f"{name}: {error}; {hint}") from None
     if not isinstance(entries, list):
-        raise InputError(f"{name}: must be a list of jobs; {hint}")
-    found = {}
+        raise InputError(f"{name}: must be a list of job files; {hint}")
+    statuses = {}
     for number, entry in enumerate(entries):
         if not isinstance(entry, dict) or not all(isinstance(entry.get(key), str) for key in ("id", "status")):
             raise InputError(f"{name}: [{number}] has no id or no status; {hint}")
-        found[entry["id"]] = entry["status"]
-    return found
+        statuses[entry["id"]] = entry["status"]
+    return statuses

@@ -227,7 +227,7 @@ def _on_job_lost(state: State, entry: Entry, event: JobLost) -> None:
 
 def _on_budget_refused(state: State, entry: Entry, event: BudgetRefused) -> None:
     task = state.tasks[event.task]
-    begun = task.totals.usage is not None or task.progress.attempt > 1  # PREPARE and SETUP alone are no work
+    begun = task.totals.usage is not None or task.progress.attempt > 1  # PREPARE and SETUP alone are not work
     decide_outcome(state, task, "failed" if begun else "skipped", BUDGET, describe_refusal(state, task))
 
 

@@ -20,8 +20,8 @@ def find_handed(task: TaskState, tasks: Mapping[str, TaskState]) -> tuple[Handed
     attempt that a user asked for follows the branches.
     """
     asked_for = task.progress.attempt - task.setbacks.retried > 1
-    found = {one.task: one for one in _walk(task, tasks)}
-    return tuple(replace(one, follow=one.follow or asked_for) for one in found.values())
+    ends = {end.task: end for end in _walk(task, tasks)}
+    return tuple(replace(end, follow=end.follow or asked_for) for end in ends.values())
 
 
 def _walk(task: TaskState, tasks: Mapping[str, TaskState]) -> Iterator[Handed]:
@@ -49,4 +49,4 @@ def _handed(need: TaskState) -> Handed:
 
 def as_earlier(handed: tuple[Handed, ...]) -> tuple[Handed, ...]:
     """The same for a task of a later session."""
-    return tuple(replace(one, earlier=True, follow=True) for one in handed)
+    return tuple(replace(end, earlier=True, follow=True) for end in handed)

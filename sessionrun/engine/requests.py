@@ -168,7 +168,7 @@ def _reset(state: State, task: TaskState) -> None:
         state.outcomes[end.outcome] -= 1
         if not state.outcomes[end.outcome]:
             del state.outcomes[end.outcome]
-    if end.known_outcome == "skipped":  # it never began, so this is no further attempt
+    if end.known_outcome == "skipped":  # it never began, so this is not a further attempt
         task.progress, task.end = Progress(attempt), End(last_outcome=end.last_outcome)
     else:
         task.progress = Progress(attempt + 1)

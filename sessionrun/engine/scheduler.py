@@ -104,14 +104,14 @@ def _stop_jobs(state: State) -> Iterator[Order]:
 
 
 def _end_tasks(state: State, now: float) -> Iterator[Order]:
-    told: set[str] = set()
+    ended: set[str] = set()
     limited = state.spec.limits.max_failures is not None
     while state.queue.decided:
         task = state.tasks[state.queue.decided.popleft()]
         is_due = task.end.decided is not None and task.end.outcome is None and not task.progress.prepared
-        if not is_due or task.spec.id in told:
+        if not is_due or task.spec.id in ended:
             continue
-        told.add(task.spec.id)
+        ended.add(task.spec.id)
         ending = _ending(state, task, now)
         yield Record(ending)
         if limited and isinstance(ending, TaskEnded) and ending.outcome in FAILURES:
@@ -205,7 +205,7 @@ def _session_ended(state: State) -> SessionEnded:
 
 def _next_wake(state: State) -> float | None:
     times = [hold.until for hold in state.holds.values() if hold.until is not None]
-    times += [one.canary_until for one in state.providers.values() if one.canary_until is not None]
+    times += [provider.canary_until for provider in state.providers.values() if provider.canary_until is not None]
     first = state.queue.next_time()
     if first is not None:
         times.append(first)

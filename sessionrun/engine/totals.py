@@ -21,7 +21,7 @@ def name_model(agent: str, reported: str | None, asked: str | None) -> str:
 
 
 def usage_since(total: Usage, before: Usage) -> Usage:
-    """Of a running total of tokens what came after `before`; all of it where it is no later total."""
+    """Of a running total of tokens what came after `before`; all of it where it is not a later total."""
     counts = (
         (total.input_tokens, before.input_tokens),
         (total.output_tokens, before.output_tokens),
@@ -29,8 +29,8 @@ def usage_since(total: Usage, before: Usage) -> Usage:
     )
     if any((now or 0) < (then or 0) for now, then in counts):
         return total
-    told, said, cached = (None if now is None else now - (then or 0) for now, then in counts)
-    return replace(total, input_tokens=told, output_tokens=said, cached_input_tokens=cached)
+    sent, received, cached = (None if now is None else now - (then or 0) for now, then in counts)
+    return replace(total, input_tokens=sent, output_tokens=received, cached_input_tokens=cached)
 
 
 def keep_work(task: TaskState, event: JobFinished) -> None:

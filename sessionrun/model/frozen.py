@@ -54,17 +54,17 @@ def _compile_and_init(self: Any, *args: Any, **kwargs: Any) -> None:
 def _compile_init(owner: str, shape: tuple[Field[Any], ...], store: str) -> Any:
     known: dict[str, Any] = {"_set": object.__setattr__, "_missing": MISSING}
     parameters, lines = ["self"], []
-    for one in shape:
-        name = value = one.name
-        if one.default is not MISSING:
-            known[f"_default_{name}"] = one.default
+    for member in shape:
+        name = value = member.name
+        if member.default is not MISSING:
+            known[f"_default_{name}"] = member.default
             name += f"=_default_{name}"
-        elif one.default_factory is not MISSING:
-            known[f"_make_{name}"] = one.default_factory
+        elif member.default_factory is not MISSING:
+            known[f"_make_{name}"] = member.default_factory
             value = f"_make_{name}() if {name} is _missing else {name}"
             name += "=_missing"
         parameters.append(name)
-        lines.append(f" {store.format(one.name, value)}\n")
+        lines.append(f" {store.format(member.name, value)}\n")
     exec(f"def __init__({', '.join(parameters)}):\n{''.join(lines) or ' pass'}", known)
     known["__init__"].__qualname__ = f"{owner}.__init__"  # what the message of a wrong call begins with
     return known["__init__"]

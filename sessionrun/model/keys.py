@@ -26,7 +26,7 @@ def parse_job_key(text: str) -> JobKey:
     """Read what `JobKey.text` wrote.
 
     Raises:
-        ValueError: the text is no job key.
+        ValueError: the text is not a job key.
     """
     task, attempt, round_, phase, start = text.split("/")
     if phase not in PHASES:

@@ -145,7 +145,7 @@ class Limits:
 
     No work starts that may bring the session over `budget_usd`; when `soft_budget_usd` is spent it is held;
     `task_budget_usd` is for each task.  US dollars, see `budget`.  A PREPARE or RELEASE job may take
-    `workspace_timeout_s`; None is no limit, as in sessions of versions that knew none.
+    `workspace_timeout_s`; None means no limit, as in sessions of versions that knew none.
     """
 
     max_failures: int | None = None
@@ -294,9 +294,9 @@ def task_from_record(record: Mapping[str, Any]) -> TaskSpec:
         if name in values:
             values[name] = tuple(values[name])
     if "fallback" in values:
-        values["fallback"] = tuple(_from_record(Alternative, one) for one in values["fallback"])
+        values["fallback"] = tuple(_from_record(Alternative, alternative) for alternative in values["fallback"])
     if "handed" in values:
-        values["handed"] = tuple(_from_record(Handed, one) for one in values["handed"])
+        values["handed"] = tuple(_from_record(Handed, handed) for handed in values["handed"])
     if "workspace" in values:
         values["workspace"] = _from_record(Workspace, values["workspace"])
     if values.get("check"):

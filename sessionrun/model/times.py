@@ -27,7 +27,7 @@ def parse_time(at: str) -> float:
     """An ISO time as seconds since the epoch; without an offset it is local time.
 
     Raises:
-        ValueError: it is no ISO time.
+        ValueError: it is not an ISO time.
     """
     from datetime import datetime
 

@@ -45,7 +45,7 @@ def validate_tasks(tasks: Iterable[TaskSpec]) -> None:
     for task in by_id.values():
         for need in task.needs:
             if need not in by_id:
-                raise InputError(f"task {task.id!r} needs {need!r}, which is no task of this session")
+                raise InputError(f"task {task.id!r} needs {need!r}, which is not a task of this session")
     cycle = find_cycle({task.id: task.needs for task in by_id.values() if task.needs})
     if cycle:
         raise InputError(f"tasks need each other in a circle: {' -> '.join(cycle)}")

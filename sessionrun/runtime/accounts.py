@@ -97,8 +97,8 @@ def find_files(spec: SessionSpec, environ: Mapping[str, str]) -> dict[str, Path]
 def name_file(provider: str, agents: Mapping[str, AgentSpec], environ: Mapping[str, str]) -> str:
     """The name of an account's file; `provider` is its resource, `environ` what the session's agents get."""
     name = provider.removeprefix(PROVIDER_PREFIX)
-    told = orjson.dumps([name, *_account(name, agents.get(name), environ)])
-    return f"{_UNSAFE.sub('_', name)[:40]}-{hashlib.sha256(told).hexdigest()[:16]}.json"
+    account = orjson.dumps([name, *_account(name, agents.get(name), environ)])
+    return f"{_UNSAFE.sub('_', name)[:40]}-{hashlib.sha256(account).hexdigest()[:16]}.json"
 
 
 def _account(name: str, agent: AgentSpec | None, environ: Mapping[str, str]) -> Iterator[str]:
@@ -107,7 +107,10 @@ def _account(name: str, agent: AgentSpec | None, environ: Mapping[str, str]) -> 
     if known is None:
         return
     seen = {**environ, **(agent.env if agent else {})}
-    texts = [known.credentials.path(seen), *(f"{one}={seen.get(one, '')}" for one in known.account_variables)]
+    texts = [
+        known.credentials.path(seen),
+        *(f"{variable}={seen.get(variable, '')}" for variable in known.account_variables),
+    ]
     yield from (text.encode("utf-8", "surrogateescape").hex() for text in texts)
 
 
@@ -117,7 +120,7 @@ def find_damaged(folder: Path, now: float) -> list[Path]:
 
 
 def load_limit(path: Path, now: float) -> Limit | None:
-    """Read an account's file; None where there is none, or none that can be believed."""
+    """Read an account's file; None where there is no file, or its content cannot be believed."""
     try:
         fd = open_regular(path)
     except (OSError, ValueError):
@@ -140,7 +143,7 @@ def parse_limit(record: Any, now: float) -> Limit:
     """Check what a file holds.
 
     Raises:
-        ValueError: it is no limit, or one that cannot be.
+        ValueError: it is not a limit, or its values are impossible.
     """
     if not isinstance(record, dict) or record.get("version") != VERSION:
         raise ValueError("it is not of this version")
@@ -160,7 +163,7 @@ def parse_limit(record: Any, now: float) -> Limit:
         strikes=strikes,
         opened_at=_parse_time(record["opened_at"], now + _LATER_S) if opened else None,
         canary=_parse_canary(record.get("canary"), now),
-        waiting=tuple(_parse_path(one) for one in waiting[:MAX_WAITING]),
+        waiting=tuple(_parse_path(path) for path in waiting[:MAX_WAITING]),
     )
 
 
@@ -223,8 +226,8 @@ def _record(limit: Limit) -> dict[str, Any]:
 @contextmanager
 def _hold_lock(folder: Path, timeout_s: float) -> Iterator[None]:
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    found = os.lstat(folder)
-    if not stat.S_ISDIR(found.st_mode) or not _is_private(found):
+    inode = os.lstat(folder)
+    if not stat.S_ISDIR(inode.st_mode) or not _is_private(inode):
         raise PermissionError(errno.EPERM, "it is not a directory that is yours alone", str(folder))
     fd = locks.hold(folder / LOCK_NAME, timeout_s=timeout_s)
     if fd is None:
@@ -235,5 +238,5 @@ def _hold_lock(folder: Path, timeout_s: float) -> Iterator[None]:
         os.close(fd)
 
 
-def _is_private(found: os.stat_result) -> bool:
-    return found.st_uid == os.geteuid() and not found.st_mode & 0o077
+def _is_private(inode: os.stat_result) -> bool:
+    return inode.st_uid == os.geteuid() and not inode.st_mode & 0o077

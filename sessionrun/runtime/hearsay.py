@@ -29,7 +29,7 @@ def merge_limits(limit: Limit | None, mine: Limit, at: float) -> Limit:
     if limit.opened_at is not None or limit.until_at <= at:
         strikes = mine.strikes if limit.opened_at is not None else max(limit.strikes, mine.strikes)
         return replace(mine, strikes=strikes, waiting=_join(limit, mine))
-    last = max(limit, mine, key=lambda one: one.until_at)
+    last = max(limit, mine, key=lambda either: either.until_at)
     effect: Effect = "limit" if "limit" in (limit.effect, mine.effect) else "backoff"
     strikes = max(limit.strikes, mine.strikes)
     return replace(
@@ -76,7 +76,7 @@ def _hear_limit(provider: str, limit: Limit) -> LimitHeard:
 
 
 def _hear_canary(provider: str, limit: Limit, at: float) -> LimitHeard:
-    """To wait for a canary is no reason to take another agent, so it counts as a moment."""
+    """To wait for a canary is not a reason to take another agent, so it counts as a moment."""
     canary = limit.canary
     who = f"task {canary.task} of session {canary.session[:_SHOWN]}" if canary else "another session"
     reason = f"{who} goes first after a limit"

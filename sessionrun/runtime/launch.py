@@ -89,7 +89,7 @@ def _check_logs(session: SessionDir) -> None:
     if damage is not None:
         raise StoreError(damage)
     for path in (*(session.path / name for name in LOCK_NAMES), session.log_path):
-        if os.path.lexists(path):  # each of the chain would die of what is none
+        if os.path.lexists(path):  # each process of the chain would die of something else than a file there
             os.close(open_regular(path))
 
 
@@ -126,15 +126,15 @@ def start_detached(
     poller.register(ready_read, select.POLLIN)
     try:
         meanwhile()
-        told = os.read(ready_read, _REASON_BYTES) if poller.poll(READY_TIMEOUT_S * 1000) else None
+        answer = os.read(ready_read, _REASON_BYTES) if poller.poll(READY_TIMEOUT_S * 1000) else None
     finally:
         os.close(ready_read)
         _reap(pid)
     crashpoint.step()
-    if told and told.startswith(_READY):  # twice, if a first keeper was killed behind it
+    if answer and answer.startswith(_READY):  # twice, if a first keeper was killed behind it
         return
-    reason = told.decode("utf-8", "replace") if told else _tail(session.log_path)
-    if told is not None and new:  # else it may still come up
+    reason = answer.decode("utf-8", "replace") if answer else _tail(session.log_path)
+    if answer is not None and new:  # else it may still come up
         discard_session(session)
     raise StoreError(f"session {session.session_id} did not start: {reason}")
 
@@ -243,5 +243,5 @@ def _tail(path: Path) -> str:
         lines = read_regular(path)[-_LOG_TAIL_BYTES:].decode("utf-8", "replace").split("\n")
     except OSError:
         return "no log was written"
-    said = [line for line in lines if line.strip()]
-    return said[-1] if said else "it printed nothing"
+    printed = [line for line in lines if line.strip()]
+    return printed[-1] if printed else "it printed nothing"

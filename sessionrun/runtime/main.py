@@ -64,7 +64,7 @@ def main() -> None:
 
 
 def _take_lock(path: Path, session: SessionDir) -> int | None:
-    """The session's lock for life; None when another supervisor has it that is no orphan."""
+    """The session's lock for life; None when another supervisor, which is not an orphan, has it."""
     lock_fd = locks.hold(path, timeout_s=LOCK_TIMEOUT_S)
     if lock_fd is None and _end_orphan(session):
         lock_fd = locks.hold(path, timeout_s=LOCK_TIMEOUT_S)
@@ -74,8 +74,8 @@ def _take_lock(path: Path, session: SessionDir) -> int | None:
 def _end_orphan(session: SessionDir) -> bool:
     """Kill the supervisor before us if its keeper is dead and it did not leave, as one that is stopped cannot.
 
-    It can start nothing any more, so this is no other death than any of a supervisor.  The journal says which
-    process it is; that it came to our root when its keeper died proves it.
+    An orphan can start nothing any more, so nothing is lost by its death.  The journal says which process it is.
+    The proof is that it became a child of our root when its keeper died.
     """
     try:
         entries, _ = session.load_journal()

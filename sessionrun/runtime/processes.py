@@ -123,15 +123,15 @@ class Scan:
 
 def scan() -> Scan:
     """Look at every process but this one once, however many trees are wanted."""
-    found = Scan()
+    seen = Scan()
     for identity, parent, session, marker in _scan_proc() if _LINUX else _scan_by_psutil():
         if identity.pid == os.getpid():
             continue
-        found.identities[identity.pid] = identity
-        found.children.setdefault(parent, []).append(identity.pid)
-        found.sessions.setdefault(session, []).append(identity.pid)
-        found.marked.setdefault(marker, []).append(identity.pid)
-    return found
+        seen.identities[identity.pid] = identity
+        seen.children.setdefault(parent, []).append(identity.pid)
+        seen.sessions.setdefault(session, []).append(identity.pid)
+        seen.marked.setdefault(marker, []).append(identity.pid)
+    return seen
 
 
 def _scan_proc() -> Iterator[tuple[Identity, int, int, str]]:
@@ -195,11 +195,11 @@ def become_subreaper() -> bool:
     return bool(ctypes.CDLL(None).prctl(set_child_subreaper, 1, 0, 0, 0) == 0)
 
 
-def raw_status(found: Any) -> int:
+def raw_status(ended: Any) -> int:
     """The raw wait status of a `waitid` result."""
-    if found.si_code == os.CLD_EXITED:
-        return int(found.si_status) << 8
-    return int(found.si_status) | (0x80 if found.si_code == os.CLD_DUMPED else 0)
+    if ended.si_code == os.CLD_EXITED:
+        return int(ended.si_status) << 8
+    return int(ended.si_status) | (0x80 if ended.si_code == os.CLD_DUMPED else 0)
 
 
 def find_tree(
@@ -214,8 +214,10 @@ def find_tree(
     if seen.identities.get(leader.pid, leader if by_session else None) == leader:  # else another has the pid now
         members |= {leader.pid, *seen.sessions.get(leader.pid, ())}
     members |= _descendants(seen.children, members)
-    found = {seen.identities[pid] for pid in members if pid in seen.identities}
-    return {one for one in found if one.started >= leader.started} | {one for one in known if is_alive(one)}
+    living = {seen.identities[pid] for pid in members if pid in seen.identities}
+    return {identity for identity in living if identity.started >= leader.started} | {
+        identity for identity in known if is_alive(identity)
+    }
 
 
 def identify(pid: int) -> Identity | None:
@@ -262,14 +264,14 @@ def _kill(pid: int, number: int) -> None:
 
 
 def _descendants(children: Mapping[int, list[int]], roots: Iterable[int]) -> set[int]:
-    found: set[int] = set()
+    descendants: set[int] = set()
     queue = list(roots)
     while queue:
         for child in children.get(queue.pop(), ()):
-            if child not in found:
-                found.add(child)
+            if child not in descendants:
+                descendants.add(child)
                 queue.append(child)
-    return found
+    return descendants
 
 
 def _start_time_by_psutil(pid: int, *, zombie: bool) -> int | None:

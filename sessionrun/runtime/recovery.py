@@ -46,9 +46,9 @@ def find_notices(state: State, ledger: Ledger, offset: int) -> Iterator[Notice]:
         job = ledger.jobs.get(key.text())
         if job is not None and job.pid is not None and task.job.pid is None:
             yield JobStarted(key, job.pid, job.started or 0, offset)
-        found = _judge(key, job, ledger, offset, was_seen=task.job.pid is not None)
-        if found is not None:
-            yield found
+        notice = _judge(key, job, ledger, offset, was_seen=task.job.pid is not None)
+        if notice is not None:
+            yield notice
 
 
 def _judge(key: JobKey, job: LedgerJob | None, ledger: Ledger, offset: int, *, was_seen: bool) -> Notice | None:

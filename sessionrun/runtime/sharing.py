@@ -76,21 +76,21 @@ class LimitSharing:
         known = state.providers.get(provider)
         if key.phase != "work" or known is None or not known.probing or provider not in self._files:
             return None
-        found: list[Event] = []
+        events: list[Event] = []
 
         def change(limit: Limit | None) -> Limit | None:
             news = None if limit is None else self._find_news(state, provider, limit, at, mono)
             if limit is None or limit.opened_at is not None:
                 return limit
             if isinstance(news, LimitHeard):
-                found.append(replace(news, task=key.task))
+                events.append(replace(news, task=key.task))
                 return self._enlist(limit)
             return replace(limit, canary=Canary(self._session_id, self._us, key.task, at))
 
         limit = self._change(provider, at, change)
         if limit is not None and self._is_ours(limit.canary):
             self._load_claims(at)[provider] = key.task
-        return found[0] if found else None
+        return events[0] if events else None
 
     # --- telling ---
 
@@ -154,10 +154,10 @@ class LimitSharing:
         for folder in waiting:
             session = SessionDir(Path(folder))
             try:
-                found = os.lstat(session.wake_path)
+                inode = os.lstat(session.wake_path)
             except OSError:
                 continue
-            if folder != self._us and stat.S_ISFIFO(found.st_mode) and found.st_uid == os.geteuid():
+            if folder != self._us and stat.S_ISFIFO(inode.st_mode) and inode.st_uid == os.geteuid():
                 ring(session)
 
     # --- listening ---
@@ -180,12 +180,12 @@ class LimitSharing:
         """Whether a file was written since the last look, or may have been."""
         folder = next(iter(self._files.values())).parent
         try:
-            found = os.stat(folder)
+            inode = os.stat(folder)
         except OSError:
             self._seen = None
             return False
-        seen = (found.st_ino, found.st_mtime_ns)
-        changed = seen != self._seen or self._looked_at <= found.st_mtime + _COARSE_S
+        seen = (inode.st_ino, inode.st_mtime_ns)
+        changed = seen != self._seen or self._looked_at <= inode.st_mtime + _COARSE_S
         if changed:
             self._seen, self._looked_at = seen, at
         return changed
@@ -213,9 +213,11 @@ class LimitSharing:
     def _load_claims(self, at: float) -> dict[str, str]:
         """The canaries of ours, by provider; a supervisor before us may have claimed one."""
         if self._claims is None:
-            found = {provider: load_limit(path, at) for provider, path in self._files.items()}
-            canaries = {provider: limit.canary for provider, limit in found.items() if limit is not None}
-            self._claims = {name: one.task for name, one in canaries.items() if one and self._is_ours(one)}
+            limits = {provider: load_limit(path, at) for provider, path in self._files.items()}
+            canaries = {provider: limit.canary for provider, limit in limits.items() if limit is not None}
+            self._claims = {
+                name: canary.task for name, canary in canaries.items() if canary and self._is_ours(canary)
+            }
         return self._claims
 
     def _change(self, provider: str, at: float, change: Callable[[Limit | None], Limit | None]) -> Limit | None:
@@ -231,7 +233,7 @@ class LimitSharing:
 
     def _complain(self, error: Exception) -> None:
         why = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else repr(error)
-        said = f"limits are not shared with other sessions: {why}"
-        if self._complaint != said:
-            self._log(said)
-        self._complaint = said
+        complaint = f"limits are not shared with other sessions: {why}"
+        if self._complaint != complaint:
+            self._log(complaint)
+        self._complaint = complaint

@@ -166,7 +166,7 @@ class Supervisor:
         try:
             return self._jobs.judge(task, ended)
         except MemoryError:
-            raise  # it is no job's; the next supervisor begins with little
+            raise  # it belongs to no job; the next supervisor begins with little
         except Exception as error:
             return fail_job(ended.key, error, ended.wait_status, ended.ledger)
 
@@ -201,7 +201,7 @@ class Supervisor:
         return new
 
     def _refuse(self, path: Path, fault: str) -> bool:
-        """Put a request aside that is none; one that cannot be moved is told once and left alone."""
+        """Put aside a file that is not a request; if it cannot be moved, log that once and leave it there."""
         if path.name in self._refused:
             return False
         _log(f"request {path.name!r:.140} is refused: {fault}")

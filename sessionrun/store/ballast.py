@@ -56,13 +56,13 @@ def find_shortage(session: Path) -> dict[str, int | str | None] | None:
     null.  A reserve that is there is room enough while a block and an inode are left.
     """
     try:
-        found = os.statvfs(session)
+        disk = os.statvfs(session)
     except OSError:
         return None
     is_root = os.geteuid() == 0
-    free = (found.f_bfree if is_root else found.f_bavail) * found.f_frsize
-    inodes = (found.f_ffree if is_root else found.f_favail) if found.f_files else None
-    wanted = found.f_frsize if os.path.lexists(session / NAME) else SMALLEST_BYTES
+    free = (disk.f_bfree if is_root else disk.f_bavail) * disk.f_frsize
+    inodes = (disk.f_ffree if is_root else disk.f_favail) if disk.f_files else None
+    wanted = disk.f_frsize if os.path.lexists(session / NAME) else SMALLEST_BYTES
     if free >= wanted and inodes != 0:
         return None
     return {"path": os.fspath(session.absolute().parent), "free_bytes": free, "free_inodes": inodes}

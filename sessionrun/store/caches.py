@@ -178,8 +178,8 @@ def seal(record: Mapping[str, Any]) -> bytes:
 
 def find_body(content: bytes) -> memoryview | None:
     """A sealed file without its seal and its closing brace; None where the checksum is another one."""
-    body, found = memoryview(content)[:-_SEAL_BYTES], content[-_SEAL_BYTES:]
-    whole = content.startswith(_BEGIN) and found == _SEAL % crc32(body)
+    body, seal = memoryview(content)[:-_SEAL_BYTES], content[-_SEAL_BYTES:]
+    whole = content.startswith(_BEGIN) and seal == _SEAL % crc32(body)
     return body if whole else None
 
 

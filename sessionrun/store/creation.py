@@ -35,7 +35,7 @@ def create_session(session: SessionDir, spec: SessionSpec) -> int:
     Returns the descriptor of `root.lock`, held: a reader that finds the spec finds a process that lives for it.
 
     Raises:
-        InputError: the spec holds text that is no UTF-8, or others may write in the results directory.
+        InputError: the spec holds text that is not UTF-8, or others may write in the results directory.
         StoreError: it cannot be written; what was made is removed again.
     """
     try:
@@ -109,9 +109,9 @@ def sweep_unbegun(results_dir: Path) -> list[Path]:
 def _is_abandoned(session: SessionDir) -> bool:
     if has_begun(session):
         return False
-    found = session.path.lstat()
+    inode = session.path.lstat()
     was_locked = os.path.lexists(session.path / "root.lock")
-    return found.st_uid == os.geteuid() and (was_locked or time.time() - found.st_mtime > YOUNG_S)
+    return inode.st_uid == os.geteuid() and (was_locked or time.time() - inode.st_mtime > YOUNG_S)
 
 
 def _remove_abandoned(session: SessionDir) -> bool:
@@ -142,10 +142,10 @@ def has_records(session: SessionDir) -> bool:
 
 def _has_content(path: Path) -> bool:
     try:
-        found = path.lstat()
+        inode = path.lstat()
     except OSError:
         return False
-    return found.st_size > 0 or not stat.S_ISREG(found.st_mode)
+    return inode.st_size > 0 or not stat.S_ISREG(inode.st_mode)
 
 
 def _make_results_dir(path: Path, made: list[Path]) -> None:
@@ -174,10 +174,10 @@ def _check_shared(path: Path) -> None:
     Raises:
         InputError: everybody may write there (and no sticky bit keeps others' entries safe), or it is another's.
     """
-    found = os.stat(path)
-    if found.st_mode & stat.S_IWOTH and not found.st_mode & stat.S_ISVTX:
+    inode = os.stat(path)
+    if inode.st_mode & stat.S_IWOTH and not inode.st_mode & stat.S_ISVTX:
         raise InputError(f"{path}: every user may write there: chmod o-w it, or give another --results-dir")
-    if found.st_uid not in (0, os.geteuid()) and os.geteuid() != 0:
+    if inode.st_uid not in (0, os.geteuid()) and os.geteuid() != 0:
         raise InputError(f"{path} belongs to another user: give another --results-dir")
 
 

@@ -48,10 +48,10 @@ def open_regular(
         if error.errno in _SAYS_OTHER:
             raise _refuse(path) from error
         raise
-    found = os.fstat(fd)
-    if stat.S_ISREG(found.st_mode):
-        if flags & os.O_CREAT and ~found.st_mode & mode & 0o600 and found.st_uid == os.geteuid():
-            os.fchmod(fd, stat.S_IMODE(found.st_mode) | mode & 0o600)  # the umask took what is the owner's
+    inode = os.fstat(fd)
+    if stat.S_ISREG(inode.st_mode):
+        if flags & os.O_CREAT and ~inode.st_mode & mode & 0o600 and inode.st_uid == os.geteuid():
+            os.fchmod(fd, stat.S_IMODE(inode.st_mode) | mode & 0o600)  # the umask took what is the owner's
         return fd
     os.close(fd)
     raise _refuse(path)

@@ -93,7 +93,7 @@ def speak(fd: int, line: bytes) -> bool:
 
 
 def spell_request(record: dict[str, Any]) -> tuple[str, bytes]:
-    """A request as the line that is spoken, with its id; what stands before it on a line is no part of it.
+    """A request as the line that is spoken, with its id; what stands before it on a line is not a part of it.
 
     Raises:
         StoreError: it is too long for that.
@@ -112,8 +112,8 @@ def count_unread(fd: int) -> int:
     import fcntl
     import termios
 
-    found = fcntl.ioctl(fd, termios.FIONREAD, b"\0" * 4)
-    return int.from_bytes(found, sys.byteorder)
+    unread = fcntl.ioctl(fd, termios.FIONREAD, b"\0" * 4)
+    return int.from_bytes(unread, sys.byteorder)
 
 
 def find_recorded(session: SessionDir, request_id: str, offset: int) -> int | None:

@@ -39,7 +39,7 @@ def limits_path() -> Path:
 
 
 def remember(session: Path) -> None:
-    """Note a new session's directory; an index that cannot be written is no reason to fail."""
+    """Note a new session's directory; an index that cannot be written is not a reason to fail."""
     path = index_path()
     line = os.fsencode(session) + b"\n"
     if b"\n" in line[:-1]:

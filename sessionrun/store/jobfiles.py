@@ -113,7 +113,7 @@ def _build(value: object, cls: type[Any], where: str) -> Any:
     ]
     if missing:
         raise _Misfit(f"{missing[0]} is missing")
-    return cls(**{name: _fit(one, hints[name], name) for name, one in value.items() if name in known})
+    return cls(**{name: _fit(member, hints[name], name) for name, member in value.items() if name in known})
 
 
 def _fit(value: Any, hint: Any, where: str) -> Any:
@@ -122,14 +122,14 @@ def _fit(value: Any, hint: Any, where: str) -> Any:
     if origin in (Union, UnionType):
         if value is None and NoneType in inner:
             return None
-        return _fit(value, next(one for one in inner if one is not NoneType), where)
+        return _fit(value, next(kind for kind in inner if kind is not NoneType), where)
     if origin is tuple and isinstance(value, list):
         kinds = inner if inner[-1] is not ... else inner[:1] * len(value)
         if len(kinds) != len(value):
             raise _Misfit(f"{where} has {len(value)} parts")
-        return tuple(_fit(one, kind, where) for one, kind in zip(value, kinds, strict=True))
+        return tuple(_fit(element, kind, where) for element, kind in zip(value, kinds, strict=True))
     if origin is Mapping and isinstance(value, dict):
-        return {name: _fit(one, inner[1], f"{where}.{name}") for name, one in value.items()}
+        return {name: _fit(element, inner[1], f"{where}.{name}") for name, element in value.items()}
     if is_dataclass(hint) and isinstance(hint, type):
         return _build(value, hint, where)
     if (origin is Literal and type(value) is str and value in inner) or (origin is None and type(value) is hint):

@@ -1,7 +1,7 @@
 """Append-only logs of checked lines: the format that the journal and the ledger share.
 
 A line is ``CRC32 (8 hex digits) SPACE payload LF``; the payload holds no LF.  One process writes (the holder
-of the log's lock); anyone may read at any time.  A torn last line is normal after a crash and is no record;
+of the log's lock); anyone may read at any time.  A torn last line is normal after a crash and is not a record;
 a bad line with good ones behind it is damage.  This module must not know what the payloads mean.
 """
 

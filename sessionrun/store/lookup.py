@@ -39,17 +39,17 @@ def find_session(results_dir: Path, wanted: str) -> SessionDir:
     if wanted == LAST:
         return _find_newest(results_dir)
     here = list(iterate_sessions(results_dir))
-    found = _match_ids(here, wanted) or _choose_newest(_match_names(here, wanted))
-    if not found:
+    matches = _match_ids(here, wanted) or _choose_newest(_match_names(here, wanted))
+    if not matches:
         everywhere = index.sessions()
-        found = _match_ids(everywhere, wanted) or _choose_newest(_match_names(everywhere, wanted))
-    if not found:
+        matches = _match_ids(everywhere, wanted) or _choose_newest(_match_names(everywhere, wanted))
+    if not matches:
         raise SessionNotFound(
             f"no session {wanted!r} in {results_dir} or elsewhere; `sessionrun list --all` shows all"
         )
-    if len(found) > 1:
-        raise SessionNotFound(_describe_choice(wanted, found))
-    return found[0]
+    if len(matches) > 1:
+        raise SessionNotFound(_describe_choice(wanted, matches))
+    return matches[0]
 
 
 def _find_newest(results_dir: Path) -> SessionDir:
@@ -71,9 +71,9 @@ def _match_ids(sessions: Iterable[SessionDir], wanted: str) -> list[SessionDir]:
     beginning = wanted.removeprefix(PREFIX)
     if not beginning:
         return []
-    found = [session for session in sessions if session.session_id.startswith(beginning)]
-    exact = [session for session in found if session.session_id == beginning]
-    return [session for session in exact or found if session.spec_path.exists()]
+    matches = [session for session in sessions if session.session_id.startswith(beginning)]
+    exact = [session for session in matches if session.session_id == beginning]
+    return [session for session in exact or matches if session.spec_path.exists()]
 
 
 def _match_names(sessions: Iterable[SessionDir], wanted: str) -> list[SessionDir]:
@@ -83,17 +83,17 @@ def _match_names(sessions: Iterable[SessionDir], wanted: str) -> list[SessionDir
     return [session for session in sessions if _load_name(session) == wanted]
 
 
-def _choose_newest(found: list[SessionDir]) -> list[SessionDir]:
+def _choose_newest(sessions: list[SessionDir]) -> list[SessionDir]:
     """The newest alone if all are of one line; else all, also if a spec cannot be read: its line is not known."""
-    if len(found) < 2:
-        return found
+    if len(sessions) < 2:
+        return sessions
     try:
-        specs = [session.load_spec() for session in found]
+        specs = [session.load_spec() for session in sessions]
     except (SessionrunError, OSError):
-        return found
+        return sessions
     if len({spec.origin or spec.session_id for spec in specs}) > 1:
-        return found
-    return [max(zip(specs, found, strict=True), key=lambda pair: pair[0].created_at)[1]]
+        return sessions
+    return [max(zip(specs, sessions, strict=True), key=lambda pair: pair[0].created_at)[1]]
 
 
 def _load_name(session: SessionDir) -> str | None:
@@ -105,14 +105,14 @@ def _load_name(session: SessionDir) -> str | None:
         return None
 
 
-def _describe_choice(wanted: str, found: Sequence[SessionDir]) -> str:
-    if all(session.session_id.startswith(wanted.removeprefix(PREFIX)) for session in found):
-        ids = ", ".join(sorted(session.session_id for session in found)[:_NAMED])
-        return f"{wanted!r} matches {len(found)} sessions ({ids} ...): give more of the id"
-    newest = sorted(((_load_start(session), session.session_id) for session in found), reverse=True)
-    told = ", ".join(f"{session_id} of {started}" for started, session_id in newest[:_NAMED])
-    more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
-    return f"{len(found)} sessions have the name {wanted!r}: {told}{more}; give an id"
+def _describe_choice(wanted: str, sessions: Sequence[SessionDir]) -> str:
+    if all(session.session_id.startswith(wanted.removeprefix(PREFIX)) for session in sessions):
+        ids = ", ".join(sorted(session.session_id for session in sessions)[:_NAMED])
+        return f"{wanted!r} matches {len(sessions)} sessions ({ids} ...): give more of the id"
+    newest = sorted(((_load_start(session), session.session_id) for session in sessions), reverse=True)
+    named = ", ".join(f"{session_id} of {started}" for started, session_id in newest[:_NAMED])
+    more = f" and {len(sessions) - _NAMED} more" if len(sessions) > _NAMED else ""
+    return f"{len(sessions)} sessions have the name {wanted!r}: {named}{more}; give an id"
 
 
 def _load_start(session: SessionDir) -> str:

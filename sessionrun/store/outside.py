@@ -36,7 +36,7 @@ def open_folder(path: Path, *, make: bool = False) -> Iterator[int]:
     """A descriptor of a directory whose path was settled; `make` makes what is missing of it.
 
     Raises:
-        NotRegular: a link, or something else that is no directory, lies in the place of a part of it.
+        NotRegular: a link, or something else that is not a directory, lies in the place of a part of it.
         OSError: it cannot be opened or made.
     """
     fd = _walk(path, make=make)
@@ -126,14 +126,14 @@ def replace_below(folder: int, name: str, content: bytes, *, durable: bool) -> N
 
 
 def link_below(folder: int, name: str, target: Path) -> None:
-    """A link that leads to `target`, in place of one that led elsewhere; what is no link stays.
+    """A link that leads to `target`, in place of one that led elsewhere; what is not a link stays.
 
     Raises:
         OSError: it cannot be made.
     """
-    found = _stat(folder, name)
-    is_link = found is not None and stat.S_ISLNK(found.st_mode)
-    if found is not None and not (is_link and os.readlink(name, dir_fd=folder) != str(target)):
+    inode = _stat(folder, name)
+    is_link = inode is not None and stat.S_ISLNK(inode.st_mode)
+    if inode is not None and not (is_link and os.readlink(name, dir_fd=folder) != str(target)):
         return
     beside = f".{name}.{os.getpid()}.tmp"
     _remove(folder, beside)
@@ -165,14 +165,14 @@ def hold_file(path: Path, *, timeout_s: float, make: bool = False) -> Iterator[i
 
 def identify(folder: int, name: str) -> tuple[int, ...] | None:
     """What changes when another program writes or replaces a file; None: there is none."""
-    found = _stat(folder, name)
-    return found and (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+    inode = _stat(folder, name)
+    return inode and (inode.st_dev, inode.st_ino, inode.st_size, inode.st_mtime_ns, inode.st_ctime_ns)
 
 
 def describe(error: Exception) -> str:
     """Why something was not done, without the path that the sentence names already."""
-    said = error.strerror if isinstance(error, OSError) else None
-    return (said or str(error) or repr(error)).replace("\n", " ")
+    reason = error.strerror if isinstance(error, OSError) else None
+    return (reason or str(error) or repr(error)).replace("\n", " ")
 
 
 def _try_lock(folder: int, lock: Path) -> int | None:
@@ -183,8 +183,8 @@ def _try_lock(folder: int, lock: Path) -> int | None:
         raise NotRegular(errno.EINVAL, f"its lock {lock} is not a regular file", os.fspath(lock)) from error
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        found, held = _stat(folder, lock.name), os.fstat(fd)
-        if found is not None and (found.st_dev, found.st_ino) == (held.st_dev, held.st_ino):
+        inode, held = _stat(folder, lock.name), os.fstat(fd)
+        if inode is not None and (inode.st_dev, inode.st_ino) == (held.st_dev, held.st_ino):
             return fd
     except OSError as error:
         if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
@@ -195,9 +195,9 @@ def _try_lock(folder: int, lock: Path) -> int | None:
 
 
 def _find_mode(folder: int, name: str) -> int:
-    found = _stat(folder, name)
-    if found is not None:
-        return found.st_mode & 0o777
+    inode = _stat(folder, name)
+    if inode is not None:
+        return inode.st_mode & 0o777
     with no_umask() as umask:
         return usual_mode(0o666, umask)
 

@@ -114,7 +114,7 @@ def kind_of(annotation: Any) -> Kind:
     if origin is Literal:
         return shapes.words(*arguments)
     if origin in (Union, UnionType):
-        inner = [one for one in arguments if one is not NoneType]
+        inner = [argument for argument in arguments if argument is not NoneType]
         assert len(inner) == 1 < len(arguments), annotation
         return shapes.nullable(kind_of(inner[0]))
     if origin is tuple:
@@ -159,7 +159,7 @@ def _are_entries(records: Sequence[Any]) -> bool:
 
 def _check_entry(record: Any) -> None:
     if not isinstance(record, dict) or not isinstance(record.get("ev"), str):
-        raise ValueError("it is no event")
+        raise ValueError("it is not an event")
     if not _PLACE_IN_TIME((record,)):
         raise ValueError("its seq or its time is not a number")
     cls = EVENTS.get(record["ev"])

@@ -39,19 +39,21 @@ class RequestFile(NamedTuple):
 
 def load_requests(session: SessionDir) -> list[RequestFile]:
     """What waits to be taken, oldest first."""
-    found = []
+    requests = []
     for path in sorted((session.path / "requests").glob("*.json"), key=_age):
         try:
-            found.append(RequestFile(path, parse_request(orjson.loads(read_regular(path, MAX_BYTES)), path.stem)))
+            requests.append(
+                RequestFile(path, parse_request(orjson.loads(read_regular(path, MAX_BYTES)), path.stem))
+            )
         except FileNotFoundError:
             continue  # its client took it back
         except OSError as error:
-            found.append(RequestFile(path, None, error.strerror or str(error)))
+            requests.append(RequestFile(path, None, error.strerror or str(error)))
         except MemoryError:
             raise
         except Exception as error:  # whatever is in it, the session goes on
-            found.append(RequestFile(path, None, str(error)))
-    return found
+            requests.append(RequestFile(path, None, str(error)))
+    return requests
 
 
 def parse_request(record: Any, name: str) -> RequestReceived:
@@ -89,17 +91,17 @@ class Spoken:
         *lines, self._rest = (self._rest + content).split(b"\n")
         if len(self._rest) > MAX_SPOKEN_BYTES:  # no request is so long
             self._rest = b""
-        found, faults = [], []
+        requests, faults = [], []
         for line in lines:
             line = line.lstrip(b".")  # bells
             if not line.startswith(b"{"):
                 continue
             try:
-                found.append(parse_spoken(line))
+                requests.append(parse_spoken(line))
             except ValueError as error:
                 self._faults += 1
                 faults += [str(error)] if self._faults <= MAX_FAULTS else []
-        return found, faults
+        return requests, faults
 
 
 def parse_spoken(line: bytes) -> RequestReceived:

@@ -114,10 +114,10 @@ class SessionDir:
             names = os.listdir(first.parent)
         except OSError:
             return
-        found = {
+        starts = {
             int(name[len(again) :]) for name in names if name.startswith(again) and name[len(again) :].isdecimal()
         }
-        for start in (*sorted(found, reverse=True), 1):
+        for start in (*sorted(starts, reverse=True), 1):
             folder = self.job_path(key._replace(start=start))
             if folder.is_dir():
                 yield folder

@@ -33,7 +33,7 @@ _USUAL_TIME: Final = re.compile(
 
 
 def of_types(*allowed: type) -> Kind:
-    """Values of exactly these types: a truth value is no number."""
+    """Values of exactly these types: a truth value is not a number."""
     types = frozenset(allowed)
     return lambda values: types.issuperset(map(type, values))
 

@@ -2,7 +2,7 @@
 
 The ends of several needs are merged in the object database: no branch, index or file of the repository changes,
 and a merge that is done again after a crash is the same commit.  Merging heeds the `.gitattributes` of the first
-end, and none that lie in a checkout.
+end, and of no checkout.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ MERGE_TREE: Final = (2, 38)
 
 SUBJECT: Final = "Needs of task "
 MAX_NAMED: Final = 5
-"""Most files of a conflict that are named."""
+"""How many files of a conflict a message names at most."""
 
 
 @frozen
 class _Room:
-    """An empty directory in which git merges, as if it was the work tree of the repository."""
+    """An empty directory in which git merges as if the directory was the work tree of the repository."""
 
     git: Git
 
@@ -40,7 +40,7 @@ class _Room:
         """The exit code and the output of a command.
 
         Raises:
-            GitError: its exit code is none of `codes`.
+            GitError: the exit code is not in `codes`.
         """
         done = self.git.attempt(*argv)
         if done.returncode not in codes:
@@ -57,8 +57,8 @@ def find_base(fence: Fence, request: WorkspaceRequest, folder: Path) -> str:
         folder: the job's.
 
     Raises:
-        NeedsConflict: the work of two needs does not go together.
-        SessionrunError: nothing holds the work of a need any more, or git failed.
+        NeedsConflict: the work of two needs cannot be merged.
+        SessionrunError: the work of a need is gone, or git failed.
     """
     repository = request.repository
     git = fence.main()
@@ -72,7 +72,7 @@ def find_base(fence: Fence, request: WorkspaceRequest, folder: Path) -> str:
 
 
 def _find_ends(git: Git, request: WorkspaceRequest) -> dict[str, Handed]:
-    """The commits at which needs ended, each with the first that ended there; without those that did nothing."""
+    """The commits at which needs ended, each with the first need that ended there; without unchanged needs."""
     repository = request.repository
     needs = [need for need in request.needs if need.commit != repository.base_commit]
     ends: dict[str, Handed] = {}
@@ -84,19 +84,19 @@ def _find_ends(git: Git, request: WorkspaceRequest) -> dict[str, Handed]:
 
 
 def _find_tips(git: Git, needs: Sequence[Handed]) -> list[str]:
-    """Where each need ended: its commit or, where that is to be followed, the tip of its branch.
+    """Where each need ended: its commit or, if the branch is to be followed, the tip of its branch.
 
     Raises:
-        SessionrunError: there is no such commit any more.
+        SessionrunError: a commit is gone.
     """
     if not needs:
         return []
     asked = [name for need in needs for name in (need.commit or "no", f"refs/heads/{need.branch or need.commit}")]
     lines = "".join(f"{name}^{{commit}}\n" for name in asked).encode()
-    told = git("cat-file", "--batch-check=%(objectname) %(objecttype)", stdin=lines).decode().splitlines()
-    found = [line.split(" ") for line in told]
+    answers = git("cat-file", "--batch-check=%(objectname) %(objecttype)", stdin=lines).decode().splitlines()
+    objects = [line.split(" ") for line in answers]
     tips = []
-    for need, commit, tip in zip(needs, found[::2], found[1::2], strict=True):
+    for need, commit, tip in zip(needs, objects[::2], objects[1::2], strict=True):
         if need.commit is None or commit[-1] != "commit":
             raise SessionrunError(_describe_loss(need))
         ahead = need.follow and tip[-1] == "commit" and tip != commit
@@ -123,17 +123,17 @@ def merge_ends(
     *,
     by_index: bool | None = None,
 ) -> str:
-    """Merge commits in their order; the commit that holds all of them.
+    """Merge commits in their order; return the commit that holds all of them.
 
     Args:
         fence: of the repository.
         request: of the job.
-        ends: the commits, with what ended there.
-        folder: where a directory may be made for a while.
-        by_index: do it as for an old git; None: as this one needs it.
+        ends: the commits, each with the need that ended there.
+        folder: where a temporary directory may be made.
+        by_index: merge as an old git must; None: as the git of this machine needs it.
 
     Raises:
-        NeedsConflict: two do not go together.
+        NeedsConflict: two of the commits cannot be merged.
         GitError: git failed.
     """
     path = folder / "merge"
@@ -149,7 +149,7 @@ def merge_ends(
             tree, files = _merge(room, head, commit, folder if old else None)
             if tree is None:
                 against = _find_opponents(room, commits[: number - 1], commit, folder if old else None)
-                raise NeedsConflict(_describe_conflict([ends[one] for one in against], ends[commit], files))
+                raise NeedsConflict(_describe_conflict([ends[other] for other in against], ends[commit], files))
             head = _commit(git, request, tree, [head, commit] if number < len(commits) else commits, ends)
         return head
     finally:
@@ -157,14 +157,14 @@ def merge_ends(
 
 
 def _find_opponents(room: _Room, earlier: list[str], commit: str, index_in: Path | None) -> list[str]:
-    """Those of the ends merged before with which this one conflicts; all if it is none of them alone."""
+    """The commits of `earlier` with which `commit` conflicts alone; all of them if there is no such commit."""
     if len(earlier) == 1:
         return earlier
-    return [one for one in earlier if _merge(room, one, commit, index_in)[0] is None] or earlier
+    return [end for end in earlier if _merge(room, end, commit, index_in)[0] is None] or earlier
 
 
 def _describe_conflict(against: Sequence[Handed], end: Handed, files: Sequence[str]) -> str:
-    shown = [one if one.isprintable() else repr(one) for one in files[:MAX_NAMED]]
+    shown = [file if file.isprintable() else repr(file) for file in files[:MAX_NAMED]]
     more = f" and {len(files) - MAX_NAMED} more" if len(files) > MAX_NAMED else ""
     where = f" in {', '.join(shown)}{more}" if shown else ""
     others = f"{', '.join(map(_name, against[:MAX_NAMED]))}{' ...' if len(against) > MAX_NAMED else ''}"
@@ -192,13 +192,13 @@ def _merge(room: _Room, ours: str, theirs: str, index_in: Path | None) -> tuple[
     if index_in is not None:
         return _merge_by_index(room, ours, theirs, index_in / "merge-index")
     words = ("merge-tree", "--write-tree", "--allow-unrelated-histories", "-z", "--name-only", "--no-messages")
-    code, said = room.run(*words, ours, theirs, codes=(0, 1))
-    tree, *files = (os.fsdecode(name) for name in said.split(b"\0") if name)
+    code, output = room.run(*words, ours, theirs, codes=(0, 1))
+    tree, *files = (os.fsdecode(name) for name in output.split(b"\0") if name)
     return (None if code else tree), files
 
 
 def _merge_by_index(room: _Room, ours: str, theirs: str, index: Path) -> tuple[str | None, list[str]]:
-    """The same with git older than 2.38.  Of the work tree only the files that change are written."""
+    """`_merge` with git older than 2.38.  Only files that change are written into the work tree."""
     index.unlink(missing_ok=True)
     own = replace(room, git=replace(room.git, index=index))
     try:
@@ -219,7 +219,7 @@ def _merge_by_index(room: _Room, ours: str, theirs: str, index: Path) -> tuple[s
 def _commit(
     git: Git, request: WorkspaceRequest, tree: str, parents: Sequence[str], ends: Mapping[str, Handed]
 ) -> str:
-    """Make a merge commit that depends on nothing but what it merges: its time is that of its newest parent."""
+    """Make a merge commit that depends on its parents alone: its time is that of the newest parent."""
     author = git.line("var", "GIT_COMMITTER_IDENT").rsplit(" ", 2)[0]
     moments = git.line("rev-list", "--no-walk", "--timestamp", *parents).split("\n")
     moment = max(int(line.split(" ")[0]) for line in moments)
@@ -239,10 +239,10 @@ def _commit(
 def holds_nothing(
     git: Git, repository: Repository, branch: str, tip: str, base: str, setup_commit: str | None
 ) -> bool:
-    """Whether a branch may go because nothing in it would be lost; under the lock.
+    """Whether a branch can be deleted and no work is lost; under the lock.
 
-    It stands where it began, or where its work did; if it began at another task's end, another branch or tag has
-    to hold that, too.  A merge of needs that we made can be made again.
+    The branch stands where it began, or where its work did.  If it began at another task's end, another branch or
+    tag must hold that, too.  A merge of needs that we made can be made again.
     """
     if tip not in (base, setup_commit):
         return False

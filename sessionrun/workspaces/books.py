@@ -21,13 +21,13 @@ MARK: Final = "sessionrun"
 """File in a worktree's administrative directory: its owner and, on a second line, its branch."""
 
 _DRAFT: Final = ".sessionrun-draft"
-"""What is not whole yet: in the repository, but not among git's worktrees.  Only the holder of the lock makes
+"""Where an entry is made: in the repository, but not among git's worktrees.  Only the holder of the lock makes
 it.
 """
 
 _NAME_TRIES: Final = 1000
 _UNFIT: Final = re.compile(r"^\.|[^\w.-]|\.\.|\.lock$|\.$")
-"""What the name of an administrative directory does not have: it is part of the names of refs."""
+"""What the name of an administrative directory must not contain: the name is part of the names of refs."""
 
 _FILE_MODE: Final = 0o644
 _FOLDER_MODE: Final = 0o755
@@ -43,8 +43,8 @@ def enter_books(repository: Repository, settings: GitSettings, path: Path, claim
     Returns its administrative directory.
 
     Raises:
-        SessionrunError: the repository keeps its refs in a way that is not known here.
-        OSError: it cannot be written.
+        SessionrunError: the repository keeps its refs in a format that this version does not know.
+        OSError: the entry cannot be written.
     """
     _check_format(settings)
     common = Path(repository.common_dir)
@@ -107,7 +107,7 @@ def _write(path: Path, content: bytes, shared: int) -> None:
 
 
 def _bring_own_settings(draft: Path, git_dir: Path, shared: int) -> None:
-    """What `git worktree add` copies for agents that run git: which files a sparse checkout has."""
+    """Copy what `git worktree add` copies for agents that run git: which files a sparse checkout has."""
     for name in ("config.worktree", "info/sparse-checkout"):
         try:
             content = read_regular(git_dir / name)

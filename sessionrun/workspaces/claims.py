@@ -1,4 +1,4 @@
-"""Claims of PREPARE jobs: finding them, and taking back what was begun for them and not used."""
+"""Claims of PREPARE jobs: finding them, and taking back worktrees and branches that were never used."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sessionrun.workspaces.request import Claim, WorkspaceRequest, load_claim
 
 
 def prepare_jobs(folder: Path) -> Iterator[tuple[Path, Claim]]:
-    """The PREPARE jobs of a job's attempt that came as far as a claim."""
+    """The PREPARE jobs of a job's attempt that wrote a claim."""
     attempt = folder.name.partition("-")[0]
     for job in sorted(folder.parent.glob(f"{attempt}-*-prepare*")):
         claim = load_claim(job)
@@ -23,7 +23,7 @@ def prepare_jobs(folder: Path) -> Iterator[tuple[Path, Claim]]:
 
 
 def take_back_unused(main: Git, request: WorkspaceRequest, folder: Path) -> None:
-    """What other PREPARE jobs of this attempt began and did not finish: no task has worked there."""
+    """Take back what other PREPARE jobs of this attempt began and did not finish: no task has worked there."""
     used = request.place.worktree if request.place else None
     for job, claim in prepare_jobs(folder):
         if job == folder or claim.worktree == used:
@@ -34,9 +34,9 @@ def take_back_unused(main: Git, request: WorkspaceRequest, folder: Path) -> None
 
 
 def is_untouched(request: WorkspaceRequest, path: Path) -> bool:
-    """Whether this is ours, or of no owner, to take away if no job worked there; under the lock.
+    """Whether a worktree in which no job worked may be taken away: it is ours, or has no owner; under the lock.
 
-    What bears no mark is either half made, and holds nothing, or another's.
+    A worktree without a mark is either half made, and empty, or another session's.
     """
     if not path.exists():
         return True

@@ -1,6 +1,6 @@
 """What crashed or kept sessions left in a repository, and taking away what is provably not needed.
 
-Only what a claim of ours names is looked at, and only what bears that claim's mark, or holds nothing, is touched:
+`clean` looks only at what a claim of ours names, and touches only what bears that claim's mark or holds nothing:
 names come back, and the worktree that has this name now may be a living session's.  A worktree goes once all in
 it is on a branch (it can be made again from there); a branch goes when it holds nothing beyond its base commit,
 or when all it holds is in the branch it began from.
@@ -50,15 +50,15 @@ LOCK_NAME: Final = ".clean"
 """Lock file in a session's folder of jobs."""
 
 NOTHING_OWN: Final = "it holds nothing of its own"
-"""Why a branch goes that no job worked on."""
+"""Why a branch without work of any job is deleted."""
 
 STALE_LOCK_S: Final = 10.0
-"""Git holds the lock of a branch for moments; one of this age on a dead session's branch is a crash's."""
+"""Git holds the lock of a branch for moments.  A lock of this age on a dead session's branch is from a crash."""
 
 
 @frozen
 class CleanResult:
-    """One thing that was left: `removed` says whether it went (or would go), `why` why or why not."""
+    """A leftover worktree or branch: `removed` is whether it was (or would be) removed, `why` the reason."""
 
     what: What
     name: str
@@ -90,7 +90,7 @@ class Leftover:
 
     @property
     def request(self) -> WorkspaceRequest:
-        """What the RELEASE job would be asked."""
+        """What the RELEASE job of this attempt would be asked to do."""
         claim = self.claim
         return WorkspaceRequest(
             repository=self.repository,
@@ -109,7 +109,7 @@ class Leftover:
 
 
 def clean_lock(session: Path) -> AbstractContextManager[None]:
-    """One `clean` at a time works on a session: two would park the same work twice."""
+    """Let one `clean` at a time work on a session: two would park the same work twice."""
     return hold_lock(session / "jobs" / LOCK_NAME, 0o600)
 
 
@@ -128,9 +128,9 @@ def find_claims(session: Path, task: str) -> Iterator[tuple[int, Path, Claim | J
 
 
 def clean_leftover(leftover: Leftover, *, dry_run: bool) -> Iterator[CleanResult]:
-    """Take away what is provably not needed of one claim, and say what was found.
+    """Remove what is provably not needed of one claim, and report what was found.
 
-    A dry run goes the same way, but for writing: new objects go to a folder that is deleted, refs stay.
+    A dry run does the same without changes: new objects go to a folder that is deleted, refs stay.
     """
     attempt = leftover.folder.name.partition("-")[0]
     parent = leftover.folder.parent.absolute()  # git runs in other directories than ours
@@ -158,11 +158,11 @@ def clean_leftover(leftover: Leftover, *, dry_run: bool) -> Iterator[CleanResult
 def _clean_worktree(
     leftover: Leftover, fence: Fence, main: Git, folder: Path
 ) -> tuple[CleanResult | None, dict[str, str], Path | None]:
-    """What became of the worktree, where the branches are then, and where it is if it only would be removed."""
-    found = find_worktree(leftover.request)
-    path = found or leftover.path
+    """What became of the worktree, where its branches are then, and its path if a dry run leaves it there."""
+    worktree = find_worktree(leftover.request)
+    path = worktree or leftover.path
     finding = CleanResult("worktree", str(path), leftover.task, True, "nothing was done in it")
-    if leftover.worked and found is not None:
+    if leftover.worked and worktree is not None:
         return _release(leftover, finding, fence, main, folder)
     with register_lock(leftover.repository):
         lost = find_lost_admins(leftover.repository, path)
@@ -201,7 +201,7 @@ def _release(
 
 
 def _clean_trash(leftover: Leftover, *, dry_run: bool) -> Iterator[CleanResult]:
-    """A worktree that was on its way out when its job was killed: its work had been parked."""
+    """Delete a worktree whose removal was broken off when its job was killed: its work had been parked."""
     for path in leftover.claim.paths:
         trash = trash_path(path, leftover.claim.owner)
         if not trash.exists():
@@ -216,7 +216,7 @@ def _clean_trash(leftover: Leftover, *, dry_run: bool) -> Iterator[CleanResult]:
 
 
 def _clean_branch(main: Git, leftover: Leftover, branch: str, tip: str, *, but: Path | None) -> CleanResult:
-    """Delete a branch that is not needed; `but` is a worktree that does not count, for it goes."""
+    """Delete a branch that is not needed; `but` is a worktree that does not count, for it is removed."""
     if main.trial is None:
         _break_stale_lock(leftover.repository, branch)
     finding = CleanResult("branch", branch, leftover.task, False, "it holds work that is not merged")

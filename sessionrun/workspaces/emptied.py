@@ -19,9 +19,9 @@ from sessionrun.workspaces.request import CLAIM, Claim, WorkspaceRequest
 def drop_empty_branch(
     request: WorkspaceRequest, main: Git, place: Place, jobs: Iterable[tuple[Path, Claim]]
 ) -> Place:
-    """The place without its branch, where that holds nothing and its worktree is gone; else as it is.
+    """The place without its branch, if that holds nothing and its worktree is gone; else the place as it is.
 
-    First the claim says so: a start of this job after a crash finds neither worktree nor branch, as if the task
+    This is noted in the claim first: a new start after a crash finds neither worktree nor branch, as if the task
     had deleted both.
 
     Args:

@@ -22,13 +22,13 @@ from sessionrun.workspaces.freezing import read_settings
 from sessionrun.workspaces.git import READER_LIMIT_S, Git
 
 _OWN: Final = frozenset(("config", "config.worktree", "info", "hooks", "HEAD", "gc.pid"))
-"""What a private common directory has of its own, or not at all."""
+"""Entries that a private common directory has of its own, or lacks."""
 
 _ALWAYS: Final = ("objects", "refs", "packed-refs", "worktrees")
-"""What is linked although it may not exist yet: git makes it behind the link."""
+"""Entries that are linked even if they do not exist yet: git makes them behind the link."""
 
 _STORES: Final = {"filter.lfs.": "lfs"}
-"""Where the program behind a filter keeps files of the repository; they are made there, and not in what goes."""
+"""Directories for files of the programs behind filters; they are made in the repository, so they stay."""
 
 
 @frozen
@@ -41,7 +41,7 @@ class Fence:
     limit_s: float | None
 
     def main(self) -> Git:
-        """Git in the user's checkout; nothing of it is changed there."""
+        """Git in the user's checkout, which it does not change."""
         real = Path(self.settings.git_dir)
         git_dir = self.common if real == Path(os.path.realpath(self.repository.common_dir)) else real
         return Git(Path(self.repository.top), common=self.common, git_dir=git_dir, limit_s=self.limit_s)
@@ -58,12 +58,12 @@ def open_fence(
     """Make the private common directory of a repository, for as long as it is needed.
 
     Args:
-        repository: where.
-        folder: in which it is made; None: the system's for temporary files.
+        repository: whose objects, refs and worktrees git shall see.
+        folder: where the directory is made; None: among the system's temporary files.
         limit_s: how long each git command may take (seconds); None: as long as it needs.
 
     Raises:
-        OSError: it cannot be made, or there is no such repository any more.
+        OSError: the directory cannot be made, or the repository is gone.
         GitError: a session of an older version has no settings, and git cannot read them now.
     """
     common_dir = Path(repository.common_dir)
@@ -79,7 +79,7 @@ def furnish(common: Path, real: Path, settings: GitSettings) -> None:
     """Make an empty directory a private common directory for the one at `real`.
 
     Raises:
-        OSError: it cannot be written, or `real` cannot be read.
+        OSError: the directory cannot be written, or `real` cannot be read.
     """
     for prefix, name in _STORES.items():
         if any(key.startswith(prefix) for key, _ in settings.config):
@@ -98,7 +98,7 @@ def furnish(common: Path, real: Path, settings: GitSettings) -> None:
 
 
 def _read_head(real: Path) -> bytes:
-    """The branch that is checked out in the repository; anything else than a HEAD of git's counts as no commit."""
+    """The branch that is checked out in the repository; a HEAD that git did not write counts as no commit."""
     try:
         head = read_regular(real / "HEAD", 4096)
     except OSError:

@@ -64,21 +64,21 @@ _FOR_FILTERS: Final = ("remote.", "branch.", "url.", "http.", "credential.")
 """What the program behind a filter asks git for (Git LFS: where its server is); only where there is a filter."""
 
 _NOT_OURS: Final = frozenset(("extensions.worktreeconfig",))
-"""A worktree's own settings are as shared as all others, and already among those of the launch."""
+"""The setting by which a worktree has settings of its own; these are already among those of the launch."""
 
 
 def read_settings(top: Path, common_dir: Path) -> GitSettings:
-    """Read what holds in the checkout `top` now.
+    """Read the settings that apply in the checkout `top` now.
 
     Raises:
         InputError: a filter's setting is not UTF-8, so the spec cannot hold it.
         GitError: git cannot read its settings.
     """
     git = Git(top)
-    found = list(_list_config(git))
-    has_filter = any(name.startswith("filter.") for name, _ in found)
-    wanted = tuple(pair for pair in found if _matters(pair[0], has_filter=has_filter))
-    user = _find_attributes(top, found)
+    settings = list(_list_config(git))
+    has_filter = any(name.startswith("filter.") for name, _ in settings)
+    wanted = tuple(pair for pair in settings if _matters(pair[0], has_filter=has_filter))
+    user = _find_attributes(top, settings)
     texts = [_read_text(path) for path in (SYSTEM_ATTRIBUTES, user)]
     git_dir = git.line("rev-parse", "--path-format=absolute", "--git-dir")
     shared = _read_text(common_dir / "info" / "attributes")
@@ -95,18 +95,18 @@ def fingerprint(common_dir: Path, git: Git) -> dict[str, str]:
 
     Args:
         common_dir: of the repository.
-        git: any; only its program is used.
+        git: of any directory; only its program is used.
     """
-    found: dict[str, list[str]] = {}
+    texts: dict[str, list[str]] = {}
     for name in ("config", "config.worktree"):
         path = common_dir / name
         if path.is_file() and not path.is_symlink():
             done = git.attempt("config", "--file", str(path), "--no-includes", "--list", "-z")
             for key, value in _parse_config(done.stdout):
-                found.setdefault(key, []).append("" if value is None else value)
+                texts.setdefault(key, []).append("" if value is None else value)
     for name in ("attributes", "exclude"):
-        found[f"info/{name}"] = [_read_text(common_dir / "info" / name)]
-    return {key: _digest("\0".join(values)) for key, values in sorted(found.items())}
+        texts[f"info/{name}"] = [_read_text(common_dir / "info" / name)]
+    return {key: _digest("\0".join(values)) for key, values in sorted(texts.items())}
 
 
 def compare(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[str, ...]:
@@ -115,7 +115,7 @@ def compare(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[str, .
 
 
 def _list_config(git: Git) -> Iterator[tuple[str, str | None]]:
-    """All settings in force, in order, but those that we give git ourselves."""
+    """All settings in force, in order, without those that we give git ourselves."""
     fields = git("config", "--list", "-z", "--show-scope").split(b"\0")
     for scope, entry in zip(fields[::2], fields[1::2], strict=False):
         if scope == b"command":
@@ -123,9 +123,9 @@ def _list_config(git: Git) -> Iterator[tuple[str, str | None]]:
         yield from _parse_config(entry)
 
 
-def _parse_config(said: bytes) -> Iterator[tuple[str, str | None]]:
+def _parse_config(output: bytes) -> Iterator[tuple[str, str | None]]:
     """The settings that ``git config --list -z`` printed; one that is not UTF-8 is left out, or refused."""
-    for entry in said.split(b"\0"):
+    for entry in output.split(b"\0"):
         name, equals, value = entry.partition(b"\n")
         if not name:
             continue
@@ -155,7 +155,7 @@ def _find_attributes(top: Path, config: list[tuple[str, str | None]]) -> Path:
 
 
 def _read_text(path: Path) -> str:
-    """A file's text, nothing where there is none; bytes that are not UTF-8 match no path of ours anyway."""
+    """A file's text, '' if there is no file; bytes that are not UTF-8 match no path of ours anyway."""
     try:
         real = path.resolve()
         return read_regular(real).decode("utf-8", "replace")

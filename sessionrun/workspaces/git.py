@@ -1,6 +1,6 @@
 """Runs git and returns what it printed.  No policy: what to run, and what a failure means, is decided elsewhere.
 
-Our git reads nothing that a task may have written, but the files of its worktree: it runs in a private common
+Of all that a task may have written, our git reads only the files of its worktree: it runs in a private common
 directory with the settings of the launch (see `workspaces.fence`), in an environment of its own, and each command
 has a time limit.  Before a session has settings, at its launch, git reads the user's own.
 """
@@ -25,7 +25,7 @@ READER_LIMIT_S: Final = 30.0
 """How long one git command of a verb that reads may take (seconds)."""
 
 WORKSPACE_LIMIT_S: Final = 600.0
-"""How long one git command of PREPARE, RELEASE and `clean` may take (seconds), where nothing else is said."""
+"""How long one git command of PREPARE, RELEASE and `clean` may take (seconds), unless a session sets a limit."""
 
 OVERRIDES: Final[Mapping[str, tuple[str, str]]] = {
     # what git would run
@@ -79,7 +79,7 @@ ENVIRONMENT: Final[Mapping[str, tuple[str, str]]] = {
 """Variables of every git command of ours, each with its reason."""
 
 _NO_FILES: Final = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_SYSTEM": os.devnull, "GIT_CONFIG_GLOBAL": os.devnull}
-"""In a private common directory no other file has settings."""
+"""Git reads no settings from other files than that of its private common directory."""
 
 _KEPT: Final = frozenset(
     ("GIT_EXEC_PATH", "GIT_CONFIG_NOSYSTEM", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_GLOBAL", "GIT_LFS_SKIP_SMUDGE")
@@ -94,11 +94,11 @@ MARKER: Final = "SESSIONRUN_GIT"
 
 
 class GitError(SessionrunError):
-    """A git command failed; the message has its last words."""
+    """A git command failed; the message ends with the last line of its standard error."""
 
     def __init__(self, argv: Sequence[str], code: int, stderr: str) -> None:
-        said = [line for line in stderr.split("\n") if line.strip()]
-        named = [line for line in said if line.startswith(("fatal: ", "error: "))] or said
+        lines = [line for line in stderr.split("\n") if line.strip()]
+        named = [line for line in lines if line.startswith(("fatal: ", "error: "))] or lines
         super().__init__(f"git {argv[0]}: {named[-1] if named else f'exit code {code}'}")
         self.stderr = stderr
         self.code = code
@@ -109,7 +109,7 @@ class GitError(SessionrunError):
 class Git:
     """Git in one directory; `index` names another index file than the worktree's own.
 
-    With `trial`, a directory of objects, all that is made goes there and refs stay where they are.  With `common`,
+    With `trial`, a directory of objects, new objects go there and refs stay where they are.  With `common`,
     a private common directory, git reads the settings there and no others; `git_dir` is then the administrative
     directory of the worktree, and `directory` its top.  No command takes longer than `limit_s` (seconds; None: any
     time).
@@ -134,14 +134,14 @@ class Git:
         return done.stdout
 
     def line(self, *argv: str) -> str:
-        """The one line that git prints; paths come back as the file system spells them."""
+        """The line that git prints; paths are spelled as in the file system."""
         return os.fsdecode(self(*argv).rstrip(b"\n"))
 
     def to_file(self, fd: int, *argv: str) -> None:
         """Run git with its standard output into a file, of any size.
 
         Raises:
-            GitError: it failed.
+            GitError: git failed.
         """
         done = self._run(argv, stdin=None, stdout=fd)
         if done.returncode != 0:
@@ -165,19 +165,19 @@ class Git:
         return done.stdout.decode().strip() if done.returncode == 0 else None
 
     def set_ref(self, name: str, new: str, old: str | None) -> bool:
-        """Move a ref from one commit to another, or make it (None); False: it is not there, or is locked."""
+        """Move a ref from `old` to `new`, or make it if `old` is None; False: it is not at `old`, or is locked."""
         if self.trial is not None:
             return self.commit_of(name) == old
         return self.attempt("update-ref", name, new, old or "0" * len(new)).returncode == 0
 
     def on_trial(self, objects: Path, common_dir: Path) -> Git:
-        """The same, with `objects`, a new directory, for what it makes."""
+        """The same git, with new objects in `objects`, a new directory."""
         (objects / "info").mkdir(parents=True)
         (objects / "info" / "alternates").write_bytes(os.fsencode(common_dir / "objects") + b"\n")
         return replace(self, trial=objects)
 
     def environ(self) -> dict[str, str]:
-        """The environment of its commands."""
+        """The environment of this git's commands."""
         environ = git_environ(os.environ)
         if self.common is not None:
             environ |= _NO_FILES
@@ -206,18 +206,18 @@ class Git:
         except OSError as error:
             raise GitError(argv, CANNOT_RUN, f"cannot run git in {self.directory}: {error.strerror}") from error
         try:
-            said, errors = process.communicate(stdin, timeout=self.limit_s)
+            output, errors = process.communicate(stdin, timeout=self.limit_s)
         except subprocess.TimeoutExpired:
             _kill(process)
             raise GitError(argv, 124, f"fatal: not done after {self.limit_s:g} s, and stopped") from None
-        except BaseException:  # Ctrl+C is for us alone: git is in a group of its own
+        except BaseException:  # Ctrl+C reached only us: git is in a group of its own
             _kill(process)
             raise
-        return subprocess.CompletedProcess(process.args, process.returncode, said or b"", errors)
+        return subprocess.CompletedProcess(process.args, process.returncode, output or b"", errors)
 
 
 def git_environ(environ: Mapping[str, str]) -> dict[str, str]:
-    """The environment of our own git commands, before they are told which repository is meant."""
+    """The environment of our git commands, without the variables that name a repository."""
     kept = {name: value for name, value in environ.items() if not name.startswith("GIT_") or name in _KEPT}
     ours = {name: value for name, (value, _) in ENVIRONMENT.items()}
     return {**kept, **ours, MARKER: str(os.getpid())}
@@ -227,18 +227,18 @@ def version(directory: Path) -> tuple[int, ...]:
     """Git's version.
 
     Raises:
-        GitError: there is no git, or it says something else.
+        GitError: there is no git, or its answer is not a version.
     """
-    said = Git(directory).line("version")
-    words = said.split()
+    answer = Git(directory).line("version")
+    words = answer.split()
     parts = words[2].split(".")[:2] if len(words) > 2 else []
     if len(parts) < 2 or not all(part.isascii() and part.isdigit() for part in parts):
-        raise GitError(("version",), 0, f"it says {said!r:.80}")
+        raise GitError(("version",), 0, f"it says {answer!r:.80}")
     return tuple(map(int, parts))
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    """End git and all that it has started; what is in the kernel's hands is not waited for."""
+    """End git and all processes that it started; do not wait for one that hangs in the kernel."""
     try:
         os.killpg(process.pid, signal.SIGKILL)
     except OSError:

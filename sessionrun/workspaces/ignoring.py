@@ -22,7 +22,7 @@ RULES: Final = "ignore-rules"
 
 
 def read_rules(top: Path, common_dir: Path) -> str:
-    """The rules that git applies in the checkout `top`, but for its ``.gitignore`` files.
+    """The rules that git applies in the checkout `top`, without those of its ``.gitignore`` files.
 
     The last rule that matches decides, and git asks ``info/exclude`` before the user's file.
     """
@@ -30,11 +30,11 @@ def read_rules(top: Path, common_dir: Path) -> str:
 
 
 def ignore_words(repository: Repository, folder: Path) -> tuple[str, ...]:
-    """Arguments for ``git ls-files`` to ignore by the repository's rules; they are put into `folder`.
+    """Arguments with which ``git ls-files`` ignores by the repository's rules; the rules are put into `folder`.
 
     Args:
-        repository: with its rules; where a version before did not record them, they are as they are now.
-        folder: of the job that asks.
+        repository: with its rules; if an older version did not record them, those of today are used.
+        folder: the folder of the job that runs git.
     """
     rules = repository.excludes
     if rules is None:
@@ -53,7 +53,7 @@ def _find_users_file(top: Path) -> Path:
 
 
 def _read(path: Path) -> str:
-    """The rules in a file, none if it cannot be read; bytes that are no UTF-8 never make git ignore more."""
+    """The rules in a file, none if it cannot be read; bytes that are not UTF-8 never make git ignore more."""
     try:
         content = path.read_bytes() if path.is_file() else b""
     except OSError:

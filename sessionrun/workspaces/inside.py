@@ -19,7 +19,7 @@ from sessionrun.workspaces.git import Git, GitError
 
 
 def find_repositories(fence: Fence, top: Path, git_dir: Path, gitlinks: Sequence[str]) -> Iterator[str]:
-    """Say of each repository inside the worktree whose work would be lost with it what is the matter.
+    """A line for each repository inside the worktree whose work would be lost with the worktree.
 
     Args:
         fence: of the worktree's repository.
@@ -39,7 +39,7 @@ def find_repositories(fence: Fence, top: Path, git_dir: Path, gitlinks: Sequence
 
 
 def _find_changes(fence: Fence, outer: Git, name: str, modules: Path) -> Iterator[str]:
-    """A submodule with another commit checked out, or with changes, also in the submodules of its own."""
+    """A line if a submodule has another commit checked out, or changes, also for submodules inside of it."""
     changed = f"submodule {name} has changes of its own"
     wanted = outer.line("ls-files", "--stage", "-z", "--", f":(literal){name}").split(" ")[1:2]
     git_dir = _find_git_dir(outer.directory / name, modules)
@@ -48,8 +48,8 @@ def _find_changes(fence: Fence, outer: Git, name: str, modules: Path) -> Iterato
         return
     try:
         with _open_repository(fence, git_dir, outer.directory / name) as git:
-            said = git("status", "--porcelain", "-z", "--untracked-files=normal", "--ignore-submodules=all")
-            if said or [git.commit_of("HEAD")] != wanted:
+            changes = git("status", "--porcelain", "-z", "--untracked-files=normal", "--ignore-submodules=all")
+            if changes or [git.commit_of("HEAD")] != wanted:
                 yield changed
                 return
             inner = [entry.partition("\t") for entry in git.names("ls-files", "--stage", "-z")]
@@ -61,15 +61,15 @@ def _find_changes(fence: Fence, outer: Git, name: str, modules: Path) -> Iterato
 
 
 def _find_git_dir(path: Path, modules: Path) -> Path | None:
-    """The repository of the submodule at `path`, if it is one of the worktree's own."""
+    """The repository of the submodule at `path`, if it lies in the worktree's administrative directory."""
     try:
         link = read_regular(path / ".git", 1 << 16)
     except OSError:
         return None
     if not link.startswith(b"gitdir: "):
         return None
-    found = Path(os.path.realpath(path / os.fsdecode(link[8:].rstrip(b"\n"))))
-    return found if found.is_relative_to(os.path.realpath(modules)) and (found / "HEAD").is_file() else None
+    git_dir = Path(os.path.realpath(path / os.fsdecode(link[8:].rstrip(b"\n"))))
+    return git_dir if git_dir.is_relative_to(os.path.realpath(modules)) and (git_dir / "HEAD").is_file() else None
 
 
 @contextmanager
@@ -89,7 +89,7 @@ def _submodules(modules: Path) -> Iterator[Path]:
 
 
 def _has_own_commits(fence: Fence, repository: Path) -> bool:
-    """Whether a commit was made here that its origin, as of the last fetch, does not have."""
+    """Whether the repository has a commit that its origin, as of the last fetch, lacks."""
     words = ("rev-list", "--max-count=1", "HEAD", "--branches", "--glob=refs/stash", "--not", "--remotes", "--")
     try:
         with _open_repository(fence, repository, repository) as git:

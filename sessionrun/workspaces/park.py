@@ -1,7 +1,7 @@
 """Parking: everything in a worktree that is not ignored becomes reachable from a ref, by plumbing alone.
 
 A private index, write-tree, commit-tree and update-ref: no index.lock, half-done merge, hook or signing key
-stands in the way, and the agent's own index stays as it is.  What cannot be put into a commit is named, and
+stands in the way, and the agent's own index stays as it is.  If something cannot be committed, it is named, and
 then the worktree must be kept.
 """
 
@@ -29,7 +29,7 @@ HUGE_BYTES: Final = 100 * 1024 * 1024
 
 @frozen
 class Parked:
-    """Where the work is: `commit` on `branch` or on `rescue`; `problems` are what no ref holds."""
+    """Where the work is: `commit` on `branch` or on `rescue`; `problems` name the work that no ref holds."""
 
     commit: str
     tree: str
@@ -39,7 +39,7 @@ class Parked:
 
 @frozen
 class Brought:
-    """What we put into the worktree out of the checkout `top`: it is no work, as long as it is as it was."""
+    """What we put into the worktree out of the checkout `top`: unchanged, it does not count as work."""
 
     top: Path
     links: frozenset[str] = frozenset()
@@ -57,7 +57,7 @@ class Brought:
 
 @frozen
 class _Head:
-    """Where the worktree's HEAD is: its branch's full name ('HEAD' = none), commit and tree."""
+    """Where the worktree's HEAD is: the full name of its branch ('HEAD' = no branch), commit and tree."""
 
     reference: str
     commit: str
@@ -72,15 +72,15 @@ def park(
 
     Args:
         fence: of the repository.
-        git: in the worktree; on trial, nothing but the answer is of use.
+        git: in the worktree; on trial, only the answer is of use.
         place: its branch and base commit.
-        brought: what of it is ours and no work.
+        brought: files that we put there; they do not count as work.
         ignore: arguments for ``git ls-files`` that say what is ignored.
         message: of the commit.
         folder: where the private index may lie.
 
     Raises:
-        GitError: it cannot be read or written; nothing was changed.
+        GitError: the work cannot be read or committed; nothing was changed.
     """
     head, commit, tree, problems = _make_commit(
         fence, git, place, brought=brought, ignore=ignore, message=message, folder=folder
@@ -142,7 +142,7 @@ def copy_index(origin: Path, copy: Path) -> None:
     """Copy an index with its time of change, which is part of what it says.
 
     Git compares times by the second, and looks into a file that changed in the second in which the index was
-    written, or later.  By a newer copy it would take a change of that second, of the same size, for none.
+    written, or later.  With a newer copy it would overlook a change of that second that keeps the size.
 
     Raises:
         FileNotFoundError: there is no index.
@@ -153,7 +153,7 @@ def copy_index(origin: Path, copy: Path) -> None:
 
 
 def settle_index(git: Git, commit: str) -> None:
-    """A worktree that is kept though all is parked: let its own index say so too."""
+    """Bring the index of a worktree that is kept up to date with the commit that holds all its work."""
     git.attempt("read-tree", commit)
     git.attempt("update-index", "-q", "--refresh")
 
@@ -161,7 +161,7 @@ def settle_index(git: Git, commit: str) -> None:
 def write_patch(git: Git, base: str, tree: str, patch: Path) -> Mapping[str, int]:
     """Write the diff from the base commit as a patch that `git apply` takes; count what it changes.
 
-    By plumbing, which no setting of the user's (prefixes, submodules as log) turns into something else.
+    It uses plumbing, because settings of the user (prefixes, submodules as log) do not change its output.
     """
     words = ("diff-tree", "-r", "--no-ext-diff", "--no-textconv", "--no-color", "--ignore-submodules=none")
     fd = open_regular(patch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
@@ -181,9 +181,9 @@ def write_patch(git: Git, base: str, tree: str, patch: Path) -> Mapping[str, int
 def _read_head(git: Git, place: Place) -> _Head:
     assert git.git_dir is not None
     done = git.attempt("rev-parse", "HEAD^{commit}", "HEAD^{tree}", "--symbolic-full-name", "HEAD")
-    said = os.fsdecode(done.stdout).split("\n")
+    lines = os.fsdecode(done.stdout).split("\n")
     if done.returncode == 0:
-        return _Head(said[2], said[0], said[1], git.git_dir)
+        return _Head(lines[2], lines[0], lines[1], git.git_dir)
     # a branch without a commit: an agent began a history of its own, or deleted its branch
     base = place.base_commit or ""
     tree = git.line("rev-parse", f"{base}^{{tree}}")
@@ -216,17 +216,17 @@ def _find_work(index: Git, brought: Brought, ignore: Sequence[str]) -> tuple[lis
 
 
 def _find_broken_repositories(top: Path, names: list[str]) -> Iterator[str]:
-    """What is called .git and is no repository (any more): git neither names nor commits what is in it."""
+    """A line for each directory .git that is not a repository (any more): git overlooks what is in it."""
     for folder in dict.fromkeys(os.path.dirname(name) for name in names):
-        found = top / folder / ".git"
-        if folder and not found.parent.is_symlink() and found.is_dir() and any(found.iterdir()):
-            yield f"{folder}/.git is no repository, and no commit can hold it"
+        git_dir = top / folder / ".git"
+        if folder and not git_dir.parent.is_symlink() and git_dir.is_dir() and any(git_dir.iterdir()):
+            yield f"{folder}/.git is not a repository, and no commit can hold it"
 
 
 def _update_index(index: Git, names: list[str], gitlinks: list[str]) -> list[str]:
-    """Take what lies there into the index, and out of it what does not; return what was taken in.
+    """Add files that exist to the index, and remove those that do not; return what was added.
 
-    By names and not by pathspecs: git refuses to add even what a pathspec excludes, if it is ignored.
+    It uses names, not pathspecs: git refuses an ignored path even if a pathspec excludes it.
     """
     there: list[str] = []
     gone: list[str] = []
@@ -236,7 +236,7 @@ def _update_index(index: Git, names: list[str], gitlinks: list[str]) -> list[str
         here = os.path.lexists(path) and not _is_behind_link(index.directory, name, links)
         became_folder = path.is_dir() and not path.is_symlink() and name not in gitlinks
         (there if here and not became_folder else gone).append(name)
-    # what is gone first: a file may have become a directory, a directory a file or a link
+    # removals first: a file may have become a directory, a directory a file or a link
     for listed, words in ((gone, ("--force-remove",)), (there, ("--add", "--remove", "--replace"))):
         if listed:
             content = b"".join(os.fsencode(name) + b"\0" for name in listed)
@@ -257,7 +257,7 @@ def _is_behind_link(top: Path, name: str, known: dict[str, bool]) -> bool:
 def _copy_index(index: Git, head: _Head) -> tuple[list[str], list[str]]:
     """A private index that knows the files' stat data, so that only what changed is read.
 
-    Flags by which an agent may have hidden changes from git are taken off the copy.  Returns what is wrong, and
+    The copy loses flags by which an agent may have hidden changes from git.  Returns what is wrong, and
     the paths of repositories inside the worktree that the index knows.
     """
     assert index.index is not None
@@ -289,18 +289,18 @@ def _copy_index(index: Git, head: _Head) -> tuple[list[str], list[str]]:
 
 
 def _parents(git: Git, head: _Head) -> list[str]:
-    """HEAD, and what was being merged into it."""
+    """HEAD, and the commits of an unfinished merge into it."""
     try:
         merged = (head.git_dir / "MERGE_HEAD").read_text().split()
     except (OSError, ValueError):
         merged = []
-    return list(dict.fromkeys([head.commit, *(one for one in merged if git.commit_of(one) == one)]))
+    return list(dict.fromkeys([head.commit, *(commit for commit in merged if git.commit_of(commit) == commit)]))
 
 
 def _point_a_ref(git: Git, place: Place, head: str, commit: str, *, tidy: bool) -> tuple[str, str | None]:
     """Move the task's branch to the commit, or make a rescue branch; return what holds the work now.
 
-    A branch that was deleted under its worktree is made again; one that moved, or is locked, is left alone.
+    A branch that was deleted under its worktree is made again; a branch that moved, or is locked, stays as it is.
     """
     name = f"refs/heads/{place.branch}"
     tip = git.commit_of(name)
@@ -310,7 +310,7 @@ def _point_a_ref(git: Git, place: Place, head: str, commit: str, *, tidy: bool) 
 
 
 def make_rescue(git: Git, branch: str, commit: str, *, ours: bool) -> tuple[str, str]:
-    """A rescue branch at the commit, or the one there is of the same content; return its commit and its name.
+    """Make a rescue branch at the commit, or find one with the same content; return its commit and name.
 
     Args:
         git: in the repository.

@@ -1,8 +1,7 @@
 """Proves that the commit holds what lies in the worktree, file by file, and that the repository has all of it.
 
-A blob is the file itself, or what the conversions of the launch (filters, line ends) make of it.  Where it is
-neither, something wrote into the file while it was read, or changed what git makes of it: then the commit is not
-the work.
+A blob is the file itself, or what the conversions of the launch (filters, line ends) make of the file.  If it is
+neither, the file changed while it was read, or the conversion changed: then the commit does not hold the work.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ _MOST_NAMED: Final = 3
 
 
 def find_untrue(index: Git, names: Sequence[str], gitlinks: Collection[str]) -> list[str]:
-    """Say of which files the index holds something else; at most one line.
+    """Name the files of which the index holds something else; at most one line.
 
     Args:
         index: git with the private index.
-        names: what was taken into it.
+        names: paths that were added to the index.
         gitlinks: those of them that are other repositories.
     """
     links = set(gitlinks)
@@ -45,9 +44,9 @@ def find_untrue(index: Git, names: Sequence[str], gitlinks: Collection[str]) -> 
 
 
 def find_missing(git: Git, commit: str, base: str | None) -> list[str]:
-    """Say that the repository lacks a part of a commit which a ref holds; at most one line.
+    """Say whether the repository lacks a part of a commit that a ref holds; at most one line.
 
-    A collection of garbage between the first new object and the ref takes away what nothing held yet.
+    If git collects garbage between the first new object and the ref, it deletes objects that no ref held yet.
     """
     known = ("--not", base) if base is not None else ()
     done = git.attempt("rev-list", "--objects", "--quiet", commit, *known, "--")
@@ -71,7 +70,7 @@ def _hash(index: Git, names: Sequence[str], *words: str) -> Iterator[str]:
 
 
 def _quote(name: str) -> str:
-    """A path as git reads one from a line: in quotes where it would be taken for another."""
+    """A path as git reads it from a line: in quotes if git would otherwise read another path."""
     if not (name.startswith('"') or "\n" in name or name.endswith("\r")):
         return name
     return '"' + "".join(_QUOTED.get(letter, letter) for letter in name) + '"'

@@ -1,7 +1,7 @@
-"""Git's books of worktrees: when we may write in them, whose a worktree is, and taking one out of them again.
+"""Git's books of worktrees: when we may write in them, whose a worktree is, and how it is removed from them.
 
-A branch or a directory is ours only where we were the one to create it (both are made so that they fail when
-they exist), and a worktree only where its administrative directory bears our mark.  Names come back: a branch
+A branch or a directory is ours only if we created it (making it fails if it exists), and a worktree only if its
+administrative directory bears our mark.  Names come back: a branch
 that was merged and deleted is free for the next session, so a name alone proves nothing.
 """
 
@@ -28,7 +28,7 @@ LOCK_POLL_S: Final = 0.01
 
 @contextmanager
 def register_lock(repository: Repository) -> Iterator[None]:
-    """One process at a time adds, removes or renames worktrees of a repository.
+    """Let one process at a time add, remove or rename worktrees of a repository.
 
     Raises:
         SessionrunError: another process held it for too long.
@@ -40,15 +40,15 @@ def register_lock(repository: Repository) -> Iterator[None]:
 
 @contextmanager
 def hold_lock(path: Path, mode: int = 0o644, timeout_s: float = LOCK_TIMEOUT_S) -> Iterator[None]:
-    """One process at a time is in here, for each lock file.
+    """Hold the lock on a file; one process at a time has it.
 
     Raises:
         SessionrunError: another process held it for too long.
-        OSError: it cannot be made.
+        OSError: the file cannot be made.
     """
     from filelock import FileLock, Timeout
 
-    # A "soft" lock, which would be taken where flock(2) is missing, outlives its holder: rather none.
+    # Without flock(2) a "soft" lock would be taken, which outlives its holder: no lock is better.
     lock = FileLock(path, mode=mode, timeout=timeout_s, poll_interval=LOCK_POLL_S, fallback_to_soft=False)
     try:
         lock.acquire()
@@ -61,12 +61,12 @@ def hold_lock(path: Path, mode: int = 0o644, timeout_s: float = LOCK_TIMEOUT_S) 
 
 
 def register(git: Git, settings: GitSettings, repository: Repository, claim: Claim) -> Path:
-    """Make the claim's branch, directory and worktree, without files; under the lock.  Returns where its books
-    are.
+    """Make the claim's branch, directory and worktree, without files; under the lock.  Returns its administrative
+    directory.
 
     Raises:
-        FileExistsError: another directory or branch has the name; it is as it was.
-        SessionrunError: it cannot be made; nothing of it is left.
+        FileExistsError: another directory or branch has the name; that is unchanged.
+        SessionrunError: the worktree cannot be made; nothing of it is left.
     """
     path = Path(claim.worktree)
     make_directory(path)
@@ -84,25 +84,25 @@ def register(git: Git, settings: GitSettings, repository: Repository, claim: Cla
 
 
 def take_back(git: Git, repository: Repository, claim: Claim) -> None:
-    """Undo a registration whose worktree was not worked in; the branch only where it still is where we put it."""
+    """Undo the registration of a worktree in which no job worked; the branch goes only if it has not moved."""
     remove_tree(unregister(repository, Path(claim.worktree), claim.owner))
     git.attempt("update-ref", "-d", f"refs/heads/{claim.branch}", claim.base_commit)
 
 
 def unregister(repository: Repository, path: Path, owner: str) -> Path:
-    """Take a worktree out of the way by a rename and out of git's books, under the lock; return where it is now.
+    """Rename a worktree to its trash path and remove it from git's books, under the lock; return that path.
 
     Raises:
-        OSError: it cannot be renamed; it is as it was.
+        OSError: the worktree cannot be renamed; it is unchanged.
     """
     trash = trash_path(path, owner)
     admin = find_admin(repository, path) if path.exists() else None
     if path.exists():
         remove_tree(trash)
         os.rename(path, trash)
-    for one in {admin, *find_lost_admins(repository, path)} - {None}:
-        assert one is not None
-        _remove_admin(one)
+    for folder in {admin, *find_lost_admins(repository, path)} - {None}:
+        assert folder is not None
+        _remove_admin(folder)
     return trash
 
 
@@ -112,7 +112,7 @@ def trash_path(path: Path, owner: str) -> Path:
 
 
 def find_admin(repository: Repository, path: Path) -> Path | None:
-    """The administrative directory of the worktree at `path`, if that is one of this repository's."""
+    """The administrative directory of the worktree at `path`, if the worktree belongs to this repository."""
     try:
         link = read_regular(path / ".git")
     except OSError:
@@ -125,18 +125,18 @@ def find_admin(repository: Repository, path: Path) -> Path | None:
 
 
 def find_lost_admins(repository: Repository, path: Path) -> list[Path]:
-    """Administrative directories of worktrees that were at `path`, or that were meant to come there."""
-    found = []
+    """Administrative directories of worktrees that were at `path`, or were to be made there."""
+    admins = []
     for admin in _admins(repository):
         target = _target(admin)
         meant = target is None and admin.name.rstrip("0123456789") == path.name.rstrip("0123456789")
         if target == path or (meant and _is_half_made(admin)):
-            found.append(admin)
-    return found
+            admins.append(admin)
+    return admins
 
 
 def find_moved(repository: Repository, claim: Claim) -> Path | None:
-    """Where the claim's worktree is now if it was moved; whatever is checked out there, it bears our mark."""
+    """Where the claim's worktree is now if it was moved: our mark shows it, whatever is checked out there."""
     for admin in _admins(repository):
         path = _target(admin)
         if path is None or path == Path(claim.worktree) or load_owner(admin) != claim.owner:
@@ -147,7 +147,7 @@ def find_moved(repository: Repository, claim: Claim) -> Path | None:
 
 
 def load_owner(admin: Path) -> str | None:
-    """Whose worktree it is, or None where that is not marked."""
+    """Whose worktree it is, or None without a mark."""
     try:
         return (admin / MARK).read_text().partition("\n")[0]
     except (OSError, ValueError):
@@ -155,13 +155,13 @@ def load_owner(admin: Path) -> str | None:
 
 
 def _branch_of(admin: Path) -> str:
-    """The branch that a marked worktree was made for; marks of older versions do not tell, but HEAD may."""
+    """The branch that a marked worktree was made for; marks of older versions lack it, then HEAD may name it."""
     named = os.fsdecode(_read(admin / MARK)).split("\n")[1:2]
     return named[0] if named else os.fsdecode(_read(admin / "HEAD").rstrip(b"\n")).removeprefix("ref: refs/heads/")
 
 
 def read_heads(repository: Repository, but: Path | None) -> set[str]:
-    """Branches that some worktree, other than that at `but`, has checked out; also where git lists none."""
+    """Branches that worktrees, except the one at `but`, have checked out; also those that git does not list."""
     heads = [_read(Path(repository.common_dir) / "HEAD")]
     heads += [_read(admin / "HEAD") for admin in _admins(repository) if but is None or _target(admin) != but]
     return {os.fsdecode(head.rstrip(b"\n")).removeprefix("ref: refs/heads/") for head in heads}
@@ -194,19 +194,19 @@ def _create_branch(git: Git, claim: Claim) -> None:
     done = git.attempt("update-ref", "--no-deref", f"refs/heads/{claim.branch}", claim.base_commit, nothing)
     if done.returncode == 0:
         return
-    said = done.stderr.decode("utf-8", "replace")
+    error = done.stderr.decode("utf-8", "replace")
     own = (
         f"refs/heads/{claim.branch}.lock'",
         f"refs/heads/{claim.branch}/",
         f"refs/heads/{claim.branch}': reference",
     )
-    if any(words in said for words in own):
-        raise FileExistsError(said)
-    raise GitError(("update-ref",), done.returncode, said)
+    if any(words in error for words in own):
+        raise FileExistsError(error)
+    raise GitError(("update-ref",), done.returncode, error)
 
 
 def _remove_half_made(repository: Repository) -> None:
-    """What a killed `worktree add` of an older version left: the user's git refuses to list worktrees beside it.
+    """Remove what a killed `worktree add` of an older version left: with it the user's git lists no worktrees.
 
     We hold the lock, so none of ours is being made now.
     """
@@ -217,7 +217,7 @@ def _remove_half_made(repository: Repository) -> None:
 
 
 def _is_half_made(admin: Path) -> bool:
-    """Whether `git worktree add` did not come to its end here."""
+    """Whether `git worktree add` was broken off here."""
     if load_owner(admin) is not None:
         return False
     return not _read(admin / "commondir") or _read(admin / "locked") == b"initializing\n"
@@ -244,7 +244,7 @@ def _target(admin: Path) -> Path | None:
 
 
 def _remove_admin(admin: Path) -> None:
-    """Delete an administrative directory; last what says whose it is, so that a crash leaves no riddle."""
+    """Delete an administrative directory; its mark goes last, so that its owner is known after a crash."""
     for entry in admin.iterdir():
         if entry.name in ("gitdir", MARK):
             continue
@@ -258,7 +258,7 @@ def _remove_admin(admin: Path) -> None:
     try:
         admin.parent.rmdir()
     except OSError:
-        pass  # there are others
+        pass  # it has other entries
 
 
 def _open_up(path: Path) -> None:

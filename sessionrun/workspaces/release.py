@@ -44,12 +44,12 @@ from sessionrun.workspaces.worktree import included_files
 
 
 def release(request: WorkspaceRequest, folder: Path, *, drop_empty: bool = True) -> Place:
-    """Release what PREPARE made; done again after a crash, go on where it stopped.
+    """Release what PREPARE made; after a crash, go on where the earlier start stopped.
 
-    With `drop_empty` its branch goes, too, where that holds nothing.
+    With `drop_empty` its branch goes, too, if that holds nothing.
 
     Raises:
-        SessionrunError, OSError: the work could not be parked; the worktree is as it was.
+        SessionrunError, OSError: the work could not be parked; the worktree is unchanged.
     """
     with open_fence(request.repository, folder, limit_s=request.git_limit_s) as fence:
         changed = tell_changed(request.repository, folder, fence.main())
@@ -61,7 +61,7 @@ def release(request: WorkspaceRequest, folder: Path, *, drop_empty: bool = True)
 
 
 def release_behind(fence: Fence, request: WorkspaceRequest, folder: Path) -> Place:
-    """The same with a private common directory that is there already; its branch stays, whatever it holds.
+    """The same with a private common directory that exists already; the branch stays, whatever it holds.
 
     Raises:
         SessionrunError, OSError: as `release`.
@@ -111,12 +111,12 @@ def foresee(fence: Fence, request: WorkspaceRequest, path: Path, objects: Path, 
 
 
 def find_worktree(request: WorkspaceRequest) -> Path | None:
-    """Where the task's worktree is, also when it was moved; None when there is none any more."""
+    """Where the task's worktree is, also when it was moved; None when it is gone."""
     place = request.place
     assert place is not None and place.worktree is not None
     path = Path(place.worktree)
     admin = find_admin(request.repository, path)
-    made_here = any(load_owner(one) == request.owner for one in find_lost_admins(request.repository, path))
+    made_here = any(load_owner(lost) == request.owner for lost in find_lost_admins(request.repository, path))
     if (admin is not None and load_owner(admin) in (None, request.owner)) or (made_here and path.is_dir()):
         return path
     claim = Claim(place.branch or "", place.worktree, place.base_commit or "", request.owner)
@@ -124,9 +124,9 @@ def find_worktree(request: WorkspaceRequest) -> Path | None:
 
 
 def rescue_lost_head(request: WorkspaceRequest, main: Git, path: Path) -> Iterator[tuple[str, str]]:
-    """Put on a rescue branch the commits that only the HEAD of a worktree holds whose directory is gone.
+    """Make a rescue branch for each commit that only the HEAD of a worktree holds whose directory is gone.
 
-    Yields the commit and the branch of each; those stay as they are where `main` is on trial.
+    Yields commit and branch of each; no branch changes while `main` is on trial.
 
     Raises:
         SessionrunError: no branch can be made.
@@ -149,14 +149,14 @@ def find_rescues(main: Git, branch: str) -> list[str]:
 
 
 def _note_move(branch: str, path: Path, folder: Path) -> None:
-    """Say in the claim where the worktree is, before it is removed: a crash could leave its remains there."""
+    """Note in the claim where the worktree is, before it is removed: a crash could leave its remains there."""
     for job, claim in prepare_jobs(folder):
         if claim.branch == branch:
             replace_file(job / CLAIM, orjson.dumps(replace(claim, moved=str(path))), durable=True)
 
 
 def _release_gone(request: WorkspaceRequest, main: Git, folder: Path) -> Place:
-    """There is no worktree any more: the task deleted it, or an earlier start of this job came as far as that."""
+    """Release a worktree that is gone: the task deleted it, or an earlier start of this job removed it."""
     place = request.place
     assert place is not None and place.worktree is not None
     path = Path(place.worktree)
@@ -175,15 +175,15 @@ def _release_gone(request: WorkspaceRequest, main: Git, folder: Path) -> Place:
 
 
 def _clear_moved(request: WorkspaceRequest, path: Path) -> None:
-    """What an earlier start of this job left of a worktree that it found here and was removing."""
+    """Delete what is left of a worktree whose removal, by an earlier start of this job, was broken off."""
     with register_lock(request.repository):
-        if not os.path.lexists(path):  # else it is of a later one
+        if not os.path.lexists(path):  # else the remains belong to a later worktree
             unregister(request.repository, path, request.owner)
     remove_tree(trash_path(path, request.owner))
 
 
 def _remark_on_loss(request: WorkspaceRequest, path: Path) -> str | None:
-    """What to say when git still lists a worktree that we did not remove, and that is gone all the same."""
+    """A remark if the worktree is gone, git still lists it, and we did not remove it."""
     lost = find_lost_admins(request.repository, path)
     if os.path.lexists(path) or trash_path(path, request.owner).exists():
         return None
@@ -193,7 +193,7 @@ def _remark_on_loss(request: WorkspaceRequest, path: Path) -> str | None:
 
 
 def _parked_before(main: Git, place: Place, *, emptied: bool) -> Parked | None:
-    """What the branches of a worktree hold that is gone; None where there are none, unless they held nothing."""
+    """What the branches hold whose worktree is gone; None if no branch is left, unless it was dropped as empty."""
     rescue = next(reversed(find_rescues(main, place.branch or "")), None)
     commit = main.commit_of(f"refs/heads/{rescue or place.branch}") or (place.work_base if emptied else None)
     if commit is None:
@@ -202,13 +202,13 @@ def _parked_before(main: Git, place: Place, *, emptied: bool) -> Parked | None:
 
 
 def _is_of_another(request: WorkspaceRequest, path: Path) -> bool:
-    """Whether ours went in an earlier start of this job and its name has been given anew."""
+    """Whether an earlier start of this job removed our worktree, and another one has its name now."""
     admin = find_admin(request.repository, path)
     return admin is not None and load_owner(admin) not in (None, request.owner)
 
 
 def find_git(fence: Fence, request: WorkspaceRequest, path: Path) -> Git:
-    """Git in the worktree, made sure that it is that worktree and not a repository around it.
+    """Git in the worktree; checks that it is this worktree and not a repository around it.
 
     Raises:
         SessionrunError: an agent removed or replaced the worktree's link to its repository.
@@ -220,9 +220,9 @@ def find_git(fence: Fence, request: WorkspaceRequest, path: Path) -> Git:
 
 
 def describe_broken_link(repository: Repository, path: Path) -> str:
-    """What to say of a worktree whose `.git` leads elsewhere, and what a user can do about it."""
+    """A line on a worktree whose `.git` leads elsewhere, and on what the user can do about it."""
     mend = "move its .git away and run git worktree repair in the repository"
-    return f"to be mended by hand ({mend}): {path} is no worktree of {repository.top} any more"
+    return f"to be mended by hand ({mend}): {path} is not a worktree of {repository.top} any more"
 
 
 def park_work(request: WorkspaceRequest, folder: Path) -> Place:
@@ -304,7 +304,7 @@ def _why_kept(request: WorkspaceRequest, parked: Parked, path: Path) -> str | No
 
 
 def _remove(request: WorkspaceRequest, path: Path, released: Place) -> Place:
-    """Remove the worktree; what it held is safe, so what cannot be deleted is named and is no failure."""
+    """Remove the worktree; its work is safe, so a remark names files that cannot be deleted."""
     if _is_of_another(request, path):
         trash = trash_path(path, request.owner)
     else:
@@ -318,7 +318,7 @@ def _remove(request: WorkspaceRequest, path: Path, released: Place) -> Place:
 
 
 def _describe(main: Git, place: Place, parked: Parked, request: WorkspaceRequest) -> Place:
-    """The place with what was parked; writes the patch, while the worktree is still there."""
+    """The place with what was parked; writes the patch while the worktree still exists."""
     stat = None
     if request.patch is not None and place.work_base is not None:
         make_directories(Path(request.patch).parent, 0o700)

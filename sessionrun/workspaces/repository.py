@@ -17,7 +17,7 @@ from sessionrun.workspaces.worktree import included_files
 def find_repository(
     cwd: Path, *, base: str | None, worktree_dir: Path | None, keep: KeepPolicy
 ) -> tuple[Repository, str | None]:
-    """The repository around `cwd`, and a remark for people if there is one.
+    """The repository around `cwd`, and a remark for the user, if there is any.
 
     Args:
         cwd: where the command was started.
@@ -26,7 +26,7 @@ def find_repository(
         keep: which worktrees stay after their task.
 
     Raises:
-        InputError: there is none, or no worktree can be made from it.
+        InputError: there is no repository, or no worktree can be made from it.
     """
     git = Git(cwd)
     _check_version(cwd)
@@ -45,11 +45,11 @@ def find_repository(
 
 
 def find_missing(repository: Repository, folders: Collection[str]) -> set[str]:
-    """Those of some directories of the checkout that a worktree will not have, but for links.
+    """The given directories of the checkout that a worktree will lack, unless links bring them.
 
     Args:
         repository: where.
-        folders: paths relative to its top, below which they are.
+        folders: the directories, as paths relative to the top of the repository.
     """
     git = Git(Path(repository.top))
     missing = set()
@@ -67,11 +67,11 @@ def find_missing(repository: Repository, folders: Collection[str]) -> set[str]:
 
 def _check_version(cwd: Path) -> None:
     try:
-        found = version(cwd)
+        git_version = version(cwd)
     except GitError as error:
         raise InputError(f"worktrees need git: {error}") from error
-    if found < MINIMUM:
-        wanted, here = (".".join(map(str, numbers)) for numbers in (MINIMUM, found))
+    if git_version < MINIMUM:
+        wanted, here = (".".join(map(str, numbers)) for numbers in (MINIMUM, git_version))
         raise InputError(f"worktrees need git {wanted} or newer; this is {here}")
 
 
@@ -90,33 +90,33 @@ def _check_complete(git: Git, settings: GitSettings, commit: str) -> None:
 def _locate(git: Git) -> tuple[Path, Path]:
     """Top of the checkout and common git directory, absolute."""
     words = ("--path-format=absolute", "--is-bare-repository", "--git-common-dir")
-    said = git.attempt("rev-parse", *words)
-    if said.returncode != 0:
-        reason = said.stderr.decode("utf-8", "replace")
+    answer = git.attempt("rev-parse", *words)
+    if answer.returncode != 0:
+        reason = answer.stderr.decode("utf-8", "replace")
         if "dubious ownership" in reason:
             hint = f"git config --global --add safe.directory {git.directory}"
             raise InputError(
                 f"{git.directory} belongs to another user, so git refuses it; if you trust it: {hint}"
             )
         raise InputError(f"{git.directory} is in no git repository; worktrees need one (git init)")
-    bare, _, common = os.fsdecode(said.stdout.rstrip(b"\n")).partition("\n")
+    bare, _, common = os.fsdecode(answer.stdout.rstrip(b"\n")).partition("\n")
     top = git.attempt("rev-parse", "--path-format=absolute", "--show-toplevel")
     if bare == "true" or top.returncode != 0:
         raise InputError(f"{git.directory} is a bare repository or inside .git; start in a checkout of it")
-    found = os.fsdecode(top.stdout.rstrip(b"\n")), os.path.realpath(common)
-    for path in found:
+    paths = os.fsdecode(top.stdout.rstrip(b"\n")), os.path.realpath(common)
+    for path in paths:
         _check_path(path)
-    return Path(found[0]), Path(found[1])
+    return Path(paths[0]), Path(paths[1])
 
 
 def _check_path(path: str) -> None:
-    """Refuse what git's lists of worktrees and our files cannot hold."""
+    """Refuse a path that git's lists of worktrees or our files cannot hold."""
     if "\n" in path or not path.isprintable():
         raise InputError(f"{path!r}: worktrees need a path of printable characters")
 
 
 def _name_base(git: Git, base: str | None) -> str | None:
-    """What task branches are called after: the branch or tag; None when there is only a commit."""
+    """The name with which task branches begin: the branch or tag; None if only a commit is given."""
     full = git.attempt("rev-parse", "--symbolic-full-name", "--end-of-options", base or "HEAD").stdout
     name = full.decode("utf-8", "surrogateescape").strip().split("\n")[-1]
     for prefix in ("refs/heads/", "refs/tags/"):
@@ -128,7 +128,7 @@ def _name_base(git: Git, base: str | None) -> str | None:
 
 
 def _choose_folder(top: Path, common: Path, wanted: Path | None) -> tuple[Path, str | None]:
-    """Outside the repository: beside it if that can be written, else in the user's cache."""
+    """Where worktrees go: beside the repository if we may write there, else in the user's cache."""
     if wanted is not None:
         folder = wanted.resolve()
         _check_path(str(folder))

@@ -1,7 +1,7 @@
 """What PREPARE and RELEASE are asked for, and the files that they leave in their job's folder.
 
 They are processes of their own (see `runtime.jobs.job`), so that they run where the executor runs jobs and a slow
-disk never holds up the supervisor.  Both are idempotent: what is found done is not done again.
+disk never holds up the supervisor.  Both are idempotent: a second start does not repeat what is done.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ CLAIM: Final = "claim.json"
 """Written before a branch or a worktree is made, so that `clean` can find what a crash left behind."""
 
 CHANGED: Final = "changed.json"
-"""Written by RELEASE before anything in it may fail: the git settings that changed, if any did."""
+"""Written by RELEASE before a later step may fail: the git settings that changed, if any did."""
 
 RESCUE_SUFFIX: Final = "-rescue"
-"""Ends the name of the branch that holds what could not go to the task's own."""
+"""The end of a rescue branch's name: it holds work that could not go to the task's own branch."""
 
 _COMMIT: Final = re.compile("[0-9a-f]{40}|[0-9a-f]{64}")
 
@@ -38,15 +38,15 @@ class WorkspaceRequest:
         repository: the user's.
         session_id: the session.
         task: the task's id.
-        title: what a commit of ours is called.
+        title: the message of a commit of ours.
         links: paths that the worktree shares with the checkout.
         place: what PREPARE made; for RELEASE.
         keep: when a worktree is kept.
         succeeded: whether the task did.
         patch: the file for the diff.
         expect_change: work that changes nothing is a failure.
-        branch: the name that is wished for.
-        directory: the same of the worktree.
+        branch: the branch's name, if it is free.
+        directory: the worktree's name, if it is free.
         needs: the ends of other tasks at which the worktree begins.
         limit_s: how long the job may take (seconds); 0 = as long as it needs, None = the usual time.
     """
@@ -73,15 +73,15 @@ class WorkspaceRequest:
 
     @property
     def owner(self) -> str:
-        """Whose the worktree is, as it is marked."""
+        """The worktree's owner, as its mark names it."""
         return f"{self.session_id}/{self.task}"
 
 
 @frozen
 class Claim:
-    """The branch and the worktree that a PREPARE job is about to make; `owner` is how it is marked.
+    """The branch and the worktree that a PREPARE job is about to make; `owner` is what its mark says.
 
-    `moved` is where RELEASE found it when it had been moved: what is left of it lies there.  `emptied`: the
+    `moved` is where RELEASE found a worktree that had been moved: its remains lie there.  `emptied`: the
     worktree is gone, and RELEASE deletes the branch, or has deleted it, because it holds nothing.
     `setup_commit` is that of the place.
     """
@@ -102,19 +102,19 @@ class Claim:
 
 @frozen
 class Changed:
-    """What RELEASE found out before it touched the work; for the case that it fails afterwards."""
+    """What RELEASE found out before it touched the work; needed if it fails afterwards."""
 
     git_config_changed: tuple[str, ...]
 
 
 class NeedsConflict(SessionrunError):
-    """The work of a task's needs does not go together; a PREPARE that finds that ends with `job_code`."""
+    """The work of a task's needs cannot be merged; a PREPARE that finds this ends with `job_code`."""
 
     job_code: Final = 10
 
 
 def load_place(folder: Path) -> Place | None:
-    """What a finished job answered; None when it did not.
+    """What a finished job answered; None without an answer.
 
     Raises:
         JobFileError: an answer is there and cannot be used.
@@ -127,16 +127,16 @@ def load_place(folder: Path) -> Place | None:
 
 
 def load_changed(folder: Path) -> tuple[str, ...]:
-    """The git settings of which a RELEASE that failed has told that they changed."""
+    """The git settings that, as a RELEASE noted before it failed, had changed."""
     try:
-        found = load_record_if_any(folder / CHANGED, Changed)
+        changed = load_record_if_any(folder / CHANGED, Changed)
     except JobFileError:
         return ()
-    return () if found is None else found.git_config_changed
+    return () if changed is None else changed.git_config_changed
 
 
 def load_claim(folder: Path) -> Claim | None:
-    """What a PREPARE job was about to make; None when it did not come so far.
+    """What a PREPARE job was about to make; None if it ended before its claim.
 
     Raises:
         JobFileError: a claim is there and cannot be used.

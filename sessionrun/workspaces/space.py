@@ -10,23 +10,23 @@ from sessionrun.model.errors import NoSpace
 
 FLOOR_BYTES: Final = 256 * 1024 * 1024
 FLOOR_SHARE: Final = 0.01
-"""New worktrees wait below either of these, so that running tasks can still write their outcome."""
+"""Below either limit new worktrees wait, so that running tasks can still write their outcome."""
 
 
 def check_space(folder: Path) -> None:
     """Make sure that a worktree may be made in `folder`, which need not exist yet.
 
     Raises:
-        NoSpace: with how much there is and how much is wanted.
+        NoSpace: says how much is free and how much is needed.
     """
     while not os.path.exists(folder) and folder != folder.parent:
         folder = folder.parent
     try:
-        found = os.statvfs(folder)
+        disk = os.statvfs(folder)
     except OSError:
-        return  # PREPARE will say what is wrong with it
-    free = found.f_bavail * found.f_frsize
-    floor = max(FLOOR_BYTES, int(found.f_blocks * found.f_frsize * FLOOR_SHARE))
+        return  # PREPARE will report what is wrong with the folder
+    free = disk.f_bavail * disk.f_frsize
+    floor = max(FLOOR_BYTES, int(disk.f_blocks * disk.f_frsize * FLOOR_SHARE))
     if free < floor:
         mib = 1024 * 1024
         raise NoSpace(f"{free // mib} MiB are free in {folder}; new worktrees wait for {floor // mib} MiB")

@@ -32,7 +32,7 @@ def note_settings(repository: Repository, folder: Path, git: Git) -> None:
     """
     path = folder / SETTINGS
     if path.exists():
-        return  # of an earlier start of this job
+        return  # an earlier start of this job noted them
     try:
         replace_file(path, orjson.dumps(fingerprint(Path(repository.common_dir), git)), durable=False)
     except GitError:
@@ -40,20 +40,20 @@ def note_settings(repository: Repository, folder: Path, git: Git) -> None:
 
 
 def tell_changed(repository: Repository, folder: Path, git: Git) -> tuple[str, ...]:
-    """The same as `find_changed`; also written into `folder`, for the case that the RELEASE fails afterwards."""
+    """Do `find_changed`, and note the result in `folder` in case the RELEASE fails afterwards."""
     changed = find_changed(repository, folder, git)
     if changed:
         try:
             replace_file(folder / CHANGED, orjson.dumps(Changed(changed)), durable=False)
         except OSError:
-            pass  # to save the work matters more
+            pass  # saving the work matters more
     return changed
 
 
 def find_changed(repository: Repository, folder: Path, git: Git) -> tuple[str, ...]:
     """The names of the settings that changed since the PREPARE of the attempt whose RELEASE has `folder`.
 
-    Empty also if that is not known: nothing was noted then, or git cannot be run now.
+    It is empty also if nothing was noted then, or if git cannot be run now.
     """
     attempt = folder.name.partition("-")[0]
     notes = [_load(job / SETTINGS) for job in sorted(folder.parent.glob(f"{attempt}-*-prepare*"))]
@@ -72,8 +72,8 @@ def find_changed(repository: Repository, folder: Path, git: Git) -> tuple[str, .
 
 def _load(path: Path) -> dict[str, str] | None:
     try:
-        found: Any = orjson.loads(read_regular(path, _LIMIT_BYTES))
+        record: Any = orjson.loads(read_regular(path, _LIMIT_BYTES))
     except (OSError, ValueError):
         return None
-    sound = isinstance(found, dict) and all(isinstance(value, str) for value in found.values())
-    return found if sound else None
+    sound = isinstance(record, dict) and all(isinstance(value, str) for value in record.values())
+    return record if sound else None

@@ -1,7 +1,7 @@
 """PREPARE: a branch and a worktree of the task's own.
 
 Worktrees are registered one at a time, under a lock in the repository's common directory, and without files; the
-files are checked out beside each other.  What cannot be made makes the task fail: it never runs in the user's
+files are checked out side by side.  If a worktree cannot be made, the task fails: it never runs in the user's
 checkout.
 """
 
@@ -31,14 +31,14 @@ from sessionrun.workspaces.witness import note_settings
 INCLUDE_FILE: Final = ".worktreeinclude"
 
 _NAME_TRIES: Final = 8
-"""How many names that looked free may turn out to be taken."""
+"""How many names to try that look free and turn out to be taken."""
 
 
 def prepare(request: WorkspaceRequest, folder: Path) -> Place:
-    """Make the worktree; done again after a crash, finish or replace what was begun.
+    """Make the worktree; after a crash, finish or replace what an earlier start began.
 
     Raises:
-        SessionrunError, OSError: it cannot be made; nothing is left but the claim.
+        SessionrunError, OSError: the worktree cannot be made; only the claim is left.
     """
     with open_fence(request.repository, folder, limit_s=request.git_limit_s) as fence:
         return _prepare(fence, request, folder)
@@ -85,7 +85,7 @@ def included_files(git: Git, top: Path, ignore: Sequence[str]) -> list[str]:
 
 
 def branch_stem(repository: Repository, task: str, wanted: str | None) -> str:
-    """What a task's branch is called if that name is free."""
+    """The name of a task's branch, if it is free."""
     return (wanted or "{base}-task-" + task).replace("{base}", repository.base_branch)
 
 
@@ -137,21 +137,21 @@ def _free_names(git: Git, request: WorkspaceRequest, base: str) -> Iterator[Clai
 
 
 def _sync_claim(claim: Claim, folder: Path) -> None:
-    """Make the claim durable before there is any work: `clean` knows what is ours from there."""
+    """Make the claim durable before there is any work: from it `clean` knows what is ours."""
     replace_file(folder / CLAIM, orjson.dumps(claim), durable=True)
 
 
 def _is_registered(repository: Repository, claim: Claim) -> bool:
-    """Whether an earlier start of this job came as far as the worktree."""
+    """Whether an earlier start of this job has made the worktree."""
     admin = find_admin(repository, Path(claim.worktree))
     return admin is not None and load_owner(admin) == claim.owner
 
 
 def _check_links(request: WorkspaceRequest) -> None:
-    """Links lead from inside the worktree to the same place in the user's checkout."""
+    """Refuse links that do not lead from inside the worktree to the same place in the user's checkout."""
     for link in request.links:
         if os.path.isabs(link) or os.path.normpath(link).partition("/")[0] in ("..", ".", ".git"):
-            raise SessionrunError(f"links: {link} is no path inside the repository")
+            raise SessionrunError(f"links: {link} is not a path inside the repository")
         if not os.path.exists(os.path.join(request.repository.top, link)):
             raise SessionrunError(f"links: there is no {link} in {request.repository.top}")
 
@@ -165,7 +165,7 @@ def _bring_files(git: Git, request: WorkspaceRequest, path: Path, ignore: Sequen
     for link in map(os.path.normpath, request.links):
         target = path / link
         if target.is_symlink() and target.readlink() == top / link:
-            continue  # an earlier start of this job came as far as that
+            continue  # an earlier start of this job did that
         if os.path.lexists(target):
             raise SessionrunError(f"links: {link} is tracked by git, so the worktree has its own")
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,6 @@
-"""Checks of status.json and summary: they must say what the logs say.  Both can be made anew from these.
+"""Checks of status.json and summary: they must say what the logs say, and can be made anew from the logs.
 
-What status.json alone knows is which files outside of the session are not up to date.
+Only status.json knows which files outside of the session are not up to date.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def check_status(evidence: Evidence) -> Iterator[Finding]:
 
 
 def check_summary(evidence: Evidence) -> Iterator[Finding]:
-    """The same for the summary."""
+    """Whether the summary is there and says what the logs say."""
     yield from _check("summary", evidence, evidence.summary, summary=True)
 
 
@@ -36,56 +36,56 @@ def check_views(evidence: Evidence) -> Iterator[Finding]:
         yield Finding("views", "warning", str(evidence.session.path), problem, plan)
 
 
-def _check(name: str, evidence: Evidence, found: dict[str, Any] | None, *, summary: bool) -> Iterator[Finding]:
+def _check(name: str, evidence: Evidence, cached: dict[str, Any] | None, *, summary: bool) -> Iterator[Finding]:
     session, state = evidence.session, evidence.state
     where = str(session.summary_path if summary else session.status_path)
     if evidence.alive or evidence.spec is None or not evidence.begun:
-        return  # a supervisor that lives replaces it when it is due
+        return  # the living supervisor replaces it in time
     if state is None:
-        if found is None:
+        if cached is None:
             plan = "it cannot be made anew while the logs are damaged"
             yield Finding(name, "error", where, "missing or damaged", plan)
         return
-    if found is not None and _number(found.get("seq")) > state.seq:
-        what = f"it counts {found['seq']} journal entries, and the journal has {state.seq}: the journal lost some"
+    if cached is not None and _number(cached.get("seq")) > state.seq:
+        what = f"it counts {cached['seq']} journal entries, and the journal has {state.seq}: the journal lost some"
         plan = "keep a copy of the whole directory; the outcomes that only this file has are in no log"
         yield Finding(name, "error", where, what, plan)
         return
     status: dict[str, Any] = orjson.loads(orjson.dumps(project(state)))
     status["view_problems"] = (evidence.status or status).get("view_problems", [])  # they are in no log
     expected = project_summary(status) if summary else status
-    fault = "missing or damaged" if found is None else _describe(found, expected)
+    fault = "missing or damaged" if cached is None else _describe(cached, expected)
     if fault is not None:
         plan = "--fix makes it anew from the logs; until then the verbs read these where they can tell"
         yield Finding(name, "warning", where, fault, plan, _rebuild(evidence, status))
 
 
 def _rebuild(evidence: Evidence, status: dict[str, Any]) -> Fix | None:
-    """Write both files; not while one of them is ahead of the logs: what it says is nowhere else."""
+    """Write both files, but not while one of them is ahead of the logs: its content is nowhere else."""
     assert evidence.state is not None
-    for found in (evidence.status, evidence.summary):
-        if found is not None and _number(found.get("seq")) > evidence.state.seq:
+    for cache in (evidence.status, evidence.summary):
+        if cache is not None and _number(cache.get("seq")) > evidence.state.seq:
             return None
     return lambda: evidence.session.replace_status(status, project_summary(status), durable=True)
 
 
-def _describe(found: dict[str, Any], expected: dict[str, Any]) -> str | None:
-    if _number(found.get("seq")) < expected["seq"]:
-        return f"stale: it counts {found.get('seq')} of {expected['seq']} journal entries"
-    place = _find_difference(found, expected)
+def _describe(cached: dict[str, Any], expected: dict[str, Any]) -> str | None:
+    if _number(cached.get("seq")) < expected["seq"]:
+        return f"stale: it counts {cached.get('seq')} of {expected['seq']} journal entries"
+    place = _find_difference(cached, expected)
     return None if place is None else f"it is not what the logs say: {place}"
 
 
-def _find_difference(found: Any, expected: Any, place: str = "") -> str | None:
-    """Where two JSON values differ; a key that an older version did not write is no difference."""
-    if isinstance(found, dict) and isinstance(expected, dict):
-        pairs = [(f"{place}.{key}", found[key], expected[key]) for key in expected if key in found]
-    elif isinstance(found, list) and isinstance(expected, list) and len(found) == len(expected):
-        pairs = [(f"{place}[{number}]", *both) for number, both in enumerate(zip(found, expected, strict=True))]
+def _find_difference(cached: Any, expected: Any, place: str = "") -> str | None:
+    """Where two JSON values differ; a key that an older version did not write is not a difference."""
+    if isinstance(cached, dict) and isinstance(expected, dict):
+        pairs = [(f"{place}.{key}", cached[key], expected[key]) for key in expected if key in cached]
+    elif isinstance(cached, list) and isinstance(expected, list) and len(cached) == len(expected):
+        pairs = [(f"{place}[{number}]", *both) for number, both in enumerate(zip(cached, expected, strict=True))]
     else:
-        return None if found == expected else place.lstrip(".")
-    for name, one, other in pairs:
-        inner = _find_difference(one, other, name)
+        return None if cached == expected else place.lstrip(".")
+    for name, actual, wanted in pairs:
+        inner = _find_difference(actual, wanted, name)
         if inner is not None:
             return inner
     return None

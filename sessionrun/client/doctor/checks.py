@@ -1,7 +1,7 @@
-"""`doctor`'s work: looking a session, or the environment, over, and the repairs that are provably safe.
+"""`doctor`'s work: examining a session, or the environment, and the repairs that are provably safe.
 
 A check is a function from evidence to findings; the tables below name them all.  A repair is done only while all
-locks of the session are held, and only for what is found then: no other process interferes.  Logs that are
+locks of the session are held, and only for what is found under them: no other process interferes.  Logs that are
 damaged, processes and living sessions are never touched.
 """
 
@@ -63,18 +63,18 @@ _LOCK_TIMEOUT_S: Final = 0.2
 
 
 def examine(session: SessionDir, marked: Sequence[Living], *, locked: bool = False) -> list[Finding]:
-    """What is not as it should be with one session; `marked` are the processes that carry its marker."""
+    """The findings about one session; `marked` are the processes that carry its marker."""
     evidence = gather(session, marked, locked=locked)
     return [finding for check in SESSION_CHECKS.values() for finding in check(evidence)]
 
 
 def examine_environment(results_dir: Path) -> list[Finding]:
-    """What is not as it should be with what all sessions stand on."""
+    """The findings about what all sessions need: Python, git, disk, configuration."""
     return [finding for check in ENVIRONMENT_CHECKS.values() for finding in check(results_dir)]
 
 
 def repair(session: SessionDir, marked: Sequence[Living]) -> list[Finding]:
-    """Do the repairs that are safe, and return what was repaired; nothing while a process of the session lives."""
+    """Do the safe repairs, and return what was repaired; do nothing while a process of the session lives."""
     with ExitStack() as locks:
         for name in LOCK_NAMES:
             try:
@@ -85,7 +85,7 @@ def repair(session: SessionDir, marked: Sequence[Living]) -> list[Finding]:
 
 
 def apply_fixes(findings: Sequence[Finding]) -> list[Finding]:
-    """Carry out the fixes there are; return those findings whose fix was done."""
+    """Carry out the fixes of findings; return the findings whose fix was done."""
     done = []
     for finding in findings:
         if finding.fix is None:

@@ -1,4 +1,4 @@
-"""Checks of what all sessions stand on: Python, git, the results directory and its disk, the user's index."""
+"""Checks of what all sessions need: Python, git, the results directory and its disk, the user's index."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _NETWORK: Final = (
     "fuse.sshfs",
     "davfs",
 )
-"""How names of network file systems begin: flock, rename or sync mean less on them, or nothing."""
+"""How names of network file systems begin; there flock, rename or sync promise less, or nothing."""
 
 
 def check_python(results_dir: Path) -> Iterator[Finding]:
@@ -47,16 +47,16 @@ def check_git(results_dir: Path) -> Iterator[Finding]:
     wanted = ".".join(map(str, git.MINIMUM))
     plan = f"install git {wanted} or newer; only --worktree needs it"
     try:
-        found = git.version(Path("/"))
+        version = git.version(Path("/"))
     except SessionrunError as error:
         yield Finding("git", "warning", "git", str(error), plan)
         return
-    if found < git.MINIMUM:
-        yield Finding("git", "warning", "git", f"this is {'.'.join(map(str, found))}", plan)
+    if version < git.MINIMUM:
+        yield Finding("git", "warning", "git", f"this is {'.'.join(map(str, version))}", plan)
 
 
 def check_configuration(results_dir: Path) -> Iterator[Finding]:
-    """Whether the configuration lets anything be launched from here."""
+    """Whether the configuration can be read, so that a launch from here can work."""
     from sessionrun.agents.table import BUILTIN
     from sessionrun.client.config import load_config
 
@@ -68,11 +68,11 @@ def check_configuration(results_dir: Path) -> Iterator[Finding]:
 
 
 def check_results_dir(results_dir: Path) -> Iterator[Finding]:
-    """Whether sessions can be made, by us and by no other user."""
+    """Whether we, and no other user, can make sessions."""
     place = _existing(results_dir)
     where, quoted = str(place), shlex.quote(str(place))
     if not os.path.isdir(place):
-        yield Finding("results", "error", where, "it is no directory", "choose another one: --results-dir")
+        yield Finding("results", "error", where, "it is not a directory", "choose another one: --results-dir")
         return
     if not os.access(place, os.W_OK | os.X_OK):
         yield Finding("results", "error", where, "it cannot be written", "choose another one: --results-dir")
@@ -83,13 +83,13 @@ def check_results_dir(results_dir: Path) -> Iterator[Finding]:
 
 
 def check_file_system(results_dir: Path) -> Iterator[Finding]:
-    """Whether the results directory is on a disk of this machine, where locks and syncs mean what they say."""
+    """Whether the results directory is on a disk of this machine, where locks and syncs do what they promise."""
     place = _existing(results_dir)
     yield from _judge_file_system(place, _file_system_of(place))
 
 
 def check_locks(results_dir: Path) -> Iterator[Finding]:
-    """Whether flock works there; tried on the directory itself, which no process locks."""
+    """Whether flock works in the results directory; the test locks the directory itself, as nothing else does."""
     if not results_dir.is_dir():
         return
     fault = _try_flock(results_dir)
@@ -114,7 +114,7 @@ def check_index(results_dir: Path) -> Iterator[Finding]:
     """Whether the user's index is a file that only the user writes."""
     path = index.index_path()
     try:
-        found = path.lstat()
+        inode = path.lstat()
     except FileNotFoundError:
         return
     except OSError as error:
@@ -122,26 +122,26 @@ def check_index(results_dir: Path) -> Iterator[Finding]:
             "index", "warning", str(path), f"it cannot be read: {error.strerror}", "look at its directory"
         )
         return
-    if not stat.S_ISREG(found.st_mode):
+    if not stat.S_ISREG(inode.st_mode):
         aside = shlex.join(["mv", str(path), f"{path}.planted"])
-        yield Finding("index", "error", str(path), "it is no regular file", f"put it aside: {aside}")
+        yield Finding("index", "error", str(path), "it is not a regular file", f"put it aside: {aside}")
     elif not os.access(path, os.R_OK | os.W_OK):
         yield Finding("index", "warning", str(path), "it cannot be read and written", "look at its owner and mode")
-    elif found.st_mode & 0o077 and found.st_uid == os.geteuid():
+    elif inode.st_mode & 0o077 and inode.st_uid == os.geteuid():
         plan = "--fix takes the rights of group and others away"
         yield Finding("index", "warning", str(path), "wider than 0600", plan, lambda: os.chmod(path, 0o600))
 
 
 def check_limits(results_dir: Path) -> Iterator[Finding]:
-    """Whether what sessions tell each other of limits can be believed."""
+    """Whether the files in which sessions share limits can be believed."""
     from sessionrun.runtime.accounts import find_damaged
 
     folder = index.limits_path()
     try:
-        found = folder.lstat()
+        inode = folder.lstat()
     except OSError:
         return
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
+    if not stat.S_ISDIR(inode.st_mode) or inode.st_uid != os.geteuid() or inode.st_mode & 0o077:
         what = "it is not a directory that is yours alone: sessions do not share limits"
         plan = f"remove it; the next session makes it again: {shlex.join(['rm', '-r', str(folder)])}"
         yield Finding("limits", "warning", str(folder), what, plan)
@@ -176,7 +176,7 @@ def _judge_file_system(place: Path, kind: str | None) -> Iterator[Finding]:
 
 
 def _existing(path: Path) -> Path:
-    """The path, or the directory in which it would be made."""
+    """The path, or else the nearest directory above it that exists."""
     path = path.absolute()
     while not os.path.lexists(path) and path != path.parent:
         path = path.parent
@@ -184,7 +184,7 @@ def _existing(path: Path) -> Path:
 
 
 def _try_flock(folder: Path) -> str | None:
-    """Why two descriptors do not shut each other out; None: they do."""
+    """Why the lock of one descriptor does not exclude another descriptor; None: it does."""
     first = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     second = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:

@@ -1,7 +1,7 @@
 """All that the checks of one session look at, read once and in an order that makes it comparable.
 
-status.json is read before the logs: its writer appends to the logs first, so it can never rightly be ahead of
-what is read after it.  Nothing here raises for what it finds in a session's files: damage is evidence.
+status.json is read before the logs: its writer appends to the logs first, so a sound status.json is never ahead of
+logs that are read later.  Nothing here raises because of damaged files: damage is evidence.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from sessionrun.store.session import SessionDir
 
 @frozen
 class Log:
-    """One log as it was read; `content` is empty where there is none, or no regular file."""
+    """One log as it was read; `content` is empty if there is no file, or not a regular one."""
 
     path: Path
     content: bytes
@@ -41,11 +41,11 @@ class Log:
 
 @frozen
 class Evidence:
-    """One session.
+    """All that the checks know of one session.
 
-    `spec` and `state` are None where they cannot be had, with the reason in `spec_fault` and `journal_fault`;
+    `spec` and `state` are None if they cannot be read, with the reason in `spec_fault` and `journal_fault`;
     `state` is folded from an undamaged journal only.  `records` are the journal's objects, those of unknown
-    kinds too.  `marked` are processes that carried the session's marker at some moment before.
+    kinds too.  `marked` are processes that carried the session's marker a moment before.
     """
 
     session: SessionDir
@@ -66,7 +66,7 @@ class Evidence:
 
     @property
     def begun(self) -> bool:
-        """Whether one of its logs holds anything; else nothing of it ever ran."""
+        """Whether one of its logs holds anything; else no part of the session ever ran."""
         return has_records(self.session)
 
     @property
@@ -76,14 +76,14 @@ class Evidence:
 
     @property
     def ended(self) -> bool:
-        """Whether its journal says that it has ended or, where that cannot be read, status.json does."""
+        """Whether the session has ended, by its journal or, if that cannot be read, by status.json."""
         if self.state is not None:
             return self.state.ended is not None
         return self.status is not None and self.status.get("ended_at") is not None
 
 
 def gather(session: SessionDir, marked: Sequence[Living], *, locked: bool) -> Evidence:
-    """Read one session; `locked` says that we hold its locks, so that no other process runs it."""
+    """Read one session; `locked`: we hold its locks, so no other process runs it."""
     alive = not locked and session.is_alive()
     status, summary = _load_cache(session.load_status), _load_cache(session.load_summary)
     spec, spec_fault = _load_spec(session)
@@ -114,10 +114,10 @@ def gather(session: SessionDir, marked: Sequence[Living], *, locked: bool) -> Ev
 
 def _load_cache(load: Any) -> dict[str, Any] | None:
     try:
-        found: dict[str, Any] | None = load()
+        cache: dict[str, Any] | None = load()
     except (SessionrunError, OSError):
         return None
-    return found
+    return cache
 
 
 def _load_spec(session: SessionDir) -> tuple[SessionSpec | None, str | None]:

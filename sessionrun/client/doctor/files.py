@@ -1,4 +1,4 @@
-"""Checks of the session directory as files: their kinds and modes, what is missing, and what was left over."""
+"""Checks of the files in the session directory: their kinds and modes, missing files, and leftover files."""
 
 from __future__ import annotations
 
@@ -31,27 +31,27 @@ _WORDS: Final = {
 
 OLD_S: Final = 3600.0
 YOUNG_S: Final = 10.0
-"""A process that writes a file beside its place needs moments, but may live where its pid cannot be seen."""
+"""A process needs moments to write a file beside its place; but its pid may be invisible from here."""
 
 
 def check_kinds(evidence: Evidence) -> Iterator[Finding]:
-    """Whether something else lies in the place of a file of ours."""
+    """Whether each of our names in the directory has the right kind: file, directory or FIFO."""
     top = evidence.session.path
     names = [name for name in _list(top) if _TASK_FILE.fullmatch(name)]
     expected = {top / name: stat.S_IFREG for name in (*_REGULAR, *sorted(names))}
     expected |= {top / name: stat.S_IFDIR for name in _FOLDERS} | {top / "wake": stat.S_IFIFO}
     expected |= {top / "requests" / name: stat.S_IFREG for name in sorted(_list(top / "requests"))}
     for path, kind in expected.items():
-        found = _stat(path)
-        if found is not None and stat.S_IFMT(found.st_mode) != kind:
-            what = f"{_WORDS.get(stat.S_IFMT(found.st_mode), 'a device')} in the place of {_WORDS[kind]}"
+        inode = _stat(path)
+        if inode is not None and stat.S_IFMT(inode.st_mode) != kind:
+            what = f"{_WORDS.get(stat.S_IFMT(inode.st_mode), 'a device')} in the place of {_WORDS[kind]}"
             aside = shlex.join(["mv", str(path), f"{path}.planted"])
             plan = f"another program put it there, perhaps a task; move it away: {aside}"
             yield Finding("kinds", "error", str(path), what, plan)
 
 
 def check_wake(evidence: Evidence) -> Iterator[Finding]:
-    """Whether the FIFO is there by which a supervisor is told of requests."""
+    """Whether the FIFO that wakes a supervisor for requests is there."""
     path = evidence.session.wake_path
     if evidence.spec is None or _stat(path) is not None:
         return
@@ -63,8 +63,8 @@ def check_wake(evidence: Evidence) -> Iterator[Finding]:
 
 
 def check_modes(evidence: Evidence) -> Iterator[Finding]:
-    """Whether others may look into our files."""
-    wide = [path for path, found in _walk(evidence.session.path) if found.st_mode & 0o077]
+    """Whether other users may read our files."""
+    wide = [path for path, inode in _walk(evidence.session.path) if inode.st_mode & 0o077]
     if not wide:
         return
     first = wide[0]
@@ -79,14 +79,14 @@ def check_modes(evidence: Evidence) -> Iterator[Finding]:
 
 
 def check_temporary(evidence: Evidence) -> Iterator[Finding]:
-    """Whether files are left that a process was writing beside their place when it died."""
+    """Whether temporary files are left of a process that died while it wrote them."""
     if evidence.alive:
         return
-    for path, found in _walk(evidence.session.path):
+    for path, inode in _walk(evidence.session.path):
         match = _TEMPORARY.fullmatch(path.name)
-        if match is None or not stat.S_ISREG(found.st_mode):
+        if match is None or not stat.S_ISREG(inode.st_mode):
             continue
-        age_s = evidence.now - found.st_mtime
+        age_s = evidence.now - inode.st_mtime
         if age_s > OLD_S or (age_s > YOUNG_S and processes.identify(int(match[1])) is None):
             what = "left by a process that died while it wrote"
             yield Finding("temporary", "warning", str(path), what, "--fix removes it", path.unlink)
@@ -113,23 +113,23 @@ def check_outputs(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _walk(top: Path) -> Iterator[tuple[Path, os.stat_result]]:
-    """All of ours below a directory, itself too: what belongs to us and has one name; links are passed over.
+    """A directory and all below it that belongs to us and has one name; links are left out.
 
-    Nor is it looked into what agents keep in folders of theirs; it is as private as the folder.
+    So is the content of folders that agents have for themselves: it is as private as the folder.
     """
-    found = _stat(top)
-    if found is None or not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+    inode = _stat(top)
+    if inode is None or not stat.S_ISDIR(inode.st_mode) or inode.st_uid != os.geteuid():
         return
-    yield top, found
+    yield top, inode
     for name in sorted(_list(top)):
         path = top / name
-        found = _stat(path)
-        if found is None or found.st_uid != os.geteuid():
+        inode = _stat(path)
+        if inode is None or inode.st_uid != os.geteuid():
             continue
-        if stat.S_ISDIR(found.st_mode):
-            yield from _walk(path) if name != AGENT_DIR or top.parent.name != "jobs" else [(path, found)]
-        elif (stat.S_ISREG(found.st_mode) and found.st_nlink == 1) or stat.S_ISFIFO(found.st_mode):
-            yield path, found
+        if stat.S_ISDIR(inode.st_mode):
+            yield from _walk(path) if name != AGENT_DIR or top.parent.name != "jobs" else [(path, inode)]
+        elif (stat.S_ISREG(inode.st_mode) and inode.st_nlink == 1) or stat.S_ISFIFO(inode.st_mode):
+            yield path, inode
 
 
 def _make_fifo(path: Path) -> None:

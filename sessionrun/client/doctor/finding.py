@@ -1,4 +1,4 @@
-"""What a check finds: a record, with what helps."""
+"""The record of what a check finds, and of what helps."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ Fix: TypeAlias = Callable[[], None]
 class Finding:
     """One thing that is not as it should be.
 
-    `where` is a path or what else it is about; `plan` what helps: a command, or what `fix` does.  `fix` is there
-    only where a repair is provably safe; it raises OSError or a SessionrunError where it cannot be done.
+    `where` is a path, or names the thing in question; `plan` is what helps: a command, or what `fix` does.  `fix`
+    is there only if a repair is provably safe; it raises OSError or a SessionrunError if the repair fails.
     """
 
     check: str

@@ -1,4 +1,4 @@
-"""Checks of what must not be lost: spec, journal and ledger.  Nothing of them is repaired but a torn tail."""
+"""Checks of what must not be lost: spec, journal and ledger.  Only a torn tail is repaired."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def check_spec(evidence: Evidence) -> Iterator[Finding]:
     """Whether the spec can be read and is this session's."""
     session, path = evidence.session, str(evidence.session.spec_path)
     if not evidence.begun:
-        if not evidence.alive:  # else it is being made
+        if not evidence.alive:  # else the launcher is still writing it
             what = "its launcher was killed before the session began: nothing ran"
             yield Finding("spec", "warning", path, what, "--fix removes it", partial(discard_session, session))
         return
@@ -41,7 +41,7 @@ def check_journal(evidence: Evidence) -> Iterator[Finding]:
 
 
 def check_ledger(evidence: Evidence) -> Iterator[Finding]:
-    """Whether the ledger is whole, and as long as the journal, which was read before it, knows it to be."""
+    """Whether the ledger is whole, and at least as long as the journal, which was read before, says."""
     log = evidence.ledger_log
     yield from _check_log("ledger", log, alive=evidence.alive)
     events = [entry.event for entry in evidence.entries]
@@ -54,9 +54,9 @@ def check_ledger(evidence: Evidence) -> Iterator[Finding]:
 def check_sequence(evidence: Evidence) -> Iterator[Finding]:
     """Whether the journal's entries count up by one."""
     for expected, record in enumerate(evidence.records, 1):
-        found = record.get("seq") if isinstance(record, dict) else None
-        if found != expected:
-            what = f"entry {expected} has the number {found}: entries are missing or doubled"
+        number = record.get("seq") if isinstance(record, dict) else None
+        if number != expected:
+            what = f"entry {expected} has the number {number}: entries are missing or doubled"
             plan = _keep_a_copy(evidence.journal.path)
             yield Finding("sequence", "error", str(evidence.journal.path), what, plan)
             return
@@ -82,7 +82,7 @@ def _check_log(name: str, log: Log, *, alive: bool) -> Iterator[Finding]:
         yield Finding(name, "error", where, what, _keep_a_copy(log.path))
         return
     tail = log.content[parsed.end :]
-    if not tail or alive:  # a process that lives may just be writing
+    if not tail or alive:  # a living process may just be writing
         return
     if b"\n" in tail:
         what = f"the last {len(tail)} bytes, from byte {parsed.end} on, are damaged"
@@ -94,7 +94,7 @@ def _check_log(name: str, log: Log, *, alive: bool) -> Iterator[Finding]:
 
 
 def _cut(log: Log) -> None:
-    """Cut off the torn tail; the file is what was read, as its writers are locked out."""
+    """Cut off the torn tail; the file is still as it was read, for its writers are locked out."""
     fd = open_regular(log.path, os.O_RDWR)
     try:
         if os.fstat(fd).st_size == len(log.content):

@@ -1,4 +1,4 @@
-"""Checks of what lives: the session's own processes, those of its jobs, and requests that are not taken."""
+"""Checks of the session's own processes, of those of its jobs, and of requests that are not taken."""
 
 from __future__ import annotations
 
@@ -67,18 +67,18 @@ def check_stopped(evidence: Evidence) -> Iterator[Finding]:
 
 
 def check_processes(evidence: Evidence) -> Iterator[Finding]:
-    """Whether a process lives of a job that has ended, or of a session that no process runs."""
-    living = {one.process: one for one in find_recorded(evidence.ledger)}
-    living |= {one.process: one for one in evidence.marked if one.ours}
+    """Whether a job's process lives although the job has ended, or although no process runs the session."""
+    living = {survivor.process: survivor for survivor in find_recorded(evidence.ledger)}
+    living |= {survivor.process: survivor for survivor in evidence.marked if survivor.ours}
     events = [entry.event for entry in evidence.entries]
     over = {event.key.text() for event in events if isinstance(event, (JobFinished, JobLost))}
     by_key: dict[str, list[Living]] = {}
-    for one in living.values():
-        orphan = not evidence.alive or one.key in over
-        if orphan and processes.is_alive(one.process):  # it may have ended since we looked
-            by_key.setdefault(one.key, []).append(one)
+    for survivor in living.values():
+        orphan = not evidence.alive or survivor.key in over
+        if orphan and processes.is_alive(survivor.process):  # it may have ended since we looked
+            by_key.setdefault(survivor.key, []).append(survivor)
     for key, left in sorted(by_key.items()):
-        pids = " ".join(sorted(str(one.process.pid) for one in left))
+        pids = " ".join(sorted(str(survivor.process.pid) for survivor in left))
         plan = f"to stop it: kill -TERM {pids}"
         if evidence.can_resume and not (evidence.ended or key in over):
             plan += f"; to go on with the session: sessionrun resume {evidence.session.session_id}"
@@ -88,7 +88,7 @@ def check_processes(evidence: Evidence) -> Iterator[Finding]:
 
 
 def check_requests(evidence: Evidence) -> Iterator[Finding]:
-    """Whether requests wait that are not taken."""
+    """Whether requests wait and no process takes them."""
     folder = evidence.session.path / "requests"
     try:
         paths = sorted(path for path in folder.iterdir() if not path.name.startswith("."))

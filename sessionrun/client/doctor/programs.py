@@ -1,4 +1,4 @@
-"""Looks the agent CLIs over: found, in which version, signed in, ready, or refused."""
+"""Examines the agent CLIs: whether each is found, in which version, signed in, ready, or refused."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ VERSION_TIMEOUT_S: Final = 10.0
 
 @frozen
 class Host:
-    """Where agents would be started: whether with all permissions, as whom, in which environment and system."""
+    """How agents would be started: with all permissions or not, by which user, in which environment and system."""
 
     approve: bool
     euid: int
@@ -30,9 +30,10 @@ class Host:
 class Examined:
     """One agent as it was found.
 
-    `path` is its program, `version` what that says, `known` whether we tried such a version (None: cannot be told)
-    and `known_version` the one we did.  `signed_in_by` is what shows it.  `refusal` is why it would not start;
-    `ready` is None where it is not asked, `unready` what it said then.  `hint` is one line on what matters most.
+    `path` is its program, `version` what the program says, `known` whether we tried such a version (None:
+    unknown) and `known_version` the version we tried.  `signed_in_by` shows that it is signed in.  `refusal` is
+    why it would not start; `ready` is None if it was not asked, `unready` what it answered.  `hint` is one line on
+    what matters most.
     """
 
     name: str
@@ -51,12 +52,12 @@ class Examined:
 
     @property
     def startable(self) -> bool:
-        """Whether nothing keeps it from starting; whether its provider lets it in is another question."""
+        """Whether it could start; whether its provider accepts it is another question."""
         return self.path is not None and self.refusal is None and self.ready is not False
 
 
 def examine_agents(known: Mapping[str, AgentSpec], host: Host) -> list[Examined]:
-    """Look all agents over; their programs are asked side by side."""
+    """Examine all agents; their programs are asked side by side."""
     path = host.environ.get("PATH")
     here = Use(directories=(os.getcwd(),))
     programs = {name: table.find_program(agent, path) for name, agent in known.items()}
@@ -110,7 +111,7 @@ def _find_hint(
     signed_in: SignedIn,
     known: bool | None,
 ) -> str | None:
-    """What matters most, first."""
+    """The hint on the most important problem."""
     about = find_known(agent)
     if program is None:
         return f"not found; {table.how_to_install(agent)}"

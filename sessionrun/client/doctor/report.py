@@ -22,12 +22,12 @@ class Report(NamedTuple):
 
 
 def diagnose(session_id: str | None = None, *, results_dir: Path | None = None, fix: bool = False) -> Report:
-    """Look one session over or, without an id, the environment and all sessions of the results directory in use.
+    """Examine one session or, without an id, the environment and all sessions of the results directory in use.
 
-    With `fix`, what can be repaired without risk is repaired: see sessionrun(1).
+    With `fix`, do the repairs that have no risk: see sessionrun(1).
 
     Raises:
-        SessionNotFound: no session of that id, or several.
+        SessionNotFound: the id names no session, or several.
         InputError: there is no such results directory.
     """
     folder = find_results_dir(results_dir)
@@ -45,17 +45,17 @@ def sorted_sessions(folder: Path) -> list[SessionDir]:
 
 
 def _check_environment(folder: Path, *, fix: bool) -> list[dict[str, Any]]:
-    found = examine_environment(folder)
-    fixed = apply_fixes(found) if fix else []
-    left = examine_environment(folder) if fixed else found
+    findings = examine_environment(folder)
+    fixed = apply_fixes(findings) if fix else []
+    left = examine_environment(folder) if fixed else findings
     return [*_describe(None, fixed, fixed=True), *_describe(None, left, fixed=False)]
 
 
 def _check_session(session: SessionDir, marked: list[Living], *, fix: bool) -> list[dict[str, Any]]:
-    found = examine(session, marked)
-    fixed = repair(session, marked) if fix and any(finding.fix for finding in found) else []
-    is_gone = not session.path.exists()  # it never began
-    left = [] if is_gone else examine(session, marked) if fixed else found
+    findings = examine(session, marked)
+    fixed = repair(session, marked) if fix and any(finding.fix for finding in findings) else []
+    is_gone = not session.path.exists()  # the repair removed it, for it never began
+    left = [] if is_gone else examine(session, marked) if fixed else findings
     name = session.session_id
     return [*_describe(name, fixed, fixed=True), *_describe(name, left, fixed=False)]
 
@@ -64,13 +64,13 @@ def _describe(session_id: str | None, findings: Iterable[Finding], *, fixed: boo
     return [
         {
             "session_id": session_id,
-            "check": one.check,
-            "severity": one.severity,
-            "where": one.where,
-            "what": one.what,
-            "plan": one.plan,
-            "fixable": one.fix is not None,
+            "check": finding.check,
+            "severity": finding.severity,
+            "where": finding.where,
+            "what": finding.what,
+            "plan": finding.plan,
+            "fixable": finding.fix is not None,
             "fixed": fixed,
         }
-        for one in findings
+        for finding in findings
     ]

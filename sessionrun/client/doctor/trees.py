@@ -1,6 +1,6 @@
-"""Checks of a session's worktrees against the repository they were made from.  Only looks; `clean` repairs.
+"""Checks of a session's worktrees against their repository.  Nothing is changed here; `clean` repairs.
 
-Branches that hold work are no finding: merging is the user's, whenever that is.
+A branch that holds work is not a finding: the user merges it at any time.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The export ``_jobstatus.json``: how the jobs of a directory stand, in the words of the program that began it.
+"""The export ``_jobstatus.json``: how job files stand, in the words of the program that began it.
 
 Several sessions may write the same file: each changes only the entries that bear its id, under a lock, and the
-session that was launched last with a job has that job's entry.  Entries of jobs whose files are gone are dropped.
+session that was launched last with a job file has its entry.  Entries of job files that are gone are dropped.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _FAILED: Final = ("failed", "timed_out", "lost", "interrupted")
 
 
 class JobsWriter:
-    """Writes the entries of one session's jobs."""
+    """Writes the entries of one session's job files."""
 
     def __init__(self, session: SessionDir, spec: SessionSpec, export: Export) -> None:
         self._session = session
@@ -54,7 +54,7 @@ def carry_over(export: Export, tasks: Sequence[TaskSpec]) -> tuple[Export, set[s
 
 
 def carry_others(export: Export, tasks: Sequence[TaskSpec]) -> Export:
-    """The export of a session that runs only these tasks: of all other jobs it says nothing."""
+    """The export of a session that runs only these tasks: of all other job files it says nothing."""
     ids = {task.id for task in tasks}
     kept = {job_id: [part for part in parts if part in ids] for job_id, parts in export.settings["jobs"].items()}
     return replace(
@@ -71,7 +71,7 @@ def claim(session: SessionDir, spec: SessionSpec, export: Export, status: Mappin
 
 
 def mend(export: Export) -> None:
-    """Nothing: the next session that has the jobs writes their entries."""
+    """Nothing: the next session that has the job files writes their entries."""
 
 
 def find_behind(session: SessionDir, export: Export) -> str | None:
@@ -98,18 +98,18 @@ def write_jobs(
     claim: bool = False,
     patience_s: float = CLAIM_PATIENCE_S,
 ) -> None:
-    """Bring the entries of a session's jobs up to date.
+    """Bring the entries of a session's job files up to date.
 
     Args:
-        export: where the file is and which tasks each job is.
+        export: where the file is and which tasks each job file is.
         status: the object of status.json.
         now: the time, as the file spells it.
         session: the session's directory.
-        claim: the session begins: the entries become its own, unless a session that lives runs one of the jobs.
+        claim: the session begins: the entries become its own, unless a living session runs one of the job files.
         patience_s: how long to wait while another process writes the file.
 
     Raises:
-        InputError: there is something else than a status file in its place, or a job is being run.
+        InputError: there is something else than a status file in its place, or a job file is being run.
         SessionrunError: another process holds the file for too long.
         OSError: it cannot be written.
     """
@@ -139,18 +139,18 @@ def find_path(export: Export) -> Path:
 
 
 def _refuse_running(entries: Mapping[str, Mapping[str, Any]], jobs: Collection[str], session: Path) -> None:
-    """Two sessions that run the same job at once would write the same files."""
+    """Two sessions that run the same job file at once would write the same files."""
     for entry in (entries[job_id] for job_id in jobs if job_id in entries):
         owner = Path(str(entry.get("results_dir", session)))
         begun = str(entry.get("status")).startswith("pending")
         if begun and owner != session and SessionDir(owner).is_alive():
             raise InputError(
-                f"job {entry['id']} is being run by session {entry.get('session')}: wait for it, or cancel it"
+                f"job file {entry['id']} is being run by session {entry.get('session')}: wait for it, or cancel it"
             )
 
 
 def word_job(parts: Sequence[Mapping[str, Any]]) -> tuple[str, str | None]:
-    """The status word of a job and what went wrong, from its tasks, the last of which is the job itself."""
+    """The status word of a job file and what went wrong, from its tasks; the last has its id."""
     failed = next((task for task in parts if task["outcome"] in _FAILED), None)
     if failed is not None:
         begun = any(task["outcome"] == "succeeded" and not task["id"].endswith(".test") for task in parts)
@@ -177,9 +177,9 @@ def load_entries(path: Path) -> list[dict[str, Any]]:
     except FileNotFoundError:
         return []
     except (NotRegular, orjson.JSONDecodeError) as error:
-        raise InputError(f"{path}: is no status file of jobs ({error}); move it away") from None
+        raise InputError(f"{path}: is not a status file of job files ({error}); move it away") from None
     if not isinstance(entries, list) or not all(isinstance(entry, dict) and "id" in entry for entry in entries):
-        raise InputError(f"{path}: is no status file of jobs; move it away")
+        raise InputError(f"{path}: is not a status file of job files; move it away")
     return entries
 
 

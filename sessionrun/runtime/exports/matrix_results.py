@@ -52,8 +52,8 @@ class RunsWriter:
         """Replace the results file, where it still is ours: read again only if another program changed it."""
         path = _results_path(self._export)
         with outside.open_folder(path.parent) as folder:
-            found = outside.identify(folder, path.name)
-            if found is not None and found != self._written:
+            identity = outside.identify(folder, path.name)
+            if identity is not None and identity != self._written:
                 _check_ours(self._export, self._session)
             document = _project(self._export, status, self._session, self._spec)
             outside.replace_below(folder, path.name, _dump(document), durable=durable)
@@ -105,7 +105,7 @@ class RunsWriter:
             return path
         setup = JobKey(task["id"], task["attempt"], 1, "setup", 1)
         errors = (folder / "stderr" for folder in self._session.find_starts(setup))
-        return next((found for found in errors if found.exists()), path)
+        return next((file for file in errors if file.exists()), path)
 
 
 make_writer = RunsWriter
@@ -117,8 +117,8 @@ def carry_over(export: Export, tasks: Sequence[TaskSpec]) -> tuple[Export, set[s
     Raises:
         InputError: there is something else than a results file in its place.
     """
-    found = runs_file.find_done(load_runs(export), tasks)
-    return _keep(export, found), {tasks[place].id for place in found}
+    done = runs_file.find_done(load_runs(export), tasks)
+    return _keep(export, done), {tasks[place].id for place in done}
 
 
 def carry_others(export: Export, tasks: Sequence[TaskSpec]) -> Export:
@@ -195,8 +195,10 @@ def remark_on_owner(export: Export) -> str | None:
     summary = owner.load_summary()
     if summary is not None and summary["ended_at"]:
         return None
-    told = f"session {owner.session_id}, which wrote {export.settings['results_file']}, was interrupted"
-    return f"{told}: what it began is begun anew (to go on with it instead: sessionrun resume {owner.session_id})"
+    problem = f"session {owner.session_id}, which wrote {export.settings['results_file']}, was interrupted"
+    return (
+        f"{problem}: what it began is begun anew (to go on with it instead: sessionrun resume {owner.session_id})"
+    )
 
 
 def find_outputs(session: SessionDir, export: Export) -> str | None:
@@ -255,8 +257,8 @@ def load_runs(export: Export) -> list[dict[str, Any]]:
     runs, owner = runs_file.read_runs(document, str(path)), _owner(export)
     if owner is None or all(run.get("status") in runs_file.ENDS for run in runs):
         return runs
-    told = _told_by(owner)
-    return [run if run.get("status") in runs_file.ENDS else told.get(run.get("run_id"), run) for run in runs]
+    known = _told_by(owner)
+    return [run if run.get("status") in runs_file.ENDS else known.get(run.get("run_id"), run) for run in runs]
 
 
 def _told_by(owner: SessionDir) -> dict[Any, dict[str, Any]]:
@@ -307,7 +309,7 @@ def _load(path: Path) -> Any:
     except FileNotFoundError:
         return None
     except (NotRegular, orjson.JSONDecodeError) as error:
-        why = "is no plain file" if isinstance(error, NotRegular) else "is no JSON"
-        raise InputError(f"{path} {why}, so it is no results file: move it away or name another one") from None
+        why = "is not a plain file" if isinstance(error, NotRegular) else "is not JSON"
+        raise InputError(f"{path} {why}, so it is not a results file: move it away or name another one") from None
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}") from None

@@ -66,23 +66,25 @@ def read_runs(document: Any, name: str) -> list[dict[str, Any]]:
     """The runs of a results file.
 
     Raises:
-        InputError: it is none.
+        InputError: the document is not a results file.
     """
     runs = document.get("runs") if isinstance(document, Mapping) else None
     if not isinstance(runs, list) or not all(isinstance(run, dict) for run in runs):
-        raise InputError(f'{name} has no list "runs", so it is no results file: move it away or name another one')
+        raise InputError(
+            f'{name} has no list "runs", so it is not a results file: move it away or name another one'
+        )
     return runs
 
 
 def find_done(runs: Iterable[Mapping[str, Any]], tasks: Sequence[TaskSpec]) -> dict[int, Mapping[str, Any]]:
     """The runs that succeeded, by the place of the task that would do the same again."""
     done = {_cell_of(run): run for run in runs if run.get("status") == "succeeded"}
-    found: dict[int, Mapping[str, Any]] = {}
+    by_place: dict[int, Mapping[str, Any]] = {}
     for place, task in enumerate(tasks):
         cell = next((cell for cell in _cells_of(task.labels) if cell in done), None)
         if cell is not None:
-            found[place] = done[cell]
-    return found
+            by_place[place] = done[cell]
+    return by_place
 
 
 def find_others(runs: Sequence[Mapping[str, Any]], tasks: Sequence[TaskSpec]) -> dict[int, Mapping[str, Any]]:

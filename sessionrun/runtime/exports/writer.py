@@ -128,8 +128,8 @@ def mend_exports(spec: SessionSpec) -> None:
 
 def find_behind(session: SessionDir, spec: SessionSpec) -> list[str]:
     """The files of a session that ended which do not say so: it could not write them."""
-    found = [KINDS[export.kind].find_behind(session, export) for export in spec.exports]
-    return [path for path in found if path is not None]
+    paths = [KINDS[export.kind].find_behind(session, export) for export in spec.exports]
+    return [path for path in paths if path is not None]
 
 
 def remark_on_owner(export: Export) -> str | None:
@@ -144,5 +144,5 @@ def find_outputs(session: SessionDir) -> list[str]:
         StoreError: its spec cannot be read.
     """
     spec = session.load_spec()
-    found = [KINDS[export.kind].find_outputs(session, export) for export in spec.exports]
-    return [folder for folder in found if folder is not None]
+    folders = [KINDS[export.kind].find_outputs(session, export) for export in spec.exports]
+    return [folder for folder in folders if folder is not None]

@@ -28,7 +28,7 @@ _HEADS: Final[dict[Role, str]] = {
 
 
 class BriefProblem(Exception):
-    """The file `path` cannot be shown, or written, as the brief wants it; the text names it, too."""
+    """The file `path` cannot be shown, or written, as the brief wants it; the message names the file, too."""
 
     def __init__(self, path: str, problem: str) -> None:
         super().__init__(problem)
@@ -48,10 +48,10 @@ def resolve_inside(directory: str, path: str) -> str:
     """The absolute path, links resolved, of what lies (or will) inside of a directory.
 
     Raises:
-        BriefProblem: it lies outside, or in a place that is git's.
+        BriefProblem: the path leads outside, or into a directory of git's.
     """
     if not path or "\0" in path or os.path.isabs(path) or "\\" in path:
-        raise BriefProblem(path, f"{path!r} is no path inside of the project")
+        raise BriefProblem(path, f"{path!r} is not a path inside of the project")
     top = os.path.realpath(directory)
     real = os.path.realpath(os.path.join(top, path))
     if os.pardir in path.split("/") or not real.startswith(top.rstrip(os.sep) + os.sep):
@@ -62,22 +62,22 @@ def resolve_inside(directory: str, path: str) -> str:
 
 
 def read_inside(directory: str, path: str) -> str:
-    """The text of a file inside of a directory; what is no UTF-8 is replaced.
+    """The text of a file inside of a directory; what is not UTF-8 is replaced.
 
     Raises:
-        BriefProblem: it lies outside, is not there, is no regular file or is too large.
+        BriefProblem: the file lies outside, does not exist, is not a regular file or is too large.
     """
     try:
         raw = read_regular(Path(resolve_inside(directory, path)), MAX_FILE_BYTES)
     except NotRegular:
-        raise BriefProblem(path, f"{path} is no regular file") from None
+        raise BriefProblem(path, f"{path} is not a regular file") from None
     except OSError as error:
         raise BriefProblem(path, f"{path}: {error.strerror}") from None
     return raw.decode("utf-8", "replace")
 
 
 def count_lines(text: str) -> int:
-    """How many lines a text has; a last one without its end counts."""
+    """How many lines a text has; a last line without a line end counts."""
     return text.count("\n") + bool(text and not text.endswith("\n"))
 
 
@@ -87,11 +87,11 @@ def load_shown(brief: Brief, directory: str, earlier: Iterable[str], *, again: b
     Args:
         brief: what is wanted.
         directory: the task's.
-        earlier: paths that the tasks it needs may have written, nearest first.
+        earlier: paths that the needed tasks may have written, nearest first.
         again: an earlier round has written files.
 
     Raises:
-        BriefProblem: one of them cannot be shown.
+        BriefProblem: a file that the brief names cannot be shown.
     """
     shown = [_load(brief, directory, path, "context") for path in brief.context]
     shown += [_load(brief, directory, path, "target") for path in brief.targets]
@@ -99,8 +99,8 @@ def load_shown(brief: Brief, directory: str, earlier: Iterable[str], *, again: b
     if again:
         rest = [path for path in brief.outputs if path not in named]
         shown += [file for path in rest if (file := _try(brief, directory, path, "written"))]
-    found = (_try(brief, directory, path, "changed") for path in earlier if path not in {*named, *brief.outputs})
-    return shown + [file for _, file in zip(range(brief.room), filter(None, found), strict=False)]
+    others = (_try(brief, directory, path, "changed") for path in earlier if path not in {*named, *brief.outputs})
+    return shown + [file for _, file in zip(range(brief.room), filter(None, others), strict=False)]
 
 
 def _load(brief: Brief, directory: str, path: str, role: Role) -> Shown:
@@ -112,7 +112,7 @@ def _load(brief: Brief, directory: str, path: str, role: Role) -> Shown:
 
 
 def _try(brief: Brief, directory: str, path: str, role: Role) -> Shown | None:
-    """Show what was not asked for where that is possible."""
+    """A file that the brief does not name; None if it cannot be shown."""
     try:
         return _load(brief, directory, path, role)
     except BriefProblem:
@@ -120,7 +120,7 @@ def _try(brief: Brief, directory: str, path: str, role: Role) -> Shown | None:
 
 
 def check_brief(brief: Brief, directory: str, foreseen: frozenset[str]) -> None:
-    """Check before the start what can be known of the files by then.
+    """Check what can be known of the files before the session starts.
 
     Args:
         brief: what is wanted.
@@ -150,7 +150,7 @@ def word_answer(brief: Brief, prompt: str, shown: list[Shown]) -> str:
 
 
 def word_edit(brief: Brief, prompt: str, shown: list[Shown]) -> str:
-    """The whole prompt of an agent that edits files itself: it is told which, and reads them itself."""
+    """The whole prompt of an agent that edits files itself: it names the files, and the agent reads them."""
     lists = {
         "Read first": [file.path for file in shown if file.role in ("context", "changed")],
         "Change": [file.path for file in shown if file.role == "target"],

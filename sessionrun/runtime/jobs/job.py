@@ -4,7 +4,7 @@ There is one way for such a process to be asked and to answer.  PREPARE, the end
 that is more than shell commands, PARK, PROVE and RELEASE use it.
 
 1. The supervisor writes ``request.json`` into the job's folder, and then starts the process.
-2. The process reads it, does the work, and leaves ``answer.json``.  Done again, it does the same once more.
+2. The process reads it, does the work, and leaves ``answer.json``.  A second start does the same again.
 3. Exit code 0: the answer is there and has no `problem`.  Otherwise standard error ends with the reason.
 
 The work is a function that takes the request and the folder, and returns the answer.
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 TURNS = ".turns"
-"""File in a session's folder of jobs; a process that holds the lock of one of its bytes has a turn."""
+"""File in a session's folder of jobs.  A process has a turn while it holds the lock of one byte of this file."""
 
 IN_TURN = ("prepare", "park", "release")
 """Phases whose jobs are many at once.  Started together, each would get a small share of the processors, and the
@@ -46,11 +46,11 @@ def run(phase: str, folder: str) -> int:
         try:
             take_turn(folder, (os.cpu_count() or 1) + 1)
         except OSError:
-            pass  # a file system without locks: all at once, then
+            pass  # a file system without locks: then all jobs run at once
         try:
             os.write(1, b"begun\n")
         except OSError:
-            pass  # on a full disk it has no time limit
+            pass  # the disk is full: then the job has no time limit
     return answer(phase, folder)
 
 
@@ -63,18 +63,18 @@ def answer(phase: str, folder: str) -> int:
 
     try:
         request, work = _find_work(phase)
-        found = work(load_request(Path(folder), request), Path(folder))
-        write_answer(Path(folder), found)
+        result = work(load_request(Path(folder), request), Path(folder))
+        write_answer(Path(folder), result)
     except (SessionrunError, OSError) as error:
         if getattr(error, "signal", None) == signal.SIGKILL:
-            os.kill(os.getpid(), signal.SIGKILL)  # what killed git, for want of memory perhaps, may pass
+            os.kill(os.getpid(), signal.SIGKILL)  # git was killed, perhaps for want of memory: try again
         print(error, file=sys.stderr)
         return getattr(error, "job_code", 1)
-    return 1 if getattr(found, "problem", None) else 0
+    return 1 if getattr(result, "problem", None) else 0
 
 
 def _find_work(phase: str) -> tuple[type[Any], Callable[[Any, Path], object]]:
-    """What the phase's request is, and the function that does its work; nothing of other phases is imported."""
+    """The type of the phase's request, and the function that does its work; imports nothing of other phases."""
     if phase == "prepare":
         from sessionrun.workspaces.request import WorkspaceRequest
         from sessionrun.workspaces.worktree import prepare

@@ -97,7 +97,7 @@ class JobMaker:
         )
 
     def judge_unseen(self, state: TaskState, lost: JobLost) -> JobFinished | None:
-        """The verdict on WORK whose exit was not seen, if its agent's own report is whole and good; else None."""
+        """The verdict on WORK whose end was not seen: success if the agent's own report says so; else None."""
         key, agent = lost.key, self._site.agent_of(state)
         if not lost.gone or key.phase != "work" or not table.has_stream(agent) or is_refused(self._site, key):
             return None
@@ -108,7 +108,7 @@ class JobMaker:
         return self._make_verdict(state, Exit(key, None), "passed", why, result)
 
     def measure_output(self, key: JobKey) -> int:
-        """How much a WORK job has printed (bytes), or a job of a workspace."""
+        """How much a WORK job, or the job of a workspace, has printed (bytes)."""
         if key.phase == "work":
             return measure_work(self._site, key.task)
         return measure_file(self._site.session.job_path(key) / "stdout")
@@ -157,7 +157,7 @@ class JobMaker:
         )
 
     def _price(self, state: TaskState, result: table.AgentResult) -> Usage | None:
-        """What the run itself used, and what that cost; its agent may report that of the whole conversation."""
+        """What this run alone used and cost; the agent may report the usage of the whole conversation."""
         used, before = result.usage, state.thread.usage
         if used is None:
             return None

@@ -1,7 +1,7 @@
 """The words that an agent is given: a task's prompt, the files of its brief, and what came of the work before.
 
 A prompt goes out byte for byte as it was written, unless there is something to add: the files of a brief, the
-envelope that was asked for, the output of a check, or that an earlier run was broken off.  A conversation that
+envelope of `--envelope`, the output of a check, or a line that an earlier run was broken off.  A conversation that
 goes on is not given its prompt again.  This module must not know processes.
 """
 
@@ -39,7 +39,7 @@ def word_task(
 
 
 def list_earlier(tasks: Mapping[str, TaskState], task: TaskSpec) -> Iterator[str]:
-    """The files that the tasks it needs, and those that these need, were to write: nearest first, each once."""
+    """The files that all tasks before this one, by needs, were to write: nearest first, each once."""
     seen, paths, queue = {task.id}, set(), deque(task.needs)
     while queue:
         need = queue.popleft()
@@ -70,7 +70,7 @@ def word_prompt(
         task: the task, at the start of that job.
         agent: the agent whose turn it is.
         prompt: what the task asks for.
-        red_check: the end of what the check printed that sent the task into this round.
+        red_check: the end of the output of the check that sent the task into this round.
         conversation: the agent's id of the conversation that goes on; None: a new one begins.
     """
     text = _turn_of(task, agent, conversation) if task.spec.prompt_mode == "continue" else prompt
@@ -87,7 +87,7 @@ def word_prompt(
 
 
 def _turn_of(task: TaskState, agent: AgentSpec, conversation: str | None) -> str:
-    """One turn's prompt; a conversation that is new in the middle is told those of before, too."""
+    """One turn's prompt; a conversation that begins anew after the first turn gets the earlier prompts, too."""
     prompts = task.spec.prompts[: task.thread.turn]
     return prompts[-1] if conversation is not None or agent.prompt_kind == "script" else "\n\n".join(prompts)
 
@@ -107,7 +107,7 @@ def _wrap(task: TaskState, text: str) -> str:
 
 
 def _tell_evidence(task: TaskState) -> str:
-    """A new conversation has to be told what it cannot know: nothing, where nothing was done before."""
+    """What a new conversation has to be told about earlier work; empty if no work was done before."""
     if task.thread.broken_off:
         place = " What it did may be in the working directory."
         return f"\n\nAn earlier run of this task was broken off ({task.thread.broken_off}).{place}"

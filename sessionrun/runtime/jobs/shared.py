@@ -31,9 +31,9 @@ class Judged:
 
     Attributes:
         problem: why the job failed; None: it passed.
-        place: what became of the task's workspace, if the job tells it.
+        place: what became of the task's workspace, if the job reports it.
         proof: what a proof found.
-        can_repeat: the job failed, but doing it again does no harm and may help: it counts as lost.
+        can_repeat: the job failed, but a repetition does no harm and may help: the job counts as lost.
     """
 
     problem: Problem | None = None
@@ -54,7 +54,7 @@ class Site:
         return self.spec.agents[state.agent]
 
     def directory_of(self, task: TaskSpec, place: Place | None) -> str:
-        """The task's directory; inside its worktree the same one that was meant in the user's checkout."""
+        """The task's directory; in a worktree, the counterpart of the directory in the user's checkout."""
         cwd = os.path.join(self.spec.cwd, task.cwd) if task.cwd else self.spec.cwd
         if place is None or place.worktree is None or self.spec.repository is None:
             return cwd

@@ -28,19 +28,19 @@ TASK_DIR: Final = "{task_dir}"
 """In a task's `args`: a folder of its own in the session, for files of its agent."""
 
 REFUSAL: Final = "refusal"
-"""In the folder of a WORK job that could not be worded: why."""
+"""File in the folder of a WORK job whose prompt could not be made: the reason."""
 
 
 @frozen
 class Traces:
-    """What the agent left: the result in its output (None: no format that is read), the end of standard error."""
+    """What the agent left: the result in its output (None: plain text, no result), the end of standard error."""
 
     result: table.AgentResult | None = None
     stderr: str = ""
 
 
 def build_work(site: Site, state: TaskState, key: JobKey, tasks: Mapping[str, TaskState]) -> Job:
-    """The agent's process; writes its prompt and puts outputs of earlier jobs away.
+    """The agent's process; writes the prompt and moves the outputs of earlier jobs out of the way.
 
     Args:
         site: the session.
@@ -88,7 +88,7 @@ def build_work(site: Site, state: TaskState, key: JobKey, tasks: Mapping[str, Ta
 
 
 def judge_work(site: Site, key: JobKey, problem: Problem | None) -> Judged:
-    """A refusal says more than how the process that showed it ended."""
+    """Judge WORK: the reason of a refusal says more than the end of the process that printed it."""
     refusal = site.session.job_path(key) / REFUSAL
     if problem is not None and problem.reason_class != "start_failed" and refusal.exists():
         return Judged(Problem("bad_context", read_tail(refusal).decode("utf-8", "replace")))
@@ -96,14 +96,14 @@ def judge_work(site: Site, key: JobKey, problem: Problem | None) -> Judged:
 
 
 def is_refused(site: Site, key: JobKey) -> bool:
-    """Whether the job was one that only says why there is no work: what lies there is of the round before."""
+    """Whether the job only printed why it cannot work: the task's outputs are then those of the round before."""
     return os.path.lexists(site.session.job_path(key) / REFUSAL)
 
 
 def read_traces(site: Site, state: TaskState) -> Traces:
     """Read what the agent left; renders a structured stream into the task's answer file."""
     agent, session, task = site.agent_of(state), site.session, state.spec.id
-    # what a script's standard error tells is of its programs, and not of a provider
+    # a script's standard error comes from the programs that it ran, not from a provider
     stderr = "" if agent.prompt_kind == "script" else table.read_errors(session.error_path(task))
     if agent.output == "text":
         return Traces(None, stderr)
@@ -133,7 +133,7 @@ def measure_file(path: Path) -> int:
 
 
 def _fill_args(site: Site, task: TaskSpec, key: JobKey) -> Sequence[str]:
-    """The task's own arguments; its folder is made where they name it."""
+    """The task's own arguments; if they name the agent's folder, it is made."""
     if not any(TASK_DIR in arg for arg in task.args):
         return task.args
     folder = site.session.make_job_path(key).parent / AGENT_DIR
@@ -142,7 +142,7 @@ def _fill_args(site: Site, task: TaskSpec, key: JobKey) -> Sequence[str]:
 
 
 def _build_refusal(site: Site, state: TaskState, key: JobKey, problem: str) -> Job:
-    """A WORK job that says why there is no work: its task's failure is data, like any other."""
+    """A WORK job that only prints why it cannot work: so this failure is recorded like any other."""
     folder, task = site.session.make_job_path(key), state.spec
     replace_file(folder / REFUSAL, problem.encode("utf-8", "replace"), durable=False)
     return Job(
@@ -170,7 +170,7 @@ def _find_feedback(site: Site, key: JobKey) -> Path | None:
 
 
 def _put_away_older_outputs(site: Site, key: JobKey) -> None:
-    """Keep what an earlier WORK job of the task wrote; the top level holds the last one's files."""
+    """Keep what an earlier WORK job of the task wrote: the top level is for the files of the last WORK job."""
     older, session = _key_before(key), site.session
     if older is None:
         return
@@ -208,11 +208,11 @@ def _open_private(path: Path) -> BinaryIO:
 
 
 def _render(agent: AgentSpec, raw: Path, answer: Path) -> None:
-    """A stream without a final answer: show what it did say."""
+    """Write all that a stream without a final answer shows into the answer file."""
     try:
         lines = table.open_output(raw)
     except OSError:
-        return  # the agent removed it, or put something else in its place: it has said nothing
+        return  # the agent removed or replaced the file: that counts as no output
     with lines, _open_private(answer) as stream:
         for line in table.read_lines(lines):
             stream.write(table.render_events(agent.output, line).encode("utf-8", "replace"))

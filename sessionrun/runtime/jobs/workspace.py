@@ -1,6 +1,6 @@
 """PREPARE, PARK and RELEASE as jobs: their request and process, and what their answer and end mean.
 
-What they do is in `workspaces`.  What lies in their folders may have been changed by any task: an answer that
+What they do is in `workspaces`.  Any task may have changed the files in their folders: an answer that
 cannot be used is the failure of its job.
 """
 
@@ -64,9 +64,9 @@ def make_request(site: Site, state: TaskState, key: JobKey) -> WorkspaceRequest:
 
 
 def judge_workspace(site: Site, state: TaskState, ended: Exit, problem: Problem | None) -> Judged:
-    """What PREPARE made, or what PARK or RELEASE did with it; one that failed leaves the worktree.
+    """What PREPARE made, or what PARK or RELEASE did with that; a job that failed leaves the worktree.
 
-    All can be done again, so one that was killed counts as lost: it may have been for want of memory.
+    All can be repeated, so a job that was killed counts as lost: perhaps the memory was short.
     """
     folder = site.session.job_path(ended.key)
     if problem is None:
@@ -91,7 +91,7 @@ def _find_place(folder: Path, key: JobKey) -> Place:
     """What a finished job answered.
 
     Raises:
-        JobFileError: it cannot be used, or a PREPARE made no worktree: its task would run in the user's checkout.
+        JobFileError: the answer cannot be used, or a PREPARE made no worktree: the task would run in the checkout.
     """
     place = load_place(folder)
     if place is None:

@@ -125,7 +125,7 @@ class Adopted:
         self._codes.listen()
         code = self._codes.code_of(child.leader)
         if code is not None:
-            self._children.told(child, code)
+            self._children.take_exit(child, code)
         elif there and self._codes.is_open and parent == os.getppid():
             # a zombie, and the root comes to it; another parent, such as a container's first process, may never
             self._unsettled.append(child)
@@ -159,7 +159,7 @@ def _complete(ledger: Ledger, session_id: str, note: Callable[[bytes], None]) ->
             pids = seen.marked.get(f"{session_id}/{key}", [])
             leaders = [pid for pid in pids if pid in seen.sessions] or pids
             if job.pid is None and leaders:
-                leader = min((seen.identities[pid] for pid in leaders), key=lambda one: one.started)
+                leader = min((seen.identities[pid] for pid in leaders), key=lambda identity: identity.started)
                 job.pid, job.started = leader.pid, leader.started
                 note(spawn_record(key, leader.pid, leader.started))
     yield from unsure.items()

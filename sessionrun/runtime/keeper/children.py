@@ -201,12 +201,12 @@ class Children:
     # --- ending ---
 
     def reap(self) -> list[tuple[int, int]]:
-        """Take note of children that ended; returns pid and raw status of those that are no jobs."""
+        """Take note of children that ended; returns pid and raw status of those that are not jobs."""
         others: list[tuple[int, int]] = []
         ended: list[Child] = []
         self._reap_again_at = None
-        while (found := _next_ended()) is not None:
-            pid, status = found
+        while (exited := _next_ended()) is not None:
+            pid, status = exited
             child = self.by_pid.get(pid)
             if child is not None and status is not None and not self._record_exit(child, status):
                 # the disk is full: it stays unreaped, and known to the kernel, until there is room
@@ -234,8 +234,8 @@ class Children:
             return False
         return True
 
-    def told(self, child: Child, status: int) -> None:
-        """The root saw how this one ended."""
+    def take_exit(self, child: Child, status: int) -> None:
+        """Record how a child ended, as the root saw it."""
         self.note(exit_record(child.key, status))
         child.status, child.watched = status, True
 
@@ -253,17 +253,17 @@ class Children:
                 self._begin_stop(child, LEFTOVER_GRACE_S)
 
     def _find_left_behind(self) -> set[str]:
-        """Markers of our children that are no jobs: what jobs leave behind comes to their subreaper."""
+        """Markers of our children that are not jobs: what jobs leave behind comes to their subreaper."""
         pids = processes.children_of_this()
         if pids is None:
             return set()
-        found: dict[Identity, str] = {}
+        strays: dict[Identity, str] = {}
         for pid in pids:
-            if pid in self.by_pid or (one := processes.identify(pid)) is None:
+            if pid in self.by_pid or (child := processes.identify(pid)) is None:
                 continue
-            found[one] = self._strays.get(one) or processes.marker_of(pid)
-        self._strays = found
-        return set(found.values())
+            strays[child] = self._strays.get(child) or processes.marker_of(pid)
+        self._strays = strays
+        return set(strays.values())
 
     def _forget(self, child: Child) -> None:
         """Its end is told once all of its tree is gone."""
@@ -356,10 +356,10 @@ def _next_ended() -> tuple[int, int | None] | None:
     if not hasattr(os, "waitid"):
         return _next_ended_by_scan()
     try:
-        found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
         return None
-    return None if found is None else (found.si_pid, processes.raw_status(found))
+    return None if ended is None else (ended.si_pid, processes.raw_status(ended))
 
 
 def _next_ended_by_scan() -> tuple[int, int | None] | None:

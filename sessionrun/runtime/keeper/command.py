@@ -13,7 +13,7 @@ EXIT_NO_ROOM: Final = 74
 """Of a supervisor: the disk refuses its first records; another one may try in a while, as often as need be."""
 
 EXIT_REFUSED: Final = 78
-"""Of supervisor and keeper: to start again is no use (damaged logs, a newer version's session)."""
+"""Of supervisor and keeper: a new start does not help (damaged logs, a newer version's session)."""
 
 _SUPERVISOR: Final = "import sys; sys.path[0] = sys.argv.pop(1); from sessionrun.runtime.main import main; main()"
 """Given to ``python -c`` with the directory that holds this package: the same code as the launcher's."""

@@ -158,7 +158,7 @@ class Keeper:
         times = [self._children.next_time(), self._adopted.next_time(), self._supervisor.restart_at]
         if self._quit_by is not None:
             times.append(time.monotonic() + 0.02 if not self._supervisor.pid else self._quit_by)
-        until = min((one for one in times if one is not None), default=None)
+        until = min((moment for moment in times if moment is not None), default=None)
         timeout_s = None if until is None else min(max(0.0, until - time.monotonic()), LONGEST_WAIT_S)
         ready = {fd for fd, _ in poller.poll(None if timeout_s is None else timeout_s * 1000 + 0.5)}
         if self._wake_fd in ready:

@@ -20,13 +20,13 @@ def end_strays(session: Path) -> bool:
 
     Such processes come to the keeper, or, if a keeper has died since, to the root.  Returns whether there was any.
     """
-    found = False
+    any_left = False
     for pid in processes.children_of_this() or ():
-        one = processes.identify(pid)
-        if one is not None and not is_nested(pid, session):
-            found = True
-            processes.send_signal(one, signal.SIGKILL)
-    return found
+        identity = processes.identify(pid)
+        if identity is not None and not is_nested(pid, session):
+            any_left = True
+            processes.send_signal(identity, signal.SIGKILL)
+    return any_left
 
 
 def is_nested(pid: int, session: Path) -> bool:
@@ -37,7 +37,7 @@ def is_nested(pid: int, session: Path) -> bool:
     if not other or f"session-{other}" == session.name:
         return False
     pids = (int(name) for name in os.listdir("/proc") if name.isdigit())
-    return any(_leads(one, session, f"session-{other}") for one in pids)
+    return any(_leads(other_pid, session, f"session-{other}") for other_pid in pids)
 
 
 def _leads(pid: int, but: Path, name: str | None = None) -> bool:
@@ -53,15 +53,15 @@ def _leads(pid: int, but: Path, name: str | None = None) -> bool:
 
 def _open_locks(pid: int) -> list[tuple[str, Path]]:
     """The descriptors with which a process has locks of sessions open."""
-    found = []
+    open_locks = []
     try:
         for fd in os.listdir(f"/proc/{pid}/fd"):
             path = Path(os.readlink(f"/proc/{pid}/fd/{fd}"))
             if path.name in locks.NAMES and path.parent.name.startswith("session-"):
-                found.append((fd, path))
+                open_locks.append((fd, path))
     except OSError:
         pass  # it has ended, or is not ours to look into
-    return found
+    return open_locks
 
 
 def _shows_locks() -> bool:

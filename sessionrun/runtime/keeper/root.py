@@ -113,9 +113,9 @@ def _watch(keeper: int, codes_fd: int, orphans: list[bytes]) -> int:
 def _wait_for_any() -> tuple[int, int]:
     if not hasattr(os, "waitid"):
         return os.waitpid(-1, 0)
-    found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
-    assert found is not None
-    return found.si_pid, raw_status(found)
+    ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
+    assert ended is not None
+    return ended.si_pid, raw_status(ended)
 
 
 def _tell(fd: int, lines: bytes) -> None:

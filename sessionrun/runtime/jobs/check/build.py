@@ -21,7 +21,7 @@ VERDICT_PROMPT: Final = "verdict-prompt"
 
 
 def build_check(site: Site, state: TaskState, key: JobKey, tasks: Mapping[str, TaskState]) -> Job:
-    """The process of a CHECK: ours, where a brief or a verdict is wanted; else only the commands.
+    """The process of a CHECK: our own program if a brief or a verdict is wanted; else only the commands.
 
     Args:
         site: the session.
@@ -51,15 +51,15 @@ def build_check(site: Site, state: TaskState, key: JobKey, tasks: Mapping[str, T
 
 
 def judge_check(site: Site, state: TaskState, key: JobKey, problem: Problem | None) -> Judged:
-    """The report of a CHECK that is ours says more than how its process ended."""
-    found = problem.text if problem else None
+    """Judge a CHECK: the report of our own program says more than the end of its process."""
+    why = problem.text if problem else None
     if _is_ours(state.spec, site.agent_of(state)):
         try:
             report = load_report(site.session.job_path(key))
-            found = (report.problem or found) if report else (found or "its report is gone")
+            why = (report.problem or why) if report else (why or "its report is gone")
         except JobFileError as error:
-            found = f"its report cannot be used: {error.why}"
-    return Judged(None if found is None else Problem("check_failed", found))
+            why = f"its report cannot be used: {error.why}"
+    return Judged(None if why is None else Problem("check_failed", why))
 
 
 def _is_ours(task: TaskSpec, agent: AgentSpec) -> bool:
@@ -70,7 +70,7 @@ def _is_ours(task: TaskSpec, agent: AgentSpec) -> bool:
 
 
 def _make_verification(site: Site, state: TaskState, key: JobKey) -> Verification | None:
-    """The agent's own command line, but without leave to use its tools: a reviewer changes nothing."""
+    """The agent's own command line, but without permission to use tools: a reviewer changes nothing."""
     check, agent = state.spec.check, site.agent_of(state)
     if check is None or not check.verify:
         return None
@@ -91,6 +91,6 @@ def _list_shown(tasks: Mapping[str, TaskState], task: TaskSpec, directory: str) 
         return ()
     try:
         shown = load_shown(task.brief, directory, list_earlier(tasks, task), again=False)
-    except BriefProblem:  # the work took one of them away
+    except BriefProblem:  # the work removed one of these files
         return ()
     return tuple(file.path for file in shown if file.role == "changed")

@@ -1,6 +1,6 @@
 """The steps of a CHECK with a brief: write the answer's files, run the commands, ask for a verdict.
 
-The first step that does not pass is the last one; what is printed is what the next round is told.
+The first step that does not pass is the last one.  The next round is given what the CHECK printed.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class NotPassed(Exception):
 
 
 def check(request: CheckRequest, folder: Path) -> CheckReport:
-    """Do what is asked; `folder` is the job's own, for what the agent that judges is given and prints."""
+    """Do what the request asks; `folder`, the job's own, gets prompt and output of the agent that judges."""
     report = CheckReport(earlier=request.earlier)
     try:
         if request.answer is not None:
@@ -66,7 +66,7 @@ def _apply(request: CheckRequest) -> dict[str, int]:
     assert request.answer is not None
     record = Path(request.applied)
     try:
-        if record.exists():  # this check was broken off behind it, and is done again
+        if record.exists():  # an earlier start of this check was broken off after that, and is repeated
             return finish_answer(request.directory, record)
         lines = apply_answer(request.brief, request.directory, _read_answer(Path(request.answer)), record)
     except (Unclear, BriefProblem) as problem:
@@ -89,7 +89,7 @@ def _read_answer(path: Path) -> str:
 
 
 def _find_written(brief: Brief, directory: str) -> dict[str, int]:
-    """The files that an agent that edits was to write, with their lines; some of them have to be there."""
+    """The files that an editing agent was asked to write, with their lines; at least one must exist."""
     written = {path: lines for path in brief.outputs if (lines := _count_lines(directory, path)) is not None}
     missing = [path for path in brief.outputs if path not in written]
     if missing and (brief.mode == "split" or not written):
@@ -99,7 +99,7 @@ def _find_written(brief: Brief, directory: str) -> dict[str, int]:
 
 
 def _count_lines(directory: str, path: str) -> int | None:
-    """How many lines a file has; None when there is none."""
+    """How many lines a file has; None if there is no file."""
     try:
         real = resolve_inside(directory, path)
         if not os.path.isfile(real):
@@ -133,15 +133,15 @@ def _verify(request: CheckRequest, wanted: Verification, folder: Path) -> str:
     text = strip_thoughts(_read_verdict(wanted, out, err))
     if code:
         raise NotPassed(f"the agent that was to judge ended with exit code {code}")
-    found = _FIRST_WORD.match(text)
-    word = found[1].upper() if found else ""
+    match = _FIRST_WORD.match(text)
+    word = match[1].upper() if match else ""
     _say(f"Verdict of the review:\n{text.strip()}")
     if word not in PASSES:
         raise NotPassed(
             "the verdict is unclear: it begins with none of PASS, PASS_WITH_WARNINGS, FAIL_SOFT, FAIL_HARD"
         )
     if not PASSES[word]:
-        why = text[found.end() :].strip().lstrip("`*_:. \n\t-") if found else ""
+        why = text[match.end() :].strip().lstrip("`*_:. \n\t-") if match else ""
         raise NotPassed(f"{word}: {why.splitlines()[0] if why else 'no reason given'}")
     return word
 

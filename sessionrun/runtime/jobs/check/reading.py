@@ -21,7 +21,7 @@ _FIND: Final = re.compile(r"^FIND(?:[ \t]*\([^)\d]*(\d+)?[^)]*\))?:[ \t]*$")
 _SEARCH: Final = re.compile(r"^(<{5,9}) ?SEARCH[ \t]*$")
 _REPLACED: Final = re.compile(r"^>{5,9} ?REPLACE[ \t]*$")
 _MAX_MARKER: Final = 5000
-"""A longer line is none of these; some of them take long to say so."""
+"""A longer line matches none of these patterns; some of them would take long to find that out."""
 
 _BOM: Final = "\ufeff"
 
@@ -31,7 +31,7 @@ class Unclear(ValueError):
 
 
 class Edit(NamedTuple):
-    """One place of a file, quoted, and what takes its place; `near` is the line where it is said to be."""
+    """A quoted piece of a file and its replacement; `near` is the line where the agent says the piece is."""
 
     path: str
     find: str
@@ -47,7 +47,7 @@ def read_files(answer: str, outputs: Sequence[str]) -> dict[str, str]:
         outputs: where blocks without a path go, in order.
 
     Raises:
-        Unclear: nothing in it, or it is not known which file a block is.
+        Unclear: the answer is empty, or nothing says to which file a block belongs.
     """
     text = strip_thoughts(answer)
     blocks = _marked(text)
@@ -73,7 +73,7 @@ def read_edits(answer: str, targets: Sequence[str]) -> list[Edit]:
     """The edits of an answer, in their order.
 
     Raises:
-        Unclear: none, or one that is not whole.
+        Unclear: there is no edit, or an edit is not complete.
     """
     path = targets[0] if len(targets) == 1 else None
     edits: list[Edit] = []
@@ -83,12 +83,12 @@ def read_edits(answer: str, targets: Sequence[str]) -> list[Edit]:
             continue
         if named := _FILE.match(line):
             path = _plain(named[1])
-        elif found := _FIND.match(line):
+        elif match := _FIND.match(line):
             quoted, new = _until(lines, "REPLACE:"), _until(lines, "END")
             _refuse_words([*quoted, *new], _WORD)
-            edits.append(_edit(path, quoted, new, int(found[1]) if found[1] else None))
-        elif found := _SEARCH.match(line):
-            divider = "=" * len(found[1])
+            edits.append(_edit(path, quoted, new, int(match[1]) if match[1] else None))
+        elif match := _SEARCH.match(line):
+            divider = "=" * len(match[1])
             quoted, new = _until(lines, divider), _until(lines, ">>>>>>> REPLACE", _REPLACED)
             _refuse_words(new, re.compile(divider + "[ \t]*$"))
             edits.append(_edit(path, quoted, new, None))
@@ -104,10 +104,10 @@ def apply_edits(edits: Sequence[Edit], contents: Mapping[str, str | None]) -> di
 
     Args:
         edits: in their order.
-        contents: what the files hold now; None where there is none.
+        contents: what the files hold now; None for a file that does not exist.
 
     Raises:
-        Unclear: what one quotes is not there, or more than once.
+        Unclear: the text that an edit quotes is missing, or is there more than once.
     """
     changed: dict[str, str] = {}
     for number, edit in enumerate(edits, 1):
@@ -123,7 +123,7 @@ def apply_edits(edits: Sequence[Edit], contents: Mapping[str, str | None]) -> di
 
 
 def _apply(text: str, edit: Edit, number: int) -> str:
-    """The text with one edit made; lines end as they did where it is made."""
+    """The text with one edit made; new lines end like the lines that they replace."""
     place = _find(text, edit, number)
     old = place[1]
     end = "\r\n" if "\r\n" in (old if "\n" in old else text) else "\n"
@@ -132,7 +132,7 @@ def _apply(text: str, edit: Edit, number: int) -> str:
 
 
 def _find(text: str, edit: Edit, number: int) -> re.Match[str]:
-    """Where in the text whole lines are as they are quoted, but for how they end."""
+    """Where whole lines of the text equal the quoted lines; how the lines end does not matter."""
     if not edit.find.strip():
         raise Unclear(f"edit {number}: nothing stands below FIND, but {edit.path} exists")
     quoted = edit.find.removesuffix("\n").split("\n")
@@ -171,7 +171,7 @@ def _until(lines: Iterator[str], wanted: str, pattern: re.Pattern[str] | None = 
 
 
 def _refuse_words(lines: Iterable[str], words: re.Pattern[str]) -> None:
-    """A word of the format where none belongs: a line is missing, or the text itself looks like it."""
+    """Refuse a word of the format in a wrong place: a line is missing, or the text itself looks like it."""
     for line in lines:
         if len(line) <= _MAX_MARKER and words.match(line):
             raise Unclear(
@@ -181,7 +181,7 @@ def _refuse_words(lines: Iterable[str], words: re.Pattern[str]) -> None:
 
 
 def _plain(path: str) -> str:
-    """A path without quotation marks and detours; what leads out of the project stays as it is."""
+    """A path without quotation marks and detours; a path that leads out of the project stays as it is."""
     path = path.strip("`\"'")
     return ("/" if path.startswith("/") else "") + "/".join(
         part for part in path.split("/") if part not in ("", ".")

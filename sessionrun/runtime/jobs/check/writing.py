@@ -1,8 +1,8 @@
 """Writes the files of an answer: all of them or none, and only inside of the task's directory.
 
 New files are written beside the old ones, then a record says which they are, then each is renamed to its place.
-A CHECK that finds the record finishes the renames, so an answer that was broken off is not made twice, nor half.
-Directories are opened one below the other and no link is followed: what is swapped in meanwhile leads nowhere.
+A CHECK that finds the record finishes the renames, so no answer is written twice or half.
+Directories are opened one below the other and no link is followed: a link put there meanwhile leads nowhere.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from sessionrun.store import crashpoint
 from sessionrun.store.files import read_regular, replace_file
 
 _NEW: Final = ".sessionrun-{}-{}"
-"""The name of a new file before it is in its place: whose it is, its number."""
+"""The name of a new file before it is in its place: the marker of its owner, and a number."""
 
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -59,7 +59,7 @@ class _Folders:
         """The descriptor of a directory inside.
 
         Raises:
-            OSError: there is none, or something else.
+            OSError: there is no such directory, or something else is in its place.
         """
         if path not in self._open:
             above, name = os.path.split(path)
@@ -89,12 +89,12 @@ def apply_answer(brief: Brief, directory: str, answer: str, record: Path) -> dic
         brief: what is wanted.
         directory: the task's.
         answer: what the agent said.
-        record: a file outside of it that is to say what was written, once it is settled that it will be.
+        record: a file outside of `directory`, written when all new files exist: it lists what is renamed then.
 
     Raises:
         Unclear: the answer does not say what to write, or too much.
         BriefProblem: it would write where it must not.
-        OSError: it cannot be written; nothing was.
+        OSError: a file cannot be written; no file was changed.
     """
     files = _read_answer(brief, directory, answer)
     lines = {path: count_lines(text) for path, text in files.items()}
@@ -113,19 +113,19 @@ def apply_answer(brief: Brief, directory: str, answer: str, record: Path) -> dic
 
 
 def finish_answer(directory: str, record: Path) -> dict[str, int]:
-    """Rename what was not renamed of an answer whose writing was broken off; the lines of each file.
+    """Finish the renames of an answer whose writing was broken off; the lines of each file.
 
     Raises:
-        OSError: that cannot be done.
+        OSError: a file cannot be renamed.
     """
-    found = orjson.loads(read_regular(record))
+    written = orjson.loads(read_regular(record))
     with ExitStack() as stack:
         folders = _Folders(directory, stack)
-        for folder, new, name in found["moves"]:
+        for folder, new, name in written["moves"]:
             with suppress(FileNotFoundError):  # it is in its place
                 fd = folders.find(folder)
                 os.replace(new, name, src_dir_fd=fd, dst_dir_fd=fd)
-    return dict(found["lines"])
+    return dict(written["lines"])
 
 
 def _read_answer(brief: Brief, directory: str, answer: str) -> dict[str, str]:
@@ -140,7 +140,7 @@ def _read_answer(brief: Brief, directory: str, answer: str) -> dict[str, str]:
 
 
 def _current(directory: str, path: str) -> str | None:
-    """The text of a file that is to be edited; it has to be text, for it is written again."""
+    """The text of a file that is to be edited; anything but text is refused, for the file is written anew."""
     real = resolve_inside(directory, path)
     if not os.path.lexists(real):
         return None
@@ -158,7 +158,7 @@ def _prepare(brief: Brief, directory: str, path: str, text: str, new: str) -> _C
     if not brief.create_directories and not os.path.isdir(os.path.dirname(real)):
         raise BriefProblem(path, f"{path}: there is no directory {os.path.dirname(path)}")
     if os.path.lexists(real) and not os.path.isfile(real):
-        raise BriefProblem(path, f"{path} is no regular file")
+        raise BriefProblem(path, f"{path} is not a regular file")
     folder, name = os.path.split(inside)
     return _Change(path, folder, name, new, text.encode("utf-8", "replace"))
 
@@ -187,7 +187,7 @@ def _write_all(changes: Sequence[_Change], folders: _Folders, record: Path, line
 
 
 def _write_new(change: _Change, folders: _Folders) -> _Change:
-    """Write the new file beside the old one; the change with what that holds."""
+    """Write the new file beside the old one; the change with the old content."""
     try:
         fd = folders.find(change.folder, create=True)
     except NotADirectoryError:
@@ -214,13 +214,13 @@ def _load_before(change: _Change, folder: int) -> tuple[bytes, int] | None:
     with os.fdopen(fd, "rb") as stream:
         mode = os.fstat(fd).st_mode
         if not stat.S_ISREG(mode):
-            raise BriefProblem(change.path, f"{change.path} is no regular file")
+            raise BriefProblem(change.path, f"{change.path} is not a regular file")
         return stream.read(), mode & 0o7777
 
 
 @contextmanager
 def _undisturbed() -> Iterator[None]:
-    """A request to stop waits until all files are in their places."""
+    """Let a request to stop wait until all files are in their places."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _STOPS)
     try:
         yield

@@ -36,6 +36,7 @@ def build_prove(site: Site, state: TaskState, key: JobKey) -> Job:
         directory=os.path.relpath(directory, place.worktree),
         setup=task.setup,
         commands=task.check.commands,
+        env=task.env,
         setup_timeout_s=task.setup_timeout_s,
         check_timeout_s=task.check.timeout_s,
         red=task.prove.red,

@@ -104,7 +104,7 @@ class _Work:
 
 def _digest(request: ProveRequest, commit: str, time: int) -> str:
     """What a result depends on: the files, the commands and where they run; `time` counts repetitions."""
-    parts = (commit, time, request.directory, request.setup, request.commands)
+    parts = (commit, time, request.directory, request.setup, request.commands, sorted(request.env.items()))
     limits = (request.setup_timeout_s, request.check_timeout_s)
     return sha256(orjson.dumps((parts, limits))).hexdigest()
 

@@ -23,6 +23,7 @@ class ProveRequest:
         directory: where the commands run, from the top of the repository.
         setup: shell commands that prepare a room, in one shell.
         commands: shell commands of the check, each in a shell of its own.
+        env: variables that the task's jobs are given; checks with others are not the same.
         setup_timeout_s: how long the setup may take (seconds); None: any time.
         check_timeout_s: the same of the check.
         red: whether the check has to fail without the work.
@@ -38,6 +39,7 @@ class ProveRequest:
     directory: str
     setup: tuple[str, ...]
     commands: tuple[str, ...]
+    env: Mapping[str, str]
     setup_timeout_s: float | None
     check_timeout_s: float | None
     red: bool

@@ -23,6 +23,12 @@ from sessionrun.workspaces.inside import find_repositories
 from sessionrun.workspaces.proof import find_missing, find_untrue
 from sessionrun.workspaces.request import RESCUE_SUFFIX
 
+_PRUNED_TRIES: Final = 3
+"""How often a commit is tried in all that git refuses to make."""
+
+_FATAL: Final = 128
+"""Git's exit code when it gives up (git(1)); a command that was stopped or killed has another."""
+
 HUGE_BYTES: Final = 100 * 1024 * 1024
 """A new file larger than this stays out of the repository; its worktree is kept."""
 
@@ -120,7 +126,26 @@ def commit_setup(
 def _make_commit(
     fence: Fence, git: Git, place: Place, *, brought: Brought, ignore: Sequence[str], message: str, folder: Path
 ) -> tuple[_Head, str, str, list[str]]:
-    """A commit, and its tree, of all that can be in one, above HEAD; HEAD, and what is wrong.  No ref moves."""
+    """A commit, and its tree, of all that can be in one, above HEAD; HEAD, and what is wrong.  No ref moves.
+
+    Another task may run ``git gc --prune=now``, which deletes objects that nothing refers to yet: then they are made
+    again.
+    """
+    left = _PRUNED_TRIES
+    while True:
+        try:
+            return _make_commit_once(
+                fence, git, place, brought=brought, ignore=ignore, message=message, folder=folder
+            )
+        except GitError as error:
+            left -= 1
+            if not left or error.code != _FATAL:
+                raise
+
+
+def _make_commit_once(
+    fence: Fence, git: Git, place: Place, *, brought: Brought, ignore: Sequence[str], message: str, folder: Path
+) -> tuple[_Head, str, str, list[str]]:
     head = _read_head(git, place)
     problems = list(_find_off_branch(head.reference, place))
     index = replace(git, index=folder / "park-index")

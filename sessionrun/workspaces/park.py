@@ -128,7 +128,7 @@ def _make_commit(
 ) -> tuple[_Head, str, str, list[str]]:
     """A commit, and its tree, of all that can be in one, above HEAD; HEAD, and what is wrong.  No ref moves.
 
-    Another task may run ``git gc --prune=now``, which deletes objects that nothing refers to yet: then they are made
+    Another task may run ``git gc --prune=now``, which deletes objects that nothing refers to yet: then all is made
     again.
     """
     left = _PRUNED_TRIES

@@ -232,9 +232,21 @@ def _check_supported(tasks: tuple[TaskSpec, ...]) -> None:
         if task.expect_change and task.workspace.kind == "none":
             what = "expect_change needs a worktree; add --worktree, or leave it out"
             raise InputError(f"task {num} (ID: {task.id}): {what}")
-        name = _unsupported(task)
-        if name:
+        if task.workspace.kind == "none" and (what := _needs_worktree(task)):
+            raise InputError(
+                f"task {num} (ID: {task.id}): {what} needs a worktree; add --worktree, or leave it out"
+            )
+        if (name := _unsupported(task)) is not None:
             raise InputError(f"task {num} (ID: {task.id}): {name} is not supported in this version; leave it out")
+
+
+def _needs_worktree(task: TaskSpec) -> str | None:
+    """What of a task's check can only be done in a worktree that the task does not have."""
+    if task.workspace.kind != "none":
+        return None
+    if task.answer == "patch":
+        return 'answer "patch"'
+    return 'check.reset "hard"' if task.check and task.check.reset == "hard" else None
 
 
 def _unsupported(task: TaskSpec) -> str | None:

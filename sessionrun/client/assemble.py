@@ -232,9 +232,9 @@ def _check_supported(tasks: tuple[TaskSpec, ...]) -> None:
         if task.expect_change and task.workspace.kind == "none":
             what = "expect_change needs a worktree; add --worktree, or leave it out"
             raise InputError(f"task {num} (ID: {task.id}): {what}")
-        if task.workspace.kind == "none" and (what := _needs_worktree(task)):
+        if (lacks := _needs_worktree(task)) is not None:
             raise InputError(
-                f"task {num} (ID: {task.id}): {what} needs a worktree; add --worktree, or leave it out"
+                f"task {num} (ID: {task.id}): {lacks} needs a worktree; add --worktree, or leave it out"
             )
         if (name := _unsupported(task)) is not None:
             raise InputError(f"task {num} (ID: {task.id}): {name} is not supported in this version; leave it out")

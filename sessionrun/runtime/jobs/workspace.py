@@ -13,12 +13,14 @@ from typing import Final
 
 from sessionrun.agents.verdict import Problem, format_reason, split_status
 from sessionrun.engine.handed import find_handed
+from sessionrun.engine.rounds import find_better
 from sessionrun.engine.state import TaskState
 from sessionrun.model.errors import JobFileError
 from sessionrun.model.keys import JobKey
 from sessionrun.model.places import Place
 from sessionrun.model.spec import Job, title_of
 from sessionrun.runtime.executors.protocol import Exit
+from sessionrun.runtime.jobs.rounds import REPLACED
 from sessionrun.runtime.jobs.shared import Judged, Site
 from sessionrun.store.jobfiles import ANSWER, read_tail
 from sessionrun.workspaces.request import NeedsConflict, WorkspaceRequest, load_changed, load_place
@@ -39,6 +41,7 @@ def build_workspace(site: Site, state: TaskState, key: JobKey, tasks: Mapping[st
     releasing = key.phase == "release"
     if not releasing:
         check_space(Path(spec.repository.worktree_dir))
+    better = find_better(state) if releasing else None
     request = WorkspaceRequest(
         repository=spec.repository,
         session_id=spec.session_id,
@@ -54,6 +57,8 @@ def build_workspace(site: Site, state: TaskState, key: JobKey, tasks: Mapping[st
         directory=task.workspace.directory,
         needs=() if releasing else find_handed(state, tasks),
         limit_s=spec.limits.workspace_timeout_s,
+        best=better.checked.snapshot if better else None,
+        replaced=str(site.session.job_path(key).with_name(REPLACED.format(key.attempt))) if better else "",
     )
     return site.ask(key, request, cwd=spec.repository.top)
 

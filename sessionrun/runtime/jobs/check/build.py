@@ -15,13 +15,17 @@ from sessionrun.runtime.jobs import commands
 from sessionrun.runtime.jobs.check.request import APPLIED, CheckRequest, Verification, load_report
 from sessionrun.runtime.jobs.context_files import BriefProblem, load_shown
 from sessionrun.runtime.jobs.prompt import list_earlier
+from sessionrun.runtime.jobs.rounds import has_rounds, make_loop, resets_hard
 from sessionrun.runtime.jobs.shared import Judged, Site
 
 VERDICT_PROMPT: Final = "verdict-prompt"
 
+_REPORTED: Final = {"check_failed": "check_failed"}
+"""Classes that a report may name; what lies in a job's folder may have been changed by any task."""
+
 
 def build_check(site: Site, state: TaskState, key: JobKey, tasks: Mapping[str, TaskState]) -> Job:
-    """The process of a CHECK: ours, where a brief or a verdict is wanted; else only the commands.
+    """The process of a CHECK: ours, where `is_ours` says so; else only the commands.
 
     Args:
         site: the session.
@@ -33,18 +37,23 @@ def build_check(site: Site, state: TaskState, key: JobKey, tasks: Mapping[str, T
         OSError: the session directory cannot be written.
     """
     task, agent = state.spec, site.agent_of(state)
-    if not _is_ours(task, agent):
+    if not is_ours(task, agent):
         return commands.build_check(site, state, key)
     directory = site.directory_of(task, state.place)
+    brief = None if agent.prompt_kind == "script" else task.brief
+    answers = brief is not None and not agent.edits
     request = CheckRequest(
         directory=directory,
         prompt="\n\n".join(task.prompts),
         applied=str(site.session.make_job_path(key._replace(start=1)) / APPLIED),
-        brief=task.brief,
-        answer=None if agent.edits or task.brief is None else str(site.session.output_path(task.id)),
+        brief=brief,
+        answer=str(site.session.output_path(task.id)) if answers else None,
         commands=task.check.commands if task.check else (),
         verification=_make_verification(site, state, key),
-        earlier=_list_shown(tasks, task, directory),
+        earlier=_list_shown(tasks, task, directory) if brief else (),
+        loop=make_loop(site, state, key) if has_rounds(task) else None,
+        tells=brief is None and not (task.check and task.check.verify),
+        resets=resets_hard(task) and key.round < task.rounds,
     )
     env = {**agent.env, **site.environment_of(task, key, state.place)}
     return site.ask(key, request, cwd=directory, env=env)
@@ -53,17 +62,34 @@ def build_check(site: Site, state: TaskState, key: JobKey, tasks: Mapping[str, T
 def judge_check(site: Site, state: TaskState, key: JobKey, problem: Problem | None) -> Judged:
     """The report of a CHECK that is ours says more than how its process ended."""
     found = problem.text if problem else None
-    if _is_ours(state.spec, site.agent_of(state)):
-        try:
-            report = load_report(site.session.job_path(key))
-            found = (report.problem or found) if report else (found or "its report is gone")
-        except JobFileError as error:
-            found = f"its report cannot be used: {error.why}"
+    if not is_ours(state.spec, site.agent_of(state)):
+        return Judged(None if found is None else Problem("check_failed", found))
+    try:
+        report = load_report(site.session.job_path(key))
+    except JobFileError as error:
+        return Judged(Problem("check_failed", f"its report cannot be used: {error.why}"))
+    if report is not None:
+        found = report.problem or found
+        named = None if found is None else Problem(_REPORTED.get(report.reason_class, "check_failed"), found)
+        return Judged(named, checked=report.checked)
+    if _is_more_than_commands(state.spec, site.agent_of(state)):
+        found = found or "its report is gone"  # of commands alone the exit code says enough
     return Judged(None if found is None else Problem("check_failed", found))
 
 
-def _is_ours(task: TaskSpec, agent: AgentSpec) -> bool:
-    """Whether the task's CHECK is more than shell commands; a script is neither shown a brief nor asked."""
+def is_ours(task: TaskSpec, agent: AgentSpec) -> bool:
+    """Whether the task's CHECK is a program of ours.
+
+    It is where more than commands is wanted; and where tests are counted and a failure is worded, which is in a
+    worktree and where there are several rounds.  Shell commands that run once, in no worktree, are a plain shell.
+    """
+    if _is_more_than_commands(task, agent):
+        return True
+    return bool(task.check and task.check.commands) and (task.rounds > 1 or task.workspace.kind == "worktree")
+
+
+def _is_more_than_commands(task: TaskSpec, agent: AgentSpec) -> bool:
+    """Whether an answer is applied, or a verdict is asked for; a script is neither shown a brief nor asked."""
     if agent.prompt_kind == "script":
         return False
     return bool(task.check and task.check.verify) or task.brief is not None
@@ -72,7 +98,7 @@ def _is_ours(task: TaskSpec, agent: AgentSpec) -> bool:
 def _make_verification(site: Site, state: TaskState, key: JobKey) -> Verification | None:
     """The agent's own command line, but without leave to use its tools: a reviewer changes nothing."""
     check, agent = state.spec.check, site.agent_of(state)
-    if check is None or not check.verify:
+    if check is None or not check.verify or agent.prompt_kind == "script":
         return None
     prompt_file = str(site.session.make_job_path(key) / VERDICT_PROMPT)
     return Verification(

@@ -1,6 +1,7 @@
-"""The steps of a CHECK with a brief: write the answer's files, run the commands, ask for a verdict.
+"""The steps of a CHECK: make files of the answer, run the commands, ask for a verdict, keep the round's work.
 
-The first step that does not pass is the last one; what is printed is what the next round is told.
+The first step that does not pass is the last one.  What is printed is what the next round is told, unless words of
+ours are wanted.
 """
 
 from __future__ import annotations
@@ -9,20 +10,25 @@ import errno
 import os
 import re
 import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Final, cast
 
 from sessionrun.agents import table
 from sessionrun.model.brief import Brief
+from sessionrun.model.checks import Checked
+from sessionrun.model.errors import SessionrunError
 from sessionrun.model.spec import OutputFormat
+from sessionrun.runtime.jobs.check.feedback import word_stat
 from sessionrun.runtime.jobs.check.reading import Unclear, strip_thoughts
-from sessionrun.runtime.jobs.check.request import CheckReport, CheckRequest, Verification
+from sessionrun.runtime.jobs.check.request import FEEDBACK, CheckReport, CheckRequest, Verification
+from sessionrun.runtime.jobs.check.running import run_commands
 from sessionrun.runtime.jobs.check.writing import apply_answer, describe_written, finish_answer
 from sessionrun.runtime.jobs.context_files import BriefProblem, Shown, read_inside, resolve_inside, word_judgement
 from sessionrun.store.files import read_regular, replace_file
+from sessionrun.workspaces.between import Loop, keep_round, list_changes
 
-SHELL: Final = "/bin/sh"
 PASSES: Final = {
     "PASS": True,
     "PASS_WITH_WARNINGS": True,
@@ -38,27 +44,55 @@ _FIRST_WORD: Final = re.compile(r"[\s`*#_]*([A-Za-z]+(?:_[A-Za-z]+)*)")
 
 
 class NotPassed(Exception):
-    """A step did not pass; the text is the reason in one line."""
+    """A step did not pass; the text is the reason in one line, `told` what the next round is told of it."""
+
+    def __init__(self, reason: str, told: str = "", reason_class: str = "check_failed") -> None:
+        super().__init__(reason)
+        self.told = told
+        self.reason_class = reason_class
 
 
 def check(request: CheckRequest, folder: Path) -> CheckReport:
     """Do what is asked; `folder` is the job's own, for what the agent that judges is given and prints."""
     report = CheckReport(earlier=request.earlier)
+    told = ""
     try:
         if request.answer is not None:
             report = replace(report, written=_apply(request))
         elif request.brief is not None:
             report = replace(report, written=_find_written(request.brief, request.directory))
-        for command in request.commands:
-            _run_command(command, request.directory)
+        ran = run_commands(request.commands, request.directory, folder)
+        report = replace(report, checked=None if ran.counts is None else Checked(ran.counts))
+        if ran.problem is not None:
+            raise NotPassed(ran.problem, ran.told)
         if request.verification is not None:
             report = replace(report, verdict=_verify(request, request.verification, folder))
     except NotPassed as problem:
-        report = replace(report, problem=" ".join(str(problem).split())[:_MAX_PROBLEM])
+        reason = " ".join(str(problem).split())[:_MAX_PROBLEM]
+        report, told = replace(report, problem=reason, reason_class=problem.reason_class), problem.told
     except OSError as error:
         _say(f"The check cannot go on: {error}")
         report = replace(report, problem=f"the check cannot go on: {error}"[:_MAX_PROBLEM])
+    if request.loop is not None and report.problem is not None:
+        report, told = _keep_round(request, request.loop, report, told, folder)
+    if request.tells and told:
+        replace_file(folder / FEEDBACK, told.encode("utf-8", "replace"), durable=False)
     return report
+
+
+def _keep_round(
+    request: CheckRequest, loop: Loop, report: CheckReport, told: str, folder: Path
+) -> tuple[CheckReport, str]:
+    """Keep the work of a round that did not pass; that it cannot be kept is no reason for another verdict."""
+    try:
+        kept = keep_round(loop, folder)
+        if request.resets and told:
+            told += word_stat(list_changes(loop, kept, folder))
+    except (SessionrunError, OSError) as error:
+        print(f"The round's work cannot be kept: {error}", file=sys.stderr, flush=True)
+        return report, told
+    checked = replace(report.checked or Checked(), snapshot=kept.commit, diff_stat=kept.diff_stat)
+    return replace(report, checked=checked), told
 
 
 def _apply(request: CheckRequest) -> dict[str, int]:
@@ -108,15 +142,6 @@ def _count_lines(directory: str, path: str) -> int | None:
             return sum(1 for _ in stream)
     except (BriefProblem, OSError):
         return None
-
-
-def _run_command(command: str, directory: str) -> None:
-    _say(f"$ {command}")
-    done = subprocess.run(
-        [SHELL, "-ec", command], cwd=directory, stdin=subprocess.DEVNULL, stderr=subprocess.STDOUT
-    )
-    if done.returncode:
-        raise NotPassed(f"exit code {done.returncode} of: {command}")
 
 
 def _verify(request: CheckRequest, wanted: Verification, folder: Path) -> str:

@@ -10,18 +10,15 @@ from sessionrun.agents.verdict import Problem
 from sessionrun.engine.state import TaskState
 from sessionrun.model.errors import JobFileError
 from sessionrun.model.keys import JobKey
-from sessionrun.model.spec import AgentSpec, Job, TaskSpec
+from sessionrun.model.spec import AgentSpec, Job, TaskSpec, answers_with_patch
 from sessionrun.runtime.jobs import commands
-from sessionrun.runtime.jobs.check.request import APPLIED, CheckRequest, Verification, load_report
+from sessionrun.runtime.jobs.check.request import APPLIED, CheckReport, CheckRequest, Verification, load_report
 from sessionrun.runtime.jobs.context_files import BriefProblem, load_shown
 from sessionrun.runtime.jobs.prompt import list_earlier
 from sessionrun.runtime.jobs.rounds import has_rounds, make_loop, resets_hard
 from sessionrun.runtime.jobs.shared import Judged, Site
 
 VERDICT_PROMPT: Final = "verdict-prompt"
-
-_REPORTED: Final = {"check_failed": "check_failed"}
-"""Classes that a report may name; what lies in a job's folder may have been changed by any task."""
 
 
 def build_check(site: Site, state: TaskState, key: JobKey, tasks: Mapping[str, TaskState]) -> Job:
@@ -41,17 +38,19 @@ def build_check(site: Site, state: TaskState, key: JobKey, tasks: Mapping[str, T
         return commands.build_check(site, state, key)
     directory = site.directory_of(task, state.place)
     brief = None if agent.prompt_kind == "script" else task.brief
-    answers = brief is not None and not agent.edits
+    answers, patch = brief is not None and not agent.edits, answers_with_patch(task, agent)
     request = CheckRequest(
         directory=directory,
         prompt="\n\n".join(task.prompts),
         applied=str(site.session.make_job_path(key._replace(start=1)) / APPLIED),
         brief=brief,
-        answer=str(site.session.output_path(task.id)) if answers else None,
+        answer=str(site.session.output_path(task.id)) if answers or patch else None,
         commands=task.check.commands if task.check else (),
         verification=_make_verification(site, state, key),
         earlier=_list_shown(tasks, task, directory) if brief else (),
-        loop=make_loop(site, state, key) if has_rounds(task) else None,
+        loop=make_loop(site, state, key) if patch or has_rounds(task) else None,
+        keeps=has_rounds(task),
+        patch=patch,
         tells=brief is None and not (task.check and task.check.verify),
         resets=resets_hard(task) and key.round < task.rounds,
     )
@@ -70,11 +69,17 @@ def judge_check(site: Site, state: TaskState, key: JobKey, problem: Problem | No
         return Judged(Problem("check_failed", f"its report cannot be used: {error.why}"))
     if report is not None:
         found = report.problem or found
-        named = None if found is None else Problem(_REPORTED.get(report.reason_class, "check_failed"), found)
-        return Judged(named, checked=report.checked)
+        return Judged(None if found is None else _name_problem(report, found), checked=report.checked)
     if _is_more_than_commands(state.spec, site.agent_of(state)):
         found = found or "its report is gone"  # of commands alone the exit code says enough
     return Judged(None if found is None else Problem("check_failed", found))
+
+
+def _name_problem(report: CheckReport, found: str) -> Problem:
+    """The problem with a class that a CHECK can have; any task may have changed what lies in its folder."""
+    if report.reason_class == "no_patch":
+        return Problem("no_patch", found)
+    return Problem("bad_patch", found) if report.reason_class == "bad_patch" else Problem("check_failed", found)
 
 
 def is_ours(task: TaskSpec, agent: AgentSpec) -> bool:
@@ -90,6 +95,8 @@ def is_ours(task: TaskSpec, agent: AgentSpec) -> bool:
 
 def _is_more_than_commands(task: TaskSpec, agent: AgentSpec) -> bool:
     """Whether an answer is applied, or a verdict is asked for; a script is neither shown a brief nor asked."""
+    if answers_with_patch(task, agent):
+        return True
     if agent.prompt_kind == "script":
         return False
     return bool(task.check and task.check.verify) or task.brief is not None

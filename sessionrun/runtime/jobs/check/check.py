@@ -21,13 +21,15 @@ from sessionrun.model.checks import Checked
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.spec import OutputFormat
 from sessionrun.runtime.jobs.check.feedback import word_stat
+from sessionrun.runtime.jobs.check.patches import find_odd, find_patch, has_prefixes, list_spellings
 from sessionrun.runtime.jobs.check.reading import Unclear, strip_thoughts
 from sessionrun.runtime.jobs.check.request import FEEDBACK, CheckReport, CheckRequest, Verification
 from sessionrun.runtime.jobs.check.running import run_commands
 from sessionrun.runtime.jobs.check.writing import apply_answer, describe_written, finish_answer
 from sessionrun.runtime.jobs.context_files import BriefProblem, Shown, read_inside, resolve_inside, word_judgement
 from sessionrun.store.files import read_regular, replace_file
-from sessionrun.workspaces.between import Loop, keep_round, list_changes
+from sessionrun.workspaces.applying import DoesNotApply, apply_patch
+from sessionrun.workspaces.between import Loop, keep_round, list_changes, open_site
 
 PASSES: Final = {
     "PASS": True,
@@ -40,6 +42,12 @@ PASSES: Final = {
 
 _MAX_ANSWER_BYTES: Final = 16 * 1024 * 1024
 _MAX_PROBLEM: Final = 200
+
+NO_PATCH: Final = (
+    "Your answer holds no patch. Answer with your whole change as a unified diff, as git diff prints it, "
+    "in a fenced block of the language diff."
+)
+WHOLE_PATCH: Final = "Answer with your whole change as a unified diff, in a fenced block of the language diff."
 _FIRST_WORD: Final = re.compile(r"[\s`*#_]*([A-Za-z]+(?:_[A-Za-z]+)*)")
 
 
@@ -57,7 +65,9 @@ def check(request: CheckRequest, folder: Path) -> CheckReport:
     report = CheckReport(earlier=request.earlier)
     told = ""
     try:
-        if request.answer is not None:
+        if request.patch:
+            _apply_patch(request, folder)
+        elif request.answer is not None:
             report = replace(report, written=_apply(request))
         elif request.brief is not None:
             report = replace(report, written=_find_written(request.brief, request.directory))
@@ -73,7 +83,7 @@ def check(request: CheckRequest, folder: Path) -> CheckReport:
     except OSError as error:
         _say(f"The check cannot go on: {error}")
         report = replace(report, problem=f"the check cannot go on: {error}"[:_MAX_PROBLEM])
-    if request.loop is not None and report.problem is not None:
+    if request.keeps and request.loop is not None and report.problem is not None:
         report, told = _keep_round(request, request.loop, report, told, folder)
     if request.tells and told:
         replace_file(folder / FEEDBACK, told.encode("utf-8", "replace"), durable=False)
@@ -111,6 +121,41 @@ def _apply(request: CheckRequest) -> dict[str, int]:
         raise NotPassed(f"the answer's files cannot be written: {error.strerror}") from None
     _say(describe_written(lines))
     return lines
+
+
+def _apply_patch(request: CheckRequest, folder: Path) -> None:
+    """Change the worktree as the patch in the answer says."""
+    assert request.loop is not None
+    patch = find_patch(strip_thoughts(_read_text(request.answer)))
+    if patch is None:
+        raise _refuse_patch("the answer holds no patch", NO_PATCH, "no_patch")
+    if (odd := find_odd(patch)) is not None:
+        raise _refuse_patch(f"the patch is refused: {odd}", f"Your patch was not applied: {odd}.", "bad_patch")
+    try:
+        with open_site(request.loop.workspace, folder) as site:
+            below = os.path.relpath(os.path.realpath(request.directory), os.path.realpath(site.git.directory))
+            record, spellings = Path(request.applied), list_spellings(patch)
+            names = apply_patch(site, spellings, below, record, prefixes=has_prefixes(patch))
+    except DoesNotApply as problem:
+        said = str(problem)
+        told = f"Your patch was not applied, and no file was changed. git says:\n\n{said}\n\n{WHOLE_PATCH}"
+        raise _refuse_patch(f"the patch does not apply: {said}", told, "bad_patch") from None
+    except SessionrunError as error:
+        raise _refuse_patch(f"the patch cannot be applied: {error}", str(error), "check_failed") from None
+    _say(f"Your patch was applied to {', '.join(names[:20])}{' and others' if len(names) > 20 else ''}.")
+
+
+def _refuse_patch(reason: str, told: str, reason_class: str) -> NotPassed:
+    _say(told)
+    return NotPassed(reason, told + "\n", reason_class)
+
+
+def _read_text(path: str | None) -> str:
+    """The answer; one that is too large is none."""
+    try:
+        return _read_answer(Path(path or ""))
+    except Unclear:
+        return ""
 
 
 def _read_answer(path: Path) -> str:

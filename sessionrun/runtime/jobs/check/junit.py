@@ -53,6 +53,7 @@ def parse_junit(content: bytes) -> Tests | None:
     """The tests of a document; None if it is not JUnit XML."""
     reader = _Reader()
     parser = expat.ParserCreate("utf-8")
+    parser.buffer_text = True
     parser.StartDoctypeDeclHandler = reader.refuse
     parser.StartElementHandler = reader.begin
     parser.EndElementHandler = reader.end

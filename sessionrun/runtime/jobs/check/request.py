@@ -51,8 +51,9 @@ class CheckRequest:
         commands: shell commands that must pass.
         verification: how the agent is asked for its verdict, if it is.
         earlier: files that the agent was shown because other tasks wrote them.
-        loop: the round, if it is one of several in a worktree: what it came to is kept.
-        patch: the answer is a patch for the worktree of `loop`.
+        loop: the round, if git is needed in its worktree.
+        keeps: what the round came to is kept, because there may be another one.
+        patch: the answer is a patch for the worktree.
         tells: the next round is told what failed in words of ours, not by the end of the output.
         resets: the next round begins with the files with which WORK began.
     """
@@ -66,6 +67,7 @@ class CheckRequest:
     verification: Verification | None = None
     earlier: tuple[str, ...] = ()
     loop: Loop | None = None
+    keeps: bool = False
     patch: bool = False
     tells: bool = False
     resets: bool = False

@@ -160,6 +160,7 @@ def test_a_hard_reset_spares_what_git_ignores_and_what_was_brought(sessionrun: C
     assert task["check"]["best_round"] == 2
 
 
+@pytest.mark.slow  # `test_counts` has it without pytest
 def test_zero_tests_are_a_failure(sessionrun: Command, project: Project) -> None:
     """Whatever the exit code says."""
     command = f"{PYTEST} -k nothing || true"

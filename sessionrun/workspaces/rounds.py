@@ -76,7 +76,7 @@ def work_base(place: Place) -> str:
 
 
 def keep_work(site: Site, name: str, patch: Path) -> Kept:
-    """Make what lies in the worktree a commit that the ref `name` holds, and write its diff to `patch`.
+    """Write the diff of what lies in the worktree to `patch`, and then make it a commit that the ref `name` holds.
 
     Raises:
         GitError: the worktree cannot be read, or the commit not be made; nothing of the work was changed.
@@ -88,10 +88,11 @@ def keep_work(site: Site, name: str, patch: Path) -> Kept:
     )
     message = f"Round of task {site.request.task} ({name})\n".encode()
     commit = git("commit-tree", written.tree, "-p", written.head.commit, "-F", "-", stdin=message).decode().strip()
-    git("update-ref", site.name_ref(name), commit)
-    crashpoint.step()
     make_directories(patch.parent, 0o700)
     stat = write_patch(git, work_base(site.place), written.tree, patch)
+    crashpoint.step()
+    git("update-ref", site.name_ref(name), commit)
+    crashpoint.step()
     return Kept(commit, written.tree, stat, written.problems)
 
 
@@ -149,7 +150,7 @@ def put_back(site: Site) -> str | None:
 
 def drop_rounds(git: Git, request: WorkspaceRequest) -> None:
     """Delete the refs of a task's rounds: its work is on its branch, and the others' is in their patches."""
-    if git.trial is not None:
+    if git.trial is not None or not _may_have_refs(Path(request.repository.common_dir)):
         return
     for name in git.line("for-each-ref", "--format=%(refname)", _prefix(request)).split("\n"):
         if name:
@@ -158,6 +159,14 @@ def drop_rounds(git: Git, request: WorkspaceRequest) -> None:
 
 def _prefix(request: WorkspaceRequest) -> str:
     return f"{REFS}{request.session_id}/{request.task}/"
+
+
+def _may_have_refs(common_dir: Path) -> bool:
+    """Whether any task may have refs of rounds: few sessions have, and to ask git takes longer."""
+    try:
+        return (common_dir / REFS).exists() or REFS.encode() in (common_dir / "packed-refs").read_bytes()
+    except OSError:
+        return False
 
 
 def _unlock(git: Git) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 from collections.abc import Callable
 from dataclasses import replace
@@ -9,8 +11,10 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from test_rounds import CountingProject, refs
+from conftest import Command, eventually
+from test_rounds import CountingProject, by_round, junit, only_task, refs
 from test_workspaces import Project
+from test_worktrees import start, wait
 
 from sessionrun.model.places import Place
 from sessionrun.store import crashpoint
@@ -134,3 +138,40 @@ def test_what_no_commit_can_hold_is_not_replaced(project: Project) -> None:
     assert released.remark.startswith("the best round's work is not put back: ")
     assert released.commit is not None
     assert project.show(released.commit, "calc.py") == b"bad\n"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("reset", ["keep", "hard"])
+def test_rounds_go_on_whatever_is_killed(
+    sessionrun: Command, project: Project, monkeypatch: pytest.MonkeyPatch, reset: str
+) -> None:
+    """Supervisors and keepers die all the time; each round works once, and the best one is kept."""
+    monkeypatch.setenv("SESSIONRUN_RESULTS_DIR", str(sessionrun.results))
+    worked = project.root / "worked"
+    work = f"echo $SESSIONRUN_ROUND >> {worked}; echo $SESSIONRUN_ROUND >> new.txt; sleep 0.3"
+    check = {"commands": by_round(junit(1, 2), junit(2, 1), junit(0, 3), junit(1, 2)), "rounds": 4, "reset": reset}
+    session = start(sessionrun, project, [{"id": "a", "prompt": work, "check": check}], "--worktree")
+
+    def find_epoch() -> int:
+        view = sessionrun.status(session)
+        return -1 if view["ended_at"] else int(view["epoch"])
+
+    def has_changed(before: int) -> bool:
+        return find_epoch() not in (before, 0)
+
+    for number in range(12):
+        before = find_epoch()
+        if before < 0:
+            break
+        victims = sessionrun.chain(session)[1:] if number % 3 == 2 else (sessionrun.supervisor(session),)
+        try:
+            os.kill(victims[0], signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+        eventually(partial(has_changed, before))
+    task = only_task(wait(sessionrun, session))
+    assert worked.read_text().split() == ["1", "2", "3", "4"]
+    assert (task["outcome"], task["check"]["best_round"]) == ("failed", 2)
+    kept = project.show(task["commit"], "new.txt")
+    assert kept == (b"2\n" if reset == "hard" else b"1\n2\n")
+    assert refs(project) == ""

@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from sessionrun.cli.options import Count, json_option, place_lines, results_dir_option, session_argument
-from sessionrun.cli.render import DOUBLE_LINE, SINGLE_LINE, WAITING, escape, reason_lines, task_word, write_bytes
+from sessionrun.cli.render import (
+    DOUBLE_LINE,
+    SINGLE_LINE,
+    WAITING,
+    check_lines,
+    escape,
+    reason_lines,
+    task_word,
+    write_bytes,
+)
 from sessionrun.client.lookup import choose_tasks, open_session
 from sessionrun.client.outputs import find_tail, iterate_chunks, iterate_tail
 from sessionrun.client.view import load_view
@@ -61,7 +70,7 @@ def print_results(
         failed = task["status"] == "completed" and task["outcome"] != "succeeded"
         word = f" {task_word(task)}" if failed else ""
         click.echo(f"\nTask {task['num']} (ID: {escape(task['id'])}):{word}")
-        click.echo("\n".join([*reason_lines(task, ""), SINGLE_LINE]))
+        click.echo("\n".join([*reason_lines(task, ""), *check_lines(task), SINGLE_LINE]))
         if task["status"] == "completed":
             _print_file(session.path / task["output"], tail)
         else:

@@ -162,7 +162,7 @@ def made(passed: int | None, lines: int = 1, snapshot: str | None = "c") -> Chec
     return Checked(counts, snapshot, {"files": 1, "insertions": lines, "deletions": 0})
 
 
-@pytest.mark.parametrize(
+BESTS = pytest.mark.parametrize(
     ("rounds", "best", "why"),
     [
         ([made(1), made(3), made(2)], 2, "3 tests passed, and in round 3 2"),
@@ -177,6 +177,21 @@ def made(passed: int | None, lines: int = 1, snapshot: str | None = "c") -> Chec
         ([made(2)], 1, "the first round that was checked"),
     ],
 )
+
+
+@pytest.mark.parametrize("rounds", [[], [made(9)], [made(None)]], ids=len)
+def test_a_round_that_passed_is_the_best(rounds: list[Checked]) -> None:
+    """Whatever came before, and also where nothing was counted."""
+    task = TaskState(TaskSpec("a", ("x",), check=Check(("c",)), rounds=9), 1)
+    for checked in rounds:
+        keep_round(task, checked, passed=False)
+        task.progress.round += 1
+    keep_round(task, None, passed=True)
+    assert task.progress.best is not None
+    assert (task.progress.best.round, task.progress.best.why) == (len(rounds) + 1, "its check passed")
+
+
+@BESTS
 def test_which_round_is_the_best(rounds: list[Checked], best: int, why: str) -> None:
     task = TaskState(TaskSpec("a", ("x",), check=Check(("c",)), rounds=9), 1)
     for checked in rounds:

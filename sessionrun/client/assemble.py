@@ -232,6 +232,8 @@ def _check_supported(tasks: tuple[TaskSpec, ...]) -> None:
         if task.expect_change and task.workspace.kind == "none":
             what = "expect_change needs a worktree; add --worktree, or leave it out"
             raise InputError(f"task {num} (ID: {task.id}): {what}")
+        if task.answer is not None and task.brief is not None:
+            raise InputError(f"task {num} (ID: {task.id}): answer and brief exclude each other; keep one")
         if (lacks := _needs_worktree(task)) is not None:
             raise InputError(
                 f"task {num} (ID: {task.id}): {lacks} needs a worktree; add --worktree, or leave it out"

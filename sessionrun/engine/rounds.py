@@ -38,8 +38,8 @@ def keep_round(task: TaskState, checked: Checked | None, *, passed: bool) -> Non
     """Note what a CHECK found out, and whether its round is the best so far."""
     progress = task.progress
     progress.check_passed, progress.checked = passed, checked
-    if checked is not None and task.spec.rounds > 1:
-        progress.best = _choose(progress.best, progress.round, checked, passed=passed)
+    if task.spec.rounds > 1:
+        progress.best = _choose(progress.best, progress.round, checked or Checked(), passed=passed)
 
 
 def find_better(task: TaskState) -> Best | None:

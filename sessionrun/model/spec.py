@@ -273,7 +273,9 @@ def answers_with_patch(task: TaskSpec, agent: AgentSpec) -> bool:
 
     If the task does not say so: of an agent that does not edit, in a worktree whose work a CHECK is to try.
     """
-    if task.answer is not None or task.brief is not None:
+    if task.brief is not None:
+        return False
+    if task.answer is not None:
         return task.answer == "patch"
     return not agent.edits and task.workspace.kind == "worktree" and bool(task.check and task.check.commands)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from sessionrun.runtime.jobs.check import junit
 from sessionrun.runtime.jobs.check.feedback import MAX_BYTES, word_counts, word_failure, word_stat
 from sessionrun.runtime.jobs.check.junit import FailedTest, parse_junit, read_junit
 from sessionrun.runtime.jobs.check.running import run_commands
+from sessionrun.runtime.jobs.prompt import Feedback, word_feedback
 
 SUITES = """<?xml version="1.0" encoding="utf-8"?>
 <testsuites><testsuite name="pytest" errors="9" failures="9" skipped="9" tests="99">
@@ -199,3 +201,18 @@ def test_which_round_is_the_best(rounds: list[Checked], best: int, why: str) -> 
         task.progress.round += 1
     assert task.progress.best is not None
     assert (task.progress.best.round, task.progress.best.why) == (best, why)
+
+
+def test_what_a_round_is_told_of_the_one_before() -> None:
+    words = Feedback(b"It failed.\n", is_output=False)
+    back = " The working directory was set back to what it was before your work."
+    assert word_feedback(words, "Your work") == b"Your work did not pass its check.\n\nIt failed.\n"
+    assert word_feedback(replace(words, was_reset=True), "Your work").decode() == (
+        f"Your work did not pass its check.{back}\n\nIt failed.\n"
+    )
+    overdue = Feedback(overdue_s=90.0, was_reset=True)
+    assert word_feedback(overdue, "Your last attempt").decode() == (
+        f"Your last attempt was stopped: no result after 90 s.{back}\n"
+    )
+    output = Feedback(b"red\n")
+    assert word_feedback(output, "Your work").endswith(b" The end of the check's output:\n\nred\n")

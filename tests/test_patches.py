@@ -73,6 +73,15 @@ def test_an_answer_without_a_patch(answer: str) -> None:
     assert find_patch(answer) is None
 
 
+ODD_LINES = ("<FINAL_DIFF>", "```" + " " * 3000 + "`\n", "``` \n", "--- \n", "\r", "</FINAL_DIFF>")
+
+
+@pytest.mark.parametrize("line", ODD_LINES)
+def test_an_odd_answer_is_read_in_one_pass(line: str) -> None:
+    """With a search for each tag or fence to the end, this would take hours."""
+    assert find_patch(line * (400_000 // len(line)) + PATCH) is not None
+
+
 def test_what_a_patch_may_not_hold() -> None:
     assert find_odd(PATCH) is None
     assert find_odd("GIT binary patch\nliteral 0\n") == "it holds binary content"

@@ -12,22 +12,20 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-_TAG: Final = re.compile(r"<FINAL_DIFF>[ \t]*\r?\n?(.*?)</FINAL_DIFF>", re.DOTALL)
-_FENCE: Final = re.compile(r"^ {0,3}(`{3,}|~{3,})[ \t]*([^`\r\n]*?)[ \t]*\r?$")
+_TAG: Final = ("<FINAL_DIFF>", "</FINAL_DIFF>")
+_FENCE: Final = re.compile(r" {0,3}(`{3,}|~{3,})")
 _LANGUAGES: Final = ("diff", "patch", "udiff", "git-diff")
 _SPACES: Final = str.maketrans(
     {**dict.fromkeys("\u00a0\u2007\u202f", " "), **dict.fromkeys("\u200b\u2060\ufeff", None)}
 )
 _LINE_ENDS: Final = re.compile(r"\r+\n?|\u2028|\u2029|\x85")
-_MAX_LINE: Final = 5000
-"""A longer line is no fence."""
 
 
 def find_patch(answer: str) -> str | None:
     """The patch in an answer as it stands there, with a line feed at its end; None: there is none."""
-    tagged = _TAG.findall(answer)
-    if tagged:
-        blocks = [content for _, content in _find_fences(tagged[-1])] or [tagged[-1]]
+    tagged = _find_tagged(answer)
+    if tagged is not None:
+        blocks = [content for _, content in _find_fences(tagged)] or [tagged]
     else:
         fences = list(_find_fences(answer))
         blocks = [
@@ -62,17 +60,31 @@ def find_odd(patch: str) -> str | None:
     return None
 
 
+def _find_tagged(answer: str) -> str | None:
+    """What stands in the last tag; searched from the end, so many tags that are left open cost nothing."""
+    end = answer.rfind(_TAG[1])
+    begin = answer.rfind(_TAG[0], 0, end) if end >= 0 else -1
+    return answer[begin + len(_TAG[0]) : end] if begin >= 0 else None
+
+
+def _read_fence(line: str) -> tuple[str, str] | None:
+    """The marks of a line that opens or closes a fenced block, and what stands behind them."""
+    found = _FENCE.match(line)
+    rest = line[found.end() :].strip() if found else ""
+    return (found[1], rest) if found and "`" not in rest else None
+
+
 def _find_fences(text: str) -> Iterator[tuple[str, str]]:
     """Language and content of each fenced block; one that is not closed goes to the end."""
     opened: tuple[str, str] | None = None
     content: list[str] = []
     for line in re.findall(r"[^\n]*\n|[^\n]+", text):
-        found = _FENCE.match(line.rstrip("\n")) if len(line) < _MAX_LINE else None
+        found = _read_fence(line)
         if opened is None:
             if found:
-                words = found[2].split()
-                opened, content = (found[1], words[0].lower() if words else ""), []
-        elif found and not found[2] and found[1][0] == opened[0][0] and len(found[1]) >= len(opened[0]):
+                words = found[1].split()
+                opened, content = (found[0], words[0].lower() if words else ""), []
+        elif found and not found[1] and found[0][0] == opened[0][0] and len(found[0]) >= len(opened[0]):
             yield opened[1], "".join(content)
             opened = None
         else:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from conftest import Command
 from stages import commit_all
+from test_execs import LIBC_S_SIGNALS
 from test_workspaces import Project, make_repository
 from test_worktrees import by_id, finish
 
@@ -145,8 +146,9 @@ def test_a_hard_reset_spares_what_git_ignores_and_what_was_brought(sessionrun: C
         "echo z >> a.txt; git update-index --skip-worktree a.txt"
     )
     second = "{ ls -A . venv venv/bin; git status -b -s; } > " + str(project.root / "seen")
+    signals = f"; grep SigIgn /proc/self/status > {project.root}/signals-$SESSIONRUN_ROUND || true"
     check = {"commands": "echo red; false", "rounds": 2, "reset": "hard"}
-    plan = [{"id": "a", "prompt": by_round(first, second), "links": ["shared"], "check": check}]
+    plan = [{"id": "a", "prompt": by_round(first, second) + signals, "links": ["shared"], "check": check}]
     task = only_task(finish(sessionrun, project, plan))
     seen = (project.root / "seen").read_text()
     names = seen.split()
@@ -161,6 +163,10 @@ def test_a_hard_reset_spares_what_git_ignores_and_what_was_brought(sessionrun: C
     prompt = (folder_of(sessionrun, "a") / "a1-r2-work" / "prompt").read_text()
     assert prompt.startswith("case ")  # a script stays a script
     assert task["check"]["best_round"] == 2
+    if sys.platform.startswith("linux"):
+        words = [(project.root / f"signals-{number}").read_text().split()[1] for number in (1, 2)]
+        ignored = [int(word, 16) & ~LIBC_S_SIGNALS for word in words]
+        assert ignored[0] == ignored[1], "an agent that our program became is like any other"
 
 
 @pytest.mark.slow  # `test_counts` has it without pytest

@@ -269,25 +269,18 @@ def test_an_answer_is_applied_before_the_check(sessionrun: Command, project: Pro
     assert refs(project) == ""
 
 
-@pytest.mark.parametrize(
-    ("answer", "reason_class", "reason"),
-    [
-        ("sorry", "no_patch", "no_patch: the answer holds no patch"),
-        (PATCH.replace("a - b", "a / b"), "bad_patch", "bad_patch: the patch does not apply: error: "),
-        (
-            "diff --git a/x b/x\nGIT binary patch\n",
-            "bad_patch",
-            "bad_patch: the patch is refused: it holds binary",
-        ),
-    ],
-)
-def test_an_answer_that_is_no_patch_fails_its_task(
-    sessionrun: Command, project: Project, answer: str, reason_class: str, reason: str
-) -> None:
-    task = only_task(finish(sessionrun, project, [{"prompt": answer_with(answer), "answer": "patch"}]))
-    assert (task["outcome"], task["reason_class"]) == ("failed", reason_class)
-    assert task["reason"].startswith(reason)
-    assert task["check"]["passed"] is False
+def test_an_answer_that_is_no_patch_fails_its_task(sessionrun: Command, project: Project) -> None:
+    answers = {
+        "sorry": "no_patch: the answer holds no patch",
+        PATCH.replace("a - b", "a / b"): "bad_patch: the patch does not apply: error: ",
+        "diff --git a/x b/x\nGIT binary patch\n": "bad_patch: the patch is refused: it holds binary",
+    }
+    plan = [{"prompt": answer_with(answer), "answer": "patch"} for answer in answers]
+    view = finish(sessionrun, project, plan)
+    for task, reason in zip(view["tasks"], answers.values(), strict=True):
+        assert (task["outcome"], task["reason_class"]) == ("failed", reason.partition(":")[0])
+        assert task["reason"].startswith(reason)
+        assert task["check"]["passed"] is False
 
 
 def test_an_agent_that_only_answers_is_taken_at_its_word(sessionrun: Command, project: Project) -> None:

@@ -67,6 +67,8 @@ _NARROWER: Final[Mapping[str, Kind]] = {
     "SupervisorStarted.keeper_started": shapes.nullable(shapes.count),
     "JobStarted.pid": shapes.count,
     "JobStarted.started": shapes.count,
+    "Checked.counts": shapes.nullable(caches.COUNTS),
+    "Checked.diff_stat": shapes.nullable(caches.DIFF_STAT),
     "JobFinished.exit_code": shapes.nullable(shapes.count),
     "JobFinished.signal": shapes.nullable(shapes.count),
 }

@@ -32,7 +32,7 @@ KILLS: Final = 8
 """A session's kills: so many deaths in a row without progress are what root and keeper put up with."""
 
 PAUSE_S: Final = 0.12
-HUNG_S: Final = 60.0
+HUNG_S: Final = 300.0
 AT_ONCE: Final = 3
 VICTIMS: Final = (*ROLES, "daemon", "launcher")
 

@@ -177,7 +177,8 @@ def _examine_task(
     keys = {key for key in ledger.claims if key.split("/")[0] == name and key.split("/")[3] == "work"}
     code = int(name[1:]) % CODES
     if outcome in ("lost", "interrupted"):
-        yield from _examine_lost(name, outcome, keys, ledger, figures, may_lose=may_lose)
+        begun = keys | {key for key in ledger.claims if key.split("/")[0] == name and key.split("/")[3] == "setup"}
+        yield from _examine_lost(name, outcome, begun, ledger, figures, may_lose=may_lose)
     elif task["reason_class"] == "start_failed" and keys <= ledger.failed:
         figures.refused += 1
     elif task["status"] != "completed" or outcome != ("failed" if code else "succeeded"):

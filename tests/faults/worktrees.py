@@ -8,16 +8,16 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 from sessionrun.store.session import SessionDir
 
 from .campaign import HUNG_S, KILLS, PAUSE_S, has_ended, is_gone, resume_by
 from .chain import ROLES, Role, kill_role
-from .oracle import Figures, examine, make_plan
+from .oracle import CODES, Figures, examine, make_plan
 from .place import Place, wait_until
 
-TASKS: Final = 6
+TASKS: Final = 8
 PARALLEL: Final = 3
 WORK: Final = 'echo "$SESSIONRUN_TASK" > "work-$SESSIONRUN_TASK"; echo "$SESSIONRUN_TASK" >> "{told}";'
 
@@ -35,7 +35,7 @@ def kill_chain_in_worktrees(place: Place, rng: random.Random) -> Figures:
 def _run(place: Place, rng: random.Random, choose: Callable[[], list[Role]], *, may_lose: bool) -> Figures:
     _make_repository(place)
     before = _refs(place)
-    plan = make_plan(place.executed, TASKS, rng, more=WORK.format(told=place.path / "written"))
+    plan = _add_phases(make_plan(place.executed, TASKS, rng, more=WORK.format(told=place.path / "written")))
     words = ["--max-parallel", str(PARALLEL), "--worktree", "--worktree-dir", str(place.path / "trees")]
     session = place.start(plan, *words, cwd=place.path / "repo")
     seen = Figures()
@@ -51,6 +51,16 @@ def _run(place: Place, rng: random.Random, choose: Callable[[], list[Role]], *, 
     figures.wrong += [f"{session.session_id}: {one}" for one in _examine(place, session, before)]
     figures.add(seen)
     return figures
+
+
+def _add_phases(plan: dict[str, Any]) -> dict[str, Any]:
+    """The plan with all phases: what succeeds is checked, parked and proved, and each second task has a setup."""
+    for number, task in enumerate(plan["prompts"]):
+        if number % CODES == 0:
+            task.update(check='test -e "work-$SESSIONRUN_TASK"', prove=True)
+        if number % 2:
+            task["setup"] = ['echo "$SESSIONRUN_TASK" > "setup-$SESSIONRUN_TASK"']
+    return plan
 
 
 def _make_repository(place: Place) -> None:

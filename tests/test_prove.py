@@ -93,7 +93,8 @@ def test_sections_of_test_set_up() -> None:
 # --- sessions ---
 
 TEST = 'grep -q good "$(dirname "$0")/../src/answer" && ! [ -e "$(dirname "$0")/skip" ]\n'
-CHECK = "for t in tests/*.sh; do [ -e tests/skip ] || sh $t || exit 1; done"
+CHECK = "for t in tests/*.sh; do [ -e tests/skip ] || sh conftest.py || sh $t || exit 1; done"
+"""Like pytest's, a `conftest.py` above the tests may let all pass."""
 FIX = "echo good > src/answer"
 
 
@@ -103,6 +104,7 @@ def make_repository(top: Path) -> None:
     (top / "tests").mkdir()
     (top / "src" / "answer").write_text("bad\n")
     (top / "tests" / "answer.sh").write_text("grep -q good src/answer\n")
+    (top / "conftest.py").write_text("false\n")
     (top / ".gitignore").write_text("plan-*\n*.log\n")
     commit_all(top)
 
@@ -129,6 +131,7 @@ def test_what_is_proved_and_what_is_not(project: Project) -> None:
         "edits the test": "echo true > tests/answer.sh",
         "deletes the test": "rm tests/answer.sh; echo true > tests/other.sh",
         "adds set-up": "touch tests/skip",
+        "edits set-up above the tests": "echo true > conftest.py",
         "by what git ignores": "echo good > src/x.log; echo 'grep -q good src/*.log' > tests/answer.sh",
         "fixes and adds a test": f"{FIX}; {new_test}; echo good > src/new",
     }
@@ -143,6 +146,7 @@ def test_what_is_proved_and_what_is_not(project: Project) -> None:
         "edits-the-test": ("failed", "weakened"),
         "deletes-the-test": ("failed", "weakened"),
         "adds-set-up": ("failed", "weakened"),
+        "edits-set-up-above-the-tests": ("failed", "weakened"),
         "by-what-git-ignores": ("failed", "unproved"),
         "fixes-and-adds-a-test": ("succeeded", "proved"),
     }
@@ -152,9 +156,9 @@ def test_what_is_proved_and_what_is_not(project: Project) -> None:
     assert "     proof: proved\n" in project("status", session).stdout
     assert "\nproof: proved\n" in project("results", session, "fixes").stdout
     compared = project("status", session, "--by", "agent")
-    assert "PROVED" in compared.stdout and "3/7" in compared.stdout
+    assert "PROVED" in compared.stdout and "3/8" in compared.stdout
     (group,) = json.loads(project("status", session, "--by", "agent", "--json").stdout)["groups"]
-    assert group["proof"] == {"proved": 3, "unproved": 1, "weakened": 3}
+    assert group["proof"] == {"proved": 3, "unproved": 1, "weakened": 4}
     assert not list(project.cwd.parent.glob("repo-worktrees/.room-*"))
     done = project("doctor", session)
     assert done.returncode == 0, done.stdout
@@ -261,7 +265,9 @@ def test_a_program_in_the_room_cannot_reach_the_repository(project: Project) -> 
     assert (project.cwd / ".git" / "config").read_bytes() == before
 
 
+@pytest.mark.slow
 def test_pytest_and_a_conftest_that_lets_all_pass(project: Project) -> None:
+    """The same as `edits set-up above the tests` of the first session, with the program that it stands for."""
     (project.cwd / "conftest.py").write_text("")
     (project.cwd / "test_answer.py").write_text(
         "def test_it():\n    assert open('src/answer').read() == 'good\\n'\n"

@@ -67,7 +67,7 @@ while not stopped or looks <= 10:
     if not told and {"queued", "running"} <= words:
         told = True
         print("both", flush=True)
-    time.sleep(0.01)
+    time.sleep(0.01 if looks < 100 else 0.1)
 print(json.dumps({"looks": looks, "words": sorted(words)}))
 """
 

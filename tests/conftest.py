@@ -12,10 +12,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from importlib import import_module
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import pytest
 from bill import Bill
@@ -34,6 +36,8 @@ LEAVING_S = 0.5
 
 RESTED_S = 0.6
 """Who has not run for so long rests."""
+
+_COMPILED: Final = pytest.StashKey[bool]()
 
 for _name, _count, _same in (("fast", 50, True), ("slow", 500, False)):
     settings.register_profile(
@@ -59,7 +63,38 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(Bill(config))
+    if (place := find_bytecode(config)) is not None:
+        sys.dont_write_bytecode, sys.pycache_prefix = False, str(place)
     settings.load_profile("slow" if config.getoption("--slow") else "fast")
+
+
+def find_bytecode(config: pytest.Config) -> Path | None:
+    """A directory for byte code in pytest's cache, if Python may write none beside our code; None without cache.
+
+    Else each of thousands of processes would compile all of ours anew, and each run all of the tests.
+    """
+    cache = getattr(config, "cache", None)
+    if cache is None or not os.environ.get("PYTHONDONTWRITEBYTECODE"):
+        return None
+    try:
+        return Path(cache.mkdir("bytecode"))
+    except OSError:
+        return None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collect_file(parent: pytest.Collector) -> None:
+    """In a run of all tests, every other process compiles from the last module on: each compiles half of them."""
+    config = parent.config
+    if config.stash.get(_COMPILED, False):
+        return
+    config.stash[_COMPILED] = True
+    worker = getattr(config, "workerinput", {}).get("workerid", "gw0")
+    tests = Path(__file__).parent
+    if int(worker.removeprefix("gw")) % 2 and any(tests == config.rootpath / word for word in config.args):
+        for module in sorted(tests.glob("test_*.py"), reverse=True):
+            with suppress(Exception, pytest.skip.Exception):  # pytest imports it again, and says what is wrong
+                import_module(module.stem)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -91,12 +126,13 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 @pytest.fixture(autouse=True, scope="session")
-def compiled_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Where Python may write no byte code, each of thousands of processes would compile all of ours anew."""
+def compiled_once(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The byte code of the processes that the tests start is where that of the tests is."""
     with pytest.MonkeyPatch.context() as patch:
         if os.environ.get("PYTHONDONTWRITEBYTECODE"):
+            place = find_bytecode(pytestconfig) or tmp_path_factory.mktemp("bytecode")
             patch.delenv("PYTHONDONTWRITEBYTECODE")
-            patch.setenv("PYTHONPYCACHEPREFIX", str(tmp_path_factory.mktemp("bytecode")))
+            patch.setenv("PYTHONPYCACHEPREFIX", str(place))
         yield
 
 

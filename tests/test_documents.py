@@ -9,6 +9,8 @@ import shlex
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from importlib import import_module
 from pathlib import Path
@@ -446,7 +448,44 @@ def test_the_matrix_of_its_readme_makes_the_runs_that_it_says() -> None:
     assert "makes eight runs" in read("examples/matrix/README.md")
 
 
-def test_the_readme_s_commands_print_what_it_shows(sessionrun: Command, own_place: Path) -> None:
+ASKS = r"""
+sessionrun() {
+    cat > stdin
+    printf '%s\0' "$@" > asked
+    read -r code < answered
+    cat stderr >&2
+    cat stdout
+    return "$code"
+}
+"""
+"""A shell's `sessionrun` that this process runs: words and exit code go through two FIFOs."""
+
+
+@contextmanager
+def answering(sessionrun: Command, place: Path) -> Iterator[None]:
+    """Run what a shell in `place` asks for, while the block runs."""
+    for name in ("asked", "answered"):
+        os.mkfifo(place / name)
+
+    def answer() -> None:
+        while words := (place / "asked").read_text().split("\0")[:-1]:
+            done = sessionrun(*words, stdin=(place / "stdin").read_bytes())
+            (place / "stdout").write_text(done.stdout)
+            (place / "stderr").write_text(done.stderr)
+            (place / "answered").write_text(f"{done.returncode}\n")
+
+    with ThreadPoolExecutor(1) as pool:
+        answered = pool.submit(answer)
+        try:
+            yield
+        finally:
+            if not answered.done():  # else it failed, and nobody reads
+                (place / "asked").write_text("")
+            answered.result()
+
+
+@pytest.mark.parametrize("real", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_the_readme_s_commands_print_what_it_shows(sessionrun: Command, own_place: Path, real: bool) -> None:
     """All blocks of commands, one after the other, in one shell and in a repository with one commit."""
     for name, text in re.findall(r"`(\w+\.json)`[^`]*```json\n(.*?)```", read("README.md"), re.DOTALL):
         (own_place / name).write_text(text)
@@ -459,18 +498,19 @@ def test_the_readme_s_commands_print_what_it_shows(sessionrun: Command, own_plac
         subprocess.run(["git", *words.split()], cwd=own_place, check=True)
     shown = re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", "".join(code_blocks("README.md", "console")), re.MULTILINE)
     script = [
-        f'sessionrun() {{ {shlex.join(sessionrun.argv)} "$@"; }}',
+        f'sessionrun() {{ {shlex.join(sessionrun.argv)} "$@"; }}' if real else ASKS,
         *(f"{line}\necho @@@" for line, _ in shown),
     ]
 
-    done = subprocess.run(
-        ["bash", "-c", "\n".join(script)],
-        cwd=own_place,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        timeout=300,
-    )
+    with answering(sessionrun, own_place):
+        done = subprocess.run(
+            ["bash", "-c", "\n".join(script)],
+            cwd=own_place,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=300,
+        )
 
     assert len(shown) >= 10
     printed = blur(done.stdout.decode()).split("@@@\n")

@@ -42,16 +42,26 @@ def tasks_of(view: dict[str, Any]) -> Iterator[tuple[str, str, str | None]]:
 
 
 def test_what_is_no_change_and_what_is_one(project: Project) -> None:
+    """It is retried and skips who needs it; a check that fails says more."""
     prompts = [{"id": name, "prompt": prompt} for name, prompt in (NOTHING | SOMETHING).items()]
-    session = project.finish(prompts, "--expect-change")
+    more = [
+        {"id": "second", "prompt": '[ "$SESSIONRUN_ATTEMPT" = 1 ] || echo x > f', "retries": 1},
+        {"id": "after", "prompt": "echo x > g", "needs": next(iter(NOTHING))},
+        {"id": "checked", "prompt": "true", "check": "false"},
+    ]
+    session = project.finish([*prompts, *more], "--expect-change")
     expected = {
         **dict.fromkeys(NOTHING, ("failed", REASON)),
         **dict.fromkeys(SOMETHING, ("succeeded", None)),
     }
     view = project.status(session)
-    assert {name: (outcome, reason) for name, outcome, reason in tasks_of(view)} == expected
-    assert {task["reason_class"] for task in view["tasks"]} == {None, "no_change"}
-    assert view["failed"] == len(NOTHING)
+    tasks, (second, after, checked) = view["tasks"][: -len(more)], view["tasks"][-len(more) :]
+    assert {name: (outcome, reason) for name, outcome, reason in tasks_of({"tasks": tasks})} == expected
+    assert {task["reason_class"] for task in tasks} == {None, "no_change"}
+    assert view["failed"] == len(NOTHING) + 1
+    assert (second["outcome"], second["attempt"], second["diff_stat"]["files"]) == ("succeeded", 2, 1)
+    assert after["outcome"] == "skipped"
+    assert checked["reason_class"] == "check_failed"
     assert project("doctor", session).returncode == 0, "a replay says the same"
 
 
@@ -74,19 +84,6 @@ def test_it_needs_a_worktree(sessionrun: Command) -> None:
     assert not sessionrun.results.exists()
 
 
-def test_no_change_is_retried_and_skips_who_needs_it(project: Project) -> None:
-    prompt = '[ "$SESSIONRUN_ATTEMPT" = 1 ] || echo x > f'
-    plan = [
-        {"id": "second", "prompt": prompt, "retries": 1},
-        {"id": "never", "prompt": "true"},
-        {"id": "after", "prompt": "echo x > g", "needs": "never"},
-    ]
-    view = project.status(project.finish(plan, "--expect-change"))
-    second, never, after = view["tasks"]
-    assert (second["outcome"], second["attempt"], second["diff_stat"]["files"]) == ("succeeded", 2, 1)
-    assert (never["reason_class"], after["outcome"]) == ("no_change", "skipped")
-
-
 def test_its_worktree_is_one_of_a_failed_task(project: Project) -> None:
     """Ignored files may show what went wrong: where those of failed tasks are kept, this one is."""
     plan = [{"id": "a", "prompt": "echo why > a.log"}, {"id": "b", "prompt": "echo x > f"}]
@@ -94,11 +91,6 @@ def test_its_worktree_is_one_of_a_failed_task(project: Project) -> None:
     kept, gone = view["tasks"]
     assert (Path(kept["worktree"]) / "a.log").read_text() == "why\n"
     assert (kept["outcome"], gone["outcome"], gone["worktree"]) == ("failed", "succeeded", None)
-
-
-def test_a_check_that_fails_says_more(project: Project) -> None:
-    view = project.status(project.finish([{"id": "a", "prompt": "true", "check": "false"}], "--expect-change"))
-    assert view["tasks"][0]["reason_class"] == "check_failed"
 
 
 def test_a_supervisor_that_dies_meanwhile_changes_nothing(project: Project) -> None:

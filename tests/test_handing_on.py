@@ -7,6 +7,7 @@ import os
 import random
 import re
 import signal
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,10 @@ from typing import Any
 import orjson
 import psutil
 import pytest
-from conftest import Command
+from conftest import Command, eventually, kill_sessions
 from inside import run_inside
-from test_cli_worktrees import Finished, Project, finished, merge_block, project, stage, type_in
+from stages import Stage, refresh, stage
+from test_cli_worktrees import Finished, Project, finished, merge_block, project, project_in, type_in
 from test_workspaces import Project as Repo
 from test_worktrees import by_id, finish
 from test_worktrees import project as repo
@@ -29,6 +31,7 @@ from sessionrun.model.errors import SessionrunError
 from sessionrun.model.places import Place
 from sessionrun.model.spec import SessionSpec, TaskSpec, Workspace, task_from_record
 from sessionrun.store.jobfiles import REQUEST, load_request
+from sessionrun.store.session import SessionDir
 from sessionrun.workspaces.bases import find_base, merge_ends
 from sessionrun.workspaces.clean import Leftover, clean_leftover
 from sessionrun.workspaces.fence import open_fence
@@ -322,43 +325,64 @@ def test_somebody_went_on_where_a_need_ended(repo: Repo) -> None:
 # --- which needs hand on ---
 
 
-def test_base_session_begins_with_the_session(project: Project) -> None:
-    plan = {
-        "defaults": {"base": "session"},
-        "prompts": [
-            {"id": "a", "prompt": "echo a > a"},
-            {"id": "b", "needs": "a", "prompt": "[ ! -e a ] && echo b > b"},
-            {"id": "c", "needs": ["a", "b"], "base": "needs", "prompt": "cat a b && echo c > c"},
-        ],
-    }
-    session = project.finish(plan)
-    tasks = by_id(project.status(session))
-    assert {task["outcome"] for task in tasks.values()} == {"succeeded"}
-    assert tasks["b"]["base_commit"] == project.git("rev-parse", "main")
-    assert changed(project, tasks["c"]) == ["c"]
-    done = project("--worktree", "--agent", "shell", stdin='[{"prompt": "true", "base": "main"}]')
+SOME: dict[str, Any] = {
+    "defaults": {"base": "session"},
+    "prompts": [
+        {"id": "a", "prompt": "mkdir sub; echo a > sub/a"},
+        {"id": "alone", "needs": "a", "prompt": "[ ! -e sub/a ] && echo b > b"},
+        {"id": "c", "needs": ["a", "alone"], "base": "needs", "prompt": "cat sub/a b && echo c > c"},
+        {"id": "idle", "needs": "a", "base": "needs", "prompt": "cat sub/a"},
+        {"id": "gate", "needs": "idle", "base": "needs", "workspace": "none", "prompt": "[ ! -e sub/a ]"},
+        {
+            "id": "last",
+            "needs": "gate",
+            "base": "needs",
+            "cwd": "sub",
+            "prompt": "cat a && echo > last",
+            "expect_change": True,
+        },
+        {"id": "lazy", "needs": "a", "base": "needs", "prompt": "true", "expect_change": True},
+        {"id": "third", "prompt": "[ $SESSIONRUN_ATTEMPT = 3 ] && echo a > a", "retries": 2},
+    ],
+}
+
+
+@pytest.fixture
+def some(own_place: Path, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
+    """All tasks of SOME have ended, in `sessions[0]`, started in a checkout with an empty directory `sub`."""
+
+    def run(place: Path) -> None:
+        project = project_in(place / "work", monkeypatch)
+        (project.cwd / "sub").mkdir()
+        session = SessionDir(project.directory(project.finish(SOME)))
+        eventually(lambda: not session.is_alive())
+
+    project = project_in(stage.enter("some", monkeypatch, run) / "work", monkeypatch)
+    refresh(project.cwd)
+    project.sessions = [path.name.removeprefix("session-") for path in project.results.glob("session-*")]
+    yield project
+    kill_sessions(project.results)
+
+
+def test_base_session_begins_with_the_session(some: Project) -> None:
+    tasks = by_id(some.wait(some.sessions[0]))
+    assert {tasks[name]["outcome"] for name in ("a", "alone", "c")} == {"succeeded"}
+    assert tasks["alone"]["base_commit"] == some.git("rev-parse", "main")
+    assert changed(some, tasks["c"]) == ["c"]
+    done = some("--worktree", "--agent", "shell", stdin='[{"prompt": "true", "base": "main"}]')
     assert done.returncode == 2 and '[0].base: must be one of needs, session, not the text "main"' in done.stderr
 
 
-def test_needs_that_changed_nothing_or_have_no_worktree(project: Project) -> None:
+def test_needs_that_changed_nothing_or_have_no_worktree(some: Project) -> None:
     """`idle` has no branch and `gate` no worktree; what they had to begin with goes on to `last` all the same."""
-    plan = {
-        "prompts": [
-            {"id": "a", "prompt": "mkdir sub; echo a > sub/a"},
-            {"id": "idle", "needs": "a", "prompt": "cat sub/a"},
-            {"id": "gate", "needs": "idle", "workspace": "none", "prompt": "[ ! -e sub/a ]"},
-            {"id": "last", "needs": "gate", "cwd": "sub", "prompt": "cat a && echo > last", "expect_change": True},
-            {"id": "lazy", "needs": "a", "prompt": "true", "expect_change": True},
-        ]
-    }
-    (project.cwd / "sub").mkdir()
-    session = project.finish(plan)
-    tasks = by_id(project.status(session))
-    assert [task["outcome"] for task in tasks.values()] == [*["succeeded"] * 4, "failed"]
+    session = some.sessions[0]
+    tasks = by_id(some.wait(session))
+    outcomes = [tasks[name]["outcome"] for name in ("a", "idle", "gate", "last", "lazy")]
+    assert outcomes == [*["succeeded"] * 4, "failed"]
     assert tasks["lazy"]["reason_class"] == "no_change"
     assert tasks["last"]["base_commit"] == tasks["idle"]["commit"] == tasks["a"]["commit"]
-    assert project.branches() == ["main", "main-task-a", "main-task-last"]
-    assert project("diff", session, "idle").stdout == ""
+    assert some.branches() == ["main", *(f"main-task-{name}" for name in ("a", "alone", "c", "last", "third"))]
+    assert some("diff", session, "idle").stdout == ""
 
 
 def state_of(*specs: TaskSpec, places: dict[str, Place]) -> dict[str, Any]:
@@ -454,14 +478,12 @@ def test_a_new_session_goes_on_from_the_branches_that_are_there(project: Project
 # --- branches that hold nothing ---
 
 
-def test_a_retry_has_the_name_of_an_attempt_that_left_nothing(project: Project) -> None:
-    plan = {"prompts": [{"id": "a", "prompt": "[ $SESSIONRUN_ATTEMPT = 3 ] && echo a > a", "retries": 2}]}
-    (task,) = project.status(project.finish(plan))["tasks"]
-    assert (task["attempt"], task["branch"]) == (3, "main-task-a")
-    assert project.branches() == ["main", "main-task-a"]
-    assert project("clean", "--worktrees").stdout == (
-        "kept branch main-task-a: it holds work that is not merged\n"
-    )
+def test_a_retry_has_the_name_of_an_attempt_that_left_nothing(some: Project) -> None:
+    task = by_id(some.wait(some.sessions[0]))["third"]
+    assert (task["attempt"], task["branch"]) == (3, "main-task-third")
+    assert [name for name in some.branches() if "third" in name] == ["main-task-third"]
+    said = [line for line in some("clean", "--worktrees").stdout.splitlines() if "third" in line]
+    assert said == ["kept branch main-task-third: it holds work that is not merged"]
 
 
 def _prepared(repo: Repo, *needs: Handed) -> tuple[WorkspaceRequest, Path]:

@@ -23,9 +23,15 @@ POISON = {
     "config": 'echo "*.txt" > "$HOME/rules"; git config core.excludesFile "$HOME/rules"',
     "users file": 'mkdir -p "$XDG_CONFIG_HOME/git"; echo "*" > "$XDG_CONFIG_HOME/git/ignore"',
 }
+POISON["all at once"] = "; ".join(POISON.values())
+"""If one of the three is believed, the files of all tasks are missing."""
+
+each_poison = pytest.mark.parametrize(
+    "how", [pytest.param(how, marks=() if how == "all at once" else pytest.mark.slow) for how in POISON]
+)
 
 
-@pytest.mark.parametrize("how", POISON)
+@each_poison
 def test_what_a_task_makes_git_ignore_is_committed_all_the_same(
     sessionrun: Command, project: Project, how: str
 ) -> None:
@@ -44,7 +50,7 @@ def test_what_a_task_makes_git_ignore_is_committed_all_the_same(
         assert task["diff_stat"]["files"] == 1
 
 
-@pytest.mark.parametrize("how", POISON)
+@each_poison
 def test_clean_keeps_to_what_was_ignored_at_launch(sessionrun: Command, project: Project, how: str) -> None:
     ready = project.root / "ready"
     prompt = f"{POISON[how]}; echo work > work.txt; echo no > no.log; touch {ready}; exec sleep 600"

@@ -12,12 +12,15 @@ from typing import Any
 
 import pytest
 from conftest import Command, eventually, kill_sessions
-from stages import begin_repository, commit_all, lay_out_repository
+from stages import Stage, begin_repository, commit_all, lay_out_repository, refresh, stage
 from test_cli_worktrees import Project
 
 from sessionrun.runtime.jobs.prove.request import Ran
 from sessionrun.runtime.jobs.prove.verdict import find_verdict
+from sessionrun.store.session import SessionDir
 from sessionrun.workspaces.crossing import SECTIONS, SET_UP, TEST_FILES, compile_patterns, exchange_sections
+
+__all__ = ["stage"]
 
 # --- the verdict ---
 
@@ -92,8 +95,8 @@ def test_sections_of_test_set_up() -> None:
 
 # --- sessions ---
 
-TEST = 'grep -q good "$(dirname "$0")/../src/answer" && ! [ -e "$(dirname "$0")/skip" ]\n'
-CHECK = "for t in tests/*.sh; do [ -e tests/skip ] || sh $t || exit 1; done"
+CHECK = "for t in tests/*.sh; do [ -e tests/skip ] || sh conftest.py || sh $t || exit 1; done"
+"""Like pytest's, a `conftest.py` above the tests may let all pass."""
 FIX = "echo good > src/answer"
 
 
@@ -103,15 +106,23 @@ def make_repository(top: Path) -> None:
     (top / "tests").mkdir()
     (top / "src" / "answer").write_text("bad\n")
     (top / "tests" / "answer.sh").write_text("grep -q good src/answer\n")
+    (top / "conftest.py").write_text("false\n")
     (top / ".gitignore").write_text("plan-*\n*.log\n")
     commit_all(top)
 
 
+def project_in(place: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
+    """The project below a working directory; its repository may be there already."""
+    project = Project(place / "repo", place / "results")
+    monkeypatch.setenv("SESSIONRUN_RESULTS_DIR", str(project.results))
+    if not project.cwd.exists():
+        lay_out_repository(make_repository, project.cwd)
+    return project
+
+
 @pytest.fixture
 def project(own_place: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
-    project = Project(own_place / "repo", own_place / "results")
-    monkeypatch.setenv("SESSIONRUN_RESULTS_DIR", str(project.results))
-    lay_out_repository(make_repository, project.cwd)
+    project = project_in(own_place, monkeypatch)
     yield project
     kill_sessions(project.results)
 
@@ -129,6 +140,7 @@ def test_what_is_proved_and_what_is_not(project: Project) -> None:
         "edits the test": "echo true > tests/answer.sh",
         "deletes the test": "rm tests/answer.sh; echo true > tests/other.sh",
         "adds set-up": "touch tests/skip",
+        "edits set-up above the tests": "echo true > conftest.py",
         "by what git ignores": "echo good > src/x.log; echo 'grep -q good src/*.log' > tests/answer.sh",
         "fixes and adds a test": f"{FIX}; {new_test}; echo good > src/new",
     }
@@ -143,6 +155,7 @@ def test_what_is_proved_and_what_is_not(project: Project) -> None:
         "edits-the-test": ("failed", "weakened"),
         "deletes-the-test": ("failed", "weakened"),
         "adds-set-up": ("failed", "weakened"),
+        "edits-set-up-above-the-tests": ("failed", "weakened"),
         "by-what-git-ignores": ("failed", "unproved"),
         "fixes-and-adds-a-test": ("succeeded", "proved"),
     }
@@ -152,65 +165,95 @@ def test_what_is_proved_and_what_is_not(project: Project) -> None:
     assert "     proof: proved\n" in project("status", session).stdout
     assert "\nproof: proved\n" in project("results", session, "fixes").stdout
     compared = project("status", session, "--by", "agent")
-    assert "PROVED" in compared.stdout and "3/7" in compared.stdout
+    assert "PROVED" in compared.stdout and "3/8" in compared.stdout
     (group,) = json.loads(project("status", session, "--by", "agent", "--json").stdout)["groups"]
-    assert group["proof"] == {"proved": 3, "unproved": 1, "weakened": 3}
+    assert group["proof"] == {"proved": 3, "unproved": 1, "weakened": 4}
     assert not list(project.cwd.parent.glob("repo-worktrees/.room-*"))
     done = project("doctor", session)
     assert done.returncode == 0, done.stdout
 
 
-def test_setup_runs_in_each_room_and_is_no_work(project: Project) -> None:
-    """What the agent did to the files of setup is not there; what setup left in the worktree is not either."""
-    setup = "echo good > built.log; echo set > from-setup"
-    check = "grep -q good built.log && grep -q good src/answer && grep -q set from-setup"
-    plan = [
-        {"id": "a", "prompt": FIX, "setup": [setup], "check": check, "prove": True},
-        {
-            "id": "b",
-            "prompt": f"{FIX}; echo tampered >> from-setup",
-            "setup": [setup],
-            "check": check,
-            "prove": True,
-        },
-    ]
-    view = project.status(project.finish(plan))
-    assert verdicts(view)["a"] == ("succeeded", "proved")
-    assert verdicts(view)["b"] == ("failed", "unproved")
-    assert "does not apply without what setup left" in view["tasks"][1]["reason"]
+SETUP = ["echo good > built.log; echo set > from-setup"]
+SET_UP_CHECK = "grep -q good built.log && grep -q good src/answer && grep -q set from-setup"
+SECOND = (
+    f'if [ "$SESSIONRUN_ROUND" = 1 ]; then echo good > src/x.log; else cp "$SESSIONRUN_FEEDBACK" seen; {FIX}; fi'
+)
+"""Round 1 fixes it in a file that git ignores; round 2 reads why that does not count."""
+EVIL = "git commit -q --allow-empty -m x && git branch evil && git config core.hooksPath /evil && git log -1"
+IN_ROOM = 'case "$PWD" in *.room-*) {};; esac'
 
 
-def test_a_need_to_be_red(project: Project) -> None:
-    plan = [
-        {"id": "red", "prompt": "echo x > f", "check": "true", "prove": True},
+def make_plan(count: Path) -> list[dict[str, Any]]:
+    """Tasks with checks of their own; three of them note in `count` what the base or the work holds."""
+    counted = f"cat src/answer >> {count}; grep -q good src/answer"
+    never = {"commands": IN_ROOM.format("sleep 600"), "timeout": 1}
+    reaches = f"{IN_ROOM.format(EVIL)}; grep -q good src/answer"
+    tasks: list[dict[str, Any]] = [
+        {"id": "set-up", "prompt": FIX, "setup": SETUP, "check": SET_UP_CHECK},
+        {"id": "tampers", "prompt": f"{FIX}; echo x >> from-setup", "setup": SETUP, "check": SET_UP_CHECK},
+        {"id": "red", "prompt": "echo x > f", "check": "true"},
         {"id": "any", "prompt": "echo x > f", "check": "true", "prove": {"red": False}},
+        {"id": "second", "prompt": SECOND, "check": "grep -qr good src", "rounds": 2},
+        *({"id": name, "prompt": f"{FIX}; echo {name} > f", "check": counted} for name in "abc"),
+        {"id": "loose", "prompt": f"{FIX}; git switch -q --detach", "check": CHECK},
+        {"id": "endless", "prompt": FIX, "check": never},
+        {"id": "reaches", "prompt": FIX, "check": reaches},
     ]
-    view = project.status(project.finish(plan))
-    assert verdicts(view) == {"red": ("failed", "not_red"), "any": ("succeeded", "not_red")}
-    assert view["tasks"][0]["reason_class"] == "not_red"
+    return [{"prove": True, **task} for task in tasks]
 
 
-def test_a_failed_proof_goes_back_to_the_agent(project: Project) -> None:
-    """Round 1 fixes it in a file that git ignores; round 2 reads why that does not count."""
-    prompt = (
-        'if [ "$SESSIONRUN_ROUND" = 1 ]; then echo good > src/x.log; else cp "$SESSIONRUN_FEEDBACK" seen; fi; '
-    )
-    prompt += f'[ "$SESSIONRUN_ROUND" = 1 ] || {FIX}'
-    plan = [{"id": "a", "prompt": prompt, "check": "grep -qr good src", "rounds": 2, "prove": True}]
-    session = project.finish(plan)
-    task = project.status(session)["tasks"][0]
+@pytest.fixture
+def ended(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
+    """All tasks of `make_plan` have ended, in `sessions[0]`; `config` is that of the repository before."""
+
+    def run(place: Path) -> None:
+        project = project_in(place / "work", monkeypatch)
+        (place / "config").write_bytes((project.cwd / ".git" / "config").read_bytes())
+        session = SessionDir(project.directory(project.finish(make_plan(place / "count"))))
+        eventually(lambda: not session.is_alive())
+
+    project = project_in(stage.enter("prove", monkeypatch, run) / "work", monkeypatch)
+    refresh(project.cwd)
+    project.sessions = [path.name.removeprefix("session-") for path in project.results.glob("session-*")]
+    yield project
+    kill_sessions(project.results)
+
+
+def tasks_of(project: Project) -> dict[str, Any]:
+    return {task["id"]: task for task in project.status(project.sessions[0])["tasks"]}
+
+
+def outcome(task: dict[str, Any]) -> tuple[str, str | None]:
+    return task["outcome"], task["proof"]
+
+
+def test_setup_runs_in_each_room_and_is_no_work(ended: Project) -> None:
+    """What the agent did to the files of setup is not there; what setup left in the worktree is not either."""
+    tasks = tasks_of(ended)
+    assert outcome(tasks["set-up"]) == ("succeeded", "proved")
+    assert outcome(tasks["tampers"]) == ("failed", "unproved")
+    assert "does not apply without what setup left" in tasks["tampers"]["reason"]
+
+
+def test_a_need_to_be_red(ended: Project) -> None:
+    tasks = tasks_of(ended)
+    assert outcome(tasks["red"]) == ("failed", "not_red")
+    assert outcome(tasks["any"]) == ("succeeded", "not_red")
+    assert tasks["red"]["reason_class"] == "not_red"
+
+
+def test_a_failed_proof_goes_back_to_the_agent(ended: Project) -> None:
+    task = tasks_of(ended)["second"]
     assert (task["outcome"], task["round"], task["proof"]) == ("succeeded", 2, "proved")
-    seen = project.git("show", f"{task['commit']}:seen")
+    seen = ended.git("show", f"{task['commit']}:seen")
     assert "on the base and the work: fails: exit code 1" in seen
 
 
-def test_the_base_is_checked_once_for_all_tasks(project: Project) -> None:
-    count = project.cwd.parent / "count"
-    check = f"cat src/answer >> {count}; grep -q good src/answer"
-    plan = [{"id": name, "prompt": f"{FIX}; echo {name} > f", "check": check, "prove": True} for name in "abc"]
-    view = project.status(project.finish(plan))
-    assert {task["proof"] for task in view["tasks"]} == {"proved"}
-    assert count.read_text().count("bad") == 2, "once, and once more because it failed"
+def test_the_base_is_checked_once_for_all_tasks(ended: Project) -> None:
+    tasks = tasks_of(ended)
+    assert {tasks[name]["proof"] for name in "abc"} == {"proved"}
+    count = (ended.cwd.parent.parent / "count").read_text()
+    assert count.count("bad") == 2, "once, and once more because it failed"
 
 
 def test_what_a_proof_needs(sessionrun: Command, project: Project) -> None:
@@ -221,19 +264,16 @@ def test_what_a_proof_needs(sessionrun: Command, project: Project) -> None:
     assert not project.results.exists()
 
 
-def test_work_that_no_commit_can_hold_is_not_proved(project: Project) -> None:
-    plan = [{"id": "a", "prompt": f"{FIX}; git switch -q --detach", "check": CHECK, "prove": True}]
-    task = project.status(project.finish(plan))["tasks"][0]
+def test_work_that_no_commit_can_hold_is_not_proved(ended: Project) -> None:
+    task = tasks_of(ended)["loose"]
     assert (task["outcome"], task["reason_class"], task["proof"]) == ("failed", "not_parked", None)
     assert "HEAD is on no branch" in task["reason"]
 
 
-def test_a_check_that_never_ends_in_the_room(project: Project) -> None:
+def test_a_check_that_never_ends_in_the_room(ended: Project) -> None:
     """Its time is that of the check, and nothing of it is left."""
-    check = 'case "$PWD" in *.room-*) sleep 600;; esac'
-    plan = [{"id": "a", "prompt": FIX, "check": {"commands": check, "timeout": 1}, "prove": True}]
-    task = project.status(project.finish(plan))["tasks"][0]
-    assert (task["outcome"], task["proof"]) == ("failed", "unproved")
+    task = tasks_of(ended)["endless"]
+    assert outcome(task) == ("failed", "unproved")
     assert "not done after 1 s" in task["reason"]
 
 
@@ -250,18 +290,16 @@ def test_a_process_that_dies_during_the_proof(project: Project, victim: str) -> 
     assert not list(project.cwd.parent.glob("repo-worktrees/.room-*"))
 
 
-def test_a_program_in_the_room_cannot_reach_the_repository(project: Project) -> None:
+def test_a_program_in_the_room_cannot_reach_the_repository(ended: Project) -> None:
     """It has a git of its own: commits, branches and settings stay there."""
-    inside = "git commit -q --allow-empty -m x && git branch evil && git config core.hooksPath /evil && git log -1"
-    check = f'case "$PWD" in *.room-*) {inside};; esac; grep -q good src/answer'
-    before = (project.cwd / ".git" / "config").read_bytes()
-    view = project.status(project.finish([{"id": "a", "prompt": FIX, "check": check, "prove": True}]))
-    assert verdicts(view) == {"a": ("succeeded", "proved")}
-    assert "evil" not in project.branches()
-    assert (project.cwd / ".git" / "config").read_bytes() == before
+    assert outcome(tasks_of(ended)["reaches"]) == ("succeeded", "proved")
+    assert "evil" not in ended.branches()
+    assert (ended.cwd / ".git" / "config").read_bytes() == (ended.cwd.parent.parent / "config").read_bytes()
 
 
+@pytest.mark.slow
 def test_pytest_and_a_conftest_that_lets_all_pass(project: Project) -> None:
+    """The same as `edits set-up above the tests` of the first session, with the program that it stands for."""
     (project.cwd / "conftest.py").write_text("")
     (project.cwd / "test_answer.py").write_text(
         "def test_it():\n    assert open('src/answer').read() == 'good\\n'\n"

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
+from typing import Any
 
+import pytest
 from conftest import eventually, kill_sessions
-from test_cli_worktrees import Project, project
+from test_cli_worktrees import Finished, Project, finished, project, stage
 
-__all__ = ["project"]
+__all__ = ["finished", "project", "stage"]
 
 SETUP = ["echo set > from-setup", "echo more >> README", "echo x > x.log"]
 
@@ -17,51 +19,71 @@ def subjects(project: Project, commit: str) -> list[str]:
     return project.git("log", "--format=%s", "--first-parent", commit).split("\n")
 
 
-def test_work_is_counted_from_what_setup_left(project: Project) -> None:
-    plan = [{"id": "a", "prompt": "git status --short; echo work > f", "setup": SETUP}]
-    session = project.finish(plan)
-    task = project.status(session)["tasks"][0]
-    folder = project.results / f"session-{session}"
+PLAN: list[dict[str, Any]] = [
+    {"id": "a", "prompt": "git status --short; echo work > f", "setup": SETUP},
+    {"id": "idle", "prompt": "true", "setup": SETUP, "expect_change": True},
+    {
+        "id": "undone",
+        "prompt": "rm from-setup; git checkout -q HEAD~1 README",
+        "setup": SETUP,
+        "expect_change": True,
+    },
+    {"id": "still", "prompt": "true", "setup": ["echo set > still"]},
+    {"id": "b", "prompt": "ls", "needs": ["a", "still"]},
+]
+SETUPS = {
+    "nothing": "echo x > x.log",
+    "commits": "echo a > a; git add a; git commit -qm own; echo b > b",
+    "leaves": "echo a > a; git switch -q --detach",
+    "fails": "exit 3",
+    "shot": "kill -KILL $$",
+    "spoils": "export GIT_DIR=/nowhere PATH=/nowhere PYTHONPATH=/nowhere; cd /; set -o nounset",
+}
+"""What leaves nothing, a commit of its own, another branch; what fails, and what spoils its shell."""
+
+
+@pytest.fixture
+def ended(finished: Finished) -> Project:
+    """All tasks have ended, in `sessions[0]`."""
+    return finished(
+        PLAN + [{"id": name, "prompt": "echo work > f", "setup": [text]} for name, text in SETUPS.items()]
+    )
+
+
+def tasks_of(project: Project) -> dict[str, Any]:
+    return {task["id"]: task for task in project.status(project.sessions[0])["tasks"]}
+
+
+def test_work_is_counted_from_what_setup_left(ended: Project) -> None:
+    session, task = ended.sessions[0], tasks_of(ended)["a"]
+    folder = ended.directory(session)
     assert task["diff_stat"] == {"files": 1, "insertions": 1, "deletions": 0}
     patch = (folder / "jobs" / "a" / "a1-diff.patch").read_text()
     assert "+work" in patch and "from-setup" not in patch and "README" not in patch
     assert (folder / "task-a.txt").read_text() == "", "the agent begins with a clean worktree"
-    assert subjects(project, task["commit"])[:2] == ["Work of task a", "Setup of task a"]
-    assert project.git("rev-parse", f"{task['commit']}~1") == task["setup_commit"]
-    assert project.git("rev-parse", f"{task['commit']}~2") == task["base_commit"]
-    named = project.git("diff", "--name-only", task["base_commit"], task["setup_commit"]).split("\n")
+    assert subjects(ended, task["commit"])[:2] == ["Work of task a", "Setup of task a"]
+    assert ended.git("rev-parse", f"{task['commit']}~1") == task["setup_commit"]
+    assert ended.git("rev-parse", f"{task['commit']}~2") == task["base_commit"]
+    named = ended.git("diff", "--name-only", task["base_commit"], task["setup_commit"]).split("\n")
     assert named == ["README", "from-setup"], "and what git ignores is in no commit"
-    assert "from-setup" not in project("diff", session, "a").stdout
+    assert "from-setup" not in ended("diff", session, "a").stdout
 
 
-def test_setup_alone_is_no_change(project: Project) -> None:
+def test_setup_alone_is_no_change(ended: Project) -> None:
     """Its branch holds no work, so it goes, and `expect_change` says that nothing came out."""
-    plan = [
-        {"id": "idle", "prompt": "true", "setup": SETUP},
-        {"id": "undone", "prompt": "rm from-setup; git checkout -q HEAD~1 README", "setup": SETUP},
-    ]
-    idle, undone = project.status(project.finish(plan, "--expect-change"))["tasks"]
+    tasks = tasks_of(ended)
+    idle, undone = tasks["idle"], tasks["undone"]
     assert (idle["reason_class"], idle["branch"], idle["worktree"]) == ("no_change", None, None)
     assert idle["commit"] == idle["base_commit"]
     assert undone["outcome"] == "succeeded", "to undo what setup did is work"
     assert undone["diff_stat"]["files"] == 2
 
 
-def test_what_setups_leave(project: Project) -> None:
-    """Nothing, a commit of its own, another branch; and how they fail, or spoil their shell."""
-    setups = {
-        "nothing": "echo x > x.log",
-        "commits": "echo a > a; git add a; git commit -qm own; echo b > b",
-        "leaves": "echo a > a; git switch -q --detach",
-        "fails": "exit 3",
-        "shot": "kill -KILL $$",
-        "spoils": "export GIT_DIR=/nowhere PATH=/nowhere PYTHONPATH=/nowhere; cd /; set -o nounset",
-    }
-    plan = [{"id": name, "prompt": "echo work > f", "setup": [setup]} for name, setup in setups.items()]
-    tasks = {task["id"]: task for task in project.status(project.finish(plan))["tasks"]}
+def test_what_setups_leave(ended: Project) -> None:
+    tasks = tasks_of(ended)
     assert tasks["nothing"]["setup_commit"] is None
-    assert subjects(project, tasks["nothing"]["commit"])[:2] == ["Work of task nothing", "first"]
-    assert subjects(project, tasks["commits"]["commit"])[:3] == [
+    assert subjects(ended, tasks["nothing"]["commit"])[:2] == ["Work of task nothing", "first"]
+    assert subjects(ended, tasks["commits"]["commit"])[:3] == [
         "Work of task commits",
         "Setup of task commits",
         "own",
@@ -75,16 +97,10 @@ def test_what_setups_leave(project: Project) -> None:
     assert (tasks["spoils"]["outcome"], tasks["spoils"]["setup_commit"]) == ("succeeded", None)
 
 
-def test_a_dependent_begins_with_work_and_setup_of_its_need(project: Project) -> None:
-    plan = [
-        {"id": "a", "prompt": "echo work > f", "setup": ["echo set > s"]},
-        {"id": "idle", "prompt": "true", "setup": ["echo set > idle"]},
-        {"id": "b", "prompt": "ls", "needs": ["a", "idle"]},
-    ]
-    session = project.finish(plan)
-    shown = (project.results / f"session-{session}" / "task-b.txt").read_text().split()
-    assert {"f", "s"} <= set(shown)
-    assert "idle" not in shown, "a need without work hands on nothing"
+def test_a_dependent_begins_with_work_and_setup_of_its_need(ended: Project) -> None:
+    shown = (ended.directory(ended.sessions[0]) / "task-b.txt").read_text().split()
+    assert {"f", "from-setup"} <= set(shown)
+    assert "still" not in shown, "a need without work hands on nothing"
 
 
 def test_a_supervisor_that_dies_during_setup_changes_nothing(project: Project) -> None:

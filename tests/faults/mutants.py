@@ -212,7 +212,7 @@ MUTANTS: Final = (
     Mutant(
         "a wrong checksum of status.json is believed",
         "store/caches.py",
-        (("found == _SEAL % crc32(body)", "found == found"),),
+        (("seal == _SEAL % crc32(body)", "seal == seal"),),
         by_test("tests/test_caches.py", "-k", "wrong_byte"),
         "test_every_wrong_byte_is_seen",
     ),

@@ -54,8 +54,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """The fast tier draws the same examples each time, the slow one more of them, and others.
 
-    A script's background job inherits an ignored SIGINT, what `nohup` starts an ignored SIGHUP, and so would all
-    that is started here.
+    A script's background job inherits that SIGINT and SIGQUIT are ignored, what `nohup` starts the same of SIGHUP,
+    and so would all that is started here.
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -119,7 +119,7 @@ def _count_patch(session: SessionDir, patch: Path) -> bytes:
 
 def _diff_now(session: SessionDir, task: dict[str, Any], *, stat: bool) -> bytes:
     """The changes without a patch: the task's worktree or, if it is gone, its branch, against the base commit."""
-    from sessionrun.runtime.history import load_tasks
+    from sessionrun.runtime.history import find_task, load_tasks
     from sessionrun.workspaces.fence import open_fence
 
     words = (
@@ -136,7 +136,7 @@ def _diff_now(session: SessionDir, task: dict[str, Any], *, stat: bool) -> bytes
     repository = _load_repository(session)
     with open_fence(repository) as fence:
         if task["worktree"] and os.path.isdir(task["worktree"]):
-            links = load_tasks(session)[task["id"]].links
+            links = find_task(session, load_tasks(session), task["id"]).links
             return _diff_worktree(_find_git(fence, Path(task["worktree"])), links, argv, repository)
         main = fence.main()
         branch = main.commit_of(f"refs/heads/{task['rescue_branch'] or task['branch']}")

@@ -19,7 +19,7 @@ from sessionrun.client.removal import ENDED, Candidate, Removal, choose, measure
 from sessionrun.client.view import load_or_warn, load_summary_view, load_view
 from sessionrun.model.errors import InputError, JobFileError, SessionrunError
 from sessionrun.model.times import parse_time
-from sessionrun.runtime.history import load_tasks
+from sessionrun.runtime.history import find_task, load_tasks
 from sessionrun.store.creation import sweep_unbegun
 from sessionrun.store.session import SessionDir, iterate_sessions
 
@@ -223,7 +223,7 @@ def _clean_tasks(
     worked = _attempts_that_worked(session)
     tasks = load_tasks(session)
     for shown in view["tasks"]:
-        task = tasks[shown["id"]]
+        task = find_task(session, tasks, shown["id"])
         if shown["status"] == "running" or task.id in living:
             notify(f"task {task.id} still runs; left alone", again=True)
             continue

@@ -6,10 +6,12 @@ names the record, for readers, for `resume` and for the supervisor.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from sessionrun.engine.fold import apply, begin
 from sessionrun.engine.status import project
+from sessionrun.model.errors import StoreError
 from sessionrun.store.damage import told_as_damage
 
 if TYPE_CHECKING:
@@ -49,6 +51,20 @@ def load_tasks(session: SessionDir) -> dict[str, TaskSpec]:
     entries, _ = session.load_journal()
     added = [entry.event.task for entry in entries if isinstance(entry.event, TaskAdded)]
     return {task.id: task for task in (*session.load_spec().tasks, *added)}
+
+
+_Known = TypeVar("_Known")
+
+
+def find_task(session: SessionDir, tasks: Mapping[str, _Known], task_id: str) -> _Known:
+    """What a session's own files have of a task that status.json shows.
+
+    Raises:
+        StoreError: they know no such task.
+    """
+    if task_id not in tasks:
+        raise StoreError(f"{session.spec_path} is damaged: it lacks the task {task_id!r:.140} of status.json")
+    return tasks[task_id]
 
 
 def find_damage(session: SessionDir) -> str | None:

@@ -27,7 +27,7 @@ from sessionrun.model.errors import InputError, SessionNotFound, StoreError
 from sessionrun.model.events import Entry, RequestReceived, TaskAdded, to_record
 from sessionrun.model.keys import JobKey
 from sessionrun.model.spec import AgentSpec, SessionSpec, TaskSpec
-from sessionrun.runtime.history import load_tasks
+from sessionrun.runtime.history import find_task, load_tasks
 from sessionrun.store import index
 from sessionrun.store.creation import create_session, discard_session
 from sessionrun.store.files import NotRegular, read_regular, replace_file
@@ -317,6 +317,15 @@ def test_a_branch_without_a_repository_is_damage(tmp_path: Path) -> None:
     (change,) = read_changes(make_directory(tmp_path), [task])
     with pytest.raises(StoreError, match=r"status\.json is damaged"):
         list(change.pieces)
+
+
+def test_an_agent_or_a_task_that_is_not_there_is_damage(tmp_path: Path) -> None:
+    session = make_directory(tmp_path)
+    with pytest.raises(StoreError, match=r"spec\.json is damaged: it lacks the task 'gone'"):
+        find_task(session, load_tasks(session), "gone")
+    session.spec_path.write_bytes(session.spec_path.read_bytes().replace(b'"agent":"shell"', b'"agent":"gone"'))
+    with pytest.raises(StoreError, match=r"task 'a' has the agent 'gone', which is not there"):
+        session.load_spec()
 
 
 def test_an_ignore_file_of_the_users_is_kept(tmp_path: Path) -> None:

@@ -36,14 +36,20 @@ def many(*values: int) -> Any:
 
 @pytest.mark.parametrize("users", [6, many(24), many(60)])
 def test_of_many_resumes_one_acts(place: Place, users: int) -> None:
-    session = place.start(make_plan(place.executed, 6, random.Random(1), more="sleep 2;"), "--max-parallel", "3")
+    may_end = place.path / "may-end"
+    tasks = make_plan(place.executed, 6, random.Random(1), more=f"until [ -e {may_end} ]; do sleep 0.1; done;")
+    session = place.start(tasks, "--max-parallel", "3")
     wait_until(place.executed.exists, END_S)
     kill_all(session)
     roots: list[int] = []
+    deadline = time.monotonic() + END_S
     with ThreadPoolExecutor(AT_ONCE) as pool:
         asked = [pool.submit(place.resume, session) for _ in range(users)]
-        while not wait_until(lambda: all(user.done() for user in asked), 0.02):
+        # no task ends before the file is there: so after the last answer the session's root must be seen
+        while not (all(user.done() for user in asked) and any(roots)) and time.monotonic() < deadline:
             roots.append(len(find_chain(session.path)["root"]))
+            wait_until(lambda: False, 0.02)
+    may_end.touch()
     said = [user.result() for user in asked]
     assert sum(one.endswith(": goes on") for one in said) == 1, said
     others = [one for one in said if not one.endswith(": goes on")]

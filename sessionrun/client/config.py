@@ -32,6 +32,9 @@ VARIABLES: Final = (
     "SESSIONRUN_TIMEOUT",
     RESULTS_DIR_VARIABLE,
     "SESSIONRUN_YOLO",
+    "SESSIONRUN_CACHE_DIR",
+    "SESSIONRUN_REQUIRE_CACHE",
+    "SWEBENCH_REQUIRE_CACHE",
 )
 
 
@@ -53,6 +56,8 @@ class Config:
     workspace_timeout_s: float | None = None
     results_dir: Path | None = None
     worktree_dir: Path | None = None
+    cache_dir: Path | None = None
+    require_cache: bool | None = None
     approve: bool | None = None
     budget_usd: float | None = None
     soft_budget_usd: float | None = None
@@ -191,7 +196,7 @@ def _read_settings(file: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
         values = _read_known(settings, _setting_fields())
     except Misfit as misfit:
         raise _error(file, misfit) from None
-    for name in ("results_dir", "worktree_dir"):
+    for name in ("results_dir", "worktree_dir", "cache_dir"):
         if name in values:
             values[name] = file.parent / Path(values[name]).expanduser()
     return values
@@ -257,6 +262,8 @@ def _setting_fields() -> Mapping[str, Field]:
         "workspace_timeout_s": Field("workspace_timeout_s", as_duration),
         "results_dir": Field("results_dir", as_line),
         "worktree_dir": Field("worktree_dir", as_line),
+        "cache_dir": Field("cache_dir", as_line),
+        "require_cache": Field("require_cache", as_flag),
         "approve": Field("approve", as_flag),
         "budget_usd": Field("budget_usd", as_budget),
         "soft_budget_usd": Field("soft_budget_usd", as_budget),
@@ -306,6 +313,9 @@ def _variables() -> Mapping[str, tuple[str, Callable[[str], Any]]]:
         "SESSIONRUN_TIMEOUT": ("timeout_s", as_duration),
         RESULTS_DIR_VARIABLE: ("results_dir", as_line),
         "SESSIONRUN_YOLO": ("approve", as_flag_word),
+        "SESSIONRUN_CACHE_DIR": ("cache_dir", as_line),
+        "SWEBENCH_REQUIRE_CACHE": ("require_cache", as_flag_word),
+        "SESSIONRUN_REQUIRE_CACHE": ("require_cache", as_flag_word),
     }
 
 
@@ -323,6 +333,7 @@ def _read_variables(cwd: Path, environ: Mapping[str, str]) -> dict[str, Any]:
                 found[name] = convert(text)
             except Misfit as misfit:
                 raise InputError(f"{variable}: {misfit.problem}") from None
-    if "results_dir" in found:
-        found["results_dir"] = cwd / found["results_dir"]
+    for name in ("results_dir", "cache_dir"):
+        if name in found:
+            found[name] = cwd / found[name]
     return found

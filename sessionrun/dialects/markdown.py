@@ -17,6 +17,7 @@ from sessionrun.dialects.fields import suggest
 from sessionrun.dialects.front_matter import JobFile, parse_job_file
 from sessionrun.dialects.levels import first
 from sessionrun.dialects.limits import plain, quote
+from sessionrun.dialects.paths import resolve_repo
 from sessionrun.dialects.plan import Folder, Options, Plan, Source
 from sessionrun.dialects.system_prompts import parse_system_prompts
 from sessionrun.dialects.worksplit import STATUS_FILE, Settings, parse_settings, parse_statuses
@@ -24,6 +25,7 @@ from sessionrun.model.brief import AnswerMode, Brief
 from sessionrun.model.errors import InputError
 from sessionrun.model.frozen import frozen
 from sessionrun.model.spec import JOB_STATUS, Check, Export, TaskSpec, Workspace
+from sessionrun.model.upstreams import Upstream
 from sessionrun.model.validation import describe_id_problem, find_cycle
 
 NAME: Final = "markdown"
@@ -100,9 +102,9 @@ def load(source: Source, options: Options) -> Plan:
     )
     shapes = {job.id: _shape(job, settings) for job in chosen}
     needs = _settle_needs(chosen, jobs, shapes, warnings)
-    if options.workspace is not None:
-        _refuse_chains(chosen, shapes)
-    if options.workspace is not None and any(needs.values()):
+    apart = [job for job in chosen if options.workspace is not None or _find_upstream(project, job) is not None]
+    _refuse_chains(apart, shapes)
+    if any(needs[job.id] for job in apart):
         warnings.append("with worktrees, a job does not see what the jobs that it waits for have written")
     parallel = first(options.max_parallel, options.fallback.max_parallel)
     tasks = tuple(task for job in chosen for task in _expand(project, job, shapes[job.id], needs[job.id]))
@@ -300,12 +302,22 @@ def _brief(
     )
 
 
+def _find_upstream(project: _Project, job: JobFile) -> Upstream | None:
+    """The repository that the job, or else the project, names; a ref belongs to the repository beside it."""
+    settings, fields = project.settings, job.fields
+    repo, ref = fields.get("repo"), fields.get("ref")
+    if repo is None and (settings.repo or ref or settings.ref):
+        repo, ref = settings.repo, ref or settings.ref
+    return Upstream(resolve_repo(project.folder.project, repo) if repo else "", ref) if repo or ref else None
+
+
 def _check(project: _Project, job: JobFile, shape: _Shape) -> Check:
+    upstream = _find_upstream(project, job)
     commands = project.settings.commands
     kind = "verify_edit" if shape.mode == "edit" else "verify"
     return Check(
         commands,
-        uses={TREE: 1} if commands and project.options.workspace is None else {},
+        uses={TREE: 1} if commands and project.options.workspace is None and upstream is None else {},
         verify=project.prompts[kind] if job.fields.get("verify", True) else None,
         files=shape.writes,
     )
@@ -322,6 +334,7 @@ def _make_task(
 ) -> TaskSpec:
     options, check = project.options, check or Check(())
     rounds = 1 + max(1, project.settings.auto_fix_attempts if check.commands and project.settings.auto_fix else 0)
+    upstream = _find_upstream(project, job)
     env = {"OLLAMA_HOST": project.settings.url} if project.agent == AGENT and project.settings.url else {}
     return TaskSpec(
         base="session",
@@ -331,7 +344,8 @@ def _make_task(
         agent=project.agent,
         model=project.model,
         cwd=project.folder.project,
-        workspace=Workspace(options.workspace or "none"),
+        workspace=Workspace("mirror" if upstream and upstream.repo else options.workspace or "none"),
+        upstream=upstream,
         needs=needs,
         check=check,
         rounds=rounds,

@@ -29,7 +29,7 @@ def _walk(task: TaskState, tasks: Mapping[str, TaskState]) -> Iterator[Handed]:
     seen = {task.spec.id}
     while stack:
         at = stack.pop()
-        if at is not task and at.spec.workspace.kind == "worktree" and not _changed_nothing(at.place):
+        if at is not task and at.spec.workspace.kind in ("worktree", "mirror") and not _changed_nothing(at.place):
             yield _handed(at)
         elif at.spec.base == "needs":
             yield from at.spec.handed

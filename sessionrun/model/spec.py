@@ -17,6 +17,7 @@ from sessionrun.model.errors import InputError
 from sessionrun.model.frozen import frozen
 from sessionrun.model.keys import JobKey
 from sessionrun.model.places import Repository, repository_from_record
+from sessionrun.model.upstreams import MirrorSite, Upstream, mirror_site_from_record
 
 SCHEMA_VERSION: Final = 1
 
@@ -164,7 +165,8 @@ class TaskSpec:
     `fallback` are the agents that take over, one after the other, when WORK fails for a reason class of
     `fallback_on` (empty: the usual ones, see `reasons.FALLBACK_ON`).  With `expect_change` work that changes
     nothing in its worktree has failed.  `args` are added to those of its agent, not of one that takes over; in
-    them ``{task_dir}`` is a folder for the agent's files, one for each task.
+    them ``{task_dir}`` is a folder for the agent's files, one for each task.  `upstream` is there if the workspace
+    is a mirror; `cwd` is then a path below the worktree.
     """
 
     id: str
@@ -176,6 +178,7 @@ class TaskSpec:
     args: tuple[str, ...] = ()
     cwd: str | None = None
     workspace: Workspace = Workspace()
+    upstream: Upstream | None = None
     setup: tuple[str, ...] = ()
     setup_timeout_s: float | None = None
     links: tuple[str, ...] = ()
@@ -223,6 +226,7 @@ class SessionSpec:
     envelope: bool = False
     auto_release: bool = True
     repository: Repository | None = None
+    mirrors: MirrorSite | None = None
     prices: Mapping[str, Price] = field(default_factory=dict)
     exports: tuple[Export, ...] = ()
     origin: str | None = None
@@ -280,6 +284,8 @@ def task_from_record(record: Mapping[str, Any]) -> TaskSpec:
         values["handed"] = tuple(_from_record(Handed, one) for one in values["handed"])
     if "workspace" in values:
         values["workspace"] = _from_record(Workspace, values["workspace"])
+    if values.get("upstream"):
+        values["upstream"] = _from_record(Upstream, values["upstream"])
     if values.get("check"):
         check = {**values["check"], "files": values["check"].get("files", ())}
         check = {**check, **{name: tuple(check[name]) for name in ("commands", "files")}}
@@ -305,6 +311,8 @@ def spec_from_record(record: Mapping[str, Any]) -> SessionSpec:
     values["tasks"] = tuple(task_from_record(task) for task in record["tasks"])
     if values.get("repository"):
         values["repository"] = repository_from_record(values["repository"])
+    if values.get("mirrors"):
+        values["mirrors"] = mirror_site_from_record(values["mirrors"])
     values["limits"] = _from_record(Limits, record.get("limits", {}))
     values["prices"] = {name: _from_record(Price, price) for name, price in record.get("prices", {}).items()}
     exports = record.get("exports", record.get("views", ()))  # as sessions of version 0.x before called them
@@ -338,6 +346,7 @@ _NAMES: Final[dict[type[Any], frozenset[str]]] = {
         TaskSpec,
         SessionSpec,
         Export,
+        Upstream,
     )
 }
 

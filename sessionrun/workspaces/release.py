@@ -18,6 +18,7 @@ from sessionrun.workspaces.emptied import drop_empty_branch, is_emptied
 from sessionrun.workspaces.fence import Fence, open_fence
 from sessionrun.workspaces.git import Git
 from sessionrun.workspaces.ignoring import ignore_words
+from sessionrun.workspaces.mirrored import bring_home
 from sessionrun.workspaces.park import Brought, Parked, make_rescue, park, settle_index, write_patch
 from sessionrun.workspaces.registration import (
     find_admin,
@@ -46,6 +47,7 @@ def release(request: WorkspaceRequest, folder: Path, *, drop_empty: bool = True)
         changed = tell_changed(request.repository, folder, fence.main())
         released = release_behind(fence, request, folder)
         released = drop_empty_branch(request, fence.main(), released, prepare_jobs(folder))
+        released = bring_home(request, released, folder)
         return replace(released, git_config_changed=changed) if changed else released
 
 
@@ -224,7 +226,8 @@ def _park(fence: Fence, request: WorkspaceRequest, git: Git, folder: Path) -> Pa
 
 def _brought(request: WorkspaceRequest, main: Git, ignore: Sequence[str]) -> Brought:
     links = frozenset(os.path.normpath(link) for link in request.links)
-    return Brought(main.directory, links, frozenset(included_files(main, main.directory, ignore)))
+    files = () if request.upstream is not None else included_files(main, main.directory, ignore)
+    return Brought(main.directory, links, frozenset(files))
 
 
 def _why_kept(request: WorkspaceRequest, parked: Parked, path: Path) -> str | None:

@@ -29,8 +29,8 @@ def find_repository(
         InputError: there is none, or no worktree can be made from it.
     """
     git = Git(cwd)
-    _check_version(cwd)
-    top, common = _locate(git)
+    check_version(cwd)
+    top, common = locate(git)
     commit = git.commit_of(base or "HEAD")
     if commit is None:
         problem = (
@@ -65,7 +65,7 @@ def find_missing(repository: Repository, folders: Collection[str]) -> set[str]:
     return missing
 
 
-def _check_version(cwd: Path) -> None:
+def check_version(cwd: Path) -> None:
     try:
         found = version(cwd)
     except GitError as error:
@@ -87,7 +87,7 @@ def _check_complete(git: Git, settings: GitSettings, commit: str) -> None:
         raise InputError(f"{git.directory} is {lacks}: fetch them ({hint})")
 
 
-def _locate(git: Git) -> tuple[Path, Path]:
+def locate(git: Git) -> tuple[Path, Path]:
     """Top of the checkout and common git directory, absolute."""
     words = ("--path-format=absolute", "--is-bare-repository", "--git-common-dir")
     said = git.attempt("rev-parse", *words)
@@ -105,11 +105,11 @@ def _locate(git: Git) -> tuple[Path, Path]:
         raise InputError(f"{git.directory} is a bare repository or inside .git; start in a checkout of it")
     found = os.fsdecode(top.stdout.rstrip(b"\n")), os.path.realpath(common)
     for path in found:
-        _check_path(path)
+        check_path(path)
     return Path(found[0]), Path(found[1])
 
 
-def _check_path(path: str) -> None:
+def check_path(path: str) -> None:
     """Refuse what git's lists of worktrees and our files cannot hold."""
     if "\n" in path or not path.isprintable():
         raise InputError(f"{path!r}: worktrees need a path of printable characters")
@@ -131,7 +131,7 @@ def _choose_folder(top: Path, common: Path, wanted: Path | None) -> tuple[Path, 
     """Outside the repository: beside it if that can be written, else in the user's cache."""
     if wanted is not None:
         folder = wanted.resolve()
-        _check_path(str(folder))
+        check_path(str(folder))
         if folder.is_relative_to(top.resolve()) or folder.is_relative_to(common.resolve()):
             raise InputError(f"--worktree-dir {wanted} lies inside the repository; choose a place outside")
         return folder, None

@@ -14,7 +14,8 @@ from typing import Final
 from sessionrun.model.ends import Handed
 from sessionrun.model.errors import JobFileError, SessionrunError
 from sessionrun.model.frozen import frozen
-from sessionrun.model.places import KeepPolicy, Place, Repository
+from sessionrun.model.places import KeepPolicy, Place, Repository, Start
+from sessionrun.model.upstreams import Upstream
 from sessionrun.store.jobfiles import ANSWER, load_answer, load_record_if_any
 from sessionrun.workspaces.git import WORKSPACE_LIMIT_S
 
@@ -49,6 +50,9 @@ class WorkspaceRequest:
         directory: the same of the worktree.
         needs: the ends of other tasks at which the worktree begins.
         limit_s: how long the job may take (seconds); 0 = as long as it needs, None = the usual time.
+        upstream: the repository of the task's own, of which `repository` is the mirror.
+        require_cache: of that nothing is fetched.
+        start: where its ref is in the mirror; None: not known yet.
     """
 
     repository: Repository
@@ -65,6 +69,9 @@ class WorkspaceRequest:
     directory: str | None = None
     needs: tuple[Handed, ...] = ()
     limit_s: float | None = None
+    upstream: Upstream | None = None
+    require_cache: bool = False
+    start: Start | None = None
 
     @property
     def git_limit_s(self) -> float | None:
@@ -82,7 +89,8 @@ class Claim:
     """The branch and the worktree that a PREPARE job is about to make; `owner` is how it is marked.
 
     `moved` is where RELEASE found it when it had been moved: what is left of it lies there.  `emptied`: the
-    worktree is gone, and RELEASE deletes the branch, or has deleted it, because it holds nothing.
+    worktree is gone, and RELEASE deletes the branch, or has deleted it, because it holds nothing.  `start` is
+    that of the place, for a worktree of a mirror.
     """
 
     branch: str
@@ -91,6 +99,7 @@ class Claim:
     owner: str
     moved: str | None = None
     emptied: bool = False
+    start: Start | None = None
 
     @property
     def paths(self) -> tuple[Path, ...]:
@@ -111,6 +120,12 @@ class NeedsConflict(SessionrunError):
     job_code: Final = 10
 
 
+class RepositoryFailed(SessionrunError):
+    """A repository cannot be fetched, or lacks what was asked for: the PREPARE ends with `job_code`."""
+
+    job_code: Final = 11
+
+
 def load_place(folder: Path) -> Place | None:
     """What a finished job answered; None when it did not.
 
@@ -120,6 +135,7 @@ def load_place(folder: Path) -> Place | None:
     place = load_answer(folder, Place)
     if place is not None:
         _check_names(folder / ANSWER, place.worktree, place.branch, place.base_commit)
+        _check_start(folder / ANSWER, place.start)
     return place
 
 
@@ -142,7 +158,13 @@ def load_claim(folder: Path) -> Claim | None:
     if claim is not None:
         _check_names(folder / CLAIM, claim.worktree, claim.branch, claim.base_commit)
         _check_names(folder / CLAIM, claim.moved, None, None)
+        _check_start(folder / CLAIM, claim.start)
     return claim
+
+
+def _check_start(path: Path, start: Start | None) -> None:
+    if start is not None:
+        _check_names(path, None, start.name, start.commit)
 
 
 def _check_names(path: Path, worktree: str | None, branch: str | None, commit: str | None) -> None:

@@ -17,11 +17,18 @@ from sessionrun.engine.state import TaskState
 from sessionrun.model.errors import JobFileError
 from sessionrun.model.keys import JobKey
 from sessionrun.model.places import Place
+from sessionrun.model.repositories import repository_of
 from sessionrun.model.spec import Job, title_of
 from sessionrun.runtime.executors.protocol import Exit
 from sessionrun.runtime.jobs.shared import Judged, Site
 from sessionrun.store.jobfiles import ANSWER, read_tail
-from sessionrun.workspaces.request import NeedsConflict, WorkspaceRequest, load_changed, load_place
+from sessionrun.workspaces.request import (
+    NeedsConflict,
+    RepositoryFailed,
+    WorkspaceRequest,
+    load_changed,
+    load_place,
+)
 from sessionrun.workspaces.space import check_space
 
 REASON_CLASSES: Final = {"prepare": "workspace_failed", "release": "release_failed"}
@@ -35,18 +42,20 @@ def build_workspace(site: Site, state: TaskState, key: JobKey, tasks: Mapping[st
         NoSpace: a worktree is wanted and the disk is nearly full.
     """
     spec, task = site.spec, state.spec
-    assert spec.repository is not None
     releasing = key.phase == "release"
+    start = state.place.start if releasing and state.place else None
+    repository = repository_of(spec, task, start)
+    assert repository is not None
     if not releasing:
-        check_space(Path(spec.repository.worktree_dir))
+        check_space(Path(repository.worktree_dir))
     request = WorkspaceRequest(
-        repository=spec.repository,
+        repository=repository,
         session_id=spec.session_id,
         task=key.task,
         title=title_of(task),
         links=task.links,
         place=state.place if releasing else None,
-        keep=spec.repository.keep,
+        keep=repository.keep,
         succeeded=state.end.decided == "succeeded",
         patch=str(site.session.patch_path(key)) if releasing else None,
         expect_change=task.expect_change,
@@ -54,8 +63,11 @@ def build_workspace(site: Site, state: TaskState, key: JobKey, tasks: Mapping[st
         directory=task.workspace.directory,
         needs=() if releasing else find_handed(state, tasks),
         limit_s=spec.limits.workspace_timeout_s,
+        upstream=task.upstream,
+        require_cache=spec.mirrors is not None and spec.mirrors.require_cache,
+        start=start,
     )
-    return site.ask(key, request, cwd=spec.repository.top)
+    return site.ask(key, request, cwd=str(site.session.path.absolute()) if task.upstream else repository.top)
 
 
 def judge_workspace(site: Site, state: TaskState, ended: Exit, problem: Problem | None) -> Judged:
@@ -72,8 +84,10 @@ def judge_workspace(site: Site, state: TaskState, ended: Exit, problem: Problem 
     else:
         text = read_tail(folder / "stderr").decode("utf-8", "replace").strip().split("\n")[-1] or problem.text
     exit_code, signal = split_status(ended.wait_status)
-    conflict = ended.key.phase == "prepare" and exit_code == NeedsConflict.job_code
-    named = Problem("needs_conflict" if conflict else REASON_CLASSES[ended.key.phase], text)
+    code = exit_code if ended.key.phase == "prepare" else None
+    conflict, missing = code == NeedsConflict.job_code, code == RepositoryFailed.job_code
+    other = REASON_CLASSES[ended.key.phase]
+    named = Problem("needs_conflict" if conflict else "repository_failed" if missing else other, text)
     place = None
     if state.place is not None:
         place = replace(state.place, kept=format_reason(*named))

@@ -44,6 +44,7 @@ VALUE_OPTIONS: Final = frozenset(
         "--base",
         "--budget",
         "--by",
+        "--cache-dir",
         "--fallback",
         "--from",
         "--idle-timeout",

@@ -125,6 +125,16 @@ def results_dir_option(command: _Command) -> _Command:
     )(command)
 
 
+def cache_dir_option(command: _Command) -> _Command:
+    """`--cache-dir`, whose default is the configuration's or the user's cache directory."""
+    return click.option(
+        "--cache-dir",
+        type=click.Path(file_okay=False, path_type=Path),
+        metavar="DIR",
+        help="Where mirrors of repositories are kept.  [default: the user's cache directory]",
+    )(command)
+
+
 def session_argument(command: _Command) -> _Command:
     """`ID`: a session's id, an unambiguous beginning of it, its name, or `last`."""
     return click.argument("session_id", metavar="[ID]", default=LAST)(command)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from sessionrun.cli.options import Count, Dollars, Duration, json_option, results_dir_option
+from sessionrun.cli.options import Count, Dollars, Duration, cache_dir_option, json_option, results_dir_option
 from sessionrun.client.lookup import resolve_results_dir
 from sessionrun.model.errors import StoreError
 from sessionrun.model.places import KEEP_POLICIES
@@ -111,6 +111,13 @@ class Launch(NamedTuple):
     type=click.Choice(KEEP_POLICIES),
     metavar="WHEN",
     help="Keep worktrees whose work is on a branch: always, on-failure, never.  [default: never]",
+)
+@cache_dir_option
+@click.option(
+    "--require-cache/--no-require-cache",
+    "require_cache",
+    default=None,
+    help="Fetch no repository: take what the cache has.",
 )
 @click.option("--expect-change", is_flag=True, help="A task that changes nothing in its worktree has failed.")
 @click.option(

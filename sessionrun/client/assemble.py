@@ -89,7 +89,7 @@ def agents_of(tasks: Iterable[TaskSpec]) -> set[str]:
 
 
 def ignore_leavings(repository: Ruled | None, used: Mapping[str, AgentSpec]) -> Ruled | None:
-    """The repository, or the site of mirrors, with rules that ignore what agents write there for themselves; the user's rules come last."""
+    """The same with rules that ignore what agents write there for themselves; the user's rules come last."""
     if repository is None:
         return None
     rules = (*table.leavings(used.values()), repository.excludes or "")

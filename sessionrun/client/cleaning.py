@@ -18,6 +18,7 @@ from sessionrun.client.notices import notify
 from sessionrun.client.removal import ENDED, Candidate, Removal, choose, measure_logs, remove_sessions, sweep_trash
 from sessionrun.client.view import load_or_warn, load_summary_view, load_view
 from sessionrun.model.errors import InputError, JobFileError, SessionrunError
+from sessionrun.model.repositories import has_worktree, repository_of
 from sessionrun.model.times import parse_time
 from sessionrun.runtime.history import load_tasks
 from sessionrun.store.creation import sweep_unbegun
@@ -171,20 +172,21 @@ def find_leftovers(session: SessionDir) -> tuple[list[str], list[str]]:
     from sessionrun.workspaces.clean import NOTHING_OWN, clean_leftover
 
     spec = session.load_spec()
-    if spec.repository is None:
+    if not any(map(has_worktree, spec.tasks)):
         return [], []
     worked = _attempts_that_worked(session)
-    leftovers = []
+    leftovers: list[Leftover] = []
+    gone: list[Leftover] = []
     for task in load_tasks(session).values():
         found, unreadable = _leftovers(session, spec, task, worked)
         if unreadable:
             raise unreadable[0]
-        leftovers += found
-    if not Path(spec.repository.common_dir).exists():  # with it all its branches went
-        return [one.claim.worktree for one in leftovers if Path(one.claim.worktree).exists()], []
+        for one in found:  # where the repository is gone, all its branches went with it
+            (leftovers if Path(one.repository.common_dir).exists() else gone).append(one)
     findings = [finding for one in leftovers for finding in clean_leftover(one, dry_run=True)]
     empty = {one.name for one in findings if one.what == "branch" and one.removed and one.why == NOTHING_OWN}
     left = dict.fromkeys(one.name for one in findings if one.name not in empty)
+    left |= dict.fromkeys(one.claim.worktree for one in gone if Path(one.claim.worktree).exists())
     return list(left), list(empty)
 
 
@@ -200,7 +202,7 @@ def _clean(session: SessionDir, *, dry_run: bool, named: bool = False) -> Iterat
         if named:
             yield _describe(Removal(session, False, f"it is {view['status']}"))
         return
-    if spec.repository is None:
+    if not any(map(has_worktree, spec.tasks)):
         return
     if (session.path / "jobs").is_dir():
         from sessionrun.workspaces.clean import clean_lock
@@ -227,14 +229,15 @@ def _clean_tasks(
         for leftover in leftovers:
             yield from _clean_leftover(leftover, dry_run=dry_run)
         for fault in unreadable:
-            yield _describe_unreadable(spec, shown, fault)
+            yield _describe_unreadable(spec, task, shown, fault)
 
 
-def _describe_unreadable(spec: SessionSpec, shown: dict[str, Any], fault: JobFileError) -> Record:
+def _describe_unreadable(spec: SessionSpec, task: TaskSpec, shown: dict[str, Any], fault: JobFileError) -> Record:
     """Say that a claim cannot be read, and that its worktree stays: by its path, or that of the claim."""
+    repository = repository_of(spec, task)
     return {
         "session_id": spec.session_id,
-        "repository": spec.repository and spec.repository.top,
+        "repository": repository and repository.top,
         "what": "worktree",
         "name": shown["worktree"] or fault.path,
         "task": shown["id"],
@@ -250,17 +253,19 @@ def _leftovers(
     from sessionrun.model.spec import title_of
     from sessionrun.workspaces.clean import Leftover, find_claims
 
-    assert spec.repository is not None
     found: dict[tuple[str, str], Leftover] = {}
     unreadable: list[JobFileError] = []
     for attempt, folder, claim in find_claims(session.path, task.id):
         if isinstance(claim, JobFileError):
             unreadable.append(claim)
             continue
+        repository = repository_of(spec, task, claim.start)
+        if repository is None:
+            continue  # no job of ours makes a claim there
         name = claim.branch, claim.worktree  # claimed again, if nothing had come of an earlier claim
         used = worked is None or (task.id, attempt) in worked or (name in found and found[name].worked)
         found[name] = Leftover(
-            repository=spec.repository,
+            repository=repository,
             session_id=spec.session_id,
             task=task.id,
             title=title_of(task),
@@ -268,6 +273,7 @@ def _leftovers(
             claim=claim,
             folder=folder,
             worked=used,
+            upstream=task.upstream,
         )
     return list(found.values()), unreadable
 

@@ -148,8 +148,14 @@ STATUS: Final[Mapping[str, Kind]] = {
 OPTIONAL: Final[Mapping[str, Kind]] = {"view_problems": lists(TEXT)}
 """Keys that a later version added: a file of an earlier one is whole without them."""
 
-OPTIONAL_OF_TASK: Final[Mapping[str, Kind]] = {"git_config_changed": nullable(lists(TEXT))}
-"""The same for a task."""
+OPTIONAL_OF_TASK: Final[Mapping[str, Kind]] = {
+    "git_config_changed": nullable(lists(TEXT)),
+    "repo": path,
+    "ref": nullable(path),
+    "ref_name": nullable(path),
+    "ref_commit": nullable(path),
+}
+"""The same for a task; `repo` and those of `ref` are there only if it has a repository of its own."""
 
 _SUMMARY: Final = objects(SUMMARY, OPTIONAL)
 _STATUS: Final = objects({**STATUS, "tasks": lists(objects(TASK, OPTIONAL_OF_TASK))}, OPTIONAL)

@@ -27,6 +27,7 @@ VERBS: Final[Mapping[str, str]] = {
     "diff": "Show what tasks changed in their worktrees.",
     "clean": "Remove old sessions, or worktrees that are not needed.",
     "doctor": "Check sessions and the environment, and repair.",
+    "precache": "Fetch repositories that tasks name ahead.",
     "schema": "Print the JSON Schema of the plan format.",
     "agents": "List the agent CLIs that are installed.",
 }
@@ -56,6 +57,7 @@ VALUE_OPTIONS: Final = frozenset(
         "--lines",
         "--max-concurrent",
         "--max-parallel",
+        "--max-size",
         "--model",
         "--name",
         "--older-than",

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 PROJECT_FILE: Final = "sessionrun.toml"
 RESULTS_DIR_VARIABLE: Final = "SESSIONRUN_RESULTS_DIR"
+CACHE_DIR_VARIABLE: Final = "SESSIONRUN_CACHE_DIR"
 VARIABLES: Final = (
     "SESSIONRUN_AGENT",
     "SESSIONRUN_MODEL",
@@ -32,7 +33,7 @@ VARIABLES: Final = (
     "SESSIONRUN_TIMEOUT",
     RESULTS_DIR_VARIABLE,
     "SESSIONRUN_YOLO",
-    "SESSIONRUN_CACHE_DIR",
+    CACHE_DIR_VARIABLE,
     "SESSIONRUN_REQUIRE_CACHE",
     "SWEBENCH_REQUIRE_CACHE",
 )
@@ -119,6 +120,30 @@ def load_results_dir(cwd: Path, environ: Mapping[str, str]) -> ResultsDir:
         except InputError as error:
             problem = problem or str(error)
     return ResultsDir(None, problem)
+
+
+def load_cache_dir(cwd: Path, environ: Mapping[str, str]) -> Path:
+    """Find just the cache: the environment's, the files', or the user's usual place.
+
+    Raises:
+        InputError: a file cannot be used.
+    """
+    chosen = environ.get(CACHE_DIR_VARIABLE)
+    if chosen:
+        return cwd / chosen
+    for file in reversed(_files(cwd, environ)):
+        settings = _parse_file(file)
+        if "cache_dir" in settings:
+            found: Path = _read_settings(file, {"cache_dir": settings["cache_dir"]})["cache_dir"]
+            return found
+    return usual_cache_dir()
+
+
+def usual_cache_dir() -> Path:
+    """Where the cache is if nothing says otherwise."""
+    from platformdirs import user_cache_path
+
+    return user_cache_path("sessionrun")
 
 
 def agent_from_table(name: str, table: Mapping[str, Any], base: AgentSpec | None) -> AgentSpec:
@@ -313,7 +338,7 @@ def _variables() -> Mapping[str, tuple[str, Callable[[str], Any]]]:
         "SESSIONRUN_TIMEOUT": ("timeout_s", as_duration),
         RESULTS_DIR_VARIABLE: ("results_dir", as_line),
         "SESSIONRUN_YOLO": ("approve", as_flag_word),
-        "SESSIONRUN_CACHE_DIR": ("cache_dir", as_line),
+        CACHE_DIR_VARIABLE: ("cache_dir", as_line),
         "SWEBENCH_REQUIRE_CACHE": ("require_cache", as_flag_word),
         "SESSIONRUN_REQUIRE_CACHE": ("require_cache", as_flag_word),
     }

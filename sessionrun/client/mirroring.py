@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from sessionrun.client.config import Config
+from sessionrun.client.config import Config, usual_cache_dir
 from sessionrun.dialects.plan import Plan, Source
 from sessionrun.model.errors import InputError
 from sessionrun.model.repositories import has_worktree
@@ -58,12 +58,7 @@ def find_cache_dir(asked: Path | None, config: Config) -> Path:
     """
     from sessionrun.workspaces.repository import check_path
 
-    chosen = asked or config.cache_dir
-    if chosen is None:
-        from platformdirs import user_cache_path
-
-        chosen = user_cache_path("sessionrun")
-    found = Path(os.path.realpath(chosen))
+    found = Path(os.path.realpath(asked or config.cache_dir or usual_cache_dir()))
     check_path(str(found))
     return found
 

@@ -44,5 +44,5 @@ def _tell(record: dict[str, Any]) -> None:
     elif record["error"] is None:
         line = f"fetched {repo} ({what}) in {record['duration_s']:.1f}s"
     else:
-        line = f"failed {repo}: {record['error']}"
+        line = f"failed: {record['error']}"
     click.echo(escape(" ".join(line.split())), err=True)

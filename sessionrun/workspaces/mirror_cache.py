@@ -1,7 +1,7 @@
 """What is in the cache: mirrors with their sizes and last uses, and removing those that nothing needs.
 
-A mirror stays while a process uses it, while a worktree of it is registered, and while a branch of a task in it holds
-work that is nowhere else.
+A mirror stays while a process uses it, while a worktree of it is registered, and while a branch of a task in it
+holds work that is nowhere else.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def iterate_mirrors(cache: Path) -> Iterator[CachedMirror]:
             marker, used_at = None, path.stat().st_mtime
         except FileNotFoundError:
             continue  # removed meanwhile
-        yield CachedMirror(path, marker and marker.repo, used_at, _measure(path))
+        yield CachedMirror(path, marker.repo if marker else None, used_at, _measure(path))
 
 
 def remove_mirror(mirror: CachedMirror, *, dry_run: bool = False) -> str | None:

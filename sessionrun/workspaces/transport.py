@@ -52,6 +52,7 @@ _WORDS: Final = (
 _FSYNC: Final = ("-c", "fetch.unpackLimit=1", "-c", "core.fsync=committed,reference")
 """What came is one pack, which git syncs, and the refs are synced, too."""
 
+_GENERAL: Final = "fatal: Could not read from remote repository."
 _EMPTY_SAYING: Final = ("and the repository exists", "Please make sure you have")
 _SHALLOW: Final = "shallow roots are not allowed"
 _LOCKED: Final = ("Unable to create", "cannot lock ref", "unable to lock")

@@ -125,7 +125,8 @@ class Room:
             for line in said
             if not line.startswith(("warning:", "hint:", *_EMPTY_SAYING)) and line != "remote:"
         ]
-        told = "; ".join(dict.fromkeys(said[-3:])) or f"exit code {error.code}"
+        named = [line for line in said if line != _GENERAL] or said
+        told = "; ".join(dict.fromkeys(named[-3:])) or f"exit code {error.code}"
         return RepositoryFailed(f"{self.repo} cannot be fetched: {told}")
 
 

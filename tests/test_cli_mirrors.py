@@ -93,7 +93,7 @@ def test_tasks_of_two_repositories_work_in_mirrors_and_their_branches_come_home(
     assert tasks["a"]["repo"] == str(place.root / "one")
     assert (tasks["a"]["ref"], tasks["a"]["ref_name"], tasks["a"]["ref_commit"]) == (None, "main", one)
     assert tasks["c"]["base_commit"] == tasks["a"]["commit"]
-    assert "repo" not in tasks["e"]
+    assert tasks["e"]["repo"] is None
     for name, branches in (("one", {"main-task-a", "main-task-c"}), ("two", {"main-task-b"})):
         listed = place.git("branch", "--format=%(refname:short)", cwd=place.root / name).split("\n")
         assert set(listed) == {"main", *branches}

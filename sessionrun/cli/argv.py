@@ -25,9 +25,9 @@ VERBS: Final[Mapping[str, str]] = {
     "explain": "Say why tasks do not run, or what became of them.",
     "cost": "Show what sessions used up and cost.",
     "diff": "Show what tasks changed in their worktrees.",
-    "clean": "Remove old sessions, or worktrees that are not needed.",
+    "clean": "Remove old sessions, worktrees or mirrors that nothing needs.",
     "doctor": "Check sessions and the environment, and repair.",
-    "precache": "Fetch repositories that tasks name ahead.",
+    "precache": "Fetch ahead the repositories that tasks name.",
     "schema": "Print the JSON Schema of the plan format.",
     "agents": "List the agent CLIs that are installed.",
 }

@@ -74,7 +74,7 @@ def print_results(
         from sessionrun.cli.money import print_usage
 
         print_usage(tasks)
-    if view["base_branch"] is not None or any("repo" in task for task in tasks):
+    if view["base_branch"] is not None or any(task.get("repo") for task in tasks):
         from sessionrun.cli.merging import print_merge_instructions
         from sessionrun.client.merging import group_by_repository
 

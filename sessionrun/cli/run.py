@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from sessionrun.cli.options import Count, Dollars, Duration, cache_dir_option, json_option, results_dir_option
+from sessionrun.cli.options import Count, Dollars, Duration, json_option, results_dir_option
 from sessionrun.client.lookup import resolve_results_dir
 from sessionrun.model.errors import StoreError
 from sessionrun.model.places import KEEP_POLICIES
@@ -112,12 +112,18 @@ class Launch(NamedTuple):
     metavar="WHEN",
     help="Keep worktrees whose work is on a branch: always, on-failure, never.  [default: never]",
 )
-@cache_dir_option
+@click.option(
+    "--cache-dir",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    hidden=True,
+    help="Where mirrors of repositories are kept.  [default: the user's cache directory]",
+)
 @click.option(
     "--require-cache/--no-require-cache",
-    "require_cache",
     default=None,
-    help="Fetch no repository: take what the cache has.",
+    hidden=True,
+    help="Fetch no repository: take what the cache has, or fetch.",
 )
 @click.option("--expect-change", is_flag=True, help="A task that changes nothing in its worktree has failed.")
 @click.option(

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from sessionrun.client.planning import Nothing as Nothing
     from sessionrun.client.planning import Planned as Planned
     from sessionrun.client.planning import plan as plan
-    from sessionrun.client.precache import precache as precache
+    from sessionrun.client.prefetching import precache as precache
     from sessionrun.client.preview import describe_plan as describe_plan
     from sessionrun.client.renewal import renew as renew
     from sessionrun.client.view import load_summary_view as load_summary_view
@@ -78,7 +78,7 @@ _NAMES = {
     "sessionrun.client.notices": ("SessionWarning",),
     "sessionrun.client.outputs": ("iterate_chunks", "read_answer"),
     "sessionrun.client.planning": ("Asked", "AskedGit", "AskedMoney", "Nothing", "Planned", "plan"),
-    "sessionrun.client.precache": ("precache",),
+    "sessionrun.client.prefetching": ("precache",),
     "sessionrun.client.preview": ("describe_plan",),
     "sessionrun.client.renewal": ("renew",),
     "sessionrun.client.view": ("load_summary_view", "load_view"),

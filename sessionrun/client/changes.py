@@ -38,7 +38,7 @@ def find_changed(session: SessionDir, wanted: Sequence[str] = ()) -> list[dict[s
         StoreError: the session's files are damaged.
     """
     view = load_view(session)
-    if view["base_branch"] is None and not any("repo" in task for task in view["tasks"]):
+    if view["base_branch"] is None and not any(task.get("repo") for task in view["tasks"]):
         raise InputError(f"session {view['session_id']} has no worktrees; start one with --worktree")
     named = choose_tasks(view, wanted)
     chosen = [task for task in named if task["rescue_branch"] or task["branch"] or is_unchanged(task)]

@@ -6,17 +6,24 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from sessionrun.client.config import Config, usual_cache_dir
 from sessionrun.dialects.plan import Plan, Source
 from sessionrun.model.errors import InputError
+from sessionrun.model.places import KeepPolicy
 from sessionrun.model.repositories import has_worktree
 from sessionrun.model.spec import TaskSpec
 from sessionrun.model.upstreams import MirrorSite, Upstream, is_path
 
-if TYPE_CHECKING:
-    from sessionrun.client.planning import AskedGit
+
+class MirrorWish(NamedTuple):
+    """What the command line says of mirrors and their worktrees; None means "not said"."""
+
+    cache_dir: Path | None
+    require_cache: bool | None
+    worktree_dir: Path | None
+    keep: KeepPolicy | None
 
 
 class _Ground(NamedTuple):
@@ -27,7 +34,7 @@ class _Ground(NamedTuple):
     plan: Plan
 
 
-def settle_mirrors(plan: Plan, git: AskedGit, config: Config, source: Source) -> tuple[Plan, MirrorSite | None]:
+def settle_mirrors(plan: Plan, git: MirrorWish, config: Config, source: Source) -> tuple[Plan, MirrorSite | None]:
     """The plan with the repositories of its tasks settled, and where their mirrors are; None: no task has one.
 
     Raises:
@@ -149,7 +156,7 @@ def _find_home(num: int, task: TaskSpec, repo: str) -> str | None:
     return os.path.realpath(common)
 
 
-def _find_site(plan: Plan, git: AskedGit, config: Config, cache_dir: Path) -> MirrorSite:
+def _find_site(plan: Plan, git: MirrorWish, config: Config, cache_dir: Path) -> MirrorSite:
     from sessionrun.workspaces.freezing import read_user_settings
     from sessionrun.workspaces.ignoring import read_user_rules
 

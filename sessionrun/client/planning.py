@@ -12,7 +12,7 @@ from sessionrun.client.assemble import Choice, assemble_spec, choose_agent, fore
 from sessionrun.client.config import Config, load_config
 from sessionrun.client.effects import refuse_idle_options
 from sessionrun.client.inputs import Given, read_source
-from sessionrun.client.mirroring import settle_mirrors
+from sessionrun.client.mirroring import MirrorWish, settle_mirrors
 from sessionrun.dialects.plan import Fallback, Options, Plan, RepositoryWish, Source
 from sessionrun.dialects.table import choose_dialect
 from sessionrun.model.errors import InputError
@@ -114,7 +114,8 @@ def _settle(source: Source, asked: Asked, git: AskedGit, money: AskedMoney, *, p
     limits = _settle_workspace_timeout(_settle_budgets(plan.limits, money, config), config)
     plan = replace(plan, limits=replace(limits, max_failures=1) if asked.stop_on_fail else limits)
     choice = choose_agent(plan, config, preview=preview)
-    plan, mirrors = settle_mirrors(plan, git, config, source)
+    wish = MirrorWish(git.cache_dir, git.require_cache, git.worktree_dir, git.keep)
+    plan, mirrors = settle_mirrors(plan, wish, config, source)
     repository, remarks = _find_repository(plan, git, config, source.name)
     skipped = 0
     remarks += _remark_on_views(plan)

@@ -47,7 +47,8 @@ def describe_plan(planned: Planned) -> dict[str, Any]:
                 "argv": task_argv(spec, task),
                 "cwd": _foresee_directory(spec, task, places.get(task.id, (None, None))[1]),
                 "branch": places.get(task.id, (None, None))[0],
-                **({"repo": task.upstream.repo, "ref": task.upstream.ref} if task.upstream else {}),
+                "repo": task.upstream and task.upstream.repo,
+                "ref": task.upstream and task.upstream.ref,
                 "needs": task.needs,
                 "begins_at": _foresee_beginning(states[task.id], states),
             }

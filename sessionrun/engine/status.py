@@ -204,13 +204,11 @@ def _project_task(state: State, task: TaskState) -> dict[str, Any]:
 
 
 def _project_upstream(spec: TaskSpec, place: Place) -> dict[str, Any]:
-    """The repository of the task's own, and what its ref was; nothing for a task that names none."""
-    if spec.upstream is None:
-        return {}
-    start = place.start
+    """The repository of the task's own, and where its ref was."""
+    upstream, start = spec.upstream, place.start
     return {
-        "repo": spec.upstream.repo,
-        "ref": spec.upstream.ref,
+        "repo": upstream and upstream.repo,
+        "ref": upstream and upstream.ref,
         "ref_name": start and start.name,
         "ref_commit": start and start.commit,
     }

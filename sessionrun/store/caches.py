@@ -150,12 +150,12 @@ OPTIONAL: Final[Mapping[str, Kind]] = {"view_problems": lists(TEXT)}
 
 OPTIONAL_OF_TASK: Final[Mapping[str, Kind]] = {
     "git_config_changed": nullable(lists(TEXT)),
-    "repo": path,
+    "repo": nullable(path),
     "ref": nullable(path),
     "ref_name": nullable(path),
     "ref_commit": nullable(path),
 }
-"""The same for a task; `repo` and those of `ref` are there only if it has a repository of its own."""
+"""The same for a task."""
 
 _SUMMARY: Final = objects(SUMMARY, OPTIONAL)
 _STATUS: Final = objects({**STATUS, "tasks": lists(objects(TASK, OPTIONAL_OF_TASK))}, OPTIONAL)

@@ -66,6 +66,11 @@ def find_missing(repository: Repository, folders: Collection[str]) -> set[str]:
 
 
 def check_version(cwd: Path) -> None:
+    """Refuse a git that is missing or too old.
+
+    Raises:
+        InputError: which one is wanted.
+    """
     try:
         found = version(cwd)
     except GitError as error:
@@ -88,7 +93,11 @@ def _check_complete(git: Git, settings: GitSettings, commit: str) -> None:
 
 
 def locate(git: Git) -> tuple[Path, Path]:
-    """Top of the checkout and common git directory, absolute."""
+    """Top of the checkout and common git directory, absolute.
+
+    Raises:
+        InputError: there is no checkout.
+    """
     words = ("--path-format=absolute", "--is-bare-repository", "--git-common-dir")
     said = git.attempt("rev-parse", *words)
     if said.returncode != 0:
@@ -110,7 +119,11 @@ def locate(git: Git) -> tuple[Path, Path]:
 
 
 def check_path(path: str) -> None:
-    """Refuse what git's lists of worktrees and our files cannot hold."""
+    """Refuse what git's lists of worktrees and our files cannot hold.
+
+    Raises:
+        InputError: which path it is.
+    """
     if "\n" in path or not path.isprintable():
         raise InputError(f"{path!r}: worktrees need a path of printable characters")
 

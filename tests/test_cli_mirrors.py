@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Command
+from conftest import Command, eventually, kill_sessions
 from inside import run_inside
 from stages import begin_repository
 
@@ -221,6 +221,20 @@ def test_clean_cache_takes_what_nothing_needs(place: Place) -> None:
     )
 
 
+def test_a_session_that_was_killed_leaves_a_claim_by_which_clean_saves_the_work(place: Place) -> None:
+    plan = {"prompts": [{"id": "a", "prompt": "echo x > x; touch ../../../../go; sleep 600", "repo": "./one"}]}
+    session_id = place.command.start({"prompts": plan["prompts"], "agent": "shell"})
+    eventually((place.root / "go").exists)
+    place.command.kill_chain(session_id)
+    kill_sessions(place.command.results)
+    (stays,) = place.command.load("clean", "--cache")
+    assert (stays["removed"], stays["why"].partition(":")[0]) == (False, "it has worktrees")
+    done = place.command("clean", "--worktrees", session_id)
+    assert "removed worktree" in done.stdout, done.stderr
+    assert "kept branch main-task-a: it holds work that is not merged" in done.stdout
+    assert place.git("show", "main-task-a:x", cwd=place.mirror("one")) == "x"
+
+
 def test_clean_cache_keeps_a_mirror_that_alone_holds_work(place: Place) -> None:
     place.git("bundle", "create", "-q", str(place.root / "x.bundle"), "--all", "HEAD", cwd=place.root / "one")
     status = place.run({"prompts": [{"id": "a", "prompt": "echo x > x", "repo": "x.bundle"}]})
@@ -326,8 +340,6 @@ def daemon(root: Path) -> Iterator[int]:
 
 @pytest.mark.slow
 def test_a_repository_on_the_network(place: Place) -> None:
-    from conftest import eventually
-
     with daemon(place.root) as port:
         url = f"git://127.0.0.1:{port}/one"
         eventually(
@@ -341,3 +353,12 @@ def test_a_repository_on_the_network(place: Place) -> None:
     assert outcomes(place.run({"prompts": [{"id": "b", "prompt": "true", "repo": url}]}, "--require-cache")) == {
         "b": ("succeeded", None)
     }
+
+
+@pytest.mark.slow
+def test_sixteen_tasks_of_one_mirror_at_once_fail_at_no_lock(place: Place) -> None:
+    tasks = [{"id": f"t{n}", "prompt": f"echo {n} > {n}", "repo": "./one", "setup": "true"} for n in range(16)]
+    status = place.run({"prompts": tasks, "max_parallel": 16})
+    assert set(outcomes(status).values()) == {("succeeded", None)}
+    branches = place.git("branch", "--format=%(refname:short)", cwd=place.root / "one").split("\n")
+    assert set(branches) == {"main", *(f"main-task-t{n}" for n in range(16))}

@@ -134,6 +134,20 @@ def use_mirror(
         _close(fd)
 
 
+@contextmanager
+def hold_mirror(upstream: Upstream | None) -> Iterator[None]:
+    """Keep a mirror from being removed, if there is one.
+
+    Raises:
+        RepositoryFailed: what is there is no mirror.
+    """
+    fd = None if upstream is None else _share(Path(upstream.mirror), upstream.repo)
+    try:
+        yield
+    finally:
+        _close(fd)
+
+
 def bring(
     mirror: Path,
     repo: str,

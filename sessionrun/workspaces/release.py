@@ -19,6 +19,7 @@ from sessionrun.workspaces.fence import Fence, open_fence
 from sessionrun.workspaces.git import Git
 from sessionrun.workspaces.ignoring import ignore_words
 from sessionrun.workspaces.mirrored import bring_home
+from sessionrun.workspaces.mirrors import hold_mirror
 from sessionrun.workspaces.park import Brought, Parked, make_rescue, park, settle_index, write_patch
 from sessionrun.workspaces.registration import (
     find_admin,
@@ -43,7 +44,10 @@ def release(request: WorkspaceRequest, folder: Path, *, drop_empty: bool = True)
     Raises:
         SessionrunError, OSError: the work could not be parked; the worktree is as it was.
     """
-    with open_fence(request.repository, folder, limit_s=request.git_limit_s) as fence:
+    with (
+        hold_mirror(request.upstream),
+        open_fence(request.repository, folder, limit_s=request.git_limit_s) as fence,
+    ):
         changed = tell_changed(request.repository, folder, fence.main())
         released = release_behind(fence, request, folder)
         released = drop_empty_branch(request, fence.main(), released, prepare_jobs(folder))

@@ -120,6 +120,24 @@ def test_a_name_that_is_taken_in_the_local_repository_gets_a_number(place: Place
     assert place.git("show", "main-task-a-2:new.txt", cwd=place.root / "one") == "new"
 
 
+def test_a_local_repository_that_is_gone_at_the_end_loses_no_work(place: Place) -> None:
+    away = f"mv {place.root}/one {place.root}/away"
+    status = place.run({"prompts": [{"id": "a", "prompt": f"echo x > x; {away}", "repo": "./one"}]})
+    assert outcomes(status) == {"a": ("succeeded", None)}
+    assert status["tasks"][0]["worktree_remark"].startswith(f"its branch is only in {place.mirror('one')}: ")
+    assert place.git("show", "main-task-a:x", cwd=place.mirror("one")) == "x"
+
+
+def test_a_new_session_of_tasks_that_failed_begins_where_the_ref_is_now(place: Place) -> None:
+    plan = {"prompts": [{"id": "a", "prompt": "exit 3", "repo": "./one"}]}
+    status = place.run(plan)
+    commit = place.commit(place.root / "one", "second")
+    done = run_inside(place.command, "retry", "--new", "-q", status["session_id"])
+    assert done.returncode == 0, done.stderr
+    again = place.command.status(done.stdout.strip())
+    assert again["tasks"][0]["ref_commit"] == commit != status["tasks"][0]["ref_commit"]
+
+
 def test_a_mirror_of_the_repository_where_the_command_is_started(place: Place, sessionrun: Command) -> None:
     sessionrun.cwd = place.root / "one" / "sub"
     plan = [{"id": "a", "prompt": "cat name.txt; pwd; echo x > x", "workspace": "mirror"}]

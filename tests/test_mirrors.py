@@ -399,7 +399,7 @@ def test_sixteen_processes_at_one_mirror_fail_at_no_lock(place: Place) -> None:
     assert [one.returncode for one in done] == [0] * 16, [one.stderr for one in done]
 
 
-def test_who_waits_for_the_lock_longer_than_its_limit_says_so(place: Place) -> None:
+def test_a_wait_for_the_lock_beyond_its_limit_is_an_error(place: Place) -> None:
     place.mirror.parent.mkdir(parents=True)
     from sessionrun.model.errors import SessionrunError
 

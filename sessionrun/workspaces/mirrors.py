@@ -9,7 +9,6 @@ A process that uses a mirror holds a shared lock on its directory, so that it is
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import os
 from collections.abc import Iterator, Sequence
@@ -127,6 +126,7 @@ def use_mirror(
             raise RepositoryFailed(_tell_missing(upstream, "is not in the cache"))
         if start is None:
             _close(fd)
+            fd = None
             fd, start = _bring_for_task(upstream, note, folder, limit_s=limit_s)
         os.utime(mirror / MARKER)
         yield start
@@ -214,11 +214,7 @@ def _share(mirror: Path, repo: str) -> int | None:
 
 def _close(fd: int | None) -> None:
     if fd is not None:
-        try:
-            os.close(fd)
-        except OSError as error:
-            if error.errno != errno.EBADF:
-                raise
+        os.close(fd)
 
 
 def _bring_for_task(

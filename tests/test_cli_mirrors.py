@@ -128,6 +128,39 @@ def test_a_local_repository_that_is_gone_at_the_end_loses_no_work(place: Place) 
     assert place.git("show", "main-task-a:x", cwd=place.mirror("one")) == "x"
 
 
+def test_bringing_a_branch_home_runs_no_hook_and_no_setting_of_either_side(place: Place) -> None:
+    mark, evil = place.root / "ran", place.root / "evil"
+    evil.write_text(f"#!/bin/sh\ntouch {mark}\n")
+    evil.chmod(0o755)
+    plant = (
+        f'for d in {place.root}/one/.git "$(git rev-parse --git-common-dir)"; do mkdir -p $d/hooks; '
+        f"for h in reference-transaction post-checkout update pre-receive; do cp {evil} $d/hooks/$h; done; "
+        f"git config --file $d/config core.fsmonitor {evil}; git config --file $d/config core.hooksPath $d/hooks; "
+        f"git config --file $d/config uploadpack.packObjectsHook {evil}; done; echo x > x"
+    )
+    status = place.run({"prompts": [{"id": "a", "prompt": plant, "repo": "./one"}]})
+    assert outcomes(status) == {"a": ("succeeded", None)}
+    assert "core.fsmonitor" in status["tasks"][0]["git_config_changed"]
+    assert not mark.exists()
+    again = place.run({"prompts": [{"id": "b", "prompt": "true", "repo": "./one"}]})
+    assert outcomes(again) == {"b": ("succeeded", None)}
+    assert not mark.exists()
+    assert (place.root / "one" / ".git" / "refs" / "heads" / "main-task-a").exists()
+
+
+def test_the_configuration_names_the_cache(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SESSIONRUN_CACHE_DIR")
+    (place.root / "sessionrun.toml").write_text('cache_dir = "mine"\nrequire_cache = true\n')
+    file = place.write(TWO["prompts"][:1])
+    assert place.command("precache", file).returncode == 0
+    mine = locate_mirror(place.root / "mine", str(place.root / "one"))
+    assert mine.is_dir()
+    commit = place.commit(place.root / "one", "not fetched")
+    task = place.run({"prompts": TWO["prompts"][:1]})["tasks"][0]
+    assert (task["outcome"], task["ref_commit"] == commit) == ("succeeded", False)
+    assert str(mine) in place.command("clean", "--cache", "--dry-run").stdout
+
+
 def test_a_new_session_of_tasks_that_failed_begins_where_the_ref_is_now(place: Place) -> None:
     plan = {"prompts": [{"id": "a", "prompt": "exit 3", "repo": "./one"}]}
     status = place.run(plan)

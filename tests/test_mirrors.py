@@ -15,6 +15,7 @@ from stages import begin_repository
 
 from sessionrun.model.places import Start
 from sessionrun.model.upstreams import Upstream, check_ref, name_readably, parse_repo
+from sessionrun.workspaces.mirror_cache import iterate_mirrors, remove_mirror
 from sessionrun.workspaces.mirrors import MARKER, bring, locate_mirror, lock_path, use_mirror
 from sessionrun.workspaces.registration import hold_lock
 from sessionrun.workspaces.request import RepositoryFailed
@@ -409,6 +410,31 @@ def test_a_wait_for_the_lock_beyond_its_limit_is_an_error(place: Place) -> None:
         use_mirror(place.upstream(), place.root / "note", limit_s=0.1),
     ):
         pass
+
+
+def test_a_mirror_in_use_is_not_removed(place: Place) -> None:
+    with use_mirror(place.upstream(), place.root / "note", place.root):
+        (found,) = iterate_mirrors(place.root / "cache")
+        assert found.repo == str(place.top)
+        assert remove_mirror(found) == "it is in use"
+    with hold_lock(lock_path(place.mirror)):
+        assert remove_mirror(found) == "it is in use"
+    assert remove_mirror(found, dry_run=True) is None
+    assert place.mirror.is_dir()
+    assert remove_mirror(found) is None
+    assert not place.mirror.exists()
+    assert list(iterate_mirrors(place.root / "cache")) == []
+
+
+def test_what_a_killed_process_left_is_removed_from_the_cache(place: Place) -> None:
+    place.use()
+    for prefix in (".draft-", ".trash-"):
+        left = f"{prefix}{place.mirror.name.removesuffix('.git')}-x_1"
+        (place.mirror.parent / left / "objects").mkdir(parents=True)
+    found = list(iterate_mirrors(place.root / "cache"))
+    assert len(found) == 3
+    assert [remove_mirror(one) for one in found] == [None] * 3
+    assert [path.suffix for path in place.mirror.parent.iterdir()] == [".lock"]
 
 
 def test_a_note_that_a_task_wrote_is_believed_only_if_the_mirror_has_the_commit(place: Place) -> None:

@@ -51,6 +51,20 @@ class Repository:
 
 
 @frozen
+class MadeEnvironment:
+    """The environment of a task: the digest of its inputs, whether it came from the cache, where it is.
+
+    `choice` is the way to install that was taken; `steps` are names and seconds.
+    """
+
+    digest: str
+    cached: bool
+    path: str | None = None
+    choice: str | None = None
+    steps: tuple[tuple[str, float], ...] = ()
+
+
+@frozen
 class Place:
     """A task's workspace in git, as far as PREPARE and RELEASE tell; None = there is no such thing.
 

@@ -72,7 +72,8 @@ class Place:
     on `rescue`; `diff_stat` counts files, insertions and deletions against `base_commit`; `kept` is why the
     worktree was not removed; `remark` is what became of work that is nowhere.  `changed` is whether anything in it
     that git does not ignore differs from `base_commit`, as far as RELEASE can tell.  `git_config_changed` names
-    the settings that all worktrees of the repository share and that changed while the task ran.
+    the settings that all worktrees of the repository share and that changed while the task ran.  `environment` is
+    what SETUP made for it.
     """
 
     branch: str | None = None
@@ -85,9 +86,11 @@ class Place:
     remark: str | None = None
     changed: bool | None = None
     git_config_changed: tuple[str, ...] = ()
+    environment: MadeEnvironment | None = None
 
 
 _PLACE: Final = frozenset(field.name for field in fields(Place))
+_ENVIRONMENT: Final = frozenset(field.name for field in fields(MadeEnvironment))
 _REPOSITORY: Final = frozenset(field.name for field in fields(Repository))
 _SETTINGS: Final = frozenset(field.name for field in fields(GitSettings))
 
@@ -106,4 +109,8 @@ def place_from_record(record: Mapping[str, Any]) -> Place:
     """Rebuild a place from its record; keys that a later version added are left out."""
     values = {name: value for name, value in record.items() if name in _PLACE}
     values["git_config_changed"] = tuple(values.get("git_config_changed") or ())
+    if values.get("environment"):
+        made = {name: value for name, value in values["environment"].items() if name in _ENVIRONMENT}
+        steps = tuple((name, seconds) for name, seconds in made.get("steps", ()))
+        values["environment"] = MadeEnvironment(**{**made, "steps": steps})
     return Place(**values)

@@ -113,6 +113,20 @@ class Check:
     files: tuple[str, ...] = ()
 
 
+EnvironmentKind = Literal["python"]
+
+
+@frozen
+class Environment:
+    """What a task's checkout gets to run its project, built once for all whose inputs are the same, then copied.
+
+    `python` is a version as in ``3.11``, or a path; None is the first ``python3`` of PATH.
+    """
+
+    kind: EnvironmentKind = "python"
+    python: str | None = None
+
+
 @frozen
 class Land:
     """Into which branch the work goes, one at a time per `uses` token."""
@@ -176,6 +190,7 @@ class TaskSpec:
     args: tuple[str, ...] = ()
     cwd: str | None = None
     workspace: Workspace = Workspace()
+    environment: Environment | None = None
     setup: tuple[str, ...] = ()
     setup_timeout_s: float | None = None
     links: tuple[str, ...] = ()
@@ -280,6 +295,8 @@ def task_from_record(record: Mapping[str, Any]) -> TaskSpec:
         values["handed"] = tuple(_from_record(Handed, one) for one in values["handed"])
     if "workspace" in values:
         values["workspace"] = _from_record(Workspace, values["workspace"])
+    if values.get("environment"):
+        values["environment"] = _from_record(Environment, values["environment"])
     if values.get("check"):
         check = {**values["check"], "files": values["check"].get("files", ())}
         check = {**check, **{name: tuple(check[name]) for name in ("commands", "files")}}
@@ -331,6 +348,7 @@ _NAMES: Final[dict[type[Any], frozenset[str]]] = {
         Alternative,
         Handed,
         Workspace,
+        Environment,
         Check,
         Land,
         Limits,

@@ -148,7 +148,20 @@ STATUS: Final[Mapping[str, Kind]] = {
 OPTIONAL: Final[Mapping[str, Kind]] = {"view_problems": lists(TEXT)}
 """Keys that a later version added: a file of an earlier one is whole without them."""
 
-OPTIONAL_OF_TASK: Final[Mapping[str, Kind]] = {"git_config_changed": nullable(lists(TEXT))}
+_ENVIRONMENT: Final = objects(
+    {
+        "cached": FLAG,
+        "digest": TEXT,
+        "choice": nullable(TEXT),
+        "path": nullable(path),
+        "steps": lists(objects({"name": TEXT, "duration_s": NUMBER})),
+    }
+)
+
+OPTIONAL_OF_TASK: Final[Mapping[str, Kind]] = {
+    "git_config_changed": nullable(lists(TEXT)),
+    "environment": nullable(_ENVIRONMENT),
+}
 """The same for a task."""
 
 _SUMMARY: Final = objects(SUMMARY, OPTIONAL)

@@ -15,6 +15,7 @@ from sessionrun.model.places import Place, Repository
 from sessionrun.store.files import make_directories, replace_file
 from sessionrun.workspaces.claims import prepare_jobs, take_back_unused
 from sessionrun.workspaces.emptied import drop_empty_branch, is_emptied
+from sessionrun.workspaces.environments.removal import drop_environments
 from sessionrun.workspaces.fence import Fence, open_fence
 from sessionrun.workspaces.git import Git
 from sessionrun.workspaces.ignoring import ignore_words
@@ -46,7 +47,20 @@ def release(request: WorkspaceRequest, folder: Path, *, drop_empty: bool = True)
         changed = tell_changed(request.repository, folder, fence.main())
         released = release_behind(fence, request, folder)
         released = drop_empty_branch(request, fence.main(), released, prepare_jobs(folder))
+        released = _drop_environment(request, released, folder)
         return replace(released, git_config_changed=changed) if changed else released
+
+
+def _drop_environment(request: WorkspaceRequest, released: Place, folder: Path) -> Place:
+    """The environment goes with its worktree; what cannot be deleted is named and is no failure."""
+    if released.worktree is not None:
+        return released
+    try:
+        drop_environments(folder, request.owner)
+    except OSError as error:
+        remark = f"its environment cannot be deleted: {error}"
+        return replace(released, remark=f"{released.remark}; {remark}" if released.remark else remark)
+    return released
 
 
 def release_behind(fence: Fence, request: WorkspaceRequest, folder: Path) -> Place:

@@ -19,10 +19,11 @@ from sessionrun.model.spec import AgentSpec, Job, SessionSpec, TaskSpec
 from sessionrun.store.files import replace_file
 from sessionrun.store.jobfiles import REQUEST
 from sessionrun.store.session import SessionDir
+from sessionrun.workspaces.environments.request import find_cache, find_target
 
 SHELL: Final = "/bin/sh"
 
-_PROGRAM: Final = str(Path(__file__).resolve().with_name("job.py"))
+PROGRAM: Final = str(Path(__file__).resolve().with_name("job.py"))
 
 
 @frozen
@@ -65,6 +66,7 @@ class Site:
         return {
             **task.env,
             **self._describe_place(place),
+            **self._describe_environment(task, key, place),
             "SESSIONRUN_SESSION": self.spec.session_id,
             "SESSIONRUN_TASK": task.id,
             "SESSIONRUN_ATTEMPT": str(key.attempt),
@@ -81,6 +83,16 @@ class Site:
             "SESSIONRUN_REPOSITORY": self.spec.repository.top,
         }
 
+    def _describe_environment(self, task: TaskSpec, key: JobKey, place: Place | None) -> Mapping[str, str]:
+        """The variables by which programs find the task's environment."""
+        if task.environment is None or place is None:
+            return {}
+        made = place.environment.path if place.environment else None
+        folder = made or find_target(find_cache(), self.spec.session_id, task.id, key.attempt)
+        path = task.env.get("PATH") or os.environ.get("PATH") or os.defpath
+        variables = {"VIRTUAL_ENV": folder, "PATH": os.pathsep.join((os.path.join(folder, "bin"), path))}
+        return {**variables, "PYTHONHOME": ""} if os.environ.get("PYTHONHOME") else variables
+
     def ask(self, key: JobKey, request: object, *, cwd: str, env: Mapping[str, str] | None = None) -> Job:
         """A job whose program is ours (see `job`); writes the request that it begins with.
 
@@ -91,7 +103,7 @@ class Site:
         replace_file(folder / REQUEST, orjson.dumps(request), durable=False)
         return Job(
             key=key,
-            argv=(sys.executable, _PROGRAM, key.phase, os.fspath(folder)),
+            argv=(sys.executable, PROGRAM, key.phase, os.fspath(folder)),
             cwd=cwd,
             stdout=str(folder / "stdout"),
             stderr=str(folder / "stderr"),

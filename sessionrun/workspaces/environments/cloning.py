@@ -17,9 +17,9 @@ from sessionrun.store import crashpoint
 from sessionrun.store.files import make_directories, replace_file
 from sessionrun.workspaces.environments.copying import Copier, write_new
 from sessionrun.workspaces.environments.manifest import ENV, LEFT, Entry, Manifest, is_unchanged
-from sessionrun.workspaces.environments.request import MARK, EnvironmentProblem, Mark, load_mark
+from sessionrun.workspaces.environments.removal import beside_path, clear
+from sessionrun.workspaces.environments.request import MARK, EnvironmentProblem, Mark
 from sessionrun.workspaces.environments.rewriting import digest_of, refuse_path, rewrite, rewrite_record
-from sessionrun.workspaces.registration import remove_tree
 
 
 class EntryChanged(Exception):
@@ -27,7 +27,7 @@ class EntryChanged(Exception):
 
 
 def clone(entry: Path, manifest: Manifest, target: Path, checkout: Path, owner: str) -> int:
-    """Make an environment from an entry; one that an earlier start made for the same owner is replaced.
+    """Make an environment from an entry; one that an earlier start made there is replaced.
 
     Args:
         entry: the folder of the entry.
@@ -47,7 +47,7 @@ def clone(entry: Path, manifest: Manifest, target: Path, checkout: Path, owner: 
     for path in (target, checkout):
         if (why := refuse_path(str(path))) is not None:
             raise EnvironmentProblem(f"no environment can be made for {path}: {why}")
-    clear(target, owner)
+    clear(target)
     beside = beside_path(target)
     make_directories(target.parent, 0o700)
     os.mkdir(beside, 0o700)
@@ -63,39 +63,6 @@ def clone(entry: Path, manifest: Manifest, target: Path, checkout: Path, owner: 
     os.rename(beside, target)
     crashpoint.step()
     return work.copier.shared
-
-
-def clear(target: Path, owner: str) -> None:
-    """Remove the environment of `owner`, and what a killed process left of it; what bears another mark stays.
-
-    Raises:
-        EnvironmentProblem: something of another is there.
-        OSError: it cannot be removed.
-    """
-    for path in (target, beside_path(target), trash_path(target)):
-        if not os.path.lexists(path):
-            continue
-        mark = load_mark(path)
-        empty = path.is_dir() and not path.is_symlink() and not any(path.iterdir())
-        half = path != target and path.is_dir() and not path.is_symlink()
-        if not empty and (mark is None or mark.owner != owner) and not (half and mark is None):
-            raise EnvironmentProblem(f"{path} is not the environment of {owner}")
-        trash = trash_path(target)
-        if path != trash:
-            remove_tree(trash)
-            os.rename(path, trash)
-            crashpoint.step()
-        remove_tree(trash)
-
-
-def beside_path(target: Path) -> Path:
-    """Where an environment is while it is made."""
-    return target.with_name(f".new-{target.name}")
-
-
-def trash_path(target: Path) -> Path:
-    """Where an environment is while it is deleted."""
-    return target.with_name(f".trash-{target.name}")
 
 
 @dataclass

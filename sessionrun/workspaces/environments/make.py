@@ -11,10 +11,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from sessionrun.model.errors import JobFileError
 from sessionrun.model.frozen import frozen
 from sessionrun.workspaces.environments.building import Builder
-from sessionrun.workspaces.environments.cloning import EntryChanged, clear, clone, copy_checkout
+from sessionrun.workspaces.environments.cloning import EntryChanged, clone, copy_checkout
 from sessionrun.workspaces.environments.entries import ensure_entry, find_entry, sync_files
 from sessionrun.workspaces.environments.inputs import FORMAT, collect_inputs, find_project, make_digest
 from sessionrun.workspaces.environments.interpreter import (
@@ -37,8 +36,6 @@ from sessionrun.workspaces.environments.request import (
     EnvironmentReport,
     EnvironmentRequest,
     StepReport,
-    load_mark,
-    load_wish,
     write_report,
 )
 
@@ -65,44 +62,6 @@ def make_environment(request: EnvironmentRequest, folder: Path) -> EnvironmentRe
         report = replace(making.report, steps=tuple(making.steps), problem=str(error))
     write_report(folder, report)
     return report
-
-
-def drop_environments(folder: Path, owner: str) -> list[str]:
-    """Remove the environments of the attempt that a job's folder belongs to; what bears another mark stays.
-
-    Args:
-        folder: of any job of the attempt.
-        owner: of the worktree.
-
-    Returns:
-        Where they were.
-
-    Raises:
-        OSError: one cannot be removed.
-    """
-    removed = []
-    for target in find_environments(folder, owner):
-        clear(target, owner)
-        removed.append(str(target))
-    return removed
-
-
-def find_environments(folder: Path, owner: str) -> list[Path]:
-    """Where the environments of an attempt are, or what a crash left of them."""
-    attempt = folder.name.partition("-")[0]
-    found = []
-    for job in sorted(folder.parent.glob(f"{attempt}-*-setup*")):
-        try:
-            target = Path(load_wish(job).target)
-        except JobFileError:
-            continue  # there was none, or a task has changed the file: then nothing says what may go
-        if target.parent.name != "tasks" or not re.fullmatch("[0-9a-f]{16}", target.name):
-            continue
-        names = (target, target.with_name(f".new-{target.name}"), target.with_name(f".trash-{target.name}"))
-        marks = [mark for path in names if os.path.lexists(path) and (mark := load_mark(path))]
-        if any(os.path.lexists(path) for path in names) and all(mark.owner == owner for mark in marks):
-            found.append(target)
-    return list(dict.fromkeys(found))
 
 
 @frozen

@@ -16,7 +16,7 @@ from typing import Final
 
 import orjson
 
-from sessionrun.model.errors import JobFileError, SessionrunError
+from sessionrun.model.errors import SessionrunError
 from sessionrun.model.frozen import frozen
 from sessionrun.model.places import MadeEnvironment
 from sessionrun.store.files import replace_file
@@ -29,7 +29,7 @@ REPORT: Final = "environment.json"
 """In the folder of a SETUP: how the environment was made, or why it could not be."""
 
 MARK: Final = "sessionrun-environment.json"
-"""In each environment of a task: whose it is.  Only what bears the mark is removed."""
+"""In each environment of a task: whose it is, for people."""
 
 LIMIT_S: Final = 1800.0
 """How long a build may take where nothing else is said, and a wait for another process that builds."""
@@ -110,6 +110,13 @@ class Mark:
     digest: str
 
 
+def find_cache() -> str:
+    """The directory of all environments of this user."""
+    from platformdirs import user_cache_path
+
+    return str(user_cache_path("sessionrun").resolve() / "environments")
+
+
 def find_target(cache: str, session_id: str, task: str, attempt: int) -> str:
     """Where an attempt's environment is: a short name, because programs in it begin with its path."""
     name = hashlib.sha256(f"{session_id}/{task}/{attempt}".encode()).hexdigest()[:16]
@@ -137,14 +144,6 @@ def load_report(folder: Path) -> EnvironmentReport | None:
         JobFileError: it cannot be used.
     """
     return load_record_if_any(folder / REPORT, EnvironmentReport)
-
-
-def load_mark(target: Path) -> Mark | None:
-    """Whose an environment is, if it is one."""
-    try:
-        return load_record_if_any(target / MARK, Mark)
-    except JobFileError:
-        return None
 
 
 def show(report: EnvironmentReport) -> MadeEnvironment:

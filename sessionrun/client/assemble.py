@@ -242,6 +242,8 @@ def _unsupported(task: TaskSpec) -> str | None:
         return f'workspace "{task.workspace.kind}"'
     if task.links and task.workspace.kind == "none":
         return "links without a worktree"
+    if task.environment is not None and task.workspace.kind == "none":
+        return "an environment without a worktree"
     return "land" if task.land else None
 
 

@@ -33,10 +33,11 @@ _NOT_PASSED_ON: Final = (
     "CONDA_PREFIX",
     "PYTHONHOME",
     "PYTHONPATH",
+    "PYTHONPYCACHEPREFIX",
     "PYTHONSTARTUP",
     "__PYVENV_LAUNCHER__",
 )
-"""Variables by which another environment would get into the one that is made."""
+"""Variables by which another environment would get into the one that is made, or its compiled files out of it."""
 
 
 @frozen

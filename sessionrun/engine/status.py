@@ -161,7 +161,7 @@ def _project_environment(place: Place) -> dict[str, Any] | None:
     made = place.environment
     if made is None:
         return None
-    steps = [{"name": name, "duration_s": seconds} for name, seconds in made.steps]
+    steps = [{"name": step.name, "duration_s": step.duration_s} for step in made.steps]
     return {"cached": made.cached, "digest": made.digest, "choice": made.choice, "path": made.path, "steps": steps}
 
 

@@ -51,17 +51,25 @@ class Repository:
 
 
 @frozen
+class EnvironmentStep:
+    """One step of making an environment, and how long it took (seconds)."""
+
+    name: str
+    duration_s: float
+
+
+@frozen
 class MadeEnvironment:
     """The environment of a task: the digest of its inputs, whether it came from the cache, where it is.
 
-    `choice` is the way to install that was taken; `steps` are names and seconds.
+    `choice` is the way to install that was taken.
     """
 
     digest: str
     cached: bool
     path: str | None = None
     choice: str | None = None
-    steps: tuple[tuple[str, float], ...] = ()
+    steps: tuple[EnvironmentStep, ...] = ()
 
 
 @frozen
@@ -111,6 +119,6 @@ def place_from_record(record: Mapping[str, Any]) -> Place:
     values["git_config_changed"] = tuple(values.get("git_config_changed") or ())
     if values.get("environment"):
         made = {name: value for name, value in values["environment"].items() if name in _ENVIRONMENT}
-        steps = tuple((name, seconds) for name, seconds in made.get("steps", ()))
+        steps = tuple(EnvironmentStep(step["name"], step["duration_s"]) for step in made.get("steps", ()))
         values["environment"] = MadeEnvironment(**{**made, "steps": steps})
     return Place(**values)

@@ -7,6 +7,7 @@ made of files that were on the disk before its manifest was, so that it is whole
 from __future__ import annotations
 
 import os
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -54,8 +55,7 @@ def ensure_entry(
                 return found, False
             say(f"environment: {changed} was changed in the cache; it is built anew")
         _discard(cache, digest)
-        folder = cache / f".new-{digest}-{os.getpid()}"
-        os.mkdir(folder, 0o700)
+        folder = Path(tempfile.mkdtemp(prefix=f".new-{digest}-", dir=cache))
         crashpoint.step()
         try:
             manifest = make(folder)
@@ -70,10 +70,17 @@ def ensure_entry(
 
 
 def sweep(cache: Path, digest: str) -> None:
-    """Remove what killed processes left of an entry; under the lock of its digest."""
+    """Remove what killed processes left of an entry; under the lock of its digest.
+
+    An installer may have outlived the process that started it, and still write there: then some of it stays, until
+    the next time.
+    """
     for name in os.listdir(cache):
         if name.startswith((f".new-{digest}-", f".old-{digest}-")):
-            remove_tree(cache / name)
+            try:
+                remove_tree(cache / name)
+            except OSError:
+                continue
 
 
 def sync_files(folder: Path) -> None:

@@ -18,7 +18,7 @@ import orjson
 
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.frozen import frozen
-from sessionrun.model.places import MadeEnvironment
+from sessionrun.model.places import EnvironmentStep, MadeEnvironment
 from sessionrun.store.files import replace_file
 from sessionrun.store.jobfiles import load_record, load_record_if_any
 
@@ -148,5 +148,5 @@ def load_report(folder: Path) -> EnvironmentReport | None:
 
 def show(report: EnvironmentReport) -> MadeEnvironment:
     """What status tells of it."""
-    steps = tuple((step.name, round(step.duration_s, 3)) for step in report.steps)
+    steps = tuple(EnvironmentStep(step.name, round(step.duration_s, 3)) for step in report.steps)
     return MadeEnvironment(report.digest, report.cached, report.path, report.choice, steps)

@@ -19,6 +19,7 @@ from sessionrun.workspaces.environments.removal import drop_environments
 from sessionrun.workspaces.fence import Fence, open_fence
 from sessionrun.workspaces.git import Git
 from sessionrun.workspaces.ignoring import ignore_words
+from sessionrun.workspaces.links import find_name, find_target
 from sessionrun.workspaces.park import Brought, Parked, make_rescue, park, settle_index, write_patch
 from sessionrun.workspaces.registration import (
     find_admin,
@@ -237,7 +238,8 @@ def _park(fence: Fence, request: WorkspaceRequest, git: Git, folder: Path) -> Pa
 
 
 def _brought(request: WorkspaceRequest, main: Git, ignore: Sequence[str]) -> Brought:
-    links = frozenset(os.path.normpath(link) for link in request.links)
+    top = request.repository.top
+    links = {find_name(top, link): find_target(top, link) for link in request.links}
     return Brought(main.directory, links, frozenset(included_files(main, main.directory, ignore)))
 
 

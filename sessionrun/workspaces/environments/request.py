@@ -112,9 +112,9 @@ class Mark:
 
 def find_cache() -> str:
     """The directory of all environments of this user."""
-    from platformdirs import user_cache_path
+    from sessionrun.workspaces.repository import find_cache_folder
 
-    return str(user_cache_path("sessionrun").resolve() / "environments")
+    return str(find_cache_folder() / "environments")
 
 
 def find_target(cache: str, session_id: str, task: str, attempt: int) -> str:

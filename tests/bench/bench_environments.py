@@ -23,7 +23,7 @@ from sessionrun.workspaces.repository import find_repository
 from sessionrun.workspaces.request import WorkspaceRequest
 from sessionrun.workspaces.worktree import prepare
 
-from .measure import Place, Row, compare, compare_figure, interleave, make_place
+from .measure import Place, Row, Spent, compare, compare_figure, interleave, make_place
 
 FILES: Final = 5000
 GOAL: Final = 0.05
@@ -83,37 +83,46 @@ def _make_repository(place: Place) -> Path:
     return top
 
 
-def _cold(place: Place, repository: Path) -> float:
+def _cold(place: Place, repository: Path) -> Spent:
     folder = place.path / "cold"
-    begun = time.perf_counter()
+    begun = _now()
     subprocess.run(["git", "clone", "-q", repository, folder], check=True)
     subprocess.run([sys.executable, "-m", "venv", folder / ".venv"], check=True)
     install = (folder / ".venv" / "bin" / "python", "-m", "pip", "install", "-q", "-e", ".[test]")
     subprocess.run(install, cwd=folder, check=True)
-    seconds = time.perf_counter() - begun
+    spent = _since(begun)
     shutil.rmtree(folder)
-    return seconds
+    return spent
 
 
-def _warm(place: Place, repository: Path) -> float:
-    """The seconds of PREPARE and of the environment, without the start of the interpreters of their jobs."""
+def _warm(place: Place, repository: Path) -> Spent:
+    """What PREPARE and the environment take, without the start of the interpreters of their jobs."""
     number = next(_NUMBERS)
     folders = [place.path / "jobs" / f"t{number}" / f"a1-r1-{phase}" for phase in ("prepare", "setup", "release")]
     for folder in folders:
         folder.mkdir(parents=True)
     found = find_repository(repository, base=None, worktree_dir=place.path / "worktrees", keep="never")[0]
     cache = str(place.path / "cache")
-    begun = time.perf_counter()
+    begun = _now()
     request = WorkspaceRequest(found, "s", f"t{number}", "do it")
     made: Workspace = prepare(request, folders[0])
     target = find_target(cache, "s", f"t{number}", 1)
     top = made.worktree or ""
     report = make_environment(EnvironmentRequest(top, top, cache, target, f"s/t{number}"), folders[1])
-    seconds = time.perf_counter() - begun
+    spent = _since(begun)
     assert report.problem is None, report.problem
     clear(Path(target))
     release(WorkspaceRequest(found, "s", f"t{number}", "do it", place=made), folders[2])
-    return seconds
+    return spent
+
+
+def _now() -> Spent:
+    return Spent(time.perf_counter(), sum(os.times()[:4]))
+
+
+def _since(begun: Spent) -> Spent:
+    now = _now()
+    return Spent(now.seconds - begun.seconds, (now.cpu_s or 0.0) - (begun.cpu_s or 0.0))
 
 
 if __name__ == "__main__":

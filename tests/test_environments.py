@@ -94,7 +94,8 @@ def open_shop(tmp_path_factory: pytest.TempPathFactory) -> Shop:
 def ready(open_shop: Shop, monkeypatch: pytest.MonkeyPatch) -> Shop:
     """One whose entry is made by the first test that asks: for tests that only copy it, each for other tasks."""
     monkeypatch.setenv("PATH", os.pathsep.join((str(open_shop.root / "bin"), os.environ["PATH"])))
-    open_shop.good("first")
+    if not open_shop.builds():
+        open_shop.good("first")
     return open_shop
 
 
@@ -150,8 +151,9 @@ def test_each_checkout_has_its_own_and_one_build_is_enough(ready: Shop) -> None:
     assert (one / "bin" / "python").is_symlink()
 
 
-def test_the_report_says_what_was_done(shop: Shop) -> None:
-    built, copied = shop.make("one"), shop.make("two")
+def test_the_report_says_what_was_done(ready: Shop) -> None:
+    built, copied = load_report(ready.folder("first")), ready.make("second")
+    assert built is not None
     assert (built.cached, copied.cached) == (False, True)
     assert built.digest == copied.digest
     assert built.choice == copied.choice == "editable with [test]"
@@ -165,7 +167,7 @@ def test_the_report_says_what_was_done(shop: Shop) -> None:
     installed = built.steps[4]
     assert installed.argv[-2:] == ("-e", ".[test]")
     assert installed.exit_code == 0
-    assert (shop.folder("one") / (installed.log or "")).exists()
+    assert (ready.folder("first") / (installed.log or "")).exists()
 
 
 def test_what_the_install_leaves_in_the_checkout_comes_with_the_environment(ready: Shop) -> None:
@@ -238,14 +240,14 @@ def test_a_file_that_was_added_to_an_entry_is_not_copied(ready: Shop) -> None:
     assert not (site_of(ready.good("added")) / "sitecustomize.py").exists()
 
 
-def test_without_a_build_only_the_cache_counts(shop: Shop) -> None:
-    report = shop.make("one", require_cache=True)
+def test_without_a_build_only_the_cache_counts(ready: Shop) -> None:
+    other = Path(ready.request("uncached").top)
+    (other / "requirements.txt").write_text("other\n")
+    report = ready.make("uncached", require_cache=True)
     assert report.problem is not None
     assert "the cache has no environment" in report.problem
-    assert shop.builds() == 0
-    shop.good("two")
-    (shop.root / "bin" / "uv").write_text("#!/bin/sh\n[ $1 = --version ] && echo 'uv 0.0 (for tests)'\n")
-    shop.good("one", require_cache=True)  # nothing is run that could want a network
+    ready.good("cached", require_cache=True)
+    assert ready.builds() == 1
 
 
 def test_one_process_builds_and_the_others_wait(shop: Shop) -> None:
@@ -266,12 +268,12 @@ def test_one_process_builds_and_the_others_wait(shop: Shop) -> None:
 def test_a_wait_for_another_process_has_an_end(shop: Shop) -> None:
     from filelock import FileLock
 
-    shop.good("one")
-    digest = shop.entry().name
-    shutil.rmtree(shop.entry())
+    digest = shop.make("one", require_cache=True).digest
+    shop.cache.mkdir()
     with FileLock(shop.cache / f"{digest}.lock"):
         report = shop.make("two", limit_s=0.3)
     assert report.problem == "another process did not finish this environment in 0.3 s"
+    assert shop.builds() == 0
 
 
 def test_fallbacks_are_tried_in_order_and_recorded(shop: Shop) -> None:

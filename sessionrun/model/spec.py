@@ -136,6 +136,20 @@ class Prove:
     repeat: int = 2
 
 
+EnvironmentKind = Literal["python"]
+
+
+@frozen
+class Environment:
+    """What a task's checkout gets to run its project, built once for all whose inputs are the same, then copied.
+
+    `python` is a version as in ``3.11``, or a path; None is the first ``python3`` of PATH.
+    """
+
+    kind: EnvironmentKind = "python"
+    python: str | None = None
+
+
 @frozen
 class Land:
     """Into which branch the work goes, one at a time per `uses` token."""
@@ -204,6 +218,7 @@ class TaskSpec:
     cwd: str | None = None
     workspace: Workspace = Workspace()
     upstream: Upstream | None = None
+    environment: Environment | None = None
     setup: tuple[str, ...] = ()
     setup_timeout_s: float | None = None
     links: tuple[str, ...] = ()

@@ -1,8 +1,8 @@
 """A clean room: a directory with a repository of its own, in which one tree of files is checked out, and no more.
 
-It borrows the objects of the real repository and has copies of the tags before its commit; it shares nothing else: a
-program in the room can change no branch, no setting and no other worktree.  Its HEAD is a commit of that tree, so git
-works there as usual.
+It borrows the objects of the real repository and has copies of the tags before its commit.  It shares nothing
+else: a program in the room can change no branch, no setting and no other worktree.  Its HEAD is a commit of
+that tree, so git works there as usual.
 """
 
 from __future__ import annotations

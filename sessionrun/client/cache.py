@@ -41,7 +41,7 @@ class Entry(Protocol):
 
 
 class Kind(NamedTuple):
-    """How entries of one kind are found and removed; the latter tells why one stays."""
+    """How entries of one kind are listed and removed; the latter says why one stays."""
 
     iterate: Callable[[Path], Iterator[Any]]
     remove: Callable[..., str | None]
@@ -75,18 +75,20 @@ def clean_cache(
     """
     cache = find_cache(cache_dir)
     now = time.time()
-    found: list[tuple[str, Entry]] = [(what, one) for what, kind in KINDS.items() for one in kind.iterate(cache)]
-    found.sort(key=lambda pair: pair[1].used_at)
-    left = sum(one.size for _, one in found)
+    entries: list[tuple[str, Entry]] = [
+        (what, entry) for what, kind in KINDS.items() for entry in kind.iterate(cache)
+    ]
+    entries.sort(key=lambda pair: pair[1].used_at)
+    left = sum(entry.size for _, entry in entries)
     records = []
-    for what, one in found:
-        old = older_than_s is not None and now - one.used_at >= older_than_s
+    for what, entry in entries:
+        old = older_than_s is not None and now - entry.used_at >= older_than_s
         large = max_bytes is not None and left > max_bytes
         if not (old or large or (older_than_s is None and max_bytes is None)):
             continue
-        why = _remove(what, one, dry_run=dry_run)
-        left -= 0 if why else one.size
-        records.append(_describe(what, one, why, now, dry_run=dry_run))
+        why = _remove(what, entry, dry_run=dry_run)
+        left -= 0 if why else entry.size
+        records.append(_describe(what, entry, why, now, dry_run=dry_run))
     return records
 
 
@@ -95,24 +97,24 @@ def find_cache(cache_dir: Path | None) -> Path:
     return Path(os.path.realpath(cache_dir or load_cache_dir(Path.cwd(), os.environ)))
 
 
-def _remove(what: str, one: Entry, *, dry_run: bool) -> str | None:
+def _remove(what: str, entry: Entry, *, dry_run: bool) -> str | None:
     try:
-        return KINDS[what].remove(one, dry_run=dry_run)
+        return KINDS[what].remove(entry, dry_run=dry_run)
     except (SessionrunError, OSError) as error:
         return f"it cannot be removed: {error}"
 
 
-def _describe(what: str, one: Entry, why: str | None, now: float, *, dry_run: bool) -> Record:
-    days = max(0.0, now - one.used_at) / 86400
-    told = f"{one.size / 2**20:.1f} MiB, last used {days:.1f} days ago"
+def _describe(what: str, entry: Entry, why: str | None, now: float, *, dry_run: bool) -> Record:
+    days = max(0.0, now - entry.used_at) / 86400
+    words = f"{entry.size / 2**20:.1f} MiB, last used {days:.1f} days ago"
     return {
         "session_id": None,
-        "repository": one.repo,
+        "repository": entry.repo,
         "what": what,
-        "name": str(one.path),
+        "name": str(entry.path),
         "task": None,
-        "bytes": one.size,
+        "bytes": entry.size,
         "removed": why is None and not dry_run,
         "would_remove": why is None if dry_run else None,
-        "why": told if why is None else why,
+        "why": words if why is None else why,
     }

@@ -104,10 +104,10 @@ def _fetch(wanted: _Wanted, tell: Callable[[Record], None]) -> Record:
         missing = isinstance(start, SessionrunError)
         refs.append({"ref": ref, "commit": None if isinstance(start, SessionrunError) else start.commit})
         problems += [str(start)] if missing else []
-    told = problems[0] if problems else None
+    problem = problems[0] if problems else None
     if len(problems) > 1:
-        told = f"{told} (and {len(problems) - 1} more of its refs)"
-    return {**record, "refs": refs, "error": told, "duration_s": round(time.monotonic() - begun, 3)}
+        problem = f"{problem} (and {len(problems) - 1} more of its refs)"
+    return {**record, "refs": refs, "error": problem, "duration_s": round(time.monotonic() - begun, 3)}
 
 
 def _end_children() -> None:

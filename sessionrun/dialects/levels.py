@@ -91,17 +91,17 @@ def _settle_upstream(
     A ref of the defaults belongs to their repository, if they name one.  A task that names a workspace without a
     repository has none of the defaults' either, unless it is a mirror.
     """
-    said, workspace = base.get("upstream"), own.get("workspace")
+    inherited, workspace = base.get("upstream"), own.get("workspace")
     if repo is not None:
-        left = said.ref if said is not None and not said.repo else None
+        left = inherited.ref if inherited is not None and not inherited.repo else None
         return Upstream(repo, ref or left), workspace or MIRROR
     if ref is not None:
-        return Upstream(said.repo if said is not None else "", ref), workspace or base.get(
+        return Upstream(inherited.repo if inherited is not None else "", ref), workspace or base.get(
             "workspace", Workspace()
         )
     if workspace not in (None, MIRROR):
         return None, workspace
-    return said, workspace or base.get("workspace", Workspace())
+    return inherited, workspace or base.get("workspace", Workspace())
 
 
 def first(*values: T | None) -> T | None:

@@ -100,10 +100,10 @@ class Room:
         for pause in range(_TRIES):
             try:
                 done = git.attempt(*argv)
-                said = done.stderr.decode("utf-8", "replace")
+                errors = done.stderr.decode("utf-8", "replace")
                 if done.returncode != 0:
-                    raise GitError(argv, done.returncode, said)
-                if _SHALLOW in said:
+                    raise GitError(argv, done.returncode, errors)
+                if _SHALLOW in errors:
                     raise RepositoryFailed(f"{self.repo} is a shallow clone: git fetch --unshallow makes it whole")
                 return done.stdout
             except GitError as error:
@@ -119,15 +119,15 @@ class Room:
     def _explain(self, error: GitError) -> SessionrunError:
         if error.signal is not None:
             return error
-        said = [line.strip() for line in error.stderr.split("\n") if line.strip()]
-        said = [
+        lines = [line.strip() for line in error.stderr.split("\n") if line.strip()]
+        lines = [
             line
-            for line in said
+            for line in lines
             if not line.startswith(("warning:", "hint:", *_EMPTY_SAYING)) and line != "remote:"
         ]
-        named = [line for line in said if line != _GENERAL] or said
-        told = "; ".join(dict.fromkeys(named[-3:])) or f"exit code {error.code}"
-        return RepositoryFailed(f"{self.repo} cannot be fetched: {told}")
+        named = [line for line in lines if line != _GENERAL] or lines
+        problem = "; ".join(dict.fromkeys(named[-3:])) or f"exit code {error.code}"
+        return RepositoryFailed(f"{self.repo} cannot be fetched: {problem}")
 
 
 @contextmanager

@@ -31,12 +31,13 @@ from sessionrun.dialects.plan import Options, Source
 from sessionrun.dialects.table import choose_dialect
 from sessionrun.engine import transitions
 from sessionrun.engine.status import PHASE_WORDS, SUMMARY_KEYS
-from sessionrun.model import brief, ends, errors, events, keys, places, usage
+from sessionrun.model import brief, ends, errors, events, keys, places, upstreams, usage
 from sessionrun.model import spec as model
 from sessionrun.model.reasons import REASONS, REASONS_VERSION
 from sessionrun.runtime.jobs.check import request as check_request
 from sessionrun.store import crashpoint, jobfiles, ledger
-from sessionrun.workspaces import books, git, park, registration, request, space, worktree
+from sessionrun.workspaces import books, bringing, git, park, registration, request, space
+from sessionrun.workspaces.environments import request as environments
 
 TOP = Path(__file__).resolve().parent.parent
 MAN_PAGES = ("sessionrun.1", "sessionrun-files.5", "sessionrun-input.5")
@@ -166,7 +167,7 @@ def test_common_options_are_common() -> None:
     assert common == {"--json", "--results-dir"}
     for verb in VERBS:
         missing = common - help_options(load_verb(verb), hidden=False)
-        assert missing <= ({"--results-dir"} if verb in ("agents", "schema") else set())
+        assert missing <= ({"--results-dir"} if verb in ("agents", "schema", "precache") else set())
 
 
 def test_every_verb_and_its_other_spelling_is_in_the_manual(sessionrun: Command) -> None:
@@ -183,10 +184,10 @@ def test_every_verb_and_its_other_spelling_is_in_the_manual(sessionrun: Command)
 
 
 def test_every_environment_variable_is_in_the_manual() -> None:
-    documented = set(re.findall(r"SESSIONRUN_[A-Z_]+", part("sessionrun.1", "ENVIRONMENT").text))
+    documented = set(re.findall(r"(?:SESSIONRUN|SWEBENCH)_[A-Z_]+", part("sessionrun.1", "ENVIRONMENT").text))
     code = "".join(path.read_text() for path in (TOP / "sessionrun").rglob("*.py"))
 
-    assert documented == set(re.findall(r"SESSIONRUN_[A-Z_]+", code)) - set(crashpoint.VARIABLES)
+    assert documented == set(re.findall(r"(?:SESSIONRUN|SWEBENCH)_[A-Z_]+", code)) - set(crashpoint.VARIABLES)
     assert set(config.VARIABLES) <= documented
 
 
@@ -331,12 +332,18 @@ RECORDS = {
     "Land": model.Land,
     "Limits": model.Limits,
     "Workspace": model.Workspace,
+    "Upstream": upstreams.Upstream,
+    "MirrorSite": upstreams.MirrorSite,
+    "CacheSite": model.CacheSite,
+    "Environment": model.Environment,
     "Repository": places.Repository,
     "GitSettings": places.GitSettings,
     "Request of prepare and release": request.WorkspaceRequest,
     "Need": ends.Handed,
     "Claim": request.Claim,
     "Place": places.Place,
+    "Request of an environment": environments.EnvironmentRequest,
+    "Report of an environment": environments.EnvironmentReport,
     "Request of a check": check_request.CheckRequest,
     "Report": check_request.CheckReport,
 }
@@ -368,7 +375,7 @@ def test_the_words_of_worktrees_are_in_the_documents() -> None:
     for word in (
         request.RESCUE_SUFFIX,
         f"{park.HUGE_BYTES >> 20} MiB",
-        worktree.INCLUDE_FILE,
+        bringing.INCLUDE_FILE,
         ".".join(map(str, git.MINIMUM)),
         f"{space.FLOOR_BYTES >> 20} MiB",
         f"{space.FLOOR_SHARE:.0%}".replace("%", " percent"),

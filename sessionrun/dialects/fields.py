@@ -30,6 +30,8 @@ from sessionrun.dialects.convert import (
     as_prompts,
     as_reason_classes,
     as_record,
+    as_ref,
+    as_repo,
     as_sole_prompt,
     as_whole,
     as_workspace,
@@ -38,7 +40,16 @@ from sessionrun.dialects.limits import quote
 from sessionrun.dialects.paths import as_project_paths
 from sessionrun.model.brief import ANSWER_MODES, Brief
 from sessionrun.model.checks import ANSWER_KINDS, RESETS
-from sessionrun.model.spec import BeginsAt, Check, Land, Limits, PromptMode, Prove
+from sessionrun.model.spec import (
+    BeginsAt,
+    Check,
+    Environment,
+    EnvironmentKind,
+    Land,
+    Limits,
+    PromptMode,
+    Prove,
+)
 
 NOTE: Final = "x-"
 """How keys begin that are the user's own notes: they mean nothing, in any record."""
@@ -100,6 +111,7 @@ def read_fields(record: Mapping[str, Any], table: Mapping[str, Field], unknown: 
                 unknown += [(key, inner) for inner in value if inner not in known and not _is_note(inner)]
     if "rounds" in table and "check" in table:
         _settle_rounds(values, record)
+        _settle_prove(values, record)
     return values
 
 
@@ -115,6 +127,18 @@ def _settle_rounds(values: dict[str, Any], record: Mapping[str, Any]) -> None:
         raise Misfit(
             f'is {rounds}, but "rounds" beside the check is {values["rounds"]}; keep one', "check", "rounds"
         )
+
+
+def _settle_prove(values: dict[str, Any], record: Mapping[str, Any]) -> None:
+    """Give the task, or the defaults, the proof that is asked for in the check.
+
+    Raises:
+        Misfit: another one is asked for beside the check.
+    """
+    check = record.get("check")
+    asked = check.get("prove") if isinstance(check, Mapping) else None
+    if asked is not None and values.setdefault("prove", as_prove(asked)) != as_prove(asked):
+        raise Misfit('and "prove" beside the check do not say the same; keep one', "check", "prove")
 
 
 def _is_note(key: object) -> bool:
@@ -133,7 +157,8 @@ def as_check(value: Any) -> Check | None:
     fields = read_fields(value, _CHECK, [])
     if not fields.get("commands") and "verify" not in fields:
         raise Misfit('needs "commands": text or a list of text')
-    fields.pop("rounds", None)  # they are the task's, see `_settle_rounds`
+    for name in ("rounds", "prove"):  # they are the task's, see `_settle_rounds` and `_settle_prove`
+        fields.pop(name, None)
     return Check(**{"commands": (), **fields, "timeout_s": fields.get("timeout_s") or None})
 
 
@@ -159,10 +184,20 @@ def as_land(value: Any) -> Land:
     return Land(**fields)
 
 
+def as_environment_wish(value: Any) -> Environment:
+    """A kind of environment, or an object with ``kind``."""
+    if not isinstance(value, Mapping):
+        return Environment(as_kind(value))  # type: ignore[arg-type]
+    return Environment(**read_fields(value, _ENVIRONMENT, []))
+
+
 def as_limits(value: Any) -> Limits:
     """Session-wide stops."""
     return Limits(**read_fields(as_record(value), _LIMITS, []))
 
+
+as_kind: Final = as_choice(get_args(EnvironmentKind))
+"""The kinds of environments; other languages have `setup`."""
 
 _TIMEOUT: Final = Field("timeout_s", as_duration)
 
@@ -172,6 +207,7 @@ _CHECK: Final[Mapping[str, Field]] = {
     "timeout_s": _TIMEOUT,
     "rounds": Field("rounds", as_whole(1)),
     "reset": Field("reset", as_choice(RESETS)),
+    "prove": Field("prove", as_prove),
     "uses": Field("uses", as_amounts),
     "verify": Field("verify", as_prompt),
     "files": Field("files", as_project_paths),
@@ -197,6 +233,10 @@ _LAND: Final[Mapping[str, Field]] = {
     "target": Field("target", as_line),
     "uses": Field("uses", as_amounts),
 }
+_ENVIRONMENT: Final[Mapping[str, Field]] = {
+    "kind": Field("kind", as_kind),
+    "python": Field("python", as_line),
+}
 _LIMITS: Final[Mapping[str, Field]] = {
     "max_failures": Field("max_failures", as_whole(1)),
     "budget_usd": Field("budget_usd", as_budget),
@@ -210,6 +250,7 @@ NESTED: Final[Mapping[str, Collection[str]]] = {
     "brief": _BRIEF,
     "check": _CHECK,
     "prove": _PROVE,
+    "environment": _ENVIRONMENT,
     "land": _LAND,
     "limits": _LIMITS,
     "workspace": ("kind",),
@@ -223,7 +264,10 @@ DEFAULT_FIELDS: Final[Mapping[str, Field]] = {
     "args": Field("args", as_argv),
     "cwd": Field("cwd", as_line),
     "workspace": Field("workspace", as_workspace),
+    "repo": Field("repo", as_repo),
+    "ref": Field("ref", as_ref),
     "base": Field("base", as_choice(get_args(BeginsAt))),
+    "environment": Field("environment", as_environment_wish),
     "setup": Field("setup", as_commands),
     "setup_timeout": Field("setup_timeout_s", as_duration),
     "setup_timeout_s": Field("setup_timeout_s", as_duration),

@@ -13,7 +13,7 @@ from typing import Any, Final, get_args
 from sessionrun.dialects import convert, fields, paths, prompts
 from sessionrun.dialects.fields import Field
 from sessionrun.model.reasons import NOT_OF_WORK, REASONS
-from sessionrun.model.spec import SCHEMA_VERSION, WorkspaceKind
+from sessionrun.model.spec import SCHEMA_VERSION, EnvironmentKind, WorkspaceKind
 
 Schema = dict[str, Any]
 
@@ -43,6 +43,8 @@ _FRAGMENTS: Final[Mapping[Callable[..., Any], Schema]] = {
     convert.as_sole_prompt: _TEXT,
     convert.as_prompts: _one_or_more(_TEXT, 1),
     convert.as_id: _ID,
+    convert.as_repo: _TEXT,
+    convert.as_ref: _TEXT,
     convert.as_needs: _one_or_more(_ID),
     convert.as_commands: _one_or_more(_TEXT),
     convert.as_links: _one_or_more(_TEXT),
@@ -63,6 +65,7 @@ _FRAGMENTS: Final[Mapping[Callable[..., Any], Schema]] = {
     convert.as_workspace: {"anyOf": [{"enum": list(get_args(WorkspaceKind))}, _ref("workspace")]},
     fields.as_check: {"anyOf": [*_one_or_more(_TEXT)["anyOf"], _ref("check")]},
     fields.as_prove: {"anyOf": [{"type": "boolean"}, _ref("prove")]},
+    fields.as_environment_wish: {"anyOf": [{"enum": list(get_args(EnvironmentKind))}, _ref("environment")]},
     fields.as_land: {"anyOf": [_TEXT, _ref("land")]},
     fields.as_limits: _ref("limits"),
     fields.as_brief: _ref("brief"),

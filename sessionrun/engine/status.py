@@ -19,7 +19,7 @@ from sessionrun.engine.budget import (
 from sessionrun.engine.state import BUDGET
 from sessionrun.model.keys import Phase
 from sessionrun.model.places import Place
-from sessionrun.model.spec import SCHEMA_VERSION, SLOT, WORKTREE_SPACE, title_of
+from sessionrun.model.spec import SCHEMA_VERSION, SLOT, WORKTREE_SPACE, TaskSpec, title_of
 from sessionrun.model.times import format_time
 
 if TYPE_CHECKING:
@@ -159,6 +159,15 @@ def _count(tasks: list[dict[str, Any]]) -> dict[str, int]:
     }
 
 
+def _project_environment(place: Place) -> dict[str, Any] | None:
+    """How a task's environment was made; None where it has none."""
+    made = place.environment
+    if made is None:
+        return None
+    steps = [{"name": step.name, "duration_s": step.duration_s} for step in made.steps]
+    return {"cached": made.cached, "digest": made.digest, "choice": made.choice, "path": made.path, "steps": steps}
+
+
 def _project_task(state: State, task: TaskState) -> dict[str, Any]:
     spec, agent = task.spec, state.spec.agents.get(task.agent)
     place = task.place or _NO_PLACE
@@ -191,6 +200,7 @@ def _project_task(state: State, task: TaskState) -> dict[str, Any]:
         "worktree_kept": place.kept,
         "worktree_remark": place.remark,
         "git_config_changed": list(place.git_config_changed) or None,
+        "environment": _project_environment(place),
         "base_commit": place.base_commit,
         "setup_commit": place.setup_commit,
         "commit": place.commit,
@@ -199,6 +209,7 @@ def _project_task(state: State, task: TaskState) -> dict[str, Any]:
         "stderr": f"task-{spec.id}.err",
         "raw": f"task-{spec.id}.raw" if agent and agent.output not in ("text", "aider") else None,
         "needs": spec.needs,
+        **_project_upstream(spec, place),
         "conversation": task.last_work.conversation,
         "usage": None if task.totals.usage is None else _project_usage(task.totals.usage),
         "usage_by_model": _project_usage_by_model(task.totals.by_model),
@@ -230,6 +241,17 @@ def _project_counts(counts: Counts) -> dict[str, int]:
         "errors": counts.errors,
         "skipped": counts.skipped,
         "total": counts.total,
+    }
+
+
+def _project_upstream(spec: TaskSpec, place: Place) -> dict[str, Any]:
+    """The repository of the task's own, and where its ref was."""
+    upstream, start = spec.upstream, place.start
+    return {
+        "repo": upstream and upstream.repo,
+        "ref": upstream and upstream.ref,
+        "ref_name": start and start.name,
+        "ref_commit": start and start.commit,
     }
 
 

@@ -37,7 +37,7 @@ class Repository:
     `top` is the user's checkout, `common_dir` what its worktrees share; branches are called after
     `base_branch` and begin at `base_commit`; `worktree_dir` holds the worktrees.  `excludes` is what git ignores
     there by rules outside of its tree, `settings` how it treats files; None where a version before did not record
-    it.
+    it.  A mirror has no checkout: `top` and `common_dir` are the mirror, and `upstream` says of which repository.
     """
 
     top: str
@@ -48,6 +48,37 @@ class Repository:
     keep: KeepPolicy = "never"
     excludes: str | None = None
     settings: GitSettings | None = None
+    upstream: str | None = None
+
+
+@frozen
+class Start:
+    """Where the ref that a task names stood in its mirror, for the whole session: `name` and `commit`."""
+
+    name: str
+    commit: str
+
+
+@frozen
+class EnvironmentStep:
+    """One step of making an environment, and how long it took (seconds)."""
+
+    name: str
+    duration_s: float
+
+
+@frozen
+class MadeEnvironment:
+    """The environment of a task: the digest of its inputs, whether it came from the cache, where it is.
+
+    `choice` is the way to install that was taken.
+    """
+
+    digest: str
+    cached: bool
+    path: str | None = None
+    choice: str | None = None
+    steps: tuple[EnvironmentStep, ...] = ()
 
 
 @frozen
@@ -59,7 +90,8 @@ class Place:
     on `rescue`; `diff_stat` counts files, insertions and deletions against `work_base`; `kept` is why the
     worktree was not removed; `remark` is what became of work that is nowhere.  `changed` is whether anything in it
     that git does not ignore differs from `work_base`, as far as RELEASE can tell.  `git_config_changed` names
-    the settings that all worktrees of the repository share and that changed while the task ran.
+    the settings that all worktrees of the repository share and that changed while the task ran.  `start` is there
+    if the worktree is of a mirror.  `environment` is what SETUP made for it.
     """
 
     branch: str | None = None
@@ -73,6 +105,8 @@ class Place:
     changed: bool | None = None
     git_config_changed: tuple[str, ...] = ()
     setup_commit: str | None = None
+    start: Start | None = None
+    environment: MadeEnvironment | None = None
 
     @property
     def work_base(self) -> str | None:
@@ -86,6 +120,7 @@ class Place:
 
 
 _PLACE: Final = frozenset(field.name for field in fields(Place))
+_ENVIRONMENT: Final = frozenset(field.name for field in fields(MadeEnvironment))
 _REPOSITORY: Final = frozenset(field.name for field in fields(Repository))
 _SETTINGS: Final = frozenset(field.name for field in fields(GitSettings))
 
@@ -94,14 +129,25 @@ def repository_from_record(record: Mapping[str, Any]) -> Repository:
     """Rebuild a repository from its record; keys that a later version added are left out."""
     values = {name: value for name, value in record.items() if name in _REPOSITORY}
     if values.get("settings"):
-        settings = {name: value for name, value in values["settings"].items() if name in _SETTINGS}
-        config = tuple((name, value) for name, value in settings["config"])
-        values["settings"] = GitSettings(**{**settings, "config": config})
+        values["settings"] = settings_from_record(values["settings"])
     return Repository(**values)
+
+
+def settings_from_record(record: Mapping[str, Any]) -> GitSettings:
+    """Rebuild settings of git from their record."""
+    settings = {name: value for name, value in record.items() if name in _SETTINGS}
+    config = tuple((name, value) for name, value in settings["config"])
+    return GitSettings(**{**settings, "config": config})
 
 
 def place_from_record(record: Mapping[str, Any]) -> Place:
     """Rebuild a place from its record; keys that a later version added are left out."""
     values = {name: value for name, value in record.items() if name in _PLACE}
     values["git_config_changed"] = tuple(values.get("git_config_changed") or ())
+    if values.get("start"):
+        values["start"] = Start(values["start"]["name"], values["start"]["commit"])
+    if values.get("environment"):
+        made = {name: value for name, value in values["environment"].items() if name in _ENVIRONMENT}
+        steps = tuple(EnvironmentStep(step["name"], step["duration_s"]) for step in made.get("steps", ()))
+        values["environment"] = MadeEnvironment(**{**made, "steps": steps})
     return Place(**values)

@@ -19,8 +19,10 @@ from typing import Final, Literal
 from sessionrun.model.errors import JobFileError, SessionrunError
 from sessionrun.model.frozen import frozen
 from sessionrun.model.places import Place, Repository
+from sessionrun.model.upstreams import Upstream
 from sessionrun.workspaces.bases import holds_nothing
 from sessionrun.workspaces.claims import is_untouched
+from sessionrun.workspaces.environments.removal import clear, find_environments
 from sessionrun.workspaces.fence import Fence, open_fence
 from sessionrun.workspaces.git import WORKSPACE_LIMIT_S, Git
 from sessionrun.workspaces.registration import (
@@ -44,8 +46,9 @@ from sessionrun.workspaces.release import (
 )
 from sessionrun.workspaces.request import Claim, WorkspaceRequest, load_claim
 from sessionrun.workspaces.rounds import drop_rounds
+from sessionrun.workspaces.transport import HEADS
 
-What = Literal["worktree", "branch", "trash"]
+What = Literal["worktree", "branch", "trash", "environment"]
 
 LOCK_NAME: Final = ".clean"
 """Lock file in a session's folder of jobs."""
@@ -72,7 +75,7 @@ class CleanResult:
 class Leftover:
     """One claim of a session: `worked` is whether a SETUP or WORK job may have been started in the worktree.
 
-    `folder` is that of the PREPARE job which made the claim.
+    `folder` is that of the PREPARE job which made the claim; `upstream` is the task's, if it has one.
     """
 
     repository: Repository
@@ -83,6 +86,7 @@ class Leftover:
     claim: Claim
     folder: Path
     worked: bool
+    upstream: Upstream | None = None
 
     @property
     def path(self) -> Path:
@@ -106,6 +110,8 @@ class Leftover:
                 setup_commit=claim.setup_commit,
             ),
             keep="never",
+            upstream=self.upstream,
+            start=claim.start,
         )
 
 
@@ -149,6 +155,7 @@ def clean_leftover(leftover: Leftover, *, dry_run: bool) -> Iterator[CleanResult
         if worktree is not None and not worktree.removed:
             return
         drop_rounds(main, leftover.request)
+        yield from _clean_environments(leftover, dry_run=dry_run)
         with register_lock(leftover.repository):
             names = [leftover.claim.branch, *find_rescues(main, leftover.claim.branch), *tips]
             for branch in dict.fromkeys(names):
@@ -217,6 +224,20 @@ def _clean_trash(leftover: Leftover, *, dry_run: bool) -> Iterator[CleanResult]:
         yield finding
 
 
+def _clean_environments(leftover: Leftover, *, dry_run: bool) -> Iterator[CleanResult]:
+    """An environment goes with its worktree; a RELEASE that was killed may have left it."""
+    if not dry_run and find_worktree(leftover.request) is not None:
+        return
+    for path in find_environments(leftover.folder, leftover.claim.owner):
+        finding = CleanResult("environment", str(path), leftover.task, True, "its worktree is gone")
+        try:
+            if not dry_run:
+                clear(path)
+        except OSError as error:
+            finding = replace(finding, removed=False, why=str(error))
+        yield finding
+
+
 def _clean_branch(main: Git, leftover: Leftover, branch: str, tip: str, *, but: Path | None) -> CleanResult:
     """Delete a branch that is not needed; `but` is a worktree that does not count, for it is removed."""
     if main.trial is None:
@@ -250,7 +271,8 @@ def _why_not_needed(main: Git, leftover: Leftover, branch: str, tip: str) -> str
     claim = leftover.claim
     if holds_nothing(main, repository, branch, tip, claim.base_commit, claim.setup_commit):
         return NOTHING_OWN
-    target = main.commit_of(f"refs/heads/{repository.base_branch}")
+    branches = HEADS if repository.upstream else "refs/heads/"
+    target = main.commit_of(branches + repository.base_branch)
     if target and main.attempt("merge-base", "--is-ancestor", tip, target).returncode == 0:
         return f"it is merged into {repository.base_branch}"
     return None

@@ -13,11 +13,16 @@ import orjson
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.places import Place, Repository
 from sessionrun.store.files import make_directories, replace_file
+from sessionrun.workspaces.bringing import included_files
 from sessionrun.workspaces.claims import prepare_jobs, take_back_unused
 from sessionrun.workspaces.emptied import drop_empty_branch, is_emptied
+from sessionrun.workspaces.environments.removal import drop_environments
 from sessionrun.workspaces.fence import Fence, open_fence
 from sessionrun.workspaces.git import Git
 from sessionrun.workspaces.ignoring import ignore_words
+from sessionrun.workspaces.links import find_name, find_target
+from sessionrun.workspaces.mirrored import bring_home
+from sessionrun.workspaces.mirrors import hold_mirror
 from sessionrun.workspaces.park import (
     Brought,
     Parked,
@@ -41,7 +46,6 @@ from sessionrun.workspaces.request import CLAIM, RESCUE_SUFFIX, Claim, Workspace
 from sessionrun.workspaces.room import remove_room
 from sessionrun.workspaces.rounds import Site, drop_rounds, put_back
 from sessionrun.workspaces.witness import tell_changed
-from sessionrun.workspaces.worktree import included_files
 
 
 def release(request: WorkspaceRequest, folder: Path, *, drop_empty: bool = True) -> Place:
@@ -52,13 +56,30 @@ def release(request: WorkspaceRequest, folder: Path, *, drop_empty: bool = True)
     Raises:
         SessionrunError, OSError: the work could not be parked; the worktree is unchanged.
     """
-    with open_fence(request.repository, folder, limit_s=request.git_limit_s) as fence:
+    with (
+        hold_mirror(request.upstream),
+        open_fence(request.repository, folder, limit_s=request.git_limit_s) as fence,
+    ):
         changed = tell_changed(request.repository, folder, fence.main())
         released = release_behind(fence, request, folder)
         released = drop_empty_branch(request, fence.main(), released, prepare_jobs(folder))
         if released.branch is None and released.holds_no_work:  # then nothing holds what setup left
             released = replace(released, commit=released.base_commit, setup_commit=None)
+        released = bring_home(request, released, folder)
+        released = _drop_environment(request, released, folder)
         return replace(released, git_config_changed=changed) if changed else released
+
+
+def _drop_environment(request: WorkspaceRequest, released: Place, folder: Path) -> Place:
+    """The environment goes with its worktree; what cannot be deleted is named and is no failure."""
+    if released.worktree is not None:
+        return released
+    try:
+        drop_environments(folder, request.owner)
+    except OSError as error:
+        remark = f"its environment cannot be deleted: {error}"
+        return replace(released, remark=f"{released.remark}; {remark}" if released.remark else remark)
+    return released
 
 
 def release_behind(fence: Fence, request: WorkspaceRequest, folder: Path) -> Place:
@@ -76,6 +97,7 @@ def release_behind(fence: Fence, request: WorkspaceRequest, folder: Path) -> Pla
 def _release(fence: Fence, request: WorkspaceRequest, folder: Path) -> Place:
     place, main = request.place, fence.main()
     remove_room(request.repository, request.owner)
+    drop_environments(folder, request.owner, ("prove",))
     take_back_unused(main, request, folder)
     if place is None or place.worktree is None or place.branch is None:
         return place or Place()
@@ -174,7 +196,13 @@ def _release_gone(request: WorkspaceRequest, main: Git, folder: Path) -> Place:
     parked = _parked_before(main, place, emptied=is_emptied(place, prepare_jobs(folder)))
     if parked is None:
         nowhere = f"worktree and branch {place.branch} were deleted before it ended: nothing holds its work"
-        released = Place(base_commit=place.base_commit, remark=nowhere, changed=False)
+        released = Place(
+            base_commit=place.base_commit,
+            start=place.start,
+            environment=place.environment,
+            remark=nowhere,
+            changed=False,
+        )
     else:
         released = replace(_describe(main, place, parked, request), remark=remark)
     for _, claim in prepare_jobs(folder):
@@ -303,8 +331,10 @@ def _put_back(fence: Fence, request: WorkspaceRequest, git: Git, folder: Path) -
 
 def find_brought(request: WorkspaceRequest, main: Git, ignore: Sequence[str]) -> Brought:
     """What PREPARE put into the worktree; `ignore` as of `ignore_words`."""
-    links = frozenset(os.path.normpath(link) for link in request.links)
-    return Brought(main.directory, links, frozenset(included_files(main, main.directory, ignore)))
+    top = request.repository.top
+    links = {find_name(top, link): find_target(top, link) for link in request.links}
+    files = () if request.upstream is not None else included_files(main, main.directory, ignore)
+    return Brought(main.directory, links, frozenset(files))
 
 
 def _why_kept(request: WorkspaceRequest, parked: Parked, path: Path) -> str | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -20,15 +20,16 @@ from sessionrun.model.errors import SessionrunError
 from sessionrun.model.places import Place, Repository
 from sessionrun.store.files import make_directories, replace_file
 from sessionrun.workspaces.bases import find_base
+from sessionrun.workspaces.bringing import bring_files, check_links
 from sessionrun.workspaces.claims import take_back_unused
 from sessionrun.workspaces.fence import Fence, open_fence
 from sessionrun.workspaces.git import Git
-from sessionrun.workspaces.ignoring import ignore_words
+from sessionrun.workspaces.ignoring import RULES, ignore_words
+from sessionrun.workspaces.links import write_hidden
+from sessionrun.workspaces.mirrored import list_home, settle_start
 from sessionrun.workspaces.registration import find_admin, load_owner, register, register_lock, take_back
 from sessionrun.workspaces.request import CLAIM, RESCUE_SUFFIX, Claim, WorkspaceRequest, load_claim
 from sessionrun.workspaces.witness import note_settings
-
-INCLUDE_FILE: Final = ".worktreeinclude"
 
 _NAME_TRIES: Final = 8
 """How many names to try that look free and turn out to be taken."""
@@ -40,13 +41,16 @@ def prepare(request: WorkspaceRequest, folder: Path) -> Place:
     Raises:
         SessionrunError, OSError: the worktree cannot be made; only the claim is left.
     """
-    with open_fence(request.repository, folder, limit_s=request.git_limit_s) as fence:
-        return _prepare(fence, request, folder)
+    with (
+        settle_start(request, folder) as settled,
+        open_fence(settled.repository, folder, limit_s=settled.git_limit_s) as fence,
+    ):
+        return _prepare(fence, settled, folder)
 
 
 def _prepare(fence: Fence, request: WorkspaceRequest, folder: Path) -> Place:
     repository, git = request.repository, fence.main()
-    _check_links(request)
+    check_links(request)
     note_settings(repository, folder, git)
     base = find_base(fence, request, folder)
     take_back_unused(git, replace(request, place=None), folder)
@@ -60,12 +64,13 @@ def _prepare(fence: Fence, request: WorkspaceRequest, folder: Path) -> Place:
     try:
         _sync_claim(claim, folder)
         _check_out(fence, path)
-        _bring_files(git, request, path, ignore_words(repository, folder))
+        bring_files(git, request, path, ignore_words(repository, folder))
+        write_hidden(repository.top, request.links, (folder / RULES).read_text(), folder)
     except (SessionrunError, OSError):
         with register_lock(repository):
             take_back(git, repository, claim)
         raise
-    return Place(branch=claim.branch, worktree=claim.worktree, base_commit=claim.base_commit)
+    return Place(branch=claim.branch, worktree=claim.worktree, base_commit=claim.base_commit, start=claim.start)
 
 
 def _check_out(fence: Fence, path: Path) -> None:
@@ -73,15 +78,6 @@ def _check_out(fence: Fence, path: Path) -> None:
     if admin is None:
         raise SessionrunError(f"{path} was removed while it was made")
     fence.inside(path, admin)("reset", "--hard", "--quiet")
-
-
-def included_files(git: Git, top: Path, ignore: Sequence[str]) -> list[str]:
-    """Ignored files (by `ignore_words`) of the checkout that `.worktreeinclude` (as gitignore(5)) asks for."""
-    if not (top / INCLUDE_FILE).is_file():
-        return []
-    wanted = git.names("ls-files", "-z", "--others", "--ignored", f"--exclude-from={INCLUDE_FILE}")
-    ignored = set(git.names("ls-files", "-z", "--others", "--ignored", *ignore))
-    return [name for name in wanted if name in ignored and not name.endswith("/")]
 
 
 def branch_stem(repository: Repository, task: str, wanted: str | None) -> str:
@@ -131,9 +127,9 @@ def _free_names(git: Git, request: WorkspaceRequest, base: str) -> Iterator[Clai
     repository = request.repository
     stem = branch_stem(repository, request.task, request.branch)
     listed = git.line("for-each-ref", "--format=%(refname)", f"refs/heads/{stem}*")
-    taken = {name.removeprefix("refs/heads/") for name in listed.split("\n")}
+    taken = {name.removeprefix("refs/heads/") for name in listed.split("\n")} | list_home(request, stem)
     for branch, path in free_names(repository, stem, taken, request.directory):
-        yield Claim(branch, path, base, request.owner)
+        yield Claim(branch, path, base, request.owner, start=request.start)
 
 
 def _sync_claim(claim: Claim, folder: Path) -> None:
@@ -145,35 +141,3 @@ def _is_registered(repository: Repository, claim: Claim) -> bool:
     """Whether an earlier start of this job has made the worktree."""
     admin = find_admin(repository, Path(claim.worktree))
     return admin is not None and load_owner(admin) == claim.owner
-
-
-def _check_links(request: WorkspaceRequest) -> None:
-    """Refuse links that do not lead from inside the worktree to the same place in the user's checkout."""
-    for link in request.links:
-        if os.path.isabs(link) or os.path.normpath(link).partition("/")[0] in ("..", ".", ".git"):
-            raise SessionrunError(f"links: {link} is not a path inside the repository")
-        if not os.path.exists(os.path.join(request.repository.top, link)):
-            raise SessionrunError(f"links: there is no {link} in {request.repository.top}")
-
-
-def _bring_files(git: Git, request: WorkspaceRequest, path: Path, ignore: Sequence[str]) -> None:
-    """Copy what `.worktreeinclude` names and link what the task asks for, out of the user's checkout."""
-    top = Path(request.repository.top)
-    for name in included_files(git, top, ignore):
-        if not os.path.lexists(path / name):
-            _copy(top / name, path / name)
-    for link in map(os.path.normpath, request.links):
-        target = path / link
-        if target.is_symlink() and target.readlink() == top / link:
-            continue  # an earlier start of this job did that
-        if os.path.lexists(target):
-            raise SessionrunError(f"links: {link} is tracked by git, so the worktree has its own")
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.symlink_to(top / link)
-
-
-def _copy(origin: Path, target: Path) -> None:
-    import shutil  # slow to load, and most sessions bring nothing
-
-    target.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copy2(origin, target, follow_symlinks=False)

@@ -9,7 +9,7 @@ import os
 import shlex
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -58,15 +58,19 @@ def run_commands(commands: Sequence[str], directory: str, folder: Path) -> Ran:
 
 
 def _run(command: str, directory: str, junit: Path) -> tuple[Tests | None, int]:
-    if not _clear(junit):
-        junit = Path(os.devnull)  # something lies there that cannot be removed: nothing is counted
-    added = f"--junitxml={junit}"
-    said = os.environ.get(ADDOPTS, "")
-    environ = {**os.environ, ADDOPTS: f"{said} {shlex.quote(added)}".strip()}
+    environ = add_junit(os.environ, junit)
     done = subprocess.run(
         [SHELL, "-ec", command], cwd=directory, env=environ, stdin=subprocess.DEVNULL, stderr=subprocess.STDOUT
     )
     return read_junit(junit), done.returncode
+
+
+def add_junit(environ: Mapping[str, str], junit: Path) -> dict[str, str]:
+    """The variables with which pytest writes JUnit XML to a file, which is removed now."""
+    if not _clear(junit):
+        junit = Path(os.devnull)  # something lies there that cannot be removed: nothing is counted
+    added = shlex.quote(f"--junitxml={junit}")
+    return {**environ, ADDOPTS: f"{environ.get(ADDOPTS, '')} {added}".strip()}
 
 
 def _clear(path: Path) -> bool:

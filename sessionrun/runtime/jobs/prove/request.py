@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from dataclasses import field
 from pathlib import Path
 
+from sessionrun.model.checks import Counts
 from sessionrun.model.frozen import frozen
-from sessionrun.model.places import Place, Repository
 from sessionrun.model.spec import ProofVerdict
 from sessionrun.store.jobfiles import load_answer
+from sessionrun.workspaces.environments.request import EnvironmentRequest
+from sessionrun.workspaces.request import WorkspaceRequest
 
 
 @frozen
@@ -17,9 +19,7 @@ class ProveRequest:
     """What is to be proved.
 
     Attributes:
-        repository: the user's.
-        owner: the session and the task.
-        place: where the work is: `commit`, above `work_base`.
+        workspace: the task's; its place has the work, `commit`, above `work_base`.
         directory: where the commands run, from the top of the repository.
         setup: shell commands that prepare a room, in one shell.
         commands: shell commands of the check, each in a shell of its own.
@@ -30,12 +30,10 @@ class ProveRequest:
         test_files: patterns of paths that are tests; empty: the usual ones.
         repeat: how often a check that fails on the base is done there in all.
         known: the session's directory for results of checks, by what they were done on.
-        limit_s: how long each git command may take (seconds); None: any time.
+        environment: what each room gets, if the task has one.
     """
 
-    repository: Repository
-    owner: str
-    place: Place
+    workspace: WorkspaceRequest
     directory: str
     setup: tuple[str, ...]
     commands: tuple[str, ...]
@@ -46,15 +44,16 @@ class ProveRequest:
     test_files: tuple[str, ...]
     repeat: int
     known: str
-    limit_s: float | None
+    environment: EnvironmentRequest | None = None
 
 
 @frozen
 class Ran:
-    """How a check ended in a room: whether it passed and, in one line, what did not."""
+    """How a check ended in a room: whether it passed; in one line what did not; the tests, if counted."""
 
     passed: bool
     why: str | None = None
+    counts: Counts | None = None
 
 
 @frozen

@@ -1,0 +1,277 @@
+"""Environments in sessions: setup, agent and check work in them; status shows them; they go with the worktree."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Command, kill_sessions
+from python_projects import lay_out_project, make_uv, make_wheels
+from stages import begin_repository, commit_all
+
+
+class Place:
+    """A repository with a project, a stand-in for uv, and a cache."""
+
+    def __init__(self, root: Path, sessionrun: Command) -> None:
+        self.root = Path(os.path.realpath(root))
+        self.command = sessionrun
+        self.top = self.root / "repo"
+        self.top.mkdir()
+        begin_repository(self.top)
+        lay_out_project(self.top)
+        commit_all(self.top)
+        self.log = make_uv(self.root / "bin", make_wheels(self.root / "wheels"))
+        self.cache = self.root / "xdg" / "sessionrun" / "environments"
+
+    def run(self, tasks: list[dict[str, Any]], *words: str) -> dict[str, dict[str, Any]]:
+        """Run a session in worktrees to its end; its tasks by id."""
+        file = self.root / "plan.json"
+        file.write_text(json.dumps({"prompts": tasks, "defaults": {"environment": "python"}}))
+        self.command.cwd = self.top
+        argv = ("--sync", "--json", "--agent", "shell", "--worktree", *words, str(file))
+        done = self.command("run", *argv)
+        assert done.returncode in (0, 1), done.stderr
+        shown = json.loads(done.stdout)
+        self.command.sessions.append(shown["session_id"])
+        return {task["id"]: task for task in shown["tasks"]}
+
+    def in_use(self) -> list[Path]:
+        folder = self.cache / "tasks"
+        return list(folder.iterdir()) if folder.exists() else []
+
+    def job(self, task: str, name: str) -> Path:
+        return self.command.directory(self.command.sessions[-1]) / "jobs" / task / name
+
+
+@pytest.fixture
+def place(own_place: Path, sessionrun: Command, monkeypatch: pytest.MonkeyPatch) -> Place:
+    monkeypatch.setenv("SESSIONRUN_RESULTS_DIR", str(own_place / "results"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(own_place / "xdg"))
+    monkeypatch.setenv("PATH", os.pathsep.join((str(own_place / "bin"), os.environ["PATH"])))
+    monkeypatch.setenv("PYTHONHOME", "")
+    return Place(own_place, sessionrun)
+
+
+SEEN = "demo > $OUT; pytest >> $OUT; echo $VIRTUAL_ENV >> $OUT; command -v python >> $OUT"
+
+
+def test_setup_agent_and_check_work_in_the_environment_of_their_task(place: Place) -> None:
+    """And neither what it consists of nor what the install compiled in the checkout is work."""
+    files = {name: place.root / f"{name}.txt" for name in ("setup", "work", "check", "other")}
+    seen = {name: SEEN.replace("$OUT", str(file)) for name, file in files.items()}
+    tasks = place.run(
+        [
+            {"id": "a", "prompt": f"touch new; {seen['work']}", "setup": seen["setup"], "check": seen["check"]},
+            {"id": "b", "prompt": seen["other"], "needs": "a"},
+            {"id": "c", "prompt": "touch never", "setup": "exit 3", "needs": "a"},
+        ]
+    )
+    assert [task["outcome"] for task in tasks.values()] == ["succeeded", "succeeded", "failed"]
+    made = {name: task["environment"] for name, task in tasks.items()}
+    for name, task in (("setup", "a"), ("work", "a"), ("check", "a"), ("other", "b")):
+        demo, pytest_, virtual, python = files[name].read_text().splitlines()
+        env = made[task]["path"]
+        assert demo.startswith(f"demo at {place.root}/repo-worktrees/")
+        assert demo.endswith(f"-task-{task}/src/demo/__init__.py")
+        assert (pytest_, virtual, python) == (f"pytest in {env}", env, f"{env}/bin/python")
+    assert [made[name]["cached"] for name in "abc"] == [False, True, True]
+    assert len({made[name]["digest"] for name in "abc"}) == 1
+    assert made["a"]["choice"] == "editable with [test]"
+    assert "editable with [test]" in [step["name"] for step in made["a"]["steps"]]
+    assert place.log.read_text().count("venv") == 1
+    assert place.in_use() == []
+    argv = ["git", "diff", "--name-only", "main", tasks["a"]["branch"]]
+    changed = subprocess.run(argv, cwd=place.top, capture_output=True, text=True, check=True)
+    assert changed.stdout.split() == ["new"]
+    assert [tasks[name]["branch"] for name in "bc"] == [None, None]
+    assert tasks["c"]["reason_class"] == "setup_failed"
+
+
+def test_an_environment_that_cannot_be_made_is_told_from_work_and_setup(place: Place) -> None:
+    (place.top / "broken").touch()
+    commit_all(place.top, "broken")
+    tasks = place.run(
+        [
+            {"id": "a", "prompt": "touch ran", "setup": "touch ran"},
+            {"id": "b", "prompt": "true", "environment": {"kind": "python", "python": "9.99"}},
+        ]
+    )
+    assert [task["reason_class"] for task in tasks.values()] == ["environment_failed", "environment_failed"]
+    reason = tasks["a"]["reason"]
+    assert reason.startswith(
+        "environment_failed: editable and pytest: exit code 1: error: the build of demo failed"
+    )
+    assert tasks["b"]["reason"].startswith("environment_failed: there is no Python 9.99")
+    assert tasks["a"]["branch"] is None  # nothing of the task ran
+    assert [step["name"] for step in tasks["a"]["environment"]["steps"]][-1] == "editable and pytest"
+    (folder,) = place.job("a", "").glob("a1-*-setup*")
+    report = json.loads((folder / "environment.json").read_text())
+    assert "the build of demo failed" in (folder / report["steps"][-1]["log"]).read_text()
+
+
+@pytest.mark.slow
+def test_a_kept_worktree_keeps_its_environment_and_clean_takes_both(place: Place) -> None:
+    tasks = place.run([{"id": "a", "prompt": "touch new"}], "--keep-worktree", "always")
+    (env,) = place.in_use()
+    assert str(env) == tasks["a"]["environment"]["path"]
+    assert (env / "bin" / "pytest").exists()
+    done = place.command("clean", "--worktrees", place.command.sessions[-1])
+    assert done.returncode == 0, done.stderr
+    assert place.in_use() == []
+
+
+def test_what_a_killed_session_left_is_found_by_clean(place: Place) -> None:
+    place.command.cwd = place.top
+    mark = place.root / "works"
+    plan = {"prompts": [{"id": "a", "prompt": f"touch {mark}; sleep 600"}], "defaults": {"environment": "python"}}
+    session_id = place.command.start(plan, "--worktree")
+    place.command.until(session_id, lambda view: mark.exists(), timeout_s=60)
+    place.command.kill_chain(session_id)
+    (env,) = place.in_use()
+    kill_sessions(place.command.results)
+    shown = place.command("clean", "--worktrees", "--dry-run", session_id)
+    assert str(env) in shown.stdout
+    assert env.exists()
+    done = place.command("clean", "--worktrees", session_id)
+    assert done.returncode == 0, done.stderr
+    assert not env.exists()
+
+
+@pytest.mark.parametrize(
+    ("task", "why"),
+    [
+        ({"environment": "ruby"}, "prompts[0].environment: must be one of python, not"),
+        ({"environment": {"kind": "ruby"}}, "prompts[0].environment.kind: must be one of python, not"),
+        ({"environment": {"kind": "python", "version": "3"}}, "unknown"),
+        ({"environment": "python", "workspace": "none"}, "an environment without a worktree"),
+    ],
+)
+def test_what_cannot_be_is_refused(place: Place, task: dict[str, Any], why: str) -> None:
+    file = place.root / "plan.json"
+    file.write_text(json.dumps({"prompts": [{"prompt": "true", "workspace": "worktree", **task}]}))
+    place.command.cwd = place.top
+    done = place.command("run", "--agent", "shell", str(file))
+    assert done.returncode == 2
+    assert why in done.stderr
+
+
+# --- proof ---
+
+PATCHED = "grep -rl 'pytest in' $VIRTUAL_ENV/lib | xargs sed -i 's/pytest in/patched/'"
+"""Edits a dependency where it is installed for the task."""
+
+
+def test_a_proof_has_environments_of_its_own(place: Place) -> None:
+    """What the agent did to its own environment, also a git of its own in it, counts for nothing."""
+    planted = "printf '#!/bin/sh\\nexit 1\\n' > $VIRTUAL_ENV/bin/git; chmod +x $VIRTUAL_ENV/bin/git"
+    patches = {"check": "pytest | grep -q patched", "prove": True}
+    works = {"check": {"commands": "grep -q good answer && pytest && demo", "prove": True}}
+    tasks = place.run(
+        [
+            {"id": "patches", "prompt": f"{PATCHED}; echo good > answer", **patches},
+            {"id": "works", "prompt": f"echo good > answer; {PATCHED}; {planted}", **works},
+        ]
+    )
+    assert {name: (task["outcome"], task["proof"]) for name, task in tasks.items()} == {
+        "patches": ("failed", "unproved"),
+        "works": ("succeeded", "proved"),
+    }
+    assert place.in_use() == []
+    (folder,) = place.job("works", "").glob("a1-*-prove*")
+    reports = [json.loads(path.read_text()) for path in folder.glob("*-environment/environment.json")]
+    assert reports and all(report["cached"] for report in reports)
+    assert "pytest in " in (folder / "result.txt").read_text(), "not the patched one"
+    inputs = reports[0]["digest"]
+    known = [path.name for path in (place.command.directory(place.command.sessions[-1]) / "proofs").glob("*.json")]
+    assert known and all(name.endswith(f"-{inputs}.json") for name in known)
+
+
+def test_the_environment_of_a_room_goes_though_its_proof_was_killed(place: Place) -> None:
+    """The proof is done again after a crash; and where it is not, the end of the task takes what it left."""
+    once = place.root / "once"
+    kill = f'case "$PWD" in *.room-*) [ -e {once} ] || {{ touch {once}; kill -9 $PPID; }};; esac'
+    tasks = place.run(
+        [{"id": "a", "prompt": "echo good > answer", "check": f"{kill}; grep good answer", "prove": True}]
+    )
+    assert (tasks["a"]["outcome"], tasks["a"]["proof"]) == ("succeeded", "proved")
+    assert once.exists() and place.in_use() == []
+
+
+def test_the_cache_may_be_another_and_may_be_required(place: Place) -> None:
+    other = place.root / "other"
+    plan = [{"id": "a", "prompt": "true", "setup": "demo"}]
+    first = place.run(plan, "--cache-dir", str(other), "--require-cache")["a"]
+    assert first["reason_class"] == "environment_failed"
+    assert "and nothing may be built" in first["reason"]
+    second = place.run(plan, "--cache-dir", str(other))["a"]
+    assert (second["outcome"], second["environment"]["cached"]) == ("succeeded", False)
+    third = place.run(plan, "--cache-dir", str(other), "--require-cache")["a"]
+    assert (third["outcome"], third["environment"]["cached"]) == ("succeeded", True)
+    assert third["environment"]["path"].startswith(f"{other}/environments/tasks/")
+    assert not place.cache.exists()
+
+
+def test_clean_removes_environments_of_the_cache(place: Place) -> None:
+    made = place.run([{"id": "a", "prompt": "true"}])["a"]["environment"]
+    entry = place.cache / made["digest"]
+    (place.cache / f".new-{made['digest']}-x").mkdir()
+    words = ("clean", "--cache", "--json")
+
+    def clean(*more: str) -> dict[str, dict[str, Any]]:
+        records = json.loads(place.command(*words, *more).stdout)
+        return {Path(record["name"]).name: record for record in records}
+
+    assert clean("--older-than", "1h") == {}
+    foreseen = clean("--dry-run")
+    assert {(name, record["would_remove"]) for name, record in foreseen.items()} == {
+        (made["digest"], True),
+        (f".new-{made['digest']}-x", True),
+    }
+    assert entry.exists()
+    done = clean()
+    assert {record["what"] for record in done.values()} == {"environment"}
+    assert all(record["removed"] for record in done.values())
+    assert [path.name for path in place.cache.iterdir() if path.is_dir()] in ([], ["tasks"])
+    assert place.run([{"id": "a", "prompt": "true"}])["a"]["environment"]["cached"] is False
+
+
+def test_a_mirror_an_environment_rounds_and_a_proof_go_together(place: Place) -> None:
+    """The second round mends what the first did wrong; what is proved comes home."""
+    mend = "grep -q 'failed with exit code 1' $SESSIONRUN_FEEDBACK && echo good > answer"
+    work = f"if [ $SESSIONRUN_ROUND = 1 ]; then echo bad > answer; else {mend}; fi"
+    check = {"commands": "demo && pytest && grep -q good answer", "rounds": 2, "reset": "hard", "prove": True}
+    ours = {"repo": str(place.top), "check": check, "setup": "git describe --tags; echo left > from-setup"}
+    subprocess.run(["git", "tag", "v1"], cwd=place.top, check=True)
+    plan = [
+        {"id": "a", "prompt": work, **ours},
+        {
+            "id": "b",
+            "prompt": f"{work}; {PATCHED}; touch b",
+            **ours,
+            "check": {**check, "commands": "pytest | grep patched"},
+        },
+    ]
+    file = place.root / "mirrors.json"
+    file.write_text(json.dumps({"prompts": plan, "defaults": {"environment": "python"}}))
+    place.command.cwd = place.root
+    done = place.command(
+        "run", "--sync", "--json", "--agent", "shell", "--cache-dir", str(place.root / "c"), str(file)
+    )
+    assert done.returncode == 1, done.stderr
+    shown = json.loads(done.stdout)
+    place.command.sessions.append(shown["session_id"])
+    tasks = {task["id"]: task for task in shown["tasks"]}
+    assert {name: (task["outcome"], task["proof"], task["round"]) for name, task in tasks.items()} == {
+        "a": ("succeeded", "proved", 2),
+        "b": ("failed", "unproved", 2),
+    }
+    assert tasks["a"]["setup_commit"] and tasks["a"]["environment"]["path"].startswith(f"{place.root}/c/")
+    argv = ["git", "show", f"{tasks['a']['branch']}:answer"]
+    assert subprocess.run(argv, cwd=place.top, capture_output=True, text=True, check=True).stdout == "good\n"
+    assert list((place.root / "c" / "environments" / "tasks").iterdir()) == []
+    assert not list((place.root / "c" / "worktrees").glob("*/*"))

@@ -15,6 +15,7 @@ from sessionrun.model.brief import Brief, brief_from_record
 from sessionrun.model.ends import Handed
 from sessionrun.model.errors import InputError
 from sessionrun.model.frozen import frozen
+from sessionrun.model.hidden import HiddenTests, hidden_from_record
 from sessionrun.model.keys import JobKey
 from sessionrun.model.places import Repository, repository_from_record
 
@@ -124,11 +125,15 @@ class Prove:
 
     With `red` false the check may pass without the work too.  `test_files` are patterns of paths that count as
     tests (empty: the usual ones).  A check that fails without the work is done `repeat` times in all.
+
+    With `hidden` these tests take the check's place, and only the work's source counts.  The agent learns
+    nothing of what they come to, so no round follows.
     """
 
     red: bool = True
     test_files: tuple[str, ...] = ()
     repeat: int = 2
+    hidden: HiddenTests | None = None
 
 
 @frozen
@@ -307,6 +312,8 @@ def task_from_record(record: Mapping[str, Any]) -> TaskSpec:
         values["brief"] = brief_from_record(values["brief"])
     if values.get("prove"):
         prove = {**values["prove"], "test_files": tuple(values["prove"].get("test_files", ()))}
+        if prove.get("hidden"):
+            prove["hidden"] = hidden_from_record(prove["hidden"])
         values["prove"] = _from_record(Prove, prove)
     if values.get("land"):
         values["land"] = _from_record(Land, values["land"])

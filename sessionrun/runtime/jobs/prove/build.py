@@ -8,7 +8,7 @@ from sessionrun.agents.verdict import Problem, split_status
 from sessionrun.engine.state import TaskState
 from sessionrun.model.errors import JobFileError
 from sessionrun.model.keys import JobKey
-from sessionrun.model.spec import Job
+from sessionrun.model.spec import Check, Job
 from sessionrun.runtime.executors.protocol import Exit
 from sessionrun.runtime.jobs.prove.request import ProveRequest, load_report
 from sessionrun.runtime.jobs.shared import Judged, Site
@@ -27,7 +27,8 @@ def build_prove(site: Site, state: TaskState, key: JobKey) -> Job:
     """
     task, place, asked = state.spec, state.place, make_request(site, state, key)
     assert place is not None and place.worktree is not None
-    assert task.prove is not None and task.check is not None
+    assert task.prove is not None
+    check = task.check or Check(())
     directory = site.directory_of(task, place)
     request = ProveRequest(
         repository=asked.repository,
@@ -35,15 +36,16 @@ def build_prove(site: Site, state: TaskState, key: JobKey) -> Job:
         place=place,
         directory=os.path.relpath(directory, place.worktree),
         setup=task.setup,
-        commands=task.check.commands,
+        commands=check.commands,
         env=task.env,
         setup_timeout_s=task.setup_timeout_s,
-        check_timeout_s=task.check.timeout_s,
+        check_timeout_s=check.timeout_s,
         red=task.prove.red,
         test_files=task.prove.test_files,
         repeat=task.prove.repeat,
         known=str(site.session.path.absolute() / KNOWN_DIR),
         limit_s=asked.git_limit_s,
+        hidden=task.prove.hidden,
     )
     return site.ask(key, request, cwd=asked.repository.top, env=site.environment_of(task, key, place))
 
@@ -60,5 +62,6 @@ def judge_prove(site: Site, ended: Exit, problem: Problem | None) -> Judged:
         why = printed or (problem.text if problem else "its report is gone")
         _, signal = split_status(ended.wait_status)
         return Judged(Problem("unproved", f"the proof could not be made: {why}"), can_repeat=signal is not None)
-    found = None if report.problem is None else Problem(report.verdict, report.problem)
+    reason_class = report.reason_class or report.verdict
+    found = None if report.problem is None else Problem(reason_class, report.problem)
     return Judged(found, proof=report.verdict)

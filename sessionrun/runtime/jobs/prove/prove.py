@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -13,10 +11,9 @@ from typing import IO, Final
 import orjson
 
 from sessionrun.model.errors import JobFileError
-from sessionrun.runtime.jobs.commands import AND_THEN
 from sessionrun.runtime.jobs.prove.request import ProveReport, ProveRequest, Ran
+from sessionrun.runtime.jobs.prove.room import set_up
 from sessionrun.runtime.jobs.prove.verdict import State, find_verdict
-from sessionrun.runtime.jobs.shared import SHELL
 from sessionrun.store.files import make_directories, replace_file
 from sessionrun.store.jobfiles import load_record_if_any, read_tail
 from sessionrun.workspaces.crossing import NotApplicable, Trees, cross
@@ -44,6 +41,10 @@ def prove(request: ProveRequest, folder: Path) -> ProveReport:
     Raises:
         SessionrunError, OSError: no tree or room can be made.
     """
+    if request.hidden is not None:
+        from sessionrun.runtime.jobs.prove.hidden import judge_by_hidden_tests
+
+        return judge_by_hidden_tests(request, request.hidden, folder)
     umask = os.umask(0o077)  # what lies in the session is for its user alone; a room is as the user would have it
     objects = folder / "objects"
     with open_fence(request.repository, folder, limit_s=request.limit_s) as fence:
@@ -117,43 +118,11 @@ def _load_known(path: Path) -> Ran | None:
 
 
 def _run_all(request: ProveRequest, room: Path, stream: IO[bytes]) -> Ran:
-    directory = room / request.directory
-    if not directory.is_dir():
-        return Ran(False, f"there is no directory {request.directory}")
-    env = {**os.environ, "SESSIONRUN_WORKTREE": str(room), "SESSIONRUN_BRANCH": ""}
-    if request.setup:
-        script = AND_THEN.join(request.setup)
-        why = _run(script, directory, env, stream, request.setup_timeout_s)
-        if why is not None:
-            return Ran(False, f"its setup: {why}")
+    shell, why = set_up(request, room, stream)
+    if shell is None:
+        return Ran(False, why)
     for command in request.commands:
-        why = _run(command, directory, env, stream, request.check_timeout_s)
+        why = shell.run(command, stream, request.check_timeout_s)
         if why is not None:
             return Ran(False, f"{why} of: {' '.join(command.split())}"[:200])
     return Ran(True)
-
-
-def _run(
-    script: str, directory: Path, env: dict[str, str], stream: IO[bytes], timeout_s: float | None
-) -> str | None:
-    """Run a script and end all that it leaves in its group; in words why it did not pass, else None."""
-    process = subprocess.Popen(
-        [SHELL, "-ec", script],
-        cwd=directory,
-        env=env,
-        stdin=subprocess.DEVNULL,
-        stdout=stream,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-    )
-    try:
-        code = process.wait(timeout_s)
-    except subprocess.TimeoutExpired:
-        return f"not done after {timeout_s:g} s"
-    finally:
-        try:
-            os.killpg(process.pid, signal.SIGKILL)
-        except OSError:
-            pass  # nothing of it is left
-        process.wait()
-    return None if code == 0 else f"exit code {code}" if code > 0 else f"signal {-code}"

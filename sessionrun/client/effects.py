@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
+from sessionrun.dialects.own_options import OWN_OPTIONS
 from sessionrun.model.errors import InputError
 from sessionrun.model.spec import AgentSpec, SessionSpec, TaskSpec
 
@@ -135,6 +136,11 @@ ELSEWHERE: Final[Mapping[str, str]] = {
     "rerun": "planning refuses it without a results file",
     "expect_change": "refused for each task without a worktree",
     "prove": "refused for each task without a worktree or a check",
+    **{
+        option.name: f"planning refuses it in another format than {dialect}"
+        for dialect, options in OWN_OPTIONS.items()
+        for option in options
+    },
 }
 
 ALWAYS: Final[Mapping[str, str]] = {
@@ -151,6 +157,7 @@ ALWAYS: Final[Mapping[str, str]] = {
     "quiet": "says less of any session",
     "as_json": "holds for any session",
     "results_dir": "is where any session is kept",
+    "help_dialect": "only prints",
     "batch": "does nothing by design: command lines of another program have it",
 }
 """Options that are never refused, and why."""

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from sessionrun.agents import table
 from sessionrun.client.assemble import Choice, assemble_spec, choose_agent, foresee_costs, foresee_verdicts
 from sessionrun.client.config import Config, load_config
 from sessionrun.client.effects import refuse_idle_options
 from sessionrun.client.inputs import Given, read_source
+from sessionrun.client.own_options import find_input, read_own
+from sessionrun.dialects.own_options import refuse_others
 from sessionrun.dialects.plan import Fallback, Options, Plan, RepositoryWish, Source
 from sessionrun.dialects.table import choose_dialect
 from sessionrun.model.errors import InputError
@@ -40,6 +43,7 @@ class Asked(NamedTuple):
     include_stuck: bool = False
     only: tuple[str, ...] = ()
     stop_on_fail: bool = False
+    own: Mapping[str, Any] = {}
 
 
 class AskedGit(NamedTuple):
@@ -99,6 +103,8 @@ def plan(
         InputError: the first problem, in one line; nothing was created.
     """
     asked, git, money = asked or Asked(), git or AskedGit(), money or AskedMoney()
+    given, dialect = find_input(given, asked.own, asked.dialect)
+    asked = asked._replace(dialect=dialect)
     return _settle(read_source(given), asked, git, money, preview=preview)
 
 
@@ -106,6 +112,7 @@ def _settle(source: Source, asked: Asked, git: AskedGit, money: AskedMoney, *, p
     config = load_config(Path.cwd(), os.environ, table.BUILTIN)
     options = _options(asked, config, worktree=git.worktree)
     dialect, reason = choose_dialect(source, asked.dialect)
+    refuse_others(dialect.NAME, asked.own)
     plan = dialect.load(source, options)
     if not plan.tasks:
         return Nothing(plan.warnings)
@@ -235,6 +242,7 @@ def _options(asked: Asked, config: Config, *, worktree: bool) -> Options:
         rerun=asked.rerun,
         include_stuck=asked.include_stuck,
         only=asked.only,
+        own=read_own(asked.own),
         fallback=Fallback(
             agent=config.agent,
             model=config.model,

@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import os
 import stat
+import threading
+import uuid
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 from conftest import Command, eventually, is_gone
+from test_store import make_spec
 
 from sessionrun.model.events import RequestReceived
-from sessionrun.store.creation import sweep_unbegun
+from sessionrun.store.creation import create_session, discard_session, sweep_unbegun
 from sessionrun.store.inbox import MAX_SPOKEN_BYTES, spell_request
 from sessionrun.store.requests import MAX_FAULTS, Spoken
 from sessionrun.store.session import SessionDir
@@ -92,6 +95,31 @@ def test_a_session_that_is_just_being_made_is_not_swept(tmp_path: Path) -> None:
     finally:
         os.close(lock_fd)
     assert sweep_unbegun(tmp_path) == [held.path]
+
+
+def test_a_session_that_another_launch_takes_for_abandoned_is_made_again(tmp_path: Path) -> None:
+    """Between the making of its lock and the taking of it a session looks like one of a killed launcher."""
+    results, over = tmp_path / "results", threading.Event()
+    results.mkdir()
+
+    def sweep() -> None:
+        while not over.is_set():
+            sweep_unbegun(results)
+
+    sweepers = [threading.Thread(target=sweep) for _ in range(4)]
+    for sweeper in sweepers:
+        sweeper.start()
+    try:
+        for _ in range(100):
+            session = SessionDir(results / f"session-{uuid.uuid4()}")
+            lock_fd = create_session(session, make_spec())
+            assert session.spec_path.exists()
+            discard_session(session)
+            os.close(lock_fd)
+    finally:
+        over.set()
+        for sweeper in sweepers:
+            sweeper.join()
 
 
 def test_the_first_status_is_there_before_the_id(sessionrun: Command) -> None:

@@ -152,6 +152,8 @@ def test_every_task_field() -> None:
                     "uses": {"db": 2},
                     "verify": "Judge.",
                     "files": "src/a.py",
+                    "rounds": 3,
+                    "reset": "hard",
                 },
                 brief={
                     "mode": "edit",
@@ -168,7 +170,9 @@ def test_every_task_field() -> None:
                 land="main",
                 rounds=3,
                 timeout="1h30m",
+                round_timeout="10m",
                 idle_timeout=90,
+                answer="text",
                 prompt_mode="continue",
                 retries=2,
                 fallback=["codex", "aider/openai/gpt"],
@@ -202,6 +206,7 @@ def test_every_task_field() -> None:
             "uses": {"db": 2},
             "verify": "Judge.",
             "files": ("src/a.py",),
+            "reset": "hard",
         },
         "brief": {
             "mode": "edit",
@@ -218,7 +223,9 @@ def test_every_task_field() -> None:
         "land": {"target": "main", "uses": {}},
         "rounds": 3,
         "timeout_s": 5400.0,
+        "round_timeout_s": 600.0,
         "idle_timeout_s": 90.0,
+        "answer": "text",
         "prompt_mode": "continue",
         "retries": 2,
         "fallback": ({"agent": "codex", "model": None}, {"agent": "aider", "model": "openai/gpt"}),
@@ -228,6 +235,17 @@ def test_every_task_field() -> None:
         "env": {"CI": "1"},
         "labels": {"team": "web"},
     }
+
+
+def test_the_rounds_of_a_check_are_those_of_its_task() -> None:
+    check = {"commands": "make test", "rounds": 4}
+    defaults = {"check": {"commands": "true", "rounds": 2}}
+    plan = load(json.dumps({"defaults": defaults, "prompts": ["p", {"prompt": "q", "check": check}]}))
+    assert [task.rounds for task in plan.tasks] == [2, 4]
+    assert only(load(one(check=check, rounds=4))).rounds == 4
+    assert only(load(json.dumps({"defaults": defaults, "prompts": [{"prompt": "q", "rounds": 9}]}))).rounds == 9
+    with pytest.raises(InputError, match=r'check\.rounds: is 4, but "rounds" beside the check is 3; keep one'):
+        load(one(check=check, rounds=3))
 
 
 def test_every_top_level_field() -> None:

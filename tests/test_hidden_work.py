@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -90,3 +92,26 @@ def test_what_cannot_be_read_stays(project: Project, name: str) -> None:
         release(replace(request, place=place), project.folder())
     assert "\n" not in str(caught.value)
     assert files(path) == left and {"a.txt", "n"} <= set(left)
+
+
+def test_objects_that_another_task_prunes_meanwhile_are_made_again(
+    project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``git gc --prune=now`` deletes the files of a commit that is just being made: nothing refers to them yet."""
+    real, mark = shutil.which("git"), tmp_path / "pruned"
+    wrapper = tmp_path / "bin" / "git"
+    wrapper.parent.mkdir()
+    wrapper.write_text(
+        f'#!/bin/sh\ncase " $* " in *" write-tree "*) if mkdir {mark} 2>/dev/null; then '
+        f'env -i PATH="$PATH" {real} -C "$GIT_WORK_TREE" prune --expire=now; fi;; esac\nexec {real} "$@"\n'
+    )
+    wrapper.chmod(0o755)
+
+    def work(path: Path) -> None:
+        subprocess.run(["sh", "-c", WORK], cwd=path, check=True)
+        monkeypatch.setenv("PATH", str(wrapper.parent), prepend=os.pathsep)
+
+    place, _ = project.cycle(work)
+    assert mark.exists()
+    assert (place.kept, place.worktree) == (None, None)
+    assert project.show(str(place.commit), "n") == b"n\n"

@@ -11,6 +11,7 @@ import orjson
 import pytest
 
 from sessionrun.model.brief import Brief
+from sessionrun.model.checks import Checked, Counts
 from sessionrun.model.errors import JobFileError
 from sessionrun.model.places import Place, Repository
 from sessionrun.runtime.jobs.check.request import CheckReport, CheckRequest, Verification, load_report
@@ -29,7 +30,8 @@ CHECK = CheckRequest(
     brief=Brief(outputs=("a",)),
     verification=Verification("s", (), ("a",), "p", True, "text"),
 )
-REPORT = CheckReport(written={"a.py": 3}, earlier=("b.py",))
+CHECKED = Checked(Counts(passed=1, total=1), "c" * 40, {"files": 1, "insertions": 1, "deletions": 0})
+REPORT = CheckReport(written={"a.py": 3}, earlier=("b.py",), checked=CHECKED)
 
 FILES: dict[str, tuple[object, str, Callable[[Path], object]]] = {
     "claim": (CLAIMED, CLAIM, load_claim),
@@ -67,7 +69,15 @@ def test_a_value_of_another_type_is_refused(kind: str, tmp_path: Path) -> None:
         for other in others:
             if type(other) is type(value) or (value is None and isinstance(other, (str, bool))):
                 continue
-            if other is None and key in ("place", "moved", "brief", "verification", "answer", "verdict"):
+            if other is None and key in (
+                "place",
+                "moved",
+                "brief",
+                "verification",
+                "answer",
+                "verdict",
+                "checked",
+            ):
                 continue
             if (other is None or isinstance(other, (str, bool))) and key in _NULLABLE:
                 continue

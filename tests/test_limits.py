@@ -185,7 +185,8 @@ def test_a_red_check_goes_on_in_the_conversation(quota: Quota) -> None:
     check = {"commands": "echo it is red; [ $SESSIONRUN_ROUND = 2 ]"}
     session = quota.start([{"id": "a", "prompt": "p", "check": check, "rounds": 2}])
     assert quota.sessionrun.wait(session)["outcome"] == "succeeded"
-    told = "Your work did not pass its check. The end of the check's output:\n\nit is red\n"
+    failed = f"This command failed with exit code 1: {check['commands']}"
+    told = f"Your work did not pass its check.\n\n{failed}\n\nThe end of its output:\n\nit is red\n"
     assert [run[1:] for run in quota.runs()] == [["p", []], [told, ["--resume=c-1"]]]
 
 

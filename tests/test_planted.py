@@ -77,7 +77,10 @@ def launch(matrix: Command, script: str) -> tuple[subprocess.CompletedProcess[st
         ("until ln -s {victim} sub/results.json; do rm -f sub/results.json; done", stat.S_IFLNK),
         ("until mkfifo sub/results.json; do rm -f sub/results.json; done", stat.S_IFIFO),
         ("until mkdir sub/results.json; do rm -f sub/results.json; done", stat.S_IFDIR),
-        ("echo mine > sub/results.json", stat.S_IFREG),
+        (
+            'until [ "$(cat sub/results.json)" = mine ]; do echo mine > sub/results.json; sleep 0.1; done',
+            stat.S_IFREG,
+        ),
         ("mv sub old; until [ -L sub ]; do rm -rf sub; ln -s {folder} sub; done", None),
     ],
     ids=["link", "fifo", "directory", "words", "parent"],

@@ -93,7 +93,7 @@ def test_the_code_emits_no_class_that_the_table_lacks() -> None:
         found.update(dict.fromkeys(emitted(ast.parse(path.read_text())), path.name))
     assert {name: where for name, where in found.items() if name not in REASONS} == {}
     told_elsewhere = {"stalled", "no_change", "budget"}  # by timers and policies, or not yet
-    computed = {"lost", "interrupted", "timeout", "setup_timeout", "check_timeout", EXIT_UNSEEN}
+    computed = {"lost", "interrupted", "timeout", "setup_timeout", "check_timeout", "round_timeout", EXIT_UNSEEN}
     computed |= {*WORKSPACE_REASONS.values(), *PROOF_VERDICTS}
     assert set(REASONS) - set(found) - computed <= told_elsewhere
 
@@ -104,7 +104,13 @@ def test_a_stopped_job_has_a_published_class(phase: Phase, stopping: Stopping) -
     from sessionrun.model.spec import Check, Limits
 
     spec = TaskSpec(
-        "a", ("x",), timeout_s=1.0, setup_timeout_s=1.0, check=Check(("true",), timeout_s=1.0), idle_timeout_s=1.0
+        "a",
+        ("x",),
+        timeout_s=1.0,
+        round_timeout_s=1.0,
+        setup_timeout_s=1.0,
+        check=Check(("true",), timeout_s=1.0),
+        idle_timeout_s=1.0,
     )
     reason_class, reason = describe_stop(spec, Limits(workspace_timeout_s=1.0), phase, stopping)
     assert reason_class in REASONS

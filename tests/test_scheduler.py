@@ -311,6 +311,58 @@ HISTORIES: dict[str, History] = {
         """,
         {"a": "failed check_timeout: not done after 3 s"},
     ),
+    "a round's time is up: the work is stopped, and the next round begins": History(
+        (task("a", check=CHECK, round_timeout_s=10.0, timeout_s=25.0, rounds=3),),
+        """
+        begin -> start a/1/1/work/1
+        started a/1/1/work/1 -> wake 10
+        at 10 -> fire a/1/1/work/1 round_timeout; stop a/1/1/work/1 timed_out
+        failed a/1/1/work/1 -> start a/1/2/work/1
+        started a/1/2/work/1 -> wake 20
+        at 15
+        passed a/1/2/work/1 -> start a/1/2/check/1
+        started a/1/2/check/1 -> wake 20
+        at 20 -> fire a/1/2/check/1 round_timeout; stop a/1/2/check/1 timed_out
+        passed a/1/2/check/1 -> start a/1/3/work/1
+        started a/1/3/work/1 -> wake 25
+        passed a/1/3/work/1 -> start a/1/3/check/1
+        started a/1/3/check/1 -> wake 25
+        passed a/1/3/check/1 -> end a succeeded; session completed succeeded
+        """,
+        {"a": "succeeded"},
+    ),
+    "the time of the last round is up": History(
+        (task("a", check=CHECK, round_timeout_s=10.0, rounds=2, retries=0),),
+        """
+        begin -> start a/1/1/work/1
+        passed a/1/1/work/1 -> start a/1/1/check/1
+        failed a/1/1/check/1 -> start a/1/2/work/1
+        started a/1/2/work/1 -> wake 10
+        at 10 -> fire a/1/2/work/1 round_timeout; stop a/1/2/work/1 timed_out
+        failed a/1/2/work/1 -> end a timed_out round_timeout: not done after 10 s; session completed failed
+        """,
+        {"a": "timed_out round_timeout: not done after 10 s"},
+    ),
+    "the attempt's time is up with that of its round": History(
+        (task("a", check=CHECK, round_timeout_s=10.0, timeout_s=10.0, rounds=2),),
+        """
+        begin -> start a/1/1/work/1
+        started a/1/1/work/1 -> wake 10
+        at 10 -> fire a/1/1/work/1 timeout; stop a/1/1/work/1 timed_out
+        failed a/1/1/work/1 -> end a timed_out timeout: not done after 10 s; session completed failed
+        """,
+        {"a": "timed_out timeout: not done after 10 s"},
+    ),
+    "a round whose end was not seen is not begun again": History(
+        (task("a", check=CHECK, round_timeout_s=10.0, rounds=2),),
+        """
+        begin -> start a/1/1/work/1
+        started a/1/1/work/1 -> wake 10
+        at 10 -> fire a/1/1/work/1 round_timeout; stop a/1/1/work/1 timed_out
+        lost a/1/1/work/1 -> end a lost lost: gone; session completed failed
+        """,
+        {"a": "lost lost: gone"},
+    ),
     "silence from the start: stopped when the idle time is up, and tried again": History(
         (task("a", idle_timeout_s=5.0, retries=1),),
         """

@@ -107,6 +107,7 @@ def tasks_of(draw: st.DrawFn, number: int, resources: dict[str, int]) -> TaskSpe
         land=draw(st.sampled_from([None, Land("main", {"merge:r": 1})])),
         rounds=draw(st.integers(1, 3)),
         timeout_s=draw(st.none() | SECONDS),
+        round_timeout_s=draw(st.none() | SECONDS),
         idle_timeout_s=draw(st.none() | SECONDS),
         retries=draw(st.integers(0, 2)),
         agent=draw(st.sampled_from(sorted(AGENTS))),

@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from zlib import crc32
 
@@ -25,7 +26,7 @@ from sessionrun.client.changes import read_changes
 from sessionrun.model.errors import InputError, SessionNotFound, StoreError
 from sessionrun.model.events import Entry, RequestReceived, TaskAdded, to_record
 from sessionrun.model.keys import JobKey
-from sessionrun.model.spec import SessionSpec, TaskSpec
+from sessionrun.model.spec import AgentSpec, SessionSpec, TaskSpec
 from sessionrun.runtime.history import load_tasks
 from sessionrun.store import index
 from sessionrun.store.creation import create_session, discard_session
@@ -82,7 +83,8 @@ def make_directory(results: Path, session_id: str = "0b0e0f3c-0000-4000-8000-000
 
 
 def make_spec() -> SessionSpec:
-    return make_session([TaskSpec("a", ("true",)), TaskSpec("b", ("caf\xe9 \u2028 \x1b",), needs=("a",))])
+    tasks = [TaskSpec("a", ("true",)), TaskSpec("b", ("caf\xe9 \u2028 \x1b",), needs=("a",))]
+    return replace(make_session(tasks), agents={"shell": AgentSpec("shell", ("/bin/sh",))})
 
 
 # --- logs ---

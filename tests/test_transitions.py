@@ -10,8 +10,10 @@ import pytest
 from sessionrun.engine.transitions import (
     AS_OUTCOME,
     AS_PHASE,
+    JUDGEMENTS,
     TRANSITIONS,
     WHEN_AGAIN_ENDS,
+    Judgement,
     Stopping,
     judge_stopped,
 )
@@ -21,7 +23,7 @@ from sessionrun.model.spec import OUTCOMES
 
 
 def test_the_table_is_total() -> None:
-    assert set(TRANSITIONS) == set(product(PHASES, VERDICTS, (True, False)))
+    assert set(TRANSITIONS) == set(product(PHASES, JUDGEMENTS, (True, False)))
     assert set(WHEN_AGAIN_ENDS) == set(PHASES)
 
 
@@ -54,19 +56,25 @@ def test_nothing_but_its_end_follows_release() -> None:
     assert reachable("release") == {"release"}
 
 
-def test_only_a_failed_check_or_proof_with_rounds_left_goes_back() -> None:
+def test_only_a_failed_round_with_rounds_left_goes_back() -> None:
     order = {phase: place for place, phase in enumerate(PHASES)}
     back = [
         cell
         for cell, target in TRANSITIONS.items()
         if target in PHASES and order[AS_PHASE[target]] <= order[cell[0]]
     ]
-    assert back == [("check", "failed", True), ("prove", "failed", True)]
+    assert back == [
+        ("work", "overdue", True),
+        ("check", "failed", True),
+        ("check", "overdue", True),
+        ("prove", "failed", True),
+    ]
 
 
-def test_only_a_failed_check_or_proof_looks_at_the_rounds() -> None:
+def test_only_a_failed_round_looks_at_the_rounds() -> None:
     differs = [cell[:2] for cell in TRANSITIONS if TRANSITIONS[cell] != TRANSITIONS[cell[0], cell[1], True]]
-    assert differs == [("check", "failed"), ("prove", "failed")]
+    assert differs == [("work", "overdue"), ("check", "failed"), ("check", "overdue"), ("prove", "failed")]
+    assert {TRANSITIONS[phase, "overdue", False] for phase in ("work", "check")} == {"timed_out"}
 
 
 @pytest.mark.parametrize("phase", ["setup", "work"])
@@ -79,7 +87,7 @@ def test_a_passed_job_leads_to_success_and_a_success_only_from_there() -> None:
     assert {cell[1] for cell, target in TRANSITIONS.items() if target == "succeeded"} == {"passed"}
 
 
-STOPPED: dict[tuple[Phase, Stopping, Verdict], Verdict | None] = {
+STOPPED: dict[tuple[Phase, Stopping, Verdict], Judgement | None] = {
     # phase, stopping, the job's own verdict -> the verdict that counts (None: its own)
     ("work", "cancelled", "passed"): "cancelled",
     ("work", "cancelled", "failed"): "cancelled",
@@ -90,6 +98,11 @@ STOPPED: dict[tuple[Phase, Stopping, Verdict], Verdict | None] = {
     ("work", "timeout", "lost"): None,
     ("work", "idle_timeout", "passed"): "timed_out",
     ("work", "idle_timeout", "lost"): None,
+    ("work", "round_timeout", "passed"): "overdue",
+    ("work", "round_timeout", "failed"): "overdue",
+    ("work", "round_timeout", "lost"): None,
+    ("check", "round_timeout", "passed"): "overdue",
+    ("check", "round_timeout", "interrupted"): None,
     ("check", "timeout", "failed"): "timed_out",
     ("check", "check_timeout", "passed"): "failed",
     ("check", "check_timeout", "interrupted"): None,

@@ -127,6 +127,23 @@ def reason_lines(task: Mapping[str, Any], indent: str) -> list[str]:
     return textwrap.wrap(escape_line(reason), WIDTH, initial_indent=indent, subsequent_indent=indent)
 
 
+def check_lines(task: Mapping[str, Any]) -> list[str]:
+    """How a task's tests came out, and which round's work is kept if it is not the last one's; else nothing."""
+    check = task["check"] or {}
+    counts, best, kept = check.get("counts"), check.get("best_counts"), check.get("best_round")
+    lines = [f"Tests: {_tell_counts(counts)}"] if counts else []
+    if kept is not None and kept != task["round"] and not check["passed"]:
+        told = f" ({_tell_counts(best)})" if best else ""
+        lines.append(f"Kept: the work of round {kept}{told}: {escape_line(check['best_reason'])}")
+    return lines
+
+
+def _tell_counts(counts: Mapping[str, int]) -> str:
+    others = {"failed": "failed", "errors": "with an error", "skipped": "skipped"}
+    told = [f"{counts[key]} {word}" for key, word in others.items() if counts[key]]
+    return ", ".join([f"{counts['passed']} of {counts['total']} passed", *told])
+
+
 def local_time(at: str | None) -> str:
     """An ISO time as the C library's date line, in local time."""
     if at is None:

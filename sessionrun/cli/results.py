@@ -14,6 +14,7 @@ from sessionrun.cli.render import (
     DOUBLE_LINE,
     SINGLE_LINE,
     WAITING,
+    check_lines,
     escape,
     proof_lines,
     reason_lines,
@@ -67,7 +68,8 @@ def print_results(
         failed = task["status"] == "completed" and task["outcome"] != "succeeded"
         word = f" {task_word(task)}" if failed else ""
         click.echo(f"\nTask {task['num']} (ID: {escape(task['id'])}):{word}")
-        click.echo("\n".join([*reason_lines(task, ""), *proof_lines(task, ""), SINGLE_LINE]))
+        about = [*reason_lines(task, ""), *check_lines(task), *proof_lines(task, "")]
+        click.echo("\n".join([*about, SINGLE_LINE]))
         if task["status"] == "completed":
             _print_file(session.path / task["output"], tail)
         else:

@@ -232,10 +232,15 @@ def _check_supported(tasks: tuple[TaskSpec, ...]) -> None:
         if task.expect_change and task.workspace.kind == "none":
             what = "expect_change needs a worktree; add --worktree, or leave it out"
             raise InputError(f"task {num} (ID: {task.id}): {what}")
+        if task.answer is not None and task.brief is not None:
+            raise InputError(f"task {num} (ID: {task.id}): answer and brief exclude each other; keep one")
         if task.prove is not None:
             _check_provable(num, task)
-        name = _unsupported(task)
-        if name:
+        if (lacks := _needs_worktree(task)) is not None:
+            raise InputError(
+                f"task {num} (ID: {task.id}): {lacks} needs a worktree; add --worktree, or leave it out"
+            )
+        if (name := _unsupported(task)) is not None:
             raise InputError(f"task {num} (ID: {task.id}): {name} is not supported in this version; leave it out")
 
 
@@ -246,6 +251,15 @@ def _check_provable(num: int, task: TaskSpec) -> None:
     hides = task.prove is not None and task.prove.hidden is not None
     if not hides and (task.check is None or not task.check.commands):
         raise InputError(f"{where}: prove needs a check with commands; give it one, or leave prove out")
+
+
+def _needs_worktree(task: TaskSpec) -> str | None:
+    """What of a task's check can only be done in a worktree that the task does not have."""
+    if task.workspace.kind != "none":
+        return None
+    if task.answer == "patch":
+        return 'answer "patch"'
+    return 'check.reset "hard"' if task.check and task.check.reset == "hard" else None
 
 
 def _unsupported(task: TaskSpec) -> str | None:

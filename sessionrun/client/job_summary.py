@@ -91,8 +91,10 @@ def _written(
     report = _find_report(session, task)
     if report is not None and report.written:
         return dict(report.written)
-    brief, edits = asked.brief, spec.agents[task["agent"]].edits
-    return dict.fromkeys(brief.outputs) if brief and edits and task["outcome"] == "succeeded" else {}
+    brief, agent = asked.brief, spec.agents.get(task["agent"])
+    return (
+        dict.fromkeys(brief.outputs) if brief and agent and agent.edits and task["outcome"] == "succeeded" else {}
+    )
 
 
 def _find_report(session: SessionDir, task: Mapping[str, Any]) -> CheckReport | None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from sessionrun.client.outputs import find_tail, iterate_chunks
+from sessionrun.model.errors import StoreError
 from sessionrun.store.session import SessionDir
 
 MAX_LINE: Final = 1024 * 1024
@@ -73,7 +74,10 @@ def open_outputs(session: SessionDir, task: dict[str, Any], lines: int | None = 
 
         spec = session.load_spec()
         output = session.path / task["raw"]
-        format_ = spec.agents[task["agent"]].output
+        agent = spec.agents.get(task["agent"])
+        if agent is None:
+            raise StoreError(f"{session.status_path} is damaged: there is no agent {task['agent']!r:.80}")
+        format_ = agent.output
         show = lambda line: table.render_events(format_, line)  # noqa: E731
     readers = [
         OutputReader(output, task["id"], "stdout", show),

@@ -37,6 +37,7 @@ from sessionrun.dialects.convert import (
 from sessionrun.dialects.limits import quote
 from sessionrun.dialects.paths import as_project_paths
 from sessionrun.model.brief import ANSWER_MODES, Brief
+from sessionrun.model.checks import ANSWER_KINDS, RESETS
 from sessionrun.model.spec import BeginsAt, Check, Land, Limits, PromptMode, Prove
 
 NOTE: Final = "x-"
@@ -97,7 +98,23 @@ def read_fields(record: Mapping[str, Any], table: Mapping[str, Field], unknown: 
             if type(value) is dict and key in NESTED:
                 known = NESTED[key]
                 unknown += [(key, inner) for inner in value if inner not in known and not _is_note(inner)]
+    if "rounds" in table and "check" in table:
+        _settle_rounds(values, record)
     return values
+
+
+def _settle_rounds(values: dict[str, Any], record: Mapping[str, Any]) -> None:
+    """Give the task, or the defaults, the rounds that stand in the check.
+
+    Raises:
+        Misfit: other rounds stand beside the check.
+    """
+    check = record.get("check")
+    rounds = check.get("rounds") if isinstance(check, Mapping) else None
+    if rounds is not None and values.setdefault("rounds", rounds) != rounds:
+        raise Misfit(
+            f'is {rounds}, but "rounds" beside the check is {values["rounds"]}; keep one', "check", "rounds"
+        )
 
 
 def _is_note(key: object) -> bool:
@@ -116,6 +133,7 @@ def as_check(value: Any) -> Check | None:
     fields = read_fields(value, _CHECK, [])
     if not fields.get("commands") and "verify" not in fields:
         raise Misfit('needs "commands": text or a list of text')
+    fields.pop("rounds", None)  # they are the task's, see `_settle_rounds`
     return Check(**{"commands": (), **fields, "timeout_s": fields.get("timeout_s") or None})
 
 
@@ -152,6 +170,8 @@ _CHECK: Final[Mapping[str, Field]] = {
     "commands": Field("commands", as_commands),
     "timeout": _TIMEOUT,
     "timeout_s": _TIMEOUT,
+    "rounds": Field("rounds", as_whole(1)),
+    "reset": Field("reset", as_choice(RESETS)),
     "uses": Field("uses", as_amounts),
     "verify": Field("verify", as_prompt),
     "files": Field("files", as_project_paths),
@@ -212,10 +232,13 @@ DEFAULT_FIELDS: Final[Mapping[str, Field]] = {
     "check": Field("check", as_check),
     "brief": Field("brief", as_brief),
     "prove": Field("prove", as_prove),
+    "answer": Field("answer", as_choice(ANSWER_KINDS)),
     "land": Field("land", as_land),
     "rounds": Field("rounds", as_whole(1)),
     "timeout": _TIMEOUT,
     "timeout_s": _TIMEOUT,
+    "round_timeout": Field("round_timeout_s", as_duration),
+    "round_timeout_s": Field("round_timeout_s", as_duration),
     "idle_timeout": Field("idle_timeout_s", as_duration),
     "idle_timeout_s": Field("idle_timeout_s", as_duration),
     "prompt_mode": Field("prompt_mode", as_choice(get_args(PromptMode))),

@@ -15,7 +15,7 @@ T = TypeVar("T")
 Level = tuple[str | None, str | None]
 """The agent and the model that one level names."""
 
-NO_LIMIT: Final = ("timeout_s", "idle_timeout_s", "setup_timeout_s")
+NO_LIMIT: Final = ("timeout_s", "round_timeout_s", "idle_timeout_s", "setup_timeout_s")
 """Durations of a task for which 0 means none."""
 
 MERGED: Final = ("env", "labels", "uses")

@@ -52,6 +52,8 @@ _FOR_ALL: Final = (
     "retries",
     "timeout",
     "timeout_s",
+    "round_timeout",
+    "round_timeout_s",
     "idle_timeout",
     "idle_timeout_s",
     "env",

@@ -36,6 +36,7 @@ from sessionrun.engine.providers import (
 from sessionrun.engine.queue import CONTINUING
 from sessionrun.engine.reboot import ease_holds, rebase_clock
 from sessionrun.engine.requests import apply_request, cancel, reopen
+from sessionrun.engine.rounds import begin_clocks, begin_round, keep_round
 from sessionrun.engine.state import BUDGET, PROVIDED_PHASES, START_BATCH, RunningJob, State, TaskState, find_job
 from sessionrun.engine.task import End, Progress, Times, share_end
 from sessionrun.engine.tokens import give, job_tokens, take, wanted_tokens
@@ -46,6 +47,7 @@ from sessionrun.engine.transitions import (
     MAX_STARTS,
     TRANSITIONS,
     WHEN_AGAIN_ENDS,
+    Judgement,
     Target,
     describe_stop,
     judge_stopped,
@@ -151,8 +153,7 @@ def _on_job_started(state: State, entry: Entry, event: JobStarted) -> None:
         task.times = Times(entry.at, entry.mono)
     if event.key.phase == "work":
         begin_canary(state, task, entry.mono)
-    if event.key.phase == "work" and task.progress.deadline is None and task.spec.timeout_s is not None:
-        task.progress.deadline = entry.mono + task.spec.timeout_s
+        begin_clocks(task, entry.mono)
     job.deadline, job.timer = task.deadline_of(event.key.phase, entry.mono, state.spec.limits)
     if job.deadline is not None:
         state.queue.set_timer(job.deadline, task.num, task.spec.id)
@@ -197,7 +198,7 @@ def _on_job_finished(state: State, entry: Entry, event: JobFinished) -> None:
     if event.key.phase == "release":
         _demand_change(task)
     if event.key.phase == "check":
-        task.progress.check_passed = event.verdict == "passed" and job.stopping is None
+        keep_round(task, event.checked, passed=event.verdict == "passed" and job.stopping is None)
     if event.proof is not None:
         task.progress.proof = event.proof
     _job_over(state, entry, task, job, event)
@@ -332,20 +333,21 @@ class _JobEnd(NamedTuple):
 
 
 def _job_over(state: State, entry: Entry, task: TaskState, job: RunningJob, end: JobFinished | _JobEnd) -> None:
-    verdict, reason_class, reason = end.verdict, end.reason_class, end.reason
+    reason_class, reason = end.reason_class, end.reason
+    verdict: Judgement = end.verdict
     task.job = None
     state.running_jobs -= 1
     phase = job.key.phase
     give(state, list(job_tokens(state, task, phase)))
-    stopped = judge_stopped(phase, job.stopping, verdict)
+    stopped = judge_stopped(phase, job.stopping, end.verdict)
     if stopped is not None and job.stopping is not None:
         verdict, (reason_class, reason) = stopped, describe_stop(task.spec, state.spec.limits, phase, job.stopping)
     target = TRANSITIONS[phase, verdict, task.has_round_after(phase)]
     if phase == "work" and verdict not in ("lost", "interrupted", "void", "cancelled"):
-        failure = _JobEnd(verdict, reason_class, reason, end.resets_at)
+        failure = _JobEnd(end.verdict, reason_class, reason, end.resets_at)
         if effect_of(reason_class) == "none":  # before the task may go on with an agent of another provider
             end_canary(state, task, entry.mono)
-        if verdict != "passed" and keep_in_work(state, entry, task, failure):
+        if verdict not in ("passed", "overdue") and keep_in_work(state, entry, task, failure):
             return
         if verdict == "passed" and has_turn(task):
             _go_on(state, task)
@@ -377,7 +379,8 @@ def _go_to(state: State, task: TaskState, target: Target, reason_class: str | No
     if phase == "work" and task.progress.phase in ("work", *JUDGING) and is_used_up(state, task):
         decide_outcome(state, task, "failed", BUDGET, describe_used_up(state, task))
     elif phase is not None:
-        task.progress.round += task.progress.phase in JUDGING and phase == "work"
+        if phase == "work" and task.progress.phase in ("work", *JUDGING):
+            begin_round(task, overdue=reason_class == "round_timeout")
         enter(state, task, phase)
     elif target == "succeeded":
         unseen = task.last_work.unseen

@@ -73,7 +73,8 @@ def keep_in_work(state: State, entry: Entry, task: TaskState, failure: Failure) 
     if task.wish.cancelled or is_used_up(state, task) or not _take_way(state, entry, task, failure.reason_class):
         return False
     progress = task.progress
-    progress.start, progress.tries, progress.deadline = progress.start + 1, 0, None
+    progress.start, progress.tries = progress.start + 1, 0
+    progress.deadline, progress.round_deadline = None, None
     # of a lost conversation it stays what broke that one off
     if failure.reason_class != NO_CONVERSATION and (task.thread.conversation or task.setbacks.fallbacks):
         task.thread = task.thread._replace(broken_off=failure.reason)

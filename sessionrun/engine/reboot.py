@@ -31,7 +31,7 @@ def rebase_clock(state: State, entry: Entry) -> None:
     for task in state.tasks.values():
         if task.end.outcome is not None:
             continue
-        task.progress.deadline = None
+        task.progress.deadline, task.progress.round_deadline = None, None
         if task.times.started_at is not None:
             task.times = task.times._replace(started_mono=now - (entry.at - task.times.started_at))
         if task.setbacks.not_before:

@@ -182,7 +182,7 @@ class TaskState:
         if phase == "setup":
             return bool(spec.setup)
         if phase == "check":
-            return spec.check is not None or spec.brief is not None
+            return spec.check is not None or spec.brief is not None or spec.answer == "patch"
         if phase in ("park", "prove"):
             return spec.prove is not None
         if phase == "land":
@@ -205,21 +205,22 @@ class TaskState:
     def deadline_of(self, phase: Phase, now: float, limits: Limits) -> tuple[float | None, Timer]:
         """When a job of `phase` that begins `now` is to end (monotonic), and which limit that is.
 
-        The attempt's deadline holds for WORK and CHECK; a check may have an earlier one of its own.  A setup
-        has only its own.  Of PREPARE and RELEASE it is the first look at whether their time counts already.
+        The deadlines of the attempt and of the round hold for WORK and CHECK; a check may have an earlier one of
+        its own.  A setup has only its own.  Of PREPARE and RELEASE it is the first look at whether their time
+        counts already.
         """
         if phase in WORKSPACE_PHASES:
             return turn_deadline(limits, now, 0), "workspace_timeout"
         if phase == "setup":
             limit = self.spec.setup_timeout_s
             return None if limit is None else now + limit, "setup_timeout"
-        deadline = self.progress.deadline if phase in ("work", "check") else None
-        check = self.spec.check if phase == "check" else None
-        if check is not None and check.timeout_s is not None:
-            own = now + check.timeout_s
-            if deadline is None or own < deadline:
-                return own, "check_timeout"
-        return deadline, "timeout"
+        ends: list[tuple[float | None, Timer]] = []
+        if phase in ("work", "check"):
+            ends = [(self.progress.deadline, "timeout"), (self.progress.round_deadline, "round_timeout")]
+        if phase == "check" and self.spec.check is not None and self.spec.check.timeout_s is not None:
+            ends.append((now + self.spec.check.timeout_s, "check_timeout"))
+        known: list[tuple[float, Timer]] = [(end, timer) for end, timer in ends if end is not None]
+        return min(known, key=lambda one: one[0], default=(None, "timeout"))
 
     def next_key(self) -> JobKey:
         """The key of this task's next job."""

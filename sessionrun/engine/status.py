@@ -24,6 +24,7 @@ from sessionrun.model.times import format_time
 
 if TYPE_CHECKING:
     from sessionrun.engine.state import State, TaskState
+    from sessionrun.model.checks import Counts
     from sessionrun.model.events import HoldPlaced
     from sessionrun.model.usage import Usage
 
@@ -201,8 +202,34 @@ def _project_task(state: State, task: TaskState) -> dict[str, Any]:
         "conversation": task.last_work.conversation,
         "usage": None if task.totals.usage is None else _project_usage(task.totals.usage),
         "usage_by_model": _project_usage_by_model(task.totals.by_model),
-        "check": None if spec.check is None else {"passed": task.progress.check_passed, "rounds": spec.rounds},
+        "check": None if spec.check is None and spec.answer != "patch" else _project_check(task),
         "proof": task.progress.proof,
+    }
+
+
+def _project_check(task: TaskState) -> dict[str, Any]:
+    """What the checks of the attempt came to; `best_round` is that whose work is kept."""
+    progress = task.progress
+    counts = progress.checked.counts if progress.checked else None
+    best = progress.best
+    best_counts = best.checked.counts if best else None
+    return {
+        "passed": progress.check_passed,
+        "rounds": task.spec.rounds,
+        "counts": None if counts is None else _project_counts(counts),
+        "best_round": best.round if best else None,
+        "best_counts": None if best_counts is None else _project_counts(best_counts),
+        "best_reason": best.why if best else None,
+    }
+
+
+def _project_counts(counts: Counts) -> dict[str, int]:
+    return {
+        "passed": counts.passed,
+        "failed": counts.failed,
+        "errors": counts.errors,
+        "skipped": counts.skipped,
+        "total": counts.total,
     }
 
 

@@ -14,9 +14,18 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, NamedTuple
 
+from sessionrun.model.checks import Checked
 from sessionrun.model.keys import Phase
 from sessionrun.model.spec import Outcome, ProofVerdict
 from sessionrun.model.usage import Usage
+
+
+class Best(NamedTuple):
+    """The best round of an attempt so far: its number, what it came to, and why it is the best."""
+
+    round: int
+    checked: Checked
+    why: str
 
 
 @dataclass(slots=True)
@@ -41,6 +50,14 @@ class Progress:
     """What the attempt's last PROVE found; None: none has ended."""
     deadline: float | None = None
     """When WORK and CHECK of the attempt are to end (monotonic); None: no such limit, or no WORK has started."""
+    round_deadline: float | None = None
+    """When WORK and CHECK of the round are to end (monotonic); None as for `deadline`."""
+    overdue: bool = False
+    """Whether the round before this one was stopped because its time was up."""
+    checked: Checked | None = None
+    """What the last CHECK found out; None: none has ended, or it tells nothing."""
+    best: Best | None = None
+    """The round whose work is kept; None: no CHECK has shown one."""
 
 
 class Wish(NamedTuple):

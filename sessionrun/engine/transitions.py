@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final, Literal, TypeAlias
 
-from sessionrun.model.events import Timer, Verdict
+from sessionrun.model.events import VERDICTS, Timer, Verdict
 from sessionrun.model.keys import PHASES, Phase
 from sessionrun.model.reasons import WORKSPACE_REASONS
 from sessionrun.model.spec import OUTCOMES, Limits, Outcome, TaskSpec
@@ -18,9 +18,15 @@ Target: TypeAlias = Phase | Outcome | Literal["again", "keep"]
 """The next phase, the outcome, `again` (the same phase, next start) or `keep` (the outcome decided before)."""
 
 Stopping: TypeAlias = Timer | Literal["cancelled"]
-"""Why a job is being stopped: the attempt's deadline, one of its phase's own, its silence, or a request."""
+"""Why a job is being stopped: the attempt's deadline, its round's, one of its phase's own, its silence, or a
+request."""
 
-TRANSITIONS: Final[dict[tuple[Phase, Verdict, bool], Target]] = {
+Judgement: TypeAlias = Verdict | Literal["overdue"]
+"""What counts of a job's end: its verdict, or that it was stopped because the time of its round was up."""
+
+JUDGEMENTS: Final[tuple[Judgement, ...]] = (*VERDICTS, "overdue")
+
+TRANSITIONS: Final[dict[tuple[Phase, Judgement, bool], Target]] = {
     # phase, verdict, rounds left
     ("prepare", "passed", True): "setup",
     ("prepare", "passed", False): "setup",
@@ -28,6 +34,8 @@ TRANSITIONS: Final[dict[tuple[Phase, Verdict, bool], Target]] = {
     ("prepare", "failed", False): "failed",
     ("prepare", "timed_out", True): "timed_out",
     ("prepare", "timed_out", False): "timed_out",
+    ("prepare", "overdue", True): "timed_out",
+    ("prepare", "overdue", False): "timed_out",
     ("prepare", "cancelled", True): "cancelled",
     ("prepare", "cancelled", False): "cancelled",
     ("prepare", "lost", True): "again",
@@ -42,6 +50,8 @@ TRANSITIONS: Final[dict[tuple[Phase, Verdict, bool], Target]] = {
     ("setup", "failed", False): "failed",
     ("setup", "timed_out", True): "timed_out",
     ("setup", "timed_out", False): "timed_out",
+    ("setup", "overdue", True): "timed_out",
+    ("setup", "overdue", False): "timed_out",
     ("setup", "cancelled", True): "cancelled",
     ("setup", "cancelled", False): "cancelled",
     ("setup", "lost", True): "lost",
@@ -56,6 +66,8 @@ TRANSITIONS: Final[dict[tuple[Phase, Verdict, bool], Target]] = {
     ("work", "failed", False): "failed",
     ("work", "timed_out", True): "timed_out",
     ("work", "timed_out", False): "timed_out",
+    ("work", "overdue", True): "work",
+    ("work", "overdue", False): "timed_out",
     ("work", "cancelled", True): "cancelled",
     ("work", "cancelled", False): "cancelled",
     ("work", "lost", True): "lost",
@@ -70,6 +82,8 @@ TRANSITIONS: Final[dict[tuple[Phase, Verdict, bool], Target]] = {
     ("check", "failed", False): "failed",
     ("check", "timed_out", True): "timed_out",
     ("check", "timed_out", False): "timed_out",
+    ("check", "overdue", True): "work",
+    ("check", "overdue", False): "timed_out",
     ("check", "cancelled", True): "cancelled",
     ("check", "cancelled", False): "cancelled",
     ("check", "lost", True): "again",
@@ -86,6 +100,8 @@ TRANSITIONS: Final[dict[tuple[Phase, Verdict, bool], Target]] = {
     ("park", "timed_out", False): "timed_out",
     ("park", "cancelled", True): "cancelled",
     ("park", "cancelled", False): "cancelled",
+    ("park", "overdue", True): "timed_out",
+    ("park", "overdue", False): "timed_out",
     ("park", "lost", True): "again",
     ("park", "lost", False): "again",
     ("park", "interrupted", True): "again",
@@ -100,6 +116,8 @@ TRANSITIONS: Final[dict[tuple[Phase, Verdict, bool], Target]] = {
     ("prove", "timed_out", False): "timed_out",
     ("prove", "cancelled", True): "cancelled",
     ("prove", "cancelled", False): "cancelled",
+    ("prove", "overdue", True): "timed_out",
+    ("prove", "overdue", False): "timed_out",
     ("prove", "lost", True): "again",
     ("prove", "lost", False): "again",
     ("prove", "interrupted", True): "again",
@@ -112,6 +130,8 @@ TRANSITIONS: Final[dict[tuple[Phase, Verdict, bool], Target]] = {
     ("land", "failed", False): "failed",
     ("land", "timed_out", True): "timed_out",
     ("land", "timed_out", False): "timed_out",
+    ("land", "overdue", True): "timed_out",
+    ("land", "overdue", False): "timed_out",
     ("land", "cancelled", True): "cancelled",
     ("land", "cancelled", False): "cancelled",
     ("land", "lost", True): "again",
@@ -126,6 +146,8 @@ TRANSITIONS: Final[dict[tuple[Phase, Verdict, bool], Target]] = {
     ("release", "failed", False): "keep",
     ("release", "timed_out", True): "keep",
     ("release", "timed_out", False): "keep",
+    ("release", "overdue", True): "keep",
+    ("release", "overdue", False): "keep",
     ("release", "cancelled", True): "keep",
     ("release", "cancelled", False): "keep",
     ("release", "lost", True): "again",
@@ -154,8 +176,8 @@ AS_PHASE: Final[dict[Target, Phase]] = {phase: phase for phase in PHASES}
 AS_OUTCOME: Final[dict[Target, Outcome]] = {outcome: outcome for outcome in OUTCOMES}
 
 
-def judge_stopped(phase: Phase, stopping: Stopping | None, verdict: Verdict) -> Verdict | None:
-    """The verdict on a job that was being stopped when it ended; None: its own one holds.
+def judge_stopped(phase: Phase, stopping: Stopping | None, verdict: Verdict) -> Judgement | None:
+    """The judgement of a job that was being stopped when it ended; None: its own one holds.
 
     It ended for that reason, whatever its exit code says, but for two cases.  What LAND and RELEASE did is done,
     and what a PREPARE did whose time was up.  WORK that ran out of time and whose end was not seen stays `lost`,
@@ -172,6 +194,8 @@ def judge_stopped(phase: Phase, stopping: Stopping | None, verdict: Verdict) -> 
         return "failed"
     if unseen:
         return None
+    if stopping == "round_timeout":
+        return "overdue"
     return "timed_out" if stopping in ("timeout", "idle_timeout") else "failed"
 
 
@@ -186,6 +210,7 @@ def describe_stop(spec: TaskSpec, limits: Limits, phase: Phase, stopping: Stoppi
         return "stalled", f"stalled: no output for {spec.idle_timeout_s:g} s"
     times = {
         "timeout": spec.timeout_s,
+        "round_timeout": spec.round_timeout_s,
         "setup_timeout": spec.setup_timeout_s,
         "check_timeout": spec.check.timeout_s if spec.check else None,
     }

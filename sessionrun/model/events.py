@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any, Final, Literal, TypeAlias
 
+from sessionrun.model.checks import Checked, checked_from_record
 from sessionrun.model.frozen import frozen
 from sessionrun.model.keys import JobKey, parse_job_key
 from sessionrun.model.places import Place, place_from_record
@@ -33,7 +34,7 @@ VERDICTS: Final[tuple[Verdict, ...]] = (
 """How one job ended.  `void`: it was claimed, but provably never ran."""
 
 StopReason = Literal["timed_out", "cancelled"]
-Timer = Literal["timeout", "setup_timeout", "check_timeout", "idle_timeout", "workspace_timeout"]
+Timer = Literal["timeout", "round_timeout", "setup_timeout", "check_timeout", "idle_timeout", "workspace_timeout"]
 RequestKind = Literal["cancel", "retry", "hold", "release"]
 REQUEST_KINDS: Final[tuple[RequestKind, ...]] = ("cancel", "retry", "hold", "release")
 
@@ -98,7 +99,7 @@ class JobFinished:
 
     `wait_status` is the raw status of wait(2); `cpu_s` user and system time in seconds; `conversation` is the
     agent's own id of its conversation; `resets_at` is when its provider's limit ends (wall time); `turns` counts
-    the agent's requests to its model; `proof` is what a PROVE found.
+    the agent's requests to its model; `checked` is what a CHECK found out, `proof` what a PROVE did.
     """
 
     key: JobKey
@@ -117,6 +118,7 @@ class JobFinished:
     resets_at: float | None = None
     turns: int | None = None
     proof: ProofVerdict | None = None
+    checked: Checked | None = None
 
 
 @frozen
@@ -359,6 +361,8 @@ def from_record(record: Mapping[str, Any]) -> Entry:
         values["usage"] = Usage(**{name: values["usage"][name] for name in _USAGE if name in values["usage"]})
     if "place" in values:
         values["place"] = place_from_record(values["place"])
+    if "checked" in values:
+        values["checked"] = checked_from_record(values["checked"])
     if cls is TaskAdded:
         values["task"] = task_from_record(values["task"])
     if cls is RequestReceived:

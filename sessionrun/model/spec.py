@@ -12,6 +12,7 @@ from dataclasses import field, fields
 from typing import Any, Final, Literal, TypeVar, get_args
 
 from sessionrun.model.brief import Brief, brief_from_record
+from sessionrun.model.checks import AnswerKind, Reset
 from sessionrun.model.ends import Handed
 from sessionrun.model.errors import InputError
 from sessionrun.model.frozen import frozen
@@ -106,6 +107,7 @@ class Check:
     """What must hold before a task's work counts: shell commands that all exit 0, and then a verdict.
 
     `verify` is the system prompt by which the task's agent judges `files` (paths from the task's directory).
+    `reset` says what a further round begins with.
     """
 
     commands: tuple[str, ...]
@@ -113,6 +115,7 @@ class Check:
     uses: Mapping[str, int] = field(default_factory=dict)
     verify: str | None = None
     files: tuple[str, ...] = ()
+    reset: Reset = "keep"
 
 
 ProofVerdict = Literal["proved", "not_red", "weakened", "flaky", "unproved"]
@@ -189,6 +192,9 @@ class TaskSpec:
     `fallback_on` (empty: the usual ones, see `reasons.FALLBACK_ON`).  With `expect_change` work that changes
     nothing in its worktree has failed.  `args` are added to those of its agent, not of one that takes over; in
     them ``{task_dir}`` is a folder for the agent's files, one for each task.
+
+    `timeout_s` is for an attempt, `round_timeout_s` for WORK and CHECK of one round.  `answer` says what the
+    agent's answer is where the task has no brief; None: what the agent suggests, see `answers_with_patch`.
     """
 
     id: str
@@ -212,6 +218,7 @@ class TaskSpec:
     land: Land | None = None
     rounds: int = 1
     timeout_s: float | None = None
+    round_timeout_s: float | None = None
     idle_timeout_s: float | None = None
     retries: int = 0
     fallback: tuple[Alternative, ...] = ()
@@ -219,6 +226,7 @@ class TaskSpec:
     expect_change: bool = False
     budget_usd: float | None = None
     brief: Brief | None = None
+    answer: AnswerKind | None = None
     env: Mapping[str, str] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
 
@@ -283,6 +291,18 @@ PROVIDER_PREFIX: Final = "provider:"
 def is_task_span(resource: str) -> bool:
     """Whether a token of this name is held from a task's first job to its end, not just for one job."""
     return resource == SLOT or resource.startswith(WORKTREE_PREFIX)
+
+
+def answers_with_patch(task: TaskSpec, agent: AgentSpec) -> bool:
+    """Whether the agent's answer is a diff that CHECK applies.
+
+    If the task does not say so: of an agent that does not edit, in a worktree whose work a CHECK is to try.
+    """
+    if task.brief is not None:
+        return False
+    if task.answer is not None:
+        return task.answer == "patch"
+    return not agent.edits and task.workspace.kind == "worktree" and bool(task.check and task.check.commands)
 
 
 def title_of(task: TaskSpec) -> str:

@@ -55,6 +55,7 @@ USAGE: Final = objects(
     },
 )
 DIFF_STAT: Final = objects({"files": count, "insertions": count, "deletions": count})
+COUNTS: Final = objects({"passed": count, "failed": count, "errors": count, "skipped": count, "total": count})
 _PROCESS: Final = objects({"pid": count, "started": nullable(count)})
 
 OUTCOMES: Final = ("succeeded", "failed", "timed_out", "cancelled", "skipped", "lost", "interrupted")
@@ -144,7 +145,17 @@ TASK: Final[Mapping[str, Kind]] = {
     "conversation": nullable(TEXT),
     "usage": nullable(USAGE),
     "usage_by_model": nullable(mappings(USAGE)),
-    "check": nullable(objects({"passed": nullable(FLAG), "rounds": count})),
+    "check": nullable(
+        objects(
+            {"passed": nullable(FLAG), "rounds": count},
+            {
+                "counts": nullable(COUNTS),
+                "best_round": nullable(count),
+                "best_counts": nullable(COUNTS),
+                "best_reason": nullable(TEXT),
+            },
+        )
+    ),
 }
 """The keys of a task."""
 

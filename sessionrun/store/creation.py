@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 IGNORE_FILE: Final = ".gitignore"
 YOUNG_S: Final = 60.0
+_TRIES: Final = 20
 _IGNORE_ALL: Final = b"*\n"
 
 
@@ -45,24 +46,53 @@ def create_session(session: SessionDir, spec: SessionSpec) -> int:
     made: list[Path] = []
     try:
         _make_results_dir(session.path.parent, made)
-        make_directory(session.path, 0o700)
-    except (OSError, InputError) as error:
+        lock_fd = _take_directory(session)
+    except (OSError, InputError, StoreError) as error:
         _remove_made(made)
-        if isinstance(error, InputError):
+        if not isinstance(error, OSError):
             raise
         raise StoreError(f"cannot create {session.path}: {error.strerror}") from error
     session.made = made
-    lock_fd = -1
     try:
-        lock_fd = session.hold_lock("root.lock")
         _fill(session, content)
-    except (OSError, StoreError) as error:
+    except OSError as error:
         discard_session(session)
-        if lock_fd >= 0:
-            os.close(lock_fd)
-        why = error.strerror if isinstance(error, OSError) else error
-        raise StoreError(f"cannot write {session.path}: {why}") from error
+        os.close(lock_fd)
+        raise StoreError(f"cannot write {session.path}: {error.strerror}") from error
     return lock_fd
+
+
+def _take_directory(session: SessionDir) -> int:
+    """Make the session's directory and take its `root.lock`; the descriptor.
+
+    Another launch may come between the two and take the directory for that of a killed launcher: then it is gone,
+    and made again.
+
+    Raises:
+        OSError: it cannot be made.
+        StoreError: another process holds the lock.
+    """
+    make_directory(session.path, 0o700)
+    try:
+        for _ in range(_TRIES):
+            with suppress(FileNotFoundError):
+                lock_fd = session.hold_lock("root.lock")
+                if _is_there(session, lock_fd):
+                    return lock_fd
+                os.close(lock_fd)
+            with suppress(FileExistsError):  # the other launch has not come to its end
+                make_directory(session.path, 0o700)
+    except (OSError, StoreError):
+        discard_session(session)
+        raise
+    raise StoreError(f"{session.path} was removed each time it was made")
+
+
+def _is_there(session: SessionDir, lock_fd: int) -> bool:
+    try:
+        return os.path.samestat(os.fstat(lock_fd), os.stat(session.path / "root.lock"))
+    except FileNotFoundError:
+        return False
 
 
 def _fill(session: SessionDir, spec: bytes) -> None:

@@ -67,13 +67,15 @@ _NARROWER: Final[Mapping[str, Kind]] = {
     "SupervisorStarted.keeper_started": shapes.nullable(shapes.count),
     "JobStarted.pid": shapes.count,
     "JobStarted.started": shapes.count,
+    "Checked.counts": shapes.nullable(caches.COUNTS),
+    "Checked.diff_stat": shapes.nullable(caches.DIFF_STAT),
     "JobFinished.exit_code": shapes.nullable(shapes.count),
     "JobFinished.signal": shapes.nullable(shapes.count),
 }
 
 
 def check_spec(record: object) -> None:
-    """Whether the object of spec.json has the types that a session's spec declares.
+    """Whether the object of spec.json has the types that a session's spec declares, and each agent that it names.
 
     Raises:
         ValueError: it has not.
@@ -81,6 +83,13 @@ def check_spec(record: object) -> None:
     fault = _find_misfit(SessionSpec, record)
     if fault is not None:
         raise ValueError(fault)
+    assert isinstance(record, dict)
+    for task in record["tasks"]:
+        for named in (task, *task.get("fallback", ())):
+            if "agent" in named and named["agent"] not in record["agents"]:
+                raise ValueError(
+                    f"task {task['id']!r:.140} has the agent {named['agent']!r:.80}, which is not there"
+                )
 
 
 def iterate_entries(payloads: Sequence[bytes]) -> Iterator[Entry]:

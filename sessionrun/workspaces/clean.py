@@ -43,6 +43,7 @@ from sessionrun.workspaces.release import (
     rescue_lost_head,
 )
 from sessionrun.workspaces.request import Claim, WorkspaceRequest, load_claim
+from sessionrun.workspaces.rounds import drop_rounds
 
 What = Literal["worktree", "branch", "trash"]
 
@@ -147,6 +148,7 @@ def clean_leftover(leftover: Leftover, *, dry_run: bool) -> Iterator[CleanResult
         yield from _clean_trash(leftover, dry_run=dry_run)
         if worktree is not None and not worktree.removed:
             return
+        drop_rounds(main, leftover.request)
         with register_lock(leftover.repository):
             names = [leftover.claim.branch, *find_rescues(main, leftover.claim.branch), *tips]
             for branch in dict.fromkeys(names):

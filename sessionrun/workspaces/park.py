@@ -23,6 +23,12 @@ from sessionrun.workspaces.inside import find_repositories
 from sessionrun.workspaces.proof import find_missing, find_untrue
 from sessionrun.workspaces.request import RESCUE_SUFFIX
 
+_PRUNED_TRIES: Final = 3
+"""How often a commit is tried in all that git refuses to make."""
+
+_FATAL: Final = 128
+"""Git's exit code when it gives up (git(1)); a command that was stopped or killed has another."""
+
 HUGE_BYTES: Final = 100 * 1024 * 1024
 """A new file larger than this stays out of the repository; its worktree is kept."""
 
@@ -56,13 +62,22 @@ class Brought:
 
 
 @frozen
-class _Head:
+class Head:
     """Where the worktree's HEAD is: the full name of its branch ('HEAD' = no branch), commit and tree."""
 
     reference: str
     commit: str
     tree: str
     git_dir: Path
+
+
+@frozen
+class Written:
+    """All that lies in a worktree as the object `tree`; `problems` are what it cannot hold."""
+
+    head: Head
+    tree: str
+    problems: tuple[str, ...]
 
 
 def park(
@@ -119,23 +134,55 @@ def commit_setup(
 
 def _make_commit(
     fence: Fence, git: Git, place: Place, *, brought: Brought, ignore: Sequence[str], message: str, folder: Path
-) -> tuple[_Head, str, str, list[str]]:
-    """A commit, and its tree, of all that can be in one, above HEAD; HEAD, and what is wrong.  No ref moves."""
+) -> tuple[Head, str, str, list[str]]:
+    """A commit, and its tree, of all that can be in one, above HEAD; HEAD, and what is wrong.  No ref moves.
+
+    Another task may run ``git gc --prune=now``, which deletes objects that nothing refers to yet: then all is made
+    again.
+    """
+    left = _PRUNED_TRIES
+    while True:
+        try:
+            return _make_commit_once(
+                fence, git, place, brought=brought, ignore=ignore, message=message, folder=folder
+            )
+        except GitError as error:
+            left -= 1
+            if not left or error.code != _FATAL:
+                raise
+
+
+def _make_commit_once(
+    fence: Fence, git: Git, place: Place, *, brought: Brought, ignore: Sequence[str], message: str, folder: Path
+) -> tuple[Head, str, str, list[str]]:
+    written = write_worktree(fence, git, place, brought=brought, ignore=ignore, folder=folder)
+    head, tree = written.head, written.tree
+    commit = head.commit
+    if tree != head.tree:
+        parents = [word for parent in _parents(git, head) for word in ("-p", parent)]
+        commit = git("commit-tree", tree, *parents, "-F", "-", stdin=message.encode()).decode().strip()
+    return head, commit, tree, list(written.problems)
+
+
+def write_worktree(
+    fence: Fence, git: Git, place: Place, *, brought: Brought, ignore: Sequence[str], folder: Path
+) -> Written:
+    """Write what lies in the worktree as a tree; no ref, index or file of it changes.  Arguments as of `park`.
+
+    Raises:
+        GitError: it cannot be read or written.
+    """
     head = _read_head(git, place)
     problems = list(_find_off_branch(head.reference, place))
-    index = replace(git, index=folder / "park-index")
+    index_path = folder / "park-index"
+    index = replace(git, index=index_path)
     unmerged, gitlinks = _copy_index(index, head)
     names, why = _find_work(index, brought, ignore)
     problems += [*unmerged, *why, *find_repositories(fence, git.directory, head.git_dir, gitlinks)]
     problems += find_untrue(index, _update_index(index, names, gitlinks), gitlinks)
     tree = index.line("write-tree")
-    commit = head.commit
-    if tree != head.tree:
-        parents = [word for parent in _parents(git, head) for word in ("-p", parent)]
-        commit = git("commit-tree", tree, *parents, "-F", "-", stdin=message.encode()).decode().strip()
-    if index.index is not None:
-        index.index.unlink(missing_ok=True)
-    return head, commit, tree, problems
+    index_path.unlink(missing_ok=True)
+    return Written(head, tree, tuple(problems))
 
 
 def copy_index(origin: Path, copy: Path) -> None:
@@ -178,16 +225,16 @@ def write_patch(git: Git, base: str, tree: str, patch: Path) -> Mapping[str, int
     return counts
 
 
-def _read_head(git: Git, place: Place) -> _Head:
+def _read_head(git: Git, place: Place) -> Head:
     assert git.git_dir is not None
     done = git.attempt("rev-parse", "HEAD^{commit}", "HEAD^{tree}", "--symbolic-full-name", "HEAD")
     lines = os.fsdecode(done.stdout).split("\n")
     if done.returncode == 0:
-        return _Head(lines[2], lines[0], lines[1], git.git_dir)
+        return Head(lines[2], lines[0], lines[1], git.git_dir)
     # a branch without a commit: an agent began a history of its own, or deleted its branch
     base = place.base_commit or ""
     tree = git.line("rev-parse", f"{base}^{{tree}}")
-    return _Head(git.line("symbolic-ref", "HEAD"), base, tree, git.git_dir)
+    return Head(git.line("symbolic-ref", "HEAD"), base, tree, git.git_dir)
 
 
 def _find_off_branch(reference: str, place: Place) -> list[str]:
@@ -254,7 +301,7 @@ def _is_behind_link(top: Path, name: str, known: dict[str, bool]) -> bool:
     return known[folder]
 
 
-def _copy_index(index: Git, head: _Head) -> tuple[list[str], list[str]]:
+def _copy_index(index: Git, head: Head) -> tuple[list[str], list[str]]:
     """A private index that knows the files' stat data, so that only what changed is read.
 
     The copy loses flags by which an agent may have hidden changes from git.  Returns what is wrong, and
@@ -288,7 +335,7 @@ def _copy_index(index: Git, head: _Head) -> tuple[list[str], list[str]]:
     return [], gitlinks
 
 
-def _parents(git: Git, head: _Head) -> list[str]:
+def _parents(git: Git, head: Head) -> list[str]:
     """HEAD, and the commits of an unfinished merge into it."""
     try:
         merged = (head.git_dir / "MERGE_HEAD").read_text().split()

@@ -39,6 +39,7 @@ from sessionrun.workspaces.registration import (
 )
 from sessionrun.workspaces.request import CLAIM, RESCUE_SUFFIX, Claim, WorkspaceRequest
 from sessionrun.workspaces.room import remove_room
+from sessionrun.workspaces.rounds import Site, drop_rounds, put_back
 from sessionrun.workspaces.witness import tell_changed
 from sessionrun.workspaces.worktree import included_files
 
@@ -66,6 +67,13 @@ def release_behind(fence: Fence, request: WorkspaceRequest, folder: Path) -> Pla
     Raises:
         SessionrunError, OSError: as `release`.
     """
+    released = _release(fence, request, folder)
+    if request.place is not None:
+        drop_rounds(fence.main(), request)
+    return released
+
+
+def _release(fence: Fence, request: WorkspaceRequest, folder: Path) -> Place:
     place, main = request.place, fence.main()
     remove_room(request.repository, request.owner)
     take_back_unused(main, request, folder)
@@ -78,8 +86,9 @@ def release_behind(fence: Fence, request: WorkspaceRequest, folder: Path) -> Pla
         _note_move(place.branch, path, folder)
         place = replace(place, worktree=str(path))
     git = find_git(fence, request, path)
+    remark = _put_back(fence, request, git, folder)
     parked = _park(fence, request, git, folder)
-    released = _describe(main, place, parked, request)
+    released = replace(_describe(main, place, parked, request), remark=remark)
     if request.expect_change and not released.changed:
         request = replace(request, succeeded=False)
     kept = _why_kept(request, parked, path)
@@ -260,7 +269,7 @@ def settle(request: WorkspaceRequest, folder: Path) -> Place:
             fence,
             git,
             place,
-            brought=_brought(request, fence.main(), ignore),
+            brought=find_brought(request, fence.main(), ignore),
             ignore=ignore,
             message=_word_message("Setup", request),
             folder=folder,
@@ -280,11 +289,20 @@ def _park(fence: Fence, request: WorkspaceRequest, git: Git, folder: Path) -> Pa
     assert request.place is not None
     message = _word_message("Work", request)
     ignore = ignore_words(request.repository, folder)
-    brought = _brought(request, fence.main(), ignore)
+    brought = find_brought(request, fence.main(), ignore)
     return park(fence, git, request.place, brought=brought, ignore=ignore, message=message, folder=folder)
 
 
-def _brought(request: WorkspaceRequest, main: Git, ignore: Sequence[str]) -> Brought:
+def _put_back(fence: Fence, request: WorkspaceRequest, git: Git, folder: Path) -> str | None:
+    """The best round's work takes the place of what lies there; why not, if it cannot."""
+    if request.best is None:
+        return None
+    ignore = ignore_words(request.repository, folder)
+    return put_back(Site(fence, git, request, find_brought(request, fence.main(), ignore), ignore, folder))
+
+
+def find_brought(request: WorkspaceRequest, main: Git, ignore: Sequence[str]) -> Brought:
+    """What PREPARE put into the worktree; `ignore` as of `ignore_words`."""
     links = frozenset(os.path.normpath(link) for link in request.links)
     return Brought(main.directory, links, frozenset(included_files(main, main.directory, ignore)))
 

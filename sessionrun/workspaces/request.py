@@ -49,6 +49,8 @@ class WorkspaceRequest:
         directory: the worktree's name, if it is free.
         needs: the ends of other tasks at which the worktree begins.
         limit_s: how long the job may take (seconds); 0 = as long as it needs, None = the usual time.
+        best: for RELEASE: the commit of the round whose work is put back, None = what lies there stays.
+        replaced: the file for the diff of what `best` takes the place of.
     """
 
     repository: Repository
@@ -65,6 +67,13 @@ class WorkspaceRequest:
     directory: str | None = None
     needs: tuple[Handed, ...] = ()
     limit_s: float | None = None
+    best: str | None = None
+    replaced: str = ""
+
+    @property
+    def replaced_name(self) -> str:
+        """The name of the ref for what `best` takes the place of."""
+        return Path(self.replaced).stem
 
     @property
     def git_limit_s(self) -> float | None:

@@ -71,9 +71,11 @@ def by_test(*words: str) -> Catcher:
         )
         argv = [sys.executable, "-I", "-c", source]
         environ = {**os.environ, "PYTHONPATH": str(code)}
-        done = subprocess.run(
-            [*argv, "-x", "-q", "--no-header", *words], cwd=TOP, env=environ, capture_output=True, text=True
-        )
+        with tempfile.TemporaryDirectory(prefix="mutant-") as place:  # a test that fails leaves its files
+            words_of_ours = ("-x", "-q", "--no-header", f"--basetemp={place}/tests")
+            done = subprocess.run(
+                [*argv, *words_of_ours, *words], cwd=TOP, env=environ, capture_output=True, text=True
+            )
         lines = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
         return "" if done.returncode == 0 else (lines or ["failed"])[0]
 

@@ -18,9 +18,8 @@ from sessionrun.engine.state import TaskState
 from sessionrun.engine.totals import name_model, usage_since
 from sessionrun.model.events import JobFinished, JobLost, Verdict
 from sessionrun.model.keys import JobKey
-from sessionrun.model.places import Place
 from sessionrun.model.reasons import EXIT_UNSEEN
-from sessionrun.model.spec import Job, ProofVerdict, SessionSpec
+from sessionrun.model.spec import Job, SessionSpec
 from sessionrun.model.usage import Usage
 from sessionrun.runtime.executors.protocol import Exit
 from sessionrun.runtime.jobs.check.build import build_check, judge_check
@@ -85,16 +84,7 @@ class JobMaker:
         if problem is not None:
             limit_ends = find_end_of_limit(problem.reason_class, traces.result, traces.stderr, self._clock())
         verdict: Verdict = "passed" if judged.problem is None else "lost" if judged.can_repeat else "failed"
-        return self._make_verdict(
-            state,
-            ended,
-            verdict,
-            judged.problem,
-            traces.result,
-            place=judged.place,
-            proof=judged.proof,
-            resets_at=limit_ends,
-        )
+        return self._make_verdict(state, ended, verdict, judged, traces.result, resets_at=limit_ends)
 
     def judge_unseen(self, state: TaskState, lost: JobLost) -> JobFinished | None:
         """The verdict on WORK whose end was not seen: success if the agent's own report says so; else None."""
@@ -105,7 +95,7 @@ class JobMaker:
         if result is None or not result.ok:
             return None
         why = Problem(EXIT_UNSEEN, f"its answer is complete, though {lost.reason}")
-        return self._make_verdict(state, Exit(key, None), "passed", why, result)
+        return self._make_verdict(state, Exit(key, None), "passed", Judged(why), result)
 
     def measure_output(self, key: JobKey) -> int:
         """How much a WORK job, or the job of a workspace, has printed (bytes)."""
@@ -129,13 +119,12 @@ class JobMaker:
         state: TaskState,
         ended: Exit,
         verdict: Verdict,
-        why: Problem | None,
+        judged: Judged,
         result: table.AgentResult | None,
         *,
-        place: Place | None = None,
-        proof: ProofVerdict | None = None,
         resets_at: float | None = None,
     ) -> JobFinished:
+        why = judged.problem
         exit_code, signal = split_status(ended.wait_status)
         return JobFinished(
             key=ended.key,
@@ -150,10 +139,11 @@ class JobMaker:
             conversation=result.conversation if result else None,
             model=result.model if result else None,
             usage=self._price(state, result) if result else None,
-            place=place,
+            place=judged.place,
             resets_at=resets_at,
             turns=result.turns if result else None,
-            proof=proof,
+            checked=judged.checked,
+            proof=judged.proof,
         )
 
     def _price(self, state: TaskState, result: table.AgentResult) -> Usage | None:

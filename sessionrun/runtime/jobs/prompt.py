@@ -11,9 +11,27 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 
 from sessionrun.engine.state import TaskState
+from sessionrun.model.frozen import frozen
 from sessionrun.model.reasons import goes_on
 from sessionrun.model.spec import AgentSpec, SessionSpec, TaskSpec
 from sessionrun.runtime.jobs.context_files import load_shown, word_answer, word_edit
+
+
+@frozen
+class Feedback:
+    """What a round is told of the one before.
+
+    Attributes:
+        text: what its check has to tell.
+        is_output: the text is the end of the check's output; else it is in words of ours.
+        overdue_s: the time (seconds) that was up, if the round was stopped because of that.
+        was_reset: the worktree was set back to where the work began.
+    """
+
+    text: bytes = b""
+    is_output: bool = True
+    overdue_s: float | None = None
+    was_reset: bool = False
 
 
 def word_task(
@@ -60,7 +78,7 @@ def word_prompt(
     agent: AgentSpec,
     *,
     prompt: str,
-    red_check: bytes | None,
+    red_check: Feedback | None,
     conversation: str | None,
 ) -> bytes:
     """The prompt of the task's next WORK job.
@@ -70,7 +88,7 @@ def word_prompt(
         task: the task, at the start of that job.
         agent: the agent whose turn it is.
         prompt: what the task asks for.
-        red_check: the end of the output of the check that sent the task into this round.
+        red_check: what sent the task into this round; None: it is the first.
         conversation: the agent's id of the conversation that goes on; None: a new one begins.
     """
     text = _turn_of(task, agent, conversation) if task.spec.prompt_mode == "continue" else prompt
@@ -81,8 +99,7 @@ def word_prompt(
     if session.envelope:
         text = _wrap(task, text)
     if red_check is not None:
-        head = f"{text}\n\nYour last attempt did not pass its check. The end of the check's output:\n\n"
-        return head.encode() + red_check
+        return text.encode() + b"\n\n" + word_feedback(red_check, "Your last attempt")
     return (text + _tell_evidence(task)).encode()
 
 
@@ -92,11 +109,23 @@ def _turn_of(task: TaskState, agent: AgentSpec, conversation: str | None) -> str
     return prompts[-1] if conversation is not None or agent.prompt_kind == "script" else "\n\n".join(prompts)
 
 
-def _word_continuation(task: TaskState, red_check: bytes | None, text: str) -> bytes:
+def word_feedback(told: Feedback, who: str) -> bytes:
+    """What a round is told of the one before; `who` is what did not pass."""
+    head = f"{who} did not pass its check."
+    if told.overdue_s is not None:
+        head = f"{who} was stopped: no result after {told.overdue_s:g} s."
+    if told.was_reset:
+        head += " The working directory was set back to what it was before your work."
+    if told.is_output and told.text:
+        head += " The end of the check's output:"
+    return head.encode() + (b"\n\n" + told.text if told.text or told.overdue_s is None else b"\n")
+
+
+def _word_continuation(task: TaskState, red_check: Feedback | None, text: str) -> bytes:
     if task.thread.broken_off or red_check is None:
         asked = f" You were asked:\n\n{text}" if task.thread.turn > 1 else ""
         return f"Your last run was broken off ({task.thread.broken_off}). Go on where you stopped.{asked}".encode()
-    return b"Your work did not pass its check. The end of the check's output:\n\n" + red_check
+    return word_feedback(red_check, "Your work")
 
 
 def _wrap(task: TaskState, text: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -12,6 +13,7 @@ import orjson
 
 from sessionrun.agents.verdict import Problem
 from sessionrun.engine.state import TaskState
+from sessionrun.model.checks import Checked
 from sessionrun.model.frozen import frozen
 from sessionrun.model.keys import JobKey
 from sessionrun.model.places import Place
@@ -34,12 +36,14 @@ class Judged:
         place: what became of the task's workspace, if the job reports it.
         proof: what a proof found.
         can_repeat: the job failed, but a repetition does no harm and may help: the job counts as lost.
+        checked: what a CHECK found out.
     """
 
     problem: Problem | None = None
     place: Place | None = None
     proof: ProofVerdict | None = None
     can_repeat: bool = False
+    checked: Checked | None = None
 
 
 @frozen
@@ -90,12 +94,24 @@ class Site:
             OSError: the request cannot be written.
         """
         folder = self.session.make_job_path(key)
-        replace_file(folder / REQUEST, orjson.dumps(request), durable=False)
         return Job(
             key=key,
-            argv=(sys.executable, _PROGRAM, key.phase, os.fspath(folder)),
+            argv=self._write_request(key, request),
             cwd=cwd,
             stdout=str(folder / "stdout"),
             stderr=str(folder / "stderr"),
             env=env or {},
         )
+
+    def wrap(self, job: Job, request: object) -> Job:
+        """The same job begun by our program, which becomes the job's own when it has done what is asked.
+
+        Raises:
+            OSError: the request cannot be written.
+        """
+        return replace(job, argv=self._write_request(job.key, request))
+
+    def _write_request(self, key: JobKey, request: object) -> tuple[str, ...]:
+        folder = self.session.make_job_path(key)
+        replace_file(folder / REQUEST, orjson.dumps(request), durable=False)
+        return (sys.executable, _PROGRAM, key.phase, os.fspath(folder))

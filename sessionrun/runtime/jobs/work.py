@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -17,8 +18,11 @@ from sessionrun.engine.state import TaskState
 from sessionrun.model.frozen import frozen
 from sessionrun.model.keys import JobKey
 from sessionrun.model.spec import AgentSpec, Job, TaskSpec
+from sessionrun.runtime.jobs.begin import NOT_BEGUN
+from sessionrun.runtime.jobs.check.request import FEEDBACK
 from sessionrun.runtime.jobs.context_files import BriefProblem
-from sessionrun.runtime.jobs.prompt import word_prompt, word_task
+from sessionrun.runtime.jobs.prompt import Feedback, word_feedback, word_prompt, word_task
+from sessionrun.runtime.jobs.rounds import resets_hard, take_back_first
 from sessionrun.runtime.jobs.shared import SHELL, Judged, Site
 from sessionrun.store.files import make_directories, open_regular, replace_file
 from sessionrun.store.jobfiles import read_tail
@@ -59,15 +63,14 @@ def build_work(site: Site, state: TaskState, key: JobKey, tasks: Mapping[str, Ta
         return _build_refusal(site, state, key, str(problem))
     _put_away_older_outputs(site, key)
     prompt_path = _find_prompt_path(site, key)
-    feedback = _find_feedback(site, key)
+    feedback, red_check = find_feedback(site, state, key)
     conversation = state.thread.conversation if agent.continue_args else None
-    red_check = None if feedback is None else read_tail(feedback) + read_tail(feedback.with_name("stderr"))
     with _open_private(prompt_path) as stream:
         stream.write(
             word_prompt(site.spec, state, agent, prompt=wanted, red_check=red_check, conversation=conversation)
         )
     env = {**agent.env, **site.environment_of(task, key, state.place)}
-    return Job(
+    job = Job(
         key=key,
         argv=table.build_argv(
             agent,
@@ -85,13 +88,19 @@ def build_work(site: Site, state: TaskState, key: JobKey, tasks: Mapping[str, Ta
         env={**env, "SESSIONRUN_FEEDBACK": str(feedback)} if feedback else env,
         stop_grace_s=agent.stop_grace_s,
     )
+    return take_back_first(site, state, job)
 
 
 def judge_work(site: Site, key: JobKey, problem: Problem | None) -> Judged:
     """Judge WORK: the reason of a refusal says more than the end of the process that printed it."""
-    refusal = site.session.job_path(key) / REFUSAL
-    if problem is not None and problem.reason_class != "start_failed" and refusal.exists():
-        return Judged(Problem("bad_context", read_tail(refusal).decode("utf-8", "replace")))
+    if problem is None or problem.reason_class == "start_failed":
+        return Judged(problem)
+    folder = site.session.job_path(key)
+    if (folder / REFUSAL).exists():
+        return Judged(Problem("bad_context", read_tail(folder / REFUSAL).decode("utf-8", "replace")))
+    if (folder / NOT_BEGUN).exists():
+        why = read_tail(folder / NOT_BEGUN).decode("utf-8", "replace")
+        return Judged(Problem("workspace_failed", f"the worktree cannot be set back: {why}"))
     return Judged(problem)
 
 
@@ -160,13 +169,31 @@ def _find_prompt_path(site: Site, key: JobKey) -> Path:
     return site.session.make_job_path(key) / "prompt"
 
 
-def _find_feedback(site: Site, key: JobKey) -> Path | None:
-    """The output of the proof, or else of the check, that sent the task into this round."""
+def find_feedback(site: Site, state: TaskState, key: JobKey) -> tuple[Path | None, Feedback | None]:
+    """What this round is told of the one before, and the file that holds it; None and None in the first round.
+
+    Raises:
+        OSError: the session directory cannot be written.
+    """
     if key.round == 1:
-        return None
+        return None, None
     before = key._replace(round=key.round - 1)
-    keys = (before._replace(phase="prove"), before._replace(phase="check"))
-    return next((folder / "stdout" for job in keys for folder in site.session.find_starts(job)), None)
+    proofs = site.session.find_starts(before._replace(phase="prove"))
+    checks = site.session.find_starts(before._replace(phase="check"))
+    overdue_s = state.spec.round_timeout_s if state.progress.overdue else None
+    told = Feedback(overdue_s=overdue_s, was_reset=resets_hard(state.spec))
+    path: Path | None = None
+    for folder in (*proofs, *checks):
+        path, words = folder / "stdout", read_tail(folder / FEEDBACK)
+        if words:
+            path, told = folder / FEEDBACK, replace(told, text=words, is_output=False)
+        else:
+            told = replace(told, text=read_tail(path) + read_tail(folder / "stderr"))
+        break
+    if overdue_s is not None:
+        path = site.session.make_job_path(key) / FEEDBACK
+        replace_file(path, word_feedback(told, "Your last round"), durable=False)
+    return path, told if path is not None else None
 
 
 def _put_away_older_outputs(site: Site, key: JobKey) -> None:

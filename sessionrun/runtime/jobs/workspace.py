@@ -12,6 +12,7 @@ from pathlib import Path
 
 from sessionrun.agents.verdict import Problem, format_reason, split_status
 from sessionrun.engine.handed import find_handed
+from sessionrun.engine.rounds import find_better
 from sessionrun.engine.state import TaskState
 from sessionrun.model.errors import JobFileError
 from sessionrun.model.keys import JobKey
@@ -19,6 +20,7 @@ from sessionrun.model.places import Place
 from sessionrun.model.reasons import WORKSPACE_REASONS
 from sessionrun.model.spec import Job, title_of
 from sessionrun.runtime.executors.protocol import Exit
+from sessionrun.runtime.jobs.rounds import REPLACED
 from sessionrun.runtime.jobs.shared import Judged, Site
 from sessionrun.store.jobfiles import ANSWER, read_tail
 from sessionrun.workspaces.request import NeedsConflict, WorkspaceRequest, load_changed, load_place
@@ -38,8 +40,11 @@ def build_workspace(site: Site, state: TaskState, key: JobKey, tasks: Mapping[st
         check_space(Path(spec.repository.worktree_dir))
         request = replace(make_request(site, state, key), place=None, needs=find_handed(state, tasks))
     else:
-        patch = str(site.session.patch_path(key))
-        request = replace(make_request(site, state, key), patch=patch)
+        request = replace(make_request(site, state, key), patch=str(site.session.patch_path(key)))
+    better = find_better(state) if key.phase == "release" else None
+    if better is not None:
+        replaced = str(site.session.job_path(key).with_name(REPLACED.format(key.attempt)))
+        request = replace(request, best=better.checked.snapshot, replaced=replaced)
     return site.ask(key, request, cwd=spec.repository.top)
 
 

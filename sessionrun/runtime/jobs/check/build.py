@@ -10,18 +10,19 @@ from sessionrun.agents.verdict import Problem
 from sessionrun.engine.state import TaskState
 from sessionrun.model.errors import JobFileError
 from sessionrun.model.keys import JobKey
-from sessionrun.model.spec import AgentSpec, Job, TaskSpec
+from sessionrun.model.spec import AgentSpec, Job, TaskSpec, answers_with_patch
 from sessionrun.runtime.jobs import commands
-from sessionrun.runtime.jobs.check.request import APPLIED, CheckRequest, Verification, load_report
+from sessionrun.runtime.jobs.check.request import APPLIED, CheckReport, CheckRequest, Verification, load_report
 from sessionrun.runtime.jobs.context_files import BriefProblem, load_shown
 from sessionrun.runtime.jobs.prompt import list_earlier
+from sessionrun.runtime.jobs.rounds import has_rounds, make_loop, resets_hard
 from sessionrun.runtime.jobs.shared import Judged, Site
 
 VERDICT_PROMPT: Final = "verdict-prompt"
 
 
 def build_check(site: Site, state: TaskState, key: JobKey, tasks: Mapping[str, TaskState]) -> Job:
-    """The process of a CHECK: our own program if a brief or a verdict is wanted; else only the commands.
+    """The process of a CHECK: our own program if `is_ours` says so; else only the commands.
 
     Args:
         site: the session.
@@ -33,18 +34,25 @@ def build_check(site: Site, state: TaskState, key: JobKey, tasks: Mapping[str, T
         OSError: the session directory cannot be written.
     """
     task, agent = state.spec, site.agent_of(state)
-    if not _is_ours(task, agent):
+    if not is_ours(task, agent):
         return commands.build_check(site, state, key)
     directory = site.directory_of(task, state.place)
+    brief = None if agent.prompt_kind == "script" else task.brief
+    answers, patch = brief is not None and not agent.edits, answers_with_patch(task, agent)
     request = CheckRequest(
         directory=directory,
         prompt="\n\n".join(task.prompts),
         applied=str(site.session.make_job_path(key._replace(start=1)) / APPLIED),
-        brief=task.brief,
-        answer=None if agent.edits or task.brief is None else str(site.session.output_path(task.id)),
+        brief=brief,
+        answer=str(site.session.output_path(task.id)) if answers or patch else None,
         commands=task.check.commands if task.check else (),
         verification=_make_verification(site, state, key),
-        earlier=_list_shown(tasks, task, directory),
+        earlier=_list_shown(tasks, task, directory) if brief else (),
+        loop=make_loop(site, state, key) if patch or has_rounds(task) else None,
+        keeps=has_rounds(task),
+        patch=patch,
+        tells=brief is None and not (task.check and task.check.verify),
+        resets=resets_hard(task) and key.round < task.rounds,
     )
     env = {**agent.env, **site.environment_of(task, key, state.place)}
     return site.ask(key, request, cwd=directory, env=env)
@@ -53,17 +61,42 @@ def build_check(site: Site, state: TaskState, key: JobKey, tasks: Mapping[str, T
 def judge_check(site: Site, state: TaskState, key: JobKey, problem: Problem | None) -> Judged:
     """Judge a CHECK: the report of our own program says more than the end of its process."""
     why = problem.text if problem else None
-    if _is_ours(state.spec, site.agent_of(state)):
-        try:
-            report = load_report(site.session.job_path(key))
-            why = (report.problem or why) if report else (why or "its report is gone")
-        except JobFileError as error:
-            why = f"its report cannot be used: {error.why}"
+    if not is_ours(state.spec, site.agent_of(state)):
+        return Judged(None if why is None else Problem("check_failed", why))
+    try:
+        report = load_report(site.session.job_path(key))
+    except JobFileError as error:
+        return Judged(Problem("check_failed", f"its report cannot be used: {error.why}"))
+    if report is not None:
+        why = report.problem or why
+        return Judged(None if why is None else _name_problem(report, why), checked=report.checked)
+    if _is_more_than_commands(state.spec, site.agent_of(state)):
+        why = why or "its report is gone"  # of commands alone the exit code says enough
     return Judged(None if why is None else Problem("check_failed", why))
 
 
-def _is_ours(task: TaskSpec, agent: AgentSpec) -> bool:
-    """Whether the task's CHECK is more than shell commands; a script is neither shown a brief nor asked."""
+def _name_problem(report: CheckReport, found: str) -> Problem:
+    """The problem with a class that a CHECK can have; any task may have changed what lies in its folder."""
+    if report.reason_class == "no_patch":
+        return Problem("no_patch", found)
+    return Problem("bad_patch", found) if report.reason_class == "bad_patch" else Problem("check_failed", found)
+
+
+def is_ours(task: TaskSpec, agent: AgentSpec) -> bool:
+    """Whether the task's CHECK is a program of ours.
+
+    It is where more than commands is wanted; and where tests are counted and a failure is worded, which is in a
+    worktree and where there are several rounds.  Shell commands that run once, in no worktree, are a plain shell.
+    """
+    if _is_more_than_commands(task, agent):
+        return True
+    return bool(task.check and task.check.commands) and (task.rounds > 1 or task.workspace.kind == "worktree")
+
+
+def _is_more_than_commands(task: TaskSpec, agent: AgentSpec) -> bool:
+    """Whether an answer is applied, or a verdict is asked for; a script is neither shown a brief nor asked."""
+    if answers_with_patch(task, agent):
+        return True
     if agent.prompt_kind == "script":
         return False
     return bool(task.check and task.check.verify) or task.brief is not None
@@ -72,7 +105,7 @@ def _is_ours(task: TaskSpec, agent: AgentSpec) -> bool:
 def _make_verification(site: Site, state: TaskState, key: JobKey) -> Verification | None:
     """The agent's own command line, but without permission to use tools: a reviewer changes nothing."""
     check, agent = state.spec.check, site.agent_of(state)
-    if check is None or not check.verify:
+    if check is None or not check.verify or agent.prompt_kind == "script":
         return None
     prompt_file = str(site.session.make_job_path(key) / VERDICT_PROMPT)
     return Verification(

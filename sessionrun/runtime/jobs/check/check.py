@@ -1,6 +1,6 @@
-"""The steps of a CHECK with a brief: write the answer's files, run the commands, ask for a verdict.
+"""The steps of a CHECK: make files of the answer, run the commands, ask for a verdict, keep the round's work.
 
-The first step that does not pass is the last one.  The next round is given what the CHECK printed.
+The first step that does not pass is the last one.  The next round is given what the CHECK printed, or our words.
 """
 
 from __future__ import annotations
@@ -9,20 +9,27 @@ import errno
 import os
 import re
 import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Final, cast
 
 from sessionrun.agents import table
 from sessionrun.model.brief import Brief
+from sessionrun.model.checks import Checked
+from sessionrun.model.errors import SessionrunError
 from sessionrun.model.spec import OutputFormat
+from sessionrun.runtime.jobs.check.feedback import word_stat
+from sessionrun.runtime.jobs.check.patches import find_odd, find_patch, has_prefixes, list_spellings
 from sessionrun.runtime.jobs.check.reading import Unclear, strip_thoughts
-from sessionrun.runtime.jobs.check.request import CheckReport, CheckRequest, Verification
+from sessionrun.runtime.jobs.check.request import FEEDBACK, CheckReport, CheckRequest, Verification
+from sessionrun.runtime.jobs.check.running import run_commands
 from sessionrun.runtime.jobs.check.writing import apply_answer, describe_written, finish_answer
 from sessionrun.runtime.jobs.context_files import BriefProblem, Shown, read_inside, resolve_inside, word_judgement
 from sessionrun.store.files import read_regular, replace_file
+from sessionrun.workspaces.applying import DoesNotApply, apply_patch
+from sessionrun.workspaces.between import Loop, keep_round, list_changes, open_site
 
-SHELL: Final = "/bin/sh"
 PASSES: Final = {
     "PASS": True,
     "PASS_WITH_WARNINGS": True,
@@ -34,31 +41,67 @@ PASSES: Final = {
 
 _MAX_ANSWER_BYTES: Final = 16 * 1024 * 1024
 _MAX_PROBLEM: Final = 200
+
+NO_PATCH: Final = (
+    "Your answer holds no patch. Answer with your whole change as a unified diff, as git diff prints it, "
+    "in a fenced block of the language diff."
+)
+WHOLE_PATCH: Final = "Answer with your whole change as a unified diff, in a fenced block of the language diff."
 _FIRST_WORD: Final = re.compile(r"[\s`*#_]*([A-Za-z]+(?:_[A-Za-z]+)*)")
 
 
 class NotPassed(Exception):
-    """A step did not pass; the text is the reason in one line."""
+    """A step did not pass; the text is the reason in one line, `told` what the next round is told of it."""
+
+    def __init__(self, reason: str, told: str = "", reason_class: str = "check_failed") -> None:
+        super().__init__(reason)
+        self.told = told
+        self.reason_class = reason_class
 
 
 def check(request: CheckRequest, folder: Path) -> CheckReport:
     """Do what the request asks; `folder`, the job's own, gets prompt and output of the agent that judges."""
     report = CheckReport(earlier=request.earlier)
+    told = ""
     try:
-        if request.answer is not None:
+        if request.patch:
+            _apply_patch(request, folder)
+        elif request.answer is not None:
             report = replace(report, written=_apply(request))
         elif request.brief is not None:
             report = replace(report, written=_find_written(request.brief, request.directory))
-        for command in request.commands:
-            _run_command(command, request.directory)
+        ran = run_commands(request.commands, request.directory, folder)
+        report = replace(report, checked=None if ran.counts is None else Checked(ran.counts))
+        if ran.problem is not None:
+            raise NotPassed(ran.problem, ran.told)
         if request.verification is not None:
             report = replace(report, verdict=_verify(request, request.verification, folder))
     except NotPassed as problem:
-        report = replace(report, problem=" ".join(str(problem).split())[:_MAX_PROBLEM])
+        reason = " ".join(str(problem).split())[:_MAX_PROBLEM]
+        report, told = replace(report, problem=reason, reason_class=problem.reason_class), problem.told
     except OSError as error:
         _say(f"The check cannot go on: {error}")
         report = replace(report, problem=f"the check cannot go on: {error}"[:_MAX_PROBLEM])
+    if request.keeps and request.loop is not None and report.problem is not None:
+        report, told = _keep_round(request, request.loop, report, told, folder)
+    if request.tells and told:
+        replace_file(folder / FEEDBACK, told.encode("utf-8", "replace"), durable=False)
     return report
+
+
+def _keep_round(
+    request: CheckRequest, loop: Loop, report: CheckReport, told: str, folder: Path
+) -> tuple[CheckReport, str]:
+    """Keep the work of a round that did not pass; that it cannot be kept is no reason for another verdict."""
+    try:
+        kept = keep_round(loop, folder)
+        if request.resets and told:
+            told += word_stat(list_changes(loop, kept, folder))
+    except (SessionrunError, OSError) as error:
+        print(f"The round's work cannot be kept: {error}", file=sys.stderr, flush=True)
+        return report, told
+    checked = replace(report.checked or Checked(), snapshot=kept.commit, diff_stat=kept.diff_stat)
+    return replace(report, checked=checked), told
 
 
 def _apply(request: CheckRequest) -> dict[str, int]:
@@ -77,6 +120,41 @@ def _apply(request: CheckRequest) -> dict[str, int]:
         raise NotPassed(f"the answer's files cannot be written: {error.strerror}") from None
     _say(describe_written(lines))
     return lines
+
+
+def _apply_patch(request: CheckRequest, folder: Path) -> None:
+    """Change the worktree as the patch in the answer says."""
+    assert request.loop is not None
+    patch = find_patch(strip_thoughts(_read_text(request.answer)))
+    if patch is None:
+        raise _refuse_patch("the answer holds no patch", NO_PATCH, "no_patch")
+    if (odd := find_odd(patch)) is not None:
+        raise _refuse_patch(f"the patch is refused: {odd}", f"Your patch was not applied: {odd}.", "bad_patch")
+    try:
+        with open_site(request.loop.workspace, folder) as site:
+            below = os.path.relpath(os.path.realpath(request.directory), os.path.realpath(site.git.directory))
+            record, spellings = Path(request.applied), list_spellings(patch)
+            names = apply_patch(site, spellings, below, record, prefixes=has_prefixes(patch))
+    except DoesNotApply as problem:
+        said = str(problem)
+        told = f"Your patch was not applied, and no file was changed. git says:\n\n{said}\n\n{WHOLE_PATCH}"
+        raise _refuse_patch(f"the patch does not apply: {said}", told, "bad_patch") from None
+    except SessionrunError as error:
+        raise _refuse_patch(f"the patch cannot be applied: {error}", str(error), "check_failed") from None
+    _say(f"Your patch was applied to {', '.join(names[:20])}{' and others' if len(names) > 20 else ''}.")
+
+
+def _refuse_patch(reason: str, told: str, reason_class: str) -> NotPassed:
+    _say(told)
+    return NotPassed(reason, told + "\n", reason_class)
+
+
+def _read_text(path: str | None) -> str:
+    """The answer; one that is too large is none."""
+    try:
+        return _read_answer(Path(path or ""))
+    except Unclear:
+        return ""
 
 
 def _read_answer(path: Path) -> str:
@@ -108,15 +186,6 @@ def _count_lines(directory: str, path: str) -> int | None:
             return sum(1 for _ in stream)
     except (BriefProblem, OSError):
         return None
-
-
-def _run_command(command: str, directory: str) -> None:
-    _say(f"$ {command}")
-    done = subprocess.run(
-        [SHELL, "-ec", command], cwd=directory, stdin=subprocess.DEVNULL, stderr=subprocess.STDOUT
-    )
-    if done.returncode:
-        raise NotPassed(f"exit code {done.returncode} of: {command}")
 
 
 def _verify(request: CheckRequest, wanted: Verification, folder: Path) -> str:

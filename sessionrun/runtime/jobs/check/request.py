@@ -12,11 +12,17 @@ from pathlib import Path
 from typing import Final
 
 from sessionrun.model.brief import Brief
+from sessionrun.model.checks import Checked
 from sessionrun.model.frozen import frozen
 from sessionrun.store.jobfiles import load_answer
+from sessionrun.workspaces.between import Loop
 
 APPLIED: Final = "applied.json"
 """In the folder of a round's first CHECK: the answer was written, and these are the lines of its files."""
+
+
+FEEDBACK: Final = "feedback"
+"""In the folder of a CHECK: what the next round is told, in words of ours."""
 
 
 @frozen
@@ -45,6 +51,11 @@ class CheckRequest:
         commands: shell commands that must pass.
         verification: how the agent is asked for its verdict, if it is.
         earlier: files that the agent was shown because other tasks wrote them.
+        loop: the round, if git is needed in its worktree.
+        keeps: what the round came to is kept, because there may be another one.
+        patch: the answer is a patch for the worktree.
+        tells: the next round is told what failed in words of ours, not by the end of the output.
+        resets: the next round begins with the files with which WORK began.
     """
 
     directory: str
@@ -55,16 +66,26 @@ class CheckRequest:
     commands: tuple[str, ...] = ()
     verification: Verification | None = None
     earlier: tuple[str, ...] = ()
+    loop: Loop | None = None
+    keeps: bool = False
+    patch: bool = False
+    tells: bool = False
+    resets: bool = False
 
 
 @frozen
 class CheckReport:
-    """The answer: the files that were written with their lines; in one line what is wrong, if anything is."""
+    """The answer: the files that were written with their lines; in one line what is wrong, if anything is.
+
+    `reason_class` is the class of that problem, `checked` what the round came to.
+    """
 
     written: Mapping[str, int] = field(default_factory=dict)
     problem: str | None = None
     verdict: str | None = None
     earlier: tuple[str, ...] = ()
+    reason_class: str = "check_failed"
+    checked: Checked | None = None
 
 
 def load_report(folder: Path) -> CheckReport | None:

@@ -1,0 +1,53 @@
+"""Frozen records of what a CHECK found out beside whether it passed.  Pure; part of `model`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any, Final, Literal
+
+from sessionrun.model.frozen import frozen
+
+Reset = Literal["keep", "hard"]
+RESETS: Final[tuple[Reset, ...]] = ("keep", "hard")
+"""What a further round begins with: the files as they are, or those with which WORK began."""
+
+AnswerKind = Literal["patch", "text"]
+ANSWER_KINDS: Final[tuple[AnswerKind, ...]] = ("patch", "text")
+"""What the answer of an agent is without a brief: a diff that CHECK applies, or a text."""
+
+
+@frozen
+class Counts:
+    """How many tests came to what; `failed` made a wrong assertion, `errors` broke otherwise."""
+
+    passed: int = 0
+    failed: int = 0
+    errors: int = 0
+    skipped: int = 0
+    total: int = 0
+
+    def plus(self, more: Counts) -> Counts:
+        """The sum."""
+        return Counts(*(getattr(self, one.name) + getattr(more, one.name) for one in fields(Counts)))
+
+
+@frozen
+class Checked:
+    """What a round came to: its tests, and its work as a commit (`snapshot`) with the size of its diff."""
+
+    counts: Counts | None = None
+    snapshot: str | None = None
+    diff_stat: Mapping[str, int] | None = None
+
+
+_COUNTS: Final = frozenset(field.name for field in fields(Counts))
+_CHECKED: Final = frozenset(field.name for field in fields(Checked))
+
+
+def checked_from_record(record: Mapping[str, Any]) -> Checked:
+    """Rebuild a round's result from its record; keys that a later version added are left out."""
+    values = {name: value for name, value in record.items() if name in _CHECKED}
+    if values.get("counts"):
+        values["counts"] = Counts(**{name: value for name, value in values["counts"].items() if name in _COUNTS})
+    return Checked(**values)

@@ -1,0 +1,99 @@
+"""Runs the commands of a CHECK, one after the other, and counts the tests that they ran.
+
+Each command finds in ``PYTEST_ADDOPTS`` where pytest is to write JUnit XML: a file of its own in the job's folder.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from sessionrun.model.checks import Counts
+from sessionrun.runtime.jobs.check.feedback import MAX_BYTES, word_failure
+from sessionrun.runtime.jobs.check.junit import Tests, read_junit
+from sessionrun.store.files import open_regular
+
+SHELL: Final = "/bin/sh"
+ADDOPTS: Final = "PYTEST_ADDOPTS"
+
+
+class Ran(NamedTuple):
+    """What the commands came to: in one line what failed, what the next round is told of it, and the tests."""
+
+    problem: str | None
+    told: str
+    counts: Counts | None
+
+
+def run_commands(commands: Sequence[str], directory: str, folder: Path) -> Ran:
+    """Run commands until one fails; what they print goes where this process prints.
+
+    Args:
+        commands: for the shell, each for one of its own.
+        directory: where they run.
+        folder: the job's; what this process prints is its file ``stdout``.
+    """
+    counts: Counts | None = None
+    for number, command in enumerate(commands, 1):
+        print(f"$ {command}", flush=True)
+        begun = _size(folder / "stdout")
+        tests, code = _run(command, directory, folder.absolute() / f"junit-{number}.xml")
+        if tests is not None:
+            counts = tests.counts if counts is None else counts.plus(tests.counts)
+        found_none = tests is not None and not tests.counts.total
+        if not code and not found_none:
+            continue
+        how = f"exit code {code} of: {command}"
+        problem = f"no test was found by: {command}" if found_none else how
+        output, size = _read_output(folder / "stdout", begun)
+        own = tests or Tests(Counts())
+        told = word_failure(command, code, tests and own.counts, own.failed, output, size)
+        return Ran(problem, told, counts)
+    return Ran(None, "", counts)
+
+
+def _run(command: str, directory: str, junit: Path) -> tuple[Tests | None, int]:
+    if not _clear(junit):
+        junit = Path(os.devnull)  # something lies there that cannot be removed: nothing is counted
+    added = f"--junitxml={junit}"
+    said = os.environ.get(ADDOPTS, "")
+    environ = {**os.environ, ADDOPTS: f"{said} {shlex.quote(added)}".strip()}
+    done = subprocess.run(
+        [SHELL, "-ec", command], cwd=directory, env=environ, stdin=subprocess.DEVNULL, stderr=subprocess.STDOUT
+    )
+    return read_junit(junit), done.returncode
+
+
+def _clear(path: Path) -> bool:
+    """Remove what an agent that foresaw this name may have put there; whether nothing is left."""
+    try:
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+    except OSError:
+        return False
+    return True
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.lstat().st_size
+    except OSError:
+        return 0
+
+
+def _read_output(path: Path, begun: int) -> tuple[bytes, int]:
+    """The end of what a command printed, and how much it printed; other files than a regular one hold nothing."""
+    try:
+        with os.fdopen(open_regular(path), "rb") as stream:
+            size = os.fstat(stream.fileno()).st_size
+            stream.seek(max(begun, size - MAX_BYTES))
+            return stream.read(MAX_BYTES), max(0, size - begun)
+    except OSError:
+        return b"", 0

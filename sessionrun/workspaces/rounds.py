@@ -1,0 +1,220 @@
+"""What a worktree held after a round: kept as a commit, taken back before the next round, or put back in the end.
+
+A round's work is a commit of its own, with HEAD as its parent.  A ref of ours holds it until RELEASE, so that
+nothing is lost and no branch shows it.  All is done by our own git and can be done again after a crash: the same
+worktree gives the same tree, and a worktree that is half set back is set back again.
+
+What no commit can hold (repositories inside, huge files) is never touched; nor is what git ignores.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from sessionrun.model.errors import SessionrunError
+from sessionrun.model.frozen import frozen
+from sessionrun.model.places import Place
+from sessionrun.store import crashpoint
+from sessionrun.store.files import make_directories
+from sessionrun.workspaces.fence import Fence
+from sessionrun.workspaces.git import Git
+from sessionrun.workspaces.park import HUGE_BYTES, Brought, write_patch, write_worktree
+from sessionrun.workspaces.request import WorkspaceRequest
+
+REFS: Final = "refs/sessionrun/"
+"""Below it are the refs of rounds: SESSION/TASK/aN-round-N, and aN-replaced for what the best round replaced."""
+
+
+@frozen
+class Site:
+    """A worktree whose rounds are looked after.
+
+    Attributes:
+        fence: of its repository.
+        git: in the worktree.
+        request: whose it is; its place names branch and base commit.
+        brought: what of it is ours and no work.
+        ignore: arguments for ``git ls-files`` that say what is ignored.
+        folder: the job's, for a private index.
+    """
+
+    fence: Fence
+    git: Git
+    request: WorkspaceRequest
+    brought: Brought
+    ignore: Sequence[str]
+    folder: Path
+
+    @property
+    def place(self) -> Place:
+        """What PREPARE made."""
+        assert self.request.place is not None
+        return self.request.place
+
+    def name_ref(self, name: str) -> str:
+        """The ref of this name of the task."""
+        return f"{_prefix(self.request)}{name}"
+
+
+@frozen
+class Kept:
+    """A round's work: the commit, its tree, the size of its diff; `problems` are what the commit cannot hold."""
+
+    commit: str
+    tree: str
+    diff_stat: Mapping[str, int]
+    problems: tuple[str, ...] = ()
+
+
+def work_base(place: Place) -> str:
+    """The commit at which WORK began: from it the work counts, and to it a hard reset goes back."""
+    assert place.work_base is not None
+    return place.work_base
+
+
+def keep_work(site: Site, name: str, patch: Path) -> Kept:
+    """Write the diff of what lies in the worktree to `patch`, and then make it a commit that the ref `name` holds.
+
+    Raises:
+        GitError: the worktree cannot be read, or the commit not be made; nothing of the work was changed.
+        OSError: the patch cannot be written.
+    """
+    git = site.git
+    written = write_worktree(
+        site.fence, git, site.place, brought=site.brought, ignore=site.ignore, folder=site.folder
+    )
+    message = f"Round of task {site.request.task} ({name})\n".encode()
+    commit = git("commit-tree", written.tree, "-p", written.head.commit, "-F", "-", stdin=message).decode().strip()
+    make_directories(patch.parent, 0o700)
+    stat = write_patch(git, work_base(site.place), written.tree, patch)
+    crashpoint.step()
+    git("update-ref", site.name_ref(name), commit)
+    crashpoint.step()
+    return Kept(commit, written.tree, stat, written.problems)
+
+
+def is_kept(site: Site, name: str) -> bool:
+    """Whether a round's work has its ref."""
+    return site.git.commit_of(site.name_ref(name)) is not None
+
+
+def set_back(site: Site, content: str, head: str) -> None:
+    """Make the worktree what the commit `content` holds, on its branch, which is then at the commit `head`.
+
+    Raises:
+        SessionrunError, OSError: it cannot be done; done again it may.
+    """
+    git, branch = site.git, f"refs/heads/{site.place.branch}"
+    _unlock(git)
+    git("symbolic-ref", "HEAD", branch)
+    _show_hidden(git)
+    git("reset", "--hard", "--quiet", content)
+    crashpoint.step()
+    _remove_new_files(site)
+    _link_again(site)
+    crashpoint.step()
+    tip = git.commit_of(branch)
+    if tip != head and not git.set_ref(branch, head, tip):
+        raise SessionrunError(f"{site.place.branch} cannot be moved to {head}: another program holds it")
+
+
+def put_back(site: Site) -> str | None:
+    """Put the best round's work in the place of what came after it; or say why not, if that would lose something.
+
+    What is replaced stays as a patch, and as a commit until the refs are dropped.
+
+    Raises:
+        SessionrunError, OSError: it cannot be done; done again it may.
+    """
+    git, best = site.git, site.request.best
+    if best is None or git.commit_of(best) != best:
+        return None
+    written = write_worktree(
+        site.fence, git, site.place, brought=site.brought, ignore=site.ignore, folder=site.folder
+    )
+    before = git.line("rev-parse", f"{best}^")
+    if written.tree == git.line("rev-parse", f"{best}^{{tree}}"):
+        if written.head.commit == best:  # a start of this job before came as far as that
+            git.set_ref(f"refs/heads/{site.place.branch}", before, best)
+        return None
+    if not is_kept(site, site.request.replaced_name):
+        if written.problems:
+            return f"the best round's work is not put back: {'; '.join(written.problems[:5])}"
+        keep_work(site, site.request.replaced_name, Path(site.request.replaced))
+    set_back(site, best, before)
+    return None
+
+
+def drop_rounds(git: Git, request: WorkspaceRequest) -> None:
+    """Delete the refs of a task's rounds: its work is on its branch, and the others' is in their patches."""
+    if git.trial is not None or not _may_have_refs(Path(request.repository.common_dir)):
+        return
+    for name in git.line("for-each-ref", "--format=%(refname)", _prefix(request)).split("\n"):
+        if name:
+            git.attempt("update-ref", "-d", name)
+
+
+def _prefix(request: WorkspaceRequest) -> str:
+    return f"{REFS}{request.session_id}/{request.task}/"
+
+
+def _may_have_refs(common_dir: Path) -> bool:
+    """Whether any task may have refs of rounds: few sessions have, and to ask git takes longer."""
+    try:
+        return (common_dir / REFS).exists() or REFS.encode() in (common_dir / "packed-refs").read_bytes()
+    except OSError:
+        return False
+
+
+def _unlock(git: Git) -> None:
+    """Remove the locks that a killed git left in the worktree's books: no process of the task runs any more."""
+    assert git.git_dir is not None
+    for name in ("index.lock", "HEAD.lock"):
+        (git.git_dir / name).unlink(missing_ok=True)
+
+
+def _show_hidden(git: Git) -> None:
+    """Take off flags by which git overlooks changes; an index that cannot be read is made anew by the reset."""
+    assert git.git_dir is not None
+    listed = git.attempt("ls-files", "-v", "-z")
+    if listed.returncode:
+        (git.git_dir / "index").unlink(missing_ok=True)
+        return
+    entries = [entry for entry in listed.stdout.split(b"\0") if entry]
+    hidden = b"".join(entry[2:] + b"\0" for entry in entries if entry[:1].islower() or entry[:1] == b"S")
+    for flag in ("--no-assume-unchanged", "--no-skip-worktree") if hidden else ():
+        git("update-index", flag, "-z", "--stdin", stdin=hidden)
+
+
+def _remove_new_files(site: Site) -> None:
+    """Remove what git neither tracks nor ignores, and the directories that are empty then."""
+    top = site.git.directory
+    for name in site.git.names("ls-files", "-z", "--others", *site.ignore):
+        path = top / name
+        if name.endswith("/") or site.brought.has(name, path) or not os.path.lexists(path):
+            continue
+        if not path.is_symlink() and path.stat().st_size > HUGE_BYTES:
+            continue
+        path.unlink()
+        _remove_empty(path.parent, top)
+
+
+def _remove_empty(folder: Path, top: Path) -> None:
+    while folder != top:
+        try:
+            folder.rmdir()
+        except OSError:
+            return
+        folder = folder.parent
+
+
+def _link_again(site: Site) -> None:
+    """A link that the task removed is there again; what the task put in its place stays if git ignores it."""
+    for link in sorted(site.brought.links):
+        path = site.git.directory / link
+        if not os.path.lexists(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.symlink_to(site.brought.top / link)

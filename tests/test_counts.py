@@ -1,0 +1,218 @@
+"""Tests are counted in JUnit XML that may be anything, and failures are told the telling part first."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from sessionrun.engine.rounds import keep_round
+from sessionrun.engine.state import TaskState
+from sessionrun.model.checks import Checked, Counts
+from sessionrun.model.spec import Check, TaskSpec
+from sessionrun.runtime.jobs.check import junit
+from sessionrun.runtime.jobs.check.feedback import MAX_BYTES, word_counts, word_failure, word_stat
+from sessionrun.runtime.jobs.check.junit import FailedTest, parse_junit, read_junit
+from sessionrun.runtime.jobs.check.running import run_commands
+from sessionrun.runtime.jobs.prompt import Feedback, word_feedback
+
+SUITES = """<?xml version="1.0" encoding="utf-8"?>
+<testsuites><testsuite name="pytest" errors="9" failures="9" skipped="9" tests="99">
+<testcase classname="tests.test_a" name="test_good" time="0.1"/>
+<testcase classname="tests.test_a" name="test_bad">
+<failure message="assert 1 == 2&#10; +  where 1 = f()">E x</failure></testcase>
+<testcase classname="tests.test_a" name="test_both">
+<failure message="a b c d"/><error message="broken in teardown"/></testcase>
+<testcase classname="" name="tests.test_b"><error message="collection failure">line
+E   ImportError: no c
+</error></testcase>
+<testcase classname="tests.test_a" name="test_skipped"><skipped type="pytest.skip" message="no"/></testcase>
+<testcase classname="tests.test_a" name="test_prints"><system-out>x</system-out></testcase>
+</testsuite></testsuites>
+"""
+
+
+def test_tests_are_counted_by_what_they_came_to() -> None:
+    tests = parse_junit(SUITES.encode())
+    assert tests is not None
+    assert tests.counts == Counts(passed=2, failed=1, errors=2, skipped=1, total=6)
+    assert tests.failed == (
+        FailedTest("tests.test_a::test_bad", "assert 1 == 2 + where 1 = f()"),
+        FailedTest("tests.test_a::test_both", "broken in teardown"),
+        FailedTest("tests.test_b", "collection failure: ImportError: no c"),
+    )
+
+
+LAUGHS = '<!DOCTYPE l [<!ENTITY a "ha">' + "".join(
+    f'<!ENTITY {name} "{f"&{before};" * 10}">' for before, name in zip("abcdefgh", "bcdefghi", strict=True)
+)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"not xml",
+        b"<testsuite>",
+        b"<html><testcase/></html>",
+        b"<testsuite><testcase name='\xff\xfe'/></testsuite>",
+        b"<?xml version='1.0' encoding='no-such'?><testsuite>\xff</testsuite>",
+        (LAUGHS + "]><testsuite><testcase name='&i;'/></testsuite>").encode(),
+        b'<!DOCTYPE t SYSTEM "file:///etc/passwd"><testsuite/>',
+        b'<!DOCTYPE t [<!ENTITY x SYSTEM "file:///etc/passwd">]><testsuite><testcase name="&x;"/></testsuite>',
+        b"\0" * 1000,
+    ],
+    ids=range(10),
+)
+def test_what_is_no_junit_counts_for_nothing(content: bytes) -> None:
+    assert parse_junit(content) is None
+
+
+def test_a_deep_or_long_document_is_read() -> None:
+    deep = b"<testsuite>" + b"<a>" * 20_000 + b"</a>" * 20_000 + b"<testcase name='x'/></testsuite>"
+    found = parse_junit(deep)
+    assert found is not None and found.counts.total == 1
+    text = b"<testcase name='x'><failure message='m'>" + b"a\n" * 50_000 + b"E   last\n</failure></testcase>"
+    many = (
+        b"<testsuite>" + b"<testcase name='x'><failure message='m'/></testcase>" * 9_000 + text + b"</testsuite>"
+    )
+    found = parse_junit(many)
+    assert found is not None and (found.counts.failed, len(found.failed)) == (9_001, junit.MAX_FAILURES)
+
+
+@pytest.mark.parametrize("kind", ["fifo", "link", "directory", "huge", "none", "socket name"])
+def test_what_lies_in_the_place_of_the_file_is_never_followed(tmp_path: Path, kind: str) -> None:
+    path, real = tmp_path / "junit-1.xml", tmp_path / "real.xml"
+    real.write_text(SUITES)
+    if kind == "fifo":
+        os.mkfifo(path)
+    elif kind == "link":
+        path.symlink_to(real)
+    elif kind == "directory":
+        path.mkdir()
+    elif kind == "huge":
+        with path.open("wb") as stream:
+            stream.truncate(10 * 1024**3)
+    elif kind == "socket name":
+        path.symlink_to("/dev/zero")
+    assert read_junit(path) is None
+
+
+WRITE = "f=${PYTEST_ADDOPTS##*=}; "
+
+
+@pytest.mark.parametrize(
+    "planted", ["mkfifo $f", "ln -s /dev/zero $f", "mkdir -p $f/x", "ln -s $PWD/real.xml $f", "truncate -s 10G $f"]
+)
+def test_a_hostile_command_is_only_a_command(tmp_path: Path, planted: str) -> None:
+    """Its exit code decides, its counts are none."""
+    (tmp_path / "real.xml").write_text(SUITES)
+    ran = run_commands((f"{WRITE}{planted}",), str(tmp_path), tmp_path)
+    assert (ran.problem, ran.counts) == (None, None)
+
+
+def test_what_was_planted_before_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTEST_ADDOPTS", "-x")
+    (tmp_path / "junit-1.xml").write_text(SUITES)
+    (tmp_path / "junit-2.xml").mkdir()
+    good = "<testsuite><testcase name='a'/></testsuite>"
+    commands = ('test "${PYTEST_ADDOPTS%% *}" = -x', f'{WRITE}echo "{good}" > $f')
+    ran = run_commands(commands, str(tmp_path), tmp_path)
+    assert (ran.problem, ran.counts) == (None, Counts(passed=1, total=1))
+
+
+def test_counts_of_several_commands_add_up_and_none_at_all_is_a_failure(tmp_path: Path) -> None:
+    good = f"{WRITE}echo \"<testsuite><testcase name='a'/></testsuite>\" > $f"
+    empty = f'{WRITE}echo "<testsuites><testsuite/></testsuites>" > $f'
+    assert run_commands((good, good), str(tmp_path), tmp_path).counts == Counts(passed=2, total=2)
+    ran = run_commands((good, empty, "touch never"), str(tmp_path), tmp_path)
+    assert ran.problem == f"no test was found by: {empty}"
+    assert "No test was found." in ran.told
+    assert not (tmp_path / "never").exists()
+
+
+def test_the_telling_part_comes_first_and_all_of_it_is_bounded() -> None:
+    counts = Counts(passed=3, failed=200, total=203)
+    failed = tuple(FailedTest(f"t::test_{number}", "m" * 400) for number in range(50))
+    output = b"noise\n" * 10_000
+    told = word_failure("make test", 2, counts, failed, output, len(output))
+    assert len(told.encode()) <= MAX_BYTES
+    lines = told.splitlines()
+    assert lines[0] == "This command failed with exit code 2: make test"
+    assert lines[2] == "3 of 203 tests passed, 200 failed."
+    assert lines[3].startswith("FAILED t::test_0: mmm")
+    assert any("more lines left out]" in line for line in lines)
+    assert any("bytes left out]" in line for line in lines[-1000:])
+    assert told.endswith("noise\n")
+
+
+def test_short_feedback_has_no_marks() -> None:
+    told = word_failure("false", 1, None, (), b"red\n", 4)
+    assert told == "This command failed with exit code 1: false\n\nThe end of its output:\n\nred\n"
+    assert word_failure("false", 1, None, (), b"", 0).endswith("It printed nothing.\n")
+    assert word_counts(Counts(passed=1, errors=1, skipped=2, total=4)) == (
+        "1 of 4 tests passed, 1 with an error, 2 skipped."
+    )
+    assert "more files]" in word_stat([(f"{number}.py", "1", "0") for number in range(60)])
+    assert word_stat([]) == "\nYou had changed nothing.\n"
+
+
+def made(passed: int | None, lines: int = 1, snapshot: str | None = "c") -> Checked:
+    counts = None if passed is None else Counts(passed=passed, failed=1, total=passed + 1)
+    return Checked(counts, snapshot, {"files": 1, "insertions": lines, "deletions": 0})
+
+
+BESTS = pytest.mark.parametrize(
+    ("rounds", "best", "why"),
+    [
+        ([made(1), made(3), made(2)], 2, "3 tests passed, and in round 3 2"),
+        ([made(1), made(2)], 2, "2 tests passed, and in round 1 1"),
+        ([made(2, 9), made(2, 3)], 2, "as many tests passed as in round 1, with a smaller diff"),
+        ([made(2, 3), made(2, 9)], 1, "as many tests passed as in round 2, with a smaller diff"),
+        ([made(2, 3), made(2, 3)], 2, "as many tests passed as in round 1, with a diff of the same size"),
+        ([made(None), made(None, 9)], 2, "the last round; no test is counted"),
+        ([made(0), made(None)], 1, "of round 2 no test is counted"),
+        ([made(None), made(0)], 2, "of round 1 no test is counted"),
+        ([made(1), made(2, snapshot=None)], 1, "the first round that was checked"),
+        ([made(2)], 1, "the first round that was checked"),
+    ],
+)
+
+
+@pytest.mark.parametrize("rounds", [[], [made(9)], [made(None)]], ids=len)
+def test_a_round_that_passed_is_the_best(rounds: list[Checked]) -> None:
+    """Whatever came before, and also where nothing was counted."""
+    task = TaskState(TaskSpec("a", ("x",), check=Check(("c",)), rounds=9), 1)
+    for checked in rounds:
+        keep_round(task, checked, passed=False)
+        task.progress.round += 1
+    keep_round(task, None, passed=True)
+    assert task.progress.best is not None
+    assert (task.progress.best.round, task.progress.best.why) == (len(rounds) + 1, "its check passed")
+
+
+@BESTS
+def test_which_round_is_the_best(rounds: list[Checked], best: int, why: str) -> None:
+    task = TaskState(TaskSpec("a", ("x",), check=Check(("c",)), rounds=9), 1)
+    for checked in rounds:
+        keep_round(task, checked, passed=False)
+        task.progress.round += 1
+    assert task.progress.best is not None
+    assert (task.progress.best.round, task.progress.best.why) == (best, why)
+
+
+def test_what_a_round_is_told_of_the_one_before() -> None:
+    words = Feedback(b"It failed.\n", is_output=False)
+    back = " The working directory was set back to what it was before your work."
+    assert word_feedback(words, "Your work") == b"Your work did not pass its check.\n\nIt failed.\n"
+    assert word_feedback(replace(words, was_reset=True), "Your work").decode() == (
+        f"Your work did not pass its check.{back}\n\nIt failed.\n"
+    )
+    overdue = Feedback(overdue_s=90.0, was_reset=True)
+    assert word_feedback(overdue, "Your last attempt").decode() == (
+        f"Your last attempt was stopped: no result after 90 s.{back}\n"
+    )
+    output = Feedback(b"red\n")
+    assert word_feedback(output, "Your work").endswith(b" The end of the check's output:\n\nred\n")

@@ -1,0 +1,210 @@
+"""Rounds of work and check: the agent is told what failed, the best round is kept, and nothing is lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Command
+from stages import commit_all
+from test_execs import LIBC_S_SIGNALS
+from test_workspaces import Project, make_repository
+from test_worktrees import by_id, finish
+
+PYTEST = f"{shlex.quote(sys.executable)} -m pytest -q -p no:cacheprovider"
+
+AGENT = """\
+import pathlib, sys
+
+prompt = sys.stdin.read()
+log = pathlib.Path({log!r})
+with log.open("a") as stream:
+    stream.write(prompt + "\\0")
+if "FAILED test_sum::test_add: assert -1 == 3" in prompt:
+    pathlib.Path("calc.py").write_text("def add(a, b):\\n    return a + b\\n")
+print("done")
+"""
+
+
+def make_counting_repository(top: Path) -> None:
+    """A module with a bug, a test that shows it, and ignored names."""
+    make_repository(top)
+    (top / ".gitignore").write_text("venv/\n__pycache__/\nshared\n")
+    (top / "calc.py").write_text("def add(a, b):\n    return a - b\n")
+    test = "from calc import add\n\n\ndef test_add():\n    assert add(1, 2) == 3\n\n\ndef test_same():\n    pass\n"
+    (top / "test_sum.py").write_text(test)
+    commit_all(top, "a bug")
+
+
+class CountingProject(Project):
+    """Its repository has tests."""
+
+    make = staticmethod(make_counting_repository)
+
+
+@pytest.fixture
+def project(own_place: Path, sessionrun: Command, monkeypatch: pytest.MonkeyPatch) -> Project:
+    monkeypatch.setenv("SESSIONRUN_RESULTS_DIR", str(own_place / "results"))
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")  # a source of the same size and second counts as the old
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # what is installed beside it takes long to load
+    (Path(os.environ["HOME"]) / ".gitconfig").write_text("[user]\nname = Bob\nemail = bob@example.org\n")
+    return CountingProject(own_place)
+
+
+def junit(passed: int, failed: int) -> str:
+    """A command that leaves such results where pytest is told to leave them, and fails if any test did."""
+    cases = "<testcase name='p'/>" * passed + "<testcase name='f'><failure message='no'/></testcase>" * failed
+    return f'echo "<testsuite>{cases}</testsuite>" > "${{PYTEST_ADDOPTS##*=}}"; exit {int(failed > 0)};'
+
+
+def by_round(*commands: str) -> str:
+    """A script that does another thing in each round."""
+    cases = " ".join(f"{number}) {command} ;;" for number, command in enumerate(commands, 1))
+    return f"case $SESSIONRUN_ROUND in {cases} esac"
+
+
+def refs(project: Project) -> str:
+    return project.run("for-each-ref", "--format=%(refname)", "refs/sessionrun/")
+
+
+def only_task(view: dict[str, Any]) -> dict[str, Any]:
+    (task,) = view["tasks"]
+    assert isinstance(task, dict)
+    return task
+
+
+def folder_of(sessionrun: Command, task: str) -> Path:
+    return sessionrun.directory(sessionrun.sessions[-1]) / "jobs" / task
+
+
+def test_an_agent_that_sees_the_failure_mends_it(sessionrun: Command, project: Project) -> None:
+    """With the real pytest: round 1 is red, its failure is in the prompt of round 2, which is green."""
+    log = project.root / "prompts-seen"
+    (project.root / "agent.py").write_text(AGENT.format(log=str(log)))
+    argv = json.dumps([sys.executable, str(project.root / "agent.py")])
+    (project.top / "sessionrun.toml").write_text(f"[agents.seer]\nargv = {argv}\n")
+    check = {"commands": ["true", PYTEST], "rounds": 3}
+    task = only_task(finish(sessionrun, project, [{"prompt": "mend add", "agent": "seer", "check": check}]))
+
+    assert (task["outcome"], task["round"]) == ("succeeded", 2)
+    assert task["check"]["counts"] == {"passed": 2, "failed": 0, "errors": 0, "skipped": 0, "total": 2}
+    assert (task["check"]["passed"], task["check"]["rounds"], task["check"]["best_round"]) == (True, 3, 2)
+    first, second = log.read_text().split("\0")[:2]
+    assert first == "mend add"
+    head = "mend add\n\nYour last attempt did not pass its check.\n\nThis command failed with exit code 1: "
+    assert second.startswith(head)
+    assert "\n\n1 of 2 tests passed, 1 failed.\nFAILED test_sum::test_add: assert -1 == 3" in second
+    assert second.index("FAILED test_sum") < second.index("The end of its output:")
+    assert project.show(task["commit"], "calc.py") == b"def add(a, b):\n    return a + b\n"
+    assert refs(project) == ""
+
+
+def test_the_best_round_is_kept(sessionrun: Command, project: Project) -> None:
+    """Round 2 is the best, round 3 makes it worse and commits it: round 2's work is what comes out."""
+    work = by_round("echo 1 > new.txt", "echo 2 > new.txt", "echo 3 > new.txt; git add -A; git commit -qm three")
+    check = {"commands": by_round(junit(1, 2), junit(2, 1), junit(0, 3)), "rounds": 3}
+    task = only_task(finish(sessionrun, project, [{"id": "a", "prompt": work, "check": check}]))
+
+    assert (task["outcome"], task["reason_class"], task["round"]) == ("failed", "check_failed", 3)
+    assert task["check"]["best_round"] == 2
+    assert task["check"]["best_reason"] == "2 tests passed, and in round 3 0"
+    assert task["check"]["best_counts"] == {"passed": 2, "failed": 1, "errors": 0, "skipped": 0, "total": 3}
+    assert task["check"]["counts"]["passed"] == 0
+    said = sessionrun("results", sessionrun.sessions[-1]).stdout
+    assert "\nTests: 0 of 3 passed, 3 failed\n" in said
+    assert "\nKept: the work of round 2 (2 of 3 passed, 1 failed): 2 tests passed, and in round 3 0\n" in said
+    assert project.show(task["commit"], "new.txt") == b"2\n"
+    assert project.run("log", "--format=%s", f"main..{task['branch']}") == "Work of task a"
+    assert (task["worktree"], task["rescue_branch"], refs(project)) == (None, None, "")
+    folder = folder_of(sessionrun, "a")
+    for number in (1, 2, 3):
+        assert f"+{number}" in (folder / f"a1-r{number}-check" / "round.patch").read_text().splitlines()
+    assert "+3" in (folder / "a1-replaced.patch").read_text().splitlines()
+
+
+def test_without_counts_the_last_round_is_kept(sessionrun: Command, project: Project) -> None:
+    plan = [{"id": "a", "prompt": "echo $SESSIONRUN_ROUND > new.txt", "check": {"commands": "false", "rounds": 2}}]
+    task = only_task(finish(sessionrun, project, plan))
+    assert (task["check"]["best_round"], task["check"]["best_counts"]) == (2, None)
+    assert project.show(task["commit"], "new.txt") == b"2\n"
+
+
+def test_a_hard_reset_spares_what_git_ignores_and_what_was_brought(sessionrun: Command, project: Project) -> None:
+    """Round 2 finds the files as they were, but its environment, the links and the copies."""
+    (project.top / "shared").mkdir()
+    (project.top / ".worktreeinclude").write_text("venv/pip.conf\n")
+    (project.top / "venv").mkdir()
+    (project.top / "venv" / "pip.conf").write_text("ours\n")
+    first = (
+        "mkdir -p venv/bin deep/dir; echo tool > venv/bin/tool; echo x > deep/dir/new.txt;"
+        "echo y >> calc.py; git checkout -q -b other; git add calc.py; git commit -qm more;"
+        "echo z >> a.txt; git update-index --skip-worktree a.txt"
+    )
+    second = "{ ls -A . venv venv/bin; git status -b -s; } > " + str(project.root / "seen")
+    signals = f"; grep SigIgn /proc/self/status > {project.root}/signals-$SESSIONRUN_ROUND || true"
+    check = {"commands": "echo red; false", "rounds": 2, "reset": "hard"}
+    plan = [{"id": "a", "prompt": by_round(first, second) + signals, "links": ["shared"], "check": check}]
+    task = only_task(finish(sessionrun, project, plan))
+    seen = (project.root / "seen").read_text()
+    names = seen.split()
+    assert {"shared", "tool", "pip.conf", "a.txt"} <= set(names)
+    assert project.show("main", "a.txt") == (project.top / "a.txt").read_bytes()
+    assert "deep" not in names and " M " not in seen and "D " not in seen
+    assert "## main-task-a\n" in seen
+    assert (task["branch"], task["worktree"]) == (None, None), "nothing was left to be kept"
+    told = (folder_of(sessionrun, "a") / "a1-r1-check" / "feedback").read_text()
+    head = "What you had changed, and what is taken back:"
+    assert f"\n{head}\n  a.txt: +1 -0\n  calc.py: +1 -0\n  deep/dir/new.txt: +1 -0\n" in told
+    prompt = (folder_of(sessionrun, "a") / "a1-r2-work" / "prompt").read_text()
+    assert prompt.startswith("case ")  # a script stays a script
+    assert task["check"]["best_round"] == 2
+    if sys.platform.startswith("linux"):
+        words = [(project.root / f"signals-{number}").read_text().split()[1] for number in (1, 2)]
+        ignored = [int(word, 16) & ~LIBC_S_SIGNALS for word in words]
+        assert ignored[0] == ignored[1], "an agent that our program became is like any other"
+
+
+@pytest.mark.slow  # `test_counts` has it without pytest
+def test_zero_tests_are_a_failure(sessionrun: Command, project: Project) -> None:
+    """Whatever the exit code says."""
+    command = f"{PYTEST} -k nothing || true"
+    task = only_task(finish(sessionrun, project, [{"id": "a", "prompt": "true", "check": command}]))
+    assert (task["outcome"], task["reason_class"]) == ("failed", "check_failed")
+    assert task["reason"].startswith("check_failed: no test was found by: ")
+    assert task["check"]["counts"]["total"] == 0
+
+
+def test_a_round_whose_time_is_up_is_a_failed_round(sessionrun: Command, project: Project) -> None:
+    """Round 1 hangs, round 2 is told so; its half-done work is taken back, and kept as a patch."""
+    work = by_round("echo half > half.txt; sleep 60", "test ! -e half.txt; cp $SESSIONRUN_FEEDBACK told.txt")
+    plan = [
+        {
+            "id": "a",
+            "prompt": work,
+            "round_timeout": 1.5,
+            "check": {"commands": "test -e told.txt", "rounds": 2, "reset": "hard"},
+        },
+        {"id": "b", "prompt": "sleep 60", "round_timeout": 0.5},
+    ]
+    tasks = by_id(finish(sessionrun, project, plan))
+    assert (tasks["a"]["outcome"], tasks["a"]["round"]) == ("succeeded", 2)
+    told = project.show(tasks["a"]["commit"], "told.txt").decode()
+    assert told.startswith("Your last round was stopped: no result after 1.5 s.")
+    assert "+half" in (folder_of(sessionrun, "a") / "a1-r1-work" / "round.patch").read_text()
+    assert (tasks["b"]["outcome"], tasks["b"]["reason_class"]) == ("timed_out", "round_timeout")
+    assert tasks["b"]["reason"] == "round_timeout: not done after 0.5 s"
+
+
+def test_what_only_a_worktree_can_do_is_refused_without_one(sessionrun: Command) -> None:
+    for more, what in (
+        ({"check": {"commands": "true", "reset": "hard"}}, "reset"),
+        ({"answer": "patch"}, "answer"),
+    ):
+        done = sessionrun("--agent", "shell", stdin=json.dumps([{"id": "a", "prompt": "true", **more}]))
+        assert done.returncode == 2
+        assert what in done.stderr and "needs a worktree; add --worktree" in done.stderr

@@ -1,0 +1,177 @@
+"""Rounds in a worktree, done again: what is kept, taken back and put back survives a kill at each step."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+from conftest import Command, eventually
+from test_rounds import CountingProject, by_round, junit, only_task, refs
+from test_workspaces import Project
+from test_worktrees import start, wait
+
+from sessionrun.model.places import Place
+from sessionrun.store import crashpoint
+from sessionrun.workspaces.between import DONE, Loop, WorkRequest, keep_round, take_back
+from sessionrun.workspaces.release import release
+from sessionrun.workspaces.request import WorkspaceRequest
+
+
+@pytest.fixture
+def project(own_place: Path) -> Project:
+    return CountingProject(own_place)
+
+
+class Killed(BaseException):
+    """The process died here."""
+
+
+def die_at(number: int, work: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Do the work until the step of this number; whether there was such a step."""
+    steps: list[int] = []
+
+    def step() -> None:
+        steps.append(1)
+        if len(steps) == number:
+            raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(crashpoint, "step", step)
+        try:
+            work()
+        except Killed:
+            return True
+    return False
+
+
+def git(path: Path, *words: str) -> str:
+    done = subprocess.run(["git", *words], cwd=path, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def mess_up(path: Path) -> None:
+    """Commits of the agent's own, on another branch, with changes of all kinds, and what git ignores."""
+    git(path, "checkout", "-q", "-B", "elsewhere")
+    (path / "calc.py").write_text("mine\n")
+    git(path, "commit", "-qam", "mine")
+    (path / "a.txt").unlink()
+    (path / "new" / "deep").mkdir(parents=True, exist_ok=True)
+    (path / "new" / "deep" / "file.txt").write_text("new\n")
+    (path / "venv").mkdir(exist_ok=True)
+    (path / "venv" / "tool").write_text("tool\n")
+    admin = Path(git(path, "rev-parse", "--absolute-git-dir"))
+    (admin / "index.lock").touch()
+
+
+def test_a_worktree_that_is_half_set_back_is_set_back(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    request, place = project.prepare()
+    path, first = Path(place.worktree or ""), project.folder()
+    loop = Loop(replace(request, place=place), 1, 1)
+    asked = WorkRequest(loop, ("true",), str(first), str(project.folder()))
+    for number in range(1, 20):
+        (first / DONE).unlink(missing_ok=True)
+        mess_up(path)
+        reached = die_at(number, lambda: take_back(asked, first), monkeypatch)
+        take_back(asked, first)
+        assert git(path, "status", "--porcelain", "--branch") == f"## {place.branch}"
+        assert git(path, "rev-parse", "HEAD") == place.base_commit
+        assert (path / "venv" / "tool").exists() and not (path / "new").exists()
+        assert "+mine" in Path(asked.before, "round.patch").read_text().splitlines()
+        if not reached:
+            break
+    else:
+        raise AssertionError("steps never end")
+    (path / "calc.py").write_text("of this round\n")
+    take_back(asked, first)
+    assert (path / "calc.py").read_text() == "of this round\n", "it is done once in a round"
+
+
+def prepare_rounds(project: Project, task: str) -> tuple[WorkspaceRequest, Place]:
+    """A worktree whose first round was the best, and whose second one has commits of its own."""
+    request, place = project.prepare(task)
+    path = Path(place.worktree or "")
+    (path / "calc.py").write_text("good\n")
+    (path / "only-good.txt").write_text("good\n")
+    request = replace(request, place=place)
+    kept = keep_round(Loop(request, 1, 1), project.folder())
+    assert keep_round(Loop(request, 1, 1), project.folder()).tree == kept.tree, "done again, it is the same"
+    (path / "calc.py").write_text("bad\n")
+    git(path, "add", "-A")
+    git(path, "commit", "-qm", "bad")
+    (path / "only-bad.txt").write_text("bad\n")
+    folder = project.root / "p" / task
+    return replace(request, best=kept.commit, replaced=str(folder / "a1-replaced.patch")), place
+
+
+def test_the_best_round_is_put_back_whatever_is_killed(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(1, 30):
+        request, place = prepare_rounds(project, f"t{number}")
+        reached = die_at(number, partial(release, request, project.folder()), monkeypatch)
+        released = release(request, project.folder())
+        assert released.commit is not None and released.worktree is None
+        assert project.show(released.commit, "calc.py") == b"good\n"
+        assert {"only-good.txt"} == {name for name in project.files(released.commit) if name.startswith("only-")}
+        subjects = project.run("log", "--format=%s", f"{place.base_commit}..{released.commit}").splitlines()
+        assert subjects == [f"Work of task t{number}"]
+        assert "+bad" in Path(request.replaced).read_text().splitlines()
+        assert refs(project) == ""
+        if not reached:
+            return
+    raise AssertionError("steps never end")
+
+
+def test_what_no_commit_can_hold_is_not_replaced(project: Project) -> None:
+    request, place = prepare_rounds(project, "t")
+    inner = Path(place.worktree or "") / "inner"
+    inner.mkdir()
+    git(inner, "init", "-q")
+    (inner / "file").write_text("x")
+    git(inner, "-c", "user.name=a", "-c", "user.email=a", "add", "file")
+    released = release(request, project.folder())
+    assert released.remark is not None and released.kept is not None
+    assert released.remark.startswith("the best round's work is not put back: ")
+    assert released.commit is not None
+    assert project.show(released.commit, "calc.py") == b"bad\n"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("reset", ["keep", "hard"])
+def test_rounds_go_on_whatever_is_killed(
+    sessionrun: Command, project: Project, monkeypatch: pytest.MonkeyPatch, reset: str
+) -> None:
+    """Supervisors and keepers die all the time; each round works once, and the best one is kept."""
+    monkeypatch.setenv("SESSIONRUN_RESULTS_DIR", str(sessionrun.results))
+    worked = project.root / "worked"
+    work = f"echo $SESSIONRUN_ROUND >> {worked}; echo $SESSIONRUN_ROUND >> new.txt; sleep 0.3"
+    check = {"commands": by_round(junit(1, 2), junit(2, 1), junit(0, 3), junit(1, 2)), "rounds": 4, "reset": reset}
+    session = start(sessionrun, project, [{"id": "a", "prompt": work, "check": check}], "--worktree")
+
+    def find_epoch() -> int:
+        view = sessionrun.status(session)
+        return -1 if view["ended_at"] else int(view["epoch"])
+
+    def has_changed(before: int) -> bool:
+        return find_epoch() not in (before, 0)
+
+    for number in range(12):
+        before = find_epoch()
+        if before < 0:
+            break
+        victims = sessionrun.chain(session)[1:] if number % 3 == 2 else (sessionrun.supervisor(session),)
+        try:
+            os.kill(victims[0], signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+        eventually(partial(has_changed, before))
+    task = only_task(wait(sessionrun, session))
+    assert worked.read_text().split() == ["1", "2", "3", "4"]
+    assert (task["outcome"], task["check"]["best_round"]) == ("failed", 2)
+    kept = project.show(task["commit"], "new.txt")
+    assert kept == (b"2\n" if reset == "hard" else b"1\n2\n")
+    assert refs(project) == ""

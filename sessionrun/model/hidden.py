@@ -15,8 +15,10 @@ TEST_COMMAND: Final = "python -m pytest"
 class HiddenTests:
     """A patch that brings tests, and the ids of those tests that then have to pass.
 
-    `fail_to_pass` fail on the base, `pass_to_pass` pass there.  The shell `command` runs the tests of the files or
-    the ids that are appended to it, for at most `timeout_s` seconds each time (None: any time).
+    They replace the check in a PROVE, where only the source of the work counts.  The agent learns nothing of
+    what they come to, so no round follows.  Before that a CHECK runs those of `pass_to_pass` that are there
+    without the patch.  `fail_to_pass` fail on the base, `pass_to_pass` pass there.  The shell `command` runs the
+    tests of the files or ids that are appended to it, for at most `timeout_s` seconds each time (None: any time).
     """
 
     patch: str
@@ -29,8 +31,10 @@ class HiddenTests:
 _LISTS: Final = ("fail_to_pass", "pass_to_pass")
 
 
-def hidden_from_record(record: Mapping[str, Any]) -> HiddenTests:
+def hidden_from_record(record: Mapping[str, Any] | None) -> HiddenTests | None:
     """Rebuild the tests from their record, without keys that a later version added."""
+    if record is None:
+        return None
     known = {field.name for field in fields(HiddenTests)}
     values: dict[str, Any] = {
         name: tuple(value) if name in _LISTS else value for name, value in record.items() if name in known

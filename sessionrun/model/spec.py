@@ -128,10 +128,7 @@ class Prove:
     """That a task's check has to pass on what would be landed, in a clean room, and to fail without it.
 
     With `red` false the check may pass without the work too.  `test_files` are patterns of paths that count as
-    tests (empty: the usual ones).  A check that fails without the work is done `repeat` times in all.
-
-    With `hidden` these tests take the check's place, and only the work's source counts.  The agent learns
-    nothing of what they come to, so no round follows.
+    tests.  A check that fails without the work is done `repeat` times in all; `hidden` tests take its place.
     """
 
     red: bool = True
@@ -283,7 +280,6 @@ class Job:
 WORKTREE_SPACE: Final = "disk:worktrees"
 """Not a token: PREPARE waits while there is a hold of this name, because the disk is nearly full."""
 
-
 PROVIDER_PREFIX: Final = "provider:"
 """Holds of this prefix keep the agents of one provider from starting; as a resource it limits how many work."""
 
@@ -333,8 +329,7 @@ def task_from_record(record: Mapping[str, Any]) -> TaskSpec:
         values["brief"] = brief_from_record(values["brief"])
     if values.get("prove"):
         prove = {**values["prove"], "test_files": tuple(values["prove"].get("test_files", ()))}
-        if prove.get("hidden"):
-            prove["hidden"] = hidden_from_record(prove["hidden"])
+        prove["hidden"] = hidden_from_record(prove.get("hidden"))
         values["prove"] = _from_record(Prove, prove)
     if values.get("land"):
         values["land"] = _from_record(Land, values["land"])

@@ -15,16 +15,16 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 def own_options(command: _Command) -> _Command:
     """The options of all formats, hidden from the help of the verb."""
-    for options in OWN_OPTIONS.values():
-        for option in options:
-            command = _add(option)(command)
+    for dialect, options in OWN_OPTIONS.items():
+        for option in reversed(options):
+            command = _add(dialect, option)(command)
     return command
 
 
-def _add(option: OwnOption) -> Callable[[_Command], _Command]:
-    words = (*option.spellings, option.name)
+def _add(dialect: str, option: OwnOption) -> Callable[[_Command], _Command]:
+    words, text = (*option.spellings, option.name), f"Format {dialect}: {option.help}"
     if option.value == "flag":
-        return click.option(*words, is_flag=True, default=None, hidden=True, help=option.help)
+        return click.option(*words, is_flag=True, default=None, hidden=True, help=text)
     kinds: dict[str, click.ParamType[Any]] = {"count": Count(), "positive": Count(1)}
     return click.option(
         *words,
@@ -32,7 +32,7 @@ def _add(option: OwnOption) -> Callable[[_Command], _Command]:
         multiple=option.value == "texts",
         metavar=option.metavar,
         hidden=True,
-        help=option.help,
+        help=text,
     )
 
 

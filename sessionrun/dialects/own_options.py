@@ -51,6 +51,9 @@ OWN_OPTIONS: Final[Mapping[str, tuple[OwnOption, ...]]] = {
         OwnOption(
             "history", ("--history",), "count", "N", "So many commits before the base are there.  [default: 50]"
         ),
+        OwnOption(
+            "no_environment", ("--no-environment",), "flag", None, "Make no Python environment; take that of PATH."
+        ),
         OwnOption("docker", ("--docker",), "flag", None, "Refused: tests run on this machine."),
     ),
 }

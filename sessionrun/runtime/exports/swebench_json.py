@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import orjson
 
-from sessionrun.runtime.jobs.prove.request import TestsFound
+from sessionrun.runtime.jobs.prove.request import JudgedTests
 
 SUMMARY: Final = "summary.json"
 PREDICTIONS: Final = "predictions.json"
@@ -66,7 +66,7 @@ def project_instance(
     *,
     prediction: str,
     answer: str,
-    tests: TestsFound | None,
+    tests: JudgedTests | None,
     session: str,
 ) -> dict[str, Any]:
     """The object of an instance's file.
@@ -108,7 +108,7 @@ def project_instance(
     }
 
 
-def _count_tests(tests: TestsFound) -> dict[str, int]:
+def _count_tests(tests: JudgedTests) -> dict[str, int]:
     bad = len(tests.failed) + len(tests.broken)
     counts = {"passed": tests.total - bad, "failed": bad - tests.errors, "errors": tests.errors}
     return {**counts, "total": tests.total}

@@ -16,7 +16,7 @@ from typing import IO, Final
 
 from sessionrun.model.hidden import HiddenTests
 from sessionrun.runtime.jobs.prove.cases import Case, Word, list_test_files, match_ids, read_cases
-from sessionrun.runtime.jobs.prove.request import SOURCE_PATCH, ProveReport, ProveRequest, TestsFound
+from sessionrun.runtime.jobs.prove.request import SOURCE_PATCH, JudgedTests, ProveReport, ProveRequest
 from sessionrun.runtime.jobs.prove.room import Shell, set_up
 from sessionrun.store.jobfiles import read_tail
 from sessionrun.workspaces.crossing import NotApplicable, add_tests, take_source
@@ -139,7 +139,7 @@ def _judge(words: dict[str, Word], hidden: HiddenTests) -> ProveReport:
     failed = tuple(test_id for test_id in hidden.fail_to_pass if words.get(test_id) != "passed")
     broken = tuple(test_id for test_id in hidden.pass_to_pass if words.get(test_id) != "passed")
     errors = sum(words.get(test_id) == "error" for test_id in (*failed, *broken))
-    found = TestsFound(
+    found = JudgedTests(
         total=len(hidden.fail_to_pass) + len(hidden.pass_to_pass), failed=failed, broken=broken, errors=errors
     )
     if not found.total:

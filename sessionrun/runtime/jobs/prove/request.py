@@ -65,7 +65,7 @@ class Ran:
 
 
 @frozen
-class TestsFound:
+class JudgedTests:
     """What hidden tests came to, by their ids: `failed` should pass now, `broken` passed before.
 
     `total` is how many there are; of those that did not pass, `errors` broke otherwise than by a wrong assertion.
@@ -88,7 +88,7 @@ class ProveReport:
     problem: str | None = None
     checks: Mapping[str, Ran] = field(default_factory=dict)
     reason_class: str | None = None
-    tests: TestsFound | None = None
+    tests: JudgedTests | None = None
 
 
 def load_report(folder: Path) -> ProveReport | None:

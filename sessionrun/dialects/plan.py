@@ -113,8 +113,8 @@ class Plan:
 
     `task.agent` is "" where none was named, and `agent` is then None.  All levels (task, flag, input,
     fallback) are already settled; `max_parallel` None means unlimited.  `warnings` are lines for people.
-    `approve` gives way to the flag; None = not said.  `places` tells, for messages, where a path of a task is
-    named, by the task's id and the path.
+    `approve` and `require_cache` give way to the flags; None = not said.  `places` tells, for messages, where a
+    path of a task is named, by the task's id and the path.
     """
 
     tasks: tuple[TaskSpec, ...]
@@ -129,5 +129,6 @@ class Plan:
     approve: bool | None = None
     repository: RepositoryWish = RepositoryWish()
     exports: tuple[Export, ...] = ()
+    require_cache: bool | None = None
     warnings: tuple[str, ...] = ()
     places: Mapping[tuple[str, str], str] = field(default_factory=dict)

@@ -29,7 +29,7 @@ from sessionrun.dialects.plan import Options, Source
 from sessionrun.dialects.table import choose_dialect
 from sessionrun.engine import transitions
 from sessionrun.engine.status import PHASE_WORDS, SUMMARY_KEYS
-from sessionrun.model import brief, ends, errors, events, keys, places, usage
+from sessionrun.model import brief, ends, errors, events, keys, places, upstreams, usage
 from sessionrun.model import spec as model
 from sessionrun.model.reasons import REASONS, REASONS_VERSION
 from sessionrun.runtime.jobs.check import request as check_request
@@ -164,7 +164,7 @@ def test_common_options_are_common() -> None:
     assert common == {"--json", "--results-dir"}
     for verb in VERBS:
         missing = common - help_options(load_verb(verb), hidden=False)
-        assert missing <= ({"--results-dir"} if verb in ("agents", "schema") else set())
+        assert missing <= ({"--results-dir"} if verb in ("agents", "schema", "precache") else set())
 
 
 def test_every_verb_and_its_other_spelling_is_in_the_manual(sessionrun: Command) -> None:
@@ -181,10 +181,10 @@ def test_every_verb_and_its_other_spelling_is_in_the_manual(sessionrun: Command)
 
 
 def test_every_environment_variable_is_in_the_manual() -> None:
-    documented = set(re.findall(r"SESSIONRUN_[A-Z_]+", part("sessionrun.1", "ENVIRONMENT").text))
+    documented = set(re.findall(r"(?:SESSIONRUN|SWEBENCH)_[A-Z_]+", part("sessionrun.1", "ENVIRONMENT").text))
     code = "".join(path.read_text() for path in (TOP / "sessionrun").rglob("*.py"))
 
-    assert documented == set(re.findall(r"SESSIONRUN_[A-Z_]+", code)) - set(crashpoint.VARIABLES)
+    assert documented == set(re.findall(r"(?:SESSIONRUN|SWEBENCH)_[A-Z_]+", code)) - set(crashpoint.VARIABLES)
     assert set(config.VARIABLES) <= documented
 
 
@@ -329,6 +329,8 @@ RECORDS = {
     "Land": model.Land,
     "Limits": model.Limits,
     "Workspace": model.Workspace,
+    "Upstream": upstreams.Upstream,
+    "MirrorSite": upstreams.MirrorSite,
     "Repository": places.Repository,
     "GitSettings": places.GitSettings,
     "Request of prepare and release": request.WorkspaceRequest,

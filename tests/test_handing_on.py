@@ -27,7 +27,8 @@ from sessionrun.engine.task import Setbacks
 from sessionrun.model.ends import Handed
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.places import Place
-from sessionrun.model.spec import SessionSpec, TaskSpec, Workspace, task_from_record
+from sessionrun.model.spec import SessionSpec, TaskSpec, Workspace
+from sessionrun.model.spec_records import task_from_record
 from sessionrun.store.jobfiles import REQUEST, load_request
 from sessionrun.workspaces.bases import find_base, merge_ends
 from sessionrun.workspaces.clean import Leftover, clean_leftover

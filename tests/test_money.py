@@ -22,7 +22,8 @@ from sessionrun.engine.task import End, Progress
 from sessionrun.engine.totals import usage_since
 from sessionrun.model.events import Entry, Event, JobClaimed, JobFinished, JobLost, Verdict, from_record, to_record
 from sessionrun.model.keys import JobKey
-from sessionrun.model.spec import AgentSpec, OutputFormat, Price, TaskSpec, spec_from_record
+from sessionrun.model.spec import AgentSpec, OutputFormat, Price, TaskSpec
+from sessionrun.model.spec_records import spec_from_record
 from sessionrun.model.usage import Usage
 
 OURS = load_prices({})

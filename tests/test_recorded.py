@@ -14,7 +14,8 @@ import pytest
 from conftest import Command
 
 import sessionrun as sessionrun_package
-from sessionrun.model.spec import Export, spec_from_record
+from sessionrun.model.spec import Export
+from sessionrun.model.spec_records import spec_from_record
 from sessionrun.runtime.jobs.check.request import CheckRequest
 from sessionrun.store.jobfiles import ANSWER, REQUEST
 

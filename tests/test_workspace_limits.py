@@ -17,7 +17,8 @@ from test_workspaces import Project
 
 from sessionrun.client.config import Config
 from sessionrun.client.planning import _settle_workspace_timeout
-from sessionrun.model.spec import Limits, TaskSpec, spec_from_record
+from sessionrun.model.spec import Limits, TaskSpec
+from sessionrun.model.spec_records import spec_from_record
 from sessionrun.store.session import SessionDir
 
 LIMITS = {"workspace_timeout": 10}

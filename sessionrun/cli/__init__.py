@@ -63,8 +63,8 @@ class VerbGroup(click.Group):
 )
 @click.version_option(__version__, "-v", "--version", message="sessionrun %(version)s")
 def group() -> None:
-    """Run many AI coding-agent CLIs at once, in detached background sessions: hand over prompts, get a session
-    id at once, poll it with `status` and `results`, or block with `--sync` or `wait`.
+    """Run many AI coding-agent CLIs at once in detached sessions: hand over prompts, get an id, poll with `status`
+    and `results`, or block with `wait`.
     """
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from sessionrun.cli.options import Age, Count, States, json_option, results_dir_option
+from sessionrun.cli.options import Age, Count, Size, States, cache_dir_option, json_option, results_dir_option
 from sessionrun.cli.render import escape, print_json
 from sessionrun.client.cleaning import clean, clean_worktrees
 from sessionrun.model.errors import InputError
@@ -26,8 +26,11 @@ from sessionrun.model.errors import InputError
 )
 @click.option("--keep", type=Count(), metavar="N", help="Keep the newest N sessions.")
 @click.option("--worktrees", is_flag=True, help="Worktrees and branches that are no longer needed.")
+@click.option("--cache", is_flag=True, help="Mirrors of repositories that nothing needs, longest unused first.")
+@click.option("--max-size", type=Size(), metavar="SIZE", help="With --cache: as many as make it this small: 20G.")
 @click.option("--dry-run", is_flag=True, help="Say what would go; change nothing.")
 @json_option
+@cache_dir_option
 @results_dir_option
 def command(
     session_ids: tuple[str, ...],
@@ -35,8 +38,11 @@ def command(
     state: tuple[str, ...] | None,
     keep: int | None,
     worktrees: bool,
+    cache: bool,
+    max_size: int | None,
     dry_run: bool,
     as_json: bool,
+    cache_dir: Path | None,
     results_dir: Path | None,
 ) -> None:
     """Remove sessions that have ended, or with --worktrees what they left in their repositories.
@@ -44,10 +50,19 @@ def command(
     Sessions are chosen by ID, age, state or number; one that runs never goes, nor one whose worktrees or
     branches are still needed.  Worktrees go once all their work is on a branch; branches go when they hold
     nothing of their own or are merged into the branch they began from.  All else stays and is named.
+
+    With --cache mirrors are removed that no session uses and that hold no work, by age of their last use and size.
     """
+    if cache:
+        if session_ids or state or keep or worktrees:
+            raise InputError("clean: --cache goes with --older-than, --max-size and --dry-run only")
+        _show(_clean_cache(cache_dir, older_than, max_size, dry_run=dry_run), as_json=as_json)
+        return
+    if max_size is not None or cache_dir is not None:
+        raise InputError("clean: --max-size and --cache-dir need --cache")
     selects = (older_than, state, keep) != (None, None, None)
     if not (selects or session_ids or worktrees):
-        raise InputError("clean: say what to clean: an ID, --older-than, --state, --keep or --worktrees")
+        raise InputError("clean: say what to clean: an ID, --older-than, --state, --keep, --worktrees or --cache")
     if worktrees and not selects:
         records = clean_worktrees(session_ids, results_dir=results_dir, dry_run=dry_run)
     else:
@@ -60,6 +75,18 @@ def command(
             worktrees=worktrees,
             dry_run=dry_run,
         )
+    _show(records, as_json=as_json)
+
+
+def _clean_cache(
+    cache_dir: Path | None, older_than: float | None, max_size: int | None, *, dry_run: bool
+) -> list[dict[str, Any]]:
+    from sessionrun.client.cache import clean_cache
+
+    return clean_cache(cache_dir=cache_dir, older_than_s=older_than, max_bytes=max_size, dry_run=dry_run)
+
+
+def _show(records: list[dict[str, Any]], *, as_json: bool) -> None:
     if as_json:
         print_json(records)
     else:

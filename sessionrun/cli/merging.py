@@ -18,13 +18,13 @@ MAX_NAMED: Final = 5
 """Most files of one warning, and most warnings."""
 
 
-def print_merge_instructions(view: dict[str, Any], tasks: list[dict[str, Any]], repository: Repository) -> None:
+def print_merge_instructions(view: dict[str, Any], tasks: Sequence[Task], repository: Repository) -> None:
     """Print how to get the work of tasks that ran in worktrees, as lines for a shell; nothing where there is none.
 
     Args:
         view: the session.
         tasks: those that are to be shown.
-        repository: where the session was started.
+        repository: of these tasks.
     """
     merges = plan_merges(view, tasks, repository)
     if merges.inspected:
@@ -46,29 +46,33 @@ def _print_to_look_at(inspected: Inspected) -> None:
 
 
 def _print_to_merge(view: dict[str, Any], merges: Merges, repository: Repository) -> None:
-    branch = escape_line(view["base_branch"])
-    click.echo(
-        f"\nTo merge what succeeded, in {escape_line(repository.top)} with {branch} checked out:\n{SINGLE_LINE}"
-    )
+    branch = escape_line(repository.base_branch)
+    where = escape_line(repository.top)
+    mirror = repository.top if repository.upstream and repository.top == repository.common_dir else None
+    if mirror is not None:
+        where = f"a clone of {escape_line(repository.upstream or '')}"
+    click.echo(f"\nTo merge what succeeded, in {where} with {branch} checked out:\n{SINGLE_LINE}")
     for shared in merges.shared[:MAX_NAMED]:
         click.echo(_describe_shared(shared))
     if len(merges.shared) > MAX_NAMED:
         click.echo(f"# and {len(merges.shared) - MAX_NAMED} more such groups of branches")
     for merged in merges.merged:
-        click.echo(f"{_describe_work(merged.task)}\n{_word_merge(merged)}")
+        click.echo(f"{_describe_work(merged.task)}\n{_word_merge(merged, mirror)}")
     click.echo("# when all that is merged:")
     tasks: Sequence[Task] = [merged.task for merged in merges.merged]
     for task in tasks:
         if not task["worktree"]:
-            click.echo(f"git branch -d {_quote(task['branch'])}")
+            words = "git branch -d" if mirror is None else f"git -C {_quote(mirror)} branch -D"
+            click.echo(f"{words} {_quote(task['branch'])}")
     if any(task["worktree"] for task in tasks):
         click.echo(f"sessionrun clean --worktrees {view['session_id']}")
 
 
-def _word_merge(merged: Merged) -> str:
+def _word_merge(merged: Merged, mirror: str | None) -> str:
     if merged.inside:
         return f"# {_quote(merged.holder) if merged.holder else 'another branch'} contains it"
-    return f"git merge {_quote(merged.task['branch'])}"
+    words = "git merge" if mirror is None else f"git pull --no-rebase {_quote(mirror)}"
+    return f"{words} {_quote(merged.task['branch'])}"
 
 
 def _describe_shared(shared: Shared) -> str:

@@ -74,6 +74,23 @@ class Dollars(click.ParamType[float]):
         return amount
 
 
+class Size(click.ParamType[int]):
+    """An amount of room in bytes, with or without a unit: ``500M``, ``20G``, ``1.5T``."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """See `click.ParamType.convert`."""
+        import re
+
+        match = re.fullmatch(
+            r"([0-9]{1,15}(?:\.[0-9]{1,6})?) ?([KMGT]?)(?:i?B)?", str(value).strip(), re.IGNORECASE
+        )
+        if match is None:
+            self.fail(f"{value!r} is not a size such as 500M or 20G", param, ctx)
+        return int(float(match[1]) * 1024 ** " KMGT".index(match[2].upper() or " "))
+
+
 class Since(click.ParamType[float]):
     """A moment as seconds since the epoch: a date, perhaps with a time and an offset, or an age such as ``7d``."""
 
@@ -122,6 +139,16 @@ def results_dir_option(command: _Command) -> _Command:
         type=click.Path(file_okay=False, path_type=Path),
         metavar="DIR",
         help="Where sessions are kept.  [default: ./results]",
+    )(command)
+
+
+def cache_dir_option(command: _Command) -> _Command:
+    """`--cache-dir`, whose default is the configuration's or the user's cache directory."""
+    return click.option(
+        "--cache-dir",
+        type=click.Path(file_okay=False, path_type=Path),
+        metavar="DIR",
+        help="Where mirrors of repositories are kept.  [default: the user's cache directory]",
     )(command)
 
 

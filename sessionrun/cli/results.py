@@ -82,12 +82,12 @@ def print_results(
         from sessionrun.cli.money import print_usage
 
         print_usage(tasks)
-    if view["base_branch"] is not None:
+    if view["base_branch"] is not None or any(task.get("repo") for task in tasks):
         from sessionrun.cli.merging import print_merge_instructions
+        from sessionrun.client.merging import group_by_repository
 
-        repository = session.load_spec().repository
-        if repository is not None:  # else status.json is damaged
-            print_merge_instructions(view, tasks, repository)
+        for repository, group in group_by_repository(session.load_spec(), tasks):  # none if status.json is damaged
+            print_merge_instructions(view, group, repository)
 
 
 def print_results_json(

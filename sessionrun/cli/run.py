@@ -127,6 +127,19 @@ class Launch(NamedTuple):
     metavar="WHEN",
     help="Keep worktrees whose work is on a branch: always, on-failure, never.  [default: never]",
 )
+@click.option(
+    "--cache-dir",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    hidden=True,
+    help="Where mirrors of repositories are kept.  [default: the user's cache directory]",
+)
+@click.option(
+    "--require-cache/--no-require-cache",
+    default=None,
+    hidden=True,
+    help="Fetch no repository: take what the cache has, or fetch.",
+)
 @click.option("--expect-change", is_flag=True, help="A task that changes nothing in its worktree has failed.")
 @click.option("--prove", is_flag=True, help="The check must pass on the work alone, and fail without it.")
 @click.option(

@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from sessionrun.client.cache import clean_cache as clean_cache
     from sessionrun.client.changes import Change as Change
     from sessionrun.client.changes import find_changed as find_changed
     from sessionrun.client.changes import read_changes as read_changes
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from sessionrun.client.planning import Nothing as Nothing
     from sessionrun.client.planning import Planned as Planned
     from sessionrun.client.planning import plan as plan
+    from sessionrun.client.prefetching import precache as precache
     from sessionrun.client.preview import describe_plan as describe_plan
     from sessionrun.client.renewal import renew as renew
     from sessionrun.client.view import load_summary_view as load_summary_view
@@ -62,6 +64,7 @@ if TYPE_CHECKING:
     from sessionrun.store.session import SessionDir as SessionDir
 
 _NAMES = {
+    "sessionrun.client.cache": ("clean_cache",),
     "sessionrun.client.changes": ("Change", "find_changed", "read_changes"),
     "sessionrun.client.cleaning": ("clean", "clean_worktrees"),
     "sessionrun.client.control": ("Reply", "cancel", "find_retried", "hold", "release", "resume", "retry"),
@@ -75,6 +78,7 @@ _NAMES = {
     "sessionrun.client.notices": ("SessionWarning",),
     "sessionrun.client.outputs": ("iterate_chunks", "read_answer"),
     "sessionrun.client.planning": ("Asked", "AskedGit", "AskedMoney", "Nothing", "Planned", "plan"),
+    "sessionrun.client.prefetching": ("precache",),
     "sessionrun.client.preview": ("describe_plan",),
     "sessionrun.client.renewal": ("renew",),
     "sessionrun.client.view": ("load_summary_view", "load_view"),

@@ -8,16 +8,22 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from time import time
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from sessionrun.agents import table
 from sessionrun.client.config import Config
+from sessionrun.client.mirroring import check_mirrors
 from sessionrun.dialects.plan import Plan
 from sessionrun.model.errors import AgentNotFound, InputError
 from sessionrun.model.places import Repository
+from sessionrun.model.repositories import has_worktree
 from sessionrun.model.spec import SLOT, AgentSpec, Price, SessionSpec, TaskSpec
 from sessionrun.model.times import format_time
+from sessionrun.model.upstreams import MirrorSite
 from sessionrun.model.validation import validate_tasks, validate_uses
+
+Ruled = TypeVar("Ruled", Repository, MirrorSite)
+"""What has rules of what git ignores."""
 
 
 class Choice(NamedTuple):
@@ -37,6 +43,7 @@ def assemble_spec(
     approve: bool,
     envelope: bool,
     repository: Repository | None,
+    mirrors: MirrorSite | None = None,
     missing: list[str] | None = None,
 ) -> SessionSpec:
     """Make the spec of a new session; if `missing` is a list, agents that are not installed are added to it.
@@ -68,6 +75,7 @@ def assemble_spec(
         envelope=envelope,
         auto_release=plan.auto_release,
         repository=ignore_leavings(repository, settled),
+        mirrors=ignore_leavings(mirrors, settled),
         prices=_settle_prices(config, used),
         exports=plan.exports,
     )
@@ -80,8 +88,8 @@ def agents_of(tasks: Iterable[TaskSpec]) -> set[str]:
     return {name for task in tasks for name in (task.agent, *(other.agent for other in task.fallback))}
 
 
-def ignore_leavings(repository: Repository | None, used: Mapping[str, AgentSpec]) -> Repository | None:
-    """The repository with rules that ignore what agents write there for themselves; the user's rules come last."""
+def ignore_leavings(repository: Ruled | None, used: Mapping[str, AgentSpec]) -> Ruled | None:
+    """The same with rules that ignore what agents write there for themselves; the user's rules come last."""
     if repository is None:
         return None
     rules = (*table.leavings(used.values()), repository.excludes or "")
@@ -101,6 +109,8 @@ def check_spec(spec: SessionSpec, places: Mapping[tuple[str, str], str] | None =
     _check_directories(spec.tasks)
     _check_briefs(spec, places or {})
     _check_budgets(spec)
+    if spec.mirrors is not None:
+        check_mirrors(spec.tasks)
     if spec.repository is not None:
         _check_worktrees(spec, spec.repository)
 
@@ -263,7 +273,7 @@ def _needs_worktree(task: TaskSpec) -> str | None:
 
 
 def _unsupported(task: TaskSpec) -> str | None:
-    if task.workspace.kind not in ("none", "worktree"):
+    if task.workspace.kind not in ("none", "worktree", "mirror"):
         return f'workspace "{task.workspace.kind}"'
     if task.links and task.workspace.kind == "none":
         return "links without a worktree"
@@ -283,7 +293,7 @@ def _check_turns(spec: SessionSpec) -> None:
 
 
 def _check_directories(tasks: tuple[TaskSpec, ...]) -> None:
-    for cwd in {task.cwd for task in tasks if task.cwd}:
+    for cwd in {task.cwd for task in tasks if task.cwd and task.upstream is None}:
         if not os.path.isdir(cwd):
             num, task = next((num, task) for num, task in enumerate(tasks, 1) if task.cwd == cwd)
             raise InputError(f"task {num} (ID: {task.id}): cwd {cwd} is not a directory")
@@ -300,7 +310,9 @@ def _check_briefs(spec: SessionSpec, places: Mapping[tuple[str, str], str]) -> N
         for path in brief.outputs:
             writers.setdefault(path, set()).add(task.id)
     for num, task, brief in briefed:
-        seen = _find_seen(task, by_id) if task.workspace.kind == "worktree" else set(by_id)
+        if task.upstream is not None:
+            continue  # its files come with its repository
+        seen = _find_seen(task, by_id) if has_worktree(task) else set(by_id)
         foreseen = frozenset(path for path, ids in writers.items() if ids & seen - {task.id})
         try:
             check_brief(brief, task.cwd or spec.cwd, foreseen)

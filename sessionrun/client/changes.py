@@ -14,6 +14,7 @@ from sessionrun.client.notices import notify
 from sessionrun.client.outputs import iterate_chunks
 from sessionrun.client.view import load_view
 from sessionrun.model.errors import InputError, SessionrunError, StoreError
+from sessionrun.model.repositories import repository_of
 from sessionrun.store.session import SessionDir
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ def find_changed(session: SessionDir, wanted: Sequence[str] = ()) -> list[dict[s
         StoreError: the session's files are damaged.
     """
     view = load_view(session)
-    if view["base_branch"] is None:
+    if view["base_branch"] is None and not any(task.get("repo") for task in view["tasks"]):
         raise InputError(f"session {view['session_id']} has no worktrees; start one with --worktree")
     named = choose_tasks(view, wanted)
     chosen = [task for task in named if task["rescue_branch"] or task["branch"] or is_unchanged(task)]
@@ -100,17 +101,17 @@ def _read_pieces(session: SessionDir, task: dict[str, Any], *, stat: bool, alone
                 notify(f"task {task['id']}: {error}")
                 return
     if stat:
-        yield _count_patch(session, patch)
+        yield _count_patch(session, task, patch)
     else:
         yield from iterate_chunks(patch)
 
 
-def _count_patch(session: SessionDir, patch: Path) -> bytes:
+def _count_patch(session: SessionDir, task: dict[str, Any], patch: Path) -> bytes:
     from sessionrun.workspaces.fence import open_fence
 
     if patch.stat().st_size == 0:
         return b""
-    repository = _load_repository(session)
+    repository = _load_repository(session, task)
     with open_fence(
         repository
     ) as fence:  # the patch's folder serves as a worktree: so git looks for no other repository
@@ -133,7 +134,7 @@ def _diff_now(session: SessionDir, task: dict[str, Any], *, stat: bool) -> bytes
     )
     shape = ("--stat",) if stat else ("--binary", "--full-index")
     argv = ("diff", *words, *shape, find_work_base(task) or "")
-    repository = _load_repository(session)
+    repository = _load_repository(session, task)
     with open_fence(repository) as fence:
         if task["worktree"] and os.path.isdir(task["worktree"]):
             links = load_tasks(session)[task["id"]].links
@@ -143,9 +144,11 @@ def _diff_now(session: SessionDir, task: dict[str, Any], *, stat: bool) -> bytes
         return main(*argv, branch) if branch else b""
 
 
-def _load_repository(session: SessionDir) -> Repository:
-    """The session's repository; a damaged status.json may name branches without one."""
-    repository = session.load_spec().repository
+def _load_repository(session: SessionDir, task: dict[str, Any]) -> Repository:
+    """The task's repository; a damaged status.json may name branches without one."""
+    spec = session.load_spec()
+    own = next((one for one in spec.tasks if one.id == task["id"]), None)
+    repository = spec.repository if own is None else repository_of(spec, own)
     if repository is None:
         raise StoreError(f"{session.status_path} is damaged: it names branches, and the session has no repository")
     return repository

@@ -18,6 +18,7 @@ from sessionrun.client.notices import notify
 from sessionrun.client.removal import ENDED, Candidate, Removal, choose, measure_logs, remove_sessions, sweep_trash
 from sessionrun.client.view import load_or_warn, load_summary_view, load_view
 from sessionrun.model.errors import InputError, JobFileError, SessionrunError
+from sessionrun.model.repositories import has_worktree, repository_of
 from sessionrun.model.times import parse_time
 from sessionrun.runtime.history import load_tasks
 from sessionrun.store.creation import sweep_unbegun
@@ -171,17 +172,17 @@ def find_leftovers(session: SessionDir) -> tuple[list[str], list[str]]:
     from sessionrun.workspaces.clean import NOTHING_OWN, clean_leftover
 
     spec = session.load_spec()
-    if spec.repository is None:
+    if not any(map(has_worktree, spec.tasks)):
         return [], []
     worked = _attempts_that_worked(session)
-    leftovers = []
+    leftovers: list[Leftover] = []
+    gone: list[Leftover] = []
     for task in load_tasks(session).values():
         of_task, unreadable = _leftovers(session, spec, task, worked)
         if unreadable:
             raise unreadable[0]
-        leftovers += of_task
-    if not Path(spec.repository.common_dir).exists():  # with it all its branches went
-        return [leftover.claim.worktree for leftover in leftovers if Path(leftover.claim.worktree).exists()], []
+        for leftover in of_task:  # where the repository is gone, all its branches went with it
+            (leftovers if Path(leftover.repository.common_dir).exists() else gone).append(leftover)
     findings = [finding for leftover in leftovers for finding in clean_leftover(leftover, dry_run=True)]
     empty = {
         finding.name
@@ -189,6 +190,7 @@ def find_leftovers(session: SessionDir) -> tuple[list[str], list[str]]:
         if finding.what == "branch" and finding.removed and finding.why == NOTHING_OWN
     }
     left = dict.fromkeys(finding.name for finding in findings if finding.name not in empty)
+    left |= dict.fromkeys(lost.claim.worktree for lost in gone if Path(lost.claim.worktree).exists())
     return list(left), list(empty)
 
 
@@ -204,7 +206,7 @@ def _clean(session: SessionDir, *, dry_run: bool, named: bool = False) -> Iterat
         if named:
             yield _describe(Removal(session, False, f"it is {view['status']}"))
         return
-    if spec.repository is None:
+    if not any(map(has_worktree, spec.tasks)):
         return
     if (session.path / "jobs").is_dir():
         from sessionrun.workspaces.clean import clean_lock
@@ -231,14 +233,15 @@ def _clean_tasks(
         for leftover in leftovers:
             yield from _clean_leftover(leftover, dry_run=dry_run)
         for fault in unreadable:
-            yield _describe_unreadable(spec, shown, fault)
+            yield _describe_unreadable(spec, task, shown, fault)
 
 
-def _describe_unreadable(spec: SessionSpec, shown: dict[str, Any], fault: JobFileError) -> Record:
+def _describe_unreadable(spec: SessionSpec, task: TaskSpec, shown: dict[str, Any], fault: JobFileError) -> Record:
     """A record that a claim cannot be read; it names the worktree, which stays, or else the claim."""
+    repository = repository_of(spec, task)
     return {
         "session_id": spec.session_id,
-        "repository": spec.repository and spec.repository.top,
+        "repository": repository and repository.top,
         "what": "worktree",
         "name": shown["worktree"] or fault.path,
         "task": shown["id"],
@@ -254,17 +257,19 @@ def _leftovers(
     from sessionrun.model.spec import title_of
     from sessionrun.workspaces.clean import Leftover, find_claims
 
-    assert spec.repository is not None
     leftovers: dict[tuple[str, str], Leftover] = {}
     unreadable: list[JobFileError] = []
     for attempt, folder, claim in find_claims(session.path, task.id):
         if isinstance(claim, JobFileError):
             unreadable.append(claim)
             continue
+        repository = repository_of(spec, task, claim.start)
+        if repository is None:
+            continue  # no job of ours makes a claim there
         name = claim.branch, claim.worktree  # claimed again, if nothing had come of an earlier claim
         used = worked is None or (task.id, attempt) in worked or (name in leftovers and leftovers[name].worked)
         leftovers[name] = Leftover(
-            repository=spec.repository,
+            repository=repository,
             session_id=spec.session_id,
             task=task.id,
             title=title_of(task),
@@ -272,6 +277,7 @@ def _leftovers(
             claim=claim,
             folder=folder,
             worked=used,
+            upstream=task.upstream,
         )
     return list(leftovers.values()), unreadable
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 PROJECT_FILE: Final = "sessionrun.toml"
 RESULTS_DIR_VARIABLE: Final = "SESSIONRUN_RESULTS_DIR"
+CACHE_DIR_VARIABLE: Final = "SESSIONRUN_CACHE_DIR"
 VARIABLES: Final = (
     "SESSIONRUN_AGENT",
     "SESSIONRUN_MODEL",
@@ -32,6 +33,9 @@ VARIABLES: Final = (
     "SESSIONRUN_TIMEOUT",
     RESULTS_DIR_VARIABLE,
     "SESSIONRUN_YOLO",
+    CACHE_DIR_VARIABLE,
+    "SESSIONRUN_REQUIRE_CACHE",
+    "SWEBENCH_REQUIRE_CACHE",
 )
 
 
@@ -53,6 +57,8 @@ class Config:
     workspace_timeout_s: float | None = None
     results_dir: Path | None = None
     worktree_dir: Path | None = None
+    cache_dir: Path | None = None
+    require_cache: bool | None = None
     approve: bool | None = None
     budget_usd: float | None = None
     soft_budget_usd: float | None = None
@@ -114,6 +120,30 @@ def load_results_dir(cwd: Path, environ: Mapping[str, str]) -> ResultsDir:
         except InputError as error:
             problem = problem or str(error)
     return ResultsDir(None, problem)
+
+
+def load_cache_dir(cwd: Path, environ: Mapping[str, str]) -> Path:
+    """Find just the cache: the environment's, the files', or the user's usual place.
+
+    Raises:
+        InputError: a file cannot be used.
+    """
+    chosen = environ.get(CACHE_DIR_VARIABLE)
+    if chosen:
+        return cwd / chosen
+    for file in reversed(_files(cwd, environ)):
+        settings = _parse_file(file)
+        if "cache_dir" in settings:
+            path: Path = _read_settings(file, {"cache_dir": settings["cache_dir"]})["cache_dir"]
+            return path
+    return usual_cache_dir()
+
+
+def usual_cache_dir() -> Path:
+    """Where the cache is if nothing says otherwise."""
+    from platformdirs import user_cache_path
+
+    return user_cache_path("sessionrun")
 
 
 def agent_from_table(name: str, table: Mapping[str, Any], base: AgentSpec | None) -> AgentSpec:
@@ -191,7 +221,7 @@ def _read_settings(file: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
         values = _read_known(settings, _setting_fields())
     except Misfit as misfit:
         raise _error(file, misfit) from None
-    for name in ("results_dir", "worktree_dir"):
+    for name in ("results_dir", "worktree_dir", "cache_dir"):
         if name in values:
             values[name] = file.parent / Path(values[name]).expanduser()
     return values
@@ -257,6 +287,8 @@ def _setting_fields() -> Mapping[str, Field]:
         "workspace_timeout_s": Field("workspace_timeout_s", as_duration),
         "results_dir": Field("results_dir", as_line),
         "worktree_dir": Field("worktree_dir", as_line),
+        "cache_dir": Field("cache_dir", as_line),
+        "require_cache": Field("require_cache", as_flag),
         "approve": Field("approve", as_flag),
         "budget_usd": Field("budget_usd", as_budget),
         "soft_budget_usd": Field("soft_budget_usd", as_budget),
@@ -306,6 +338,9 @@ def _variables() -> Mapping[str, tuple[str, Callable[[str], Any]]]:
         "SESSIONRUN_TIMEOUT": ("timeout_s", as_duration),
         RESULTS_DIR_VARIABLE: ("results_dir", as_line),
         "SESSIONRUN_YOLO": ("approve", as_flag_word),
+        CACHE_DIR_VARIABLE: ("cache_dir", as_line),
+        "SWEBENCH_REQUIRE_CACHE": ("require_cache", as_flag_word),
+        "SESSIONRUN_REQUIRE_CACHE": ("require_cache", as_flag_word),
     }
 
 
@@ -323,6 +358,7 @@ def _read_variables(cwd: Path, environ: Mapping[str, str]) -> dict[str, Any]:
                 values[name] = convert(text)
             except Misfit as misfit:
                 raise InputError(f"{variable}: {misfit.problem}") from None
-    if "results_dir" in values:
-        values["results_dir"] = cwd / values["results_dir"]
+    for name in ("results_dir", "cache_dir"):
+        if name in values:
+            values[name] = cwd / values[name]
     return values

@@ -10,12 +10,15 @@ import os
 import re
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from sessionrun.client.changes import find_work_base, is_unchanged
 from sessionrun.model.errors import SessionrunError
-from sessionrun.model.places import Repository
+from sessionrun.model.places import Repository, Start
+from sessionrun.model.repositories import repository_of
+from sessionrun.model.spec import SessionSpec
 from sessionrun.workspaces.fence import open_fence
 from sessionrun.workspaces.git import Git, GitError
 
@@ -53,6 +56,26 @@ class Merges(NamedTuple):
     inspected: tuple[Inspected, ...]
     merged: tuple[Merged, ...]
     shared: tuple[Shared, ...]
+
+
+def group_by_repository(spec: SessionSpec, tasks: Sequence[Task]) -> list[tuple[Repository, list[Task]]]:
+    """The tasks that have a repository, by that and by the ref at which they began.
+
+    Its `top` is where a user merges; of a mirror of a repository elsewhere it is the mirror.
+    """
+    by_id = {task.id: task for task in spec.tasks}
+    groups: dict[tuple[str, str], tuple[Repository, list[Task]]] = {}
+    for task in tasks:
+        own = by_id.get(task["id"])
+        named, commit = task.get("ref_name"), task.get("ref_commit")
+        start = Start(named, commit) if named and commit else None
+        repository = spec.repository if own is None else repository_of(spec, own, start)
+        if repository is None or (repository.upstream and start is None):
+            continue
+        if own is not None and own.upstream is not None and own.upstream.home:
+            repository = replace(repository, top=own.upstream.repo)
+        groups.setdefault((repository.common_dir, repository.base_commit), (repository, []))[1].append(task)
+    return list(groups.values())
 
 
 def plan_merges(view: Mapping[str, Any], tasks: Sequence[Task], repository: Repository) -> Merges:

@@ -13,6 +13,7 @@ from sessionrun.client.assemble import Choice, assemble_spec, choose_agent, fore
 from sessionrun.client.config import Config, load_config
 from sessionrun.client.effects import refuse_idle_options
 from sessionrun.client.inputs import Given, read_source
+from sessionrun.client.mirroring import MirrorWish, settle_mirrors
 from sessionrun.client.own_options import find_input, read_own
 from sessionrun.dialects.own_options import refuse_others
 from sessionrun.dialects.plan import Fallback, Options, Plan, RepositoryWish, Source
@@ -53,6 +54,8 @@ class AskedGit(NamedTuple):
     base: str | None = None
     worktree_dir: Path | None = None
     keep: KeepPolicy | None = None
+    cache_dir: Path | None = None
+    require_cache: bool | None = None
 
 
 class AskedMoney(NamedTuple):
@@ -119,6 +122,8 @@ def _settle(source: Source, asked: Asked, git: AskedGit, money: AskedMoney, *, p
     limits = _settle_workspace_timeout(_settle_budgets(plan.limits, money, config), config)
     plan = replace(plan, limits=replace(limits, max_failures=1) if asked.stop_on_fail else limits)
     choice = choose_agent(plan, config, preview=preview)
+    wish = MirrorWish(git.cache_dir, git.require_cache, git.worktree_dir, git.keep)
+    plan, mirrors = settle_mirrors(plan, wish, config, source)
     repository, remarks = _find_repository(plan, git, config, source.name)
     skipped = 0
     remarks += _remark_on_views(plan)
@@ -136,6 +141,7 @@ def _settle(source: Source, asked: Asked, git: AskedGit, money: AskedMoney, *, p
         approve=_settle_approval(asked, plan, config),
         envelope=options.envelope,
         repository=repository,
+        mirrors=mirrors,
         missing=missing,
     )
     remarks += missing or ()
@@ -191,7 +197,10 @@ def _find_repository(
 ) -> tuple[Repository | None, list[str]]:
     """The repository from which worktrees are made, if any task wants one; and remarks on it."""
     if not any(task.workspace.kind == "worktree" for task in plan.tasks):
-        if git.base or git.worktree_dir or git.keep:
+        mirrored = any(task.upstream is not None for task in plan.tasks)
+        if mirrored and git.base:
+            raise InputError("--base has no effect on tasks with a repository of their own: say ref in the input")
+        if (git.base or git.worktree_dir or git.keep) and not mirrored:
             raise InputError("--base, --worktree-dir and --keep-worktree need --worktree")
         return None, []
     from sessionrun.workspaces.repository import find_repository

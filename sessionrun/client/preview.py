@@ -12,6 +12,7 @@ from sessionrun.engine.budget import find_task_budget
 from sessionrun.engine.handed import find_handed
 from sessionrun.engine.state import TaskState
 from sessionrun.model.places import Repository
+from sessionrun.model.repositories import has_worktree
 from sessionrun.model.spec import SLOT, SessionSpec, TaskSpec, title_of
 
 
@@ -46,6 +47,8 @@ def describe_plan(planned: Planned) -> dict[str, Any]:
                 "argv": task_argv(spec, task),
                 "cwd": _foresee_directory(spec, task, places.get(task.id, (None, None))[1]),
                 "branch": places.get(task.id, (None, None))[0],
+                "repo": task.upstream and task.upstream.repo,
+                "ref": task.upstream and task.upstream.ref,
                 "needs": task.needs,
                 "begins_at": _foresee_beginning(states[task.id], states),
             }
@@ -70,7 +73,7 @@ def _foresee_places(repository: Repository, tasks: tuple[TaskSpec, ...]) -> dict
 
 def _foresee_beginning(task: TaskState, tasks: Mapping[str, TaskState]) -> list[str] | None:
     """The tasks whose work a worktree begins with, if each of them changes something; None without a worktree."""
-    if task.spec.workspace.kind != "worktree":
+    if not has_worktree(task.spec):
         return None
     return [handed.task for handed in find_handed(task, tasks)]
 
@@ -78,6 +81,8 @@ def _foresee_beginning(task: TaskState, tasks: Mapping[str, TaskState]) -> list[
 def _foresee_directory(spec: SessionSpec, task: TaskSpec, worktree: str | None) -> str:
     """Where the task runs: in a worktree, the counterpart of the directory in the checkout."""
     cwd = os.path.join(spec.cwd, task.cwd or "")
+    if task.upstream is not None:
+        return os.path.join("WORKTREE", task.cwd or "").rstrip("/")
     if worktree is None or spec.repository is None:
         return task.cwd or spec.cwd
     inside = os.path.relpath(os.path.realpath(cwd), os.path.realpath(spec.repository.top))

@@ -17,6 +17,7 @@ from sessionrun.client.view import fold_journal
 from sessionrun.engine.handed import as_earlier, find_handed
 from sessionrun.engine.state import TaskState
 from sessionrun.model.places import Repository
+from sessionrun.model.repositories import has_worktree, repository_of
 from sessionrun.model.spec import Export, SessionSpec, TaskSpec
 from sessionrun.model.times import format_time
 from sessionrun.store.session import SessionDir
@@ -50,7 +51,7 @@ def renew_spec(
     """
     names = set(wanted)
     specs = [task.spec for task in tasks.values()]
-    chosen = tuple(_renew_task(task, names, tasks, spec.repository) for task in specs if task.id in names)
+    chosen = tuple(_renew_task(task, names, tasks, spec) for task in specs if task.id in names)
     used = agents_of(chosen)
     known = {name: agent for name, agent in spec.agents.items() if name in used}
     for agent in known.values():
@@ -74,12 +75,13 @@ def renew_spec(
 
 
 def _renew_task(
-    task: TaskSpec, names: Collection[str], tasks: Mapping[str, TaskState], repository: Repository | None
+    task: TaskSpec, names: Collection[str], tasks: Mapping[str, TaskState], spec: SessionSpec
 ) -> TaskSpec:
     """The task with the needs that are left, and the branches of the needs that are met."""
     needs = tuple(need for need in task.needs if need in names)
     met = tuple(need for need in task.needs if need not in names)
-    if repository is None or not (met or task.handed) or task.workspace.kind != "worktree":
+    repository = repository_of(spec, task)
+    if repository is None or not (met or task.handed) or not has_worktree(task):
         return replace(task, needs=needs)
     from sessionrun.workspaces.fence import open_fence
 

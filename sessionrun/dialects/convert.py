@@ -15,6 +15,7 @@ from sessionrun.dialects.limits import quote
 from sessionrun.model.durations import check_duration, parse_duration
 from sessionrun.model.reasons import NOT_OF_WORK, REASONS
 from sessionrun.model.spec import Alternative, Workspace, WorkspaceKind
+from sessionrun.model.upstreams import check_ref, parse_repo
 from sessionrun.model.validation import describe_id_problem
 
 T = TypeVar("T")
@@ -264,6 +265,24 @@ def as_workspace(value: Any) -> Workspace:
     if kind not in kinds:
         raise Misfit(f"must be one of {', '.join(kinds)}, not {quote(kind)}")
     return Workspace(kind)  # type: ignore[arg-type]
+
+
+def as_repo(value: Any) -> str:
+    """A repository: owner/name of GitHub, a URL, a path or a bundle."""
+    text = as_line(value)
+    try:
+        return parse_repo(text)
+    except ValueError as error:
+        raise Misfit(f"{error}, not {describe(value)}") from None
+
+
+def as_ref(value: Any) -> str:
+    """A branch, tag or commit."""
+    text = as_line(value)
+    try:
+        return check_ref(text)
+    except ValueError as error:
+        raise Misfit(f"{error}, not {describe(value)}") from None
 
 
 def as_flag(value: Any) -> bool:

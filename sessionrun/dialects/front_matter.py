@@ -9,7 +9,17 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from sessionrun.dialects.convert import Misfit, Path, as_choice, as_flag, as_line, as_needs, describe
+from sessionrun.dialects.convert import (
+    Misfit,
+    Path,
+    as_choice,
+    as_flag,
+    as_line,
+    as_needs,
+    as_ref,
+    as_repo,
+    describe,
+)
 from sessionrun.dialects.fields import Field, read_fields, suggest
 from sessionrun.dialects.limits import Breach
 from sessionrun.dialects.paths import as_project_path, as_project_paths
@@ -137,5 +147,7 @@ FIELDS: Final[Mapping[str, Field]] = {
     "depends_on": Field("depends_on", as_needs),
     "struct_name": Field("struct_name", as_line),
     "new_field": Field("new_field", as_line),
+    "repo": Field("repo", as_repo),
+    "ref": Field("ref", as_ref),
 }
 """The keys of the front matter."""

@@ -10,8 +10,11 @@ from typing import Any, Final, TypeVar
 
 from sessionrun.dialects.plan import Options
 from sessionrun.model.spec import Prove, Workspace
+from sessionrun.model.upstreams import Upstream
 
 T = TypeVar("T")
+MIRROR: Final = Workspace("mirror")
+
 Level = tuple[str | None, str | None]
 """The agent and the model that one level names."""
 
@@ -47,7 +50,11 @@ def list_levels(options: Options, defaults: Mapping[str, Any], top: Mapping[str,
 def settle_defaults(options: Options, defaults: Mapping[str, Any], levels: Sequence[Level]) -> dict[str, Any]:
     """The fields of a task that says nothing but its prompt."""
     values = dict(defaults)
-    if options.workspace is not None:
+    repo, ref = values.pop("repo", None), values.pop("ref", None)
+    values["upstream"] = Upstream(repo or "", ref) if repo or ref else None
+    if repo and values.get("workspace", MIRROR) == MIRROR:
+        values["workspace"] = MIRROR
+    elif options.workspace is not None:
         values["workspace"] = Workspace(options.workspace)
     values["expect_change"] = options.expect_change or values.get("expect_change", False)
     values["prove"] = values.get("prove") or (Prove() if options.prove else None)
@@ -64,6 +71,8 @@ def settle_defaults(options: Options, defaults: Mapping[str, Any], levels: Seque
 def settle_task(own: Mapping[str, Any], base: Mapping[str, Any], levels: Sequence[Level]) -> dict[str, Any]:
     """The fields of a task that says `own`, over those of `settle_defaults`."""
     values = {**base, **own}
+    repo, ref = values.pop("repo", None), values.pop("ref", None)
+    values["upstream"], values["workspace"] = _settle_upstream(own, base, repo, ref)
     if "agent" in own or "model" in own:
         values["agent"], values["model"] = settle_agent([(own.get("agent"), own.get("model")), *levels])
     for name in MERGED:
@@ -72,6 +81,27 @@ def settle_task(own: Mapping[str, Any], base: Mapping[str, Any], levels: Sequenc
     for name in NO_LIMIT:
         values[name] = values[name] or None
     return values
+
+
+def _settle_upstream(
+    own: Mapping[str, Any], base: Mapping[str, Any], repo: str | None, ref: str | None
+) -> tuple[Upstream | None, Workspace]:
+    """The repository and the workspace of a task.
+
+    A ref of the defaults belongs to their repository, if they name one.  A task that names a workspace without a
+    repository has none of the defaults' either, unless it is a mirror.
+    """
+    said, workspace = base.get("upstream"), own.get("workspace")
+    if repo is not None:
+        left = said.ref if said is not None and not said.repo else None
+        return Upstream(repo, ref or left), workspace or MIRROR
+    if ref is not None:
+        return Upstream(said.repo if said is not None else "", ref), workspace or base.get(
+            "workspace", Workspace()
+        )
+    if workspace not in (None, MIRROR):
+        return None, workspace
+    return said, workspace or base.get("workspace", Workspace())
 
 
 def first(*values: T | None) -> T | None:

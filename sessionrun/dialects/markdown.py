@@ -18,6 +18,7 @@ from sessionrun.dialects.fields import suggest
 from sessionrun.dialects.front_matter import JobFile, parse_job_file
 from sessionrun.dialects.levels import first
 from sessionrun.dialects.limits import plain, quote
+from sessionrun.dialects.paths import resolve_repo
 from sessionrun.dialects.plan import Folder, Options, Plan, Source
 from sessionrun.dialects.system_prompts import parse_system_prompts
 from sessionrun.dialects.worksplit import STATUS_FILE, Settings, parse_settings, parse_statuses
@@ -25,6 +26,7 @@ from sessionrun.model.brief import AnswerMode, Brief
 from sessionrun.model.errors import InputError
 from sessionrun.model.frozen import frozen
 from sessionrun.model.spec import JOB_STATUS, Check, Export, Prove, TaskSpec, Workspace
+from sessionrun.model.upstreams import Upstream
 from sessionrun.model.validation import describe_id_problem, find_cycle
 
 NAME: Final = "markdown"
@@ -99,9 +101,10 @@ def load(source: Source, options: Options) -> Plan:
     )
     shapes = {job_file.id: _shape(job_file, settings) for job_file in chosen}
     needs = _settle_needs(chosen, job_files, shapes, warnings)
-    if options.workspace is not None:
-        _refuse_chains(chosen, shapes)
-    if options.workspace is not None and any(needs.values()):
+    is_apart = options.workspace is not None
+    apart = [job_file for job_file in chosen if is_apart or _find_upstream(project, job_file) is not None]
+    _refuse_chains(apart, shapes)
+    if any(needs[job_file.id] for job_file in apart):
         warnings.append("with worktrees, a job file does not see what the job files it waits for have written")
     parallel = first(options.max_parallel, options.fallback.max_parallel)
     tasks = tuple(
@@ -307,12 +310,22 @@ def _brief(
     )
 
 
+def _find_upstream(project: _Project, job_file: JobFile) -> Upstream | None:
+    """The repository that the job file, or else the project, names; a ref belongs to the repository beside it."""
+    settings, fields = project.settings, job_file.fields
+    repo, ref = fields.get("repo"), fields.get("ref")
+    if repo is None and (settings.repo or ref or settings.ref):
+        repo, ref = settings.repo, ref or settings.ref
+    return Upstream(resolve_repo(project.folder.project, repo) if repo else "", ref) if repo or ref else None
+
+
 def _check(project: _Project, job_file: JobFile, shape: _Shape) -> Check:
+    upstream = _find_upstream(project, job_file)
     commands = project.settings.commands
     kind = "verify_edit" if shape.mode == "edit" else "verify"
     return Check(
         commands,
-        uses={TREE: 1} if commands and project.options.workspace is None else {},
+        uses={TREE: 1} if commands and project.options.workspace is None and upstream is None else {},
         verify=project.prompts[kind] if job_file.fields.get("verify", True) else None,
         files=shape.writes,
     )
@@ -329,6 +342,7 @@ def _make_task(
 ) -> TaskSpec:
     options, check = project.options, check or Check(())
     rounds = 1 + max(1, project.settings.auto_fix_attempts if check.commands and project.settings.auto_fix else 0)
+    upstream = _find_upstream(project, job_file)
     env = {"OLLAMA_HOST": project.settings.url} if project.agent == AGENT and project.settings.url else {}
     return TaskSpec(
         base="session",
@@ -338,7 +352,8 @@ def _make_task(
         agent=project.agent,
         model=project.model,
         cwd=project.folder.project,
-        workspace=Workspace(options.workspace or "none"),
+        workspace=Workspace("mirror" if upstream and upstream.repo else options.workspace or "none"),
+        upstream=upstream,
         needs=needs,
         check=check,
         rounds=rounds,

@@ -17,10 +17,11 @@ from sessionrun.dialects.fields import DEFAULT_FIELDS, Field, as_limits
 from sessionrun.dialects.levels import first, list_levels, settle_defaults, settle_task
 from sessionrun.dialects.limits import plain, quote
 from sessionrun.dialects.parse import parse_document
+from sessionrun.dialects.paths import resolve, resolve_repo
 from sessionrun.dialects.plan import Options, Plan, RepositoryWish, Source
 from sessionrun.dialects.reading import Reading, Spot
 from sessionrun.model.frozen import frozen
-from sessionrun.model.spec import MATRIX_RESULTS, Export, Limits, TaskSpec, Workspace
+from sessionrun.model.spec import MATRIX_RESULTS, Export, Limits, TaskSpec, Workspace, WorkspaceKind
 
 NAME: Final = "matrix"
 EXPECTS: Final = 'an object with "tasks" and "models"'
@@ -58,6 +59,8 @@ _FOR_ALL: Final = (
     "idle_timeout_s",
     "env",
     "links",
+    "repo",
+    "ref",
 )
 """Keys of the native plan that all runs, or those of one task, may have as well."""
 
@@ -145,13 +148,15 @@ def load(source: Source, options: Options) -> Plan:
         raise reading.error(Spot(), Misfit(f"expected {EXPECTS}, not {describe(value)}"))
     top = reading.read(Spot(), value, _TOP_FIELDS)
     started_in = source.started_in or source.directory
-    rows = _read_rows(reading, top)
+    rows = _read_rows(reading, top, started_in)
     axes = _read_axes(reading, top, options, rows)
     cells = spread(reading, axes, top.get("include", ()), top.get("exclude", ()))
     wish = _wish_repository(top, started_in)
     parallel = first(options.max_parallel, top.get("concurrency"), options.fallback.max_parallel, MAX_PARALLEL)
     return Plan(
-        tasks=tuple(_make_tasks(_settle_base(top, options, wish), rows, cells, branched="branch" in top)),
+        tasks=tuple(
+            _make_tasks(_settle_base(top, options, wish, started_in), rows, cells, branched="branch" in top)
+        ),
         name=first(options.name, top.get("name")),
         labels=options.labels,
         max_parallel=parallel or None,
@@ -165,7 +170,7 @@ def load(source: Source, options: Options) -> Plan:
     )
 
 
-def _read_rows(reading: Reading, top: Mapping[str, Any]) -> dict[str, _Row]:
+def _read_rows(reading: Reading, top: Mapping[str, Any], started_in: str) -> dict[str, _Row]:
     """The tasks by their ids, in order."""
     rows: dict[str, _Row] = {}
     for index, entry in enumerate(_needed(reading, top, "tasks")):
@@ -176,6 +181,8 @@ def _read_rows(reading: Reading, top: Mapping[str, Any]) -> dict[str, _Row]:
         for key in ("id", "name", "prompts"):
             if key not in own:
                 raise reading.error(spot, Misfit(f'has no "{key}"'))
+        if "repo" in own:
+            own["repo"] = resolve_repo(started_in, own["repo"])
         prompts = own.pop("prompts")
         turns = prompts if top.get("prompt_mode") == "continue" else ("\n".join(prompts),)
         row = _Row(own.pop("id"), own.pop("name"), turns, own)
@@ -191,9 +198,13 @@ def _read_axes(reading: Reading, top: Mapping[str, Any], options: Options, rows:
     return Axes(list(rows), models, agents or [options.fallback.agent or AGENT], top.get("samples", 1))
 
 
-def _settle_base(top: Mapping[str, Any], options: Options, wish: RepositoryWish) -> dict[str, Any]:
+def _settle_base(
+    top: Mapping[str, Any], options: Options, wish: RepositoryWish, started_in: str
+) -> dict[str, Any]:
     """What all runs have in common; agent and model are each one's own."""
     settings = {"setup": (SETUP,), **{name: top[name] for name in (*_EXTRA_NAMES, "prompt_mode") if name in top}}
+    if "repo" in settings:
+        settings["repo"] = resolve_repo(started_in, settings["repo"])
     return {**settle_defaults(options, settings, list_levels(options, {}, {})), "cwd": wish.path}
 
 
@@ -205,11 +216,13 @@ def _make_tasks(
         row, run_id = rows[cell.task], next(ids)
         name = f"run-{run_id}"
         fields = settle_task(row.own, base, ())
+        kind: WorkspaceKind = "mirror" if fields["upstream"] is not None else "worktree"
         fields.update(
             agent=cell.agent,
             model=cell.model.name,
             args=_arguments(cell),
-            workspace=Workspace("worktree", branch=f"{{base}}-{name}" if branched else name, directory=name),
+            workspace=Workspace(kind, branch=f"{{base}}-{name}" if branched else name, directory=name),
+            cwd=base["cwd"] if kind == "worktree" else None,
             labels=_label(row, cell),
         )
         yield TaskSpec(id=run_id, title=f"{row.name} ({cell.model.name})", prompts=row.prompts, **fields)
@@ -232,9 +245,9 @@ def _label(row: _Row, cell: Cell) -> dict[str, str]:
 
 def _wish_repository(top: Mapping[str, Any], started_in: str) -> RepositoryWish:
     return RepositoryWish(
-        path=_resolve(started_in, top.get("source_repo", ".")),
+        path=resolve(started_in, top.get("source_repo", ".")),
         base=top.get("branch"),
-        worktree_dir=_resolve(started_in, top.get("worktree_base", WORKTREE_BASE)),
+        worktree_dir=resolve(started_in, top.get("worktree_base", WORKTREE_BASE)),
         keep="always" if top.get("keep_worktree") else None,
         keys={"path": "source_repo", "--base": "branch", "--worktree-dir": "worktree_base"},
     )
@@ -244,8 +257,8 @@ def _export(top: Mapping[str, Any], started_in: str) -> Export:
     """The results file and the directories of outputs; `shown_as` is how the former names the latter."""
     outputs = top.get("outputs_dir", OUTPUTS_DIR)
     settings = {
-        "results_file": _resolve(started_in, top.get("results_file", RESULTS_FILE)),
-        "outputs_dir": _resolve(started_in, outputs),
+        "results_file": resolve(started_in, top.get("results_file", RESULTS_FILE)),
+        "outputs_dir": resolve(started_in, outputs),
         "shown_as": os.path.normpath(outputs),
         "kept": {},
     }
@@ -257,10 +270,6 @@ def _needed(reading: Reading, top: Mapping[str, Any], key: str) -> Sequence[Any]
         raise reading.error(Spot(), Misfit(f'the object has no "{key}"'))
     entries: Sequence[Any] = top[key]
     return entries
-
-
-def _resolve(directory: str, path: str) -> str:
-    return os.path.normpath(os.path.join(directory, os.path.expanduser(path)))
 
 
 def _fresh_ids(count: int) -> Iterator[str]:

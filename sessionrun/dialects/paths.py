@@ -1,11 +1,13 @@
-"""Paths that stay inside of a project, as an input may write them.  Must not know fields, files or formats."""
+"""Paths as an input may write them: inside of a project, or anywhere.  Must not know fields, files or formats."""
 
 from __future__ import annotations
 
+import os
 import posixpath
 from typing import Any
 
 from sessionrun.dialects.convert import Misfit, as_line, describe
+from sessionrun.model.upstreams import is_path
 
 
 def as_project_path(value: Any) -> str:
@@ -28,3 +30,13 @@ def as_project_paths(value: Any) -> tuple[str, ...]:
         except Misfit as misfit:
             raise misfit.within(place) if isinstance(value, list) else misfit from None
     return tuple(dict.fromkeys(paths))
+
+
+def resolve(directory: str, path: str) -> str:
+    """A path made absolute; it counts from a directory."""
+    return os.path.normpath(os.path.join(directory, os.path.expanduser(path)))
+
+
+def resolve_repo(directory: str, repo: str) -> str:
+    """The name of a repository (see `upstreams.parse_repo`) that can be used from anywhere."""
+    return resolve(directory, repo) if is_path(repo) else repo

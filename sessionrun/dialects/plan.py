@@ -118,9 +118,9 @@ class Plan:
 
     `task.agent` is "" where none was named, and `agent` is then None.  All levels (task, flag, input,
     fallback) are already settled; `max_parallel` None means unlimited.  `warnings` are lines for people.
-    `approve` gives way to the flag; None = not said.  `places` tells, for messages, where a path of a task is
-    named, by the task's id and the path.  `optional_links` (absolute) are links of all tasks, as far as there is
-    something to link to.
+    `approve` and `require_cache` give way to the flags; None = not said.  `places` tells, for messages, where a
+    path of a task is named, by the task's id and the path.  `optional_links` (absolute) are
+    links of all tasks, as far as there is something to link to.
     """
 
     tasks: tuple[TaskSpec, ...]
@@ -136,5 +136,6 @@ class Plan:
     repository: RepositoryWish = RepositoryWish()
     exports: tuple[Export, ...] = ()
     optional_links: tuple[str, ...] = ()
+    require_cache: bool | None = None
     warnings: tuple[str, ...] = ()
     places: Mapping[tuple[str, str], str] = field(default_factory=dict)

@@ -27,6 +27,7 @@ from sessionrun.dialects.fields import DEFAULT_FIELDS, TASK_FIELDS, Field, as_li
 from sessionrun.dialects.levels import Level, first, list_levels, settle_agent, settle_defaults, settle_task
 from sessionrun.dialects.limits import plain, quote
 from sessionrun.dialects.parse import Document, parse_document
+from sessionrun.dialects.paths import resolve, resolve_repo
 from sessionrun.dialects.plan import Options, Plan, Source
 from sessionrun.dialects.reading import Reading, Spot
 from sessionrun.model.errors import InputError
@@ -72,6 +73,7 @@ TOP_FIELDS: Final[Mapping[str, Field]] = {
     "resources": Field("resources", as_capacities),
     "limits": Field("limits", as_limits),
     "auto_release": Field("auto_release", as_flag),
+    "require_cache": Field("require_cache", as_flag),
     "labels": Field("labels", as_labels),
 }
 
@@ -148,6 +150,7 @@ def load(source: Source, options: Options) -> Plan:
         limits=top.get("limits", Limits()),
         auto_release=top.get("auto_release", True) and options.auto_release,
         agent=settle_agent(levels)[0] or None,
+        require_cache=top.get("require_cache"),
     )
 
 
@@ -176,9 +179,7 @@ def _read_defaults(reading: Reading, record: Mapping[str, Any], directory: str) 
         if key in TASK_FIELDS and key not in DEFAULT_FIELDS:
             raise reading.error(spot, Misfit("belongs to one task, not to all", key))
     values = reading.read(spot, record, DEFAULT_FIELDS)
-    if "cwd" in values:
-        values["cwd"] = _resolve(directory, values["cwd"])
-    return values
+    return _resolve_paths(directory, values)
 
 
 def _read_tasks(reading: Reading, outline: _Outline, ground: _Levels) -> Iterator[TaskSpec]:
@@ -216,9 +217,7 @@ def _read_task(reading: Reading, spot: Spot, entry: Mapping[str, Any], ground: _
         if not hint and len(entry) == 1 and not any(key in TASK_FIELDS for key in entry):
             hint = '; a text with ": " in it must be quoted'
         raise reading.error(spot, Misfit(f'has no "prompt"{hint}'))
-    if "cwd" in own:
-        own["cwd"] = _resolve(ground.directory, own["cwd"])
-    return settle_task(own, ground.base, ground.levels)
+    return settle_task(_resolve_paths(ground.directory, own), ground.base, ground.levels)
 
 
 def _check_needs(reading: Reading, outline: _Outline, tasks: Sequence[TaskSpec]) -> None:
@@ -237,8 +236,13 @@ def _check_needs(reading: Reading, outline: _Outline, tasks: Sequence[TaskSpec])
         raise reading.error(Spot(), Misfit(f"tasks need each other in a circle: {circle}"))
 
 
-def _resolve(directory: str, path: str) -> str:
-    return os.path.normpath(os.path.join(directory, os.path.expanduser(path)))
+def _resolve_paths(directory: str, values: dict[str, Any]) -> dict[str, Any]:
+    """The values with their paths made absolute."""
+    if "cwd" in values:
+        values["cwd"] = resolve(directory, values["cwd"])
+    if "repo" in values:
+        values["repo"] = resolve_repo(directory, values["repo"])
+    return values
 
 
 def _fresh_ids(count: int) -> Iterator[str]:

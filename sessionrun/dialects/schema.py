@@ -43,6 +43,8 @@ _FRAGMENTS: Final[Mapping[Callable[..., Any], Schema]] = {
     convert.as_sole_prompt: _TEXT,
     convert.as_prompts: _one_or_more(_TEXT, 1),
     convert.as_id: _ID,
+    convert.as_repo: _TEXT,
+    convert.as_ref: _TEXT,
     convert.as_needs: _one_or_more(_ID),
     convert.as_commands: _one_or_more(_TEXT),
     convert.as_links: _one_or_more(_TEXT),

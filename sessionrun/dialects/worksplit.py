@@ -8,7 +8,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from sessionrun.dialects.convert import Misfit, as_command, as_duration, as_flag, as_line, as_record, as_whole
+from sessionrun.dialects.convert import (
+    Misfit,
+    as_command,
+    as_duration,
+    as_flag,
+    as_line,
+    as_record,
+    as_ref,
+    as_repo,
+    as_whole,
+)
 from sessionrun.dialects.fields import Field, read_fields, render_path
 from sessionrun.dialects.limits import Breach
 from sessionrun.dialects.strict_json import parse_json
@@ -38,6 +48,8 @@ class Settings:
     verify_tests: bool = True
     auto_fix: bool = True
     auto_fix_attempts: int = 2
+    repo: str | None = None
+    ref: str | None = None
 
     @property
     def commands(self) -> tuple[str, ...]:
@@ -58,6 +70,7 @@ _SECTIONS: Final[Mapping[str, Mapping[str, Field]]] = {
         "max_context_lines": Field("max_context_lines", as_whole(1)),
         "max_context_files": Field("max_context_files", as_whole(0)),
     },
+    "repository": {"repo": Field("repo", as_repo), "ref": Field("ref", as_ref)},
     "behavior": {"create_output_dirs": Field("create_output_dirs", as_flag)},
     "build": {
         "build_command": Field("build_command", as_command),

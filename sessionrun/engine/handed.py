@@ -11,6 +11,7 @@ from dataclasses import replace
 from sessionrun.engine.state import TaskState
 from sessionrun.model.ends import Handed
 from sessionrun.model.places import Place
+from sessionrun.model.repositories import has_worktree
 
 
 def find_handed(task: TaskState, tasks: Mapping[str, TaskState]) -> tuple[Handed, ...]:
@@ -30,7 +31,7 @@ def _walk(task: TaskState, tasks: Mapping[str, TaskState]) -> Iterator[Handed]:
     while stack:
         at = stack.pop()
         holds_no_work = at.place is not None and at.place.holds_no_work
-        if at is not task and at.spec.workspace.kind == "worktree" and not holds_no_work:
+        if at is not task and has_worktree(at.spec) and not holds_no_work:
             yield _handed(at)
         elif at.spec.base == "needs":
             yield from at.spec.handed

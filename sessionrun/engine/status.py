@@ -19,7 +19,7 @@ from sessionrun.engine.budget import (
 from sessionrun.engine.state import BUDGET
 from sessionrun.model.keys import Phase
 from sessionrun.model.places import Place
-from sessionrun.model.spec import SCHEMA_VERSION, SLOT, WORKTREE_SPACE, title_of
+from sessionrun.model.spec import SCHEMA_VERSION, SLOT, WORKTREE_SPACE, TaskSpec, title_of
 from sessionrun.model.times import format_time
 
 if TYPE_CHECKING:
@@ -199,6 +199,7 @@ def _project_task(state: State, task: TaskState) -> dict[str, Any]:
         "stderr": f"task-{spec.id}.err",
         "raw": f"task-{spec.id}.raw" if agent and agent.output not in ("text", "aider") else None,
         "needs": spec.needs,
+        **_project_upstream(spec, place),
         "conversation": task.last_work.conversation,
         "usage": None if task.totals.usage is None else _project_usage(task.totals.usage),
         "usage_by_model": _project_usage_by_model(task.totals.by_model),
@@ -230,6 +231,17 @@ def _project_counts(counts: Counts) -> dict[str, int]:
         "errors": counts.errors,
         "skipped": counts.skipped,
         "total": counts.total,
+    }
+
+
+def _project_upstream(spec: TaskSpec, place: Place) -> dict[str, Any]:
+    """The repository of the task's own, and where its ref was."""
+    upstream, start = spec.upstream, place.start
+    return {
+        "repo": upstream and upstream.repo,
+        "ref": upstream and upstream.ref,
+        "ref_name": start and start.name,
+        "ref_commit": start and start.commit,
     }
 
 

@@ -16,7 +16,8 @@ from sessionrun.model.frozen import frozen
 from sessionrun.model.keys import JobKey, parse_job_key
 from sessionrun.model.places import Place, place_from_record
 from sessionrun.model.reasons import Effect
-from sessionrun.model.spec import Outcome, ProofVerdict, TaskSpec, task_from_record
+from sessionrun.model.spec import Outcome, ProofVerdict, TaskSpec
+from sessionrun.model.spec_records import task_from_record
 from sessionrun.model.usage import Usage
 
 JOURNAL_VERSION: Final = 1

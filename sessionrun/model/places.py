@@ -37,7 +37,7 @@ class Repository:
     `top` is the user's checkout, `common_dir` what its worktrees share; branches are called after
     `base_branch` and begin at `base_commit`; `worktree_dir` holds the worktrees.  `excludes` is what git ignores
     there by rules outside of its tree, `settings` how it treats files; None where a version before did not record
-    it.
+    it.  A mirror has no checkout: `top` and `common_dir` are the mirror, and `upstream` says of which repository.
     """
 
     top: str
@@ -48,6 +48,15 @@ class Repository:
     keep: KeepPolicy = "never"
     excludes: str | None = None
     settings: GitSettings | None = None
+    upstream: str | None = None
+
+
+@frozen
+class Start:
+    """Where the ref that a task names stood in its mirror, for the whole session: `name` and `commit`."""
+
+    name: str
+    commit: str
 
 
 @frozen
@@ -59,7 +68,8 @@ class Place:
     on `rescue`; `diff_stat` counts files, insertions and deletions against `work_base`; `kept` is why the
     worktree was not removed; `remark` is what became of work that is nowhere.  `changed` is whether anything in it
     that git does not ignore differs from `work_base`, as far as RELEASE can tell.  `git_config_changed` names
-    the settings that all worktrees of the repository share and that changed while the task ran.
+    the settings that all worktrees of the repository share and that changed while the task ran.  `start` is there
+    if the worktree is of a mirror.
     """
 
     branch: str | None = None
@@ -73,6 +83,7 @@ class Place:
     changed: bool | None = None
     git_config_changed: tuple[str, ...] = ()
     setup_commit: str | None = None
+    start: Start | None = None
 
     @property
     def work_base(self) -> str | None:
@@ -94,14 +105,21 @@ def repository_from_record(record: Mapping[str, Any]) -> Repository:
     """Rebuild a repository from its record; keys that a later version added are left out."""
     values = {name: value for name, value in record.items() if name in _REPOSITORY}
     if values.get("settings"):
-        settings = {name: value for name, value in values["settings"].items() if name in _SETTINGS}
-        config = tuple((name, value) for name, value in settings["config"])
-        values["settings"] = GitSettings(**{**settings, "config": config})
+        values["settings"] = settings_from_record(values["settings"])
     return Repository(**values)
+
+
+def settings_from_record(record: Mapping[str, Any]) -> GitSettings:
+    """Rebuild settings of git from their record."""
+    settings = {name: value for name, value in record.items() if name in _SETTINGS}
+    config = tuple((name, value) for name, value in settings["config"])
+    return GitSettings(**{**settings, "config": config})
 
 
 def place_from_record(record: Mapping[str, Any]) -> Place:
     """Rebuild a place from its record; keys that a later version added are left out."""
     values = {name: value for name, value in record.items() if name in _PLACE}
     values["git_config_changed"] = tuple(values.get("git_config_changed") or ())
+    if values.get("start"):
+        values["start"] = Start(values["start"]["name"], values["start"]["commit"])
     return Place(**values)

@@ -1,24 +1,23 @@
 """Frozen records that every part shares: what a session is, before anything runs.
 
 A dialect makes a `SessionSpec`; nothing behind it knows which input it came from.  The records are plain
-data: `spec_from_record(orjson.loads(orjson.dumps(spec)))` gives an equal spec.  This module must not know
-files, clocks or processes.
+data, see `spec_records`.  This module must not know files, clocks or processes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field, fields
-from typing import Any, Final, Literal, TypeVar, get_args
+from dataclasses import field
+from typing import Any, Final, Literal, get_args
 
-from sessionrun.model.brief import Brief, brief_from_record
+from sessionrun.model.brief import Brief
 from sessionrun.model.checks import AnswerKind, Reset
 from sessionrun.model.ends import Handed
-from sessionrun.model.errors import InputError
 from sessionrun.model.frozen import frozen
-from sessionrun.model.hidden import HiddenTests, hidden_from_record
+from sessionrun.model.hidden import HiddenTests
 from sessionrun.model.keys import JobKey
-from sessionrun.model.places import Repository, repository_from_record
+from sessionrun.model.places import Repository
+from sessionrun.model.upstreams import MirrorSite, Upstream
 
 SCHEMA_VERSION: Final = 1
 
@@ -37,6 +36,9 @@ OutputFormat = Literal["text", "claude", "codex", "qwen", "gemini", "opencode", 
 PromptMode = Literal["join", "continue"]
 BeginsAt = Literal["needs", "session"]
 WorkspaceKind = Literal["none", "worktree", "slot", "mirror"]
+IN_GIT: Final[tuple[WorkspaceKind, ...]] = ("worktree", "mirror")
+"""Workspaces that are worktrees: of the session's repository, or of the mirror of the task's own."""
+
 
 WORKSPACE_TIMEOUT_S: Final = 600.0
 """How long PREPARE and RELEASE may take each where a new session says nothing else."""
@@ -188,7 +190,8 @@ class TaskSpec:
     `fallback` are the agents that take over, one after the other, when WORK fails for a reason class of
     `fallback_on` (empty: the usual ones, see `reasons.FALLBACK_ON`).  With `expect_change` work that changes
     nothing in its worktree has failed.  `args` are added to those of its agent, not of one that takes over; in
-    them ``{task_dir}`` is a folder for the agent's files, one for each task.
+    them ``{task_dir}`` is a folder for the agent's files, one for each task.  `upstream` is there if the workspace
+    is a mirror; `cwd` is then a path below the worktree.
 
     `timeout_s` is for an attempt, `round_timeout_s` for WORK and CHECK of one round.  `answer` says what the
     agent's answer is where the task has no brief; None: what the agent suggests, see `answers_with_patch`.
@@ -203,6 +206,7 @@ class TaskSpec:
     args: tuple[str, ...] = ()
     cwd: str | None = None
     workspace: Workspace = Workspace()
+    upstream: Upstream | None = None
     setup: tuple[str, ...] = ()
     setup_timeout_s: float | None = None
     links: tuple[str, ...] = ()
@@ -253,6 +257,7 @@ class SessionSpec:
     envelope: bool = False
     auto_release: bool = True
     repository: Repository | None = None
+    mirrors: MirrorSite | None = None
     prices: Mapping[str, Price] = field(default_factory=dict)
     exports: tuple[Export, ...] = ()
     origin: str | None = None
@@ -298,7 +303,7 @@ def answers_with_patch(task: TaskSpec, agent: AgentSpec) -> bool:
         return False
     if task.answer is not None:
         return task.answer == "patch"
-    return not agent.edits and task.workspace.kind == "worktree" and bool(task.check and task.check.commands)
+    return not agent.edits and task.workspace.kind in IN_GIT and bool(task.check and task.check.commands)
 
 
 def title_of(task: TaskSpec) -> str:
@@ -307,91 +312,6 @@ def title_of(task: TaskSpec) -> str:
         return task.title
     first = " ".join((task.prompts[0] if task.prompts else "").split())
     return first if len(first) <= 50 else first[:50] + "..."
-
-
-def task_from_record(record: Mapping[str, Any]) -> TaskSpec:
-    """Rebuild a task from what spec.json or a TaskAdded record holds."""
-    values = dict(record)
-    for name in ("prompts", "args", "setup", "links", "needs", "fallback_on"):
-        if name in values:
-            values[name] = tuple(values[name])
-    if "fallback" in values:
-        values["fallback"] = tuple(_from_record(Alternative, alternative) for alternative in values["fallback"])
-    if "handed" in values:
-        values["handed"] = tuple(_from_record(Handed, handed) for handed in values["handed"])
-    if "workspace" in values:
-        values["workspace"] = _from_record(Workspace, values["workspace"])
-    if values.get("check"):
-        check = {**values["check"], "files": values["check"].get("files", ())}
-        check = {**check, **{name: tuple(check[name]) for name in ("commands", "files")}}
-        values["check"] = _from_record(Check, check)
-    if values.get("brief"):
-        values["brief"] = brief_from_record(values["brief"])
-    if values.get("prove"):
-        prove = {**values["prove"], "test_files": tuple(values["prove"].get("test_files", ()))}
-        prove["hidden"] = hidden_from_record(prove.get("hidden"))
-        values["prove"] = _from_record(Prove, prove)
-    if values.get("land"):
-        values["land"] = _from_record(Land, values["land"])
-    return _from_record(TaskSpec, values)
-
-
-def spec_from_record(record: Mapping[str, Any]) -> SessionSpec:
-    """Rebuild a session spec from the object in spec.json.
-
-    Raises:
-        InputError: the file was written by a newer version.
-    """
-    version = record.get("schema_version")
-    if version != SCHEMA_VERSION:
-        raise InputError(f"spec.json has schema_version {version}; this sessionrun reads {SCHEMA_VERSION}")
-    values = dict(record)
-    values["agents"] = {name: agent_from_record(agent) for name, agent in record["agents"].items()}
-    values["tasks"] = tuple(task_from_record(task) for task in record["tasks"])
-    if values.get("repository"):
-        values["repository"] = repository_from_record(values["repository"])
-    values["limits"] = _from_record(Limits, record.get("limits", {}))
-    values["prices"] = {name: _from_record(Price, price) for name, price in record.get("prices", {}).items()}
-    exports = record.get("exports", record.get("views", ()))  # as sessions of version 0.x before called them
-    values["exports"] = tuple(_from_record(Export, export) for export in exports)
-    return _from_record(SessionSpec, values)
-
-
-def agent_from_record(record: Mapping[str, Any]) -> AgentSpec:
-    """Rebuild an agent from its record."""
-    values = dict(record)
-    for name in ("argv", "model_args", "approve_args", "continue_args", "budget_args", "ready"):
-        if name in values:
-            values[name] = tuple(values[name])
-    return _from_record(AgentSpec, values)
-
-
-_Record = TypeVar("_Record")
-
-
-_NAMES: Final[dict[type[Any], frozenset[str]]] = {
-    cls: frozenset(f.name for f in fields(cls))
-    for cls in (
-        AgentSpec,
-        Alternative,
-        Handed,
-        Workspace,
-        Check,
-        Prove,
-        Land,
-        Limits,
-        Price,
-        TaskSpec,
-        SessionSpec,
-        Export,
-    )
-}
-
-
-def _from_record(cls: type[_Record], values: Mapping[str, Any]) -> _Record:
-    """Build a record, leaving out keys that a later version of the same schema added."""
-    known = _NAMES[cls]
-    return cls(**{name: value for name, value in values.items() if name in known})
 
 
 RETRY_FAILED: Final[tuple[Outcome, ...]] = ("failed", "timed_out")

@@ -174,6 +174,10 @@ OPTIONAL_OF_TASK: Final[Mapping[str, Kind]] = {
     "git_config_changed": nullable(lists(TEXT)),
     "setup_commit": nullable(path),
     "proof": nullable(words(*PROOFS)),
+    "repo": nullable(path),
+    "ref": nullable(path),
+    "ref_name": nullable(path),
+    "ref_commit": nullable(path),
 }
 """The same for a task."""
 

@@ -140,7 +140,8 @@ class SessionDir:
         Raises:
             StoreError: missing or damaged.
         """
-        from sessionrun.model.spec import SCHEMA_VERSION, spec_from_record
+        from sessionrun.model.spec import SCHEMA_VERSION
+        from sessionrun.model.spec_records import spec_from_record
         from sessionrun.store.records import check_spec
 
         with told_as_damage(self.spec_path):

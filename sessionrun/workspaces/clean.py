@@ -19,6 +19,7 @@ from typing import Final, Literal
 from sessionrun.model.errors import JobFileError, SessionrunError
 from sessionrun.model.frozen import frozen
 from sessionrun.model.places import Place, Repository
+from sessionrun.model.upstreams import Upstream
 from sessionrun.workspaces.bases import holds_nothing
 from sessionrun.workspaces.claims import is_untouched
 from sessionrun.workspaces.fence import Fence, open_fence
@@ -44,6 +45,7 @@ from sessionrun.workspaces.release import (
 )
 from sessionrun.workspaces.request import Claim, WorkspaceRequest, load_claim
 from sessionrun.workspaces.rounds import drop_rounds
+from sessionrun.workspaces.transport import HEADS
 
 What = Literal["worktree", "branch", "trash"]
 
@@ -72,7 +74,7 @@ class CleanResult:
 class Leftover:
     """One claim of a session: `worked` is whether a SETUP or WORK job may have been started in the worktree.
 
-    `folder` is that of the PREPARE job which made the claim.
+    `folder` is that of the PREPARE job which made the claim; `upstream` is the task's, if it has one.
     """
 
     repository: Repository
@@ -83,6 +85,7 @@ class Leftover:
     claim: Claim
     folder: Path
     worked: bool
+    upstream: Upstream | None = None
 
     @property
     def path(self) -> Path:
@@ -106,6 +109,8 @@ class Leftover:
                 setup_commit=claim.setup_commit,
             ),
             keep="never",
+            upstream=self.upstream,
+            start=claim.start,
         )
 
 
@@ -250,7 +255,8 @@ def _why_not_needed(main: Git, leftover: Leftover, branch: str, tip: str) -> str
     claim = leftover.claim
     if holds_nothing(main, repository, branch, tip, claim.base_commit, claim.setup_commit):
         return NOTHING_OWN
-    target = main.commit_of(f"refs/heads/{repository.base_branch}")
+    branches = HEADS if repository.upstream else "refs/heads/"
+    target = main.commit_of(branches + repository.base_branch)
     if target and main.attempt("merge-base", "--is-ancestor", tip, target).returncode == 0:
         return f"it is merged into {repository.base_branch}"
     return None

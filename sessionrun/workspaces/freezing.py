@@ -85,6 +85,30 @@ def read_settings(top: Path, common_dir: Path) -> GitSettings:
     return GitSettings(wanted, "\n".join(texts), shared, os.path.realpath(git_dir))
 
 
+def read_user_settings(folder: Path) -> GitSettings:
+    """The user's and the system's settings, for repositories that have none of their own: mirrors.
+
+    Args:
+        folder: any directory, in which git is run.
+
+    Raises:
+        InputError, GitError: as `read_settings`.
+    """
+    found = list(_list_config(Git(folder), but=("command", "local", "worktree")))
+    has_filter = any(name.startswith("filter.") for name, _ in found)
+    wanted = tuple(
+        pair for pair in found if _matters(pair[0], has_filter=has_filter) and not _is_of_repository(pair[0])
+    )
+    texts = [_read_text(path) for path in (SYSTEM_ATTRIBUTES, _find_attributes(folder, found))]
+    return GitSettings(wanted, "\n".join(texts), "", "")
+
+
+def _is_of_repository(name: str) -> bool:
+    """Whether it describes the repository that it stands in: nothing that a user says of all repositories."""
+    of_format = name.startswith(("extensions.", "core.sparsecheckout")) or name == "core.repositoryformatversion"
+    return of_format or is_promise(name)
+
+
 def is_promise(name: str) -> bool:
     """Whether a setting of this name says that objects may be missing, because a remote has them."""
     return name == "extensions.partialclone" or (name.startswith("remote.") and name.endswith(".promisor"))
@@ -114,11 +138,11 @@ def compare(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[str, .
     return tuple(key for key in sorted({*before, *after}) if before.get(key) != after.get(key))
 
 
-def _list_config(git: Git) -> Iterator[tuple[str, str | None]]:
-    """All settings in force, in order, without those that we give git ourselves."""
+def _list_config(git: Git, but: tuple[str, ...] = ("command",)) -> Iterator[tuple[str, str | None]]:
+    """All settings in force, in order, without some scopes: "command" is what we give git ourselves."""
     fields = git("config", "--list", "-z", "--show-scope").split(b"\0")
     for scope, entry in zip(fields[::2], fields[1::2], strict=False):
-        if scope == b"command":
+        if scope.decode() in but:
             continue
         yield from _parse_config(entry)
 

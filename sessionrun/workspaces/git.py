@@ -53,9 +53,10 @@ OVERRIDES: Final[Mapping[str, tuple[str, str]]] = {
 }
 """Settings of every git command of ours, each with its reason; they win over all files.
 
-What reaches another machine (ssh, proxies, credential helpers) stays out of this table: no command of ours has a
-transport, and a filter of the user's, such as Git LFS, needs them as they were at the launch.  Aliases and
-includes are never in the settings of a session, see `workspaces.freezing`.
+What reaches another machine (ssh, proxies, credential helpers) stays out of this table.  Only the git that
+fetches for a mirror has a transport (see `workspaces.transport`), by the user's own settings.  A filter of the
+user's, such as Git LFS, needs them as they were at the launch.  Aliases and includes are never in the settings of
+a session, see `workspaces.freezing`.
 """
 
 ENVIRONMENT: Final[Mapping[str, tuple[str, str]]] = {
@@ -86,6 +87,12 @@ _KEPT: Final = frozenset(
 )
 """The caller's `GIT_*` variables that say where programs and settings are, not which repository is meant."""
 
+_OF_TRANSPORT: Final = (
+    *("GIT_SSH", "GIT_SSH_COMMAND", "GIT_SSH_VARIANT", "GIT_PROXY_COMMAND"),
+    *("GIT_SSL_CAINFO", "GIT_SSL_CAPATH", "GIT_SSL_CERT", "GIT_SSL_KEY", "GIT_SSL_NO_VERIFY"),
+)
+"""The caller's variables that say how another machine is reached; only for git that may reach one."""
+
 CANNOT_RUN: Final = 127
 """The `code` of a `GitError` if there is no git, or the directory is gone."""
 
@@ -112,7 +119,7 @@ class Git:
     With `trial`, a directory of objects, new objects go there and refs stay where they are.  With `common`,
     a private common directory, git reads the settings there and no others; `git_dir` is then the administrative
     directory of the worktree, and `directory` its top.  No command takes longer than `limit_s` (seconds; None: any
-    time).
+    time).  With `protocols` git may reach other repositories by these, and the user's settings count, too.
     """
 
     directory: Path
@@ -121,6 +128,7 @@ class Git:
     common: Path | None = None
     git_dir: Path | None = None
     limit_s: float | None = READER_LIMIT_S
+    protocols: tuple[str, ...] = ()
 
     def __call__(self, *argv: str, stdin: bytes | None = None, codes: Sequence[int] = (0,)) -> bytes:
         """Run git and return its standard output.
@@ -179,8 +187,11 @@ class Git:
     def environ(self) -> dict[str, str]:
         """The environment of this git's commands."""
         environ = git_environ(os.environ)
+        if self.protocols:
+            environ |= {name: os.environ[name] for name in _OF_TRANSPORT if name in os.environ}
+            environ["GIT_ALLOW_PROTOCOL"] = ":".join(self.protocols)
         if self.common is not None:
-            environ |= _NO_FILES
+            environ |= {} if self.protocols else _NO_FILES
             environ["GIT_COMMON_DIR"] = str(self.common)
             environ["GIT_DIR"] = str(self.git_dir or self.common)
             environ["GIT_WORK_TREE"] = str(self.directory)

@@ -29,6 +29,11 @@ def read_rules(top: Path, common_dir: Path) -> str:
     return "\n".join(_read(path) for path in (_find_users_file(top), common_dir / "info" / "exclude"))
 
 
+def read_user_rules(folder: Path) -> str:
+    """The user's own rules alone; git is asked in `folder`, any directory, where they are."""
+    return _read(_find_users_file(folder))
+
+
 def ignore_words(repository: Repository, folder: Path) -> tuple[str, ...]:
     """Arguments with which ``git ls-files`` ignores by the repository's rules; the rules are put into `folder`.
 

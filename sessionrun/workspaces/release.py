@@ -18,6 +18,8 @@ from sessionrun.workspaces.emptied import drop_empty_branch, is_emptied
 from sessionrun.workspaces.fence import Fence, open_fence
 from sessionrun.workspaces.git import Git
 from sessionrun.workspaces.ignoring import ignore_words
+from sessionrun.workspaces.mirrored import bring_home
+from sessionrun.workspaces.mirrors import hold_mirror
 from sessionrun.workspaces.park import (
     Brought,
     Parked,
@@ -52,12 +54,16 @@ def release(request: WorkspaceRequest, folder: Path, *, drop_empty: bool = True)
     Raises:
         SessionrunError, OSError: the work could not be parked; the worktree is unchanged.
     """
-    with open_fence(request.repository, folder, limit_s=request.git_limit_s) as fence:
+    with (
+        hold_mirror(request.upstream),
+        open_fence(request.repository, folder, limit_s=request.git_limit_s) as fence,
+    ):
         changed = tell_changed(request.repository, folder, fence.main())
         released = release_behind(fence, request, folder)
         released = drop_empty_branch(request, fence.main(), released, prepare_jobs(folder))
         if released.branch is None and released.holds_no_work:  # then nothing holds what setup left
             released = replace(released, commit=released.base_commit, setup_commit=None)
+        released = bring_home(request, released, folder)
         return replace(released, git_config_changed=changed) if changed else released
 
 
@@ -174,7 +180,7 @@ def _release_gone(request: WorkspaceRequest, main: Git, folder: Path) -> Place:
     parked = _parked_before(main, place, emptied=is_emptied(place, prepare_jobs(folder)))
     if parked is None:
         nowhere = f"worktree and branch {place.branch} were deleted before it ended: nothing holds its work"
-        released = Place(base_commit=place.base_commit, remark=nowhere, changed=False)
+        released = Place(base_commit=place.base_commit, start=place.start, remark=nowhere, changed=False)
     else:
         released = replace(_describe(main, place, parked, request), remark=remark)
     for _, claim in prepare_jobs(folder):
@@ -304,7 +310,8 @@ def _put_back(fence: Fence, request: WorkspaceRequest, git: Git, folder: Path) -
 def find_brought(request: WorkspaceRequest, main: Git, ignore: Sequence[str]) -> Brought:
     """What PREPARE put into the worktree; `ignore` as of `ignore_words`."""
     links = frozenset(os.path.normpath(link) for link in request.links)
-    return Brought(main.directory, links, frozenset(included_files(main, main.directory, ignore)))
+    files = () if request.upstream is not None else included_files(main, main.directory, ignore)
+    return Brought(main.directory, links, frozenset(files))
 
 
 def _why_kept(request: WorkspaceRequest, parked: Parked, path: Path) -> str | None:

@@ -29,8 +29,8 @@ def find_repository(
         InputError: there is no repository, or no worktree can be made from it.
     """
     git = Git(cwd)
-    _check_version(cwd)
-    top, common = _locate(git)
+    check_version(cwd)
+    top, common = locate(git)
     commit = git.commit_of(base or "HEAD")
     if commit is None:
         problem = (
@@ -65,7 +65,12 @@ def find_missing(repository: Repository, folders: Collection[str]) -> set[str]:
     return missing
 
 
-def _check_version(cwd: Path) -> None:
+def check_version(cwd: Path) -> None:
+    """Refuse a git that is missing or too old.
+
+    Raises:
+        InputError: which one is wanted.
+    """
     try:
         git_version = version(cwd)
     except GitError as error:
@@ -87,8 +92,12 @@ def _check_complete(git: Git, settings: GitSettings, commit: str) -> None:
         raise InputError(f"{git.directory} is {lacks}: fetch them ({hint})")
 
 
-def _locate(git: Git) -> tuple[Path, Path]:
-    """Top of the checkout and common git directory, absolute."""
+def locate(git: Git) -> tuple[Path, Path]:
+    """Top of the checkout and common git directory, absolute.
+
+    Raises:
+        InputError: there is no checkout.
+    """
     words = ("--path-format=absolute", "--is-bare-repository", "--git-common-dir")
     answer = git.attempt("rev-parse", *words)
     if answer.returncode != 0:
@@ -105,12 +114,16 @@ def _locate(git: Git) -> tuple[Path, Path]:
         raise InputError(f"{git.directory} is a bare repository or inside .git; start in a checkout of it")
     paths = os.fsdecode(top.stdout.rstrip(b"\n")), os.path.realpath(common)
     for path in paths:
-        _check_path(path)
+        check_path(path)
     return Path(paths[0]), Path(paths[1])
 
 
-def _check_path(path: str) -> None:
-    """Refuse a path that git's lists of worktrees or our files cannot hold."""
+def check_path(path: str) -> None:
+    """Refuse a path that git's lists of worktrees or our files cannot hold.
+
+    Raises:
+        InputError: which path it is.
+    """
     if "\n" in path or not path.isprintable():
         raise InputError(f"{path!r}: worktrees need a path of printable characters")
 
@@ -131,7 +144,7 @@ def _choose_folder(top: Path, common: Path, wanted: Path | None) -> tuple[Path, 
     """Where worktrees go: beside the repository if we may write there, else in the user's cache."""
     if wanted is not None:
         folder = wanted.resolve()
-        _check_path(str(folder))
+        check_path(str(folder))
         if folder.is_relative_to(top.resolve()) or folder.is_relative_to(common.resolve()):
             raise InputError(f"--worktree-dir {wanted} lies inside the repository; choose a place outside")
         return folder, None

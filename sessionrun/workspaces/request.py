@@ -14,7 +14,8 @@ from typing import Final
 from sessionrun.model.ends import Handed
 from sessionrun.model.errors import JobFileError, SessionrunError
 from sessionrun.model.frozen import frozen
-from sessionrun.model.places import KeepPolicy, Place, Repository
+from sessionrun.model.places import KeepPolicy, Place, Repository, Start
+from sessionrun.model.upstreams import Upstream
 from sessionrun.store.jobfiles import ANSWER, load_answer, load_record_if_any
 from sessionrun.workspaces.git import WORKSPACE_LIMIT_S
 
@@ -51,6 +52,9 @@ class WorkspaceRequest:
         limit_s: how long the job may take (seconds); 0 = as long as it needs, None = the usual time.
         best: for RELEASE: the commit of the round whose work is put back, None = what lies there stays.
         replaced: the file for the diff of what `best` takes the place of.
+        upstream: the repository of the task's own, of which `repository` is the mirror.
+        require_cache: whether nothing of it may be fetched.
+        start: where its ref is in the mirror; None: not known yet.
     """
 
     repository: Repository
@@ -69,6 +73,9 @@ class WorkspaceRequest:
     limit_s: float | None = None
     best: str | None = None
     replaced: str = ""
+    upstream: Upstream | None = None
+    require_cache: bool = False
+    start: Start | None = None
 
     @property
     def replaced_name(self) -> str:
@@ -92,7 +99,7 @@ class Claim:
 
     `moved` is where RELEASE found a worktree that had been moved: its remains lie there.  `emptied`: the
     worktree is gone, and RELEASE deletes the branch, or has deleted it, because it holds nothing.
-    `setup_commit` is that of the place.
+    `setup_commit` is that of the place, and so is `start`, which a worktree of a mirror has.
     """
 
     branch: str
@@ -102,6 +109,7 @@ class Claim:
     moved: str | None = None
     emptied: bool = False
     setup_commit: str | None = None
+    start: Start | None = None
 
     @property
     def paths(self) -> tuple[Path, ...]:
@@ -122,6 +130,12 @@ class NeedsConflict(SessionrunError):
     job_code: Final = 10
 
 
+class RepositoryFailed(SessionrunError):
+    """A repository cannot be fetched, or lacks what was asked for: the PREPARE ends with `job_code`."""
+
+    job_code: Final = 11
+
+
 def load_place(folder: Path) -> Place | None:
     """What a finished job answered; None without an answer.
 
@@ -132,6 +146,7 @@ def load_place(folder: Path) -> Place | None:
     if place is not None:
         _check_names(folder / ANSWER, place.worktree, place.branch, place.base_commit)
         _check_names(folder / ANSWER, None, None, place.setup_commit)
+        _check_start(folder / ANSWER, place.start)
     return place
 
 
@@ -154,7 +169,13 @@ def load_claim(folder: Path) -> Claim | None:
     if claim is not None:
         _check_names(folder / CLAIM, claim.worktree, claim.branch, claim.base_commit)
         _check_names(folder / CLAIM, claim.moved, None, claim.setup_commit)
+        _check_start(folder / CLAIM, claim.start)
     return claim
+
+
+def _check_start(path: Path, start: Start | None) -> None:
+    if start is not None:
+        _check_names(path, None, start.name, start.commit)
 
 
 def _check_names(path: Path, worktree: str | None, branch: str | None, commit: str | None) -> None:

@@ -24,6 +24,7 @@ from sessionrun.workspaces.claims import take_back_unused
 from sessionrun.workspaces.fence import Fence, open_fence
 from sessionrun.workspaces.git import Git
 from sessionrun.workspaces.ignoring import ignore_words
+from sessionrun.workspaces.mirrored import list_home, settle_start
 from sessionrun.workspaces.registration import find_admin, load_owner, register, register_lock, take_back
 from sessionrun.workspaces.request import CLAIM, RESCUE_SUFFIX, Claim, WorkspaceRequest, load_claim
 from sessionrun.workspaces.witness import note_settings
@@ -40,8 +41,11 @@ def prepare(request: WorkspaceRequest, folder: Path) -> Place:
     Raises:
         SessionrunError, OSError: the worktree cannot be made; only the claim is left.
     """
-    with open_fence(request.repository, folder, limit_s=request.git_limit_s) as fence:
-        return _prepare(fence, request, folder)
+    with (
+        settle_start(request, folder) as settled,
+        open_fence(settled.repository, folder, limit_s=settled.git_limit_s) as fence,
+    ):
+        return _prepare(fence, settled, folder)
 
 
 def _prepare(fence: Fence, request: WorkspaceRequest, folder: Path) -> Place:
@@ -65,7 +69,7 @@ def _prepare(fence: Fence, request: WorkspaceRequest, folder: Path) -> Place:
         with register_lock(repository):
             take_back(git, repository, claim)
         raise
-    return Place(branch=claim.branch, worktree=claim.worktree, base_commit=claim.base_commit)
+    return Place(branch=claim.branch, worktree=claim.worktree, base_commit=claim.base_commit, start=claim.start)
 
 
 def _check_out(fence: Fence, path: Path) -> None:
@@ -131,9 +135,9 @@ def _free_names(git: Git, request: WorkspaceRequest, base: str) -> Iterator[Clai
     repository = request.repository
     stem = branch_stem(repository, request.task, request.branch)
     listed = git.line("for-each-ref", "--format=%(refname)", f"refs/heads/{stem}*")
-    taken = {name.removeprefix("refs/heads/") for name in listed.split("\n")}
+    taken = {name.removeprefix("refs/heads/") for name in listed.split("\n")} | list_home(request, stem)
     for branch, path in free_names(repository, stem, taken, request.directory):
-        yield Claim(branch, path, base, request.owner)
+        yield Claim(branch, path, base, request.owner, start=request.start)
 
 
 def _sync_claim(claim: Claim, folder: Path) -> None:
@@ -159,6 +163,8 @@ def _check_links(request: WorkspaceRequest) -> None:
 def _bring_files(git: Git, request: WorkspaceRequest, path: Path, ignore: Sequence[str]) -> None:
     """Copy what `.worktreeinclude` names and link what the task asks for, out of the user's checkout."""
     top = Path(request.repository.top)
+    if request.upstream is not None:
+        return  # a mirror has no files
     for name in included_files(git, top, ignore):
         if not os.path.lexists(path / name):
             _copy(top / name, path / name)

@@ -13,6 +13,7 @@ from sessionrun.client.doctor.evidence import Evidence
 from sessionrun.client.doctor.finding import Finding
 from sessionrun.model.errors import JobFileError
 from sessionrun.model.places import Repository
+from sessionrun.model.repositories import repository_of
 from sessionrun.workspaces.request import Claim
 
 
@@ -21,9 +22,9 @@ def check_worktrees(evidence: Evidence) -> Iterator[Finding]:
     from sessionrun.workspaces.request import load_claim
 
     state, spec = evidence.state, evidence.spec
-    if state is None or spec is None or spec.repository is None:
+    if state is None or spec is None:
         return
-    if not os.path.isdir(spec.repository.common_dir):
+    if spec.repository is not None and not os.path.isdir(spec.repository.common_dir):
         plan = "if it was moved, move it back; if it was deleted, its branches went with it"
         yield Finding("worktrees", "warning", spec.repository.common_dir, "the session's repository is gone", plan)
         return
@@ -42,8 +43,9 @@ def check_worktrees(evidence: Evidence) -> Iterator[Finding]:
                 what = f"its claim cannot be read: {error.why}"
                 yield Finding("worktrees", "error", error.path, what, "look at it")
                 continue
-            if claim is not None:
-                yield from _check_claim(evidence, spec.repository, claim, named)
+            repository = None if claim is None else repository_of(spec, task.spec, claim.start)
+            if claim is not None and repository is not None:
+                yield from _check_claim(evidence, repository, claim, named)
 
 
 def _check_claim(evidence: Evidence, repository: Repository, claim: Claim, named: str | None) -> Iterator[Finding]:

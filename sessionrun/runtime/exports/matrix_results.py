@@ -19,6 +19,7 @@ import orjson
 
 from sessionrun.model.errors import InputError, SessionrunError, StoreError
 from sessionrun.model.keys import JobKey
+from sessionrun.model.repositories import repository_of
 from sessionrun.model.spec import MATRIX_RESULTS, Export, SessionSpec, TaskSpec
 from sessionrun.runtime.exports import results_json as runs_file
 from sessionrun.runtime.exports.settling import find_place
@@ -274,7 +275,9 @@ def _told_by(owner: SessionDir) -> dict[Any, dict[str, Any]]:
 
 
 def _project(export: Export, status: Mapping[str, Any], session: SessionDir, spec: SessionSpec) -> dict[str, Any]:
-    worktree_dir = spec.repository.worktree_dir if spec.repository else ""
+    first = next((one for one in spec.tasks if one.upstream is not None), None)
+    repository = spec.repository or (first and repository_of(spec, first))
+    worktree_dir = repository.worktree_dir if repository else ""
     return runs_file.project_runs(
         status, export.settings, worktree_dir=worktree_dir, session=str(session.path), now=time.time()
     )

@@ -14,7 +14,7 @@ from sessionrun.model.errors import JobFileError
 from sessionrun.model.keys import JobKey
 from sessionrun.model.spec import Job
 from sessionrun.runtime.jobs.shared import SHELL, Judged, Site
-from sessionrun.runtime.jobs.workspace import make_request
+from sessionrun.runtime.jobs.workspace_request import make_request
 from sessionrun.workspaces.request import load_place
 
 AND_THEN: Final = "\n(exit $?)\n"

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from sessionrun.engine.state import TaskState
 from sessionrun.model.keys import JobKey
-from sessionrun.model.spec import Job, TaskSpec, title_of
+from sessionrun.model.repositories import has_worktree
+from sessionrun.model.spec import Job, TaskSpec
 from sessionrun.runtime.jobs.shared import Site
+from sessionrun.runtime.jobs.workspace_request import make_request
 from sessionrun.workspaces.between import Loop, WorkRequest
-from sessionrun.workspaces.request import WorkspaceRequest
 
 REPLACED: str = "a{}-replaced.patch"
 """In a task's folder: what the best round's work took the place of, by the number of the attempt."""
@@ -15,7 +16,7 @@ REPLACED: str = "a{}-replaced.patch"
 
 def has_rounds(task: TaskSpec) -> bool:
     """Whether what each round came to is kept: there may be several, and git can keep it."""
-    return task.rounds > 1 and task.workspace.kind == "worktree"
+    return task.rounds > 1 and has_worktree(task)
 
 
 def resets_hard(task: TaskSpec) -> bool:
@@ -25,17 +26,7 @@ def resets_hard(task: TaskSpec) -> bool:
 
 def make_loop(site: Site, state: TaskState, key: JobKey) -> Loop:
     """The round of a key, for the jobs that work on its worktree."""
-    assert site.spec.repository is not None
-    workspace = WorkspaceRequest(
-        repository=site.spec.repository,
-        session_id=site.spec.session_id,
-        task=key.task,
-        title=title_of(state.spec),
-        links=state.spec.links,
-        place=state.place,
-        limit_s=site.spec.limits.workspace_timeout_s,
-    )
-    return Loop(workspace, key.attempt, key.round)
+    return Loop(make_request(site, state, key), key.attempt, key.round)
 
 
 def take_back_first(site: Site, state: TaskState, job: Job) -> Job:

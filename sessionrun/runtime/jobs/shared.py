@@ -17,6 +17,7 @@ from sessionrun.model.checks import Checked
 from sessionrun.model.frozen import frozen
 from sessionrun.model.keys import JobKey
 from sessionrun.model.places import Place
+from sessionrun.model.repositories import repository_of
 from sessionrun.model.spec import AgentSpec, Job, ProofVerdict, SessionSpec, TaskSpec
 from sessionrun.store.files import replace_file
 from sessionrun.store.jobfiles import REQUEST
@@ -59,6 +60,8 @@ class Site:
 
     def directory_of(self, task: TaskSpec, place: Place | None) -> str:
         """The task's directory; in a worktree, the counterpart of the directory in the user's checkout."""
+        if task.upstream is not None and place is not None and place.worktree is not None:
+            return os.path.normpath(os.path.join(place.worktree, task.cwd or ""))
         cwd = os.path.join(self.spec.cwd, task.cwd) if task.cwd else self.spec.cwd
         if place is None or place.worktree is None or self.spec.repository is None:
             return cwd
@@ -70,21 +73,22 @@ class Site:
         """The variables that a job of the task is given beside the session's own."""
         return {
             **task.env,
-            **self._describe_place(place),
+            **self._describe_place(task, place),
             "SESSIONRUN_SESSION": self.spec.session_id,
             "SESSIONRUN_TASK": task.id,
             "SESSIONRUN_ATTEMPT": str(key.attempt),
             "SESSIONRUN_ROUND": str(key.round),
         }
 
-    def _describe_place(self, place: Place | None) -> Mapping[str, str]:
-        if place is None or self.spec.repository is None:
+    def _describe_place(self, task: TaskSpec, place: Place | None) -> Mapping[str, str]:
+        repository = repository_of(self.spec, task)
+        if place is None or repository is None:
             return {}
         return {
             "SESSIONRUN_BRANCH": place.branch or "",
             "SESSIONRUN_WORKTREE": place.worktree or "",
             "SESSIONRUN_BASE_COMMIT": place.base_commit or "",
-            "SESSIONRUN_REPOSITORY": self.spec.repository.top,
+            "SESSIONRUN_REPOSITORY": repository.top,
         }
 
     def ask(self, key: JobKey, request: object, *, cwd: str, env: Mapping[str, str] | None = None) -> Job:

@@ -18,12 +18,18 @@ from sessionrun.model.errors import JobFileError
 from sessionrun.model.keys import JobKey
 from sessionrun.model.places import Place
 from sessionrun.model.reasons import WORKSPACE_REASONS
-from sessionrun.model.spec import Job, title_of
+from sessionrun.model.spec import Job
 from sessionrun.runtime.executors.protocol import Exit
 from sessionrun.runtime.jobs.rounds import REPLACED
 from sessionrun.runtime.jobs.shared import Judged, Site
+from sessionrun.runtime.jobs.workspace_request import find_cwd, make_request
 from sessionrun.store.jobfiles import ANSWER, read_tail
-from sessionrun.workspaces.request import NeedsConflict, WorkspaceRequest, load_changed, load_place
+from sessionrun.workspaces.request import (
+    NeedsConflict,
+    RepositoryFailed,
+    load_changed,
+    load_place,
+)
 from sessionrun.workspaces.space import check_space
 
 
@@ -34,38 +40,17 @@ def build_workspace(site: Site, state: TaskState, key: JobKey, tasks: Mapping[st
         OSError: the session directory cannot be written.
         NoSpace: a worktree is wanted and the disk is nearly full.
     """
-    spec = site.spec
-    assert spec.repository is not None
+    request = make_request(site, state, key)
     if key.phase == "prepare":
-        check_space(Path(spec.repository.worktree_dir))
-        request = replace(make_request(site, state, key), place=None, needs=find_handed(state, tasks))
+        check_space(Path(request.repository.worktree_dir))
+        request = replace(request, needs=find_handed(state, tasks))
     else:
-        request = replace(make_request(site, state, key), patch=str(site.session.patch_path(key)))
+        request = replace(request, patch=str(site.session.patch_path(key)))
     better = find_better(state) if key.phase == "release" else None
     if better is not None:
         replaced = str(site.session.job_path(key).with_name(REPLACED.format(key.attempt)))
         request = replace(request, best=better.checked.snapshot, replaced=replaced)
-    return site.ask(key, request, cwd=spec.repository.top)
-
-
-def make_request(site: Site, state: TaskState, key: JobKey) -> WorkspaceRequest:
-    """What all jobs of a workspace are told; `state` is the key's task, which has one."""
-    spec, task = site.spec, state.spec
-    assert spec.repository is not None
-    return WorkspaceRequest(
-        repository=spec.repository,
-        session_id=spec.session_id,
-        task=key.task,
-        title=title_of(task),
-        links=task.links,
-        place=state.place,
-        keep=spec.repository.keep,
-        succeeded=state.end.decided == "succeeded",
-        expect_change=task.expect_change,
-        branch=task.workspace.branch,
-        directory=task.workspace.directory,
-        limit_s=spec.limits.workspace_timeout_s,
-    )
+    return site.ask(key, request, cwd=find_cwd(site, request))
 
 
 def judge_workspace(site: Site, state: TaskState, ended: Exit, problem: Problem | None) -> Judged:
@@ -82,8 +67,10 @@ def judge_workspace(site: Site, state: TaskState, ended: Exit, problem: Problem 
     else:
         text = read_tail(folder / "stderr").decode("utf-8", "replace").strip().split("\n")[-1] or problem.text
     exit_code, signal = split_status(ended.wait_status)
-    conflict = ended.key.phase == "prepare" and exit_code == NeedsConflict.job_code
-    named = Problem("needs_conflict" if conflict else WORKSPACE_REASONS[ended.key.phase], text)
+    code = exit_code if ended.key.phase == "prepare" else None
+    conflict, missing = code == NeedsConflict.job_code, code == RepositoryFailed.job_code
+    other = WORKSPACE_REASONS[ended.key.phase]
+    named = Problem("needs_conflict" if conflict else "repository_failed" if missing else other, text)
     place = None
     if state.place is not None:
         place = replace(state.place, kept=format_reason(*named))

@@ -12,6 +12,7 @@ from sessionrun.engine.state import TaskState
 from sessionrun.model.errors import JobFileError
 from sessionrun.model.hidden import HiddenTests
 from sessionrun.model.keys import JobKey
+from sessionrun.model.repositories import has_worktree
 from sessionrun.model.spec import AgentSpec, Job, TaskSpec, answers_with_patch
 from sessionrun.runtime.jobs import commands
 from sessionrun.runtime.jobs.check.request import APPLIED, CheckReport, CheckRequest, Verification, load_report
@@ -99,7 +100,7 @@ def is_ours(task: TaskSpec, agent: AgentSpec) -> bool:
     """
     if _is_more_than_commands(task, agent):
         return True
-    return bool(task.check and task.check.commands) and (task.rounds > 1 or task.workspace.kind == "worktree")
+    return bool(task.check and task.check.commands) and (task.rounds > 1 or has_worktree(task))
 
 
 def _is_more_than_commands(task: TaskSpec, agent: AgentSpec) -> bool:

@@ -12,7 +12,7 @@ from sessionrun.model.spec import Check, Job
 from sessionrun.runtime.executors.protocol import Exit
 from sessionrun.runtime.jobs.prove.request import ProveRequest, load_report
 from sessionrun.runtime.jobs.shared import Judged, Site
-from sessionrun.runtime.jobs.workspace import make_request
+from sessionrun.runtime.jobs.workspace_request import find_cwd, make_request
 from sessionrun.store.jobfiles import read_tail
 
 KNOWN_DIR = "proofs"
@@ -47,7 +47,7 @@ def build_prove(site: Site, state: TaskState, key: JobKey) -> Job:
         limit_s=asked.git_limit_s,
         hidden=task.prove.hidden,
     )
-    return site.ask(key, request, cwd=asked.repository.top, env=site.environment_of(task, key, place))
+    return site.ask(key, request, cwd=find_cwd(site, asked), env=site.environment_of(task, key, place))
 
 
 def judge_prove(site: Site, ended: Exit, problem: Problem | None) -> Judged:

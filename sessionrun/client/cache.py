@@ -1,0 +1,114 @@
+"""The cache that sessions share: which of its entries go, by the age of their last use and by size.
+
+`KINDS` has a row for each kind of entry.  An entry that a session uses, or that holds work, always stays.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final, NamedTuple, Protocol
+
+from sessionrun.client.config import load_cache_dir
+from sessionrun.model.errors import SessionrunError
+from sessionrun.workspaces.mirror_cache import iterate_mirrors, remove_mirror
+
+Record = dict[str, Any]
+"""What went, or stays, and why: an object of ``clean --cache --json``."""
+
+
+class Entry(Protocol):
+    """One entry of the cache; times are wall time, sizes bytes."""
+
+    @property
+    def path(self) -> Path:
+        """Where it is."""
+
+    @property
+    def repo(self) -> str | None:
+        """Which repository it belongs to."""
+
+    @property
+    def used_at(self) -> float:
+        """When it was used last."""
+
+    @property
+    def size(self) -> int:
+        """How much room it takes."""
+
+
+class Kind(NamedTuple):
+    """How entries of one kind are found and removed; the latter tells why one stays."""
+
+    iterate: Callable[[Path], Iterator[Any]]
+    remove: Callable[..., str | None]
+
+
+KINDS: Final[Mapping[str, Kind]] = {"mirror": Kind(iterate_mirrors, remove_mirror)}
+"""By the word that `what` has in a record."""
+
+
+def clean_cache(
+    *,
+    cache_dir: Path | None = None,
+    older_than_s: float | None = None,
+    max_bytes: int | None = None,
+    dry_run: bool = False,
+) -> list[Record]:
+    """Remove entries of the cache that nothing needs; say what went and what stays.
+
+    Args:
+        cache_dir: the cache; None: the configured one.
+        older_than_s: only entries that were used last so many seconds ago.
+        max_bytes: remove the longest unused ones until the cache takes no more room than that; with `older_than_s`
+            an entry goes if either says so.  Without both all go that nothing needs.
+        dry_run: change nothing, and say what would go: `would_remove`.
+
+    Raises:
+        InputError: a file of the configuration cannot be used.
+    """
+    cache = find_cache(cache_dir)
+    now = time.time()
+    found: list[tuple[str, Entry]] = [(what, one) for what, kind in KINDS.items() for one in kind.iterate(cache)]
+    found.sort(key=lambda pair: pair[1].used_at)
+    left = sum(one.size for _, one in found)
+    records = []
+    for what, one in found:
+        old = older_than_s is not None and now - one.used_at >= older_than_s
+        large = max_bytes is not None and left > max_bytes
+        if not (old or large or (older_than_s is None and max_bytes is None)):
+            continue
+        why = _remove(what, one, dry_run=dry_run)
+        left -= 0 if why else one.size
+        records.append(_describe(what, one, why, now, dry_run=dry_run))
+    return records
+
+
+def find_cache(cache_dir: Path | None) -> Path:
+    """The cache in use: the one that is named, or else the configured one."""
+    return Path(os.path.realpath(cache_dir or load_cache_dir(Path.cwd(), os.environ)))
+
+
+def _remove(what: str, one: Entry, *, dry_run: bool) -> str | None:
+    try:
+        return KINDS[what].remove(one, dry_run=dry_run)
+    except (SessionrunError, OSError) as error:
+        return f"it cannot be removed: {error}"
+
+
+def _describe(what: str, one: Entry, why: str | None, now: float, *, dry_run: bool) -> Record:
+    days = max(0.0, now - one.used_at) / 86400
+    told = f"{one.size / 2**20:.1f} MiB, last used {days:.1f} days ago"
+    return {
+        "session_id": None,
+        "repository": one.repo,
+        "what": what,
+        "name": str(one.path),
+        "task": None,
+        "bytes": one.size,
+        "removed": why is None and not dry_run,
+        "would_remove": why is None if dry_run else None,
+        "why": told if why is None else why,
+    }

@@ -1,0 +1,178 @@
+"""Settles which tasks get a worktree of a mirror, and where mirrors are; refuses what cannot work with one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+from sessionrun.client.config import Config, usual_cache_dir
+from sessionrun.dialects.plan import Plan, Source
+from sessionrun.model.errors import InputError
+from sessionrun.model.places import KeepPolicy
+from sessionrun.model.repositories import has_worktree
+from sessionrun.model.spec import TaskSpec
+from sessionrun.model.upstreams import MirrorSite, Upstream, is_path
+
+
+class MirrorWish(NamedTuple):
+    """What the command line says of mirrors and their worktrees; None means "not said"."""
+
+    cache_dir: Path | None
+    require_cache: bool | None
+    worktree_dir: Path | None
+    keep: KeepPolicy | None
+
+
+class _Ground(NamedTuple):
+    """Where relative paths begin, the cache, and what the plan says of the repository where it is started."""
+
+    directory: str
+    cache_dir: Path
+    plan: Plan
+
+
+def settle_mirrors(plan: Plan, git: MirrorWish, config: Config, source: Source) -> tuple[Plan, MirrorSite | None]:
+    """The plan with the repositories of its tasks settled, and where their mirrors are; None: no task has one.
+
+    Raises:
+        InputError: a task asks for what a mirror cannot give.
+    """
+    if not any(task.upstream is not None or task.workspace.kind == "mirror" for task in plan.tasks):
+        for option, said in (("--cache-dir", git.cache_dir), ("--require-cache", git.require_cache)):
+            if said is not None and said is not False:
+                raise InputError(
+                    f"{option} has no effect here: no task names a repo or is in a mirror; leave it out"
+                )
+        return plan, None
+    from sessionrun.workspaces.repository import check_version
+
+    check_version(Path.cwd())
+    cache_dir = find_cache_dir(git.cache_dir, config)
+    directory = source.folder.project if source.folder else source.directory
+    ground = _Ground(directory, cache_dir, plan)
+    tasks = tuple(_settle_task(num, task, ground) for num, task in enumerate(plan.tasks, 1))
+    return replace(plan, tasks=tasks), _find_site(plan, git, config, cache_dir)
+
+
+def find_cache_dir(asked: Path | None, config: Config) -> Path:
+    """The cache, absolute and without links: the flag's, the configured one, or the user's usual place.
+
+    Raises:
+        InputError: git's files could not hold its name.
+    """
+    from sessionrun.workspaces.repository import check_path
+
+    found = Path(os.path.realpath(asked or config.cache_dir or usual_cache_dir()))
+    check_path(str(found))
+    return found
+
+
+def check_mirrors(tasks: Sequence[TaskSpec]) -> None:
+    """Refuse needs whose work is in another repository, or begins at another ref: there is nothing to begin at.
+
+    Raises:
+        InputError: which task needs which.
+    """
+    by_id = {task.id: task for task in tasks}
+    for num, task in enumerate(tasks, 1):
+        for need in _walk_needs(task, by_id) if has_worktree(task) and task.base == "needs" else ():
+            if need.upstream != task.upstream:
+                raise InputError(
+                    f"task {num} (ID: {task.id}): it needs task {need.id!r}, whose work is in another repository, "
+                    'or begins at another ref; add "base": "session", so that it begins at its own'
+                )
+
+
+def _walk_needs(task: TaskSpec, by_id: Mapping[str, TaskSpec]) -> Iterator[TaskSpec]:
+    """The tasks with worktrees at whose ends a task begins."""
+    queue, seen = [task], {task.id}
+    while queue:
+        at = queue.pop()
+        if at is not task and has_worktree(at):
+            yield at
+        elif at.base == "needs":
+            needs = [need for need in at.needs if need in by_id and need not in seen]
+            seen.update(needs)
+            queue += [by_id[need] for need in needs]
+
+
+def _settle_task(num: int, task: TaskSpec, ground: _Ground) -> TaskSpec:
+    upstream, kind = task.upstream, task.workspace.kind
+    if kind != "mirror":
+        if upstream is None:
+            return task
+        key = "repo" if upstream.repo else "ref"
+        hint = 'leave "workspace" out' if upstream.repo else 'it needs "repo", or "workspace": "mirror"'
+        raise _refuse(num, task, f'{key} does not go with the workspace "{kind}"; {hint}')
+    if task.links:
+        raise _refuse(num, task, "links lead to the checkout where the session begins, and a mirror has none")
+    upstream = upstream or Upstream("")
+    if not upstream.repo:
+        return _settle_own(num, task, upstream, ground)
+    inside = os.path.relpath(task.cwd, ground.directory) if task.cwd else None
+    return _settle(num, task, upstream, inside, ground)
+
+
+def _settle_own(num: int, task: TaskSpec, upstream: Upstream, ground: _Ground) -> TaskSpec:
+    """A mirror of the repository where the session begins; the task's directory is the same one in it."""
+    from sessionrun.workspaces.git import Git
+    from sessionrun.workspaces.repository import locate
+
+    here = ground.plan.repository.path or os.getcwd()
+    top, _ = locate(Git(Path(here)))
+    cwd = os.path.relpath(os.path.realpath(task.cwd or os.getcwd()), os.path.realpath(top))
+    return _settle(num, task, replace(upstream, repo=str(top)), cwd, ground)
+
+
+def _settle(num: int, task: TaskSpec, upstream: Upstream, cwd: str | None, ground: _Ground) -> TaskSpec:
+    from sessionrun.workspaces.mirrors import locate_mirror
+
+    if cwd is not None and cwd.split(os.sep)[0] == os.pardir:
+        raise _refuse(num, task, f"cwd {task.cwd} must be a path inside the repository")
+    repo, home = upstream.repo, None
+    if is_path(repo):
+        repo = os.path.realpath(repo)
+        home = _find_home(num, task, repo)
+    mirror = locate_mirror(ground.cache_dir, repo)
+    settled = replace(upstream, repo=repo, mirror=str(mirror), home=home)
+    return replace(task, upstream=settled, cwd=None if cwd == os.curdir else cwd)
+
+
+def _find_home(num: int, task: TaskSpec, repo: str) -> str | None:
+    """The common git directory of a local repository; None for a bundle, or what is not there (any more)."""
+    from sessionrun.workspaces.git import Git
+
+    if not os.path.isdir(repo):
+        return None
+    done = Git(Path(repo)).attempt("rev-parse", "--path-format=absolute", "--git-common-dir", "--show-prefix")
+    common, _, prefix = os.fsdecode(done.stdout).partition("\n")
+    if done.returncode != 0:
+        raise _refuse(num, task, f"repo {repo} is not a git repository")
+    if prefix.strip("\n"):
+        raise _refuse(num, task, f"repo {repo} lies inside a repository: name its top")
+    return os.path.realpath(common)
+
+
+def _find_site(plan: Plan, git: MirrorWish, config: Config, cache_dir: Path) -> MirrorSite:
+    from sessionrun.workspaces.freezing import read_user_settings
+    from sessionrun.workspaces.ignoring import read_user_rules
+
+    wish = plan.repository
+    worktree_dir = git.worktree_dir or config.worktree_dir
+    said = (git.require_cache, plan.require_cache, config.require_cache)
+    here = Path.cwd()
+    return MirrorSite(
+        cache_dir=str(cache_dir),
+        excludes=read_user_rules(here),
+        settings=read_user_settings(here),
+        worktree_dir=os.path.realpath(worktree_dir) if worktree_dir else None,
+        keep=git.keep or wish.keep or "never",
+        require_cache=next((one for one in said if one is not None), False),
+    )
+
+
+def _refuse(num: int, task: TaskSpec, problem: str) -> InputError:
+    return InputError(f"task {num} (ID: {task.id}): {problem}")

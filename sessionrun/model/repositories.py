@@ -1,0 +1,42 @@
+"""Which repository the worktree of a task belongs to: the session's, or the mirror of the task's own.  Pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from sessionrun.model.places import Repository, Start
+from sessionrun.model.spec import IN_GIT, SessionSpec, TaskSpec
+
+
+def has_worktree(task: TaskSpec) -> bool:
+    """Whether the task gets a worktree of its own."""
+    return task.workspace.kind in IN_GIT
+
+
+def repository_of(spec: SessionSpec, task: TaskSpec, start: Start | None = None) -> Repository | None:
+    """The repository of a task's worktree; None: the task gets none.
+
+    Args:
+        spec: of the session.
+        task: the task.
+        start: where the task's ref stood in the mirror, as its place or its claim tells; None: not known yet.
+    """
+    site, upstream = spec.mirrors, task.upstream
+    if site is None or upstream is None:
+        return spec.repository
+    mirror, settings = upstream.mirror, site.settings
+    if not site.require_cache and any(name.startswith("filter.") for name, _ in settings.config):
+        # Git LFS asks git where its server is
+        settings = replace(settings, config=(*settings.config, ("remote.origin.url", upstream.repo)))
+    stem = mirror.rpartition("/")[2].removesuffix(".git")
+    return Repository(
+        top=mirror,
+        common_dir=mirror,
+        base_branch=start.name if start else "",
+        base_commit=start.commit if start else "",
+        worktree_dir=site.worktree_dir or f"{site.cache_dir}/worktrees/{stem}",
+        keep=site.keep,
+        excludes=site.excludes,
+        settings=replace(settings, git_dir=mirror),
+        upstream=upstream.repo,
+    )

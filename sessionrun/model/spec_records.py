@@ -1,0 +1,121 @@
+"""Rebuilds a session spec from its record: `spec_from_record(orjson.loads(orjson.dumps(spec)))` equals `spec`.
+
+Keys that a later version of the same schema added are left out.  This module must not know files or processes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any, Final, TypeVar
+
+from sessionrun.model.brief import brief_from_record
+from sessionrun.model.ends import Handed
+from sessionrun.model.errors import InputError
+from sessionrun.model.hidden import hidden_from_record
+from sessionrun.model.places import repository_from_record
+from sessionrun.model.spec import (
+    SCHEMA_VERSION,
+    AgentSpec,
+    Alternative,
+    Check,
+    Export,
+    Land,
+    Limits,
+    Price,
+    Prove,
+    SessionSpec,
+    TaskSpec,
+    Workspace,
+)
+from sessionrun.model.upstreams import Upstream, mirror_site_from_record
+
+
+def task_from_record(record: Mapping[str, Any]) -> TaskSpec:
+    """Rebuild a task from what spec.json or a TaskAdded record holds."""
+    values = dict(record)
+    for name in ("prompts", "args", "setup", "links", "needs", "fallback_on"):
+        if name in values:
+            values[name] = tuple(values[name])
+    if "fallback" in values:
+        values["fallback"] = tuple(_from_record(Alternative, alternative) for alternative in values["fallback"])
+    if "handed" in values:
+        values["handed"] = tuple(_from_record(Handed, handed) for handed in values["handed"])
+    if "workspace" in values:
+        values["workspace"] = _from_record(Workspace, values["workspace"])
+    if values.get("upstream"):
+        values["upstream"] = _from_record(Upstream, values["upstream"])
+    if values.get("check"):
+        check = {**values["check"], "files": values["check"].get("files", ())}
+        check = {**check, **{name: tuple(check[name]) for name in ("commands", "files")}}
+        values["check"] = _from_record(Check, check)
+    if values.get("brief"):
+        values["brief"] = brief_from_record(values["brief"])
+    if values.get("prove"):
+        prove = {**values["prove"], "test_files": tuple(values["prove"].get("test_files", ()))}
+        prove["hidden"] = hidden_from_record(prove.get("hidden"))
+        values["prove"] = _from_record(Prove, prove)
+    if values.get("land"):
+        values["land"] = _from_record(Land, values["land"])
+    return _from_record(TaskSpec, values)
+
+
+def spec_from_record(record: Mapping[str, Any]) -> SessionSpec:
+    """Rebuild a session spec from the object in spec.json.
+
+    Raises:
+        InputError: the file was written by a newer version.
+    """
+    version = record.get("schema_version")
+    if version != SCHEMA_VERSION:
+        raise InputError(f"spec.json has schema_version {version}; this sessionrun reads {SCHEMA_VERSION}")
+    values = dict(record)
+    values["agents"] = {name: agent_from_record(agent) for name, agent in record["agents"].items()}
+    values["tasks"] = tuple(task_from_record(task) for task in record["tasks"])
+    if values.get("repository"):
+        values["repository"] = repository_from_record(values["repository"])
+    if values.get("mirrors"):
+        values["mirrors"] = mirror_site_from_record(values["mirrors"])
+    values["limits"] = _from_record(Limits, record.get("limits", {}))
+    values["prices"] = {name: _from_record(Price, price) for name, price in record.get("prices", {}).items()}
+    exports = record.get("exports", record.get("views", ()))  # as sessions of version 0.x before called them
+    values["exports"] = tuple(_from_record(Export, export) for export in exports)
+    return _from_record(SessionSpec, values)
+
+
+def agent_from_record(record: Mapping[str, Any]) -> AgentSpec:
+    """Rebuild an agent from its record."""
+    values = dict(record)
+    for name in ("argv", "model_args", "approve_args", "continue_args", "budget_args", "ready"):
+        if name in values:
+            values[name] = tuple(values[name])
+    return _from_record(AgentSpec, values)
+
+
+_Record = TypeVar("_Record")
+
+
+_NAMES: Final[dict[type[Any], frozenset[str]]] = {
+    cls: frozenset(f.name for f in fields(cls))
+    for cls in (
+        AgentSpec,
+        Alternative,
+        Handed,
+        Workspace,
+        Check,
+        Prove,
+        Land,
+        Limits,
+        Price,
+        TaskSpec,
+        SessionSpec,
+        Export,
+        Upstream,
+    )
+}
+
+
+def _from_record(cls: type[_Record], values: Mapping[str, Any]) -> _Record:
+    """Build a record, leaving out keys that a later version of the same schema added."""
+    known = _NAMES[cls]
+    return cls(**{name: value for name, value in values.items() if name in known})

@@ -1,0 +1,155 @@
+"""Reaching another repository: the one place where our git may use a network.
+
+All worktrees of a mirror share its directory, so any task can write the ``config``, ``hooks``, ``remotes`` and
+``shallow`` in it.  Our git never runs there.  It runs in a room: a private directory with links to the mirror's
+objects and refs, and settings of its own.  Beside these only the user's files of settings count, with the
+credential helpers and the ssh command that they name.  It asks no person, runs no hook, and reaches what the plan
+names only.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from sessionrun.model.errors import SessionrunError
+from sessionrun.model.frozen import frozen
+from sessionrun.model.upstreams import SCHEMES, is_path
+from sessionrun.workspaces.git import WORKSPACE_LIMIT_S, Git, GitError
+from sessionrun.workspaces.request import RepositoryFailed
+
+HEADS: Final = "refs/remotes/origin/"
+"""Where a mirror has the branches of its upstream: ``refs/heads/`` is for the branches of tasks."""
+
+HEAD: Final = "refs/sessionrun/head"
+"""The upstream's HEAD: a symbolic ref to one of `HEADS`, or a commit."""
+
+PINS: Final = "refs/sessionrun/pins/"
+FETCHED: Final = "refs/sessionrun/fetched/"
+"""Refs of an upstream that are no branches and no tags, such as ``refs/pull/3/head``."""
+
+_SETTINGS: Final = (
+    "[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = true\n\tlogAllRefUpdates = false\n"
+)
+_KINDS: Final = ("objects", "refs", "packed-refs")
+
+_WORDS: Final = (
+    *(
+        "fetch",
+        "--quiet",
+        "--no-write-fetch-head",
+        "--no-recurse-submodules",
+        "--no-show-forced-updates",
+    ),
+    *("--no-auto-maintenance", "--update-head-ok"),
+)
+_FSYNC: Final = ("-c", "fetch.unpackLimit=1", "-c", "core.fsync=committed,reference")
+"""What came is one pack, which git syncs, and the refs are synced, too."""
+
+_GENERAL: Final = "fatal: Could not read from remote repository."
+_EMPTY_SAYING: Final = ("and the repository exists", "Please make sure you have")
+_SHALLOW: Final = "shallow roots are not allowed"
+_LOCKED: Final = ("Unable to create", "cannot lock ref", "unable to lock")
+
+_TRIES: Final = 20
+_PAUSE_S: Final = 0.25
+
+
+@frozen
+class Room:
+    """A private directory for git in the repository at `real`; `repo` is what it may reach."""
+
+    git: Git
+    real: Path
+    repo: str
+
+    def fetch(self, *refspecs: str, options: tuple[str, ...] = ()) -> None:
+        """Fetch from the upstream; what came is durable.
+
+        Raises:
+            RepositoryFailed: with what git says.
+        """
+        self._reach(*_FSYNC, *_WORDS, *options, "--", self.repo, *refspecs)
+
+    def list_head(self) -> tuple[str | None, str | None]:
+        """The branch that the upstream's HEAD names, and its commit; None where it names none, or has no commit.
+
+        Raises:
+            RepositoryFailed: with what git says.
+        """
+        branch = commit = None
+        for line in (
+            self._reach("ls-remote", "--symref", "--", self.repo, "HEAD").decode("utf-8", "replace").split("\n")
+        ):
+            value, _, name = line.partition("\t")
+            if name == "HEAD" and value.startswith("ref: refs/heads/"):
+                branch = value.removeprefix("ref: refs/heads/")
+            elif name == "HEAD":
+                commit = value
+        return branch, commit
+
+    def _reach(self, *argv: str) -> bytes:
+        protocols = ("file",) if is_path(self.repo) else SCHEMES
+        git = replace(self.git, protocols=protocols)
+        for pause in range(_TRIES):
+            try:
+                done = git.attempt(*argv)
+                said = done.stderr.decode("utf-8", "replace")
+                if done.returncode != 0:
+                    raise GitError(argv, done.returncode, said)
+                if _SHALLOW in said:
+                    raise RepositoryFailed(f"{self.repo} is a shallow clone: git fetch --unshallow makes it whole")
+                return done.stdout
+            except GitError as error:
+                if (
+                    error.signal is not None
+                    or not any(word in error.stderr for word in _LOCKED)
+                    or pause == _TRIES - 1
+                ):
+                    raise self._explain(error) from error
+            time.sleep(_PAUSE_S)  # an agent's own git has the lock of a ref
+        raise AssertionError("the last try raises")
+
+    def _explain(self, error: GitError) -> SessionrunError:
+        if error.signal is not None:
+            return error
+        said = [line.strip() for line in error.stderr.split("\n") if line.strip()]
+        said = [
+            line
+            for line in said
+            if not line.startswith(("warning:", "hint:", *_EMPTY_SAYING)) and line != "remote:"
+        ]
+        named = [line for line in said if line != _GENERAL] or said
+        told = "; ".join(dict.fromkeys(named[-3:])) or f"exit code {error.code}"
+        return RepositoryFailed(f"{self.repo} cannot be fetched: {told}")
+
+
+@contextmanager
+def open_room(
+    real: Path, repo: str, folder: Path | None = None, *, limit_s: float | None = WORKSPACE_LIMIT_S
+) -> Iterator[Room]:
+    """Make a private directory for git in a bare repository, for as long as it is needed.
+
+    Args:
+        real: the bare repository.
+        repo: the URL or path that it may reach.
+        folder: in which the room is made; None: the system's for temporary files.
+        limit_s: how long each git command may take (seconds); None: as long as it needs.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    parent = None if folder is None else folder.absolute()
+    with tempfile.TemporaryDirectory(prefix=".git-", dir=parent, ignore_cleanup_errors=True) as made:
+        room = Path(made)
+        for name in _KINDS:
+            os.symlink(real / name, room / name)
+        (room / "HEAD").write_bytes(b"ref: refs/heads/none\n")
+        (room / "config").write_text(_SETTINGS)
+        yield Room(Git(room, common=room, git_dir=room, limit_s=limit_s), real, repo)

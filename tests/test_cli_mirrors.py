@@ -1,0 +1,415 @@
+"""Tasks with repositories of their own, as a user sees them: run, results, diff, precache, clean --cache."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Command, eventually, kill_sessions
+from inside import run_inside
+from stages import begin_repository
+
+from sessionrun.workspaces.mirrors import locate_mirror
+
+
+class Place:
+    """Two repositories, and the command in a directory that is in none."""
+
+    def __init__(self, root: Path, command: Command) -> None:
+        self.root = root
+        self.command = command
+        self.cache = root / "cache"
+        for name in ("one", "two"):
+            top = root / name
+            top.mkdir()
+            begin_repository(top)
+            self.git("checkout", "-q", "-B", "main", cwd=top)
+            (top / "sub").mkdir()
+            (top / "sub" / "name.txt").write_text(f"{name}\n")
+            self.commit(top, "first")
+
+    def git(self, *argv: str, cwd: Path) -> str:
+        return subprocess.run(["git", *argv], cwd=cwd, capture_output=True, text=True, check=True).stdout.strip()
+
+    def commit(self, top: Path, message: str) -> str:
+        self.git("add", "-A", cwd=top)
+        self.git("commit", "-q", "--allow-empty", "-m", message, cwd=top)
+        return self.git("rev-parse", "HEAD", cwd=top)
+
+    def write(self, plan: object) -> str:
+        (self.root / "plan.json").write_text(json.dumps(plan))
+        return "plan.json"
+
+    def run(self, plan: object, *words: str) -> dict[str, Any]:
+        """Run a plan on scripts to its end; its status."""
+        done = run_inside(self.command, "run", "-q", "--agent", "shell", *words, self.write(plan))
+        assert done.returncode == 0, done.stderr
+        return self.command.status(done.stdout.strip())
+
+    def refuse(self, plan: object, *words: str) -> str:
+        """Why a plan is refused: one line."""
+        done = self.command("run", "--dry-run", "--agent", "shell", *words, self.write(plan))
+        assert done.returncode == 2, done.stdout
+        assert done.stderr.count("\n") == 1
+        return done.stderr
+
+    def mirror(self, name: str) -> Path:
+        return locate_mirror(self.cache, str(self.root / name))
+
+
+@pytest.fixture
+def place(own_place: Path, sessionrun: Command, monkeypatch: pytest.MonkeyPatch) -> Place:
+    monkeypatch.setenv("SESSIONRUN_CACHE_DIR", str(own_place / "cache"))
+    return Place(own_place, sessionrun)
+
+
+def outcomes(status: Mapping[str, Any]) -> dict[str, tuple[str, str | None]]:
+    return {task["id"]: (task["outcome"], task["reason_class"]) for task in status["tasks"]}
+
+
+TWO = {
+    "prompts": [
+        {"id": "a", "prompt": "cat sub/name.txt; echo new > new.txt", "repo": "./one"},
+        {"id": "b", "prompt": "cat name.txt; echo more >> name.txt", "repo": "./two", "ref": "main", "cwd": "sub"},
+        {"id": "c", "prompt": "cat new.txt; echo 3 > 3", "repo": "./one", "needs": ["a"]},
+        {"id": "d", "prompt": "pwd", "repo": "./two"},
+        {"id": "e", "prompt": "pwd"},
+    ]
+}
+
+
+def test_tasks_of_two_repositories_work_in_mirrors_and_their_branches_come_home(place: Place) -> None:
+    status = place.run(TWO)
+    assert outcomes(status) == dict.fromkeys("abcde", ("succeeded", None))
+    tasks = {task["id"]: task for task in status["tasks"]}
+    one = place.git("rev-parse", "main", cwd=place.root / "one")
+    assert tasks["a"]["repo"] == str(place.root / "one")
+    assert (tasks["a"]["ref"], tasks["a"]["ref_name"], tasks["a"]["ref_commit"]) == (None, "main", one)
+    assert tasks["c"]["base_commit"] == tasks["a"]["commit"]
+    assert tasks["e"]["repo"] is None
+    for name, branches in (("one", {"main-task-a", "main-task-c"}), ("two", {"main-task-b"})):
+        listed = place.git("branch", "--format=%(refname:short)", cwd=place.root / name).split("\n")
+        assert set(listed) == {"main", *branches}
+        assert place.git("status", "--porcelain", cwd=place.root / name) == ""
+    assert tasks["b"]["diff_stat"] == {"files": 1, "insertions": 1, "deletions": 0}
+    assert not any(task["worktree"] or task["worktree_remark"] for task in status["tasks"])
+    results = place.command("results", status["session_id"]).stdout
+    assert "\none\n" in results
+    assert "\ntwo\n" in results
+    assert f"in {place.root}/one with main checked out" in results
+    assert "git merge main-task-c\n" in results
+    diff = place.command("diff", status["session_id"], "--task", "b")
+    assert "+more" in (diff.stdout or place.command("diff", status["session_id"], "b").stdout)
+    session = place.command.directory(status["session_id"])
+    assert str(place.cache) in (session / "task-d.txt").read_text()
+    assert (session / "task-e.txt").read_text().strip() == str(place.root)
+    assert place.command("explain", status["session_id"]).returncode == 0
+
+
+def test_a_name_that_is_taken_in_the_local_repository_gets_a_number(place: Place) -> None:
+    plan = {"prompts": [{"id": "a", "prompt": "echo new > new.txt", "repo": "./one"}]}
+    place.git("branch", "main-task-a", cwd=place.root / "one")
+    assert place.run(plan)["tasks"][0]["branch"] == "main-task-a-2"
+    assert place.git("show", "main-task-a-2:new.txt", cwd=place.root / "one") == "new"
+
+
+def test_a_local_repository_that_is_gone_at_the_end_loses_no_work(place: Place) -> None:
+    away = f"mv {place.root}/one {place.root}/away"
+    status = place.run({"prompts": [{"id": "a", "prompt": f"echo x > x; {away}", "repo": "./one"}]})
+    assert outcomes(status) == {"a": ("succeeded", None)}
+    assert status["tasks"][0]["worktree_remark"].startswith(f"its branch is only in {place.mirror('one')}: ")
+    assert place.git("show", "main-task-a:x", cwd=place.mirror("one")) == "x"
+
+
+def test_bringing_a_branch_home_runs_no_hook_and_no_setting_of_either_side(place: Place) -> None:
+    mark, evil = place.root / "ran", place.root / "evil"
+    evil.write_text(f"#!/bin/sh\ntouch {mark}\n")
+    evil.chmod(0o755)
+    plant = (
+        f'for d in {place.root}/one/.git "$(git rev-parse --git-common-dir)"; do mkdir -p $d/hooks; '
+        f"for h in reference-transaction post-checkout update pre-receive; do cp {evil} $d/hooks/$h; done; "
+        f"git config --file $d/config core.fsmonitor {evil}; git config --file $d/config core.hooksPath $d/hooks; "
+        f"git config --file $d/config uploadpack.packObjectsHook {evil}; done; echo x > x"
+    )
+    status = place.run({"prompts": [{"id": "a", "prompt": plant, "repo": "./one"}]})
+    assert outcomes(status) == {"a": ("succeeded", None)}
+    assert "core.fsmonitor" in status["tasks"][0]["git_config_changed"]
+    assert not mark.exists()
+    again = place.run({"prompts": [{"id": "b", "prompt": "true", "repo": "./one"}]})
+    assert outcomes(again) == {"b": ("succeeded", None)}
+    assert not mark.exists()
+    assert (place.root / "one" / ".git" / "refs" / "heads" / "main-task-a").exists()
+
+
+def test_the_configuration_names_the_cache(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SESSIONRUN_CACHE_DIR")
+    (place.root / "sessionrun.toml").write_text('cache_dir = "mine"\nrequire_cache = true\n')
+    file = place.write(TWO["prompts"][:1])
+    assert place.command("precache", file).returncode == 0
+    mine = locate_mirror(place.root / "mine", str(place.root / "one"))
+    assert mine.is_dir()
+    commit = place.commit(place.root / "one", "not fetched")
+    task = place.run({"prompts": TWO["prompts"][:1]})["tasks"][0]
+    assert (task["outcome"], task["ref_commit"] == commit) == ("succeeded", False)
+    assert str(mine) in place.command("clean", "--cache", "--dry-run").stdout
+
+
+def test_a_new_session_of_tasks_that_failed_begins_where_the_ref_is_now(place: Place) -> None:
+    plan = {"prompts": [{"id": "a", "prompt": "exit 3", "repo": "./one"}]}
+    status = place.run(plan)
+    commit = place.commit(place.root / "one", "second")
+    done = run_inside(place.command, "retry", "--new", "-q", status["session_id"])
+    assert done.returncode == 0, done.stderr
+    again = place.command.status(done.stdout.strip())
+    assert again["tasks"][0]["ref_commit"] == commit != status["tasks"][0]["ref_commit"]
+
+
+def test_a_mirror_of_the_repository_where_the_command_is_started(place: Place, sessionrun: Command) -> None:
+    sessionrun.cwd = place.root / "one" / "sub"
+    plan = [{"id": "a", "prompt": "cat name.txt; pwd; echo x > x", "workspace": "mirror"}]
+    (place.root / "one" / "sub" / "unsaved").write_text("")
+    done = run_inside(sessionrun, "run", "-q", "--agent", "shell", str(place.root / place.write(plan)))
+    status = sessionrun.status(done.stdout.strip())
+    assert outcomes(status) == {"a": ("succeeded", None)}
+    assert place.git("show", "main-task-a:sub/x", cwd=place.root / "one") == "x"
+
+
+def test_a_repository_that_fails_is_told_from_an_agent_that_fails(place: Place) -> None:
+    plan = {
+        "prompts": [
+            {"id": "gone", "prompt": "true", "repo": "./gone"},
+            {"id": "ref", "prompt": "true", "repo": "./one", "ref": "nope"},
+            {"id": "agent", "prompt": "exit 3", "repo": "./one"},
+        ]
+    }
+    status = place.run(plan)
+    found = outcomes(status)
+    assert found["gone"] == found["ref"] == ("failed", "repository_failed")
+    assert found["agent"] == ("failed", "exit_code")
+    reasons = {task["id"]: task["reason"] for task in status["tasks"]}
+    assert reasons["ref"] == f"repository_failed: {place.root}/one has no branch, tag or commit nope"
+    assert "\n" not in reasons["gone"]
+
+
+def test_precache_then_require_cache_without_the_source(place: Place) -> None:
+    plan = {"prompts": TWO["prompts"][:2]}
+    file = place.write(plan)
+    refused = place.run(plan, "--require-cache")
+    assert set(outcomes(refused).values()) == {("failed", "repository_failed")}
+    assert all("sessionrun precache" in task["reason"] for task in refused["tasks"])
+    done = place.command("precache", file)
+    assert (done.returncode, done.stdout) == (0, "2 of 2 repositories are in the cache\n")
+    told = done.stderr.split("\n")
+    assert f"fetching {place.root}/one (1 ref)" in told
+    assert any(line.startswith(f"fetched {place.root}/two (1 ref) in ") for line in told)
+    for name in ("one", "two"):
+        (place.root / name).rename(place.root / f"{name}-moved")
+    status = place.run({**plan, "require_cache": True})
+    assert set(outcomes(status).values()) == {("succeeded", None)}
+    assert f"git pull --no-rebase {place.mirror('one')} main-task-a\n" in place.command("results").stdout
+    assert set(outcomes(place.run(plan)).values()) == {("failed", "repository_failed")}
+
+
+@pytest.mark.parametrize("variable", ["SESSIONRUN_REQUIRE_CACHE", "SWEBENCH_REQUIRE_CACHE"])
+def test_require_cache_by_a_variable(place: Place, monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
+    monkeypatch.setenv(variable, "1")
+    plan = {"prompts": TWO["prompts"][:1]}
+    assert outcomes(place.run(plan)) == {"a": ("failed", "repository_failed")}
+    assert not place.mirror("one").exists()
+    assert outcomes(place.run(plan, "--no-require-cache")) == {"a": ("succeeded", None)}
+
+
+def test_precache_names_what_failed_and_ends_with_1(place: Place) -> None:
+    tasks = [
+        *TWO["prompts"][:1],
+        {"prompt": "x", "repo": "./gone"},
+        {"prompt": "x", "repo": "./one", "ref": "nope"},
+    ]
+    file = place.write(tasks)
+    done = place.command("precache", file, "--json")
+    assert done.returncode == 1
+    one, gone = json.loads(done.stdout)
+    assert one["error"] == f"{place.root}/one has no branch, tag or commit nope"
+    assert [ref["commit"] is None for ref in one["refs"]] == [False, True]
+    assert gone["error"].startswith(f"{place.root}/gone cannot be fetched: ")
+    assert place.command("precache", file, "--limit", "1").returncode == 0
+    place.write([{"prompt": "x"}])
+    done = place.command("precache", file)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+
+
+def test_clean_cache_takes_what_nothing_needs(place: Place) -> None:
+    place.command("precache", place.write(TWO))
+    other = locate_mirror(place.cache, str(place.root / "two"))
+    kept = place.run(
+        {"prompts": [{"id": "a", "prompt": "echo x > x", "repo": "./one"}]}, "--keep-worktree", "always"
+    )
+    old = time.time() - 40 * 86400
+    for name in ("one", "two"):
+        os.utime(place.mirror(name) / "sessionrun-mirror.json", (old, old))
+    assert place.command.load("clean", "--cache", "--older-than", "41d") == []
+    told = {one["name"]: one for one in place.command.load("clean", "--cache", "--older-than", "7d", "--dry-run")}
+    assert told[str(other)]["would_remove"] is True
+    assert "it has worktrees: main-task-a " in told[str(place.mirror("one"))]["why"]
+    assert other.is_dir()
+    done = place.command("clean", "--cache", "--max-size", "1K")
+    assert f"removed mirror {other}: " in done.stdout
+    assert not other.exists()
+    assert place.mirror("one").is_dir()
+    cleaned = place.command("clean", "--worktrees", kept["session_id"])
+    assert "removed worktree" in cleaned.stdout, cleaned.stderr
+    gone = place.command.load("clean", "--cache")  # its branch is in the local repository, too
+    assert [(one["name"], one["removed"]) for one in gone] == [(str(place.mirror("one")), True)]
+    assert (
+        sorted(path.name for path in place.mirror("one").parent.iterdir() if not path.name.endswith(".lock")) == []
+    )
+
+
+def test_a_session_that_was_killed_leaves_a_claim_by_which_clean_saves_the_work(place: Place) -> None:
+    plan = {"prompts": [{"id": "a", "prompt": "echo x > x; touch ../../../../go; sleep 600", "repo": "./one"}]}
+    session_id = place.command.start({"prompts": plan["prompts"], "agent": "shell"})
+    eventually((place.root / "go").exists)
+    place.command.kill_chain(session_id)
+    kill_sessions(place.command.results)
+    (stays,) = place.command.load("clean", "--cache")
+    assert (stays["removed"], stays["why"].partition(":")[0]) == (False, "it has worktrees")
+    done = place.command("clean", "--worktrees", session_id)
+    assert "removed worktree" in done.stdout, done.stderr
+    assert "kept branch main-task-a: it holds work that is not merged" in done.stdout
+    assert place.git("show", "main-task-a:x", cwd=place.mirror("one")) == "x"
+
+
+def test_clean_cache_keeps_a_mirror_that_alone_holds_work(place: Place) -> None:
+    place.git("bundle", "create", "-q", str(place.root / "x.bundle"), "--all", "HEAD", cwd=place.root / "one")
+    status = place.run({"prompts": [{"id": "a", "prompt": "echo x > x", "repo": "x.bundle"}]})
+    assert outcomes(status) == {"a": ("succeeded", None)}
+    (stays,) = place.command.load("clean", "--cache")
+    assert (stays["removed"], stays["why"]) == (False, "branches of tasks in it hold work: main-task-a")
+
+
+@pytest.mark.parametrize(
+    ("task", "problem"),
+    [
+        ({"repo": "ext::sh -c x"}, "repo: must not name a program"),
+        ({"repo": "./one", "ref": "a..b"}, "ref: must be a branch, a tag or a commit"),
+        ({"ref": "main"}, 'ref does not go with the workspace "none"; it needs "repo"'),
+        ({"repo": "./one", "workspace": "worktree"}, 'repo does not go with the workspace "worktree"'),
+        ({"repo": "./one", "workspace": "none"}, 'repo does not go with the workspace "none"'),
+        ({"repo": "./one", "links": ["x"]}, "a mirror has none"),
+        ({"repo": "./one", "cwd": ".."}, "must be a path inside the repository"),
+        ({"repo": "./one/sub"}, "lies inside a repository: name its top"),
+        ({"workspace": "mirror"}, "is in no git repository"),
+        ({"repo": "./one", "needs": ["z"]}, "whose work is in another repository, or begins at another ref"),
+    ],
+)
+def test_what_cannot_work_is_an_error_with_the_reason(place: Place, task: dict[str, Any], problem: str) -> None:
+    plan = {"prompts": [{"id": "z", "prompt": "x", "repo": "./two"}, {"id": "y", "prompt": "x", **task}]}
+    assert problem in place.refuse(plan)
+
+
+def test_options_of_the_cache_without_any_mirror_are_refused(place: Place) -> None:
+    assert "--require-cache has no effect here" in place.refuse(["x"], "--require-cache")
+    assert "--cache-dir has no effect here" in place.refuse(["x"], "--cache-dir", "c")
+    assert "say ref in the input" in place.refuse([{"prompt": "x", "repo": "./one"}], "--base", "main")
+
+
+def test_defaults_name_the_repository_of_all_tasks_and_a_task_may_say_otherwise(place: Place) -> None:
+    plan = {
+        "defaults": {"repo": "./one", "ref": "main"},
+        "prompts": [
+            {"id": "a", "prompt": "x"},
+            {"id": "b", "prompt": "x", "ref": "v1"},
+            {"id": "c", "prompt": "x", "repo": "psf/requests"},
+            {"id": "d", "prompt": "x", "workspace": "none"},
+        ],
+    }
+    done = place.command("run", "--dry-run", "--json", "--agent", "shell", place.write(plan))
+    told = {task["id"]: (task.get("repo"), task.get("ref")) for task in json.loads(done.stdout)["tasks"]}
+    one = str(place.root / "one")
+    assert told == {
+        "a": (one, "main"),
+        "b": (one, "v1"),
+        "c": ("https://github.com/psf/requests", None),
+        "d": (None, None),
+    }
+
+
+def test_a_matrix_and_markdown_jobs_may_name_repositories(place: Place) -> None:
+    matrix = {
+        "models": ["m"],
+        "repo": "./one",
+        "tasks": [
+            {"id": "t", "name": "T", "prompts": ["x"]},
+            {"id": "u", "name": "U", "prompts": ["x"], "repo": "./two", "ref": "main"},
+        ],
+    }
+    done = place.command("run", "--dry-run", "--json", "--agent", "shell", place.write(matrix))
+    assert done.returncode == 0, done.stderr
+    told = [(task.get("repo"), task.get("ref")) for task in json.loads(done.stdout)["tasks"]]
+    assert told == [(str(place.root / "one"), None), (str(place.root / "two"), "main")]
+    jobs = place.root / "jobs"
+    jobs.mkdir()
+    (place.root / "worksplit.toml").write_text('[repository]\nrepo = "./one"\n')
+    (jobs / "a.md").write_text("---\noutput_file: a.txt\n---\nDo it.\n")
+    (jobs / "b.md").write_text("---\noutput_file: b.txt\nrepo: ./two\nref: main\n---\nDo it.\n")
+    done = place.command("run", "--dry-run", "--json", "--agent", "shell", "jobs")
+    assert done.returncode == 0, done.stderr
+    told = [(task.get("repo"), task.get("ref")) for task in json.loads(done.stdout)["tasks"]]
+    assert told == [(str(place.root / "one"), None), (str(place.root / "two"), "main")]
+
+
+@contextmanager
+def daemon(root: Path) -> Iterator[int]:
+    """`git daemon` for all repositories below a directory, on a free port of the loopback."""
+    import socket
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    words = [
+        "git",
+        "daemon",
+        "--export-all",
+        "--listen=127.0.0.1",
+        f"--port={port}",
+        f"--base-path={root}",
+        "--reuseaddr",
+    ]
+    with subprocess.Popen(words, stderr=subprocess.DEVNULL) as process:
+        try:
+            yield port
+        finally:
+            process.terminate()
+
+
+@pytest.mark.slow
+def test_a_repository_on_the_network(place: Place) -> None:
+    with daemon(place.root) as port:
+        url = f"git://127.0.0.1:{port}/one"
+        eventually(
+            lambda: subprocess.run(["git", "ls-remote", url], capture_output=True, check=False).returncode == 0
+        )
+        status = place.run({"prompts": [{"id": "a", "prompt": "echo x > x", "repo": url}]})
+        assert outcomes(status) == {"a": ("succeeded", None)}
+    status = place.run({"prompts": [{"id": "b", "prompt": "true", "repo": url}]})
+    assert outcomes(status) == {"b": ("failed", "repository_failed")}
+    assert "unable to connect" in status["tasks"][0]["reason"]
+    assert outcomes(place.run({"prompts": [{"id": "b", "prompt": "true", "repo": url}]}, "--require-cache")) == {
+        "b": ("succeeded", None)
+    }
+
+
+@pytest.mark.slow
+def test_sixteen_tasks_of_one_mirror_at_once_fail_at_no_lock(place: Place) -> None:
+    tasks = [{"id": f"t{n}", "prompt": f"echo {n} > {n}", "repo": "./one", "setup": "true"} for n in range(16)]
+    status = place.run({"prompts": tasks, "max_parallel": 16})
+    assert set(outcomes(status).values()) == {("succeeded", None)}
+    branches = place.git("branch", "--format=%(refname:short)", cwd=place.root / "one").split("\n")
+    assert set(branches) == {"main", *(f"main-task-t{n}" for n in range(16))}

@@ -1,0 +1,453 @@
+"""Mirrors in the cache: what has the final name is whole, whatever was killed, planted or done meanwhile."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from stages import begin_repository
+
+from sessionrun.model.places import Start
+from sessionrun.model.upstreams import Upstream, check_ref, name_readably, parse_repo
+from sessionrun.workspaces.mirror_cache import iterate_mirrors, remove_mirror
+from sessionrun.workspaces.mirrors import MARKER, bring, locate_mirror, lock_path, use_mirror
+from sessionrun.workspaces.registration import hold_lock
+from sessionrun.workspaces.request import RepositoryFailed
+
+STEPS = 8
+"""Points at which the making of a mirror can be killed."""
+
+
+@dataclass
+class Place:
+    """A repository, a cache, and the folder of a session."""
+
+    root: Path
+
+    @property
+    def top(self) -> Path:
+        return self.root / "upstream"
+
+    def run(self, *argv: str, cwd: Path | None = None) -> str:
+        done = subprocess.run(["git", *argv], cwd=cwd or self.top, capture_output=True, text=True, check=True)
+        return done.stdout.strip()
+
+    def commit(self, name: str = "a.txt", text: str = "more\n") -> str:
+        (self.top / name).write_text(text)
+        self.run("add", "-A")
+        self.run("commit", "-q", "--allow-empty", "-m", name)
+        return self.run("rev-parse", "HEAD")
+
+    def upstream(self, ref: str | None = None, repo: str | None = None) -> Upstream:
+        repo = repo or str(self.top)
+        return Upstream(repo, ref, str(locate_mirror(self.root / "cache", repo)))
+
+    @property
+    def mirror(self) -> Path:
+        return Path(self.upstream().mirror)
+
+    def use(self, ref: str | None = None, *, note: str = "note", require_cache: bool = False) -> Start:
+        """Where a task of the session `note` begins."""
+        path = self.root / f"{note}-{ref}".replace("/", "-")
+        with use_mirror(self.upstream(ref), path, self.root, require_cache=require_cache, limit_s=60) as start:
+            return start
+
+    def use_in_process(self, *refs: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        """The same in a process of its own, one ref after the other."""
+        program = (
+            "import sys; from pathlib import Path; from sessionrun.store import crashpoint\n"
+            "from sessionrun.model.upstreams import Upstream\n"
+            "from sessionrun.workspaces.mirrors import use_mirror\n"
+            "crashpoint.arm('mirror')\nrepo, mirror, note, *refs = sys.argv[1:]\n"
+            "for ref in refs:\n"
+            "    with use_mirror(Upstream(repo, ref, mirror), Path(note + ref), Path(note).parent) as start:\n"
+            "        print(start.commit)"
+        )
+        words = [str(self.top), str(self.mirror), str(self.root / "note"), *refs]
+        environ = {**os.environ, **variables}
+        return subprocess.run(
+            [sys.executable, "-c", program, *words], capture_output=True, text=True, env=environ, check=False
+        )
+
+
+@pytest.fixture
+def place(own_place: Path) -> Place:
+    """A repository of one commit on its branch main."""
+    found = Place(own_place)
+    found.top.mkdir()
+    begin_repository(found.top)
+    found.run("checkout", "-q", "-B", "main")
+    found.commit()
+    return found
+
+
+@pytest.mark.parametrize(
+    ("text", "repo"),
+    [
+        ("psf/requests", "https://github.com/psf/requests"),
+        ("psf/requests.git", "https://github.com/psf/requests"),
+        ("HTTPS://GitHub.com:443/psf/requests.git/", "https://github.com/psf/requests"),
+        ("https://example.org/a/b.git", "https://example.org/a/b.git"),
+        ("http://127.0.0.1:8000/x", "http://127.0.0.1:8000/x"),
+        ("ssh://git@Host.example:2222/a/b", "ssh://git@host.example:2222/a/b"),
+        ("git://[::1]/a", "git://[::1]/a"),
+        ("git@GitHub.com:psf/requests.git", "git@github.com:psf/requests.git"),
+        ("file:///srv/a", "/srv/a"),
+        ("./here", "./here"),
+        ("../a/b", "../a/b"),
+        ("/srv/a.bundle", "/srv/a.bundle"),
+        ("cache/a.bundle", "./cache/a.bundle"),
+    ],
+)
+def test_a_repository_has_one_spelling(text: str, repo: str) -> None:
+    assert parse_repo(text) == repo
+    assert parse_repo(repo) == repo
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ext::sh -c date",
+        "-u/x",
+        "--upload-pack=date",
+        "https://user:secret@example.org/a",
+        "https://example.org",
+        "ssh://-oProxyCommand=date/x",
+        "-oProxyCommand=date:x",
+        "ftp://example.org/x",
+        "file://other/x",
+        "name",
+        "a/b/c",
+        "",
+    ],
+)
+def test_a_name_that_is_no_repository_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"^must "):
+        parse_repo(text)
+
+
+@pytest.mark.parametrize("ref", ["-x", "a..b", "a b", "a~1", "a^", "x:y", "@{1}", "a.lock", "/a", "a/", "@"])
+def test_a_name_that_is_no_ref_is_refused(ref: str) -> None:
+    with pytest.raises(ValueError, match=r"^must "):
+        check_ref(ref)
+    assert check_ref("feature/x.1") == "feature/x.1"
+
+
+def test_mirrors_of_different_repositories_have_different_names(place: Place) -> None:
+    repos = [
+        "https://a/pytest",
+        "https://b/pytest",
+        "https://a/pytes",
+        "/srv/x",
+        "/srv/x.git",
+        "/srv/y/x",
+        "https://a/x-y",
+    ]
+    names = {locate_mirror(place.root, repo).name for repo in [*repos, "https://a/x/y"]}
+    assert len(names) == len(repos) + 1
+    assert all("pytest" in name_readably(repo) for repo in repos[:2])
+
+
+def test_a_mirror_has_all_branches_and_tags_and_no_task_branch(place: Place) -> None:
+    first = place.run("rev-parse", "HEAD")
+    place.run("tag", "-a", "-m", "one", "v1")
+    place.run("checkout", "-q", "-b", "feature/x")
+    second = place.commit()
+    assert place.use() == Start("feature/x", second)
+    assert place.use("main", note="b") == Start("main", first)
+    assert place.use("v1", note="c") == Start("v1", first)
+    assert place.use("refs/tags/v1", note="d") == Start("v1", first)
+    assert place.use(first[:10], note="e") == Start(first[:12], first)
+    assert place.run("for-each-ref", "refs/heads", cwd=place.mirror) == ""
+    assert place.run("fsck", "--full", cwd=place.mirror) == ""
+    assert not list(place.mirror.parent.glob(".draft-*"))
+
+
+def test_tasks_of_one_session_begin_at_the_same_commit_and_a_new_session_at_the_new_one(place: Place) -> None:
+    first = place.use("main").commit
+    second = place.commit()
+    assert place.use("main").commit == first
+    assert place.use("main", note="other").commit == second
+
+
+def test_a_commit_that_no_branch_has_is_fetched_by_its_name_and_pinned(place: Place) -> None:
+    place.use()
+    lost = place.commit()
+    place.run("reset", "-q", "--hard", "HEAD~1")
+    assert place.use(lost) == Start(lost[:12], lost)
+    assert place.run("rev-parse", f"refs/sessionrun/pins/{lost}", cwd=place.mirror) == lost
+    place.top.rename(place.root / "gone")
+    assert place.use(lost, note="later").commit == lost  # without any fetch
+
+
+def test_a_ref_that_is_no_branch_is_fetched_by_its_full_name(place: Place) -> None:
+    commit = place.commit()
+    place.run("update-ref", "refs/pull/3/head", commit)
+    place.run("reset", "-q", "--hard", "HEAD~1")
+    assert place.use("refs/pull/3/head") == Start("pull/3/head", commit)
+
+
+def test_what_is_missing_is_one_line_and_is_told_from_other_failures(place: Place) -> None:
+    with pytest.raises(RepositoryFailed, match=r"upstream has no branch, tag or commit nope$"):
+        place.use("nope")
+    with pytest.raises(RepositoryFailed, match=r"has no branch, tag or commit 00000"):
+        place.use("0" * 40)
+    gone = place.upstream(repo=str(place.root / "gone"))
+    with (
+        pytest.raises(RepositoryFailed, match=r"gone cannot be fetched: fatal: .*gone.* not"),
+        use_mirror(gone, place.root / "x"),
+    ):
+        pass
+    assert not Path(gone.mirror).exists()
+    empty = place.root / "empty"
+    subprocess.run(["git", "init", "-q", str(empty)], check=True)
+    with (
+        pytest.raises(RepositoryFailed, match=r"empty has no commit at its HEAD"),
+        use_mirror(place.upstream(repo=str(empty)), place.root / "y"),
+    ):
+        pass
+
+
+def test_require_cache_fetches_nothing(place: Place) -> None:
+    with pytest.raises(RepositoryFailed, match=r"is not in the cache, .* sessionrun precache"):
+        place.use(require_cache=True)
+    first = place.use().commit
+    second = place.commit()
+    place.top.rename(place.root / "gone")
+    assert place.use(note="b", require_cache=True).commit == first
+    for ref in ("other", second):
+        with pytest.raises(RepositoryFailed, match=rf"has no {ref} in the cache, .* sessionrun precache"):
+            place.use(ref, note="c", require_cache=True)
+
+
+def test_a_bundle_is_a_repository(place: Place) -> None:
+    bundle = place.root / "x.bundle"
+    place.run("bundle", "create", "-q", str(bundle), "--all", "HEAD")
+    with use_mirror(place.upstream(repo=str(bundle)), place.root / "note") as start:
+        assert start == Start("main", place.run("rev-parse", "HEAD"))
+
+
+def test_a_rewritten_branch_and_one_that_becomes_a_directory_are_followed(place: Place) -> None:
+    place.run("branch", "a")
+    old = place.use("a").commit
+    place.run("branch", "-D", "a")
+    place.run("commit", "-q", "--amend", "-m", "again")
+    place.run("branch", "a/b")
+    assert place.use("a/b", note="b").commit == place.run("rev-parse", "HEAD") != old
+    with pytest.raises(RepositoryFailed, match=r"no branch, tag or commit a$"):
+        place.use("a", note="c")
+
+
+def test_a_shallow_upstream_is_refused_and_a_mirror_that_an_agent_made_shallow_becomes_whole(place: Place) -> None:
+    place.commit()
+    place.use()
+    deep = place.commit(text="deep\n")
+    place.commit(text="deeper\n")
+    place.run("fetch", "-q", "--depth=1", f"file://{place.top}", "main", cwd=place.mirror)
+    assert (place.mirror / "shallow").exists()
+    start = place.use(note="b")
+    assert not (place.mirror / "shallow").exists()
+    assert place.run("rev-list", "--count", start.commit, cwd=place.mirror) == "4"
+    assert place.run("cat-file", "-t", deep, cwd=place.mirror) == "commit"
+    shallow = place.root / "shallow"
+    subprocess.run(["git", "clone", "-q", "--depth=1", f"file://{place.top}", str(shallow)], check=True)
+    with (
+        pytest.raises(RepositoryFailed, match="shallow is a shallow clone"),
+        use_mirror(place.upstream(repo=str(shallow)), place.root / "x"),
+    ):
+        pass
+
+
+def plant_settings(mirror: Path, evil: str) -> None:
+    (mirror / "config").write_text(
+        f"[core]\n\tsshCommand = {evil}\n\tfsmonitor = {evil}\n\thooksPath = {mirror}/hooks\n"
+        f"\talternateRefsCommand = {evil}\n"
+        f'[remote "origin"]\n\turl = ext::{evil}\n\tuploadpack = {evil}\n\tvcs = evil\n\tproxy = {evil}\n'
+        f'[url "ext::{evil} "]\n\tinsteadOf = /\n[filter "x"]\n\tsmudge = {evil}\n\tclean = {evil}\n'
+        f"[credential]\n\thelper = !{evil}\n[gc]\n\tauto = 1\n[protocol]\n\tallow = always\n"
+        "[include]\n\tpath = /dev/zero\n"
+    )
+
+
+def plant_hooks(mirror: Path, evil: str) -> None:
+    (mirror / "hooks").mkdir()
+    for name in (
+        "reference-transaction",
+        "post-checkout",
+        "pre-auto-gc",
+        "post-rewrite",
+        "update",
+        "post-index-change",
+    ):
+        (mirror / "hooks" / name).write_text(f"#!/bin/sh\n{evil}\n")
+        (mirror / "hooks" / name).chmod(0o755)
+
+
+def plant_remotes(mirror: Path, evil: str) -> None:
+    for name in ("remotes", "branches"):
+        (mirror / name).mkdir()
+        (mirror / name / "origin").write_text(f"URL: ext::{evil}\n")
+    (mirror / "info").mkdir()
+    (mirror / "info" / "attributes").write_text("* filter=x\n")
+    other = mirror.parent / "other"
+    subprocess.run(["git", "init", "-q", "--bare", str(other)], check=True)
+    plant_settings(other, evil)
+    (mirror / "objects" / "info" / "alternates").write_text(f"{other}/objects\n")
+
+
+@pytest.mark.parametrize("plant", [plant_settings, plant_hooks, plant_remotes])
+def test_what_a_task_wrote_into_the_mirror_runs_nothing_at_the_next_fetch(
+    place: Place, plant: Callable[[Path, str], None]
+) -> None:
+    place.use()
+    mark = place.root / "ran"
+    evil = place.root / "evil"
+    evil.write_text(f"#!/bin/sh\ntouch {mark}\n")
+    evil.chmod(0o755)
+    plant(place.mirror, str(evil))
+    new = place.commit()
+    assert place.use(note="b").commit == new
+    lost = place.commit()
+    place.run("reset", "-q", "--hard", "HEAD~1")
+    assert place.use(lost, note="c").commit == lost
+    assert not mark.exists()
+
+
+def test_the_users_own_settings_count(place: Place) -> None:
+    """As for git itself: a user may send a name elsewhere, and so to another protocol."""
+    place.run("config", "--global", f"url.{place.root}/.insteadOf", "https://nowhere.invalid/")
+    repo = "https://nowhere.invalid/upstream"
+    with (
+        pytest.raises(RepositoryFailed, match=r"transport 'file' not allowed"),
+        use_mirror(place.upstream(repo=repo), place.root / "note"),
+    ):
+        pass
+
+
+def test_a_directory_that_is_no_mirror_is_refused_and_left_alone(place: Place) -> None:
+    place.use()
+    (place.mirror / MARKER).unlink()
+    with pytest.raises(RepositoryFailed, match=r"is no mirror of .*look at it, then move it away"):
+        place.use(note="b")
+    (place.mirror / MARKER).write_text('{"repo": "https://other"}')
+    with pytest.raises(RepositoryFailed, match="it is of https://other"):
+        place.use(note="b")
+    assert (place.mirror / "objects").is_dir()
+
+
+def test_a_mirror_that_is_killed_at_any_point_is_made_anew_and_nothing_half_made_is_trusted(place: Place) -> None:
+    commit = place.run("rev-parse", "HEAD")
+    marks = place.root / "marks"
+    marks.mkdir()
+    for step in range(1, 40):
+        crash = {"SESSIONRUN_CRASH_AT": f"mirror:{step}", "SESSIONRUN_CRASH_MARKS": str(marks)}
+        done = place.use_in_process("main", **crash)
+        if place.mirror.exists():
+            assert place.run("fsck", "--full", cwd=place.mirror) == ""
+            assert place.run("rev-parse", "refs/remotes/origin/main", cwd=place.mirror) == commit
+        if done.returncode == 0:
+            break
+        assert done.returncode == -9, done.stderr
+        healed = place.use_in_process("main")
+        assert (healed.returncode, healed.stdout) == (0, f"{commit}\n"), healed.stderr
+        assert [one.name for one in place.mirror.parent.iterdir() if one.name.startswith(".")] == []
+        subprocess.run(["rm", "-rf", str(place.mirror.parent), str(place.root / "notemain")], check=True)
+    assert step > STEPS
+
+
+def test_a_fetch_that_is_killed_at_any_point_leaves_a_mirror_that_goes_on(place: Place) -> None:
+    marks = place.root / "marks"
+    marks.mkdir()
+    place.use()
+    for step in range(1, 40):
+        commit = place.commit(text=f"{step}\n")
+        (place.root / "notemain").unlink(missing_ok=True)
+        crash = {"SESSIONRUN_CRASH_AT": f"mirror:{step}", "SESSIONRUN_CRASH_MARKS": str(marks)}
+        done = place.use_in_process("main", **crash)
+        assert place.run("fsck", "--full", cwd=place.mirror) == ""
+        assert place.use("main", note=f"after-{step}").commit == commit
+        if done.returncode == 0:
+            break
+        assert done.returncode == -9, done.stderr
+    assert step > 3
+
+
+def test_sixteen_workers_at_one_mirror_all_get_their_commits(place: Place) -> None:
+    commits = [place.commit(text=f"{number}\n") for number in range(4)]
+    place.run("reset", "-q", "--hard", "HEAD~2")
+
+    def work(number: int) -> str:
+        ref = commits[number % 4] if number % 2 else "main"
+        return place.use(ref, note=f"note-{number}").commit
+
+    with ThreadPoolExecutor(16) as pool:
+        found = list(pool.map(work, range(16)))
+    assert found == [commits[number % 4] if number % 2 else commits[1] for number in range(16)]
+
+
+@pytest.mark.slow
+def test_sixteen_processes_at_one_mirror_fail_at_no_lock(place: Place) -> None:
+    commits = [place.commit(text=f"{number}\n") for number in range(8)]
+    place.run("reset", "-q", "--hard", "HEAD~4")
+    with ThreadPoolExecutor(16) as pool:
+        done = list(pool.map(lambda number: place.use_in_process(*commits[number % 4 :: 4], "main"), range(16)))
+    assert [one.returncode for one in done] == [0] * 16, [one.stderr for one in done]
+
+
+def test_a_wait_for_the_lock_beyond_its_limit_is_an_error(place: Place) -> None:
+    place.mirror.parent.mkdir(parents=True)
+    from sessionrun.model.errors import SessionrunError
+
+    with (
+        hold_lock(lock_path(place.mirror)),
+        pytest.raises(SessionrunError, match=r"was held for 0\.1 s"),
+        use_mirror(place.upstream(), place.root / "note", limit_s=0.1),
+    ):
+        pass
+
+
+def test_a_mirror_in_use_is_not_removed(place: Place) -> None:
+    with use_mirror(place.upstream(), place.root / "note", place.root):
+        (found,) = iterate_mirrors(place.root / "cache")
+        assert found.repo == str(place.top)
+        assert remove_mirror(found) == "it is in use"
+    with hold_lock(lock_path(place.mirror)):
+        assert remove_mirror(found) == "it is in use"
+    assert remove_mirror(found, dry_run=True) is None
+    assert place.mirror.is_dir()
+    assert remove_mirror(found) is None
+    assert not place.mirror.exists()
+    assert list(iterate_mirrors(place.root / "cache")) == []
+
+
+def test_what_a_killed_process_left_is_removed_from_the_cache(place: Place) -> None:
+    place.use()
+    for prefix in (".draft-", ".trash-"):
+        left = f"{prefix}{place.mirror.name.removesuffix('.git')}-x_1"
+        (place.mirror.parent / left / "objects").mkdir(parents=True)
+    found = list(iterate_mirrors(place.root / "cache"))
+    assert len(found) == 3
+    assert [remove_mirror(one) for one in found] == [None] * 3
+    assert [path.suffix for path in place.mirror.parent.iterdir()] == [".lock"]
+
+
+def test_a_note_that_a_task_wrote_is_believed_only_if_the_mirror_has_the_commit(place: Place) -> None:
+    commit = place.use().commit
+    for text in ("{", '{"name": "x", "commit": "--evil"}', '{"name": "x", "commit": "' + "0" * 40 + '"}'):
+        (place.root / "note-None").write_text(text)
+        assert place.use().commit == commit
+
+
+def test_several_refs_come_with_one_look_and_each_failure_is_told_by_itself(place: Place) -> None:
+    commit = place.run("rev-parse", "HEAD")
+    place.mirror.parent.mkdir(parents=True)
+    found = bring(place.mirror, str(place.top), ["main", commit, "nope", None])
+    assert found["main"] == found[None] == Start("main", commit)
+    assert found[commit] == Start(commit[:12], commit)
+    assert isinstance(found["nope"], RepositoryFailed)

@@ -69,6 +69,13 @@ def _of_default(name: str) -> Callable[[Case], str | None]:
     return check
 
 
+def _of_timeout(case: Case) -> str | None:
+    """In a format with rounds it is the limit of each."""
+    wanted = case.options["timeout_s"] or None
+    takes_it = any(task.round_timeout_s == wanted for task in case.spec.tasks)
+    return None if takes_it else _of_default("timeout_s")(case)
+
+
 def _of_money(case: Case) -> str | None:
     return "all tasks are scripts, whose cost cannot be seen" if case.only_scripts else None
 
@@ -115,7 +122,7 @@ class Rule(NamedTuple):
 RULES: Final[Mapping[str, Rule]] = {
     "model": Rule("--model", _of_model),
     "fallback": Rule("--fallback", _of_fallback),
-    "timeout_s": Rule("--timeout", _of_default("timeout_s")),
+    "timeout_s": Rule("--timeout", _of_timeout),
     "idle_timeout_s": Rule("--idle-timeout", _of_default("idle_timeout_s")),
     "budget_usd": Rule("--budget", _of_money),
     "soft_budget_usd": Rule("--soft-budget", _of_money),

@@ -50,22 +50,22 @@ def settle_mirrors(plan: Plan, git: MirrorWish, config: Config, source: Source) 
     from sessionrun.workspaces.repository import check_version
 
     check_version(Path.cwd())
-    cache_dir = find_cache_dir(git.cache_dir, config)
+    cache_dir = find_cache_dir(git.cache_dir, config, plan.repository.cache_dir)
     directory = source.folder.project if source.folder else source.directory
     ground = _Ground(directory, cache_dir, plan)
     tasks = tuple(_settle_task(num, task, ground) for num, task in enumerate(plan.tasks, 1))
     return replace(plan, tasks=tasks), _find_site(plan, git, config, cache_dir)
 
 
-def find_cache_dir(asked: Path | None, config: Config) -> Path:
-    """The cache, absolute and without links: the flag's, the configured one, or the user's usual place.
+def find_cache_dir(asked: Path | None, config: Config, wished: str | None = None) -> Path:
+    """The cache, absolute and without links: the flag's, the configured one, the input's, or the user's usual one.
 
     Raises:
         InputError: git's files could not hold its name.
     """
     from sessionrun.workspaces.repository import check_path
 
-    found = Path(os.path.realpath(asked or config.cache_dir or usual_cache_dir()))
+    found = Path(os.path.realpath(asked or config.cache_dir or wished or usual_cache_dir()))
     check_path(str(found))
     return found
 
@@ -136,6 +136,7 @@ def _settle(num: int, task: TaskSpec, upstream: Upstream, cwd: str | None, groun
     if is_path(repo):
         repo = os.path.realpath(repo)
         home = _find_home(num, task, repo)
+        home = home if upstream.history is None else None  # the work does not leave the task's own repository
     mirror = locate_mirror(ground.cache_dir, repo)
     settled = replace(upstream, repo=repo, mirror=str(mirror), home=home)
     return replace(task, upstream=settled, cwd=None if cwd == os.curdir else cwd)
@@ -161,7 +162,7 @@ def _find_site(plan: Plan, git: MirrorWish, config: Config, cache_dir: Path) -> 
     from sessionrun.workspaces.ignoring import read_user_rules
 
     wish = plan.repository
-    worktree_dir = git.worktree_dir or config.worktree_dir
+    worktree_dir = git.worktree_dir or config.worktree_dir or wish.worktree_dir
     said = (git.require_cache, plan.require_cache, config.require_cache)
     here = Path.cwd()
     return MirrorSite(

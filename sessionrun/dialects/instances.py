@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field
 from typing import Any, Final
 
-from sessionrun.dialects.convert import Misfit, as_command, as_id, as_line, as_prompt, describe
+from sessionrun.dialects.convert import Misfit, as_command, as_id, as_prompt, as_ref, as_repo, describe
 from sessionrun.dialects.fields import Field, suggest
 from sessionrun.dialects.limits import Breach, plain, quote
 from sessionrun.dialects.parse import Document
@@ -97,6 +97,12 @@ def as_instance_id(value: Any) -> str:
     return instance_id
 
 
+def as_repo_name(value: Any) -> str:
+    """A repository's name, as it was written."""
+    as_repo(value)
+    return str(value)
+
+
 def as_version(value: Any) -> str:
     """A version: text, or a number that was meant as text."""
     return str(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else as_text(value)
@@ -104,8 +110,8 @@ def as_version(value: Any) -> str:
 
 FIELDS: Final[Mapping[str, Field]] = {
     "instance_id": Field("instance_id", as_instance_id),
-    "repo": Field("repo", as_line),
-    "base_commit": Field("base_commit", as_line),
+    "repo": Field("repo", as_repo_name),
+    "base_commit": Field("base_commit", as_ref),
     "problem_statement": Field("problem_statement", as_prompt),
     "hints_text": Field("hints_text", as_text),
     "patch": Field("patch", as_text),

@@ -15,6 +15,7 @@ from sessionrun.model.places import Place, Repository
 from sessionrun.store.files import make_directories, replace_file
 from sessionrun.workspaces.claims import prepare_jobs, take_back_unused
 from sessionrun.workspaces.emptied import drop_empty_branch, is_emptied
+from sessionrun.workspaces.excerpt import drop_excerpt
 from sessionrun.workspaces.fence import Fence, open_fence
 from sessionrun.workspaces.git import Git
 from sessionrun.workspaces.ignoring import ignore_words
@@ -64,7 +65,9 @@ def release(request: WorkspaceRequest, folder: Path, *, drop_empty: bool = True)
         if released.branch is None and released.holds_no_work:  # then nothing holds what setup left
             released = replace(released, commit=released.base_commit, setup_commit=None)
         released = bring_home(request, released, folder)
-        return replace(released, git_config_changed=changed) if changed else released
+    if request.upstream is not None and request.upstream.history is not None and drop_empty:
+        drop_excerpt(Path(request.repository.common_dir))
+    return replace(released, git_config_changed=changed) if changed else released
 
 
 def release_behind(fence: Fence, request: WorkspaceRequest, folder: Path) -> Place:

@@ -81,7 +81,7 @@ def test_an_instance_becomes_a_task() -> None:
         hidden=HiddenTests(PATCH, ("tests/test_a.py::test_b",), ("tests/test_a.py::test_c",), timeout_s=1800.0)
     )
     assert task.check is not None and task.check.reset == "hard"
-
+    assert task.environment is not None
     assert plan.repository.worktree_dir == "/started/artifacts/worktrees"
     assert plan.repository.cache_dir == "/started/artifacts/cache"
     assert plan.optional_links == tuple(
@@ -210,7 +210,7 @@ def test_what_flags_and_configuration_say() -> None:
         900.0,
     )
     assert task.upstream is not None and task.upstream.history == 0
-
+    assert task.environment is None
     assert (plan.max_parallel, plan.name) == (2, "mine")
     settings = plan.exports[0].settings
     assert settings["outputs_dir"] == "/started/out/mine"

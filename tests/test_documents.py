@@ -35,6 +35,7 @@ from sessionrun.model.reasons import REASONS, REASONS_VERSION
 from sessionrun.runtime.jobs.check import request as check_request
 from sessionrun.store import crashpoint, jobfiles, ledger
 from sessionrun.workspaces import books, git, park, registration, request, space, worktree
+from sessionrun.workspaces.environments import request as environments
 
 TOP = Path(__file__).resolve().parent.parent
 MAN_PAGES = ("sessionrun.1", "sessionrun-files.5", "sessionrun-input.5")
@@ -331,12 +332,15 @@ RECORDS = {
     "Workspace": model.Workspace,
     "Upstream": upstreams.Upstream,
     "MirrorSite": upstreams.MirrorSite,
+    "Environment": model.Environment,
     "Repository": places.Repository,
     "GitSettings": places.GitSettings,
     "Request of prepare and release": request.WorkspaceRequest,
     "Need": ends.Handed,
     "Claim": request.Claim,
     "Place": places.Place,
+    "Request of an environment": environments.EnvironmentRequest,
+    "Report of an environment": environments.EnvironmentReport,
     "Request of a check": check_request.CheckRequest,
     "Report": check_request.CheckReport,
 }

@@ -65,6 +65,8 @@ def bench(own_place: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # those of these tests cost much time
+    (own_place / ".claude").mkdir()
+    (own_place / ".claude" / "settings.json").write_text("{}")
     subprocess.run(["./bootstrap.sh"], cwd=own_place, check=True, capture_output=True)
     bench = Bench(own_place, sessions)
     lay_out(bench, read_instances(bench))
@@ -83,7 +85,7 @@ LOOK = (
 
 def test_a_run_of_the_example(bench: Bench) -> None:
     """One agent mends, one bends the tests; the files, a second run, and what the first agent saw."""
-    script = f"case $SESSIONRUN_TASK in *-1) {GOLD}; {LOOK};; *) echo '# bent' >> tests/test_words.py;; esac"
+    script = f"case $SESSIONRUN_TASK in *-1) {GOLD}; {LOOK}; cp .claude/settings.json ../../../seen;; *) echo '# bent' >> tests/test_words.py;; esac"
     done = bench.run(script, "--no-environment", "--sample", "2")
     assert done.returncode == 1, done.stderr
     found = bench.documents("r")
@@ -107,6 +109,7 @@ def test_a_run_of_the_example(bench: Bench) -> None:
     assert changed(predictions[0]["model_patch"]) == changed(gold["patch"])
     assert predictions[1]["model_patch"] == "", "what changes tests alone is no source"
     assert bench.artifacts("runs", "r").resolve() == next(bench.cwd.glob("sessions/session-*")).resolve()
+    assert (bench.cwd / "seen").read_text() == "{}", "the settings of agents are linked"
     # nothing later than the base
     assert (bench.cwd / "log").read_text().split("\n")[-2:] == ["Three functions about words", ""]
     assert "Fix count" not in (bench.cwd / "log").read_text()
@@ -123,7 +126,12 @@ def test_a_run_of_the_example(bench: Bench) -> None:
     assert "text.split()" not in spec.read_text(), "the fix is kept nowhere"
     (prompt,) = bench.cwd.glob("sessions/session-*/prompts/example__wordtool-1")
     assert "test_count_with_gaps" not in prompt.read_text()
-    # a second run of that name runs only the third, and each instance stands there once
+
+
+@pytest.mark.slow
+def test_a_second_run_of_the_same_name(bench: Bench) -> None:
+    """It runs only what has not ended, and each instance stands in each file once."""
+    bench.run(f"case $SESSIONRUN_TASK in *-1) {GOLD};; esac", "--no-environment", "--sample", "2")
     done = bench.run("true", "--no-environment")
     assert "skipped: 2" in done.stderr
     predictions = read_predictions(bench)

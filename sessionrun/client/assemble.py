@@ -277,6 +277,8 @@ def _unsupported(task: TaskSpec) -> str | None:
         return f'workspace "{task.workspace.kind}"'
     if task.links and task.workspace.kind == "none":
         return "links without a worktree"
+    if task.environment is not None and task.workspace.kind == "none":
+        return "an environment without a worktree"
     return "land" if task.land else None
 
 
@@ -335,6 +337,7 @@ def _find_seen(task: TaskSpec, by_id: Mapping[str, TaskSpec]) -> set[str]:
 
 def _check_worktrees(spec: SessionSpec, repository: Repository) -> None:
     """Refuse what would fail in every worktree, or run outside of it."""
+    from sessionrun.workspaces.links import describe_problem, find_name
     from sessionrun.workspaces.repository import find_missing
 
     top = os.path.realpath(repository.top)
@@ -351,7 +354,7 @@ def _check_worktrees(spec: SessionSpec, repository: Repository) -> None:
         if (
             cwd in missing
             and not begins_elsewhere
-            and not any(_is_below(cwd, os.path.normpath(link)) for link in task.links)
+            and not any(_is_below(cwd, find_name(repository.top, link)) for link in task.links)
         ):
             where = f"{repository.base_branch} ({repository.base_commit[:12]})"
             raise InputError(
@@ -359,10 +362,8 @@ def _check_worktrees(spec: SessionSpec, repository: Repository) -> None:
                 "commit it, start in another directory, or give another --base"
             )
         for link in task.links:
-            if os.path.isabs(link) or os.path.normpath(link).startswith(os.pardir):
-                raise InputError(f"task {num} (ID: {task.id}): link {link} must be a path inside the repository")
-            if not os.path.lexists(os.path.join(repository.top, link)):
-                raise InputError(f"task {num} (ID: {task.id}): link {link}: there is none in {repository.top}")
+            if (problem := describe_problem(repository.top, task.links, link)) is not None:
+                raise InputError(f"task {num} (ID: {task.id}): link {problem}")
 
 
 def _is_below(path: str, folder: str) -> bool:

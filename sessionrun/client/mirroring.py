@@ -107,7 +107,7 @@ def _settle_task(num: int, task: TaskSpec, ground: _Ground) -> TaskSpec:
         key = "repo" if upstream.repo else "ref"
         hint = 'leave "workspace" out' if upstream.repo else 'it needs "repo", or "workspace": "mirror"'
         raise _refuse(num, task, f'{key} does not go with the workspace "{kind}"; {hint}')
-    if task.links:
+    if not all(os.path.isabs(os.path.expanduser(link)) for link in task.links):
         raise _refuse(num, task, "links lead to the checkout where the session begins, and a mirror has none")
     upstream = upstream or Upstream("")
     if not upstream.repo:

@@ -123,7 +123,7 @@ def _settle(source: Source, asked: Asked, git: AskedGit, money: AskedMoney, *, p
     plan = replace(plan, limits=replace(limits, max_failures=1) if asked.stop_on_fail else limits)
     choice = choose_agent(plan, config, preview=preview)
     wish = MirrorWish(git.cache_dir, git.require_cache, git.worktree_dir, git.keep)
-    plan, mirrors = settle_mirrors(plan, wish, config, source)
+    plan, mirrors = settle_mirrors(_add_links(plan), wish, config, source)
     repository, remarks = _find_repository(plan, git, config, source.name)
     skipped = 0
     remarks += _remark_on_views(plan)
@@ -149,6 +149,12 @@ def _settle(source: Source, asked: Asked, git: AskedGit, money: AskedMoney, *, p
         refuse_idle_options({**asked._asdict(), **git._asdict(), **money._asdict()}, spec)
     remarks += [*foresee_costs(spec), *foresee_verdicts(spec)]
     return Planned(spec, choice, reason, (*plan.warnings, *remarks), skipped)
+
+
+def _add_links(plan: Plan) -> Plan:
+    """The plan with those of its optional links that lead to something."""
+    links = tuple(link for link in plan.optional_links if os.path.lexists(link))
+    return replace(plan, tasks=tuple(replace(task, links=(*task.links, *links)) for task in plan.tasks))
 
 
 def _settle_approval(asked: Asked, plan: Plan, config: Config) -> bool:

@@ -40,7 +40,16 @@ from sessionrun.dialects.limits import quote
 from sessionrun.dialects.paths import as_project_paths
 from sessionrun.model.brief import ANSWER_MODES, Brief
 from sessionrun.model.checks import ANSWER_KINDS, RESETS
-from sessionrun.model.spec import BeginsAt, Check, Land, Limits, PromptMode, Prove
+from sessionrun.model.spec import (
+    BeginsAt,
+    Check,
+    Environment,
+    EnvironmentKind,
+    Land,
+    Limits,
+    PromptMode,
+    Prove,
+)
 
 NOTE: Final = "x-"
 """How keys begin that are the user's own notes: they mean nothing, in any record."""
@@ -161,10 +170,20 @@ def as_land(value: Any) -> Land:
     return Land(**fields)
 
 
+def as_environment_wish(value: Any) -> Environment:
+    """A kind of environment, or an object with ``kind``."""
+    if not isinstance(value, Mapping):
+        return Environment(as_kind(value))  # type: ignore[arg-type]
+    return Environment(**read_fields(value, _ENVIRONMENT, []))
+
+
 def as_limits(value: Any) -> Limits:
     """Session-wide stops."""
     return Limits(**read_fields(as_record(value), _LIMITS, []))
 
+
+as_kind: Final = as_choice(get_args(EnvironmentKind))
+"""The kinds of environments; other languages have `setup`."""
 
 _TIMEOUT: Final = Field("timeout_s", as_duration)
 
@@ -199,6 +218,10 @@ _LAND: Final[Mapping[str, Field]] = {
     "target": Field("target", as_line),
     "uses": Field("uses", as_amounts),
 }
+_ENVIRONMENT: Final[Mapping[str, Field]] = {
+    "kind": Field("kind", as_kind),
+    "python": Field("python", as_line),
+}
 _LIMITS: Final[Mapping[str, Field]] = {
     "max_failures": Field("max_failures", as_whole(1)),
     "budget_usd": Field("budget_usd", as_budget),
@@ -212,6 +235,7 @@ NESTED: Final[Mapping[str, Collection[str]]] = {
     "brief": _BRIEF,
     "check": _CHECK,
     "prove": _PROVE,
+    "environment": _ENVIRONMENT,
     "land": _LAND,
     "limits": _LIMITS,
     "workspace": ("kind",),
@@ -228,6 +252,7 @@ DEFAULT_FIELDS: Final[Mapping[str, Field]] = {
     "repo": Field("repo", as_repo),
     "ref": Field("ref", as_ref),
     "base": Field("base", as_choice(get_args(BeginsAt))),
+    "environment": Field("environment", as_environment_wish),
     "setup": Field("setup", as_commands),
     "setup_timeout": Field("setup_timeout_s", as_duration),
     "setup_timeout_s": Field("setup_timeout_s", as_duration),

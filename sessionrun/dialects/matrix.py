@@ -45,6 +45,7 @@ _LOGGING: Final[Mapping[str, tuple[str, ...]]] = {
 
 _AUTH: Final[Mapping[str, str]] = {"qwen": "--auth-type="}
 _FOR_ALL: Final = (
+    "environment",
     "setup",
     "setup_timeout",
     "setup_timeout_s",

@@ -13,7 +13,7 @@ from typing import Any, Final, get_args
 from sessionrun.dialects import convert, fields, paths, prompts
 from sessionrun.dialects.fields import Field
 from sessionrun.model.reasons import NOT_OF_WORK, REASONS
-from sessionrun.model.spec import SCHEMA_VERSION, WorkspaceKind
+from sessionrun.model.spec import SCHEMA_VERSION, EnvironmentKind, WorkspaceKind
 
 Schema = dict[str, Any]
 
@@ -65,6 +65,7 @@ _FRAGMENTS: Final[Mapping[Callable[..., Any], Schema]] = {
     convert.as_workspace: {"anyOf": [{"enum": list(get_args(WorkspaceKind))}, _ref("workspace")]},
     fields.as_check: {"anyOf": [*_one_or_more(_TEXT)["anyOf"], _ref("check")]},
     fields.as_prove: {"anyOf": [{"type": "boolean"}, _ref("prove")]},
+    fields.as_environment_wish: {"anyOf": [{"enum": list(get_args(EnvironmentKind))}, _ref("environment")]},
     fields.as_land: {"anyOf": [_TEXT, _ref("land")]},
     fields.as_limits: _ref("limits"),
     fields.as_brief: _ref("brief"),

@@ -26,6 +26,7 @@ from sessionrun.model.hidden import TEST_COMMAND, HiddenTests
 from sessionrun.model.spec import (
     SWEBENCH_RESULTS,
     Check,
+    Environment,
     Export,
     Prove,
     TaskSpec,
@@ -162,6 +163,7 @@ class _Settings:
             upstream=Upstream(
                 repo, None if instance.base_commit == HEAD else instance.base_commit, history=self.history
             ),
+            environment=None if options.own.get("no_environment") else Environment("python"),
             check=self._check(instance),
             prove=Prove(hidden=hidden),
             rounds=self.rounds,

@@ -180,7 +180,7 @@ class TaskState:
         if phase == "prepare":
             return spec.workspace.kind != "none"
         if phase == "setup":
-            return bool(spec.setup)
+            return bool(spec.setup) or spec.environment is not None
         if phase == "check":
             return spec.check is not None or spec.brief is not None or spec.answer == "patch"
         if phase in ("park", "prove"):
@@ -200,7 +200,7 @@ class TaskState:
             return self.progress.phase
         if self.has_phase("prepare"):
             return "prepare"
-        return "setup" if self.spec.setup else "work"
+        return "setup" if self.has_phase("setup") else "work"
 
     def deadline_of(self, phase: Phase, now: float, limits: Limits) -> tuple[float | None, Timer]:
         """When a job of `phase` that begins `now` is to end (monotonic), and which limit that is.

@@ -159,6 +159,15 @@ def _count(tasks: list[dict[str, Any]]) -> dict[str, int]:
     }
 
 
+def _project_environment(place: Place) -> dict[str, Any] | None:
+    """How a task's environment was made; None where it has none."""
+    made = place.environment
+    if made is None:
+        return None
+    steps = [{"name": step.name, "duration_s": step.duration_s} for step in made.steps]
+    return {"cached": made.cached, "digest": made.digest, "choice": made.choice, "path": made.path, "steps": steps}
+
+
 def _project_task(state: State, task: TaskState) -> dict[str, Any]:
     spec, agent = task.spec, state.spec.agents.get(task.agent)
     place = task.place or _NO_PLACE
@@ -191,6 +200,7 @@ def _project_task(state: State, task: TaskState) -> dict[str, Any]:
         "worktree_kept": place.kept,
         "worktree_remark": place.remark,
         "git_config_changed": list(place.git_config_changed) or None,
+        "environment": _project_environment(place),
         "base_commit": place.base_commit,
         "setup_commit": place.setup_commit,
         "commit": place.commit,

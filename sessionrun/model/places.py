@@ -60,6 +60,28 @@ class Start:
 
 
 @frozen
+class EnvironmentStep:
+    """One step of making an environment, and how long it took (seconds)."""
+
+    name: str
+    duration_s: float
+
+
+@frozen
+class MadeEnvironment:
+    """The environment of a task: the digest of its inputs, whether it came from the cache, where it is.
+
+    `choice` is the way to install that was taken.
+    """
+
+    digest: str
+    cached: bool
+    path: str | None = None
+    choice: str | None = None
+    steps: tuple[EnvironmentStep, ...] = ()
+
+
+@frozen
 class Place:
     """A task's workspace in git, as far as PREPARE and RELEASE tell; None = there is no such thing.
 
@@ -69,7 +91,7 @@ class Place:
     worktree was not removed; `remark` is what became of work that is nowhere.  `changed` is whether anything in it
     that git does not ignore differs from `work_base`, as far as RELEASE can tell.  `git_config_changed` names
     the settings that all worktrees of the repository share and that changed while the task ran.  `start` is there
-    if the worktree is of a mirror.
+    if the worktree is of a mirror.  `environment` is what SETUP made for it.
     """
 
     branch: str | None = None
@@ -84,6 +106,7 @@ class Place:
     git_config_changed: tuple[str, ...] = ()
     setup_commit: str | None = None
     start: Start | None = None
+    environment: MadeEnvironment | None = None
 
     @property
     def work_base(self) -> str | None:
@@ -97,6 +120,7 @@ class Place:
 
 
 _PLACE: Final = frozenset(field.name for field in fields(Place))
+_ENVIRONMENT: Final = frozenset(field.name for field in fields(MadeEnvironment))
 _REPOSITORY: Final = frozenset(field.name for field in fields(Repository))
 _SETTINGS: Final = frozenset(field.name for field in fields(GitSettings))
 
@@ -122,4 +146,8 @@ def place_from_record(record: Mapping[str, Any]) -> Place:
     values["git_config_changed"] = tuple(values.get("git_config_changed") or ())
     if values.get("start"):
         values["start"] = Start(values["start"]["name"], values["start"]["commit"])
+    if values.get("environment"):
+        made = {name: value for name, value in values["environment"].items() if name in _ENVIRONMENT}
+        steps = tuple(EnvironmentStep(step["name"], step["duration_s"]) for step in made.get("steps", ()))
+        values["environment"] = MadeEnvironment(**{**made, "steps": steps})
     return Place(**values)

@@ -139,6 +139,20 @@ class Prove:
     hidden: HiddenTests | None = None
 
 
+EnvironmentKind = Literal["python"]
+
+
+@frozen
+class Environment:
+    """What a task's checkout gets to run its project, built once for all whose inputs are the same, then copied.
+
+    `python` is a version as in ``3.11``, or a path; None is the first ``python3`` of PATH.
+    """
+
+    kind: EnvironmentKind = "python"
+    python: str | None = None
+
+
 @frozen
 class Land:
     """Into which branch the work goes, one at a time per `uses` token."""
@@ -207,6 +221,7 @@ class TaskSpec:
     cwd: str | None = None
     workspace: Workspace = Workspace()
     upstream: Upstream | None = None
+    environment: Environment | None = None
     setup: tuple[str, ...] = ()
     setup_timeout_s: float | None = None
     links: tuple[str, ...] = ()

@@ -19,6 +19,7 @@ from sessionrun.model.spec import (
     AgentSpec,
     Alternative,
     Check,
+    Environment,
     Export,
     Land,
     Limits,
@@ -45,6 +46,8 @@ def task_from_record(record: Mapping[str, Any]) -> TaskSpec:
         values["workspace"] = _from_record(Workspace, values["workspace"])
     if values.get("upstream"):
         values["upstream"] = _from_record(Upstream, values["upstream"])
+    if values.get("environment"):
+        values["environment"] = _from_record(Environment, values["environment"])
     if values.get("check"):
         check = {**values["check"], "files": values["check"].get("files", ())}
         check = {**check, **{name: tuple(check[name]) for name in ("commands", "files")}}
@@ -102,6 +105,7 @@ _NAMES: Final[dict[type[Any], frozenset[str]]] = {
         Alternative,
         Handed,
         Workspace,
+        Environment,
         Check,
         Prove,
         Land,

@@ -170,6 +170,16 @@ STATUS: Final[Mapping[str, Kind]] = {
 OPTIONAL: Final[Mapping[str, Kind]] = {"view_problems": lists(TEXT)}
 """Keys that a later version added: a file of an earlier one is whole without them."""
 
+_ENVIRONMENT: Final = objects(
+    {
+        "cached": FLAG,
+        "digest": TEXT,
+        "choice": nullable(TEXT),
+        "path": nullable(path),
+        "steps": lists(objects({"name": TEXT, "duration_s": NUMBER})),
+    }
+)
+
 OPTIONAL_OF_TASK: Final[Mapping[str, Kind]] = {
     "git_config_changed": nullable(lists(TEXT)),
     "setup_commit": nullable(path),
@@ -178,6 +188,7 @@ OPTIONAL_OF_TASK: Final[Mapping[str, Kind]] = {
     "ref": nullable(path),
     "ref_name": nullable(path),
     "ref_commit": nullable(path),
+    "environment": nullable(_ENVIRONMENT),
 }
 """The same for a task."""
 

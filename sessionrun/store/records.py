@@ -56,6 +56,7 @@ _NARROWER: Final[Mapping[str, Kind]] = {
     "Place.commit": shapes.nullable(shapes.path),
     "Place.rescue": shapes.nullable(shapes.path),
     "Place.diff_stat": shapes.nullable(caches.DIFF_STAT),
+    "MadeEnvironment.path": shapes.nullable(shapes.path),
     "Usage.input_tokens": shapes.nullable(shapes.count),
     "Usage.cached_input_tokens": shapes.nullable(shapes.count),
     "Usage.output_tokens": shapes.nullable(shapes.count),

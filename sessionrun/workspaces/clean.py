@@ -22,6 +22,7 @@ from sessionrun.model.places import Place, Repository
 from sessionrun.model.upstreams import Upstream
 from sessionrun.workspaces.bases import holds_nothing
 from sessionrun.workspaces.claims import is_untouched
+from sessionrun.workspaces.environments.removal import clear, find_environments
 from sessionrun.workspaces.fence import Fence, open_fence
 from sessionrun.workspaces.git import WORKSPACE_LIMIT_S, Git
 from sessionrun.workspaces.registration import (
@@ -47,7 +48,7 @@ from sessionrun.workspaces.request import Claim, WorkspaceRequest, load_claim
 from sessionrun.workspaces.rounds import drop_rounds
 from sessionrun.workspaces.transport import HEADS
 
-What = Literal["worktree", "branch", "trash"]
+What = Literal["worktree", "branch", "trash", "environment"]
 
 LOCK_NAME: Final = ".clean"
 """Lock file in a session's folder of jobs."""
@@ -154,6 +155,7 @@ def clean_leftover(leftover: Leftover, *, dry_run: bool) -> Iterator[CleanResult
         if worktree is not None and not worktree.removed:
             return
         drop_rounds(main, leftover.request)
+        yield from _clean_environments(leftover, dry_run=dry_run)
         with register_lock(leftover.repository):
             names = [leftover.claim.branch, *find_rescues(main, leftover.claim.branch), *tips]
             for branch in dict.fromkeys(names):
@@ -217,6 +219,20 @@ def _clean_trash(leftover: Leftover, *, dry_run: bool) -> Iterator[CleanResult]:
         try:
             if not dry_run:
                 remove_tree(trash)
+        except OSError as error:
+            finding = replace(finding, removed=False, why=str(error))
+        yield finding
+
+
+def _clean_environments(leftover: Leftover, *, dry_run: bool) -> Iterator[CleanResult]:
+    """An environment goes with its worktree; a RELEASE that was killed may have left it."""
+    if not dry_run and find_worktree(leftover.request) is not None:
+        return
+    for path in find_environments(leftover.folder, leftover.claim.owner):
+        finding = CleanResult("environment", str(path), leftover.task, True, "its worktree is gone")
+        try:
+            if not dry_run:
+                clear(path)
         except OSError as error:
             finding = replace(finding, removed=False, why=str(error))
         yield finding

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Final
 
@@ -45,16 +45,19 @@ class Parked:
 
 @frozen
 class Brought:
-    """What we put into the worktree out of the checkout `top`: unchanged, it does not count as work."""
+    """What we put into the worktree out of the checkout `top`: unchanged, it does not count as work.
+
+    `links` says where each leads.
+    """
 
     top: Path
-    links: frozenset[str] = frozenset()
+    links: Mapping[str, str] = field(default_factory=dict)
     included: frozenset[str] = frozenset()
 
     def has(self, name: str, path: Path) -> bool:
         """Whether `path`, which is `name` in the worktree, is still what we put there."""
         if name in self.links:
-            return path.is_symlink() and path.readlink() == self.top / name
+            return path.is_symlink() and os.readlink(path) == self.links[name]
         if name not in self.included or path.is_symlink() or not path.is_file():
             return False
         origin = self.top / name

@@ -15,10 +15,12 @@ from sessionrun.model.places import Place, Repository
 from sessionrun.store.files import make_directories, replace_file
 from sessionrun.workspaces.claims import prepare_jobs, take_back_unused
 from sessionrun.workspaces.emptied import drop_empty_branch, is_emptied
+from sessionrun.workspaces.environments.removal import drop_environments
 from sessionrun.workspaces.excerpt import drop_excerpt
 from sessionrun.workspaces.fence import Fence, open_fence
 from sessionrun.workspaces.git import Git
 from sessionrun.workspaces.ignoring import ignore_words
+from sessionrun.workspaces.links import find_name, find_target
 from sessionrun.workspaces.mirrored import bring_home
 from sessionrun.workspaces.mirrors import hold_mirror
 from sessionrun.workspaces.park import (
@@ -65,9 +67,22 @@ def release(request: WorkspaceRequest, folder: Path, *, drop_empty: bool = True)
         if released.branch is None and released.holds_no_work:  # then nothing holds what setup left
             released = replace(released, commit=released.base_commit, setup_commit=None)
         released = bring_home(request, released, folder)
+        released = _drop_environment(request, released, folder)
     if request.upstream is not None and request.upstream.history is not None and drop_empty:
         drop_excerpt(Path(request.repository.common_dir))
     return replace(released, git_config_changed=changed) if changed else released
+
+
+def _drop_environment(request: WorkspaceRequest, released: Place, folder: Path) -> Place:
+    """The environment goes with its worktree; what cannot be deleted is named and is no failure."""
+    if released.worktree is not None:
+        return released
+    try:
+        drop_environments(folder, request.owner)
+    except OSError as error:
+        remark = f"its environment cannot be deleted: {error}"
+        return replace(released, remark=f"{released.remark}; {remark}" if released.remark else remark)
+    return released
 
 
 def release_behind(fence: Fence, request: WorkspaceRequest, folder: Path) -> Place:
@@ -183,7 +198,13 @@ def _release_gone(request: WorkspaceRequest, main: Git, folder: Path) -> Place:
     parked = _parked_before(main, place, emptied=is_emptied(place, prepare_jobs(folder)))
     if parked is None:
         nowhere = f"worktree and branch {place.branch} were deleted before it ended: nothing holds its work"
-        released = Place(base_commit=place.base_commit, start=place.start, remark=nowhere, changed=False)
+        released = Place(
+            base_commit=place.base_commit,
+            start=place.start,
+            environment=place.environment,
+            remark=nowhere,
+            changed=False,
+        )
     else:
         released = replace(_describe(main, place, parked, request), remark=remark)
     for _, claim in prepare_jobs(folder):
@@ -312,7 +333,8 @@ def _put_back(fence: Fence, request: WorkspaceRequest, git: Git, folder: Path) -
 
 def find_brought(request: WorkspaceRequest, main: Git, ignore: Sequence[str]) -> Brought:
     """What PREPARE put into the worktree; `ignore` as of `ignore_words`."""
-    links = frozenset(os.path.normpath(link) for link in request.links)
+    top = request.repository.top
+    links = {find_name(top, link): find_target(top, link) for link in request.links}
     files = () if request.upstream is not None else included_files(main, main.directory, ignore)
     return Brought(main.directory, links, frozenset(files))
 

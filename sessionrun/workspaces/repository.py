@@ -140,6 +140,13 @@ def _name_base(git: Git, base: str | None) -> str | None:
     return None
 
 
+def find_cache_folder() -> Path:
+    """The directory of what sessions of this user make and could make again."""
+    from platformdirs import user_cache_path
+
+    return user_cache_path("sessionrun").resolve()
+
+
 def _choose_folder(top: Path, common: Path, wanted: Path | None) -> tuple[Path, str | None]:
     """Where worktrees go: beside the repository if we may write there, else in the user's cache."""
     if wanted is not None:
@@ -152,7 +159,5 @@ def _choose_folder(top: Path, common: Path, wanted: Path | None) -> tuple[Path, 
     beside = home.parent / f"{home.name}-worktrees"
     if os.access(beside if beside.exists() else home.parent, os.W_OK):
         return beside.resolve(), None
-    from platformdirs import user_cache_path
-
-    folder = user_cache_path("sessionrun").resolve() / "worktrees" / home.name
+    folder = find_cache_folder() / "worktrees" / home.name
     return folder, f"worktrees go to {folder}: {home.parent} cannot be written"

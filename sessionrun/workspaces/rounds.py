@@ -213,8 +213,8 @@ def _remove_empty(folder: Path, top: Path) -> None:
 
 def _link_again(site: Site) -> None:
     """A link that the task removed is there again; what the task put in its place stays if git ignores it."""
-    for link in sorted(site.brought.links):
+    for link, target in sorted(site.brought.links.items()):
         path = site.git.directory / link
         if not os.path.lexists(path):
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.symlink_to(site.brought.top / link)
+            path.symlink_to(target)

@@ -23,7 +23,8 @@ from sessionrun.workspaces.bases import find_base
 from sessionrun.workspaces.claims import take_back_unused
 from sessionrun.workspaces.fence import Fence, open_fence
 from sessionrun.workspaces.git import Git
-from sessionrun.workspaces.ignoring import ignore_words
+from sessionrun.workspaces.ignoring import RULES, ignore_words
+from sessionrun.workspaces.links import describe_problem, find_name, find_target, write_hidden
 from sessionrun.workspaces.mirrored import list_home, settle_start
 from sessionrun.workspaces.registration import find_admin, load_owner, register, register_lock, take_back
 from sessionrun.workspaces.request import CLAIM, RESCUE_SUFFIX, Claim, WorkspaceRequest, load_claim
@@ -65,6 +66,7 @@ def _prepare(fence: Fence, request: WorkspaceRequest, folder: Path) -> Place:
         _sync_claim(claim, folder)
         _check_out(fence, path)
         _bring_files(git, request, path, ignore_words(repository, folder))
+        write_hidden(repository.top, request.links, (folder / RULES).read_text(), folder)
     except (SessionrunError, OSError):
         with register_lock(repository):
             take_back(git, repository, claim)
@@ -152,30 +154,32 @@ def _is_registered(repository: Repository, claim: Claim) -> bool:
 
 
 def _check_links(request: WorkspaceRequest) -> None:
-    """Refuse links that do not lead from inside the worktree to the same place in the user's checkout."""
+    """Refuse links that a worktree cannot have: each leads to the user's checkout, or to what the plan names."""
+    top = request.repository.top
     for link in request.links:
-        if os.path.isabs(link) or os.path.normpath(link).partition("/")[0] in ("..", ".", ".git"):
-            raise SessionrunError(f"links: {link} is not a path inside the repository")
-        if not os.path.exists(os.path.join(request.repository.top, link)):
-            raise SessionrunError(f"links: there is no {link} in {request.repository.top}")
+        if not os.path.exists(find_target(top, link)):
+            raise SessionrunError(f"links: there is no {link} in {top}")
+        if (problem := describe_problem(top, request.links, link)) is not None:
+            raise SessionrunError(f"links: {problem}")
 
 
 def _bring_files(git: Git, request: WorkspaceRequest, path: Path, ignore: Sequence[str]) -> None:
     """Copy what `.worktreeinclude` names and link what the task asks for, out of the user's checkout."""
     top = Path(request.repository.top)
-    if request.upstream is not None:
-        return  # a mirror has no files
-    for name in included_files(git, top, ignore):
+    for name in included_files(git, top, ignore) if request.upstream is None else ():  # a mirror has no files
         if not os.path.lexists(path / name):
             _copy(top / name, path / name)
-    for link in map(os.path.normpath, request.links):
-        target = path / link
-        if target.is_symlink() and target.readlink() == top / link:
+    for link in request.links:
+        name, origin = find_name(str(top), link), Path(find_target(str(top), link))
+        target = path / name
+        if target.is_symlink() and target.readlink() == origin:
             continue  # an earlier start of this job did that
         if os.path.lexists(target):
+            if request.upstream is not None and request.upstream.history is not None:
+                continue  # its links are those that are usual, as far as there is room for them
             raise SessionrunError(f"links: {link} is tracked by git, so the worktree has its own")
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.symlink_to(top / link)
+        target.symlink_to(origin)
 
 
 def _copy(origin: Path, target: Path) -> None:

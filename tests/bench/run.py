@@ -8,6 +8,7 @@ from typing import Final
 
 from . import (
     bench_dispatch,
+    bench_environments,
     bench_graph,
     bench_jobs,
     bench_launch,
@@ -27,6 +28,7 @@ BENCHMARKS: Final[Mapping[str, Callable[[], list[Row]]]] = {
     "list": bench_list.measure,
     "memory": bench_memory.measure,
     "worktrees": bench_worktrees.measure,
+    "environments": bench_environments.measure,
 }
 
 

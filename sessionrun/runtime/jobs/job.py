@@ -43,6 +43,8 @@ def take_turn(folder: str, turns: int) -> None:
 
 def run(phase: str, folder: str) -> int:
     """Take a turn where there are turns, then do the work; from "begun" on, the job's time counts."""
+    if phase == "environment":
+        return make_environment(folder)
     if phase in IN_TURN:
         try:
             take_turn(folder, (os.cpu_count() or 1) + 1)
@@ -72,6 +74,22 @@ def answer(phase: str, folder: str) -> int:
         print(error, file=sys.stderr)
         return getattr(error, "job_code", 1)
     return 1 if getattr(result, "problem", None) else 0
+
+
+def make_environment(folder: str) -> int:
+    """Make the environment that a SETUP begins with, and leave a report; the exit code."""
+    from sessionrun.model.errors import JobFileError
+    from sessionrun.workspaces.environments.make import make_environment as make
+    from sessionrun.workspaces.environments.request import load_wish
+
+    try:
+        report = make(load_wish(Path(folder)), Path(folder))
+    except (JobFileError, OSError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    if report.problem is not None:
+        print(f"environment: {report.problem}", file=sys.stderr)
+    return 1 if report.problem else 0
 
 
 def _find_work(phase: str) -> tuple[type[Any], Callable[[Any, Path], object]]:

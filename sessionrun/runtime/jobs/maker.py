@@ -24,6 +24,7 @@ from sessionrun.model.usage import Usage
 from sessionrun.runtime.executors.protocol import Exit
 from sessionrun.runtime.jobs.check.build import build_check, judge_check
 from sessionrun.runtime.jobs.commands import build_setup, judge_setup
+from sessionrun.runtime.jobs.environment import begin_with_environment, judge_environment
 from sessionrun.runtime.jobs.prove.build import build_prove, judge_prove
 from sessionrun.runtime.jobs.shared import Judged, Site
 from sessionrun.runtime.jobs.work import (
@@ -67,7 +68,7 @@ class JobMaker:
         if key.phase == "work":
             return build_work(self._site, state, key, tasks)
         if key.phase == "setup":
-            return build_setup(self._site, state, key)
+            return begin_with_environment(self._site, state, build_setup(self._site, state, key))
         if key.phase == "check":
             return build_check(self._site, state, key, tasks)
         if key.phase == "prove":
@@ -107,7 +108,7 @@ class JobMaker:
         if ended.key.phase == "work":
             return judge_work(self._site, ended.key, problem)
         if ended.key.phase == "setup":
-            return judge_setup(self._site, ended.key, problem)
+            return judge_environment(self._site, state, ended.key, judge_setup(self._site, ended.key, problem))
         if ended.key.phase == "check":
             return judge_check(self._site, state, ended.key, problem)
         if ended.key.phase == "prove":

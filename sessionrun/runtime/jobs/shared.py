@@ -22,10 +22,12 @@ from sessionrun.model.spec import AgentSpec, Job, ProofVerdict, SessionSpec, Tas
 from sessionrun.store.files import replace_file
 from sessionrun.store.jobfiles import REQUEST
 from sessionrun.store.session import SessionDir
+from sessionrun.workspaces.environments.request import find_cache, find_target
+from sessionrun.workspaces.links import HIDDEN
 
 SHELL: Final = "/bin/sh"
 
-_PROGRAM: Final = str(Path(__file__).resolve().with_name("job.py"))
+PROGRAM: Final = str(Path(__file__).resolve().with_name("job.py"))
 
 
 @frozen
@@ -74,6 +76,8 @@ class Site:
         return {
             **task.env,
             **self._describe_place(task, place),
+            **self._describe_environment(task, key, place),
+            **self._hide_links(task, key, place),
             "SESSIONRUN_SESSION": self.spec.session_id,
             "SESSIONRUN_TASK": task.id,
             "SESSIONRUN_ATTEMPT": str(key.attempt),
@@ -90,6 +94,28 @@ class Site:
             "SESSIONRUN_BASE_COMMIT": place.base_commit or "",
             "SESSIONRUN_REPOSITORY": repository.top,
         }
+
+    def _describe_environment(self, task: TaskSpec, key: JobKey, place: Place | None) -> Mapping[str, str]:
+        """The variables by which programs find the task's environment."""
+        if task.environment is None or place is None:
+            return {}
+        made = place.environment.path if place.environment else None
+        folder = made or find_target(find_cache(), self.spec.session_id, task.id, key.attempt)
+        path = task.env.get("PATH") or os.environ.get("PATH") or os.defpath
+        variables = {"VIRTUAL_ENV": folder, "PATH": os.pathsep.join((os.path.join(folder, "bin"), path))}
+        return {**variables, "PYTHONHOME": ""} if os.environ.get("PYTHONHOME") else variables
+
+    def _hide_links(self, task: TaskSpec, key: JobKey, place: Place | None) -> Mapping[str, str]:
+        """What makes the task's git overlook links that lead out of the repository: they are no work."""
+        if place is None or not task.links:
+            return {}
+        prepared = self.session.find_starts(key._replace(round=1, phase="prepare"))
+        rules = next((path for folder in prepared if (path := folder / HIDDEN).exists()), None)
+        if rules is None:
+            return {}
+        number = task.env.get("GIT_CONFIG_COUNT") or os.environ.get("GIT_CONFIG_COUNT") or "0"
+        setting = {f"GIT_CONFIG_KEY_{number}": "core.excludesFile", f"GIT_CONFIG_VALUE_{number}": str(rules)}
+        return {"GIT_CONFIG_COUNT": str(int(number) + 1), **setting} if number.isdecimal() else {}
 
     def ask(self, key: JobKey, request: object, *, cwd: str, env: Mapping[str, str] | None = None) -> Job:
         """A job whose program is ours (see `job`); writes the request that it begins with.
@@ -118,4 +144,4 @@ class Site:
     def _write_request(self, key: JobKey, request: object) -> tuple[str, ...]:
         folder = self.session.make_job_path(key)
         replace_file(folder / REQUEST, orjson.dumps(request), durable=False)
-        return (sys.executable, _PROGRAM, key.phase, os.fspath(folder))
+        return (sys.executable, PROGRAM, key.phase, os.fspath(folder))

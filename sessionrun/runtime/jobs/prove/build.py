@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
+
+import orjson
 
 from sessionrun.agents.verdict import Problem, split_status
 from sessionrun.engine.state import TaskState
 from sessionrun.model.errors import JobFileError
 from sessionrun.model.keys import JobKey
-from sessionrun.model.spec import Check, Job
+from sessionrun.model.spec import Check, Job, TaskSpec
 from sessionrun.runtime.executors.protocol import Exit
 from sessionrun.runtime.jobs.prove.request import ProveRequest, load_report
 from sessionrun.runtime.jobs.shared import Judged, Site
 from sessionrun.runtime.jobs.workspace_request import find_cwd, make_request
+from sessionrun.store.files import replace_file
 from sessionrun.store.jobfiles import read_tail
+from sessionrun.workspaces.environments.request import (
+    OF_ROOMS,
+    WISH,
+    EnvironmentRequest,
+    find_cache,
+    find_target,
+)
 
 KNOWN_DIR = "proofs"
 """In the session's directory: how checks ended, by the files that they were done on."""
@@ -46,8 +57,28 @@ def build_prove(site: Site, state: TaskState, key: JobKey) -> Job:
         known=str(site.session.path.absolute() / KNOWN_DIR),
         limit_s=asked.git_limit_s,
         hidden=task.prove.hidden,
+        environment=_ask_environment(site, task, key),
     )
-    return site.ask(key, request, cwd=find_cwd(site, asked), env=site.environment_of(task, key, place))
+    if request.environment is not None:
+        wish = site.session.make_job_path(key) / WISH
+        replace_file(wish, orjson.dumps(request.environment), durable=False)
+    bare = replace(task, environment=None)  # the agent may have changed the task's own
+    return site.ask(key, request, cwd=find_cwd(site, asked), env=site.environment_of(bare, key, place))
+
+
+def _ask_environment(site: Site, task: TaskSpec, key: JobKey) -> EnvironmentRequest | None:
+    """The environment of the rooms: made as the task's own is, and never the same."""
+    if task.environment is None:
+        return None
+    cache = find_cache()
+    return EnvironmentRequest(
+        top="",
+        directory="",
+        cache=cache,
+        target=find_target(cache, site.spec.session_id, f"{task.id}{OF_ROOMS}", key.attempt),
+        owner=f"{site.spec.session_id}/{task.id}",
+        python=task.environment.python,
+    )
 
 
 def judge_prove(site: Site, ended: Exit, problem: Problem | None) -> Judged:

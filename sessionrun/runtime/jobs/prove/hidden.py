@@ -17,7 +17,7 @@ from typing import IO, Final
 from sessionrun.model.hidden import HiddenTests
 from sessionrun.runtime.jobs.prove.cases import Case, Word, list_test_files, match_ids, read_cases
 from sessionrun.runtime.jobs.prove.request import SOURCE_PATCH, JudgedTests, ProveReport, ProveRequest
-from sessionrun.runtime.jobs.prove.room import Shell, set_up
+from sessionrun.runtime.jobs.prove.room import Shell, open_shell
 from sessionrun.store.jobfiles import read_tail
 from sessionrun.workspaces.crossing import NotApplicable, add_tests, take_source
 from sessionrun.workspaces.fence import Fence, open_fence
@@ -75,8 +75,10 @@ def _judge_in_room(
     with output.open("wb") as stream:
         os.umask(umask)
         try:
-            with open_room(fence, request.owner, commit, folder / "objects") as room:
-                shell, why = set_up(request, room, stream)
+            with (
+                open_room(fence, request.owner, commit, folder / "objects") as room,
+                open_shell(request, room, folder, stream) as (shell, why),
+            ):
                 if shell is None:
                     return ProveReport("unproved", why, reason_class="tests_not_run")
                 words = _run_tests(shell, hidden, folder, stream)

@@ -12,7 +12,7 @@ import orjson
 
 from sessionrun.model.errors import JobFileError
 from sessionrun.runtime.jobs.prove.request import ProveReport, ProveRequest, Ran
-from sessionrun.runtime.jobs.prove.room import set_up
+from sessionrun.runtime.jobs.prove.room import open_shell
 from sessionrun.runtime.jobs.prove.verdict import State, find_verdict
 from sessionrun.store.files import make_directories, replace_file
 from sessionrun.store.jobfiles import load_record_if_any, read_tail
@@ -95,7 +95,7 @@ class _Work:
             os.umask(self._umask)
             try:
                 with open_room(self._fence, request.owner, commit, self._objects) as room:
-                    ran = _run_all(request, room, stream)
+                    ran = _run_all(request, room, self._folder, stream)
             finally:
                 os.umask(0o077)
         if not ran.passed:
@@ -107,7 +107,8 @@ def _digest(request: ProveRequest, commit: str, time: int) -> str:
     """What a result depends on: the files, the commands and where they run; `time` counts repetitions."""
     parts = (commit, time, request.directory, request.setup, request.commands, sorted(request.env.items()))
     limits = (request.setup_timeout_s, request.check_timeout_s)
-    return sha256(orjson.dumps((parts, limits))).hexdigest()
+    python = None if request.environment is None else (request.environment.python,)
+    return sha256(orjson.dumps((parts, limits, python))).hexdigest()
 
 
 def _load_known(path: Path) -> Ran | None:
@@ -117,12 +118,12 @@ def _load_known(path: Path) -> Ran | None:
         return None  # it is done again
 
 
-def _run_all(request: ProveRequest, room: Path, stream: IO[bytes]) -> Ran:
-    shell, why = set_up(request, room, stream)
-    if shell is None:
-        return Ran(False, why)
-    for command in request.commands:
-        why = shell.run(command, stream, request.check_timeout_s)
-        if why is not None:
-            return Ran(False, f"{why} of: {' '.join(command.split())}"[:200])
-    return Ran(True)
+def _run_all(request: ProveRequest, room: Path, folder: Path, stream: IO[bytes]) -> Ran:
+    with open_shell(request, room, folder, stream) as (shell, why):
+        if shell is None:
+            return Ran(False, why)
+        for command in request.commands:
+            why = shell.run(command, stream, request.check_timeout_s)
+            if why is not None:
+                return Ran(False, f"{why} of: {' '.join(command.split())}"[:200])
+        return Ran(True)

@@ -12,6 +12,7 @@ from sessionrun.model.hidden import HiddenTests
 from sessionrun.model.places import Place, Repository
 from sessionrun.model.spec import ProofVerdict
 from sessionrun.store.jobfiles import load_answer
+from sessionrun.workspaces.environments.request import EnvironmentRequest
 
 SOURCE_PATCH: Final = "source.patch"
 """In the folder of a PROVE by hidden tests: what the work changes, without tests and test set-up."""
@@ -37,6 +38,7 @@ class ProveRequest:
         known: the session's directory for results of checks, by what they were done on.
         limit_s: how long each git command may take (seconds); None: any time.
         hidden: tests that take the place of the check.
+        environment: what each room is given to run its project; its paths are those of no room yet.
     """
 
     repository: Repository
@@ -54,6 +56,7 @@ class ProveRequest:
     known: str
     limit_s: float | None
     hidden: HiddenTests | None = None
+    environment: EnvironmentRequest | None = None
 
 
 @frozen

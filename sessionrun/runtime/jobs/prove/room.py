@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import IO
 
@@ -53,12 +55,50 @@ class Shell:
         return None if code == 0 else f"exit code {code}" if code > 0 else f"signal {-code}"
 
 
-def set_up(request: ProveRequest, room: Path, stream: IO[bytes]) -> tuple[Shell | None, str | None]:
-    """The shell of a room whose set-up is done; or None, and in one line why there is none."""
+@contextmanager
+def open_shell(
+    request: ProveRequest, room: Path, folder: Path, stream: IO[bytes]
+) -> Iterator[tuple[Shell | None, str | None]]:
+    """The shell of a room whose set-up is done; or None, and in one line why there is none.
+
+    Its environment is made for it, and goes with it: never the task's own, which the agent may have changed.
+
+    Args:
+        request: what is proved.
+        room: where.
+        folder: the job's.
+        stream: gets what the set-up prints.
+
+    Raises:
+        SessionrunError, OSError: the environment cannot be removed.
+    """
     directory = room / request.directory
     if not directory.is_dir():
-        return None, f"there is no directory {request.directory}"
-    shell = Shell(directory, {**os.environ, "SESSIONRUN_WORKTREE": str(room), "SESSIONRUN_BRANCH": ""})
+        yield None, f"there is no directory {request.directory}"
+        return
+    environ = {**os.environ, "SESSIONRUN_WORKTREE": str(room), "SESSIONRUN_BRANCH": ""}
+    if request.environment is None:
+        yield _set_up(request, Shell(directory, environ), stream)
+        return
+    from sessionrun.workspaces.environments.make import make_environment
+    from sessionrun.workspaces.environments.removal import clear
+
+    wanted = replace(request.environment, top=str(room), directory=str(directory))
+    target = Path(wanted.target)
+    clear(target)
+    try:
+        report = make_environment(wanted, folder)
+        if report.problem is not None:
+            yield None, f"its environment: {report.problem}"
+            return
+        path = os.pathsep.join((str(target / "bin"), environ.get("PATH", os.defpath)))
+        own = {"VIRTUAL_ENV": str(target), "PATH": path, "PYTHONHOME": ""}
+        yield _set_up(request, Shell(directory, {**environ, **own}), stream)
+    finally:
+        clear(target)
+
+
+def _set_up(request: ProveRequest, shell: Shell, stream: IO[bytes]) -> tuple[Shell | None, str | None]:
     if request.setup:
         why = shell.run(AND_THEN.join(request.setup), stream, request.setup_timeout_s)
         if why is not None:

@@ -1,0 +1,70 @@
+"""The environment of a task: the first part of its SETUP, which has one exit code with the user's commands."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from typing import Final
+
+import orjson
+
+from sessionrun.agents.verdict import Problem
+from sessionrun.engine.state import TaskState
+from sessionrun.model.errors import JobFileError
+from sessionrun.model.keys import JobKey
+from sessionrun.model.places import Place
+from sessionrun.model.spec import Job
+from sessionrun.runtime.jobs.shared import PROGRAM, SHELL, Judged, Site
+from sessionrun.store.files import replace_file
+from sessionrun.workspaces.environments.request import (
+    WISH,
+    EnvironmentRequest,
+    find_cache,
+    find_target,
+    load_report,
+    show,
+)
+
+FIRST: Final = '"$1" "$2" environment "$3" || exit; shift 3; exec "$@"'
+"""A program of ours, and if it passes what was to run anyway."""
+
+
+def begin_with_environment(site: Site, state: TaskState, job: Job) -> Job:
+    """The SETUP of a task that wants an environment makes it before anything else; other jobs are as they were.
+
+    Raises:
+        OSError: the session directory cannot be written.
+    """
+    task, place = state.spec, state.place
+    if task.environment is None or place is None or place.worktree is None:
+        return job
+    folder, cache = site.session.make_job_path(job.key), find_cache()
+    request = EnvironmentRequest(
+        top=place.worktree,
+        directory=site.directory_of(task, place),
+        cache=cache,
+        target=find_target(cache, site.spec.session_id, task.id, job.key.attempt),
+        owner=f"{site.spec.session_id}/{task.id}",
+        python=task.environment.python,
+    )
+    replace_file(folder / WISH, orjson.dumps(request), durable=False)
+    return replace(job, argv=(SHELL, "-c", FIRST, SHELL, sys.executable, PROGRAM, str(folder), *job.argv))
+
+
+def judge_environment(site: Site, state: TaskState, key: JobKey, judged: Judged) -> Judged:
+    """What a SETUP came to, with its environment: a failure to make one is the machine's, not the commands'."""
+    if state.spec.environment is None:
+        return judged
+    folder = site.session.job_path(key)
+    try:
+        report = load_report(folder)
+    except JobFileError as error:
+        return Judged(Problem("environment_failed", f"its report cannot be used: {error.why}"))
+    if report is None:
+        why = judged.problem.text if judged.problem else "there is no report"
+        return Judged(Problem("environment_failed", why))
+    place = replace(judged.place or state.place or Place(), environment=show(report))
+    if report.problem is None:
+        return replace(judged, place=place)
+    printed = folder.relative_to(site.session.path)
+    return Judged(Problem("environment_failed", f"{report.problem}, see {printed}"), place)

@@ -1,0 +1,200 @@
+"""Runs the installer: makes an environment, tries the ways to install a project one after the other, lists it.
+
+Each program gets a log in the job's folder and a time limit.  It runs in a group of its own, so that its end takes
+all with it that it has started.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import orjson
+
+from sessionrun.workspaces.environments.inputs import PROJECT_FILES, find_requirements
+from sessionrun.workspaces.environments.interpreter import Installer, Interpreter
+from sessionrun.workspaces.environments.request import EnvironmentProblem, StepReport
+from sessionrun.workspaces.environments.steps import PYTEST, Way, order_ways, read_project
+
+_TAIL_BYTES: Final = 4096
+_LIST: Final = """
+import importlib.metadata as metadata, json, sys
+found = {}
+for one in metadata.distributions():
+    name = one.metadata["Name"]
+    if name:
+        found.setdefault(name.lower(), f"{name}=={one.version}")
+print(json.dumps([sys.prefix, sorted(found.values(), key=str.lower)]))
+"""
+
+
+@dataclass
+class Builder:
+    """One build: where, with what, until when; and the steps that it has made."""
+
+    env: Path
+    project: Path
+    folder: Path
+    interpreter: Interpreter
+    installer: Installer
+    environ: Mapping[str, str]
+    deadline: float
+    steps: list[StepReport] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
+
+    def build(self) -> tuple[str, tuple[str, ...]]:
+        """Make the environment and install; return the way that was taken and what is installed.
+
+        Raises:
+            EnvironmentProblem: no way works, or the time is up.
+            OSError: a log cannot be written.
+        """
+        self._make_empty()
+        texts = {
+            name: text for name in (*PROJECT_FILES, "uv.lock") if (text := _read(self.project / name)) is not None
+        }
+        ways = order_ways(read_project(texts, find_requirements(self.project)), uv=self.installer.uv is not None)
+        way = next((way for way in ways if self._install(way)), None)
+        if way is None:
+            raise EnvironmentProblem(self._describe_failure())
+        packages = self._list()
+        if not any(package.lower().startswith(f"{PYTEST}==") for package in packages):
+            if self._run("pytest", self._install_words((PYTEST,))) != 0:
+                self.remarks.append(
+                    "pytest is not installed: the project does not ask for it and it cannot be had"
+                )
+            packages = self._list()
+        return way.name, packages
+
+    @property
+    def _python(self) -> str:
+        return str(self.env / "bin" / "python")
+
+    def _make_empty(self) -> None:
+        base, uv = self.interpreter.program, self.installer.uv
+        if uv is None:
+            if self._run("venv", (base, "-I", "-m", "venv", str(self.env))) != 0:
+                raise EnvironmentProblem(self._describe_failure())
+            return
+        make = (uv, "venv", "--quiet", "--no-project", "--python", base)
+        if self._run("venv", (*make, "--seed", str(self.env))) == 0:
+            return
+        self.remarks.append("the environment has no pip of its own")
+        if self._run("venv without pip", (*make, "--allow-existing", str(self.env))) != 0:
+            raise EnvironmentProblem(self._describe_failure())
+
+    def _install(self, way: Way) -> bool:
+        if way.sync:
+            words: tuple[str, ...] = (self.installer.uv or "", "sync", "--frozen", "--inexact", *way.words)
+        else:
+            words = self._install_words(way.words)
+        return self._run(way.name, words) == 0
+
+    def _install_words(self, words: Sequence[str]) -> tuple[str, ...]:
+        if self.installer.uv is not None:
+            return (self.installer.uv, "pip", "install", "--python", self._python, *words)
+        return (self._python, "-m", "pip", "install", *words)
+
+    def _list(self) -> tuple[str, ...]:
+        """What is installed; it also proves that the environment runs and is the one that was meant."""
+        listed: list[str] = []
+
+        def keep(out: bytes) -> None:
+            prefix, packages = orjson.loads(out)
+            if os.path.realpath(prefix) != os.path.realpath(self.env):
+                raise EnvironmentProblem(f"the new environment says that it is {prefix}")
+            listed.extend(packages)
+
+        if self._run("list", (self._python, "-I", "-c", _LIST), keep) != 0:
+            raise EnvironmentProblem(self._describe_failure())
+        return tuple(listed)
+
+    def _run(self, name: str, argv: tuple[str, ...], keep: Callable[[bytes], None] | None = None) -> int:
+        """Run one program and note the step; its exit code."""
+        log = self.folder / f"environment-{len(self.steps) + 1}-{_as_name(name)}.log"
+        print(f"environment: {name} ...", flush=True)
+        begun = time.monotonic()
+        with open(log, "wb") as stream:
+            code = _wait(argv, self.project, self._variables(), stream.fileno(), self.deadline)
+        spent = time.monotonic() - begun
+        self.steps.append(StepReport(name, round(spent, 3), argv, code, log.name))
+        print(f"environment: {name}: {'done' if code == 0 else f'exit code {code}'} in {spent:.1f} s", flush=True)
+        if code == 0 and keep is not None:
+            keep(log.read_bytes().strip().split(b"\n")[-1])
+        if time.monotonic() > self.deadline:
+            raise EnvironmentProblem(f"{name}: not done in time, see {log.name}")
+        return code
+
+    def _variables(self) -> dict[str, str]:
+        path = os.pathsep.join((str(self.env / "bin"), self.environ.get("PATH", os.defpath)))
+        return {
+            **self.environ,
+            "UV_PROJECT_ENVIRONMENT": str(self.env),
+            "VIRTUAL_ENV": str(self.env),
+            "PATH": path,
+        }
+
+    def _describe_failure(self) -> str:
+        """The last step that failed, with what its output ends with."""
+        step = next(step for step in reversed(self.steps) if step.exit_code != 0)
+        with open(self.folder / (step.log or ""), "rb") as stream:
+            stream.seek(max(0, os.fstat(stream.fileno()).st_size - _TAIL_BYTES))
+            lines = stream.read().decode("utf-8", "replace").strip().split("\n")
+        telling = [
+            line.strip() for line in lines if re.match(r"\s*(error|fatal|×|\w*Error)\b", line, re.IGNORECASE)
+        ]
+        return f"{step.name}: exit code {step.exit_code}: {(telling or lines)[-1].strip()[:300]} (see {step.log})"
+
+
+def _wait(argv: Sequence[str], cwd: Path, environ: Mapping[str, str], output: int, deadline: float) -> int:
+    """Run a program to its end, or to the deadline; its exit code, as a shell says it.
+
+    Raises:
+        EnvironmentProblem: it cannot be started.
+    """
+    try:
+        process = subprocess.Popen(
+            argv,
+            cwd=cwd,
+            env=dict(environ),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise EnvironmentProblem(f"cannot run {argv[0]}: {error.strerror}") from None
+    try:
+        code = process.wait(max(0.0, deadline - time.monotonic()))
+    except subprocess.TimeoutExpired:
+        code = 124
+    finally:
+        _end_group(process)
+    return code if code >= 0 else 128 - code
+
+
+def _end_group(process: subprocess.Popen[bytes]) -> None:
+    """End the program, if it still runs, and all that it has left behind."""
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except OSError:
+        pass
+    process.wait()
+
+
+def _read(path: Path) -> str | None:
+    try:
+        return path.read_text("utf-8", "replace")
+    except OSError:
+        return None
+
+
+def _as_name(name: str) -> str:
+    return re.sub(r"[^\w.-]+", "-", name).strip("-")[:40]

@@ -1,0 +1,155 @@
+"""Copies an entry of the cache to where a task uses it: files, then their paths, then the digests in RECORD."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import shutil
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import orjson
+
+from sessionrun.store import crashpoint
+from sessionrun.store.files import make_directories, replace_file
+from sessionrun.workspaces.environments.copying import Copier, write_new
+from sessionrun.workspaces.environments.manifest import ENV, LEFT, Entry, Manifest, is_unchanged
+from sessionrun.workspaces.environments.removal import beside_path, clear
+from sessionrun.workspaces.environments.request import MARK, EnvironmentProblem, Mark
+from sessionrun.workspaces.environments.rewriting import digest_of, refuse_path, rewrite, rewrite_record
+
+
+class EntryChanged(Exception):
+    """A file of the entry is not what its manifest says."""
+
+
+def clone(entry: Path, manifest: Manifest, target: Path, checkout: Path, owner: str) -> int:
+    """Make an environment from an entry; one that an earlier start made there is replaced.
+
+    Args:
+        entry: the folder of the entry.
+        manifest: of it.
+        target: where the environment is to be.
+        checkout: the task's.
+        owner: whose it is.
+
+    Returns:
+        How many files share their blocks with the entry.
+
+    Raises:
+        EntryChanged: the entry is not as it was.
+        EnvironmentProblem: a path cannot stand in it, or another's environment is in its place.
+        OSError: it cannot be written.
+    """
+    for path in (target, checkout):
+        if (why := refuse_path(str(path))) is not None:
+            raise EnvironmentProblem(f"no environment can be made for {path}: {why}")
+    clear(target)
+    beside = beside_path(target)
+    make_directories(target.parent, 0o700)
+    os.mkdir(beside, 0o700)
+    crashpoint.step()
+    replace_file(beside / MARK, orjson.dumps(Mark(owner, manifest.digest)), durable=False)
+    work = _Clone(entry, {manifest.root: str(target), manifest.checkout: str(checkout)})
+    for one in manifest.files:
+        place = _find_place(one.path, beside, checkout)
+        if place is not None:
+            work.copy(one, place)
+    work.mend_records(beside, checkout)
+    crashpoint.step()
+    os.rename(beside, target)
+    crashpoint.step()
+    return work.copier.shared
+
+
+@dataclass
+class _Clone:
+    """One copy under way: the moves of paths, and the digests of the files that were rewritten."""
+
+    entry: Path
+    moves: Mapping[str, str]
+    copier: Copier = field(default_factory=Copier)
+    digests: dict[str, tuple[bytes, int]] = field(default_factory=dict)
+    records: list[str] = field(default_factory=list)
+
+    def copy(self, one: Entry, place: Path) -> None:
+        """Make one file, link or directory; in the checkout only what is not there."""
+        if one.path.startswith(f"{LEFT}/") and os.path.lexists(place):
+            return
+        if one.is_directory:
+            place.mkdir(exist_ok=True)
+        elif one.link is not None:
+            if os.readlink(self.entry / one.path) != one.link:
+                raise EntryChanged(one.path)
+            os.symlink(self._move(one.link), place)
+        else:
+            self._copy_file(one, place)
+        if one.record:
+            self.records.append(one.path)
+
+    def mend_records(self, env: Path, checkout: Path) -> None:
+        """Give each RECORD the digests of the files that were rewritten."""
+        for path in self.records:
+            place = _find_place(path, env, checkout)
+            assert place is not None
+            content = place.read_bytes()
+            site = os.path.dirname(os.path.dirname(path))
+            names = [row[0] for row in csv.reader(io.StringIO(content.decode())) if row]
+            known = {name: os.path.normpath(os.path.join(site, name)) for name in names}
+            digests = {name: self.digests[inner] for name, inner in known.items() if inner in self.digests}
+            place.write_bytes(rewrite_record(content, digests))
+
+    def _copy_file(self, one: Entry, place: Path) -> None:
+        try:
+            fd = os.open(self.entry / one.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except OSError as error:
+            raise EntryChanged(one.path) from error
+        try:
+            if not is_unchanged(one, os.fstat(fd)):
+                raise EntryChanged(one.path)
+            mode = stat.S_IMODE(one.mode)
+            if one.rewrite:
+                with os.fdopen(os.dup(fd), "rb") as stream:
+                    content = rewrite(stream.read(), self.moves)
+                write_new(str(place), content, mode)
+                self.digests[one.path] = digest_of(content)
+            else:
+                self.copier.copy(fd, str(place), one.size, mode, (one.mtime_ns, one.mtime_ns))
+            if not is_unchanged(one, os.fstat(fd)):
+                raise EntryChanged(one.path)  # while it was read
+        finally:
+            os.close(fd)
+
+    def _move(self, link: str) -> str:
+        for old, new in self.moves.items():
+            if link == old or link.startswith(old + os.sep):
+                return new + link[len(old) :]
+        return link
+
+
+def _find_place(path: str, env: Path, checkout: Path) -> Path | None:
+    """Where a file of an entry goes; None where a link in the checkout would lead it elsewhere."""
+    room, _, inner = path.partition("/")
+    if room == ENV:
+        return env / inner
+    place = checkout / inner
+    if not inner or os.path.realpath(place.parent) != str(place.parent) or not place.parent.is_dir():
+        return None
+    return place
+
+
+def copy_checkout(top: Path, target: Path) -> None:
+    """Copy a checkout for a build, without its repository but with the way to it; links stay links.
+
+    Raises:
+        OSError: it cannot be copied.
+    """
+    shutil.copytree(top, target, symlinks=True, ignore=shutil.ignore_patterns("__pycache__", ".git"))
+    link = top / ".git"
+    if link.is_dir():
+        (target / ".git").write_text(f"gitdir: {link}\n")
+    elif link.is_file():
+        shutil.copyfile(link, target / ".git")

@@ -1,0 +1,136 @@
+"""Which files decide what an environment holds, and the digest of all that does.
+
+What counts is what an installer reads: the project's own description, lock and requirement files, sources that
+it compiles, the names and versions of its packages.  Other files of a project are used where they are, because the
+install is editable.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator, Mapping
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Final
+
+import orjson
+
+from sessionrun.store.files import read_regular
+
+FORMAT: Final = 1
+"""Counts up when an entry of the cache is made differently."""
+
+MAX_INPUT_BYTES: Final = 256 * 1024 * 1024
+
+PROJECT_FILES: Final = ("pyproject.toml", "setup.py", "setup.cfg")
+_NAMES: Final = (
+    *PROJECT_FILES,
+    "uv.lock",
+    "poetry.lock",
+    "pdm.lock",
+    "Pipfile",
+    "Pipfile.lock",
+    "pylock.toml",
+    "MANIFEST.in",
+    "VERSION",
+    "VERSION.txt",
+    "version.txt",
+    ".python-version",
+)
+_PATTERNS: Final = ("*requirements*.txt", "*requirements*.in", "constraints*.txt", "pylock.*.toml")
+_FOLDERS: Final = ("requirements",)
+"""Folders of a project in which every text file counts."""
+
+_NATIVE: Final = (
+    *(".c", ".cc", ".cpp", ".cxx", ".h", ".hh", ".hpp", ".pyx", ".pxd", ".pxi"),
+    *(".rs", ".f", ".f90", ".pyf", ".build", ".cmake"),
+)
+_NATIVE_NAMES: Final = ("CMakeLists.txt", "meson.options", "meson_options.txt", "Cargo.toml", "Cargo.lock")
+"""What a compiler reads: an editable install may leave what it made of it in the checkout."""
+
+_SAYS_VERSION: Final = ("__init__.py", "_version.py", "version.py", "__version__.py", "__about__.py")
+_PASSED_OVER: Final = frozenset((".git", "__pycache__", "node_modules", ".venv", "venv", ".tox", ".nox", ".eggs"))
+
+
+def find_project(directory: Path, top: Path) -> Path:
+    """The project to install: from `directory` upwards to `top`, the first that describes one; else `top`."""
+    at = directory
+    while at != top and top in at.parents:
+        if any((at / name).is_file() for name in PROJECT_FILES) or find_requirements(at):
+            return at
+        at = at.parent
+    return top
+
+
+def find_requirements(project: Path) -> list[str]:
+    """The project's requirement files, by name."""
+    try:
+        names = sorted(os.listdir(project))
+        folder = project / _FOLDERS[0]
+        inner = sorted(f"{_FOLDERS[0]}/{name}" for name in os.listdir(folder)) if folder.is_dir() else []
+    except OSError:
+        return []
+    found = [name for name in names if fnmatch(name, "*requirements*.txt")]
+    found += [name for name in inner if name.endswith(".txt")]
+    return [name for name in found if (project / name).is_file()]
+
+
+def collect_inputs(project: Path) -> dict[str, str]:
+    """The digest of each file that counts, by its path in the project, and the names of its packages."""
+    found = {name: _digest_file(project / name) for name in sorted(_iterate_files(project))}
+    return {**found, "packages": " ".join(_list_packages(project))}
+
+
+def make_digest(inputs: Mapping[str, str], **circumstances: str | None) -> str:
+    """One digest of all that decides: files, and what is given by name."""
+    whole = {"format": FORMAT, "inputs": inputs, **circumstances}
+    return hashlib.sha256(orjson.dumps(whole, option=orjson.OPT_SORT_KEYS)).hexdigest()[:40]
+
+
+def _iterate_files(project: Path) -> Iterator[str]:
+    for place, folders, names in os.walk(project):
+        folders[:] = [name for name in folders if name not in _PASSED_OVER and not name.endswith(".egg-info")]
+        inside = os.path.relpath(place, project)
+        depth = 0 if inside == "." else inside.count(os.sep) + 1
+        for name in names:
+            if _counts(name, inside, depth):
+                yield os.path.normpath(os.path.join(inside, name))
+
+
+def _counts(name: str, inside: str, depth: int) -> bool:
+    if depth == 0 and (name in _NAMES or any(fnmatch(name, pattern) for pattern in _PATTERNS)):
+        return True
+    if depth == 1 and inside in _FOLDERS and name.endswith((".txt", ".in")):
+        return True
+    if name in _SAYS_VERSION and (depth == 1 or (depth == 2 and inside.startswith("src" + os.sep))):
+        return True
+    return name in _NATIVE_NAMES or os.path.splitext(name)[1] in _NATIVE
+
+
+def _list_packages(project: Path) -> list[str]:
+    """The top-level packages and modules: an editable install may name each of them."""
+    found = []
+    for folder in ("", "src"):
+        try:
+            entries = sorted(os.scandir(project / folder), key=lambda entry: entry.name)
+        except OSError:
+            continue
+        for entry in entries:
+            package = entry.is_dir(follow_symlinks=False) and os.path.exists(
+                os.path.join(entry.path, "__init__.py")
+            )
+            if package or entry.name.endswith(".py"):
+                found.append(os.path.join(folder, entry.name))
+    return found
+
+
+def _digest_file(path: Path) -> str:
+    """The digest of a file's bytes; of a link it is where that leads."""
+    try:
+        return hashlib.sha256(read_regular(path, MAX_INPUT_BYTES)).hexdigest()
+    except OSError:
+        try:
+            return f"link {os.readlink(path)}"
+        except OSError as error:
+            return f"error {error.errno}"

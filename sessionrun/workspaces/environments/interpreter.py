@@ -1,0 +1,155 @@
+"""Which interpreter an environment is made from, and what about it decides what can be installed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping
+from typing import Any, Final
+
+import orjson
+
+from sessionrun.model.frozen import frozen
+from sessionrun.workspaces.environments.request import EnvironmentProblem
+
+_ASK_S: Final = 60.0
+
+_PROGRAM: Final = """
+import importlib.util, json, os, sys, sysconfig
+found = importlib.util.find_spec("ensurepip")
+try:
+    names = os.listdir(os.path.join(os.path.dirname(found.origin), "_bundled"))
+except (AttributeError, OSError):
+    names = []
+base = os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable)
+print(json.dumps([base, sys.version, sys.implementation.name, sys.implementation.cache_tag or "",
+    sysconfig.get_platform(), str(sysconfig.get_config_var("SOABI")), os.path.realpath(sys.base_prefix),
+    " ".join(sorted(names))]))
+"""
+
+_NOT_PASSED_ON: Final = (
+    "VIRTUAL_ENV",
+    "CONDA_PREFIX",
+    "PYTHONHOME",
+    "PYTHONPATH",
+    "PYTHONPYCACHEPREFIX",
+    "PYTHONSTARTUP",
+    "__PYVENV_LAUNCHER__",
+)
+"""Variables by which another environment would get into the one that is made, or its compiled files out of it."""
+
+
+@frozen
+class Interpreter:
+    """A base interpreter: its real path, and what it says of itself.
+
+    `bundled` are the wheels from which it makes the pip of a new environment; "" where there are none.
+    """
+
+    program: str
+    version: str
+    implementation: str
+    cache_tag: str
+    platform: str
+    abi: str
+    prefix: str
+    bundled: str
+
+
+@frozen
+class Installer:
+    """What installs: a path of uv, or None for the pip that Python brings; and its version."""
+
+    uv: str | None
+    version: str
+
+
+def clean_environ(environ: Mapping[str, str], *, without: str | None = None) -> dict[str, str]:
+    """The user's variables for programs that make an environment, with PATH without the folder `without`."""
+    kept = {name: value for name, value in environ.items() if name not in _NOT_PASSED_ON}
+    if without is not None:
+        kept["PATH"] = os.pathsep.join(part for part in kept.get("PATH", "").split(os.pathsep) if part != without)
+    return {
+        **kept,
+        "GIT_OPTIONAL_LOCKS": "0",
+        "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+        "PIP_NO_INPUT": "1",
+        "PIP_REQUIRE_VIRTUALENV": "0",
+        "PIP_USER": "0",
+        "UV_LINK_MODE": "copy",  # a hard link would be one file with uv's own cache
+        "UV_NO_PROGRESS": "1",
+    }
+
+
+def find_interpreter(wanted: str | None, environ: Mapping[str, str]) -> Interpreter:
+    """The interpreter that is wanted: a version, a path, or None for the first of PATH.
+
+    Raises:
+        EnvironmentProblem: there is none, or it does not run.
+    """
+    program = _find_program(wanted, environ)
+    try:
+        done = subprocess.run(
+            [program, "-I", "-S", "-c", _PROGRAM],
+            env=dict(environ),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_ASK_S,
+            check=True,
+        )
+        return Interpreter(*orjson.loads(done.stdout))
+    except (OSError, subprocess.SubprocessError, orjson.JSONDecodeError, TypeError) as error:
+        raise EnvironmentProblem(f"{program} is no Python that runs: {error}") from None
+
+
+def find_installer(interpreter: Interpreter, environ: Mapping[str, str]) -> Installer:
+    """uv where it is installed, else the pip that comes with the interpreter.
+
+    Raises:
+        EnvironmentProblem: there is neither.
+    """
+    uv = shutil.which("uv", path=environ.get("PATH"))
+    if uv is not None:
+        version = _ask_version(uv, environ)
+        if version is not None:
+            return Installer(uv, version)
+    if not interpreter.bundled:
+        raise EnvironmentProblem(
+            f"{interpreter.program} brings no pip (no ensurepip): install its venv package, or install uv"
+        )
+    return Installer(None, interpreter.bundled)
+
+
+def _find_program(wanted: str | None, environ: Mapping[str, str]) -> str:
+    path = environ.get("PATH")
+    if wanted is not None and os.sep in wanted:
+        program: str | None = shutil.which(os.path.expanduser(wanted))
+    else:
+        names = ("python3", "python") if wanted is None else (f"python{wanted}", wanted)
+        program = next((found for name in names if (found := shutil.which(name, path=path))), None)
+    uv = shutil.which("uv", path=path) if program is None and wanted is not None else None
+    program = program or (_ask_uv(uv, wanted or "", environ) if uv else None)
+    if program is None:
+        raise EnvironmentProblem(f"there is no Python {wanted}" if wanted else "there is no python3 on PATH")
+    return program
+
+
+def _ask_uv(uv: str, wanted: str, environ: Mapping[str, str]) -> str | None:
+    """A Python that uv has installed."""
+    done = _run([uv, "python", "find", "--no-python-downloads", wanted], environ)
+    return done or None
+
+
+def _ask_version(uv: str, environ: Mapping[str, str]) -> str | None:
+    return _run([uv, "--version"], environ)
+
+
+def _run(argv: list[str], environ: Mapping[str, str]) -> str | None:
+    """What a program prints; None where it fails."""
+    settings: dict[str, Any] = {"env": dict(environ), "stdin": subprocess.DEVNULL, "timeout": _ASK_S}
+    try:
+        done = subprocess.run(argv, capture_output=True, text=True, check=True, **settings)
+    except (OSError, subprocess.SubprocessError, UnicodeDecodeError):
+        return None
+    return str(done.stdout).strip()

@@ -1,0 +1,256 @@
+"""Makes the environment of one task, and removes it: the two functions that others call."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+from sessionrun.model.frozen import frozen
+from sessionrun.workspaces.environments.building import Builder
+from sessionrun.workspaces.environments.cloning import EntryChanged, clone, copy_checkout
+from sessionrun.workspaces.environments.entries import ensure_entry, find_entry, sync_files
+from sessionrun.workspaces.environments.inputs import FORMAT, collect_inputs, find_project, make_digest
+from sessionrun.workspaces.environments.interpreter import (
+    Installer,
+    Interpreter,
+    clean_environ,
+    find_installer,
+    find_interpreter,
+)
+from sessionrun.workspaces.environments.manifest import (
+    ENV,
+    LEFT,
+    Manifest,
+    find_binaries,
+    list_files,
+    write_manifest,
+)
+from sessionrun.workspaces.environments.request import (
+    EnvironmentProblem,
+    EnvironmentReport,
+    EnvironmentRequest,
+    StepReport,
+    write_report,
+)
+
+_COPIES: Final = 3
+"""How often an entry may change while it is copied."""
+
+_CHECKOUT: Final = "checkout"
+
+_USES_TAGS: Final = re.compile(
+    r"setuptools[-_]scm|hatch-vcs|versioneer|versioningit|pbr|dunamai|dynamic-versioning"
+)
+"""In a project's description: its version comes from git's tags."""
+
+
+def make_environment(request: EnvironmentRequest, folder: Path) -> EnvironmentReport:
+    """Make the environment and leave a report in `folder`, beside the logs of what ran; done again, do it anew.
+
+    The report says what is wrong if there is no environment: that is a failure of the machine, not of the task.
+    """
+    making = _Making(request, folder)
+    try:
+        report = making.make()
+    except (EnvironmentProblem, OSError) as error:
+        report = replace(making.report, steps=tuple(making.steps), problem=str(error))
+    write_report(folder, report)
+    return report
+
+
+@frozen
+class _Ground:
+    """What decides about an environment: checkout, project, programs, variables, and the digest of all of it."""
+
+    top: Path
+    project: Path
+    interpreter: Interpreter
+    installer: Installer
+    environ: Mapping[str, str]
+    digest: str
+
+
+@dataclass
+class _Making:
+    """One environment under way."""
+
+    request: EnvironmentRequest
+    folder: Path
+    steps: list[StepReport] = field(default_factory=list)
+    report: EnvironmentReport = field(default_factory=EnvironmentReport)
+
+    def make(self) -> EnvironmentReport:
+        """Look, build if that is needed, and copy.
+
+        Raises:
+            EnvironmentProblem, OSError: there is no environment.
+        """
+        ground = self._look()
+        self.report = EnvironmentReport(digest=ground.digest)
+        manifest, built = self._obtain(ground)
+        return EnvironmentReport(
+            digest=ground.digest,
+            cached=not built,
+            path=self.request.target,
+            choice=manifest.choice,
+            packages=manifest.packages,
+            steps=tuple(self.steps),
+            built_with=() if built else manifest.steps,
+            remarks=manifest.remarks,
+        )
+
+    def _look(self) -> _Ground:
+        request = self.request
+        top = Path(os.path.realpath(request.top))
+        project = find_project(Path(os.path.realpath(request.directory)), top)
+        environ = clean_environ(os.environ, without=str(Path(request.target) / "bin"))
+        with self._step("interpreter"):
+            interpreter = find_interpreter(request.python, environ)
+            installer = find_installer(interpreter, environ)
+        with self._step("inputs"):
+            digest = _make_digest(top, project, interpreter, installer)
+        return _Ground(top, project, interpreter, installer, environ, digest)
+
+    def _obtain(self, ground: _Ground) -> tuple[Manifest, bool]:
+        """Copy the entry, which is made first where there is none or it was changed; whether it was made now."""
+        cache, built_now = Path(self.request.cache), False
+        manifest = find_entry(cache, ground.digest)
+        for _ in range(_COPIES):
+            if manifest is None:
+                manifest, built = self._ensure(ground)
+                built_now = built_now or built
+            try:
+                with self._step("copy"):
+                    clone(
+                        cache / ground.digest, manifest, Path(self.request.target), ground.top, self.request.owner
+                    )
+                return manifest, built_now
+            except (EntryChanged, FileNotFoundError):
+                manifest = None
+        raise EnvironmentProblem(f"the cached environment {ground.digest} changes while it is copied")
+
+    def _ensure(self, ground: _Ground) -> tuple[Manifest, bool]:
+        """The entry, which another process may be making."""
+        if self.request.require_cache:
+            raise EnvironmentProblem(f"the cache has no environment {ground.digest}, and nothing may be built")
+        begun, number = time.monotonic(), len(self.steps)
+        found = ensure_entry(
+            Path(self.request.cache),
+            ground.digest,
+            lambda folder: self._build(folder, ground),
+            limit_s=self.request.limit_s,
+            say=_say,
+        )
+        if len(self.steps) == number:
+            self.steps.append(StepReport("wait", round(time.monotonic() - begun, 3)))
+        return found
+
+    def _build(self, folder: Path, ground: _Ground) -> Manifest:
+        """Fill an entry's folder: the install works on a copy of the checkout, so that a task's stays as it is."""
+        real = Path(os.path.realpath(folder))
+        checkout = real / _CHECKOUT
+        with self._step("checkout"):
+            copy_checkout(ground.top, checkout)
+            before = set(_iterate_names(checkout))
+        builder = Builder(
+            env=real / ENV,
+            project=checkout / ground.project.relative_to(ground.top),
+            folder=self.folder,
+            interpreter=ground.interpreter,
+            installer=ground.installer,
+            environ=ground.environ,
+            deadline=time.monotonic() + self.request.limit_s,
+        )
+        try:
+            choice, packages = builder.build()
+        finally:
+            self.steps += builder.steps
+        with self._step("keep"):
+            _keep_left(checkout, real / LEFT, before)
+            manifest = _make_manifest(real, checkout, builder, ground.digest, choice, packages)
+            sync_files(real)
+            write_manifest(real, manifest)
+        return manifest
+
+    @contextmanager
+    def _step(self, name: str) -> Iterator[None]:
+        """A step that is work of ours."""
+        begun = time.monotonic()
+        try:
+            yield
+        finally:
+            self.steps.append(StepReport(name, round(time.monotonic() - begun, 3)))
+
+
+def _make_manifest(
+    folder: Path, checkout: Path, builder: Builder, digest: str, choice: str, packages: tuple[str, ...]
+) -> Manifest:
+    paths = (str(builder.env), str(checkout))
+    files = list_files(folder, paths)
+    remarks = [f"{name} is not text and keeps a path of the build" for name in find_binaries(folder, files, paths)]
+    return Manifest(
+        format=FORMAT,
+        digest=digest,
+        root=paths[0],
+        checkout=paths[1],
+        choice=choice,
+        packages=packages,
+        steps=tuple(builder.steps),
+        remarks=(*builder.remarks, *remarks[:10]),
+        files=files,
+    )
+
+
+def _make_digest(top: Path, project: Path, interpreter: Interpreter, installer: Installer) -> str:
+    described = "".join(_read(project / name) for name in ("pyproject.toml", "setup.py", "setup.cfg"))
+    return make_digest(
+        collect_inputs(project),
+        project=os.path.relpath(project, top),
+        interpreter=repr(interpreter),
+        installer=f"{'uv' if installer.uv else 'pip'} {installer.version}",
+        tag=_find_tag(top) if _USES_TAGS.search(described) else None,
+    )
+
+
+def _find_tag(top: Path) -> str:
+    """The last tag before the checkout's commit, from which the project makes its version."""
+    from sessionrun.workspaces.git import Git
+
+    done = Git(top).attempt("describe", "--tags", "--abbrev=0")
+    return done.stdout.decode("utf-8", "replace").strip()
+
+
+def _iterate_names(top: Path) -> Iterator[str]:
+    for place, folders, names in os.walk(top):
+        folders[:] = [name for name in folders if name not in (".git", "__pycache__")]
+        inside = os.path.relpath(place, top)
+        for name in (*names, *(name for name in folders if os.path.islink(os.path.join(place, name)))):
+            yield os.path.normpath(os.path.join(inside, name))
+
+
+def _keep_left(checkout: Path, left: Path, before: set[str]) -> None:
+    """Move what the install made in the checkout out of it; the copy of the checkout goes."""
+    from sessionrun.workspaces.registration import remove_tree
+
+    left.mkdir()
+    for name in sorted(set(_iterate_names(checkout)) - before - {".git"}):
+        (left / name).parent.mkdir(parents=True, exist_ok=True)
+        os.rename(checkout / name, left / name)
+    remove_tree(checkout)
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)

@@ -1,0 +1,155 @@
+"""What is asked of the program that makes an environment, what it leaves, and where environments lie.
+
+    CACHE/environments/DIGEST/            what was built once: env/, left/, manifest.json
+    CACHE/environments/DIGEST.lock        held by the process that builds it
+    CACHE/environments/.new-DIGEST-PID/   the same while it is built; never trusted
+    CACHE/environments/tasks/NAME/        the environment of one attempt of a task
+
+An environment of a task lies in the cache, so that a file system which can share blocks between files does so.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Final
+
+import orjson
+
+from sessionrun.model.errors import SessionrunError
+from sessionrun.model.frozen import frozen
+from sessionrun.model.places import EnvironmentStep, MadeEnvironment
+from sessionrun.store.files import replace_file
+from sessionrun.store.jobfiles import load_record, load_record_if_any
+
+WISH: Final = "environment-request.json"
+"""In the folder of a SETUP or PROVE: written before it starts, so that `clean` finds what a crash left."""
+
+OF_ROOMS: Final = "/prove"
+"""Behind a task's id in `find_target`: the environment of the rooms of its proof, one at a time."""
+
+REPORT: Final = "environment.json"
+"""In the folder of a SETUP: how the environment was made, or why it could not be."""
+
+MARK: Final = "sessionrun-environment.json"
+"""In each environment of a task: whose it is, for people."""
+
+LIMIT_S: Final = 1800.0
+"""How long a build may take where nothing else is said, and a wait for another process that builds."""
+
+
+class EnvironmentProblem(SessionrunError):
+    """An environment cannot be made: the message is one line."""
+
+
+@frozen
+class EnvironmentRequest:
+    """What environment is to be made.
+
+    Attributes:
+        top: the task's checkout.
+        directory: where in it the task's jobs run; the project is looked for from there upwards.
+        cache: the directory of all environments.
+        target: where this one is to be.
+        owner: whose it is.
+        python: a version as in ``3.11``, or a path; None = the first ``python3`` of PATH.
+        require_cache: nothing is built.
+        limit_s: how long a build may take (seconds).
+    """
+
+    top: str
+    directory: str
+    cache: str
+    target: str
+    owner: str
+    python: str | None = None
+    require_cache: bool = False
+    limit_s: float = LIMIT_S
+
+
+@frozen
+class StepReport:
+    """One step: what ran (nothing where it is work of ours), how long, how it ended, and where its output is."""
+
+    name: str
+    duration_s: float
+    argv: tuple[str, ...] = ()
+    exit_code: int | None = None
+    log: str | None = None
+
+
+@frozen
+class EnvironmentReport:
+    """What was made.
+
+    Attributes:
+        digest: of the inputs; "" where they could not be read.
+        cached: it was there and was only copied.
+        path: where it is.
+        choice: which of the ways to install was taken.
+        packages: what is installed, as ``name==version``.
+        steps: in their order.
+        built_with: the steps of the build, if that was an earlier one.
+        remarks: lines for people.
+        problem: why there is none.
+    """
+
+    digest: str = ""
+    cached: bool = False
+    path: str | None = None
+    choice: str | None = None
+    packages: tuple[str, ...] = ()
+    steps: tuple[StepReport, ...] = ()
+    built_with: tuple[StepReport, ...] = ()
+    remarks: tuple[str, ...] = ()
+    problem: str | None = None
+
+
+@frozen
+class Mark:
+    """Whose environment it is."""
+
+    owner: str
+    digest: str
+
+
+def find_cache() -> str:
+    """The directory of all environments of this user."""
+    from sessionrun.workspaces.repository import find_cache_folder
+
+    return str(find_cache_folder() / "environments")
+
+
+def find_target(cache: str, session_id: str, task: str, attempt: int) -> str:
+    """Where an attempt's environment is: a short name, because programs in it begin with its path."""
+    name = hashlib.sha256(f"{session_id}/{task}/{attempt}".encode()).hexdigest()[:16]
+    return str(Path(cache) / "tasks" / name)
+
+
+def load_wish(folder: Path) -> EnvironmentRequest:
+    """What is asked of a SETUP.
+
+    Raises:
+        JobFileError: it cannot be used.
+    """
+    return load_record(folder / WISH, EnvironmentRequest)
+
+
+def write_report(folder: Path, report: EnvironmentReport) -> None:
+    """Leave the report in whole."""
+    replace_file(folder / REPORT, orjson.dumps(report, option=orjson.OPT_INDENT_2), durable=False)
+
+
+def load_report(folder: Path) -> EnvironmentReport | None:
+    """What a SETUP left; None where it did not come so far.
+
+    Raises:
+        JobFileError: it cannot be used.
+    """
+    return load_record_if_any(folder / REPORT, EnvironmentReport)
+
+
+def show(report: EnvironmentReport) -> MadeEnvironment:
+    """What status tells of it."""
+    steps = tuple(EnvironmentStep(step.name, round(step.duration_s, 3)) for step in report.steps)
+    return MadeEnvironment(report.digest, report.cached, report.path, report.choice, steps)

@@ -1,0 +1,61 @@
+"""Links that a worktree gets: where each stands in it, and where it leads.
+
+A path inside of the repository stands in the worktree where it stands in the checkout.  A path outside, which only
+the user's own plan can name, stands at the top of the worktree under its last name.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+from sessionrun.store.files import replace_file
+
+HIDDEN: Final = "hidden-links"
+"""In the folder of a PREPARE: rules by which the git of the task's jobs overlooks links that lead out."""
+
+
+def find_target(top: str, link: str) -> str:
+    """The absolute path that a link leads to; ``~/`` is the home directory, others count from the checkout."""
+    return os.path.normpath(os.path.join(top, os.path.expanduser(link)))
+
+
+def find_name(top: str, link: str) -> str:
+    """Where the link stands, from the top of the worktree."""
+    target = find_target(top, link)
+    return os.path.basename(target) if leads_out(top, link) else os.path.relpath(target, top)
+
+
+def leads_out(top: str, link: str) -> bool:
+    """Whether it leads out of the checkout, by its words alone."""
+    return not find_target(top, link).startswith(top.rstrip("/") + "/")
+
+
+def describe_problem(top: str, links: Iterable[str], link: str) -> str | None:
+    """Why a worktree cannot have this link, or None.
+
+    Args:
+        top: of the user's checkout.
+        links: all that the worktree is to have.
+        link: one of them.
+    """
+    name, target = find_name(top, link), find_target(top, link)
+    if not name or name.partition("/")[0] in (".", "..", ".git") or top == target or top.startswith(target + "/"):
+        return f"{link} is not a path that a worktree could have a link to"
+    if not os.path.lexists(target):
+        return f"{link}: there is none in {top}" if not leads_out(top, link) else f"{link}: there is no {target}"
+    twin = next((other for other in links if other != link and find_name(top, other) == name), None)
+    return f"{link} and {twin} would both be {name} in the worktree" if twin is not None else None
+
+
+def write_hidden(top: str, links: Iterable[str], rules: str, folder: Path) -> None:
+    """Leave rules that ignore what git ignores anyway, and the links that lead out; nothing where none does."""
+    out = [find_name(top, link) for link in links if leads_out(top, link)]
+    if out:
+        lines = [
+            rules,
+            *("/" + "".join(f"\\{char}" if char in "\\*?[ " else char for char in name) for name in out),
+        ]
+        replace_file(folder / HIDDEN, ("\n".join(lines) + "\n").encode(), durable=False)

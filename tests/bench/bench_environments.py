@@ -1,0 +1,131 @@
+"""How long the warm set-up of a task takes: a worktree and its cached environment, against a clone, venv and pip.
+
+The project has 5,000 files and pytest with what that needs, from wheels that are fetched once before the rounds.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Final
+
+from sessionrun.model.places import Place as Workspace
+from sessionrun.workspaces.environments.make import make_environment
+from sessionrun.workspaces.environments.removal import clear
+from sessionrun.workspaces.environments.request import EnvironmentRequest, find_target
+from sessionrun.workspaces.release import release
+from sessionrun.workspaces.repository import find_repository
+from sessionrun.workspaces.request import WorkspaceRequest
+from sessionrun.workspaces.worktree import prepare
+
+from .measure import Place, Row, Spent, compare, compare_figure, interleave, make_place
+
+FILES: Final = 5000
+GOAL: Final = 0.05
+GOAL_MS: Final = 1000.0
+WARM: Final = f"worktree and cached environment, {FILES:,} files"
+COLD: Final = "git clone, venv, pip install -e .[test]"
+
+_PROJECT: Final = """
+[build-system]
+requires = ["setuptools>=64"]
+build-backend = "setuptools.build_meta"
+
+[project]
+name = "demo"
+version = "1.0"
+
+[project.optional-dependencies]
+test = ["pytest"]
+
+[tool.setuptools]
+package-dir = {"" = "src"}
+packages = ["demo"]
+"""
+
+_NUMBERS: Final = itertools.count()
+
+
+def measure(rounds: int = 2) -> list[Row]:
+    """Measure; a round takes half a minute, and wheels come from the package index or from pip's settings."""
+    with make_place() as place:
+        repository = _make_repository(place)
+        wheels = place.path / "wheels"
+        pip = (sys.executable, "-m", "pip")
+        subprocess.run([*pip, "download", "-q", "-d", wheels, "pytest", "setuptools", "wheel"], check=True)
+        os.environ.update({"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(wheels)})
+        _warm(place, repository)
+        cases = {COLD: lambda: _cold(place, repository), WARM: lambda: _warm(place, repository)}
+        samples = interleave(cases, rounds)
+    row = compare(samples, WARM, COLD, GOAL)
+    return [row, compare_figure(f"{WARM} (ms)", 1000 * row.case_s, GOAL_MS)]
+
+
+def _make_repository(place: Place) -> Path:
+    top = place.path / "repository"
+    for number in range(FILES):
+        path = top / "src" / "demo" / f"part{number // 100}" / f"file{number}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"VALUE = {number}\n" * 20)
+    (top / "src" / "demo" / "__init__.py").write_text("")
+    (top / "pyproject.toml").write_text(_PROJECT)
+    for argv in (
+        ("init", "-q", "-b", "main"),
+        ("add", "-A"),
+        ("-c", "user.name=x", "-c", "user.email=x@y", "commit", "-qm", "first"),
+    ):
+        subprocess.run(["git", *argv], cwd=top, check=True)
+    return top
+
+
+def _cold(place: Place, repository: Path) -> Spent:
+    folder = place.path / "cold"
+    begun = _now()
+    subprocess.run(["git", "clone", "-q", repository, folder], check=True)
+    subprocess.run([sys.executable, "-m", "venv", folder / ".venv"], check=True)
+    install = (folder / ".venv" / "bin" / "python", "-m", "pip", "install", "-q", "-e", ".[test]")
+    subprocess.run(install, cwd=folder, check=True)
+    spent = _since(begun)
+    shutil.rmtree(folder)
+    return spent
+
+
+def _warm(place: Place, repository: Path) -> Spent:
+    """What PREPARE and the environment take, without the start of the interpreters of their jobs."""
+    number = next(_NUMBERS)
+    folders = [place.path / "jobs" / f"t{number}" / f"a1-r1-{phase}" for phase in ("prepare", "setup", "release")]
+    for folder in folders:
+        folder.mkdir(parents=True)
+    found = find_repository(repository, base=None, worktree_dir=place.path / "worktrees", keep="never")[0]
+    cache = str(place.path / "cache")
+    begun = _now()
+    request = WorkspaceRequest(found, "s", f"t{number}", "do it")
+    made: Workspace = prepare(request, folders[0])
+    target = find_target(cache, "s", f"t{number}", 1)
+    top = made.worktree or ""
+    report = make_environment(EnvironmentRequest(top, top, cache, target, f"s/t{number}"), folders[1])
+    spent = _since(begun)
+    assert report.problem is None, report.problem
+    clear(Path(target))
+    release(WorkspaceRequest(found, "s", f"t{number}", "do it", place=made), folders[2])
+    return spent
+
+
+def _now() -> Spent:
+    return Spent(time.perf_counter(), sum(os.times()[:4]))
+
+
+def _since(begun: Spent) -> Spent:
+    now = _now()
+    return Spent(now.seconds - begun.seconds, (now.cpu_s or 0.0) - (begun.cpu_s or 0.0))
+
+
+if __name__ == "__main__":
+    from .measure import print_table
+
+    print_table(measure())

@@ -1,0 +1,554 @@
+"""Environments of tasks: built once for the same inputs, copied for each, with paths of their own."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import hashlib
+import json
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from python_projects import lay_out_project, make_uv, make_wheels
+
+from sessionrun.store.files import replace_file
+from sessionrun.workspaces.environments.inputs import collect_inputs, find_project, make_digest
+from sessionrun.workspaces.environments.make import make_environment
+from sessionrun.workspaces.environments.manifest import MANIFEST
+from sessionrun.workspaces.environments.removal import drop_environments
+from sessionrun.workspaces.environments.request import (
+    REPORT,
+    WISH,
+    EnvironmentReport,
+    EnvironmentRequest,
+    find_target,
+    load_report,
+)
+from sessionrun.workspaces.environments.rewriting import MAX_SHEBANG, refuse_path, rewrite, rewrite_record
+from sessionrun.workspaces.environments.steps import Project, order_ways, read_project
+
+
+class Shop:
+    """A cache, a stand-in for uv, and checkouts of one project for which environments are made."""
+
+    def __init__(self, root: Path, **project: bool) -> None:
+        self.root = Path(os.path.realpath(root))
+        self.cache = self.root / "cache"
+        self.wheels = make_wheels(self.root / "wheels")
+        self.log = make_uv(self.root / "bin", self.wheels)
+        self.project = lay_out_project(self.root / "project", **project)
+
+    def request(self, name: str, **changes: object) -> EnvironmentRequest:
+        checkout = self.root / f"checkout-{name}"
+        if not checkout.exists():
+            shutil.copytree(self.project, checkout)
+        words = {
+            "top": str(checkout),
+            "directory": str(checkout),
+            "cache": str(self.cache),
+            "target": find_target(str(self.cache), "s", name, 1),
+            "owner": f"s/{name}",
+            "limit_s": 120.0,
+            **changes,
+        }
+        return EnvironmentRequest(**words)  # type: ignore[arg-type]
+
+    def folder(self, name: str) -> Path:
+        folder = self.root / "jobs" / name / "a1-r1-setup"
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    def make(self, name: str, **changes: object) -> EnvironmentReport:
+        report = make_environment(self.request(name, **changes), self.folder(name))
+        assert report == load_report(self.folder(name))
+        return report
+
+    def good(self, name: str, **changes: object) -> Path:
+        """An environment that was made."""
+        report = self.make(name, **changes)
+        assert report.problem is None
+        assert report.path is not None
+        return Path(report.path)
+
+    def builds(self) -> int:
+        return self.log.read_text().count("venv")
+
+    def entry(self) -> Path:
+        (found,) = (path for path in self.cache.iterdir() if (path / MANIFEST).exists())
+        return found
+
+
+@pytest.fixture(scope="module")
+def open_shop(tmp_path_factory: pytest.TempPathFactory) -> Shop:
+    return Shop(tmp_path_factory.mktemp("shop"))
+
+
+@pytest.fixture
+def ready(open_shop: Shop, monkeypatch: pytest.MonkeyPatch) -> Shop:
+    """One whose entry is made by the first test that asks: for tests that only copy it, each for other tasks."""
+    monkeypatch.setenv("PATH", os.pathsep.join((str(open_shop.root / "bin"), os.environ["PATH"])))
+    if not open_shop.builds():
+        open_shop.good("first")
+    return open_shop
+
+
+@pytest.fixture
+def shop(own_place: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:
+    monkeypatch.setenv("PATH", os.pathsep.join((str(own_place / "bin"), os.environ["PATH"])))
+    return Shop(own_place)
+
+
+def say(program: Path, *words: str) -> str:
+    """What a program of an environment prints, in an environment of no other variables."""
+    done = subprocess.run([program, *words], capture_output=True, text=True, env={"LC_ALL": "C.UTF-8"}, check=True)
+    return done.stdout.strip()
+
+
+def site_of(env: Path) -> Path:
+    (found,) = env.glob("lib/python*/site-packages")
+    return found
+
+
+def texts_with(path: str, *places: Path) -> list[Path]:
+    """The files in which a path stands, but for compiled ones."""
+    files = (file for place in places for file in place.rglob("*") if file.is_file() and not file.is_symlink())
+    return [file for file in files if file.suffix != ".pyc" and path.encode() in file.read_bytes()]
+
+
+def check_records(env: Path) -> int:
+    """Compare every digest in every RECORD with its file; how many there are."""
+    count = 0
+    for record in site_of(env).glob("*.dist-info/RECORD"):
+        for name, digest, size in csv.reader(record.read_text().splitlines()):
+            if not digest:
+                continue
+            content = (record.parent.parent / name).read_bytes()
+            found = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
+            assert (digest, int(size)) == (f"sha256={found}", len(content)), name
+            count += 1
+    return count
+
+
+def test_each_checkout_has_its_own_and_one_build_is_enough(ready: Shop) -> None:
+    one, two = ready.good("one"), ready.good("two")
+    assert ready.builds() == 1
+    for name, env in (("one", one), ("two", two)):
+        checkout = ready.root / f"checkout-{name}"
+        assert say(env / "bin" / "demo") == f"demo at {checkout}/src/demo/__init__.py"
+        assert say(env / "bin" / "pytest") == f"pytest in {env}"
+        assert (env / "bin" / "demo").read_text().startswith(f"#!{env}/bin/python\n")
+        url = json.loads((site_of(env) / "demo-1.0.dist-info" / "direct_url.json").read_text())["url"]
+        assert url == f"file://{checkout}"
+        assert texts_with(".new-", env, checkout) == []
+        assert check_records(env) > 5
+    assert (one / "bin" / "python").is_symlink()
+
+
+def test_the_report_says_what_was_done(ready: Shop) -> None:
+    built, copied = load_report(ready.folder("first")), ready.make("second")
+    assert built is not None
+    assert (built.cached, copied.cached) == (False, True)
+    assert built.digest == copied.digest
+    assert built.choice == copied.choice == "editable with [test]"
+    assert built.packages == copied.packages == ("demo==1.0", "pytest==1.0")
+    names = [step.name for step in built.steps]
+    assert names == [
+        "interpreter", "inputs", "checkout", "venv", "editable with [test]", "list", "keep", "copy",
+    ]  # fmt: skip
+    assert [step.name for step in copied.steps] == ["interpreter", "inputs", "copy"]
+    assert [step.name for step in copied.built_with] == ["venv", "editable with [test]", "list"]
+    installed = built.steps[4]
+    assert installed.argv[-2:] == ("-e", ".[test]")
+    assert installed.exit_code == 0
+    assert (ready.folder("first") / (installed.log or "")).exists()
+
+
+def test_what_the_install_leaves_in_the_checkout_comes_with_the_environment(ready: Shop) -> None:
+    """And is not put over what is there, nor through a link that leads out."""
+    outside = ready.root / "outside"
+    outside.mkdir()
+    names = ("left-one", "left-two", "left-three")
+    one, two, three = (Path(ready.request(name).top, "src") for name in names)
+    (two / "demo" / "_fast.so").write_bytes(b"mine")
+    (three / "demo.egg-info").symlink_to(outside)
+    for name in names:
+        ready.good(name)
+    assert (one / "demo" / "_fast.so").read_bytes() == b"\0compiled"
+    assert (one / "demo.egg-info" / "PKG-INFO").read_text() == f"Name: demo\nfrom: {one.parent}\n"
+    assert (two / "demo" / "_fast.so").read_bytes() == b"mine"
+    assert (two / "demo.egg-info" / "PKG-INFO").exists()
+    assert list(outside.iterdir()) == []
+    assert ready.builds() == 1
+
+
+def test_a_task_that_writes_in_place_changes_nothing_else(ready: Shop) -> None:
+    one, two = ready.good("place-one"), ready.good("place-two")
+    for file in [path for path in one.rglob("*") if path.is_file() and not path.is_symlink()]:
+        assert file.stat().st_nlink == 1
+        with open(file, "r+b") as stream:
+            stream.write(b"#changed#")
+    third = ready.good("place-three")
+    assert say(two / "bin" / "pytest") == f"pytest in {two}"
+    assert say(third / "bin" / "pytest") == f"pytest in {third}"
+    assert ready.builds() == 1
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        "same size and times",
+        *(pytest.param(how, marks=pytest.mark.slow) for how in ("content", "removed", "manifest", "link", "mode")),
+    ],
+)
+def test_an_entry_that_was_changed_is_noticed_and_built_anew(shop: Shop, how: str) -> None:
+    shop.good("one")
+    entry = shop.entry()
+    module = next((entry / "env").glob("lib/python*/site-packages/pytest/__init__.py"))
+    found = module.stat()
+    if how == "content":
+        module.write_text("raise SystemExit('planted')\n")
+    elif how == "same size and times":
+        module.write_bytes(b"#" * found.st_size)
+        os.utime(module, ns=(found.st_atime_ns, found.st_mtime_ns))
+    elif how == "removed":
+        module.unlink()
+    elif how == "mode":
+        module.chmod(0o4777)
+    elif how == "link":
+        (entry / "env" / "bin" / "python").unlink()
+        (entry / "env" / "bin" / "python").symlink_to("/bin/false")
+    else:
+        (entry / MANIFEST).write_bytes((entry / MANIFEST).read_bytes()[:-20])
+    report = shop.make("two")
+    assert report.problem is None
+    assert not report.cached
+    assert shop.builds() == 2
+    assert say(Path(report.path or "") / "bin" / "pytest") == f"pytest in {report.path}"
+    assert not [path for path in shop.cache.iterdir() if path.name.startswith((".new", ".old"))]
+
+
+def test_a_file_that_was_added_to_an_entry_is_not_copied(ready: Shop) -> None:
+    site = next((ready.entry() / "env").glob("lib/python*/site-packages"))
+    (site / "sitecustomize.py").write_text("print('planted')\n")
+    assert not (site_of(ready.good("added")) / "sitecustomize.py").exists()
+
+
+def test_without_a_build_only_the_cache_counts(ready: Shop) -> None:
+    other = Path(ready.request("uncached").top)
+    (other / "requirements.txt").write_text("other\n")
+    report = ready.make("uncached", require_cache=True)
+    assert report.problem is not None
+    assert "the cache has no environment" in report.problem
+    ready.good("cached", require_cache=True)
+    assert ready.builds() == 1
+
+
+def test_one_process_builds_and_the_others_wait(shop: Shop) -> None:
+    names = [f"t{number}" for number in range(4)]
+    for name in names:
+        shop.request(name)
+    reports: dict[str, EnvironmentReport] = {}
+    threads = [threading.Thread(target=lambda n=name: reports.update({n: shop.make(n)})) for name in names]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert shop.builds() == 1
+    assert [reports[name].problem for name in names] == [None] * 4
+    assert sorted(reports[name].cached for name in names) == [False, True, True, True]
+
+
+def test_a_wait_for_another_process_has_an_end(shop: Shop) -> None:
+    from filelock import FileLock
+
+    digest = shop.make("one", require_cache=True).digest
+    shop.cache.mkdir()
+    with FileLock(shop.cache / f"{digest}.lock"):
+        report = shop.make("two", limit_s=0.3)
+    assert report.problem == "another process did not finish this environment in 0.3 s"
+    assert shop.builds() == 0
+
+
+def test_fallbacks_are_tried_in_order_and_recorded(shop: Shop) -> None:
+    for file in shop.wheels.iterdir():
+        file.rename(file.with_name(file.name.replace("pytest", "other")))
+    (shop.project / "requirements.txt").write_text("other\n")
+    report = shop.make("one")
+    tried = [(step.name, step.exit_code) for step in report.steps if step.argv]
+    assert tried[:4] == [
+        ("venv", 0),
+        ("editable with [test]", 1),
+        ("editable and pytest", 1),
+        ("requirement files", 1),
+    ]
+    assert report.problem is not None
+    assert report.problem.startswith(
+        "requirement files: exit code 1: error: there is no pytest (see environment-4"
+    )
+    assert not [path for path in shop.cache.iterdir() if not path.name.endswith(".lock")]
+
+
+def test_no_pytest_is_a_remark(shop: Shop) -> None:
+    (shop.root / "wheels" / "pytest-1.0-py3-none-any.whl").rename(shop.root / "kept.whl")
+    make_other = shop.project / "pyproject.toml"
+    make_other.write_text(make_other.read_text().replace("test = ", "dev = "))
+    report = shop.make("one")
+    assert report.choice == "editable with [dev]"
+    assert report.remarks == ("pytest is not installed: the project does not ask for it and it cannot be had",)
+
+
+def test_a_build_that_takes_too_long_is_ended_with_all_it_started(shop: Shop) -> None:
+    mark = shop.root / "pid"
+    (shop.root / "bin" / "uv").write_text(
+        f"#!/bin/sh\n[ $1 = --version ] && echo 1 && exit\nsleep 600 & echo $! > {mark}\nsleep 600\n"
+    )
+    report = shop.make("one", limit_s=1.0)
+    assert report.problem == "venv: not done in time, see environment-1-venv.log"
+    from conftest import eventually
+
+    eventually(lambda: not Path(f"/proc/{mark.read_text().strip()}").exists())
+
+
+def test_a_start_after_a_crash_makes_it_anew(ready: Shop) -> None:
+    env = ready.good("again")
+    (env / "half").write_text("")
+    beside = env.with_name(f".new-{env.name}")
+    (beside / "bin").mkdir(parents=True)
+    assert not (ready.good("again") / "half").exists()
+    assert not beside.exists()
+
+
+def test_an_environment_goes_with_its_attempt(ready: Shop) -> None:
+    env, other = ready.good("gone"), ready.good("stays")
+    replace_file(ready.folder("gone") / WISH, _dump(ready.request("gone")), durable=False)
+    shutil.rmtree(env)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", env], check=True)  # an agent makes it anew
+    assert drop_environments(ready.folder("gone").with_name("a1-r1-release"), "s/gone") == [str(env)]
+    assert not env.exists()
+    assert other.exists()
+
+
+def test_a_request_that_a_task_changed_removes_nothing_of_others(ready: Shop) -> None:
+    two = ready.good("victim")
+    precious = ready.root / "precious"
+    precious.mkdir()
+    for target in (str(two), str(precious)):
+        replace_file(ready.folder("forged") / WISH, _dump(ready.request("forged", target=target)), durable=False)
+        assert drop_environments(ready.folder("forged"), "s/forged") == []
+    assert ready.make("forged", target=str(precious)).problem is not None
+    assert precious.exists()
+    assert two.exists()
+
+
+def _dump(request: EnvironmentRequest) -> bytes:
+    import orjson
+
+    return orjson.dumps(request)
+
+
+def test_an_agent_that_puts_a_link_in_its_place_loses_only_the_link(ready: Shop) -> None:
+    env = ready.good("link")
+    replace_file(ready.folder("link") / WISH, _dump(ready.request("link")), durable=False)
+    shutil.rmtree(env)
+    env.symlink_to(ready.project)
+    drop_environments(ready.folder("link"), "s/link")
+    assert not os.path.lexists(env)
+    assert (ready.project / "pyproject.toml").exists()
+
+
+def test_the_digest_is_of_what_an_install_reads(shop: Shop) -> None:
+    def digest() -> str:
+        return make_digest(collect_inputs(shop.project), python="3")
+
+    first = digest()
+    for name in ("src/demo/core.py", "README.md", "tests/test_a.py", "docs/x.txt"):
+        (shop.project / name).parent.mkdir(exist_ok=True)
+        (shop.project / name).write_text("1")
+        assert digest() == first, name
+    seen = {first}
+    changes = [
+        "pyproject.toml", "setup.py", "setup.cfg", "uv.lock", "poetry.lock", "Pipfile.lock", "requirements.txt",
+        "requirements-dev.txt", "requirements/test.txt", "src/demo/fast.c", "src/demo/__init__.py",
+    ]  # fmt: skip
+    for name in changes:
+        (shop.project / name).parent.mkdir(exist_ok=True)
+        with open(shop.project / name, "a") as stream:
+            stream.write("\n# more\n")
+        assert digest() not in seen, name
+        seen.add(digest())
+    (shop.project / "src" / "second").mkdir()
+    (shop.project / "src" / "second" / "__init__.py").write_text("")
+    assert digest() not in seen
+    assert make_digest({}, python="3.11") != make_digest({}, python="3.12")
+
+
+def test_inputs_that_are_no_files_do_not_hang_or_lead_astray(own_place: Path) -> None:
+    (own_place / "requirements.txt").symlink_to("/dev/zero")
+    os.mkfifo(own_place / "setup.py")
+    found = collect_inputs(own_place)
+    assert found["requirements.txt"] == "link /dev/zero"
+    assert found["setup.py"].startswith("error")
+
+
+def test_the_project_is_the_nearest_one(own_place: Path) -> None:
+    inner = own_place / "services" / "api"
+    (inner / "deep").mkdir(parents=True)
+    assert find_project(inner / "deep", own_place) == own_place
+    (inner / "requirements.txt").write_text("")
+    assert find_project(inner / "deep", own_place) == inner
+
+
+OLD, NEW = "/cache/.new-1/env", "/home/u/tasks/2"
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        (f"home = {OLD}\n", f"home = {NEW}\n"),
+        (f"{OLD}/bin:{OLD}2/bin:{OLD}.old:{OLD}-x", f"{NEW}/bin:{OLD}2/bin:{OLD}.old:{OLD}-x"),
+        (f"see {OLD}.", f"see {NEW}."),
+        (f"x{OLD}/bin /mnt{OLD}", f"x{OLD}/bin /mnt{OLD}"),
+        (f'"file://{OLD}"', f'"file://{NEW}"'),
+        (f"#!{OLD}/bin/python3\nx\n", f"#!{NEW}/bin/python3\nx\n"),
+        (f"#!{OLD}/bin/python3 -I\nx\n", f"#!{NEW}/bin/python3 -I\nx\n"),
+        (f"#!/bin/sh\n'''exec' \"{OLD}/bin/python\" \"$0\" \"$@\"\n' '''\nx\n", f"#!{NEW}/bin/python\nx\n"),
+        (f"#!/bin/sh\n'''exec' '{OLD}/bin/python' \"$0\" \"$@\"\n' '''\nx\n", f"#!{NEW}/bin/python\nx\n"),
+    ],
+)
+def test_whole_paths_are_rewritten(text: str, wanted: str) -> None:
+    assert rewrite(text.encode(), {OLD: NEW}).decode() == wanted
+
+
+@pytest.mark.parametrize("new", ["/x" * 70, "/with space"])
+def test_a_program_starts_from_a_path_that_no_first_line_can_hold(own_place: Path, new: str) -> None:
+    env = Path(f"{own_place}{new}")
+    (env / "bin").mkdir(parents=True)
+    (env / "bin" / "python").symlink_to(os.path.realpath(sys.executable))
+    program = env / "bin" / "tool"
+    program.write_bytes(rewrite(f"#!{OLD}/bin/python\nprint('runs')\n".encode(), {OLD: str(env)}))
+    program.chmod(0o755)
+    assert program.read_text().startswith("#!/bin/sh\n")
+    assert say(program) == "runs"
+    back = rewrite(program.read_bytes(), {str(env): NEW})
+    assert back == f"#!{NEW}/bin/python\nprint('runs')\n".encode()
+    assert len(back.split(b"\n")[0]) < MAX_SHEBANG
+
+
+def test_a_url_spells_a_path_in_its_own_way() -> None:
+    assert rewrite(f'"file://{OLD}" {OLD}'.encode(), {OLD: "/a b"}) == b'"file:///a%20b" /a b'
+    assert rewrite(b'"file:///a%20b/x" /a b/x', {"/a b": NEW}) == f'"file://{NEW}/x" {NEW}/x'.encode()
+
+
+def test_paths_that_scripts_would_read_as_something_else_are_refused() -> None:
+    assert [
+        path for path in ("/a'b", '/a"b', "/a$b", "/a`b", "/a\\b", "/a\nb", "/a%b") if not refuse_path(path)
+    ] == []
+    assert refuse_path("/a b/ü-1.2_x+y") is None
+
+
+def test_a_record_keeps_its_other_rows() -> None:
+    rows = b'a,sha256=old,1\n"b,c",sha256=same,2\nd/RECORD,,\n'
+    changed = rewrite_record(rows, {"a": (b"\0" * 32, 7), "d/RECORD": (b"\1" * 32, 8)})
+    assert changed == b"a,sha256=" + b"A" * 43 + b',7\n"b,c",sha256=same,2\nd/RECORD,,\n'
+
+
+GROUPS = """
+[dependency-groups]
+dev = [{include-group = "Test_ing"}, "ruff"]
+test-ing = ["pytest", {include-group = "dev"}]
+"""
+
+
+@pytest.mark.parametrize(
+    ("texts", "requirements", "ways"),
+    [
+        ({}, [], ["pytest"]),
+        ({}, ["requirements.txt"], ["requirement files"]),
+        ({"pyproject.toml": "[tool.ruff]\n"}, [], ["pytest"]),
+        ({"pyproject.toml": "[project]\n"}, [], ["editable and pytest"]),
+        ({"pyproject.toml": "[project"}, [], ["pytest"]),
+        (
+            {
+                "setup.py": "setup(extras_require={'test': ['x']})",
+                "setup.cfg": "[options.extras_require]\ntesting = y\n",
+            },
+            ["requirements-dev.txt", "requirements.txt"],
+            [
+                "editable with [test,testing]",
+                "editable with test requirements",
+                "editable and pytest",
+                "requirement files",
+            ],
+        ),
+        (
+            {
+                "pyproject.toml": "[project]\n[project.optional-dependencies]\ndev=['x']\ndocs=['y']\n",
+                "uv.lock": "",
+            },
+            [],
+            ["uv.lock", "editable with [dev]", "editable and pytest"],
+        ),
+    ],
+)
+def test_ways_in_their_order(texts: dict[str, str], requirements: list[str], ways: list[str]) -> None:
+    project = read_project(texts, requirements)
+    assert [way.name for way in order_ways(project, uv=True)] == ways
+    assert [way.name for way in order_ways(project, uv=False)] == [name for name in ways if name != "uv.lock"]
+
+
+def test_dependency_groups_are_read_with_what_they_include() -> None:
+    project = read_project({"pyproject.toml": "[project]\n" + GROUPS}, [])
+    assert project == Project(installable=True, grouped=("pytest", "ruff"), groups=("dev",))
+    assert order_ways(project, uv=False)[0].words == ("-e", ".", "pytest", "ruff")
+
+
+@pytest.fixture
+def pip(own_place: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
+    """Without uv: the pip that Python brings, and no network."""
+    shop = Shop(own_place)
+    (shop.root / "bin" / "uv").unlink()
+    path = os.pathsep.join(part for part in os.environ["PATH"].split(os.pathsep) if not Path(part, "uv").exists())
+    monkeypatch.setenv("PATH", path)
+    for name in ("PIP_CONFIG_FILE", "PIP_NO_INDEX", "PIP_FIND_LINKS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(shop.wheels))
+    yield shop
+
+
+@pytest.mark.slow
+def test_pip_of_a_real_environment(pip: Shop) -> None:
+    """A build with venv and pip, and a copy of it in which pip itself removes the project again."""
+    report = pip.make("one")
+    assert report.problem is None
+    assert report.choice == "editable with [test]"
+    assert {"demo==1.0", "pytest==1.0"} < set(report.packages)
+    two = pip.good("two")
+    checkout = pip.root / "checkout-two"
+    assert say(two / "bin" / "demo") == f"demo at {checkout}/src/demo/__init__.py"
+    assert say(two / "bin" / "pytest") == f"pytest in {two}"
+    assert texts_with(".new-", two, checkout) == []
+    assert texts_with(str(pip.root / "checkout-one"), two, checkout) == []
+    assert check_records(two) > 100
+    # a compiled file of a rewritten text may look fresh: it would be if old and new path were of one length
+    assert not list(site_of(two).glob("__pycache__/__editable__*"))
+    assert list(site_of(two).glob("pytest/__pycache__/*"))
+    said = say(two / "bin" / "pip", "uninstall", "-y", "demo")
+    assert "Successfully uninstalled demo" in said
+    assert not (two / "bin" / "demo").exists()
+    assert say(Path(report.path or "") / "bin" / "demo").endswith("checkout-one/src/demo/__init__.py")
+
+
+def test_modes_and_links_come_along(ready: Shop) -> None:
+    env = ready.good("modes")
+    assert stat.S_IMODE((env / "bin" / "demo").stat().st_mode) & 0o111
+    assert (env / "lib64").is_symlink() == (next(ready.cache.glob("*/env")) / "lib64").is_symlink()
+    assert (ready.folder("modes") / REPORT).exists()

@@ -43,7 +43,7 @@ DOCUMENTS = sorted(
     path
     for pattern in ("*.md", "docs/**/*.md", "examples/**/*", "man/*", "Makefile", "LICENSE", ".ci/run")
     for path in TOP.glob(pattern)
-    if path.is_file()
+    if path.is_file() and "artifacts" not in path.parts
 )
 PAGES = [path for path in DOCUMENTS if path.suffix == ".md" and "jobs" not in path.parts]
 """What people read, without the job files of examples, which are input."""

@@ -14,7 +14,7 @@ import pytest
 from sessionrun.model.errors import InputError
 from sessionrun.model.keys import JobKey
 from sessionrun.model.reasons import REASONS
-from sessionrun.model.spec import SWEBENCH_RESULTS, Export, SessionSpec, TaskSpec
+from sessionrun.model.spec import INSTANCE_RESULTS, Export, SessionSpec, TaskSpec
 from sessionrun.runtime.exports import swebench_results
 from sessionrun.runtime.exports.swebench_json import INFRASTRUCTURE
 from sessionrun.runtime.exports.writer import ExportWriter, carry_over, claim_exports, find_behind
@@ -42,7 +42,7 @@ class Run:
             "max_iterations": 5,
             "instances": {task: {"repo": "o/r", "base_commit": "HEAD", "problem_statement": "p"} for task in ids},
         }
-        self.export = Export(SWEBENCH_RESULTS, settings)
+        self.export = Export(INSTANCE_RESULTS, settings)
         tasks = tuple(TaskSpec(task, ("p",)) for task in ids)
         self.spec = SessionSpec(
             name, "2026-01-01T00:00:00Z", "swebench", "i", "/", "x", {}, tasks, exports=(self.export,)

@@ -85,7 +85,8 @@ LOOK = (
 
 def test_a_run_of_the_example(bench: Bench) -> None:
     """One agent mends, one bends the tests; the files, a second run, and what the first agent saw."""
-    script = f"case $SESSIONRUN_TASK in *-1) {GOLD}; {LOOK}; cp .claude/settings.json ../../../seen;; *) echo '# bent' >> tests/test_words.py;; esac"
+    looks = f"{GOLD}; {LOOK}; cp .claude/settings.json ../../../seen"
+    script = f"case $SESSIONRUN_TASK in *-1) {looks};; *) echo '# bent' >> tests/test_words.py;; esac"
     done = bench.run(script, "--no-environment", "--sample", "2")
     assert done.returncode == 1, done.stderr
     found = bench.documents("r")

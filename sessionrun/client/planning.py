@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -257,6 +258,7 @@ def _options(asked: Asked, config: Config, *, worktree: bool) -> Options:
         rerun=asked.rerun,
         include_stuck=asked.include_stuck,
         only=asked.only,
+        stamp=time.strftime("%Y%m%d-%H%M%S"),
         own=read_own(asked.own),
         fallback=Fallback(
             agent=config.agent,

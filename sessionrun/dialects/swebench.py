@@ -8,7 +8,6 @@ not know sessions or the file system; ``sessionrun-input(5)`` is its contract.
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -24,7 +23,7 @@ from sessionrun.dialects.reading import Reading
 from sessionrun.model.errors import InputError
 from sessionrun.model.hidden import TEST_COMMAND, HiddenTests
 from sessionrun.model.spec import (
-    SWEBENCH_RESULTS,
+    INSTANCE_RESULTS,
     Check,
     Environment,
     Export,
@@ -84,7 +83,7 @@ def load(source: Source, options: Options) -> Plan:
     instances = read_instances(reading, document)
     chosen = choose_instances(instances, _choice(own), source.name)
     started_in = source.started_in or source.directory
-    name = _check_name(options.name) or time.strftime("run-%Y%m%d-%H%M%S")
+    name = _check_name(options.name) or f"run-{options.stamp}"
     settings = _Settings(options)
     tasks = tuple(
         settings.make_task(instance, resolve_repo(source.directory, as_repo(instance.repo))) for instance in chosen
@@ -198,7 +197,7 @@ def _export(
     """The predictions and the results of this run; what it says of each instance is kept here."""
     output_dir = resolve(started_in, settings.options.own.get("output_dir") or f"{ARTIFACTS}/results")
     return Export(
-        SWEBENCH_RESULTS,
+        INSTANCE_RESULTS,
         {
             "run_name": name,
             "outputs_dir": os.path.join(output_dir, name),

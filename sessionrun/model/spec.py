@@ -92,7 +92,7 @@ class Workspace:
 
 MATRIX_RESULTS: Final = "matrix-results"
 JOB_STATUS: Final = "job-status"
-SWEBENCH_RESULTS: Final = "swebench-results"
+INSTANCE_RESULTS: Final = "swebench-results"
 """The kinds of exports."""
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, Protocol
 
-from sessionrun.model.spec import JOB_STATUS, MATRIX_RESULTS, SWEBENCH_RESULTS, Export, SessionSpec, TaskSpec
+from sessionrun.model.spec import INSTANCE_RESULTS, JOB_STATUS, MATRIX_RESULTS, Export, SessionSpec, TaskSpec
 from sessionrun.runtime.exports import job_status, matrix_results, swebench_results
 from sessionrun.runtime.exports.settling import settle_exports
 from sessionrun.store import outside
@@ -62,7 +62,7 @@ class Kind(Protocol):
 KINDS: Final[Mapping[str, Kind]] = {
     MATRIX_RESULTS: matrix_results,
     JOB_STATUS: job_status,
-    SWEBENCH_RESULTS: swebench_results,
+    INSTANCE_RESULTS: swebench_results,
 }
 
 

@@ -125,6 +125,11 @@ def test_a_run_of_the_example(bench: Bench) -> None:
     assert fixed[1] not in objects
     (spec,) = bench.cwd.glob("sessions/session-*/spec.json")
     assert "text.split()" not in spec.read_text(), "the fix is kept nowhere"
+    # its own repository goes with `clean --worktrees`, for the session has the patch
+    own = sorted(path.name.rpartition("-")[2] for path in bench.artifacts("worktrees").iterdir())
+    assert own == ["1.git", "2.git"]
+    assert bench("clean", "--worktrees", "last").returncode == 0
+    assert list(bench.artifacts("worktrees").iterdir()) == []
     (prompt,) = bench.cwd.glob("sessions/session-*/prompts/example__wordtool-1")
     assert "test_count_with_gaps" not in prompt.read_text()
 

@@ -514,7 +514,8 @@ def test_the_configuration_in_the_readme_is_valid(own_place: Path) -> None:
 
 
 def test_commands_in_the_readmes_use_options_that_exist() -> None:
-    pages = ("README.md", *(f"examples/{name}README.md" for name in ("", "prompts/", "matrix/", "markdown/")))
+    examples = ("", "prompts/", "matrix/", "markdown/", "swebench/")
+    pages = ("README.md", *(f"examples/{name}README.md" for name in examples))
     text = "\n".join("\n".join(code_blocks(name, "console")) + read(name) for name in pages)
     known = {"--help", *FLAG_VERBS, *help_options(command_line.group, hidden=True)}
     for verb in VERBS:

@@ -25,6 +25,7 @@ SUMMARY_OF_THE_RUNNER = (
     *("run_name", "timestamp", "total_instances", "successful", "failed", "success_rate"),
     *("with_mcp", "max_workers", "max_iterations", "instances"),
 )
+WAITED_ENOUGH = 124
 GOLD = "git apply ../../../gold/$SESSIONRUN_TASK.patch"
 
 
@@ -44,7 +45,13 @@ class Bench(Command):
         template = self.cwd / "template"
         template.write_text(f": <<'ISSUE'\n{{problem_statement}}\nISSUE\n{script}\n")
         words = ("--run-name", name, "--prompt-template", str(template), "--agent", "shell", *words)
-        return self("run", "--from", "swebench", "--sync", *words)
+        done = self("run", "--from", "swebench", "-q", *words)
+        if done.returncode != 0:
+            return done
+        while (waited := self("wait", done.stdout.strip(), "--timeout", "60")).returncode == WAITED_ENOUGH:
+            pass  # an environment takes long to build
+        waited.stderr = done.stderr + waited.stderr
+        return waited
 
 
 def lay_out(bench: Bench, instances: list[dict[str, Any]]) -> None:
@@ -286,14 +293,16 @@ def test_the_official_package_reads_the_predictions(bench: Bench, tmp_path: Path
     """Its own reader; the package `datasets`, which that imports and does not use here, is a stand-in."""
     python = tmp_path / "venv" / "bin" / "python"
     subprocess.run([sys.executable, "-m", "venv", str(tmp_path / "venv")], check=True)
-    words = ("-m", "pip", "install", "-q", "--no-deps", "swebench", "python-dotenv", "tqdm")
-    installed = subprocess.run([python, *words], capture_output=True, text=True)
-    if installed.returncode != 0:
-        pytest.skip(f"swebench cannot be installed: {installed.stderr.strip()[-200:]}")
+    needed = ("docker", "modal", "python-dotenv", "tenacity", "tqdm", "unidiff")  # what its reader imports
+    environ = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": str(tmp_path)}
+    for words in (("--no-deps", "swebench"), needed):
+        pip = [python, "-m", "pip", "install", "-q", *words]
+        installed = subprocess.run(pip, capture_output=True, text=True, env=environ)
+        if installed.returncode != 0:
+            pytest.skip(f"swebench cannot be installed: {installed.stderr.strip()[-200:]}")
     (tmp_path / "datasets.py").write_text("Dataset = load_dataset = load_from_disk = None\n")
     bench.run(f"case $SESSIONRUN_TASK in *-1) {GOLD};; esac", "--no-environment", "--sample", "2")
     files = [str(bench.artifacts("results", "r", f"predictions.{kind}")) for kind in ("json", "jsonl")]
-    environ = {**os.environ, "PYTHONPATH": str(tmp_path)}
     done = subprocess.run([python, "-c", READER, *files], capture_output=True, text=True, env=environ)
     assert done.returncode == 0, done.stderr
     expected = [("example__wordtool-1", "shell", True), ("example__wordtool-2", "shell", False)]

@@ -17,7 +17,7 @@ from sessionrun.dialects.fields import TASK_FIELDS
 from sessionrun.dialects.plan import Fallback, Options, Plan, Source
 from sessionrun.dialects.table import choose_dialect
 from sessionrun.model.errors import InputError
-from sessionrun.model.spec import Check, TaskSpec
+from sessionrun.model.spec import Check, Prove, TaskSpec
 
 EXAMPLES = sorted((ROOT / "examples" / "prompts").glob("*.*[!d]"))
 
@@ -142,6 +142,7 @@ def test_every_task_field() -> None:
                 workspace={"kind": "mirror"},
                 repo="../web",
                 ref="v1",
+                environment={"python": "3.11"},
                 setup="npm ci",
                 setup_timeout="20m",
                 links=["node_modules"],
@@ -197,6 +198,7 @@ def test_every_task_field() -> None:
         "cwd": "/web",
         "workspace": {"kind": "mirror", "branch": None, "directory": None},
         "upstream": {"repo": "/web", "ref": "v1", "mirror": "", "home": None},
+        "environment": {"kind": "python", "python": "3.11"},
         "setup": ("npm ci",),
         "setup_timeout_s": 1200.0,
         "links": ("node_modules",),
@@ -240,6 +242,20 @@ def test_every_task_field() -> None:
         "env": {"CI": "1"},
         "labels": {"team": "web"},
     }
+
+
+def test_the_proof_of_a_check_is_that_of_its_task() -> None:
+    check = {"commands": "make test", "prove": {"repeat": 4}}
+    defaults = {"check": {"commands": "true", "prove": True}}
+    plan = load(json.dumps({"defaults": defaults, "prompts": ["p", {"prompt": "q", "check": check}]}))
+    assert [task.prove for task in plan.tasks] == [Prove(), Prove(repeat=4)]
+    assert only(load(one(check=check, prove={"repeat": 4}))).prove == Prove(repeat=4)
+    off = {"defaults": defaults, "prompts": [{"prompt": "q", "prove": False}]}
+    assert only(load(json.dumps(off))).prove is None
+    with pytest.raises(InputError, match=r'check\.prove: .*"prove" beside the check .*keep one'):
+        load(one(check=check, prove=True))
+    with pytest.raises(InputError, match=r"check\.prove\.repeat: "):
+        load(one(check={"commands": "true", "prove": {"repeat": "often"}}))
 
 
 def test_the_rounds_of_a_check_are_those_of_its_task() -> None:

@@ -34,7 +34,7 @@ from sessionrun.model import spec as model
 from sessionrun.model.reasons import REASONS, REASONS_VERSION
 from sessionrun.runtime.jobs.check import request as check_request
 from sessionrun.store import crashpoint, jobfiles, ledger
-from sessionrun.workspaces import books, git, park, registration, request, space, worktree
+from sessionrun.workspaces import books, bringing, git, park, registration, request, space
 from sessionrun.workspaces.environments import request as environments
 
 TOP = Path(__file__).resolve().parent.parent
@@ -332,6 +332,7 @@ RECORDS = {
     "Workspace": model.Workspace,
     "Upstream": upstreams.Upstream,
     "MirrorSite": upstreams.MirrorSite,
+    "CacheSite": model.CacheSite,
     "Environment": model.Environment,
     "Repository": places.Repository,
     "GitSettings": places.GitSettings,
@@ -372,7 +373,7 @@ def test_the_words_of_worktrees_are_in_the_documents() -> None:
     for word in (
         request.RESCUE_SUFFIX,
         f"{park.HUGE_BYTES >> 20} MiB",
-        worktree.INCLUDE_FILE,
+        bringing.INCLUDE_FILE,
         ".".join(map(str, git.MINIMUM)),
         f"{space.FLOOR_BYTES >> 20} MiB",
         f"{space.FLOOR_SHARE:.0%}".replace("%", " percent"),

@@ -158,3 +158,120 @@ def test_what_cannot_be_is_refused(place: Place, task: dict[str, Any], why: str)
     done = place.command("run", "--agent", "shell", str(file))
     assert done.returncode == 2
     assert why in done.stderr
+
+
+# --- proof ---
+
+PATCHED = "grep -rl 'pytest in' $VIRTUAL_ENV/lib | xargs sed -i 's/pytest in/patched/'"
+"""Edits a dependency where it is installed for the task."""
+
+
+def test_a_proof_has_environments_of_its_own(place: Place) -> None:
+    """What the agent did to its own environment, also a git of its own in it, counts for nothing."""
+    planted = "printf '#!/bin/sh\\nexit 1\\n' > $VIRTUAL_ENV/bin/git; chmod +x $VIRTUAL_ENV/bin/git"
+    patches = {"check": "pytest | grep -q patched", "prove": True}
+    works = {"check": {"commands": "grep -q good answer && pytest && demo", "prove": True}}
+    tasks = place.run(
+        [
+            {"id": "patches", "prompt": f"{PATCHED}; echo good > answer", **patches},
+            {"id": "works", "prompt": f"echo good > answer; {PATCHED}; {planted}", **works},
+        ]
+    )
+    assert {name: (task["outcome"], task["proof"]) for name, task in tasks.items()} == {
+        "patches": ("failed", "unproved"),
+        "works": ("succeeded", "proved"),
+    }
+    assert place.in_use() == []
+    (folder,) = place.job("works", "").glob("a1-*-prove*")
+    reports = [json.loads(path.read_text()) for path in folder.glob("*-environment/environment.json")]
+    assert reports and all(report["cached"] for report in reports)
+    assert "pytest in " in (folder / "result.txt").read_text(), "not the patched one"
+    inputs = reports[0]["digest"]
+    known = [path.name for path in (place.command.directory(place.command.sessions[-1]) / "proofs").glob("*.json")]
+    assert known and all(name.endswith(f"-{inputs}.json") for name in known)
+
+
+def test_the_environment_of_a_room_goes_though_its_proof_was_killed(place: Place) -> None:
+    """The proof is done again after a crash; and where it is not, the end of the task takes what it left."""
+    once = place.root / "once"
+    kill = f'case "$PWD" in *.room-*) [ -e {once} ] || {{ touch {once}; kill -9 $PPID; }};; esac'
+    tasks = place.run(
+        [{"id": "a", "prompt": "echo good > answer", "check": f"{kill}; grep good answer", "prove": True}]
+    )
+    assert (tasks["a"]["outcome"], tasks["a"]["proof"]) == ("succeeded", "proved")
+    assert once.exists() and place.in_use() == []
+
+
+def test_the_cache_may_be_another_and_may_be_required(place: Place) -> None:
+    other = place.root / "other"
+    plan = [{"id": "a", "prompt": "true", "setup": "demo"}]
+    first = place.run(plan, "--cache-dir", str(other), "--require-cache")["a"]
+    assert first["reason_class"] == "environment_failed"
+    assert "and nothing may be built" in first["reason"]
+    second = place.run(plan, "--cache-dir", str(other))["a"]
+    assert (second["outcome"], second["environment"]["cached"]) == ("succeeded", False)
+    third = place.run(plan, "--cache-dir", str(other), "--require-cache")["a"]
+    assert (third["outcome"], third["environment"]["cached"]) == ("succeeded", True)
+    assert third["environment"]["path"].startswith(f"{other}/environments/tasks/")
+    assert not place.cache.exists()
+
+
+def test_clean_removes_environments_of_the_cache(place: Place) -> None:
+    made = place.run([{"id": "a", "prompt": "true"}])["a"]["environment"]
+    entry = place.cache / made["digest"]
+    (place.cache / f".new-{made['digest']}-x").mkdir()
+    words = ("clean", "--cache", "--json")
+
+    def clean(*more: str) -> dict[str, dict[str, Any]]:
+        records = json.loads(place.command(*words, *more).stdout)
+        return {Path(record["name"]).name: record for record in records}
+
+    assert clean("--older-than", "1h") == {}
+    foreseen = clean("--dry-run")
+    assert {(name, record["would_remove"]) for name, record in foreseen.items()} == {
+        (made["digest"], True),
+        (f".new-{made['digest']}-x", True),
+    }
+    assert entry.exists()
+    done = clean()
+    assert {record["what"] for record in done.values()} == {"environment"}
+    assert all(record["removed"] for record in done.values())
+    assert [path.name for path in place.cache.iterdir() if path.is_dir()] in ([], ["tasks"])
+    assert place.run([{"id": "a", "prompt": "true"}])["a"]["environment"]["cached"] is False
+
+
+def test_a_mirror_an_environment_rounds_and_a_proof_go_together(place: Place) -> None:
+    """The second round mends what the first did wrong; what is proved comes home."""
+    mend = "grep -q 'failed with exit code 1' $SESSIONRUN_FEEDBACK && echo good > answer"
+    work = f"if [ $SESSIONRUN_ROUND = 1 ]; then echo bad > answer; else {mend}; fi"
+    check = {"commands": "demo && pytest && grep -q good answer", "rounds": 2, "reset": "hard", "prove": True}
+    ours = {"repo": str(place.top), "check": check, "setup": "git describe --tags; echo left > from-setup"}
+    subprocess.run(["git", "tag", "v1"], cwd=place.top, check=True)
+    plan = [
+        {"id": "a", "prompt": work, **ours},
+        {
+            "id": "b",
+            "prompt": f"{work}; {PATCHED}; touch b",
+            **ours,
+            "check": {**check, "commands": "pytest | grep patched"},
+        },
+    ]
+    file = place.root / "mirrors.json"
+    file.write_text(json.dumps({"prompts": plan, "defaults": {"environment": "python"}}))
+    place.command.cwd = place.root
+    done = place.command(
+        "run", "--sync", "--json", "--agent", "shell", "--cache-dir", str(place.root / "c"), str(file)
+    )
+    assert done.returncode == 1, done.stderr
+    shown = json.loads(done.stdout)
+    place.command.sessions.append(shown["session_id"])
+    tasks = {task["id"]: task for task in shown["tasks"]}
+    assert {name: (task["outcome"], task["proof"], task["round"]) for name, task in tasks.items()} == {
+        "a": ("succeeded", "proved", 2),
+        "b": ("failed", "unproved", 2),
+    }
+    assert tasks["a"]["setup_commit"] and tasks["a"]["environment"]["path"].startswith(f"{place.root}/c/")
+    argv = ["git", "show", f"{tasks['a']['branch']}:answer"]
+    assert subprocess.run(argv, cwd=place.top, capture_output=True, text=True, check=True).stdout == "good\n"
+    assert list((place.root / "c" / "environments" / "tasks").iterdir()) == []
+    assert not list((place.root / "c" / "worktrees").glob("*/*"))

@@ -280,3 +280,62 @@ def test_pytest_and_a_conftest_that_lets_all_pass(project: Project) -> None:
     ]
     view = project.status(project.finish(plan))
     assert verdicts(view) == {"bends": ("failed", "weakened"), "fixes": ("succeeded", "proved")}
+
+
+def test_a_room_has_the_links_and_copied_files_of_the_worktree(project: Project) -> None:
+    """But where the work has put something in their place, that stays."""
+    (project.cwd / "shared").mkdir()
+    (project.cwd / "shared" / "tool").write_text("good\n")
+    (project.cwd / "local.log").write_text("good\n")
+    (project.cwd / ".worktreeinclude").write_text("*.log\n")
+    (project.cwd.parent / "outside").mkdir()
+    with (project.cwd / ".git" / "info" / "exclude").open("a") as rules:
+        rules.write("shared\n.worktreeinclude\n")
+    brought = "grep -q good shared/tool && grep -q good local.log && test -d outside"
+    links = ["shared", str(project.cwd.parent / "outside")]
+    check = f"{brought} && grep -q good src/answer"
+    own = "rm shared; mkdir shared; echo good > shared/tool; git add -f shared"
+    plan = [
+        {"id": "a", "prompt": FIX, "links": links, "check": check, "prove": True},
+        {"id": "b", "prompt": f"{FIX}; {own}", "links": links, "check": check, "prove": True},
+        {
+            "id": "c",
+            "prompt": f"{FIX}; echo good > other.log",
+            "check": f"{check} && test -e other.log",
+            "prove": True,
+        },
+    ]
+    plan[2]["links"] = links
+    session = project.finish(plan)
+    view = project.status(session)
+    assert verdicts(view) == {
+        "a": ("succeeded", "proved"),
+        "b": ("succeeded", "proved"),
+        "c": ("failed", "unproved"),
+    }
+    assert project.git("show", f"{view['tasks'][1]['commit']}:shared/tool") == "good"
+    assert (project.cwd / "shared" / "tool").read_text() == "good\n"
+
+
+def test_a_proof_counts_tests_and_none_is_a_failure(project: Project) -> None:
+    (project.cwd / "conftest.py").write_text("")
+    (project.cwd / "test_answer.py").write_text(
+        "def test_it():\n    assert open('src/answer').read() == 'good\\n'\ndef test_other():\n    pass\n"
+    )
+    project.git("add", ".")
+    project.git("commit", "-qm", "pytest")
+    pytest_ = f"{sys.executable} -m pytest -q -p no:cacheprovider"
+    nothing = f'case "$PWD" in *.room-*) {pytest_} -k nothing || true;; esac'
+    plan = [
+        {"id": "counted", "prompt": FIX, "check": {"commands": pytest_, "prove": True}},
+        {"id": "nothing", "prompt": FIX, "check": [nothing], "prove": True},
+    ]
+    session = project.finish(plan)
+    view = project.status(session)
+    assert verdicts(view) == {"counted": ("succeeded", "proved"), "nothing": ("failed", "unproved")}
+    assert "no test was found of: " in view["tasks"][1]["reason"]
+    (folder,) = (project.directory(session) / "jobs" / "counted").glob("a1-*-prove*")
+    checks = json.loads((folder / "answer.json").read_text())["checks"]
+    assert checks["result"]["counts"] == {"passed": 2, "failed": 0, "errors": 0, "skipped": 0, "total": 2}
+    assert checks["base"]["counts"]["failed"] == 1
+    assert "on the base and the work: passes (2 of 2 tests passed.)" in (folder / "stdout").read_text()

@@ -26,7 +26,7 @@ from sessionrun.model.errors import InputError
 )
 @click.option("--keep", type=Count(), metavar="N", help="Keep the newest N sessions.")
 @click.option("--worktrees", is_flag=True, help="Worktrees and branches that are no longer needed.")
-@click.option("--cache", is_flag=True, help="Mirrors of repositories that nothing needs, longest unused first.")
+@click.option("--cache", is_flag=True, help="Mirrors and environments that nothing needs, longest unused first.")
 @click.option("--max-size", type=Size(), metavar="SIZE", help="With --cache: as many as make it this small: 20G.")
 @click.option("--dry-run", is_flag=True, help="Say what would go; change nothing.")
 @json_option
@@ -51,7 +51,8 @@ def command(
     branches are still needed.  Worktrees go once all their work is on a branch; branches go when they hold
     nothing of their own or are merged into the branch they began from.  All else stays and is named.
 
-    With --cache mirrors are removed that no session uses and that hold no work, by age of their last use and size.
+    With --cache mirrors and environments are removed that no session uses and that hold no work, by age of their
+    last use and size.
     """
     if cache:
         if session_ids or state or keep or worktrees:

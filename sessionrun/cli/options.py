@@ -148,7 +148,7 @@ def cache_dir_option(command: _Command) -> _Command:
         "--cache-dir",
         type=click.Path(file_okay=False, path_type=Path),
         metavar="DIR",
-        help="Where mirrors of repositories are kept.  [default: the user's cache directory]",
+        help="Where mirrors and environments are kept.  [default: the user's cache directory]",
     )(command)
 
 

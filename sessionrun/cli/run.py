@@ -132,13 +132,13 @@ class Launch(NamedTuple):
     type=click.Path(file_okay=False, path_type=Path),
     metavar="DIR",
     hidden=True,
-    help="Where mirrors of repositories are kept.  [default: the user's cache directory]",
+    help="Where mirrors and environments are kept.  [default: the user's cache directory]",
 )
 @click.option(
     "--require-cache/--no-require-cache",
     default=None,
     hidden=True,
-    help="Fetch no repository: take what the cache has, or fetch.",
+    help="Fetch no repository and build no environment: take what the cache has.",
 )
 @click.option("--expect-change", is_flag=True, help="A task that changes nothing in its worktree has failed.")
 @click.option("--prove", is_flag=True, help="The check must pass on the work alone, and fail without it.")

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from sessionrun.client.config import load_cache_dir
 from sessionrun.model.errors import SessionrunError
+from sessionrun.workspaces.environments.cached import iterate_environments, remove_environment
 from sessionrun.workspaces.mirror_cache import iterate_mirrors, remove_mirror
 
 Record = dict[str, Any]
@@ -46,7 +47,10 @@ class Kind(NamedTuple):
     remove: Callable[..., str | None]
 
 
-KINDS: Final[Mapping[str, Kind]] = {"mirror": Kind(iterate_mirrors, remove_mirror)}
+KINDS: Final[Mapping[str, Kind]] = {
+    "mirror": Kind(iterate_mirrors, remove_mirror),
+    "environment": Kind(iterate_environments, remove_environment),
+}
 """By the word that `what` has in a record."""
 
 

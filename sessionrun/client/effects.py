@@ -137,8 +137,8 @@ RULES: Final[Mapping[str, Rule]] = {
 """The rules by the name of the parameter, in the order in which they are checked."""
 
 ELSEWHERE: Final[Mapping[str, str]] = {
-    "cache_dir": "planning refuses it without mirrors",
-    "require_cache": "planning refuses it without mirrors",
+    "cache_dir": "planning refuses it without mirrors and environments",
+    "require_cache": "planning refuses it without mirrors and environments",
     "base": "planning refuses it without worktrees",
     "worktree_dir": "planning refuses it without worktrees",
     "keep": "planning refuses it without worktrees",

@@ -13,7 +13,7 @@ from sessionrun.dialects.plan import Plan, Source
 from sessionrun.model.errors import InputError
 from sessionrun.model.places import KeepPolicy
 from sessionrun.model.repositories import has_worktree
-from sessionrun.model.spec import TaskSpec
+from sessionrun.model.spec import CacheSite, TaskSpec
 from sessionrun.model.upstreams import MirrorSite, Upstream, is_path
 
 
@@ -41,11 +41,8 @@ def settle_mirrors(plan: Plan, git: MirrorWish, config: Config, source: Source) 
         InputError: a task asks for what a mirror cannot give.
     """
     if not any(task.upstream is not None or task.workspace.kind == "mirror" for task in plan.tasks):
-        for option, said in (("--cache-dir", git.cache_dir), ("--require-cache", git.require_cache)):
-            if said is not None and said is not False:
-                raise InputError(
-                    f"{option} has no effect here: no task names a repo or is in a mirror; leave it out"
-                )
+        if not any(task.environment is not None for task in plan.tasks):
+            _refuse_idle(git)
         return plan, None
     from sessionrun.workspaces.repository import check_version
 
@@ -57,6 +54,32 @@ def settle_mirrors(plan: Plan, git: MirrorWish, config: Config, source: Source) 
     return replace(plan, tasks=tasks), _find_site(plan, git, config, cache_dir)
 
 
+def _refuse_idle(git: MirrorWish) -> None:
+    for option, value in (("--cache-dir", git.cache_dir), ("--require-cache", git.require_cache)):
+        if value is not None and value is not False:
+            raise InputError(
+                f"{option} has no effect here: no task names a repo, is in a mirror or has an environment; "
+                "leave it out"
+            )
+
+
+def settle_cache(plan: Plan, git: MirrorWish, config: Config) -> CacheSite | None:
+    """The cache of the plan's environments; None: no task has one.
+
+    Raises:
+        InputError: the cache has a name that cannot be used.
+    """
+    if all(task.environment is None for task in plan.tasks):
+        return None
+    cache_dir = find_cache_dir(git.cache_dir, config, plan.repository.cache_dir)
+    return CacheSite(str(cache_dir), require_cache=_requires_cache(plan, git, config))
+
+
+def _requires_cache(plan: Plan, git: MirrorWish, config: Config) -> bool:
+    wishes = (git.require_cache, plan.require_cache, config.require_cache)
+    return next((wish for wish in wishes if wish is not None), False)
+
+
 def find_cache_dir(asked: Path | None, config: Config, wished: str | None = None) -> Path:
     """The cache, absolute and without links: the flag's, the configured one, the input's, or the user's usual one.
 
@@ -65,9 +88,9 @@ def find_cache_dir(asked: Path | None, config: Config, wished: str | None = None
     """
     from sessionrun.workspaces.repository import check_path
 
-    found = Path(os.path.realpath(asked or config.cache_dir or wished or usual_cache_dir()))
-    check_path(str(found))
-    return found
+    cache_dir = Path(os.path.realpath(asked or config.cache_dir or wished or usual_cache_dir()))
+    check_path(str(cache_dir))
+    return cache_dir
 
 
 def check_mirrors(tasks: Sequence[TaskSpec]) -> None:
@@ -163,7 +186,6 @@ def _find_site(plan: Plan, git: MirrorWish, config: Config, cache_dir: Path) -> 
 
     wish = plan.repository
     worktree_dir = git.worktree_dir or config.worktree_dir or wish.worktree_dir
-    said = (git.require_cache, plan.require_cache, config.require_cache)
     here = Path.cwd()
     return MirrorSite(
         cache_dir=str(cache_dir),
@@ -171,7 +193,7 @@ def _find_site(plan: Plan, git: MirrorWish, config: Config, cache_dir: Path) -> 
         settings=read_user_settings(here),
         worktree_dir=os.path.realpath(worktree_dir) if worktree_dir else None,
         keep=git.keep or wish.keep or "never",
-        require_cache=next((one for one in said if one is not None), False),
+        require_cache=_requires_cache(plan, git, config),
     )
 
 

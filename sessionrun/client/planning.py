@@ -14,7 +14,7 @@ from sessionrun.client.assemble import Choice, assemble_spec, choose_agent, fore
 from sessionrun.client.config import Config, load_config
 from sessionrun.client.effects import refuse_idle_options
 from sessionrun.client.inputs import Given, read_source
-from sessionrun.client.mirroring import MirrorWish, settle_mirrors
+from sessionrun.client.mirroring import MirrorWish, settle_cache, settle_mirrors
 from sessionrun.client.own_options import find_input, read_own
 from sessionrun.dialects.own_options import refuse_others
 from sessionrun.dialects.plan import Fallback, Options, Plan, RepositoryWish, Source
@@ -143,6 +143,7 @@ def _settle(source: Source, asked: Asked, git: AskedGit, money: AskedMoney, *, p
         envelope=options.envelope,
         repository=repository,
         mirrors=mirrors,
+        cache=settle_cache(plan, wish, config),
         missing=missing,
     )
     remarks += missing or ()

@@ -111,6 +111,7 @@ def read_fields(record: Mapping[str, Any], table: Mapping[str, Field], unknown: 
                 unknown += [(key, inner) for inner in value if inner not in known and not _is_note(inner)]
     if "rounds" in table and "check" in table:
         _settle_rounds(values, record)
+        _settle_prove(values, record)
     return values
 
 
@@ -126,6 +127,18 @@ def _settle_rounds(values: dict[str, Any], record: Mapping[str, Any]) -> None:
         raise Misfit(
             f'is {rounds}, but "rounds" beside the check is {values["rounds"]}; keep one', "check", "rounds"
         )
+
+
+def _settle_prove(values: dict[str, Any], record: Mapping[str, Any]) -> None:
+    """Give the task, or the defaults, the proof that is asked for in the check.
+
+    Raises:
+        Misfit: another one is asked for beside the check.
+    """
+    check = record.get("check")
+    asked = check.get("prove") if isinstance(check, Mapping) else None
+    if asked is not None and values.setdefault("prove", as_prove(asked)) != as_prove(asked):
+        raise Misfit('and "prove" beside the check do not say the same; keep one', "check", "prove")
 
 
 def _is_note(key: object) -> bool:
@@ -144,7 +157,8 @@ def as_check(value: Any) -> Check | None:
     fields = read_fields(value, _CHECK, [])
     if not fields.get("commands") and "verify" not in fields:
         raise Misfit('needs "commands": text or a list of text')
-    fields.pop("rounds", None)  # they are the task's, see `_settle_rounds`
+    for name in ("rounds", "prove"):  # they are the task's, see `_settle_rounds` and `_settle_prove`
+        fields.pop(name, None)
     return Check(**{"commands": (), **fields, "timeout_s": fields.get("timeout_s") or None})
 
 
@@ -193,6 +207,7 @@ _CHECK: Final[Mapping[str, Field]] = {
     "timeout_s": _TIMEOUT,
     "rounds": Field("rounds", as_whole(1)),
     "reset": Field("reset", as_choice(RESETS)),
+    "prove": Field("prove", as_prove),
     "uses": Field("uses", as_amounts),
     "verify": Field("verify", as_prompt),
     "files": Field("files", as_project_paths),

@@ -154,6 +154,14 @@ class Environment:
 
 
 @frozen
+class CacheSite:
+    """The cache of a session with environments: its absolute path, and whether nothing may be built or fetched."""
+
+    cache_dir: str
+    require_cache: bool = False
+
+
+@frozen
 class Land:
     """Into which branch the work goes, one at a time per `uses` token."""
 
@@ -273,6 +281,7 @@ class SessionSpec:
     auto_release: bool = True
     repository: Repository | None = None
     mirrors: MirrorSite | None = None
+    cache: CacheSite | None = None
     prices: Mapping[str, Price] = field(default_factory=dict)
     exports: tuple[Export, ...] = ()
     origin: str | None = None

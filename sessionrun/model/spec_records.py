@@ -18,6 +18,7 @@ from sessionrun.model.spec import (
     SCHEMA_VERSION,
     AgentSpec,
     Alternative,
+    CacheSite,
     Check,
     Environment,
     Export,
@@ -79,6 +80,8 @@ def spec_from_record(record: Mapping[str, Any]) -> SessionSpec:
         values["repository"] = repository_from_record(values["repository"])
     if values.get("mirrors"):
         values["mirrors"] = mirror_site_from_record(values["mirrors"])
+    if values.get("cache"):
+        values["cache"] = _from_record(CacheSite, values["cache"])
     values["limits"] = _from_record(Limits, record.get("limits", {}))
     values["prices"] = {name: _from_record(Price, price) for name, price in record.get("prices", {}).items()}
     exports = record.get("exports", record.get("views", ()))  # as sessions of version 0.x before called them
@@ -103,6 +106,7 @@ _NAMES: Final[dict[type[Any], frozenset[str]]] = {
     for cls in (
         AgentSpec,
         Alternative,
+        CacheSite,
         Handed,
         Workspace,
         Environment,

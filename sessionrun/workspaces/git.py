@@ -93,6 +93,9 @@ _OF_TRANSPORT: Final = (
 )
 """The caller's variables that say how another machine is reached; only for git that may reach one."""
 
+TASK: Final = "SESSIONRUN_TASK"
+"""In the environment of each job of a task."""
+
 CANNOT_RUN: Final = 127
 """The `code` of a `GitError` if there is no git, or the directory is gone."""
 
@@ -228,8 +231,15 @@ class Git:
 
 
 def git_environ(environ: Mapping[str, str]) -> dict[str, str]:
-    """The environment of our git commands, without the variables that name a repository."""
+    """The environment of our git commands, without the variables that name a repository.
+
+    In a task's job the programs of its environment do not count: an agent can write them.
+    """
     kept = {name: value for name, value in environ.items() if not name.startswith("GIT_") or name in _KEPT}
+    own = kept.pop("VIRTUAL_ENV", None) if TASK in kept else None
+    if own and "PATH" in kept:
+        folders = kept["PATH"].split(os.pathsep)
+        kept["PATH"] = os.pathsep.join(folder for folder in folders if folder != os.path.join(own, "bin"))
     ours = {name: value for name, (value, _) in ENVIRONMENT.items()}
     return {**kept, **ours, MARKER: str(os.getpid())}
 

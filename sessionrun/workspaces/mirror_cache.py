@@ -19,6 +19,7 @@ from sessionrun.store.jobfiles import load_record_if_any
 from sessionrun.workspaces.git import Git
 from sessionrun.workspaces.mirrors import DRAFT, FOLDER, MARKER, SUFFIX, TRASH, Marker, lock_path
 from sessionrun.workspaces.registration import hold_lock, remove_tree
+from sessionrun.workspaces.space import measure
 from sessionrun.workspaces.transport import open_room
 
 _LOCK_S: Final = 0.0
@@ -55,7 +56,7 @@ def iterate_mirrors(cache: Path) -> Iterator[CachedMirror]:
             marker, used_at = None, path.stat().st_mtime
         except FileNotFoundError:
             continue  # removed meanwhile
-        yield CachedMirror(path, marker.repo if marker else None, used_at, _measure(path))
+        yield CachedMirror(path, marker.repo if marker else None, used_at, measure(path))
 
 
 def remove_mirror(mirror: CachedMirror, *, dry_run: bool = False) -> str | None:
@@ -147,15 +148,3 @@ def _list_branches_at_home(repo: str) -> dict[str, str]:
 def _name(names: list[str]) -> str:
     more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
     return ", ".join(names[:_MOST_NAMED]) + more
-
-
-def _measure(path: Path) -> int:
-    """How much room a directory takes on the disk (bytes)."""
-    total = 0
-    for folder, _, names in os.walk(path):
-        for name in names:
-            try:
-                total += os.lstat(os.path.join(folder, name)).st_blocks * 512
-            except OSError:
-                pass
-    return total

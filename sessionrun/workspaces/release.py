@@ -13,6 +13,7 @@ import orjson
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.places import Place, Repository
 from sessionrun.store.files import make_directories, replace_file
+from sessionrun.workspaces.bringing import included_files
 from sessionrun.workspaces.claims import prepare_jobs, take_back_unused
 from sessionrun.workspaces.emptied import drop_empty_branch, is_emptied
 from sessionrun.workspaces.environments.removal import drop_environments
@@ -46,7 +47,6 @@ from sessionrun.workspaces.request import CLAIM, RESCUE_SUFFIX, Claim, Workspace
 from sessionrun.workspaces.room import remove_room
 from sessionrun.workspaces.rounds import Site, drop_rounds, put_back
 from sessionrun.workspaces.witness import tell_changed
-from sessionrun.workspaces.worktree import included_files
 
 
 def release(request: WorkspaceRequest, folder: Path, *, drop_empty: bool = True) -> Place:
@@ -100,6 +100,7 @@ def release_behind(fence: Fence, request: WorkspaceRequest, folder: Path) -> Pla
 def _release(fence: Fence, request: WorkspaceRequest, folder: Path) -> Place:
     place, main = request.place, fence.main()
     remove_room(request.repository, request.owner)
+    drop_environments(folder, request.owner, ("prove",))
     take_back_unused(main, request, folder)
     if place is None or place.worktree is None or place.branch is None:
         return place or Place()

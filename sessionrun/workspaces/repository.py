@@ -8,10 +8,10 @@ from pathlib import Path
 
 from sessionrun.model.errors import InputError
 from sessionrun.model.places import GitSettings, KeepPolicy, Repository
+from sessionrun.workspaces.bringing import included_files
 from sessionrun.workspaces.freezing import is_promise, read_settings
 from sessionrun.workspaces.git import MINIMUM, Git, GitError, version
 from sessionrun.workspaces.ignoring import read_rules
-from sessionrun.workspaces.worktree import included_files
 
 
 def find_repository(

@@ -1,7 +1,8 @@
 """A clean room: a directory with a repository of its own, in which one tree of files is checked out, and no more.
 
-It borrows the objects of the real repository and shares nothing else with it: a program in the room can change no
-branch, no setting and no other worktree.  Its HEAD is a commit of that tree, so git works there as usual.
+It borrows the objects of the real repository and has copies of the tags before its commit.  It shares nothing
+else: a program in the room can change no branch, no setting and no other worktree.  Its HEAD is a commit of
+that tree, so git works there as usual.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def open_room(fence: Fence, owner: str, commit: str, objects: Path) -> Iterator[
         fence: of the repository.
         owner: the session and the task.
         commit: what is checked out.
-        objects: a directory of objects that may hold the commit, beside the repository's own.
+        objects: a directory of objects that may hold the commit and borrows the repository's own.
 
     Raises:
         GitError, OSError: it cannot be made.
@@ -71,6 +72,9 @@ def _check_out(fence: Fence, path: Path, commit: str, objects: Path) -> None:
     git: Git = replace(fence.inside(path, git_dir), trial=git_dir / "objects")
     git("read-tree", "-u", "--reset", commit)
     (git_dir / "config").write_text(_word_config(fence), encoding="utf-8")
+    words = ("for-each-ref", "--format=%(objectname) %(refname)", f"--merged={commit}", "refs/tags")
+    tags = replace(fence.main(), trial=objects)(*words)  # by which some projects find their version
+    (git_dir / "packed-refs").write_bytes(tags)
     if (real / "shallow").is_file():
         (git_dir / "shallow").write_bytes((real / "shallow").read_bytes())
 

@@ -30,3 +30,15 @@ def check_space(folder: Path) -> None:
     if free < floor:
         mib = 1024 * 1024
         raise NoSpace(f"{free // mib} MiB are free in {folder}; new worktrees wait for {floor // mib} MiB")
+
+
+def measure(path: Path) -> int:
+    """How much room a directory takes on the disk (bytes)."""
+    total = 0
+    for folder, _, names in os.walk(path):
+        for name in names:
+            try:
+                total += os.lstat(os.path.join(folder, name)).st_blocks * 512
+            except OSError:
+                pass
+    return total

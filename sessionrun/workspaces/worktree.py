@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -20,17 +20,16 @@ from sessionrun.model.errors import SessionrunError
 from sessionrun.model.places import Place, Repository
 from sessionrun.store.files import make_directories, replace_file
 from sessionrun.workspaces.bases import find_base
+from sessionrun.workspaces.bringing import bring_files, check_links
 from sessionrun.workspaces.claims import take_back_unused
 from sessionrun.workspaces.fence import Fence, open_fence
 from sessionrun.workspaces.git import Git
 from sessionrun.workspaces.ignoring import RULES, ignore_words
-from sessionrun.workspaces.links import describe_problem, find_name, find_target, write_hidden
+from sessionrun.workspaces.links import write_hidden
 from sessionrun.workspaces.mirrored import list_home, settle_start
 from sessionrun.workspaces.registration import find_admin, load_owner, register, register_lock, take_back
 from sessionrun.workspaces.request import CLAIM, RESCUE_SUFFIX, Claim, WorkspaceRequest, load_claim
 from sessionrun.workspaces.witness import note_settings
-
-INCLUDE_FILE: Final = ".worktreeinclude"
 
 _NAME_TRIES: Final = 8
 """How many names to try that look free and turn out to be taken."""
@@ -51,7 +50,7 @@ def prepare(request: WorkspaceRequest, folder: Path) -> Place:
 
 def _prepare(fence: Fence, request: WorkspaceRequest, folder: Path) -> Place:
     repository, git = request.repository, fence.main()
-    _check_links(request)
+    check_links(request)
     note_settings(repository, folder, git)
     base = find_base(fence, request, folder)
     take_back_unused(git, replace(request, place=None), folder)
@@ -65,7 +64,7 @@ def _prepare(fence: Fence, request: WorkspaceRequest, folder: Path) -> Place:
     try:
         _sync_claim(claim, folder)
         _check_out(fence, path)
-        _bring_files(git, request, path, ignore_words(repository, folder))
+        bring_files(git, request, path, ignore_words(repository, folder))
         write_hidden(repository.top, request.links, (folder / RULES).read_text(), folder)
     except (SessionrunError, OSError):
         with register_lock(repository):
@@ -79,15 +78,6 @@ def _check_out(fence: Fence, path: Path) -> None:
     if admin is None:
         raise SessionrunError(f"{path} was removed while it was made")
     fence.inside(path, admin)("reset", "--hard", "--quiet")
-
-
-def included_files(git: Git, top: Path, ignore: Sequence[str]) -> list[str]:
-    """Ignored files (by `ignore_words`) of the checkout that `.worktreeinclude` (as gitignore(5)) asks for."""
-    if not (top / INCLUDE_FILE).is_file():
-        return []
-    wanted = git.names("ls-files", "-z", "--others", "--ignored", f"--exclude-from={INCLUDE_FILE}")
-    ignored = set(git.names("ls-files", "-z", "--others", "--ignored", *ignore))
-    return [name for name in wanted if name in ignored and not name.endswith("/")]
 
 
 def branch_stem(repository: Repository, task: str, wanted: str | None) -> str:
@@ -151,39 +141,3 @@ def _is_registered(repository: Repository, claim: Claim) -> bool:
     """Whether an earlier start of this job has made the worktree."""
     admin = find_admin(repository, Path(claim.worktree))
     return admin is not None and load_owner(admin) == claim.owner
-
-
-def _check_links(request: WorkspaceRequest) -> None:
-    """Refuse links that a worktree cannot have: each leads to the user's checkout, or to what the plan names."""
-    top = request.repository.top
-    for link in request.links:
-        if not os.path.exists(find_target(top, link)):
-            raise SessionrunError(f"links: there is no {link} in {top}")
-        if (problem := describe_problem(top, request.links, link)) is not None:
-            raise SessionrunError(f"links: {problem}")
-
-
-def _bring_files(git: Git, request: WorkspaceRequest, path: Path, ignore: Sequence[str]) -> None:
-    """Copy what `.worktreeinclude` names and link what the task asks for, out of the user's checkout."""
-    top = Path(request.repository.top)
-    for name in included_files(git, top, ignore) if request.upstream is None else ():  # a mirror has no files
-        if not os.path.lexists(path / name):
-            _copy(top / name, path / name)
-    for link in request.links:
-        name, origin = find_name(str(top), link), Path(find_target(str(top), link))
-        target = path / name
-        if target.is_symlink() and target.readlink() == origin:
-            continue  # an earlier start of this job did that
-        if os.path.lexists(target):
-            if request.upstream is not None and request.upstream.history is not None:
-                continue  # its links are those that are usual, as far as there is room for them
-            raise SessionrunError(f"links: {link} is tracked by git, so the worktree has its own")
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.symlink_to(origin)
-
-
-def _copy(origin: Path, target: Path) -> None:
-    import shutil  # slow to load, and most sessions bring nothing
-
-    target.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copy2(origin, target, follow_symlinks=False)

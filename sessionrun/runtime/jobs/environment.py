@@ -13,7 +13,7 @@ from sessionrun.engine.state import TaskState
 from sessionrun.model.errors import JobFileError
 from sessionrun.model.keys import JobKey
 from sessionrun.model.places import Place
-from sessionrun.model.spec import Job
+from sessionrun.model.spec import Job, TaskSpec
 from sessionrun.runtime.jobs.shared import PROGRAM, SHELL, Judged, Site
 from sessionrun.store.files import replace_file
 from sessionrun.workspaces.environments.request import (
@@ -38,17 +38,27 @@ def begin_with_environment(site: Site, state: TaskState, job: Job) -> Job:
     task, place = state.spec, state.place
     if task.environment is None or place is None or place.worktree is None:
         return job
-    folder, cache = site.session.make_job_path(job.key), find_cache()
-    request = EnvironmentRequest(
-        top=place.worktree,
-        directory=site.directory_of(task, place),
-        cache=cache,
-        target=find_target(cache, site.spec.session_id, task.id, job.key.attempt),
-        owner=f"{site.spec.session_id}/{task.id}",
-        python=task.environment.python,
-    )
-    replace_file(folder / WISH, orjson.dumps(request), durable=False)
+    folder = site.session.make_job_path(job.key)
+    wish = wish_environment(site, task, job.key, top=place.worktree, directory=site.directory_of(task, place))
+    replace_file(folder / WISH, orjson.dumps(wish), durable=False)
     return replace(job, argv=(SHELL, "-c", FIRST, SHELL, sys.executable, PROGRAM, str(folder), *job.argv))
+
+
+def wish_environment(
+    site: Site, task: TaskSpec, key: JobKey, *, top: str, directory: str, in_room: bool = False
+) -> EnvironmentRequest:
+    """What is asked for an environment of a task, for a checkout at `top`; `in_room` as of `find_target`."""
+    assert task.environment is not None
+    spec, cache = site.spec, find_cache(site.spec.cache)
+    return EnvironmentRequest(
+        top=top,
+        directory=directory,
+        cache=cache,
+        target=find_target(cache, spec.session_id, task.id, key.attempt, in_room=in_room),
+        owner=f"{spec.session_id}/{task.id}",
+        python=task.environment.python,
+        require_cache=spec.cache is not None and spec.cache.require_cache,
+    )
 
 
 def judge_environment(site: Site, state: TaskState, key: JobKey, judged: Judged) -> Judged:

@@ -22,7 +22,7 @@ from sessionrun.model.spec import AgentSpec, Job, ProofVerdict, SessionSpec, Tas
 from sessionrun.store.files import replace_file
 from sessionrun.store.jobfiles import REQUEST
 from sessionrun.store.session import SessionDir
-from sessionrun.workspaces.environments.request import find_cache, find_target
+from sessionrun.workspaces.environments.request import find_cache, find_target, name_variables
 from sessionrun.workspaces.links import HIDDEN
 
 SHELL: Final = "/bin/sh"
@@ -100,10 +100,9 @@ class Site:
         if task.environment is None or place is None:
             return {}
         made = place.environment.path if place.environment else None
-        folder = made or find_target(find_cache(), self.spec.session_id, task.id, key.attempt)
+        folder = made or find_target(find_cache(self.spec.cache), self.spec.session_id, task.id, key.attempt)
         path = task.env.get("PATH") or os.environ.get("PATH") or os.defpath
-        variables = {"VIRTUAL_ENV": folder, "PATH": os.pathsep.join((os.path.join(folder, "bin"), path))}
-        return {**variables, "PYTHONHOME": ""} if os.environ.get("PYTHONHOME") else variables
+        return name_variables(folder, path, os.environ)
 
     def _hide_links(self, task: TaskSpec, key: JobKey, place: Place | None) -> Mapping[str, str]:
         """What makes the task's git overlook links that lead out of the repository: they are no work."""

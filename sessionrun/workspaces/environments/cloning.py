@@ -8,6 +8,7 @@ import os
 import shutil
 import stat
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,7 +17,7 @@ import orjson
 from sessionrun.store import crashpoint
 from sessionrun.store.files import make_directories, replace_file
 from sessionrun.workspaces.environments.copying import Copier, write_new
-from sessionrun.workspaces.environments.manifest import ENV, LEFT, Entry, Manifest, is_unchanged
+from sessionrun.workspaces.environments.manifest import ENV, LEFT, MANIFEST, Entry, Manifest, is_unchanged
 from sessionrun.workspaces.environments.removal import beside_path, clear
 from sessionrun.workspaces.environments.request import MARK, EnvironmentProblem, Mark
 from sessionrun.workspaces.environments.rewriting import digest_of, refuse_path, rewrite, rewrite_record
@@ -62,6 +63,8 @@ def clone(entry: Path, manifest: Manifest, target: Path, checkout: Path, owner: 
     crashpoint.step()
     os.rename(beside, target)
     crashpoint.step()
+    with suppress(OSError):  # removed meanwhile, or of a cache that may only be read
+        os.utime(entry / MANIFEST)  # its last use, for `clean --cache`
     return work.copier.shared
 
 

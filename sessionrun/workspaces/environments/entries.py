@@ -46,7 +46,7 @@ def ensure_entry(
         OSError: the cache cannot be written.
     """
     make_directories(cache, 0o700)
-    with _digest_lock(cache, digest, limit_s, say):
+    with hold_digest(cache, digest, limit_s, say):
         sweep(cache, digest)
         found = find_entry(cache, digest)
         if found is not None:
@@ -109,7 +109,13 @@ def _discard(cache: Path, digest: str) -> None:
 
 
 @contextmanager
-def _digest_lock(cache: Path, digest: str, limit_s: float, say: Callable[[str], None]) -> Iterator[None]:
+def hold_digest(cache: Path, digest: str, limit_s: float, say: Callable[[str], None]) -> Iterator[None]:
+    """Be the process that builds or removes the entry of a digest; arguments as of `ensure_entry`.
+
+    Raises:
+        EnvironmentProblem: another process held the lock for too long.
+        OSError: the cache cannot be written.
+    """
     from filelock import FileLock, Timeout
 
     path = cache / f"{digest}.lock"

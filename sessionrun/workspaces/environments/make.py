@@ -64,6 +64,15 @@ def make_environment(request: EnvironmentRequest, folder: Path) -> EnvironmentRe
     return report
 
 
+def find_digest(request: EnvironmentRequest, folder: Path) -> str:
+    """The digest of what decides about an environment; nothing is made.
+
+    Raises:
+        EnvironmentProblem, OSError: an interpreter or an installer is missing, or the inputs cannot be read.
+    """
+    return _Making(request, folder).look().digest
+
+
 @frozen
 class _Ground:
     """What decides about an environment: checkout, project, programs, variables, and the digest of all of it."""
@@ -91,7 +100,7 @@ class _Making:
         Raises:
             EnvironmentProblem, OSError: there is no environment.
         """
-        ground = self._look()
+        ground = self.look()
         self.report = EnvironmentReport(digest=ground.digest)
         manifest, built = self._obtain(ground)
         return EnvironmentReport(
@@ -105,7 +114,12 @@ class _Making:
             remarks=manifest.remarks,
         )
 
-    def _look(self) -> _Ground:
+    def look(self) -> _Ground:
+        """What decides about the environment.
+
+        Raises:
+            EnvironmentProblem, OSError: it cannot be found out.
+        """
         request = self.request
         top = Path(os.path.realpath(request.top))
         project = find_project(Path(os.path.realpath(request.directory)), top)

@@ -7,20 +7,26 @@ its environment anew, and no file in it is proof.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 from sessionrun.model.errors import JobFileError
 from sessionrun.store import crashpoint
-from sessionrun.workspaces.environments.request import OF_ROOMS, EnvironmentProblem, find_target, load_wish
+from sessionrun.workspaces.environments.request import EnvironmentProblem, find_target, load_wish
 from sessionrun.workspaces.registration import remove_tree
 
+PHASES: Final = ("setup", "prove")
+"""Whose jobs make environments: of the worktree, and of clean rooms."""
 
-def drop_environments(folder: Path, owner: str) -> list[str]:
+
+def drop_environments(folder: Path, owner: str, phases: Sequence[str] = PHASES) -> list[str]:
     """Remove the environments of the attempt that a job's folder belongs to.
 
     Args:
         folder: of any job of the attempt.
         owner: of the worktree.
+        phases: by which jobs they were made.
 
     Returns:
         Where they were.
@@ -28,30 +34,27 @@ def drop_environments(folder: Path, owner: str) -> list[str]:
     Raises:
         OSError: one cannot be removed.
     """
-    found = find_environments(folder, owner)
+    found = find_environments(folder, owner, phases)
     for target in found:
         clear(target)
     return [str(target) for target in found]
 
 
-def find_environments(folder: Path, owner: str) -> list[Path]:
+def find_environments(folder: Path, owner: str, phases: Sequence[str] = PHASES) -> list[Path]:
     """Where the environments of an attempt are, or what a crash left of them."""
     attempt = folder.name.partition("-")[0]
     session_id, _, task = owner.partition("/")
     found: dict[Path, None] = {}
-    jobs = [
-        (job, name)
-        for phase, name in (("setup", task), ("prove", f"{task}{OF_ROOMS}"))
-        for job in (sorted(folder.parent.glob(f"{attempt}-*-{phase}*")) if attempt[1:].isdecimal() else ())
-    ]
-    for job, name in jobs:
-        try:
-            cache = load_wish(job).cache
-        except JobFileError:
-            continue  # there was none, or a task has changed the file: then nothing says what may go
-        target = Path(find_target(cache, session_id, name, int(attempt[1:])))
-        if os.path.isabs(target) and any(os.path.lexists(path) for path in _places(target)):
-            found[target] = None
+    for phase in phases:
+        for job in sorted(folder.parent.glob(f"{attempt}-*-{phase}*")) if attempt[1:].isdecimal() else ():
+            try:
+                cache = load_wish(job).cache
+            except JobFileError:
+                continue  # there was none, or a task has changed the file: then nothing says what may go
+            in_room = phase == "prove"
+            target = Path(find_target(cache, session_id, task, int(attempt[1:]), in_room=in_room))
+            if os.path.isabs(target) and any(os.path.lexists(path) for path in _places(target)):
+                found[target] = None
     return list(found)
 
 

@@ -11,6 +11,8 @@ An environment of a task lies in the cache, so that a file system which can shar
 from __future__ import annotations
 
 import hashlib
+import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -19,14 +21,15 @@ import orjson
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.frozen import frozen
 from sessionrun.model.places import EnvironmentStep, MadeEnvironment
+from sessionrun.model.spec import CacheSite
 from sessionrun.store.files import replace_file
 from sessionrun.store.jobfiles import load_record, load_record_if_any
 
-WISH: Final = "environment-request.json"
-"""In the folder of a SETUP or PROVE: written before it starts, so that `clean` finds what a crash left."""
+FOLDER: Final = "environments"
+"""In the cache: the directory of all environments."""
 
-OF_ROOMS: Final = "/prove"
-"""Behind a task's id in `find_target`: the environment of the rooms of its proof, one at a time."""
+WISH: Final = "environment-request.json"
+"""In the folder of a SETUP: written before its process starts, so that `clean` finds what a crash left."""
 
 REPORT: Final = "environment.json"
 """In the folder of a SETUP: how the environment was made, or why it could not be."""
@@ -113,17 +116,26 @@ class Mark:
     digest: str
 
 
-def find_cache() -> str:
-    """The directory of all environments of this user."""
+def find_cache(site: CacheSite | None = None) -> str:
+    """The directory of all environments: of the session's cache, or of the user's usual one."""
     from sessionrun.workspaces.repository import find_cache_folder
 
-    return str(find_cache_folder() / "environments")
+    return str((find_cache_folder() if site is None else Path(site.cache_dir)) / FOLDER)
 
 
-def find_target(cache: str, session_id: str, task: str, attempt: int) -> str:
-    """Where an attempt's environment is: a short name, because programs in it begin with its path."""
-    name = hashlib.sha256(f"{session_id}/{task}/{attempt}".encode()).hexdigest()[:16]
-    return str(Path(cache) / "tasks" / name)
+def find_target(cache: str, session_id: str, task: str, attempt: int, *, in_room: bool = False) -> str:
+    """Where an attempt's environment is: a short name, because programs in it begin with its path.
+
+    With `in_room` it is the one of the attempt's clean rooms.
+    """
+    name = f"{session_id}/{task}/{attempt}{'/room' if in_room else ''}"
+    return str(Path(cache) / "tasks" / hashlib.sha256(name.encode()).hexdigest()[:16])
+
+
+def name_variables(folder: str, path: str, environ: Mapping[str, str]) -> dict[str, str]:
+    """The variables by which programs find an environment; `path` is the PATH without it."""
+    variables = {"VIRTUAL_ENV": folder, "PATH": os.pathsep.join((os.path.join(folder, "bin"), path))}
+    return {**variables, "PYTHONHOME": ""} if environ.get("PYTHONHOME") else variables
 
 
 def load_wish(folder: Path) -> EnvironmentRequest:

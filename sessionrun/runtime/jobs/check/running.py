@@ -94,15 +94,19 @@ def _count(words: Mapping[str, Word]) -> Counts:
 
 
 def _run(command: str, directory: str, junit: Path, *words: str) -> tuple[Tests | None, int]:
-    if not _clear(junit):
-        junit = Path(os.devnull)  # something lies there that cannot be removed: nothing is counted
-    added = " ".join(map(shlex.quote, (*words, f"--junitxml={junit}")))
-    said = os.environ.get(ADDOPTS, "")
-    environ = {**os.environ, ADDOPTS: f"{said} {added}".strip()}
+    environ = add_junit(os.environ, junit, *words)
     done = subprocess.run(
         [SHELL, "-ec", command], cwd=directory, env=environ, stdin=subprocess.DEVNULL, stderr=subprocess.STDOUT
     )
     return read_junit(junit), done.returncode
+
+
+def add_junit(environ: Mapping[str, str], junit: Path, *words: str) -> dict[str, str]:
+    """The variables with which pytest writes JUnit XML to a file, which is removed now; and more words for it."""
+    if not _clear(junit):
+        junit = Path(os.devnull)  # something lies there that cannot be removed: nothing is counted
+    added = " ".join(map(shlex.quote, (*words, f"--junitxml={junit}")))
+    return {**environ, ADDOPTS: f"{environ.get(ADDOPTS, '')} {added}".strip()}
 
 
 def _clear(path: Path) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from pathlib import Path
 
 import orjson
 
@@ -13,18 +14,14 @@ from sessionrun.model.errors import JobFileError
 from sessionrun.model.keys import JobKey
 from sessionrun.model.spec import Check, Job, TaskSpec
 from sessionrun.runtime.executors.protocol import Exit
+from sessionrun.runtime.jobs.environment import wish_environment
 from sessionrun.runtime.jobs.prove.request import ProveRequest, load_report
 from sessionrun.runtime.jobs.shared import Judged, Site
 from sessionrun.runtime.jobs.workspace_request import find_cwd, make_request
 from sessionrun.store.files import replace_file
 from sessionrun.store.jobfiles import read_tail
-from sessionrun.workspaces.environments.request import (
-    OF_ROOMS,
-    WISH,
-    EnvironmentRequest,
-    find_cache,
-    find_target,
-)
+from sessionrun.workspaces.environments.request import WISH, EnvironmentRequest
+from sessionrun.workspaces.room import room_path
 
 KNOWN_DIR = "proofs"
 """In the session's directory: how checks ended, by the files that they were done on."""
@@ -40,12 +37,10 @@ def build_prove(site: Site, state: TaskState, key: JobKey) -> Job:
     assert place is not None and place.worktree is not None
     assert task.prove is not None
     check = task.check or Check(())
-    directory = site.directory_of(task, place)
+    directory = os.path.relpath(site.directory_of(task, place), place.worktree)
     request = ProveRequest(
-        repository=asked.repository,
-        owner=asked.owner,
-        place=place,
-        directory=os.path.relpath(directory, place.worktree),
+        workspace=asked,
+        directory=directory,
         setup=task.setup,
         commands=check.commands,
         env=task.env,
@@ -55,30 +50,22 @@ def build_prove(site: Site, state: TaskState, key: JobKey) -> Job:
         test_files=task.prove.test_files,
         repeat=task.prove.repeat,
         known=str(site.session.path.absolute() / KNOWN_DIR),
-        limit_s=asked.git_limit_s,
+        environment=_wish_environment(site, task, key, room_path(asked.repository, asked.owner), directory),
         hidden=task.prove.hidden,
-        environment=_ask_environment(site, task, key),
     )
-    if request.environment is not None:
-        wish = site.session.make_job_path(key) / WISH
-        replace_file(wish, orjson.dumps(request.environment), durable=False)
-    bare = replace(task, environment=None)  # the agent may have changed the task's own
-    return site.ask(key, request, cwd=find_cwd(site, asked), env=site.environment_of(bare, key, place))
+    env = site.environment_of(replace(task, environment=None), key, place)  # the task's own is not used here
+    return site.ask(key, request, cwd=find_cwd(site, asked), env=env)
 
 
-def _ask_environment(site: Site, task: TaskSpec, key: JobKey) -> EnvironmentRequest | None:
-    """The environment of the rooms: made as the task's own is, and never the same."""
+def _wish_environment(
+    site: Site, task: TaskSpec, key: JobKey, room: Path, directory: str
+) -> EnvironmentRequest | None:
+    """The environment of the rooms; a note of it is left where `clean` looks."""
     if task.environment is None:
         return None
-    cache = find_cache()
-    return EnvironmentRequest(
-        top="",
-        directory="",
-        cache=cache,
-        target=find_target(cache, site.spec.session_id, f"{task.id}{OF_ROOMS}", key.attempt),
-        owner=f"{site.spec.session_id}/{task.id}",
-        python=task.environment.python,
-    )
+    wish = wish_environment(site, task, key, top=str(room), directory=str(room / directory), in_room=True)
+    replace_file(site.session.make_job_path(key) / WISH, orjson.dumps(wish), durable=False)
+    return wish
 
 
 def judge_prove(site: Site, ended: Exit, problem: Problem | None) -> Judged:

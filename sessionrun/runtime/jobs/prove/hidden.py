@@ -44,10 +44,13 @@ def judge_by_hidden_tests(request: ProveRequest, hidden: HiddenTests, folder: Pa
         SessionrunError, OSError: no tree or room can be made.
     """
     umask = os.umask(0o077)  # what lies in the session is for its user alone; a room is as the user would have it
-    place, objects, base = request.place, folder / "objects", str(request.place.base_commit)
-    with open_fence(request.repository, folder, limit_s=request.limit_s) as fence:
+    workspace, objects = request.workspace, folder / "objects"
+    place = workspace.place
+    assert place is not None
+    base = str(place.base_commit)
+    with open_fence(workspace.repository, folder, limit_s=workspace.git_limit_s) as fence:
         (objects / "info").mkdir(parents=True, exist_ok=True)
-        real = Path(request.repository.common_dir, "objects")
+        real = Path(workspace.repository.common_dir, "objects")
         (objects / "info" / "alternates").write_bytes(os.fsencode(real) + b"\n")
         main = replace(fence.main(), trial=objects)
         try:
@@ -76,7 +79,7 @@ def _judge_in_room(
         os.umask(umask)
         try:
             with (
-                open_room(fence, request.owner, commit, folder / "objects") as room,
+                open_room(fence, request.workspace.owner, commit, folder / "objects") as room,
                 open_shell(request, room, folder, stream) as (shell, why),
             ):
                 if shell is None:

@@ -7,12 +7,13 @@ from dataclasses import field
 from pathlib import Path
 from typing import Final
 
+from sessionrun.model.checks import Counts
 from sessionrun.model.frozen import frozen
 from sessionrun.model.hidden import HiddenTests
-from sessionrun.model.places import Place, Repository
 from sessionrun.model.spec import ProofVerdict
 from sessionrun.store.jobfiles import load_answer
 from sessionrun.workspaces.environments.request import EnvironmentRequest
+from sessionrun.workspaces.request import WorkspaceRequest
 
 SOURCE_PATCH: Final = "source.patch"
 """In the folder of a PROVE by hidden tests: what the work changes, without tests and test set-up."""
@@ -23,9 +24,7 @@ class ProveRequest:
     """What is to be proved.
 
     Attributes:
-        repository: the user's.
-        owner: the session and the task.
-        place: where the work is: `commit`, above `work_base`.
+        workspace: the task's; its place has the work, `commit`, above `work_base`.
         directory: where the commands run, from the top of the repository.
         setup: shell commands that prepare a room, in one shell.
         commands: shell commands of the check, each in a shell of its own.
@@ -36,14 +35,11 @@ class ProveRequest:
         test_files: patterns of paths that are tests; empty: the usual ones.
         repeat: how often a check that fails on the base is done there in all.
         known: the session's directory for results of checks, by what they were done on.
-        limit_s: how long each git command may take (seconds); None: any time.
+        environment: what each room gets, if the task has one.
         hidden: tests that take the place of the check.
-        environment: what each room is given to run its project; its paths are those of no room yet.
     """
 
-    repository: Repository
-    owner: str
-    place: Place
+    workspace: WorkspaceRequest
     directory: str
     setup: tuple[str, ...]
     commands: tuple[str, ...]
@@ -54,17 +50,17 @@ class ProveRequest:
     test_files: tuple[str, ...]
     repeat: int
     known: str
-    limit_s: float | None
     hidden: HiddenTests | None = None
     environment: EnvironmentRequest | None = None
 
 
 @frozen
 class Ran:
-    """How a check ended in a room: whether it passed and, in one line, what did not."""
+    """How a check ended in a room: whether it passed; in one line what did not; the tests, if counted."""
 
     passed: bool
     why: str | None = None
+    counts: Counts | None = None
 
 
 @frozen

@@ -7,7 +7,6 @@ import signal
 import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import IO
 
@@ -82,17 +81,16 @@ def open_shell(
         return
     from sessionrun.workspaces.environments.make import make_environment
     from sessionrun.workspaces.environments.removal import clear
+    from sessionrun.workspaces.environments.request import name_variables
 
-    wanted = replace(request.environment, top=str(room), directory=str(directory))
-    target = Path(wanted.target)
+    target = Path(request.environment.target)
     clear(target)
     try:
-        report = make_environment(wanted, folder)
+        report = make_environment(request.environment, folder)
         if report.problem is not None:
             yield None, f"its environment: {report.problem}"
             return
-        path = os.pathsep.join((str(target / "bin"), environ.get("PATH", os.defpath)))
-        own = {"VIRTUAL_ENV": str(target), "PATH": path, "PYTHONHOME": ""}
+        own = name_variables(str(target), environ.get("PATH") or os.defpath, os.environ)
         yield _set_up(request, Shell(directory, {**environ, **own}), stream)
     finally:
         clear(target)

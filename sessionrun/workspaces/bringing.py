@@ -1,0 +1,89 @@
+"""What a worktree, or a clean room, gets beside its commit: ignored files of the user's checkout, and links."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from sessionrun.model.errors import SessionrunError
+from sessionrun.workspaces.git import Git
+from sessionrun.workspaces.links import describe_problem, find_name, find_target
+from sessionrun.workspaces.request import WorkspaceRequest
+
+INCLUDE_FILE: Final = ".worktreeinclude"
+
+
+def included_files(git: Git, top: Path, ignore: Sequence[str]) -> list[str]:
+    """Ignored files (by `ignore_words`) of the checkout that `.worktreeinclude` (as gitignore(5)) asks for."""
+    if not (top / INCLUDE_FILE).is_file():
+        return []
+    wanted = git.names("ls-files", "-z", "--others", "--ignored", f"--exclude-from={INCLUDE_FILE}")
+    ignored = set(git.names("ls-files", "-z", "--others", "--ignored", *ignore))
+    return [name for name in wanted if name in ignored and not name.endswith("/")]
+
+
+def check_links(request: WorkspaceRequest) -> None:
+    """Refuse links that a worktree cannot have: each leads to the user's checkout, or to what the plan names.
+
+    Raises:
+        SessionrunError: which link it is.
+    """
+    top = request.repository.top
+    for link in request.links:
+        if not os.path.exists(find_target(top, link)):
+            raise SessionrunError(f"links: there is no {link} in {top}")
+        if (problem := describe_problem(top, request.links, link)) is not None:
+            raise SessionrunError(f"links: {problem}")
+
+
+def bring_files(
+    git: Git, request: WorkspaceRequest, path: Path, ignore: Sequence[str], *, in_room: bool = False
+) -> None:
+    """Copy what `.worktreeinclude` names and link what the task asks for, out of the user's checkout.
+
+    Args:
+        git: in the user's checkout.
+        request: with the links.
+        path: the worktree or the room.
+        ignore: as of `ignore_words`.
+        in_room: in a clean room, files of the work stay where a link would be.
+
+    Raises:
+        SessionrunError, OSError: it cannot be done.
+    """
+    top = Path(request.repository.top)
+    for name in included_files(git, top, ignore) if request.upstream is None else ():  # a mirror has no files
+        if not os.path.lexists(path / name) and _is_inside(path / name, path):
+            _copy(top / name, path / name)
+    for link in request.links:
+        name, origin = find_name(str(top), link), Path(find_target(str(top), link))
+        target = path / name
+        if target.is_symlink() and target.readlink() == origin:
+            continue  # an earlier start of this job did that
+        if request.upstream is not None and request.upstream.history is not None and os.path.lexists(target):
+            continue  # its links are those that are usual, as far as there is room for them
+        if in_room and (os.path.lexists(target) or not _is_inside(target, path)):
+            continue
+        if os.path.lexists(target):
+            raise SessionrunError(f"links: {link} is tracked by git, so the worktree has its own")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.symlink_to(origin)
+
+
+def _is_inside(target: Path, top: Path) -> bool:
+    """Whether no link, and no file, of the work stands in the way to the target."""
+    parent = target.parent
+    while parent != top:
+        if parent.is_symlink() or (os.path.lexists(parent) and not parent.is_dir()):
+            return False
+        parent = parent.parent
+    return True
+
+
+def _copy(origin: Path, target: Path) -> None:
+    import shutil  # slow to load, and most sessions bring nothing
+
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy2(origin, target, follow_symlinks=False)

@@ -45,7 +45,7 @@ DOCUMENTS = sorted(
     path
     for pattern in ("*.md", "docs/**/*.md", "examples/**/*", "man/*", "Makefile", "LICENSE", ".ci/run")
     for path in TOP.glob(pattern)
-    if path.is_file()
+    if path.is_file() and "artifacts" not in path.parts
 )
 PAGES = [path for path in DOCUMENTS if path.suffix == ".md" and "jobs" not in path.parts]
 """What people read, without the job files of examples, which are input."""
@@ -555,7 +555,8 @@ def test_the_configuration_in_the_readme_is_valid(own_place: Path) -> None:
 
 
 def test_commands_in_the_readmes_use_options_that_exist() -> None:
-    pages = ("README.md", *(f"examples/{name}README.md" for name in ("", "prompts/", "matrix/", "markdown/")))
+    examples = ("", "prompts/", "matrix/", "markdown/", "swebench/")
+    pages = ("README.md", *(f"examples/{name}README.md" for name in examples))
     text = "\n".join("\n".join(code_blocks(name, "console")) + read(name) for name in pages)
     known = {"--help", *FLAG_VERBS, *help_options(command_line.group, hidden=True)}
     for verb in VERBS:

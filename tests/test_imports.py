@@ -37,7 +37,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "workspaces": ("model", "store"),
     "runtime": ("model", "engine", "store", "agents", "workspaces"),
     "client": ("model", "engine", "store", "agents", "workspaces", "runtime", "dialects"),
-    "cli": ("client", "model", "store.session", "dialects.schema", "dialects.convert"),
+    "cli": ("client", "model", "store.session", "dialects.schema", "dialects.convert", "dialects.own_options"),
     "__main__": ("cli",),
 }
 """What each room may import besides itself: rooms, or single modules of one."""

@@ -9,7 +9,9 @@ from typing import Any, NamedTuple
 import click
 
 from sessionrun.cli.options import Count, Dollars, Duration, json_option, results_dir_option
+from sessionrun.cli.own_options import own_options, print_own_options, take_own
 from sessionrun.client.lookup import resolve_results_dir
+from sessionrun.dialects.own_options import SHARED_OPTIONS
 from sessionrun.model.errors import StoreError
 from sessionrun.model.places import KEEP_POLICIES
 from sessionrun.model.spec import SLOT, SessionSpec
@@ -44,7 +46,7 @@ class Launch(NamedTuple):
 @click.option(
     "--max-parallel", type=Count(), metavar="N", help="How many tasks may run at once; 0 = no limit, the default."
 )
-@click.option("--workers", "--max-concurrent", "max_parallel", type=Count(), hidden=True)
+@click.option("--workers", "--max-concurrent", "-j", "max_parallel", type=Count(), hidden=True)
 @click.option(
     "--timeout",
     "timeout_s",
@@ -95,8 +97,21 @@ class Launch(NamedTuple):
     help="Hold a provider with a usage limit until `release`.",
 )
 @click.option(
-    "--from", "dialect", metavar="DIALECT", help="Input format: prompts, matrix or markdown.  [default: guessed]"
+    "--from",
+    "dialect",
+    metavar="DIALECT",
+    help="Input format: prompts, matrix, markdown or swebench.  [default: guessed]",
 )
+@click.option(
+    "--help-dialect",
+    type=click.Choice(tuple(SHARED_OPTIONS)),
+    metavar="DIALECT",
+    is_eager=True,
+    expose_value=False,
+    callback=print_own_options,
+    help="Show the options of one input format, and exit.",
+)
+@own_options
 @click.option("--worktree", is_flag=True, help="Give each task a git worktree and a branch of its own.")
 @click.option("--base", metavar="REF", help="Branch, tag or commit where worktrees begin.  [default: HEAD]")
 @click.option(
@@ -172,6 +187,7 @@ def command(
     from sessionrun.cli.render import escape_line, warn
     from sessionrun.client.planning import Asked, AskedGit, AskedMoney, Nothing, plan
 
+    options["own"] = take_own(options)
     asked = Asked(*(options[name] for name in Asked._fields))
     git = AskedGit(*(options[name] for name in AskedGit._fields))
     money = AskedMoney(*(options[name] for name in AskedMoney._fields))

@@ -260,7 +260,8 @@ def _check_provable(num: int, task: TaskSpec) -> None:
     where = f"task {num} (ID: {task.id})"
     if task.workspace.kind == "none":
         raise InputError(f"{where}: prove needs a worktree; add --worktree, or leave it out")
-    if task.check is None or not task.check.commands:
+    hides = task.prove is not None and task.prove.hidden is not None
+    if not hides and (task.check is None or not task.check.commands):
         raise InputError(f"{where}: prove needs a check with commands; give it one, or leave prove out")
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
+from sessionrun.dialects.own_options import OWN_OPTIONS
 from sessionrun.model.errors import InputError
 from sessionrun.model.spec import AgentSpec, SessionSpec, TaskSpec
 
@@ -68,6 +69,13 @@ def _of_default(name: str) -> Callable[[Case], str | None]:
     return check
 
 
+def _of_timeout(case: Case) -> str | None:
+    """In a format with rounds it is the limit of each."""
+    wanted = case.options["timeout_s"] or None
+    takes_it = any(task.round_timeout_s == wanted for task in case.spec.tasks)
+    return None if takes_it else _of_default("timeout_s")(case)
+
+
 def _of_money(case: Case) -> str | None:
     return "all tasks are scripts, whose cost cannot be seen" if case.only_scripts else None
 
@@ -114,7 +122,7 @@ class Rule(NamedTuple):
 RULES: Final[Mapping[str, Rule]] = {
     "model": Rule("--model", _of_model),
     "fallback": Rule("--fallback", _of_fallback),
-    "timeout_s": Rule("--timeout", _of_default("timeout_s")),
+    "timeout_s": Rule("--timeout", _of_timeout),
     "idle_timeout_s": Rule("--idle-timeout", _of_default("idle_timeout_s")),
     "budget_usd": Rule("--budget", _of_money),
     "soft_budget_usd": Rule("--soft-budget", _of_money),
@@ -137,6 +145,11 @@ ELSEWHERE: Final[Mapping[str, str]] = {
     "rerun": "planning refuses it without a results file",
     "expect_change": "refused for each task without a worktree",
     "prove": "refused for each task without a worktree or a check",
+    **{
+        option.name: f"planning refuses it in another format than {dialect}"
+        for dialect, options in OWN_OPTIONS.items()
+        for option in options
+    },
 }
 
 ALWAYS: Final[Mapping[str, str]] = {
@@ -153,6 +166,7 @@ ALWAYS: Final[Mapping[str, str]] = {
     "quiet": "says less of any session",
     "as_json": "holds for any session",
     "results_dir": "is where any session is kept",
+    "help_dialect": "only prints",
     "batch": "does nothing by design: command lines of another program have it",
 }
 """Options that are never refused, and why."""

@@ -47,7 +47,7 @@ def settle_mirrors(plan: Plan, git: MirrorWish, config: Config, source: Source) 
     from sessionrun.workspaces.repository import check_version
 
     check_version(Path.cwd())
-    cache_dir = find_cache_dir(git.cache_dir, config)
+    cache_dir = find_cache_dir(git.cache_dir, config, plan.repository.cache_dir)
     directory = source.folder.project if source.folder else source.directory
     ground = _Ground(directory, cache_dir, plan)
     tasks = tuple(_settle_task(num, task, ground) for num, task in enumerate(plan.tasks, 1))
@@ -71,7 +71,7 @@ def settle_cache(plan: Plan, git: MirrorWish, config: Config) -> CacheSite | Non
     """
     if all(task.environment is None for task in plan.tasks):
         return None
-    cache_dir = find_cache_dir(git.cache_dir, config)
+    cache_dir = find_cache_dir(git.cache_dir, config, plan.repository.cache_dir)
     return CacheSite(str(cache_dir), require_cache=_requires_cache(plan, git, config))
 
 
@@ -80,15 +80,15 @@ def _requires_cache(plan: Plan, git: MirrorWish, config: Config) -> bool:
     return next((wish for wish in wishes if wish is not None), False)
 
 
-def find_cache_dir(asked: Path | None, config: Config) -> Path:
-    """The cache, absolute and without links: the flag's, the configured one, or the user's usual place.
+def find_cache_dir(asked: Path | None, config: Config, wished: str | None = None) -> Path:
+    """The cache, absolute and without links: the flag's, the configured one, the input's, or the user's usual one.
 
     Raises:
         InputError: git's files could not hold its name.
     """
     from sessionrun.workspaces.repository import check_path
 
-    cache_dir = Path(os.path.realpath(asked or config.cache_dir or usual_cache_dir()))
+    cache_dir = Path(os.path.realpath(asked or config.cache_dir or wished or usual_cache_dir()))
     check_path(str(cache_dir))
     return cache_dir
 
@@ -130,7 +130,7 @@ def _settle_task(num: int, task: TaskSpec, ground: _Ground) -> TaskSpec:
         key = "repo" if upstream.repo else "ref"
         hint = 'leave "workspace" out' if upstream.repo else 'it needs "repo", or "workspace": "mirror"'
         raise _refuse(num, task, f'{key} does not go with the workspace "{kind}"; {hint}')
-    if task.links:
+    if not all(os.path.isabs(os.path.expanduser(link)) for link in task.links):
         raise _refuse(num, task, "links lead to the checkout where the session begins, and a mirror has none")
     upstream = upstream or Upstream("")
     if not upstream.repo:
@@ -159,6 +159,7 @@ def _settle(num: int, task: TaskSpec, upstream: Upstream, cwd: str | None, groun
     if is_path(repo):
         repo = os.path.realpath(repo)
         home = _find_home(num, task, repo)
+        home = home if upstream.history is None else None  # the work does not leave the task's own repository
     mirror = locate_mirror(ground.cache_dir, repo)
     settled = replace(upstream, repo=repo, mirror=str(mirror), home=home)
     return replace(task, upstream=settled, cwd=None if cwd == os.curdir else cwd)
@@ -184,7 +185,7 @@ def _find_site(plan: Plan, git: MirrorWish, config: Config, cache_dir: Path) -> 
     from sessionrun.workspaces.ignoring import read_user_rules
 
     wish = plan.repository
-    worktree_dir = git.worktree_dir or config.worktree_dir
+    worktree_dir = git.worktree_dir or config.worktree_dir or wish.worktree_dir
     here = Path.cwd()
     return MirrorSite(
         cache_dir=str(cache_dir),

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import time
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from sessionrun.agents import table
 from sessionrun.client.assemble import Choice, assemble_spec, choose_agent, foresee_costs, foresee_verdicts
@@ -13,6 +15,8 @@ from sessionrun.client.config import Config, load_config
 from sessionrun.client.effects import refuse_idle_options
 from sessionrun.client.inputs import Given, read_source
 from sessionrun.client.mirroring import MirrorWish, settle_cache, settle_mirrors
+from sessionrun.client.own_options import find_input, read_own
+from sessionrun.dialects.own_options import refuse_others
 from sessionrun.dialects.plan import Fallback, Options, Plan, RepositoryWish, Source
 from sessionrun.dialects.table import choose_dialect
 from sessionrun.model.errors import InputError
@@ -41,6 +45,7 @@ class Asked(NamedTuple):
     include_stuck: bool = False
     only: tuple[str, ...] = ()
     stop_on_fail: bool = False
+    own: Mapping[str, Any] = {}
 
 
 class AskedGit(NamedTuple):
@@ -102,6 +107,8 @@ def plan(
         InputError: the first problem, in one line; nothing was created.
     """
     asked, git, money = asked or Asked(), git or AskedGit(), money or AskedMoney()
+    given, dialect = find_input(given, asked.own, asked.dialect)
+    asked = asked._replace(dialect=dialect)
     return _settle(read_source(given), asked, git, money, preview=preview)
 
 
@@ -109,6 +116,7 @@ def _settle(source: Source, asked: Asked, git: AskedGit, money: AskedMoney, *, p
     config = load_config(Path.cwd(), os.environ, table.BUILTIN)
     options = _options(asked, config, worktree=git.worktree)
     dialect, reason = choose_dialect(source, asked.dialect)
+    refuse_others(dialect.NAME, asked.own)
     plan = dialect.load(source, options)
     if not plan.tasks:
         return Nothing(plan.warnings)
@@ -116,7 +124,7 @@ def _settle(source: Source, asked: Asked, git: AskedGit, money: AskedMoney, *, p
     plan = replace(plan, limits=replace(limits, max_failures=1) if asked.stop_on_fail else limits)
     choice = choose_agent(plan, config, preview=preview)
     wish = MirrorWish(git.cache_dir, git.require_cache, git.worktree_dir, git.keep)
-    plan, mirrors = settle_mirrors(plan, wish, config, source)
+    plan, mirrors = settle_mirrors(_add_links(plan), wish, config, source)
     repository, remarks = _find_repository(plan, git, config, source.name)
     skipped = 0
     remarks += _remark_on_views(plan)
@@ -143,6 +151,12 @@ def _settle(source: Source, asked: Asked, git: AskedGit, money: AskedMoney, *, p
         refuse_idle_options({**asked._asdict(), **git._asdict(), **money._asdict()}, spec)
     remarks += [*foresee_costs(spec), *foresee_verdicts(spec)]
     return Planned(spec, choice, reason, (*plan.warnings, *remarks), skipped)
+
+
+def _add_links(plan: Plan) -> Plan:
+    """The plan with those of its optional links that lead to something."""
+    links = tuple(link for link in plan.optional_links if os.path.lexists(link))
+    return replace(plan, tasks=tuple(replace(task, links=(*task.links, *links)) for task in plan.tasks))
 
 
 def _settle_approval(asked: Asked, plan: Plan, config: Config) -> bool:
@@ -245,6 +259,8 @@ def _options(asked: Asked, config: Config, *, worktree: bool) -> Options:
         rerun=asked.rerun,
         include_stuck=asked.include_stuck,
         only=asked.only,
+        stamp=time.strftime("%Y%m%d-%H%M%S"),
+        own=read_own(asked.own),
         fallback=Fallback(
             agent=config.agent,
             model=config.model,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field
+from typing import Any
 
 from sessionrun.model.frozen import frozen
 from sessionrun.model.places import KeepPolicy
@@ -71,6 +72,9 @@ class Options:
 
     Where the input keeps account of what ran before: `rerun` takes what has ended, too, `include_stuck` what was
     begun and did not end, and `only` nothing but these, whatever became of them.
+
+    `stamp` is the moment of the launch, as a part of names.  `own` are the options that only this format has (see
+    `own_options`), as far as they were given.
     """
 
     agent: str | None = None
@@ -89,6 +93,8 @@ class Options:
     rerun: bool = False
     include_stuck: bool = False
     only: tuple[str, ...] = ()
+    stamp: str = ""
+    own: Mapping[str, Any] = field(default_factory=dict)
     fallback: Fallback = Fallback()
 
 
@@ -97,7 +103,7 @@ class RepositoryWish:
     """What the input says of the repository and its worktrees; flags beat it, None = not said.
 
     `path` (absolute) lies in the repository.  `keys` are what the input calls what the flags named there say, for
-    messages.
+    messages.  Mirrors of other repositories are in `cache_dir`, unless the configuration says where.
     """
 
     path: str | None = None
@@ -105,6 +111,7 @@ class RepositoryWish:
     worktree_dir: str | None = None
     keep: KeepPolicy | None = None
     keys: Mapping[str, str] = field(default_factory=dict)
+    cache_dir: str | None = None
 
 
 @frozen
@@ -114,7 +121,8 @@ class Plan:
     `task.agent` is "" where none was named, and `agent` is then None.  All levels (task, flag, input,
     fallback) are already settled; `max_parallel` None means unlimited.  `warnings` are lines for people.
     `approve` and `require_cache` give way to the flags; None = not said.  `places` tells, for messages, where a
-    path of a task is named, by the task's id and the path.
+    path of a task is named, by the task's id and the path.  `optional_links` (absolute) are
+    links of all tasks, as far as there is something to link to.
     """
 
     tasks: tuple[TaskSpec, ...]
@@ -129,6 +137,7 @@ class Plan:
     approve: bool | None = None
     repository: RepositoryWish = RepositoryWish()
     exports: tuple[Export, ...] = ()
+    optional_links: tuple[str, ...] = ()
     require_cache: bool | None = None
     warnings: tuple[str, ...] = ()
     places: Mapping[tuple[str, str], str] = field(default_factory=dict)

@@ -49,6 +49,7 @@ class Dialect(Protocol):
 DIALECTS: Final[Mapping[str, Literal["folder", "text"]]] = {
     "markdown": "folder",
     "matrix": "text",
+    "swebench": "text",
     "prompts": "text",
 }
 """The modules, and what each takes: a directory of files, or a text.  Asked in this order, the widest last."""

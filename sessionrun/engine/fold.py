@@ -342,7 +342,7 @@ def _job_over(state: State, entry: Entry, task: TaskState, job: RunningJob, end:
     stopped = judge_stopped(phase, job.stopping, end.verdict)
     if stopped is not None and job.stopping is not None:
         verdict, (reason_class, reason) = stopped, describe_stop(task.spec, state.spec.limits, phase, job.stopping)
-    target = TRANSITIONS[phase, verdict, task.progress.round < task.spec.rounds]
+    target = TRANSITIONS[phase, verdict, task.has_round_after(phase)]
     if phase == "work" and verdict not in ("lost", "interrupted", "void", "cancelled"):
         failure = _JobEnd(end.verdict, reason_class, reason, end.resets_at)
         if effect_of(reason_class) == "none":  # before the task may go on with an agent of another provider

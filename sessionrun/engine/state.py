@@ -189,6 +189,11 @@ class TaskState:
             return spec.land is not None
         return phase == "work" or self.progress.prepared
 
+    def has_round_after(self, phase: Phase) -> bool:
+        """Whether another round may follow when a job of this phase ends; tests that are hidden send none back."""
+        hides = phase == "prove" and self.spec.prove is not None and self.spec.prove.hidden is not None
+        return self.progress.round < self.spec.rounds and not hides
+
     def next_phase(self) -> Phase:
         """The phase of this task's next job."""
         if self.progress.phase is not None:

@@ -64,6 +64,8 @@ REASONS: Final[Mapping[str, Reason]] = {
     "weakened": Reason("the check passes only with the tests and test set-up as the task changed them"),
     "flaky": Reason("on the same files the check passed and failed"),
     "unproved": Reason("in a clean room, with nothing but the work, the check does not pass"),
+    "unresolved": Reason("with the hidden tests of its instance the work does not pass"),
+    "tests_not_run": Reason("the hidden tests of its instance could not be run; the work is not judged"),
     "release_failed": Reason("its worktree could not be given back; never the reason of a task"),
     "held": Reason("it waits: a hold keeps it from going on"),
     # from the agent's output
@@ -133,6 +135,8 @@ NOT_OF_WORK: Final = frozenset(
         "weakened",
         "flaky",
         "unproved",
+        "unresolved",
+        "tests_not_run",
         "release_failed",
         "held",
     )

@@ -29,12 +29,15 @@ def repository_of(spec: SessionSpec, task: TaskSpec, start: Start | None = None)
         # Git LFS asks git where its server is
         settings = replace(settings, config=(*settings.config, ("remote.origin.url", upstream.repo)))
     stem = mirror.rpartition("/")[2].removesuffix(".git")
+    worktree_dir = site.worktree_dir or f"{site.cache_dir}/worktrees/{stem}"
+    if upstream.history is not None:  # it holds an excerpt of the mirror; see `workspaces.excerpt`
+        mirror = f"{worktree_dir}/.excerpt-{spec.session_id}-{task.id}.git"
     return Repository(
         top=mirror,
         common_dir=mirror,
         base_branch=start.name if start else "",
         base_commit=start.commit if start else "",
-        worktree_dir=site.worktree_dir or f"{site.cache_dir}/worktrees/{stem}",
+        worktree_dir=worktree_dir,
         keep=site.keep,
         excludes=site.excludes,
         settings=replace(settings, git_dir=mirror),

@@ -14,6 +14,7 @@ from sessionrun.model.brief import Brief
 from sessionrun.model.checks import AnswerKind, Reset
 from sessionrun.model.ends import Handed
 from sessionrun.model.frozen import frozen
+from sessionrun.model.hidden import HiddenTests
 from sessionrun.model.keys import JobKey
 from sessionrun.model.places import Repository
 from sessionrun.model.upstreams import MirrorSite, Upstream
@@ -91,6 +92,7 @@ class Workspace:
 
 MATRIX_RESULTS: Final = "matrix-results"
 JOB_STATUS: Final = "job-status"
+INSTANCE_RESULTS: Final = "swebench-results"
 """The kinds of exports."""
 
 
@@ -128,12 +130,13 @@ class Prove:
     """That a task's check has to pass on what would be landed, in a clean room, and to fail without it.
 
     With `red` false the check may pass without the work too.  `test_files` are patterns of paths that count as
-    tests (empty: the usual ones).  A check that fails without the work is done `repeat` times in all.
+    tests.  A check that fails without the work is done `repeat` times in all; `hidden` tests take its place.
     """
 
     red: bool = True
     test_files: tuple[str, ...] = ()
     repeat: int = 2
+    hidden: HiddenTests | None = None
 
 
 EnvironmentKind = Literal["python"]
@@ -305,7 +308,6 @@ class Job:
 
 WORKTREE_SPACE: Final = "disk:worktrees"
 """Not a token: PREPARE waits while there is a hold of this name, because the disk is nearly full."""
-
 
 PROVIDER_PREFIX: Final = "provider:"
 """Holds of this prefix keep the agents of one provider from starting; as a resource it limits how many work."""

@@ -12,6 +12,7 @@ from typing import Any, Final, TypeVar
 from sessionrun.model.brief import brief_from_record
 from sessionrun.model.ends import Handed
 from sessionrun.model.errors import InputError
+from sessionrun.model.hidden import hidden_from_record
 from sessionrun.model.places import repository_from_record
 from sessionrun.model.spec import (
     SCHEMA_VERSION,
@@ -56,6 +57,7 @@ def task_from_record(record: Mapping[str, Any]) -> TaskSpec:
         values["brief"] = brief_from_record(values["brief"])
     if values.get("prove"):
         prove = {**values["prove"], "test_files": tuple(values["prove"].get("test_files", ()))}
+        prove["hidden"] = hidden_from_record(prove.get("hidden"))
         values["prove"] = _from_record(Prove, prove)
     if values.get("land"):
         values["land"] = _from_record(Land, values["land"])

@@ -42,12 +42,14 @@ class Upstream:
 
     Without a `ref` it is the HEAD of the repository.  Once a plan is settled, `mirror` is the absolute path of its
     mirror, and `home` the common git directory of a local repository, which gets the branches of its tasks, too.
+    With `history` the task gets a repository of its own: its base, so many commits before that, and no others.
     """
 
     repo: str
     ref: str | None = None
     mirror: str = ""
     home: str | None = None
+    history: int | None = None
 
 
 @frozen

@@ -54,9 +54,7 @@ def bring_files(
         SessionrunError, OSError: it cannot be done.
     """
     top = Path(request.repository.top)
-    if request.upstream is not None:
-        return  # a mirror has no files
-    for name in included_files(git, top, ignore):
+    for name in included_files(git, top, ignore) if request.upstream is None else ():  # a mirror has no files
         if not os.path.lexists(path / name) and _is_inside(path / name, path):
             _copy(top / name, path / name)
     for link in request.links:
@@ -64,6 +62,8 @@ def bring_files(
         target = path / name
         if target.is_symlink() and target.readlink() == origin:
             continue  # an earlier start of this job did that
+        if request.upstream is not None and request.upstream.history is not None and os.path.lexists(target):
+            continue  # its links are those that are usual, as far as there is room for them
         if in_room and (os.path.lexists(target) or not _is_inside(target, path)):
             continue
         if os.path.lexists(target):

@@ -23,6 +23,7 @@ from sessionrun.model.upstreams import Upstream
 from sessionrun.workspaces.bases import holds_nothing
 from sessionrun.workspaces.claims import is_untouched
 from sessionrun.workspaces.environments.removal import clear, find_environments
+from sessionrun.workspaces.excerpt import drop_excerpt
 from sessionrun.workspaces.fence import Fence, open_fence
 from sessionrun.workspaces.git import WORKSPACE_LIMIT_S, Git
 from sessionrun.workspaces.registration import (
@@ -139,6 +140,16 @@ def clean_leftover(leftover: Leftover, *, dry_run: bool) -> Iterator[CleanResult
 
     A dry run does the same without changes: new objects go to a folder that is deleted, refs stay.
     """
+    own = leftover.upstream is not None and leftover.upstream.history is not None
+    if own and not Path(leftover.repository.common_dir).exists():
+        yield from _clean_environments(leftover, dry_run=dry_run)
+        return
+    yield from _clean_claim(leftover, dry_run=dry_run)
+    if own and not dry_run:
+        drop_excerpt(Path(leftover.repository.common_dir))
+
+
+def _clean_claim(leftover: Leftover, *, dry_run: bool) -> Iterator[CleanResult]:
     attempt = leftover.folder.name.partition("-")[0]
     parent = leftover.folder.parent.absolute()  # git runs in other directories than ours
     with (
@@ -275,4 +286,8 @@ def _why_not_needed(main: Git, leftover: Leftover, branch: str, tip: str) -> str
     target = main.commit_of(branches + repository.base_branch)
     if target and main.attempt("merge-base", "--is-ancestor", tip, target).returncode == 0:
         return f"it is merged into {repository.base_branch}"
+    if leftover.upstream is not None and leftover.upstream.history is not None:
+        attempt = leftover.folder.name.partition("-")[0]
+        patch = leftover.folder.with_name(f"{attempt}-diff.patch")
+        return f"its work is in {patch}" if patch.is_file() else None
     return None

@@ -131,6 +131,58 @@ def cross(git: Git, place: Place, test_files: Sequence[str], folder: Path) -> Tr
     return Trees(*(_commit(index, files, place.base_commit) for files in (base, result, old, kept, new)))
 
 
+def take_source(git: Git, place: Place, test_files: Sequence[str], folder: Path) -> str:
+    """Make a commit of the work's source, with the tests and the test set-up of the base; see `cross`.
+
+    Raises:
+        NotApplicable: the work does not go on the base alone.
+        GitError: git failed.
+    """
+    assert place.base_commit is not None and place.commit is not None
+    index = replace(git, index=folder / "cross-index")
+    tests, set_up = compile_patterns(test_files or TEST_FILES), compile_patterns(SET_UP)
+    base = _list_files(git, place.base_commit)
+    result = _list_files(git, _find_result(index, place))
+    of_tests = {name for name in {*base, *result} if tests.match(name) or set_up.match(name)}
+    return _commit(index, _exchange(git, result, base, of_tests), place.base_commit)
+
+
+def add_tests(git: Git, commit: str, base: str, patch: bytes, folder: Path) -> str:
+    """Make a commit of these files and a patch that brings tests; what the patch changes is first as in the base.
+
+    Raises:
+        NotApplicable: the patch does not apply to the base.
+        GitError: git failed.
+    """
+    index = replace(git, index=folder / "cross-index")
+    if not patch.strip():
+        return commit
+    listed = index.attempt("apply", "--numstat", "-z", "-", stdin=patch)
+    if listed.returncode != 0:
+        raise NotApplicable(f"the test patch is not a patch: {listed.stderr.decode('utf-8', 'replace').strip()}")
+    touched = _list_touched(listed.stdout)
+    files = _exchange(git, _list_files(git, commit), _list_files(git, base), touched)
+    index("read-tree", _commit(index, files, base))
+    try:
+        index("apply", "--cached", "--whitespace=nowarn", "-", stdin=patch)
+    except GitError as error:
+        raise NotApplicable(f"the test patch does not apply to the base: {error}") from error
+    return _commit_index(index, base)
+
+
+def _list_touched(numstat: bytes) -> set[str]:
+    """The paths in the output of ``git apply --numstat -z``; of a rename the old and the new name."""
+    touched: set[str] = set()
+    fields = iter(os.fsdecode(numstat).split("\0"))
+    for field in fields:
+        name = field.rpartition("\t")[2]
+        if name:
+            touched.add(name)
+        elif field:  # a rename: two names follow
+            touched |= {next(fields, ""), next(fields, "")}
+    return touched
+
+
 def compile_patterns(patterns: Iterable[str]) -> re.Pattern[str]:
     """One expression that matches the paths of which one pattern is.
 
@@ -228,6 +280,12 @@ def _commit(index: Git, files: _Files, base: str) -> str:
     index.index.unlink(missing_ok=True)
     lines = "".join(f"{file.mode} {file.blob}\t{name}\0" for name, file in files.items())
     index("update-index", "-z", "--index-info", stdin=os.fsencode(lines))
+    return _commit_index(index, base)
+
+
+def _commit_index(index: Git, base: str) -> str:
+    """The same of what the private index holds, which goes."""
+    assert index.index is not None
     tree = index.line("write-tree")
     index.index.unlink(missing_ok=True)
     if tree == index.line("rev-parse", f"{base}^{{tree}}"):

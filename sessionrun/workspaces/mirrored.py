@@ -14,6 +14,7 @@ from pathlib import Path
 
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.places import Place
+from sessionrun.workspaces.excerpt import make_excerpt
 from sessionrun.workspaces.mirrors import use_mirror
 from sessionrun.workspaces.request import WorkspaceRequest
 from sessionrun.workspaces.transport import open_room
@@ -37,6 +38,9 @@ def settle_start(request: WorkspaceRequest, folder: Path) -> Iterator[WorkspaceR
     limit_s = request.git_limit_s
     with use_mirror(upstream, note, folder, require_cache=request.require_cache, limit_s=limit_s) as start:
         repository = replace(request.repository, base_branch=start.name, base_commit=start.commit)
+        if upstream.history is not None:
+            path, mirror = Path(repository.common_dir), Path(upstream.mirror)
+            make_excerpt(path, mirror, start.commit, upstream.history, folder, limit_s=limit_s)
         yield replace(request, repository=repository, start=start)
 
 

@@ -17,6 +17,7 @@ from sessionrun.workspaces.bringing import included_files
 from sessionrun.workspaces.claims import prepare_jobs, take_back_unused
 from sessionrun.workspaces.emptied import drop_empty_branch, is_emptied
 from sessionrun.workspaces.environments.removal import drop_environments
+from sessionrun.workspaces.excerpt import drop_excerpt
 from sessionrun.workspaces.fence import Fence, open_fence
 from sessionrun.workspaces.git import Git
 from sessionrun.workspaces.ignoring import ignore_words
@@ -67,7 +68,9 @@ def release(request: WorkspaceRequest, folder: Path, *, drop_empty: bool = True)
             released = replace(released, commit=released.base_commit, setup_commit=None)
         released = bring_home(request, released, folder)
         released = _drop_environment(request, released, folder)
-        return replace(released, git_config_changed=changed) if changed else released
+    if request.upstream is not None and request.upstream.history is not None and drop_empty:
+        drop_excerpt(Path(request.repository.common_dir))
+    return replace(released, git_config_changed=changed) if changed else released
 
 
 def _drop_environment(request: WorkspaceRequest, released: Place, folder: Path) -> Place:

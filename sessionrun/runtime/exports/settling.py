@@ -9,7 +9,7 @@ from typing import Final
 
 from sessionrun.model.spec import Export
 
-_PATHS: Final = ("results_file", "outputs_dir", "path")
+_PATHS: Final = ("results_file", "outputs_dir", "runs_dir", "path")
 """The settings of an export that say where its files are."""
 
 

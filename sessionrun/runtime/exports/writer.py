@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, Protocol
 
-from sessionrun.model.spec import JOB_STATUS, MATRIX_RESULTS, Export, SessionSpec, TaskSpec
-from sessionrun.runtime.exports import job_status, matrix_results
+from sessionrun.model.spec import INSTANCE_RESULTS, JOB_STATUS, MATRIX_RESULTS, Export, SessionSpec, TaskSpec
+from sessionrun.runtime.exports import job_status, matrix_results, swebench_results
 from sessionrun.runtime.exports.settling import settle_exports
 from sessionrun.store import outside
 from sessionrun.store.session import SessionDir
@@ -59,7 +59,11 @@ class Kind(Protocol):
         """A directory whose links lead into the session."""
 
 
-KINDS: Final[Mapping[str, Kind]] = {MATRIX_RESULTS: matrix_results, JOB_STATUS: job_status}
+KINDS: Final[Mapping[str, Kind]] = {
+    MATRIX_RESULTS: matrix_results,
+    JOB_STATUS: job_status,
+    INSTANCE_RESULTS: swebench_results,
+}
 
 
 class ExportWriter:

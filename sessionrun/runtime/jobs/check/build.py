@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 from sessionrun.agents import table
 from sessionrun.agents.verdict import Problem
 from sessionrun.engine.state import TaskState
 from sessionrun.model.errors import JobFileError
+from sessionrun.model.hidden import HiddenTests
 from sessionrun.model.keys import JobKey
 from sessionrun.model.repositories import has_worktree
 from sessionrun.model.spec import AgentSpec, Job, TaskSpec, answers_with_patch
@@ -54,6 +56,7 @@ def build_check(site: Site, state: TaskState, key: JobKey, tasks: Mapping[str, T
         patch=patch,
         tells=brief is None and not (task.check and task.check.verify),
         resets=resets_hard(task) and key.round < task.rounds,
+        known=_name_known(task),
     )
     env = {**agent.env, **site.environment_of(task, key, state.place)}
     return site.ask(key, request, cwd=directory, env=env)
@@ -76,6 +79,12 @@ def judge_check(site: Site, state: TaskState, key: JobKey, problem: Problem | No
     return Judged(None if why is None else Problem("check_failed", why))
 
 
+def _name_known(task: TaskSpec) -> HiddenTests | None:
+    """The tests that passed before the work, if the task has hidden ones; without the patch that brings others."""
+    hidden = task.prove.hidden if task.prove is not None else None
+    return None if hidden is None or task.check is None else replace(hidden, patch="", fail_to_pass=())
+
+
 def _name_problem(report: CheckReport, found: str) -> Problem:
     """The problem with a class that a CHECK can have; any task may have changed what lies in its folder."""
     if report.reason_class == "no_patch":
@@ -96,7 +105,7 @@ def is_ours(task: TaskSpec, agent: AgentSpec) -> bool:
 
 def _is_more_than_commands(task: TaskSpec, agent: AgentSpec) -> bool:
     """Whether an answer is applied, or a verdict is asked for; a script is neither shown a brief nor asked."""
-    if answers_with_patch(task, agent):
+    if answers_with_patch(task, agent) or _name_known(task) is not None:
         return True
     if agent.prompt_kind == "script":
         return False

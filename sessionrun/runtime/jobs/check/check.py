@@ -23,7 +23,7 @@ from sessionrun.runtime.jobs.check.feedback import word_stat
 from sessionrun.runtime.jobs.check.patches import find_odd, find_patch, has_prefixes, list_spellings
 from sessionrun.runtime.jobs.check.reading import Unclear, strip_thoughts
 from sessionrun.runtime.jobs.check.request import FEEDBACK, CheckReport, CheckRequest, Verification
-from sessionrun.runtime.jobs.check.running import run_commands
+from sessionrun.runtime.jobs.check.running import run_commands, run_known
 from sessionrun.runtime.jobs.check.writing import apply_answer, describe_written, finish_answer
 from sessionrun.runtime.jobs.context_files import BriefProblem, Shown, read_inside, resolve_inside, word_judgement
 from sessionrun.store.files import read_regular, replace_file
@@ -71,6 +71,8 @@ def check(request: CheckRequest, folder: Path) -> CheckReport:
         elif request.brief is not None:
             report = replace(report, written=_find_written(request.brief, request.directory))
         ran = run_commands(request.commands, request.directory, folder)
+        if ran.problem is None and request.known is not None:
+            ran = run_known(request.known, request.directory, folder)
         report = replace(report, checked=None if ran.counts is None else Checked(ran.counts))
         if ran.problem is not None:
             raise NotPassed(ran.problem, ran.told)

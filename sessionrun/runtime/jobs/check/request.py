@@ -14,6 +14,7 @@ from typing import Final
 from sessionrun.model.brief import Brief
 from sessionrun.model.checks import Checked
 from sessionrun.model.frozen import frozen
+from sessionrun.model.hidden import HiddenTests
 from sessionrun.store.jobfiles import load_answer
 from sessionrun.workspaces.between import Loop
 
@@ -55,6 +56,7 @@ class CheckRequest:
         keeps: what the round came to is kept, because there may be another one.
         patch: the answer is a patch for the worktree.
         tells: the next round is told what failed in words of ours, not by the end of the output.
+        known: tests that passed before, of which those that are there still have to pass.
         resets: the next round begins with the files with which WORK began.
     """
 
@@ -71,6 +73,7 @@ class CheckRequest:
     patch: bool = False
     tells: bool = False
     resets: bool = False
+    known: HiddenTests | None = None
 
 
 @frozen

@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from sessionrun.model.checks import Counts
+from sessionrun.model.hidden import HiddenTests
 from sessionrun.runtime.jobs.check.feedback import MAX_BYTES, word_failure
-from sessionrun.runtime.jobs.check.junit import Tests, read_junit
+from sessionrun.runtime.jobs.check.junit import MAX_FAILURES, FailedTest, Tests, read_junit
+from sessionrun.runtime.jobs.prove.cases import Word, list_test_files, match_ids, read_cases, split_id
 from sessionrun.store.files import open_regular
 
 SHELL: Final = "/bin/sh"
@@ -57,19 +59,53 @@ def run_commands(commands: Sequence[str], directory: str, folder: Path) -> Ran:
     return Ran(None, "", counts)
 
 
-def _run(command: str, directory: str, junit: Path) -> tuple[Tests | None, int]:
-    environ = add_junit(os.environ, junit)
+def run_known(known: HiddenTests, directory: str, folder: Path) -> Ran:
+    """Run the files of tests that passed before; of what else is in them nothing counts.
+
+    Args:
+        known: their ids and the command; an id that is not there, for it comes with the patch, does not count.
+        directory: where they run.
+        folder: the job's; what this process prints is its file ``stdout``.
+    """
+    files = [name for name in list_test_files(known.pass_to_pass, ()) if os.path.exists(f"{directory}/{name}")]
+    if not files:
+        return Ran(None, "", None)
+    command = " ".join([known.command, *map(shlex.quote, files)])
+    print(f"$ {command}", flush=True)
+    begun, junit = _size(folder / "stdout"), folder.absolute() / "junit-known.xml"
+    tests, code = _run(command, directory, junit, "--continue-on-collection-errors")
+    words = match_ids(known.pass_to_pass, read_cases(junit) or ())
+    broken = [test_id for test_id, word in words.items() if word in ("failed", "error")]
+    counts = _count(words)
+    if not broken and (words or not code):
+        return Ran(None, "", counts)
+    output, size = _read_output(folder / "stdout", begun)
+    messages = {test.name: test.message for test in (tests.failed if tests is not None else ())}
+    failed = tuple(FailedTest(test_id, messages.get("::".join(split_id(test_id)), "")) for test_id in broken)
+    told = word_failure(command, code, counts if words else None, failed[:MAX_FAILURES], output, size)
+    problem = f"{len(broken)} tests that passed before fail, such as {broken[0]}" if broken else None
+    return Ran(problem or f"exit code {code} of: {command}", told, counts if words else None)
+
+
+def _count(words: Mapping[str, Word]) -> Counts:
+    ends = list(words.values())
+    passed, failed, errors, skipped = (ends.count(word) for word in ("passed", "failed", "error", "skipped"))
+    return Counts(passed, failed, errors, skipped, len(ends))
+
+
+def _run(command: str, directory: str, junit: Path, *words: str) -> tuple[Tests | None, int]:
+    environ = add_junit(os.environ, junit, *words)
     done = subprocess.run(
         [SHELL, "-ec", command], cwd=directory, env=environ, stdin=subprocess.DEVNULL, stderr=subprocess.STDOUT
     )
     return read_junit(junit), done.returncode
 
 
-def add_junit(environ: Mapping[str, str], junit: Path) -> dict[str, str]:
-    """The variables with which pytest writes JUnit XML to a file, which is removed now."""
+def add_junit(environ: Mapping[str, str], junit: Path, *words: str) -> dict[str, str]:
+    """The variables with which pytest writes JUnit XML to a file, which is removed now; and more words for it."""
     if not _clear(junit):
         junit = Path(os.devnull)  # something lies there that cannot be removed: nothing is counted
-    added = shlex.quote(f"--junitxml={junit}")
+    added = " ".join(map(shlex.quote, (*words, f"--junitxml={junit}")))
     return {**environ, ADDOPTS: f"{environ.get(ADDOPTS, '')} {added}".strip()}
 
 

@@ -12,7 +12,7 @@ from sessionrun.agents.verdict import Problem, split_status
 from sessionrun.engine.state import TaskState
 from sessionrun.model.errors import JobFileError
 from sessionrun.model.keys import JobKey
-from sessionrun.model.spec import Job, TaskSpec
+from sessionrun.model.spec import Check, Job, TaskSpec
 from sessionrun.runtime.executors.protocol import Exit
 from sessionrun.runtime.jobs.environment import wish_environment
 from sessionrun.runtime.jobs.prove.request import ProveRequest, load_report
@@ -35,21 +35,23 @@ def build_prove(site: Site, state: TaskState, key: JobKey) -> Job:
     """
     task, place, asked = state.spec, state.place, make_request(site, state, key)
     assert place is not None and place.worktree is not None
-    assert task.prove is not None and task.check is not None
+    assert task.prove is not None
+    check = task.check or Check(())
     directory = os.path.relpath(site.directory_of(task, place), place.worktree)
     request = ProveRequest(
         workspace=asked,
         directory=directory,
         setup=task.setup,
-        commands=task.check.commands,
+        commands=check.commands,
         env=task.env,
         setup_timeout_s=task.setup_timeout_s,
-        check_timeout_s=task.check.timeout_s,
+        check_timeout_s=check.timeout_s,
         red=task.prove.red,
         test_files=task.prove.test_files,
         repeat=task.prove.repeat,
         known=str(site.session.path.absolute() / KNOWN_DIR),
         environment=_wish_environment(site, task, key, room_path(asked.repository, asked.owner), directory),
+        hidden=task.prove.hidden,
     )
     env = site.environment_of(replace(task, environment=None), key, place)  # the task's own is not used here
     return site.ask(key, request, cwd=find_cwd(site, asked), env=env)
@@ -78,5 +80,6 @@ def judge_prove(site: Site, ended: Exit, problem: Problem | None) -> Judged:
         why = printed or (problem.text if problem else "its report is gone")
         _, signal = split_status(ended.wait_status)
         return Judged(Problem("unproved", f"the proof could not be made: {why}"), can_repeat=signal is not None)
-    found = None if report.problem is None else Problem(report.verdict, report.problem)
+    reason_class = report.reason_class or report.verdict
+    found = None if report.problem is None else Problem(reason_class, report.problem)
     return Judged(found, proof=report.verdict)

@@ -31,6 +31,10 @@ def prove(request: ProveRequest, folder: Path) -> ProveReport:
     Raises:
         SessionrunError, OSError: no tree or room can be made.
     """
+    if request.hidden is not None:
+        from sessionrun.runtime.jobs.prove.hidden import judge_by_hidden_tests
+
+        return judge_by_hidden_tests(request, request.hidden, folder)
     umask, workspace = os.umask(0o077), request.workspace
     assert workspace.place is not None
     objects = folder / "objects"

@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import field
 from pathlib import Path
+from typing import Final
 
 from sessionrun.model.checks import Counts
 from sessionrun.model.frozen import frozen
+from sessionrun.model.hidden import HiddenTests
 from sessionrun.model.spec import ProofVerdict
 from sessionrun.store.jobfiles import load_answer
 from sessionrun.workspaces.environments.request import EnvironmentRequest
 from sessionrun.workspaces.request import WorkspaceRequest
+
+SOURCE_PATCH: Final = "source.patch"
+"""In the folder of a PROVE by hidden tests: what the work changes, without tests and test set-up."""
 
 
 @frozen
@@ -31,6 +36,7 @@ class ProveRequest:
         repeat: how often a check that fails on the base is done there in all.
         known: the session's directory for results of checks, by what they were done on.
         environment: what each room gets, if the task has one.
+        hidden: tests that take the place of the check.
     """
 
     workspace: WorkspaceRequest
@@ -44,6 +50,7 @@ class ProveRequest:
     test_files: tuple[str, ...]
     repeat: int
     known: str
+    hidden: HiddenTests | None = None
     environment: EnvironmentRequest | None = None
 
 
@@ -57,12 +64,30 @@ class Ran:
 
 
 @frozen
+class JudgedTests:
+    """What hidden tests came to, by their ids: `failed` should pass now, `broken` passed before.
+
+    `total` is how many there are; of those that did not pass, `errors` broke otherwise than by a wrong assertion.
+    """
+
+    total: int
+    failed: tuple[str, ...] = ()
+    broken: tuple[str, ...] = ()
+    errors: int = 0
+
+
+@frozen
 class ProveReport:
-    """The answer: the verdict; in one line what is wrong, if the task fails by it; each check that was done."""
+    """The answer: the verdict; in one line what is wrong, if the task fails by it; each check that was done.
+
+    `reason_class` is the class of that problem, if it is not called as the verdict is.
+    """
 
     verdict: ProofVerdict
     problem: str | None = None
     checks: Mapping[str, Ran] = field(default_factory=dict)
+    reason_class: str | None = None
+    tests: JudgedTests | None = None
 
 
 def load_report(folder: Path) -> ProveReport | None:

@@ -1,0 +1,201 @@
+"""Instances of SWE-bench: one issue of one repository each, and which of them are to run.
+
+Owns the keys of an instance and the choice among instances.  Must not know what an instance becomes, nor files.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import field
+from typing import Any, Final
+
+from sessionrun.dialects.convert import Misfit, as_command, as_id, as_prompt, as_ref, as_repo, describe
+from sessionrun.dialects.fields import Field, suggest
+from sessionrun.dialects.limits import Breach, plain, quote
+from sessionrun.dialects.parse import Document
+from sessionrun.dialects.reading import Reading, Spot
+from sessionrun.dialects.strict_json import parse_json
+from sessionrun.model.errors import InputError
+from sessionrun.model.frozen import frozen
+
+MARKS: Final = ("base_commit", "problem_statement", "repo")
+"""Beside "instance_id", each tells an instance."""
+
+HEAD: Final = "HEAD"
+TAKEN: Final = ("summary", "predictions")
+
+
+@frozen
+class Instance:
+    """One instance; texts that it lacks are empty.  Its own fix is not kept."""
+
+    instance_id: str
+    repo: str
+    problem_statement: str = field(repr=False)
+    base_commit: str = HEAD
+    hints_text: str = field(default="", repr=False)
+    test_patch: str = field(default="", repr=False)
+    fail_to_pass: tuple[str, ...] = ()
+    pass_to_pass: tuple[str, ...] = ()
+    version: str = ""
+    test_cmd: str | None = None
+
+
+@frozen
+class Choice:
+    """Which instances are to run: of those with `ids` and in whose id `pattern` is found, `count` from `start` on.
+
+    With a `seed` they are shuffled first.
+    """
+
+    ids: tuple[str, ...] = ()
+    pattern: str | None = None
+    seed: int | None = None
+    start: int = 0
+    count: int | None = None
+
+
+def as_text(value: Any) -> str:
+    """Any text, also none."""
+    if not isinstance(value, str):
+        raise Misfit(f"must be text, not {describe(value)}")
+    return value
+
+
+def as_patch(value: Any) -> str:
+    """A patch of git, or none."""
+    text = as_text(value)
+    if text.strip() and not re.search(r"^(diff --git |--- )", text, re.MULTILINE):
+        raise Misfit('must be a patch: no line of it begins with "diff --git" or "---"')
+    return text
+
+
+def as_test_ids(value: Any) -> tuple[str, ...]:
+    """A list of ids of tests, or the same as JSON in a text."""
+    if isinstance(value, str):
+        try:
+            value = parse_json(value) if value.strip() else []
+        except Breach as breach:
+            raise Misfit(f"must be a list of text, or one as JSON in a text: {breach.problem}") from None
+    if not isinstance(value, list):
+        raise Misfit(f"must be a list of text, or one as JSON in a text, not {describe(value)}")
+    for index, test_id in enumerate(value):
+        if not isinstance(test_id, str) or not test_id.strip() or "\0" in test_id:
+            raise Misfit(f"must be the id of a test, not {describe(test_id)}", index)
+    return tuple(dict.fromkeys(value))
+
+
+def as_instance_id(value: Any) -> str:
+    """An id that may be a task's."""
+    instance_id = as_id(value)
+    if instance_id is None:
+        raise Misfit("must not be empty")
+    if instance_id in TAKEN:
+        raise Misfit(f"{quote(instance_id)} is the name of another file of results")
+    return instance_id
+
+
+def as_repo_name(value: Any) -> str:
+    """A repository's name, as it was written."""
+    as_repo(value)
+    return str(value)
+
+
+def as_version(value: Any) -> str:
+    """A version: text, or a number that was meant as text."""
+    return str(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else as_text(value)
+
+
+FIELDS: Final[Mapping[str, Field]] = {
+    "instance_id": Field("instance_id", as_instance_id),
+    "repo": Field("repo", as_repo_name),
+    "base_commit": Field("base_commit", as_ref),
+    "problem_statement": Field("problem_statement", as_prompt),
+    "hints_text": Field("hints_text", as_text),
+    "patch": Field("patch", as_text),
+    "test_patch": Field("test_patch", as_patch),
+    "FAIL_TO_PASS": Field("fail_to_pass", as_test_ids),
+    "PASS_TO_PASS": Field("pass_to_pass", as_test_ids),
+    "version": Field("version", as_version),
+    "environment_setup_commit": Field("environment_setup_commit", as_text),
+    "created_at": Field("created_at", as_version),
+    "difficulty": Field("difficulty", as_version),
+    "test_cmd": Field("test_cmd", as_command),
+}
+"""The keys of an instance; of some nothing is kept."""
+
+_NEEDED: Final = ("instance_id", "repo", "problem_statement")
+_DROPPED: Final = ("patch", "environment_setup_commit", "created_at", "difficulty")
+
+
+def is_instance(value: Any) -> bool:
+    """Whether a plain value looks like an instance."""
+    return isinstance(value, dict) and "instance_id" in value and any(mark in value for mark in MARKS)
+
+
+def read_instances(reading: Reading, document: Document) -> list[Instance]:
+    """All instances of a document, in order.
+
+    Raises:
+        InputError: a value that does not fit, a key that is missing, or an id that is used twice; with its place.
+    """
+    value = document.value
+    entries = value if isinstance(value, list) else [value]
+    if not entries:
+        raise reading.error(Spot(), Misfit("there is no instance in it"))
+    instances, seen = [], dict[str, Spot]()
+    for index, entry in enumerate(entries):
+        spot = Spot((), document.lines[index]) if document.lines else Spot((index,) if entries is value else ())
+        instance = _read_instance(reading, spot, entry)
+        twin = seen.setdefault(instance.instance_id.casefold(), spot)
+        if twin is not spot:
+            problem = f"{quote(instance.instance_id)} is used twice, first by {twin.text()}"
+            raise reading.error(spot, Misfit(problem, "instance_id"))
+        instances.append(instance)
+    return instances
+
+
+def _read_instance(reading: Reading, spot: Spot, entry: Any) -> Instance:
+    if not isinstance(entry, dict):
+        raise reading.error(spot, Misfit(f"must be an instance, an object, not {describe(entry)}"))
+    values = reading.read(spot, entry, FIELDS)
+    for key in _NEEDED:
+        if key not in values:
+            raise reading.error(spot, Misfit(f'has no "{key}"'))
+    for key in _DROPPED:
+        values.pop(key, None)
+    return Instance(**values)
+
+
+def choose_instances(instances: Sequence[Instance], choice: Choice, name: str) -> list[Instance]:
+    """Those that are to run, in the order in which they are.
+
+    Raises:
+        InputError: an id that there is not, a pattern that is not one, or nothing is left.
+    """
+    by_id = {instance.instance_id: instance for instance in instances}
+    for wanted in choice.ids:
+        if wanted not in by_id:
+            raise InputError(f"{plain(name)}: no instance {quote(wanted)}{suggest(wanted, by_id)}")
+    pattern = _compile(choice.pattern)
+    chosen = [
+        instance
+        for instance in instances
+        if (not choice.ids or instance.instance_id in choice.ids) and pattern.search(instance.instance_id)
+    ]
+    if choice.seed is not None:
+        random.Random(choice.seed).shuffle(chosen)
+    chosen = chosen[choice.start :][: choice.count]
+    if not chosen:
+        what = "--start, --sample, --instance and --filter leave none" if instances else "there is none"
+        raise InputError(f"{plain(name)}: no instance to run: {what} of {len(instances)}")
+    return chosen
+
+
+def _compile(pattern: str | None) -> re.Pattern[str]:
+    try:
+        return re.compile(pattern or "")
+    except re.error as error:
+        raise InputError(f"--filter {quote(pattern or '')} is not a regular expression: {error}") from None

@@ -1,0 +1,219 @@
+"""The swebench dialect: instances of SWE-bench, a task for each, judged by tests that its agent does not see.
+
+Owns what an instance becomes, and the defaults of the SWE-Bench Runner.  Its directories count from where the
+command was started, as they do there.  The instance's own patch goes nowhere, its tests go into no prompt.  Must
+not know sessions or the file system; ``sessionrun-input(5)`` is its contract.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from sessionrun.dialects.convert import as_repo
+from sessionrun.dialects.instance_prompts import TEMPLATE, check_template, fill_template
+from sessionrun.dialects.instances import HEAD, Choice, Instance, choose_instances, is_instance, read_instances
+from sessionrun.dialects.levels import first, settle_agent
+from sessionrun.dialects.limits import plain, quote
+from sessionrun.dialects.parse import parse_document
+from sessionrun.dialects.paths import resolve, resolve_repo
+from sessionrun.dialects.plan import Options, Plan, RepositoryWish, Source
+from sessionrun.dialects.reading import Reading
+from sessionrun.model.errors import InputError
+from sessionrun.model.hidden import TEST_COMMAND, HiddenTests
+from sessionrun.model.spec import (
+    INSTANCE_RESULTS,
+    Check,
+    Environment,
+    Export,
+    Prove,
+    TaskSpec,
+    Workspace,
+)
+from sessionrun.model.upstreams import Upstream
+
+NAME: Final = "swebench"
+EXPECTS: Final = 'instances with "instance_id", "repo" and "problem_statement"'
+
+AGENT: Final = "claude"
+MAX_PARALLEL: Final = 4
+ROUNDS: Final = 5
+ROUND_TIMEOUT_S: Final = 600.0
+TESTS_TIMEOUT_S: Final = 1800.0
+"""How long the hidden tests may take: as in the official harness."""
+HISTORY: Final = 50
+ARTIFACTS: Final = "artifacts"
+LINKS: Final = (".claude", ".mcp-the-force", ".gcp", "claude_hooks")
+"""What each worktree has a link to, as far as it is there: the settings of agents."""
+
+_NO_MCP: Final[Mapping[str, tuple[str, ...]]] = {"claude": ("--strict-mcp-config",)}
+"""How an agent is started so that it has no MCP server: without ``--mcp-config`` this names none."""
+
+_NO_DOCKER: Final = (
+    "--docker is not supported: sessionrun runs the tests in an environment on this machine, so its scores are "
+    "unofficial; leave it out, and give predictions.jsonl to the official harness, which has the containers"
+)
+
+
+def matches(source: Source) -> str | None:
+    """Why the input looks like instances, in a few words; None when it does not.
+
+    Raises:
+        InputError: it cannot be parsed at all.
+    """
+    document = parse_document(source)
+    value = document.value
+    begin = value[0] if isinstance(value, list) and value else value
+    return f'{document.format} with "instance_id"' if is_instance(begin) else None
+
+
+def load(source: Source, options: Options) -> Plan:
+    """Read instances, choose among them, and make a task of each.
+
+    Raises:
+        InputError: one line that says what is wrong, where, and what to do.
+    """
+    own = options.own
+    if own.get("docker"):
+        raise InputError(_NO_DOCKER)
+    document = parse_document(source)
+    parse_document.cache_clear()
+    reading = Reading(plain(source.name))
+    instances = read_instances(reading, document)
+    chosen = choose_instances(instances, _choice(own), source.name)
+    started_in = source.started_in or source.directory
+    name = _check_name(options.name) or f"run-{options.stamp}"
+    settings = _Settings(options)
+    tasks = tuple(
+        settings.make_task(instance, resolve_repo(source.directory, as_repo(instance.repo))) for instance in chosen
+    )
+    parallel = first(options.max_parallel, options.fallback.max_parallel, MAX_PARALLEL)
+    return Plan(
+        tasks=tasks,
+        name=name,
+        labels=options.labels,
+        max_parallel=parallel or None,
+        auto_release=options.auto_release,
+        agent=settings.agent,
+        agent_reason="asked for" if settings.was_named else "the usual one of this format",
+        repository=RepositoryWish(
+            worktree_dir=resolve(started_in, f"{ARTIFACTS}/worktrees"),
+            cache_dir=resolve(started_in, f"{ARTIFACTS}/cache"),
+        ),
+        optional_links=tuple(resolve(started_in, link) for link in LINKS),
+        exports=(_export(chosen, settings, name, started_in, parallel),),
+        warnings=tuple(reading.warnings()),
+    )
+
+
+def _check_name(name: str | None) -> str | None:
+    """The name of the run, which is that of a directory, too."""
+    if name is not None and (not name.strip() or name.startswith(".") or "/" in name or not name.isprintable()):
+        raise InputError(
+            f"--run-name {quote(name)}: a directory has this name, so it holds no / and begins with no ."
+        )
+    return name
+
+
+class _Settings:
+    """What all tasks of a run have in common."""
+
+    def __init__(self, options: Options) -> None:
+        own = options.own
+        levels = ((options.agent, options.model), (options.fallback.agent, options.fallback.model))
+        agent, self.model = settle_agent(levels)
+        self.was_named = bool(agent)
+        self.agent = agent or AGENT
+        self.options = options
+        self.rounds = own.get("iterations") or ROUNDS
+        self.history = HISTORY if own.get("history") is None else int(own["history"])
+        self.template = check_template(own.get("prompt_template") or TEMPLATE, "--prompt-template")
+        self.with_mcp = not own.get("no_mcp")
+        self.args = () if self.with_mcp else self._refuse_mcp()
+
+    def _refuse_mcp(self) -> tuple[str, ...]:
+        if self.options.alternatives:
+            raise InputError("--no-mcp does not go with --fallback: it holds for one agent alone; leave one out")
+        if self.agent not in _NO_MCP:
+            known = ", ".join(_NO_MCP)
+            raise InputError(f"--no-mcp: agent {self.agent!r} has no option for that (only {known}); leave it out")
+        return _NO_MCP[self.agent]
+
+    def make_task(self, instance: Instance, repo: str) -> TaskSpec:
+        """The task of an instance."""
+        options = self.options
+        hidden = HiddenTests(
+            patch=instance.test_patch,
+            fail_to_pass=instance.fail_to_pass,
+            pass_to_pass=instance.pass_to_pass,
+            command=instance.test_cmd or TEST_COMMAND,
+            timeout_s=TESTS_TIMEOUT_S,
+        )
+        limit_s = first(options.timeout_s, ROUND_TIMEOUT_S) or None
+        return TaskSpec(
+            id=instance.instance_id,
+            title=instance.instance_id,
+            prompts=(fill_template(self.template, instance),),
+            agent=self.agent,
+            model=self.model,
+            args=self.args,
+            workspace=Workspace("mirror", directory=instance.instance_id),
+            upstream=Upstream(
+                repo, None if instance.base_commit == HEAD else instance.base_commit, history=self.history
+            ),
+            environment=None if options.own.get("no_environment") else Environment("python"),
+            check=self._check(instance),
+            prove=Prove(hidden=hidden),
+            rounds=self.rounds,
+            round_timeout_s=limit_s,
+            timeout_s=options.fallback.timeout_s or None,
+            idle_timeout_s=first(options.idle_timeout_s, options.fallback.idle_timeout_s) or None,
+            fallback=options.alternatives,
+            expect_change=options.expect_change,
+            labels={"repo": instance.repo},
+        )
+
+    def _check(self, instance: Instance) -> Check | None:
+        """In each round the tests have to pass that passed before, as far as they are there without the patch."""
+        if not instance.pass_to_pass:
+            return None
+        return Check((), timeout_s=TESTS_TIMEOUT_S, reset="hard")
+
+
+def _choice(own: Mapping[str, Any]) -> Choice:
+    return Choice(
+        ids=tuple(own.get("instance", ())),
+        pattern=own.get("filter"),
+        seed=own.get("shuffle"),
+        start=own.get("start") or 0,
+        count=own.get("sample"),
+    )
+
+
+def _export(
+    chosen: Sequence[Instance], settings: _Settings, name: str, started_in: str, parallel: int | None
+) -> Export:
+    """The predictions and the results of this run; what it says of each instance is kept here."""
+    output_dir = resolve(started_in, settings.options.own.get("output_dir") or f"{ARTIFACTS}/results")
+    return Export(
+        INSTANCE_RESULTS,
+        {
+            "run_name": name,
+            "outputs_dir": os.path.join(output_dir, name),
+            "runs_dir": resolve(started_in, f"{ARTIFACTS}/runs"),
+            "model": "-".join(filter(None, (settings.agent, settings.model))),
+            "with_mcp": settings.with_mcp,
+            "max_workers": parallel or None,
+            "max_iterations": settings.rounds,
+            "instances": {
+                instance.instance_id: {
+                    "repo": instance.repo,
+                    "base_commit": instance.base_commit,
+                    "problem_statement": instance.problem_statement,
+                }
+                for instance in chosen
+            },
+            "kept": [],
+        },
+    )

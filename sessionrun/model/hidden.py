@@ -1,0 +1,42 @@
+"""Frozen record of tests that judge the work of a task and that its agent does not see.  Pure; part of `model`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any, Final
+
+from sessionrun.model.frozen import frozen
+
+TEST_COMMAND: Final = "python -m pytest"
+
+
+@frozen
+class HiddenTests:
+    """A patch that brings tests, and the ids of those tests that then have to pass.
+
+    They replace the check in a PROVE, where only the source of the work counts.  The agent learns nothing of
+    what they come to, so no round follows.  Before that a CHECK runs those of `pass_to_pass` that are there
+    without the patch.  `fail_to_pass` fail on the base, `pass_to_pass` pass there.  The shell `command` runs the
+    tests of the files or ids that are appended to it, for at most `timeout_s` seconds each time (None: any time).
+    """
+
+    patch: str
+    fail_to_pass: tuple[str, ...] = ()
+    pass_to_pass: tuple[str, ...] = ()
+    command: str = TEST_COMMAND
+    timeout_s: float | None = None
+
+
+_LISTS: Final = ("fail_to_pass", "pass_to_pass")
+
+
+def hidden_from_record(record: Mapping[str, Any] | None) -> HiddenTests | None:
+    """Rebuild the tests from their record, without keys that a later version added."""
+    if record is None:
+        return None
+    known = {field.name for field in fields(HiddenTests)}
+    values: dict[str, Any] = {
+        name: tuple(value) if name in _LISTS else value for name, value in record.items() if name in known
+    }
+    return HiddenTests(**values)

@@ -1,0 +1,162 @@
+"""Judges a task by tests that its agent does not see: the base, the work's source and the patch with the tests.
+
+The tests run in a clean room: first all files that they are in, with JUnit XML for how each test ended, and then
+each test by its id that the XML lacks.  The patch of the source alone stays in the folder of the job, as
+`SOURCE_PATCH`.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import IO, Final
+
+from sessionrun.model.hidden import HiddenTests
+from sessionrun.runtime.jobs.prove.cases import Case, Word, list_test_files, match_ids, read_cases
+from sessionrun.runtime.jobs.prove.request import SOURCE_PATCH, JudgedTests, ProveReport, ProveRequest
+from sessionrun.runtime.jobs.prove.room import Shell, open_shell
+from sessionrun.store.jobfiles import read_tail
+from sessionrun.workspaces.crossing import NotApplicable, add_tests, take_source
+from sessionrun.workspaces.fence import Fence, open_fence
+from sessionrun.workspaces.git import Git
+from sessionrun.workspaces.park import write_patch
+from sessionrun.workspaces.room import open_room
+from sessionrun.workspaces.source_patch import list_files
+
+OUTPUT: Final = "hidden-tests.txt"
+TOLD_BYTES: Final = 4096
+MAX_ALONE: Final = 50
+"""So many tests are run by their ids, one after the other; others that no file brought count as missing."""
+
+NOT_FOUND: Final = 127
+"""The exit code of a shell that does not find a program."""
+
+_ADDED: Final = "--continue-on-collection-errors"
+
+
+def judge_by_hidden_tests(request: ProveRequest, hidden: HiddenTests, folder: Path) -> ProveReport:
+    """Run the tests on the base and the work's source; done again after a crash, begin again.
+
+    Raises:
+        SessionrunError, OSError: no tree or room can be made.
+    """
+    umask = os.umask(0o077)  # what lies in the session is for its user alone; a room is as the user would have it
+    workspace, objects = request.workspace, folder / "objects"
+    place = workspace.place
+    assert place is not None
+    base = str(place.base_commit)
+    with open_fence(workspace.repository, folder, limit_s=workspace.git_limit_s) as fence:
+        (objects / "info").mkdir(parents=True, exist_ok=True)
+        real = Path(workspace.repository.common_dir, "objects")
+        (objects / "info" / "alternates").write_bytes(os.fsencode(real) + b"\n")
+        main = replace(fence.main(), trial=objects)
+        try:
+            source = take_source(main, place, request.test_files, folder)
+        except NotApplicable as error:
+            return ProveReport("unproved", str(error), reason_class="unresolved")
+        _leave_patch(main, base, source, folder)
+        try:
+            commit = add_tests(main, source, base, hidden.patch.encode("utf-8", "surrogateescape"), folder)
+        except NotApplicable as error:
+            return ProveReport("unproved", str(error), reason_class="tests_not_run")
+        report = _judge_in_room(fence, request, hidden, commit, folder, umask)
+    print(f"verdict: {report.verdict}", flush=True)
+    return report
+
+
+def _leave_patch(main: Git, base: str, source: str, folder: Path) -> None:
+    write_patch(main, base, main.line("rev-parse", f"{source}^{{tree}}"), folder / SOURCE_PATCH)
+
+
+def _judge_in_room(
+    fence: Fence, request: ProveRequest, hidden: HiddenTests, commit: str, folder: Path, umask: int
+) -> ProveReport:
+    output = folder / OUTPUT
+    with output.open("wb") as stream:
+        os.umask(umask)
+        try:
+            with (
+                open_room(fence, request.workspace.owner, commit, folder / "objects") as room,
+                open_shell(request, room, folder, stream) as (shell, why),
+            ):
+                if shell is None:
+                    return ProveReport("unproved", why, reason_class="tests_not_run")
+                words = _run_tests(shell, hidden, folder, stream)
+                if not words and (why := _find_fault(shell, hidden, stream)) is not None:
+                    return ProveReport("unproved", why, reason_class="tests_not_run")
+                report = _judge(words, hidden)
+        finally:
+            os.umask(0o077)
+    if report.problem is not None:
+        print(read_tail(output)[-TOLD_BYTES:].decode("utf-8", "replace"), flush=True)
+    return report
+
+
+def _run_tests(shell: Shell, hidden: HiddenTests, folder: Path, stream: IO[bytes]) -> dict[str, Word]:
+    """How each test ended, by its id."""
+    ids = (*hidden.fail_to_pass, *hidden.pass_to_pass)
+    files = list_test_files(ids, list_files(hidden.patch.encode("utf-8", "surrogateescape")))
+    there = [name for name in files if (shell.directory / name).exists()]
+    cases = _run(shell, hidden, there, folder / "junit.xml", stream) if there else None
+    words = match_ids(ids, cases or ())
+    left = [test_id for test_id in ids if test_id not in words and _may_be_there(test_id, files, there)]
+    for number, test_id in enumerate(left if cases is None else left[:MAX_ALONE]):
+        if there and shell.code is None:
+            break  # its time was up
+        alone = _run(shell, hidden, [test_id], folder / f"junit-{number}.xml", stream)
+        if alone is None:
+            words[test_id] = "passed" if shell.code == 0 else "failed"
+        else:
+            words.update(match_ids([test_id], alone))
+    return words
+
+
+def _find_fault(shell: Shell, hidden: HiddenTests, stream: IO[bytes]) -> str | None:
+    """Why the command cannot run tests at all, whatever the work is; None: it can, as far as is known."""
+    if "pytest" not in hidden.command:
+        return f"there is no such program: {hidden.command}" if shell.code == NOT_FOUND else None
+    why = shell.run(f"{hidden.command} --version", stream, hidden.timeout_s)
+    return None if why is None else f"{why} of: {hidden.command} --version"
+
+
+def _may_be_there(test_id: str, files: Sequence[str], there: Sequence[str]) -> bool:
+    file = test_id.partition("::")[0]
+    return file in there or file not in files
+
+
+def _run(
+    shell: Shell, hidden: HiddenTests, words: Sequence[str], junit: Path, stream: IO[bytes]
+) -> list[Case] | None:
+    junit.unlink(missing_ok=True)
+    added = f"{_ADDED} --junitxml={shlex.quote(str(junit.absolute()))}"
+    environ = {"PYTEST_ADDOPTS": f"{os.environ.get('PYTEST_ADDOPTS', '')} {added}".strip()}
+    script = " ".join([hidden.command, *map(shlex.quote, words)])
+    stream.write(f"$ {script}\n".encode("utf-8", "surrogateescape"))
+    stream.flush()
+    shell.run(script, stream, hidden.timeout_s, environ)
+    return read_cases(junit)
+
+
+def _judge(words: dict[str, Word], hidden: HiddenTests) -> ProveReport:
+    failed = tuple(test_id for test_id in hidden.fail_to_pass if words.get(test_id) != "passed")
+    broken = tuple(test_id for test_id in hidden.pass_to_pass if words.get(test_id) != "passed")
+    errors = sum(words.get(test_id) == "error" for test_id in (*failed, *broken))
+    found = JudgedTests(
+        total=len(hidden.fail_to_pass) + len(hidden.pass_to_pass), failed=failed, broken=broken, errors=errors
+    )
+    if not found.total:
+        return ProveReport("unproved", "its instance names no test", reason_class="tests_not_run", tests=found)
+    if not failed and not broken:
+        return ProveReport("proved", None, tests=found)
+    parts = [
+        f"{len(names)} of {len(all_of)} {word}: {names[0]}"
+        for names, all_of, word in (
+            (failed, hidden.fail_to_pass, "tests still fail"),
+            (broken, hidden.pass_to_pass, "tests no longer pass"),
+        )
+        if names
+    ]
+    return ProveReport("unproved", "; ".join(parts), reason_class="unresolved", tests=found)

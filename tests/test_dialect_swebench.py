@@ -1,0 +1,274 @@
+"""The swebench dialect: instances, the choice among them, the options of the format, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Command
+
+from sessionrun.client.own_options import find_input
+from sessionrun.dialects.instance_prompts import TEMPLATE
+from sessionrun.dialects.own_options import OWN_OPTIONS, SHARED_OPTIONS
+from sessionrun.dialects.plan import Fallback, Options, Plan, Source
+from sessionrun.dialects.table import DIALECTS, choose_dialect
+from sessionrun.model.errors import InputError
+from sessionrun.model.hidden import HiddenTests
+from sessionrun.model.spec import Alternative, Prove
+
+ROOT = Path(__file__).parents[1]
+PATCH = "diff --git a/tests/test_a.py b/tests/test_a.py\n--- a/tests/test_a.py\n+++ b/tests/test_a.py\n"
+INSTANCE: dict[str, Any] = {
+    "instance_id": "o__r-1",
+    "repo": "o/r",
+    "base_commit": "a" * 40,
+    "problem_statement": "It is {broken}.",
+    "hints_text": "a hint",
+    "patch": "the fix",
+    "test_patch": PATCH,
+    "FAIL_TO_PASS": '["tests/test_a.py::test_b"]',
+    "PASS_TO_PASS": ["tests/test_a.py::test_c"],
+    "version": "1.0",
+    "environment_setup_commit": "b" * 40,
+    "created_at": "2024-01-01T00:00:00Z",
+}
+
+
+def read(entries: Any, options: Options | None = None, name: str = "i.jsonl") -> Plan:
+    text = entries if isinstance(entries, str) else "\n".join(map(json.dumps, entries))
+    source = Source(name, text.encode(), "/of/file", "/started")
+    dialect, _ = choose_dialect(source, None)
+    assert dialect.NAME == "swebench"
+    return dialect.load(source, options or Options(stamp="20260102-030405"))
+
+
+def with_own(**own: Any) -> Options:
+    return Options(own=own)
+
+
+def refusal(entries: Any, options: Options | None = None) -> str:
+    with pytest.raises(InputError) as caught:
+        read(entries, options)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def many(count: int) -> list[dict[str, Any]]:
+    return [{**INSTANCE, "instance_id": f"o__r-{number}"} for number in range(count)]
+
+
+def ids(plan: Plan) -> list[str]:
+    return [task.id for task in plan.tasks]
+
+
+def test_an_instance_becomes_a_task() -> None:
+    plan = read([INSTANCE])
+    (task,) = plan.tasks
+    assert (task.id, task.agent, task.rounds, task.round_timeout_s, task.timeout_s) == (
+        *("o__r-1", "claude", 5, 600.0),
+        None,
+    )
+    assert (plan.max_parallel, plan.agent) == (4, "claude")
+    assert plan.name == "run-20260102-030405"
+    upstream = task.upstream
+    assert upstream is not None
+    assert (upstream.repo, upstream.ref, upstream.history) == ("https://github.com/o/r", "a" * 40, 50)
+    assert task.prove == Prove(
+        hidden=HiddenTests(PATCH, ("tests/test_a.py::test_b",), ("tests/test_a.py::test_c",), timeout_s=1800.0)
+    )
+    assert task.check is not None and task.check.reset == "hard"
+    assert task.environment is not None
+    assert plan.repository.worktree_dir == "/started/artifacts/worktrees"
+    assert plan.repository.cache_dir == "/started/artifacts/cache"
+    assert plan.optional_links == tuple(
+        f"/started/{name}" for name in (".claude", ".mcp-the-force", ".gcp", "claude_hooks")
+    )
+    (export,) = plan.exports
+    assert export.settings["outputs_dir"] == f"/started/artifacts/results/{plan.name}"
+    assert plan.warnings == ()
+
+
+def test_the_agent_does_not_learn_the_fix_or_the_tests() -> None:
+    plan = read([{**INSTANCE, "patch": "THE-FIX", "test_patch": PATCH + "THE-TESTS"}])
+    (prompt,) = plan.tasks[0].prompts
+    assert "It is {broken}." in prompt, "braces in the issue are text"
+    assert "o/r at commit aaaa" in prompt
+    for secret in ("THE-FIX", "THE-TESTS", "test_b", "test_c", "a hint"):
+        assert secret not in prompt
+    assert "THE-FIX" not in repr(plan.tasks) + repr(plan.exports)
+
+
+def test_a_template_of_the_user() -> None:
+    template = "{instance_id} {repo} {base_commit} {version}: {problem_statement} ({hints_text}) {patch}"
+    plan = read([INSTANCE], with_own(prompt_template=template))
+    assert plan.tasks[0].prompts == (f"o__r-1 o/r {'a' * 40} 1.0: It is {{broken}}. (a hint) {{patch}}",)
+    assert "must hold {problem_statement}" in refusal([INSTANCE], with_own(prompt_template="Fix it."))
+    assert "{problem_statement}" in TEMPLATE
+
+
+@pytest.mark.parametrize(
+    ("own", "chosen"),
+    [
+        ({}, [0, 1, 2, 3, 4, 5]),
+        ({"sample": 2}, [0, 1]),
+        ({"start": 4}, [4, 5]),
+        ({"start": 1, "sample": 2}, [1, 2]),
+        ({"sample": 100}, [0, 1, 2, 3, 4, 5]),
+        ({"instance": ("o__r-3", "o__r-1")}, [1, 3]),
+        ({"filter": "[24]$"}, [2, 4]),
+        ({"filter": "r-", "start": 5}, [5]),
+    ],
+)
+def test_which_instances(own: dict[str, Any], chosen: list[int]) -> None:
+    assert ids(read(many(6), with_own(**own))) == [f"o__r-{number}" for number in chosen]
+
+
+def test_shuffled_alike() -> None:
+    first = ids(read(many(20), with_own(shuffle=7)))
+    assert first == ids(read(many(20), with_own(shuffle=7))) != ids(read(many(20), with_own(shuffle=8)))
+    assert sorted(first) == sorted(ids(read(many(20))))
+    assert ids(read(many(20), with_own(shuffle=7, start=3, sample=4))) == first[3:7]
+
+
+@pytest.mark.parametrize(
+    ("own", "problem"),
+    [
+        ({"instance": ("o__r-x",)}, 'no instance "o__r-x" (did you mean'),
+        ({"filter": "("}, "is not a regular expression"),
+        ({"filter": "nothing"}, "no instance to run"),
+        ({"start": 6}, "no instance to run"),
+        (
+            {"docker": True},
+            "--docker is not supported: sessionrun runs the tests in an environment on this machine",
+        ),
+    ],
+)
+def test_choices_that_are_refused(own: dict[str, Any], problem: str) -> None:
+    assert problem in refusal(many(6), with_own(**own))
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"instance_id": None}, 'i.jsonl: line 2: has no "instance_id"'),
+        ({"instance_id": "a/b"}, 'i.jsonl: line 2: instance_id: "a/b" must be 1 to 128'),
+        ({"instance_id": "summary"}, "i.jsonl: line 2: instance_id: "),
+        ({"instance_id": "O__R-1"}, "is used twice, first by line 1"),
+        ({"repo": None}, 'i.jsonl: line 2: has no "repo"'),
+        ({"repo": "ext::sh"}, "i.jsonl: line 2: repo: must not name a program"),
+        ({"problem_statement": ""}, "i.jsonl: line 2: problem_statement: must not be empty"),
+        ({"test_patch": "no patch"}, "i.jsonl: line 2: test_patch: must be a patch"),
+        ({"FAIL_TO_PASS": "[1"}, "i.jsonl: line 2: FAIL_TO_PASS: must be a list of text, or one as JSON"),
+        ({"FAIL_TO_PASS": [3]}, "i.jsonl: line 2: FAIL_TO_PASS[0]: must be the id of a test"),
+        ({"PASS_TO_PASS": 5}, "i.jsonl: line 2: PASS_TO_PASS: must be a list of text"),
+        ({"base_commit": "a..b"}, "i.jsonl: line 2: base_commit: must be a branch, a tag or a commit"),
+    ],
+)
+def test_instances_that_are_refused(change: dict[str, Any], problem: str) -> None:
+    assert problem in refusal([INSTANCE, {**INSTANCE, "instance_id": "x", **change}])
+
+
+def test_json_and_empty_values() -> None:
+    bare = {"instance_id": "a", "repo": "./r", "problem_statement": "p"}
+    plan = read(
+        json.dumps([bare, {**bare, "instance_id": "b", "FAIL_TO_PASS": "", "hints_text": None}]), name="i.json"
+    )
+    assert ids(plan) == ["a", "b"]
+    task = plan.tasks[0]
+    assert task.upstream is not None and (task.upstream.repo, task.upstream.ref) == ("/of/file/r", None)
+    assert task.check is None, "there is no test that passed before"
+    assert ids(read(json.dumps(bare), name="i.json")) == ["a"]
+    assert refusal([INSTANCE, 3]).startswith("i.jsonl: line 2: must be an instance")
+
+
+def test_an_unknown_key_is_a_warning() -> None:
+    (warning,) = read([{**INSTANCE, "extra": 1}]).warnings
+    assert warning == "i.jsonl: unknown key line 1: extra, ignored"
+
+
+def test_what_flags_and_configuration_say() -> None:
+    options = Options(
+        agent="codex",
+        model="m",
+        max_parallel=2,
+        timeout_s=7.0,
+        name="mine",
+        own={"iterations": 2, "history": 0, "output_dir": "out", "no_environment": True},
+        fallback=Fallback(agent="qwen", timeout_s=900.0),
+    )
+    plan = read([INSTANCE], options)
+    (task,) = plan.tasks
+    assert (task.agent, task.model, task.rounds, task.round_timeout_s, task.timeout_s) == (
+        "codex",
+        "m",
+        2,
+        7.0,
+        900.0,
+    )
+    assert task.upstream is not None and task.upstream.history == 0
+    assert task.environment is None
+    assert (plan.max_parallel, plan.name) == (2, "mine")
+    settings = plan.exports[0].settings
+    assert settings["outputs_dir"] == "/started/out/mine"
+    assert (settings["model"], settings["max_workers"], settings["max_iterations"]) == ("codex-m", 2, 2)
+    assert read([INSTANCE], Options(fallback=Fallback(agent="qwen"))).tasks[0].agent == "qwen"
+    assert read([INSTANCE], Options(max_parallel=0)).max_parallel is None
+    assert "a directory has this name" in refusal([INSTANCE], Options(name="../x"))
+
+
+def test_without_mcp() -> None:
+    plan = read([INSTANCE], with_own(no_mcp=True))
+    assert plan.tasks[0].args == ("--strict-mcp-config",)
+    assert plan.exports[0].settings["with_mcp"] is False
+    assert "agent 'codex' has no option for that" in refusal(
+        [INSTANCE], Options(agent="codex", own={"no_mcp": True})
+    )
+    both = Options(alternatives=(Alternative("claude"),), own={"no_mcp": True})
+    assert "does not go with --fallback" in refusal([INSTANCE], both)
+
+
+# --- the options of a format ---
+
+
+def test_the_input_that_is_usual(own_place: Path) -> None:
+    assert find_input("f", {}, None) == ("f", None)
+    assert find_input(None, {"instances": "f"}, None) == ("f", "swebench")
+    assert find_input(None, {}, None) == (None, None), "standard input"
+    assert find_input("-", {"sample": 5}, "swebench") == ("-", "swebench")
+    for own, dialect in (({}, "swebench"), ({"sample": 5}, None)):
+        with pytest.raises(InputError, match=r"artifacts/instances.jsonl is not there: .*SWE-bench_Verified"):
+            find_input(None, own, dialect)
+    os.makedirs("artifacts")
+    Path("artifacts/instances.jsonl").write_text("{}")
+    assert find_input(None, {"sample": 5}, None) == ("artifacts/instances.jsonl", "swebench")
+    with pytest.raises(InputError, match="both name the input"):
+        find_input("f", {"instances": "g"}, None)
+
+
+def test_options_of_a_format_are_its_own(sessionrun: Command) -> None:
+    done = sessionrun("run", "--agent", "shell", "-n", "1", "-", stdin='["true"]')
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "--sample is an option of the input format swebench, and this input is read as prompts" in done.stderr
+    done = sessionrun("run", "--from", "swebench", stdin="")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "artifacts/instances.jsonl is not there" in done.stderr
+    for dialect in DIALECTS:
+        shown = sessionrun("run", "--help-dialect", dialect)
+        assert shown.returncode == 0
+        for option in OWN_OPTIONS.get(dialect, ()):
+            assert all(spelling in shown.stdout for spelling in option.spellings)
+        assert all(option.spelling in shown.stdout for option in SHARED_OPTIONS[dialect])
+    assert set(SHARED_OPTIONS) == set(DIALECTS)
+    assert sessionrun("run", "--help-dialect", "nothing").returncode == 2
+
+
+def test_the_instances_of_the_example() -> None:
+    text = (ROOT / "examples" / "swebench" / "instances.in.jsonl").read_text().replace("BASE_COMMIT", "c" * 40)
+    plan = read(text)
+    assert len(plan.tasks) == 3
+    assert plan.warnings == ()
+    for task in plan.tasks:
+        assert task.prove is not None and task.prove.hidden is not None and task.prove.hidden.fail_to_pass

@@ -1,0 +1,90 @@
+"""A repository of a task's own: the base and some commits before it, whatever else the mirror has."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from sessionrun.model.errors import SessionrunError
+from sessionrun.workspaces.excerpt import drop_excerpt, make_excerpt
+from sessionrun.workspaces.mirrors import bring, locate_mirror
+
+
+def git(top: Path, *argv: str) -> str:
+    words = ("git", "-c", "user.name=t", "-c", "user.email=t@localhost", *argv)
+    return subprocess.run(words, cwd=top, check=True, capture_output=True, text=True).stdout.strip()
+
+
+class Upstream:
+    """A repository with a base, later commits, tags and other branches; and its mirror."""
+
+    def __init__(self, place: Path) -> None:
+        self.top = place / "upstream"
+        self.top.mkdir()
+        git(self.top, "init", "-q", "-b", "main")
+        self.commits = []
+        for number in range(10):
+            (self.top / "file").write_text(f"{number}\n" * 3)
+            git(self.top, "add", "-A")
+            git(self.top, "commit", "-qm", f"c{number}")
+            self.commits.append(git(self.top, "rev-parse", "HEAD"))
+        self.base = self.commits[5]
+        git(self.top, "tag", "light", self.commits[8])
+        git(self.top, "tag", "-a", "-m", "note", "heavy", self.commits[2])
+        git(self.top, "branch", "other", self.commits[9])
+        git(self.top, "checkout", "-q", "-b", "side", self.commits[3])
+        git(self.top, "commit", "-q", "--allow-empty", "-m", "aside")
+        git(self.top, "checkout", "-q", "main")
+        self.mirror = locate_mirror(place / "cache", str(self.top))
+        self.mirror.parent.mkdir(parents=True)
+        bring(self.mirror, str(self.top), [self.base])
+
+
+@pytest.fixture
+def upstream(tmp_path: Path) -> Upstream:
+    return Upstream(tmp_path)
+
+
+@pytest.mark.parametrize(("history", "seen"), [(0, "c5"), (2, "c5 c4 c3"), (50, "c5 c4 c3 c2 c1 c0")])
+def test_nothing_else_is_there(upstream: Upstream, tmp_path: Path, history: int, seen: str) -> None:
+    own = tmp_path / "own.git"
+    make_excerpt(own, upstream.mirror, upstream.base, history)
+    assert git(own, "log", "--all", "--format=%s").split() == seen.split()
+    listed = git(own, "cat-file", "--batch-all-objects", "--batch-check=%(objectname) %(objecttype)")
+    commits = {line.split()[0] for line in listed.split("\n") if line.endswith("commit")}
+    assert commits == set(upstream.commits[5 - len(seen.split()) + 1 : 6])
+    assert "tag" not in listed.split()
+    assert git(own, "fsck", "--full", "--strict") == ""
+    assert git(own, "for-each-ref", "--format=%(refname)") == "refs/sessionrun/base"
+    assert not (own / "objects" / "info" / "alternates").exists()
+    for later in (upstream.commits[6], upstream.commits[9]):
+        assert subprocess.run(["git", "cat-file", "-e", later], cwd=own, capture_output=True).returncode != 0
+
+
+def test_it_is_whole_or_it_is_not_there(upstream: Upstream, tmp_path: Path) -> None:
+    own = tmp_path / "place" / "own.git"
+    with pytest.raises(SessionrunError):
+        make_excerpt(own, upstream.mirror, "f" * 40, 3)
+    assert list(own.parent.iterdir()) == []
+    make_excerpt(own, upstream.mirror, upstream.base, 3)
+    before = (own / "shallow").stat().st_mtime_ns
+    make_excerpt(own, upstream.mirror, upstream.base, 3)
+    assert (own / "shallow").stat().st_mtime_ns == before, "what is there is taken as it is"
+
+
+def test_it_goes_when_it_holds_no_branch(upstream: Upstream, tmp_path: Path) -> None:
+    own = tmp_path / "own.git"
+    make_excerpt(own, upstream.mirror, upstream.base, 3)
+    (tmp_path / ".draft-own.git-x").mkdir()
+    git(own, "branch", "work", upstream.base)
+    for pack in (False, True):
+        if pack:
+            git(own, "pack-refs", "--all")
+        drop_excerpt(own)
+        assert own.is_dir() and not (tmp_path / ".draft-own.git-x").exists()
+    git(own, "branch", "-D", "work")
+    drop_excerpt(own)
+    assert not own.exists()
+    drop_excerpt(own)

@@ -1,0 +1,181 @@
+"""Tests that an agent does not see: ids, JUnit XML, what of a patch is source, and the trees that are judged."""
+
+from __future__ import annotations
+
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from sessionrun.model.hidden import HiddenTests, hidden_from_record
+from sessionrun.model.places import Place
+from sessionrun.model.spec import Prove, TaskSpec
+from sessionrun.runtime.jobs.prove.cases import Case, list_test_files, match_ids, parse_cases, split_id
+from sessionrun.workspaces.crossing import NotApplicable, add_tests, take_source
+from sessionrun.workspaces.git import Git
+from sessionrun.workspaces.source_patch import keep_source, list_files
+
+# --- ids ---
+
+
+@pytest.mark.parametrize(
+    ("test_id", "place", "name"),
+    [
+        ("tests/test_a.py::test_b", "tests.test_a", "test_b"),
+        ("test_a.py::TestC::test_b[x::y/z.py]", "test_a.TestC", "test_b[x::y/z.py]"),
+        ("a/test_a.py::TestC::TestD::test_b", "a.test_a.TestC.TestD", "test_b"),
+        ("test_b (app.tests.TestC)", "app.tests.TestC", "test_b"),
+        ("test_b", "", "test_b"),
+    ],
+)
+def test_place_and_name_of_an_id(test_id: str, place: str, name: str) -> None:
+    assert split_id(test_id) == (place, name)
+
+
+XML = b"""<?xml version="1.0" encoding="utf-8"?><testsuites><testsuite name="pytest" errors="0">
+<testcase classname="tests.test_a" name="test_good" time="0.1" />
+<testcase classname="tests.test_a" name="test_bad"><failure message="no">E x</failure></testcase>
+<testcase classname="tests.test_a" name="test_off"><skipped type="pytest.skip" message="m" /></testcase>
+<testcase classname="tests.test_a" name="test_known"><skipped type="pytest.xfail" message="m" /></testcase>
+<testcase classname="tests.test_a" name="test_torn"><failure/><error/></testcase>
+<testcase classname="tests.test_b" name="test_good"><failure/></testcase>
+</testsuite></testsuites>"""
+
+
+def test_how_tests_ended() -> None:
+    cases = parse_cases(XML)
+    assert cases is not None
+    names = ("good", "bad", "off", "known", "torn", "missing")
+    found = match_ids([f"tests/test_a.py::test_{name}" for name in names], cases)
+    assert [found.get(f"tests/test_a.py::test_{name}") for name in names] == [
+        "passed",
+        "failed",
+        "skipped",
+        "passed",
+        "error",
+        None,
+    ]
+    assert match_ids(["test_good", "test_known"], cases) == {"test_good": "failed", "test_known": "passed"}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"<html></html>",
+        b"<testsuite><testcase",
+        b'<!DOCTYPE x [<!ENTITY a "b">]><testsuite></testsuite>',
+    ],
+)
+def test_what_is_not_junit_xml(content: bytes) -> None:
+    assert parse_cases(content) is None
+
+
+def test_a_test_without_a_name_is_nothing_to_stumble_over() -> None:
+    assert parse_cases(b"<testsuite><testcase/></testsuite>") == [Case("", "", "passed")]
+
+
+def test_which_files_are_run() -> None:
+    of_patch = ["tests/test_p.py", "tests/data.txt", "src/x.py"]
+    assert list_test_files(["tests/test_a.py::a", "tests/test_a.py::b"], of_patch) == ["tests/test_a.py"]
+    assert list_test_files(["test_bare", "t/x.py::a"], of_patch) == ["t/x.py", "tests/test_p.py"]
+
+
+def test_the_record() -> None:
+    hidden = HiddenTests("p", ("a",), ("b", "c"), timeout_s=3.0)
+    record = {"patch": "p", "fail_to_pass": ["a"], "pass_to_pass": ["b", "c"], "timeout_s": 3.0, "later": 1}
+    assert hidden_from_record(record) == hidden
+    assert TaskSpec("t", ("p",), prove=Prove(hidden=hidden)).prove == Prove(hidden=hidden)
+
+
+# --- patches ---
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Git:
+    top = tmp_path / "repo"
+    (top / "tests").mkdir(parents=True)
+    (top / "src").mkdir()
+    (top / "src" / "a.py").write_text("".join(f"line {number}\n" for number in range(20)))
+    (top / "tests" / "test_a.py").write_text("def test_a(): pass\n")
+    (top / "pyproject.toml").write_text("[project]\nname = 'x'\n")
+    run(top, "init", "-q")
+    commit(top)
+    return Git(top)
+
+
+def run(top: Path, *argv: str) -> str:
+    words = ("git", "-c", "user.name=t", "-c", "user.email=t@localhost", *argv)
+    return subprocess.run(words, cwd=top, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def commit(top: Path) -> str:
+    run(top, "add", "-A")
+    run(top, "commit", "-qm", "x")
+    return run(top, "rev-parse", "HEAD")
+
+
+def test_of_a_patch_the_source_is_kept(repository: Git) -> None:
+    top = repository.directory
+    (top / "tests" / "test_a.py").write_text("def test_a(): assert 0\n")
+    (top / "conftest.py").write_text("x = 1\n")
+    (top / "ümlaut\n.py").write_text("x = 1\n")
+    (top / "empty").touch()
+    (top / "blob").write_bytes(b"\0\1\2" * 40)
+    (top / "src" / "test_new.py").write_text("diff --git a/tests/x b/tests/x\n")
+    (top / "src" / "text.py").write_text("diff --git a/tests/x b/tests/x\n--- a/tests/x\n")
+    (top / "src" / "a.py").rename(top / "src" / "b.py")
+    run(top, "add", "-A")
+    patch = subprocess.run(
+        ["git", "diff", "--cached", "--binary", "-M"], cwd=top, check=True, capture_output=True
+    ).stdout
+    kept = keep_source(patch)
+    assert list_files(kept) == ["blob", "empty", "src/a.py", "src/b.py", "src/text.py", "ümlaut\n.py"]
+    assert set(list_files(patch)) - set(list_files(kept)) == {
+        "tests/test_a.py",
+        "conftest.py",
+        "src/test_new.py",
+    }
+    run(top, "reset", "-q", "--hard")
+    subprocess.run(["git", "apply", "--check", "-"], cwd=top, check=True, input=kept)
+    assert keep_source(b"") == b""
+    assert list_files(keep_source(patch, ["src/**"])) == [
+        name for name in list_files(patch) if not name.startswith("src/") and name != "conftest.py"
+    ]
+
+
+def test_the_trees_that_are_judged(repository: Git, tmp_path: Path) -> None:
+    """The work's source, the base's tests, and what the patch brings; also over a file that the work changed."""
+    top = repository.directory
+    base = run(top, "rev-parse", "HEAD")
+    (top / "src" / "a.py").write_text("fixed\n")
+    (top / "tests" / "test_a.py").write_text("bent\n")
+    (top / "conftest.py").write_text("bent\n")
+    (top / "fixture.txt").write_text("of the work\n")
+    (top / "pyproject.toml").write_text("[project]\nname = 'y'\n[tool.pytest.ini_options]\naddopts = '-k no'\n")
+    work = commit(top)
+    run(top, "checkout", "-q", base)
+    (top / "tests" / "test_a.py").write_text("def test_a(): pass\ndef test_b(): pass\n")
+    (top / "fixture.txt").write_text("of the tests\n")
+    run(top, "add", "-A")
+    patch = run(top, "diff", "--cached") + "\n"
+    place = Place(base_commit=base, commit=work)
+    source = take_source(repository, place, (), tmp_path)
+    commit_id = add_tests(repository, source, base, patch.encode(), tmp_path)
+
+    def show(name: str) -> str:
+        return run(top, "show", f"{commit_id}:{name}")
+
+    assert show("src/a.py") == "fixed"
+    assert "test_b" in show("tests/test_a.py")
+    assert show("fixture.txt") == "of the tests"
+    assert show("pyproject.toml") == "[project]\nname = 'y'"
+    assert "conftest.py" not in run(top, "ls-tree", "-r", "--name-only", commit_id)
+    assert add_tests(repository, source, base, b"", tmp_path) == source
+    with pytest.raises(NotApplicable, match="does not apply"):
+        add_tests(repository, source, base, patch.replace(" def test_a", " def test_z").encode(), tmp_path)
+    with pytest.raises(NotApplicable, match="not a patch"):
+        add_tests(repository, source, base, b"garbage\n", tmp_path)
+    again = take_source(repository, replace(place, commit=base), (), tmp_path)
+    assert again == base, "without work there is the base alone"

@@ -1,0 +1,317 @@
+"""SWE-bench instances run to their end: who is resolved, what the files say, and what an agent can see."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Command, kill_sessions
+
+ROOT = Path(__file__).parents[1]
+EXAMPLE = ROOT / "examples" / "swebench"
+KEYS_OF_THE_RUNNER = (
+    *("instance_id", "repo", "base_commit", "problem_statement", "success", "duration", "iterations"),
+    *("timestamp", "model", "prediction", "problem_solving_summary", "error", "final_test_results"),
+)
+SUMMARY_OF_THE_RUNNER = (
+    *("run_name", "timestamp", "total_instances", "successful", "failed", "success_rate"),
+    *("with_mcp", "max_workers", "max_iterations", "instances"),
+)
+WAITED_ENOUGH = 124
+GOLD = "git apply ../../../gold/$SESSIONRUN_TASK.patch"
+
+
+class Bench(Command):
+    """The command where a runner is laid out: `artifacts` with instances, and `gold` with their patches."""
+
+    def artifacts(self, *names: str) -> Path:
+        return self.cwd.joinpath("artifacts", *names)
+
+    def documents(self, run: str) -> dict[str, Any]:
+        """The summary and the files of the instances, by their names."""
+        folder = self.artifacts("results", run)
+        return {path.name: json.loads(path.read_text()) for path in folder.glob("*.json")}
+
+    def run(self, script: str, *words: str, name: str = "r") -> subprocess.CompletedProcess[str]:
+        """Run all instances by a script in the agent's place, to their end."""
+        template = self.cwd / "template"
+        template.write_text(f": <<'ISSUE'\n{{problem_statement}}\nISSUE\n{script}\n")
+        words = ("--run-name", name, "--prompt-template", str(template), "--agent", "shell", *words)
+        done = self("run", "--from", "swebench", "-q", *words)
+        if done.returncode != 0:
+            return done
+        while (waited := self("wait", done.stdout.strip(), "--timeout", "60")).returncode == WAITED_ENOUGH:
+            pass  # an environment takes long to build
+        waited.stderr = done.stderr + waited.stderr
+        return waited
+
+
+def lay_out(bench: Bench, instances: list[dict[str, Any]]) -> None:
+    gold = bench.cwd / "gold"
+    gold.mkdir()
+    for instance in instances:
+        (gold / f"{instance['instance_id']}.patch").write_text(instance["patch"])
+
+
+@pytest.fixture
+def bench(own_place: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+    """The example, bootstrapped; `python` is the one of these tests."""
+    for name in ("bootstrap.sh", "instances.in.jsonl", "Makefile"):
+        shutil.copy(EXAMPLE / name, own_place)
+    shutil.copytree(EXAMPLE / "source", own_place / "source", ignore=shutil.ignore_patterns("__pycache__"))
+    sessions = own_place / "sessions"
+    monkeypatch.setenv("SESSIONRUN_RESULTS_DIR", str(sessions))
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # those of these tests cost much time
+    (own_place / ".claude").mkdir()
+    (own_place / ".claude" / "settings.json").write_text("{}")
+    subprocess.run(["./bootstrap.sh"], cwd=own_place, check=True, capture_output=True)
+    bench = Bench(own_place, sessions)
+    lay_out(bench, read_instances(bench))
+    yield bench
+    kill_sessions(sessions)
+
+
+def read_instances(bench: Bench) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in bench.artifacts("instances.jsonl").read_text().splitlines()]
+
+
+LOOK = (
+    "git log --all --format=%s > ../../../log; git cat-file --batch-all-objects --batch-check > ../../../objects"
+)
+
+
+def test_a_run_of_the_example(bench: Bench) -> None:
+    """One agent mends, one bends the tests; the files, a second run, and what the first agent saw."""
+    looks = f"{GOLD}; {LOOK}; cp .claude/settings.json ../../../seen"
+    script = f"case $SESSIONRUN_TASK in *-1) {looks};; *) echo '# bent' >> tests/test_words.py;; esac"
+    done = bench.run(script, "--no-environment", "--sample", "2")
+    assert done.returncode == 1, done.stderr
+    found = bench.documents("r")
+    first, second = found["example__wordtool-1.json"], found["example__wordtool-2.json"]
+    assert (first["success"], first["resolved"], first["reason_class"]) == (True, True, None), first["error"]
+    assert (second["success"], second["resolved"], second["reason_class"]) == (False, False, "unresolved")
+    assert first["final_test_results"] == {"passed": 6, "failed": 0, "errors": 0, "total": 6}
+    assert second["FAIL_TO_PASS_failed"] == ["tests/test_words.py::test_headline_keeps_capitals"]
+    assert second["PASS_TO_PASS_failed"] == [], "the tests of the base are back in the clean room"
+    assert set(KEYS_OF_THE_RUNNER) <= set(first)
+    summary = found["summary.json"]
+    assert set(SUMMARY_OF_THE_RUNNER) <= set(summary)
+    assert (summary["total_instances"], summary["successful"], summary["failed"]) == (2, 1, 1)
+    assert (summary["success_rate"], summary["max_iterations"], summary["score"][:10]) == (0.5, 5, "unofficial")
+    (gold,) = [instance for instance in read_instances(bench) if instance["instance_id"] == "example__wordtool-1"]
+    predictions = read_predictions(bench)
+    assert [prediction["instance_id"] for prediction in predictions] == [
+        "example__wordtool-1",
+        "example__wordtool-2",
+    ]
+    assert changed(predictions[0]["model_patch"]) == changed(gold["patch"])
+    assert predictions[1]["model_patch"] == "", "what changes tests alone is no source"
+    assert bench.artifacts("runs", "r").resolve() == next(bench.cwd.glob("sessions/session-*")).resolve()
+    assert (bench.cwd / "seen").read_text() == "{}", "the settings of agents are linked"
+    # nothing later than the base
+    assert (bench.cwd / "log").read_text().split("\n")[-2:] == ["Three functions about words", ""]
+    assert "Fix count" not in (bench.cwd / "log").read_text()
+    fixed = subprocess.run(
+        ["git", "-C", "artifacts/repo", "rev-parse", "HEAD:wordtool/__init__.py", "HEAD"],
+        cwd=bench.cwd,
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout.split()
+    objects = (bench.cwd / "objects").read_text()
+    assert fixed[1] not in objects
+    (spec,) = bench.cwd.glob("sessions/session-*/spec.json")
+    assert "text.split()" not in spec.read_text(), "the fix is kept nowhere"
+    # its own repository goes with `clean --worktrees`, for the session has the patch
+    own = sorted(path.name.rpartition("-")[2] for path in bench.artifacts("worktrees").iterdir())
+    assert own == ["1.git", "2.git"]
+    assert bench("clean", "--worktrees", "last").returncode == 0
+    assert list(bench.artifacts("worktrees").iterdir()) == []
+    (prompt,) = bench.cwd.glob("sessions/session-*/prompts/example__wordtool-1")
+    assert "test_count_with_gaps" not in prompt.read_text()
+
+
+@pytest.mark.slow
+def test_a_second_run_of_the_same_name(bench: Bench) -> None:
+    """It runs only what has not ended, and each instance stands in each file once."""
+    bench.run(f"case $SESSIONRUN_TASK in *-1) {GOLD};; esac", "--no-environment", "--sample", "2")
+    done = bench.run("true", "--no-environment")
+    assert "skipped: 2" in done.stderr
+    predictions = read_predictions(bench)
+    assert [prediction["instance_id"][-1] for prediction in predictions] == ["1", "2", "3"]
+    assert json.loads(bench.artifacts("results", "r", "predictions.json").read_text()) == predictions
+    summary = bench.documents("r")["summary.json"]
+    assert (summary["total_instances"], summary["successful"]) == (3, 1)
+
+
+def read_predictions(bench: Bench, run: str = "r") -> list[dict[str, Any]]:
+    text = bench.artifacts("results", run, "predictions.jsonl").read_text()
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def changed(patch: str) -> list[str]:
+    """The lines that a patch takes away and adds."""
+    return [line for line in patch.split("\n") if line[:1] in "+-" and line[:3] not in ("+++", "---")]
+
+
+@pytest.mark.slow
+def test_what_says_nothing_about_the_agent_is_run_again(bench: Bench) -> None:
+    """A test patch that does not apply, and then one that does: the instance is no prediction before."""
+    file = bench.artifacts("instances.jsonl")
+    good = file.read_text()
+    file.write_text(good.replace("@@ -15,3", "@@ -99,3").replace("leaves_short_text", "is_not_there", 1))
+    assert file.read_text() != good
+    bench.run(GOLD, "--no-environment", "--instance", "example__wordtool-1")
+    document = bench.documents("r")["example__wordtool-1.json"]
+    assert (document["reason_class"], document["infrastructure"], document["resolved"]) == (
+        *("tests_not_run", True),
+        None,
+    )
+    assert read_predictions(bench) == []
+    file.write_text(good)
+    done = bench.run(GOLD, "--no-environment", "--instance", "example__wordtool-1")
+    assert done.returncode == 0, done.stderr
+    assert [prediction["instance_id"] for prediction in read_predictions(bench)] == ["example__wordtool-1"]
+
+
+@pytest.mark.slow
+def test_a_round_that_breaks_what_passed_goes_back_to_the_agent(bench: Bench) -> None:
+    """Round 1 breaks a test that passed, round 2 begins anew with what failed in its prompt."""
+    script = f'case $SESSIONRUN_ROUND in 1) echo "x = (" >> wordtool/__init__.py;; *) {GOLD};; esac'
+    done = bench.run(script, "--no-environment", "--instance", "example__wordtool-3", "--iterations", "2")
+    assert done.returncode == 0, done.stderr
+    document = bench.documents("r")["example__wordtool-3.json"]
+    assert (document["success"], document["iterations"]) == (True, 2)
+
+
+# --- the environment, the Makefile, and a package that is installed here ---
+
+
+@pytest.mark.slow
+def test_the_makefile_of_the_example(bench: Bench) -> None:
+    template = bench.cwd / "template"
+    template.write_text(f": <<'X'\n{{problem_statement}}\nX\n{GOLD}\n")
+    command = f"{Path(sys.executable).parent / 'sessionrun'}"
+    words = ["AGENT=shell", "NAME=made", f"SESSIONRUN={command}", f"ARGS=--prompt-template {template}"]
+    done = subprocess.run(["make", "run-sample", *words], cwd=bench.cwd, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    summary = bench.documents("made")["summary.json"]
+    assert (summary["successful"], summary["success_rate"]) == (3, 1.0)
+
+
+BUGS = (
+    ("def _isnumber(string):", "def _isnumber(string):\n    if string == '0':\n        return False", "number_0"),
+    ("def _isint(string", "def _isint_(string", "no_isint"),
+)
+"""What is changed in an installed module (`tabulate`), and the name of the test that shows it."""
+
+TESTS = {
+    "kept": "from tabulate import tabulate\n\ndef test_kept():\n    assert 'a' in tabulate([['a', 1]])\n",
+    "number_0": "\n\ndef test_number_0():\n    from tabulate import _isnumber\n    assert _isnumber('0')\n",
+    "no_isint": "\n\ndef test_no_isint():\n    from tabulate import _isint\n    assert _isint('1')\n",
+}
+
+
+def make_package_repository(bench: Bench) -> list[dict[str, Any]]:
+    """A repository of an installed package, a commit with each bug and one that mends it; instances of these."""
+    top = bench.cwd / "package"
+    spec = find_spec("tabulate")
+    assert spec is not None and spec.origin is not None
+    shutil.copytree(Path(spec.origin).parent, top / "tabulate", ignore=shutil.ignore_patterns("__pycache__"))
+    source, test = top / "tabulate" / "__init__.py", top / "tests" / "test_it.py"
+    test.parent.mkdir()
+    whole = source.read_text()
+
+    def git(*argv: str) -> str:
+        words = ("git", "-c", "user.name=t", "-c", "user.email=t@localhost", *argv)
+        return subprocess.run(words, cwd=top, check=True, capture_output=True, text=True).stdout
+
+    git("init", "-q")
+    instances = []
+    for old, new, name in BUGS:
+        assert old in whole
+        source.write_text(whole.replace(old, new, 1))
+        test.write_text(TESTS["kept"])
+        git("add", "-A")
+        git("commit", "-qm", f"Bug {name}")
+        base = git("rev-parse", "HEAD").strip()
+        source.write_text(whole)
+        patch = git("diff", "--", "tabulate")
+        test.write_text(TESTS["kept"] + TESTS[name])
+        test_patch = git("diff", "--", "tests")
+        git("commit", "-qam", f"Mend {name}")
+        instances.append(
+            {
+                "instance_id": f"package-{name}",
+                "repo": "../package",
+                "base_commit": base,
+                "problem_statement": f"It is broken: {name}.",
+                "patch": patch,
+                "test_patch": test_patch,
+                "FAIL_TO_PASS": [f"tests/test_it.py::test_{name}"],
+                "PASS_TO_PASS": ["tests/test_it.py::test_kept"] if name != "no_isint" else [],
+            }
+        )
+    return instances
+
+
+@pytest.mark.slow
+def test_gold_and_empty_patches_of_a_real_package(bench: Bench) -> None:
+    instances = make_package_repository(bench)
+    shutil.rmtree(bench.cwd / "gold")
+    lay_out(bench, instances)
+    bench.artifacts("instances.jsonl").write_text("\n".join(map(json.dumps, instances)) + "\n")
+    assert bench.run(GOLD, name="gold").returncode == 0
+    assert bench.run("true", name="empty").returncode == 1
+    assert bench.documents("gold")["summary.json"]["success_rate"] == 1.0
+    summary = bench.documents("empty")["summary.json"]
+    assert (summary["success_rate"], summary["infrastructure"]) == (0.0, 0)
+    assert {prediction["model_patch"] for prediction in read_predictions(bench, "empty")} == {""}
+
+
+READER = """
+import sys
+from swebench.harness.utils import get_predictions_from_file
+for path in sys.argv[1:]:
+    found = get_predictions_from_file(path, "none", "test")
+    print(sorted((one["instance_id"], one["model_name_or_path"], bool(one["model_patch"])) for one in found))
+"""
+
+
+@pytest.mark.slow
+def test_the_official_package_reads_the_predictions(bench: Bench, tmp_path: Path) -> None:
+    """Its own reader; the package `datasets`, which that imports and does not use here, is a stand-in."""
+    python = tmp_path / "venv" / "bin" / "python"
+    subprocess.run([sys.executable, "-m", "venv", str(tmp_path / "venv")], check=True)
+    needed = ("docker", "modal", "python-dotenv", "tenacity", "tqdm", "unidiff")  # what its reader imports
+    environ = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": str(tmp_path)}
+    for words in (("--no-deps", "swebench"), needed):
+        pip = [python, "-m", "pip", "install", "-q", *words]
+        installed = subprocess.run(pip, capture_output=True, text=True, env=environ)
+        if installed.returncode != 0:
+            pytest.skip(f"swebench cannot be installed: {installed.stderr.strip()[-200:]}")
+    (tmp_path / "datasets.py").write_text("Dataset = load_dataset = load_from_disk = None\n")
+    bench.run(f"case $SESSIONRUN_TASK in *-1) {GOLD};; esac", "--no-environment", "--sample", "2")
+    files = [str(bench.artifacts("results", "r", f"predictions.{kind}")) for kind in ("json", "jsonl")]
+    done = subprocess.run([python, "-c", READER, *files], capture_output=True, text=True, env=environ)
+    assert done.returncode == 0, done.stderr
+    expected = [("example__wordtool-1", "shell", True), ("example__wordtool-2", "shell", False)]
+    assert done.stdout.splitlines() == [str(expected)] * 2
+
+
+def test_the_scripts_of_the_example_are_sound() -> None:
+    assert os.access(EXAMPLE / "bootstrap.sh", os.X_OK)
+    subprocess.run(["sh", "-n", str(EXAMPLE / "bootstrap.sh")], check=True)
+    makefile = (EXAMPLE / "Makefile").read_text()
+    for target in ("precache", "run", "run-sample"):
+        assert f"\n{target}:" in makefile

@@ -17,10 +17,11 @@ from pathlib import Path
 
 import pytest
 from python_projects import lay_out_project, make_uv, make_wheels
+from stages import begin_repository, commit_all
 
 from sessionrun.store.files import replace_file
 from sessionrun.workspaces.environments.inputs import collect_inputs, find_project, make_digest
-from sessionrun.workspaces.environments.make import make_environment
+from sessionrun.workspaces.environments.make import find_digest, make_environment
 from sessionrun.workspaces.environments.manifest import MANIFEST
 from sessionrun.workspaces.environments.removal import drop_environments
 from sessionrun.workspaces.environments.request import (
@@ -33,6 +34,7 @@ from sessionrun.workspaces.environments.request import (
 )
 from sessionrun.workspaces.environments.rewriting import MAX_SHEBANG, refuse_path, rewrite, rewrite_record
 from sessionrun.workspaces.environments.steps import Project, order_ways, read_project
+from sessionrun.workspaces.repository import find_repository
 
 
 class Shop:
@@ -83,6 +85,22 @@ class Shop:
     def entry(self) -> Path:
         (found,) = (path for path in self.cache.iterdir() if (path / MANIFEST).exists())
         return found
+
+
+def test_a_task_that_spoils_git_settings_changes_no_digest(shop: Shop) -> None:
+    """The tags before the commit decide, as git shows them with the settings of the launch."""
+    top = Path(shop.request("a").top)
+    (top / "setup.cfg").write_text("[options]\nsetup_requires = setuptools_scm\n")
+    begin_repository(top)
+    commit_all(top, "first")
+    repository, _ = find_repository(top, base=None, worktree_dir=None, keep="never")
+    request = shop.request("a", repository=repository, commit=repository.base_commit)
+    before = find_digest(request, shop.folder("a"))
+    (top / ".git" / "config").unlink()
+    os.mkfifo(top / ".git" / "config")
+    assert find_digest(request, shop.folder("a")) == before
+    (top / ".git" / "refs" / "tags" / "v1").write_text(f"{repository.base_commit}\n")
+    assert find_digest(request, shop.folder("a")) != before
 
 
 @pytest.fixture(scope="module")

@@ -24,6 +24,7 @@ from typing import Final, NamedTuple
 
 from sessionrun.store.session import SessionDir
 
+from .chain import find_left
 from .place import Place, end_sessions, make_place, wait_until
 
 STEPS: Final = 10
@@ -155,7 +156,7 @@ def run_session(place: Place, seed: int) -> Seen:
     session = place.start(_make_plan(place, rng, names), "--worktree", cwd=place.path / "repo")
     _read_all(place, session, seen, rng.sample(_READERS, 4))
     if not wait_until(lambda: _has_ended(place, session), HUNG_S):
-        seen.wrong.append("it did not end")
+        seen.wrong.append(f"it did not end: {_describe_left(place, session)}")
     else:
         _read_all(place, session, seen, _READERS)
         _mend(place, before)
@@ -269,6 +270,18 @@ def _has_ended(place: Place, session: SessionDir) -> bool:
         return bool(json.loads(shown)["ended_at"])
     except (ValueError, KeyError):
         return False
+
+
+def _describe_left(place: Place, session: SessionDir) -> str:
+    """What a session that does not end is doing: its processes with what they wait for, and what a reader says."""
+    lines = []
+    for process in find_left(session.path):
+        folder = Path(f"/proc/{process.identity.pid}")
+        waits = (folder / "wchan").read_text() if folder.exists() else "gone"
+        words = b" ".join(process.words[:12]).decode("utf-8", "replace")
+        lines.append(f"{process.identity.pid} of {process.parent} in {waits}: {words[-200:]}")
+    shown = _call(place, Seen(), "status", session.session_id)
+    return "; ".join([f"is_alive: {session.is_alive()}", *lines, f"status: {shown!r}"])
 
 
 def _mend(place: Place, before: dict[str, str]) -> None:

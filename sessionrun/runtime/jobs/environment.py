@@ -13,6 +13,7 @@ from sessionrun.engine.state import TaskState
 from sessionrun.model.errors import JobFileError
 from sessionrun.model.keys import JobKey
 from sessionrun.model.places import Place
+from sessionrun.model.repositories import repository_of
 from sessionrun.model.spec import Job, TaskSpec
 from sessionrun.runtime.jobs.shared import PROGRAM, SHELL, Judged, Site
 from sessionrun.store.files import replace_file
@@ -40,6 +41,9 @@ def begin_with_environment(site: Site, state: TaskState, job: Job) -> Job:
         return job
     folder = site.session.make_job_path(job.key)
     wish = wish_environment(site, task, job.key, top=place.worktree, directory=site.directory_of(task, place))
+    wish = replace(
+        wish, repository=repository_of(site.spec, task, place.start), commit=place.base_commit or wish.commit
+    )
     replace_file(folder / WISH, orjson.dumps(wish), durable=False)
     return replace(job, argv=(SHELL, "-c", FIRST, SHELL, sys.executable, PROGRAM, str(folder), *job.argv))
 

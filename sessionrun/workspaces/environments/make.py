@@ -128,7 +128,7 @@ class _Making:
             interpreter = find_interpreter(request.python, environ)
             installer = find_installer(interpreter, environ)
         with self._step("inputs"):
-            digest = _make_digest(top, project, interpreter, installer)
+            digest = _make_digest(request, top, project, interpreter, installer)
         return _Ground(top, project, interpreter, installer, environ, digest)
 
     def _obtain(self, ground: _Ground) -> tuple[Manifest, bool]:
@@ -221,22 +221,37 @@ def _make_manifest(
     )
 
 
-def _make_digest(top: Path, project: Path, interpreter: Interpreter, installer: Installer) -> str:
+def _make_digest(
+    request: EnvironmentRequest, top: Path, project: Path, interpreter: Interpreter, installer: Installer
+) -> str:
     described = "".join(_read(project / name) for name in ("pyproject.toml", "setup.py", "setup.cfg"))
     return make_digest(
         collect_inputs(project),
         project=os.path.relpath(project, top),
         interpreter=repr(interpreter),
         installer=f"{'uv' if installer.uv else 'pip'} {installer.version}",
-        tag=_find_tag(top) if _USES_TAGS.search(described) else None,
+        tag=_find_tag(request, top) if _USES_TAGS.search(described) else None,
     )
 
 
-def _find_tag(top: Path) -> str:
-    """The last tag before the checkout's commit, from which the project makes its version."""
-    from sessionrun.workspaces.git import Git
+def _find_tag(request: EnvironmentRequest, top: Path) -> str:
+    """The last tag before the checkout's commit, from which the project makes its version.
 
-    done = Git(top).attempt("describe", "--tags", "--abbrev=0")
+    Raises:
+        EnvironmentProblem, OSError: git cannot be run.
+    """
+    from sessionrun.workspaces.fence import open_fence
+    from sessionrun.workspaces.git import Git, GitError
+
+    words = ("describe", "--tags", "--abbrev=0", request.commit)
+    try:
+        if request.repository is None:
+            done = Git(top).attempt(*words)
+        else:
+            with open_fence(request.repository) as fence:
+                done = fence.main().attempt(*words)
+    except GitError as error:
+        raise EnvironmentProblem(str(error)) from error
     return done.stdout.decode("utf-8", "replace").strip()
 
 

@@ -20,7 +20,7 @@ import orjson
 
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.frozen import frozen
-from sessionrun.model.places import EnvironmentStep, MadeEnvironment
+from sessionrun.model.places import EnvironmentStep, MadeEnvironment, Repository
 from sessionrun.model.spec import CacheSite
 from sessionrun.store.files import replace_file
 from sessionrun.store.jobfiles import load_record, load_record_if_any
@@ -58,6 +58,8 @@ class EnvironmentRequest:
         python: a version as in ``3.11``, or a path; None = the first ``python3`` of PATH.
         require_cache: nothing is built.
         limit_s: how long a build may take (seconds).
+        repository: whose worktree `top` is; None = `top` is a repository of ours, which no task has written to.
+        commit: what is checked out, for the tags before it.
     """
 
     top: str
@@ -68,6 +70,8 @@ class EnvironmentRequest:
     python: str | None = None
     require_cache: bool = False
     limit_s: float = LIMIT_S
+    repository: Repository | None = None
+    commit: str = "HEAD"
 
 
 @frozen

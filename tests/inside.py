@@ -18,6 +18,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -38,7 +39,9 @@ from sessionrun.runtime import processes
 from sessionrun.runtime.executors.local import _order, _read_frame
 from sessionrun.runtime.executors.protocol import Notice
 from sessionrun.runtime.jobs import job as own_job
+from sessionrun.runtime.jobs.commands import AND_SETTLE
 from sessionrun.runtime.jobs.maker import JobMaker
+from sessionrun.runtime.jobs.shared import SHELL
 from sessionrun.runtime.keeper.children import Children
 from sessionrun.runtime.keeper.loop import _drain, _wake_on_death
 from sessionrun.runtime.launch import _begin_journal
@@ -233,12 +236,18 @@ _real_spawn = os.posix_spawn
 
 def _spawn(path: bytes, argv: list[bytes], environ: Any, **how: Any) -> int:
     """In the place of posix_spawn: jobs of our own code are forked, for here all that they need is imported."""
-    work = _OURS.get(os.fsdecode(argv[1])) if len(argv) > 1 else None
+    words = [os.fsdecode(word) for word in argv]
+    first = words[4] if words[:3] == [SHELL, "-c", AND_SETTLE] else None
+    if first is not None:
+        words = words[5:]
+    work = _OURS.get(words[1]) if len(words) > 1 else None
     if work is None:
         return _real_spawn(path, argv, environ, **how)
     pid = os.fork()
     if pid == 0:
-        words = [os.fsdecode(word) for word in argv[2:]]
+        words = words[2:]
+        if first is not None:
+            work = partial(_settle, work, first)
         _leave_with(lambda: _be_job(work, words, environ, how["file_actions"]))
     return pid
 
@@ -253,6 +262,12 @@ def _be_job(
     os.environb.clear()
     os.environb.update(environ)
     return work(*words)
+
+
+def _settle(work: Callable[..., int], script: str, *words: str) -> int:
+    """`AND_SETTLE`, as a shell runs it."""
+    code = subprocess.call([SHELL, "-ec", script])
+    return work(*words) if code == 0 else code if code > 0 else 128 - code
 
 
 _OURS: dict[str, Callable[..., int]] = {os.path.abspath(own_job.__file__): own_job.run}

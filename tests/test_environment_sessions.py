@@ -53,7 +53,7 @@ def place(own_place: Path, sessionrun: Command, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("SESSIONRUN_RESULTS_DIR", str(own_place / "results"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(own_place / "xdg"))
     monkeypatch.setenv("PATH", os.pathsep.join((str(own_place / "bin"), os.environ["PATH"])))
-    monkeypatch.setenv("PYTHONHOME", "")
+    monkeypatch.delenv("PYTHONHOME", raising=False)
     return Place(own_place, sessionrun)
 
 

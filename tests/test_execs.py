@@ -15,17 +15,19 @@ from stages import begin_repository, commit_all
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="/proc is Linux's")
 
 GIT = """#!/bin/sh
-if grep -q runtime/jobs/job.py /proc/$PPID/cmdline && mkdir "{place}" 2>/dev/null; then
-    cat /proc/$PPID/cmdline >"{place}/cmdline"
-    cat /proc/$PPID/environ >"{place}/environ"
-    cat /proc/$PPID/status >"{place}/status"
-    readlink /proc/$PPID/cwd /proc/$PPID/fd/* >"{place}/fds"
-    cat /proc/$PPID/stat >"{place}/stat"
-    mkdir "{place}/all"
+job=$(tr '\\0' ' ' </proc/$PPID/cmdline | sed -n 's/.*runtime.jobs.job.py \\([a-z]*\\) .*/\\1/p')
+place="{place}/$job"
+if [ -n "$job" ] && mkdir "$place" 2>/dev/null; then
+    cat /proc/$PPID/cmdline >"$place/cmdline"
+    cat /proc/$PPID/environ >"$place/environ"
+    cat /proc/$PPID/status >"$place/status"
+    readlink /proc/$PPID/cwd /proc/$PPID/fd/* >"$place/fds"
+    cat /proc/$PPID/stat >"$place/stat"
+    mkdir "$place/all"
 fi
 exec {git} "$@"
 """
-"""Shows its parent, a workspace job, as /proc tells of it."""
+"""Shows its parent, the first job of each phase, as /proc tells of it."""
 
 LIBC_S_SIGNALS = 0b11 << 31
 """32 and 33: glibc ignores them in what it spawns."""
@@ -61,9 +63,10 @@ def blur(content: bytes) -> str:
 
 
 def picture(sessionrun: Command, *, real: bool) -> list[dict[str, object]]:
-    """Root, keeper, supervisor and a workspace job of a session that is started in a repository."""
+    """Root, keeper, supervisor and two jobs of ours, of a session that is started in a repository."""
     place = sessionrun.cwd / "seen"
     shutil.rmtree(place, ignore_errors=True)
+    place.mkdir()
     shutil.rmtree(sessionrun.cwd / "tools", ignore_errors=True)
     (sessionrun.cwd / "tools").mkdir()
     git = sessionrun.cwd / "tools" / "git"
@@ -71,16 +74,19 @@ def picture(sessionrun: Command, *, real: bool) -> list[dict[str, object]]:
     git.chmod(0o755)
     path = f"{git.parent}{os.pathsep}{os.environ['PATH']}"
     words = ["-q", "--agent", "shell", "--worktree", "-"]
-    done = sessionrun(*words, stdin='["exec sleep 600"]', env={"PATH": path}, real=real)
+    plan = '[{"prompt": "exec sleep 600", "setup": "true"}]'
+    done = sessionrun(*words, stdin=plan, env={"PATH": path}, real=real)
     assert done.returncode == 0, done.stderr
     session_id = done.stdout.strip()
-    eventually((place / "all").exists)
+    eventually((place / "setup" / "all").exists)
     chain = [look_at(pid) for pid in sessionrun.chain(session_id)]
-    files = (place / "fds").read_text().splitlines()
-    job = describe(place, [files[0], *sorted(files[1:])])
+    jobs = []
+    for job in ("prepare", "setup"):
+        files = (place / job / "fds").read_text().splitlines()
+        jobs.append(describe(place / job, [files[0], *sorted(files[1:])]))
     assert sessionrun("cancel", session_id).returncode == 0
     eventually(lambda: sessionrun.status(session_id)["status"] == "cancelled")
-    return [*chain, job]
+    return [*chain, *jobs]
 
 
 def test_the_processes_of_a_session_look_like_those_of_a_real_one(sessionrun: Command) -> None:
@@ -88,6 +94,8 @@ def test_the_processes_of_a_session_look_like_those_of_a_real_one(sessionrun: Co
     (sessionrun.cwd / "file").write_text("x\n")
     commit_all(sessionrun.cwd)
     real, forked = (picture(sessionrun, real=kind) for kind in (True, False))
-    for role, expected, seen in zip(("root", "keeper", "supervisor", "job"), real, forked, strict=True):
+    for role, expected, seen in zip(
+        ("root", "keeper", "supervisor", "prepare", "setup"), real, forked, strict=True
+    ):
         for name in expected:
             assert (role, name, seen[name]) == (role, name, expected[name])

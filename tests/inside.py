@@ -22,6 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
+import filelock  # noqa: F401
 from conftest import Command, eventually
 
 import sessionrun.cli.run
@@ -30,7 +31,7 @@ import sessionrun.dialects.prompts
 import sessionrun.runtime.jobs.check.check
 import sessionrun.runtime.launch
 import sessionrun.workspaces.release
-import sessionrun.workspaces.worktree  # so that no fork imports them anew
+import sessionrun.workspaces.worktree  # these are imported so that no fork does it anew
 from sessionrun.cli import main
 from sessionrun.model.keys import JobKey
 from sessionrun.model.spec import Job

@@ -115,7 +115,9 @@ def _run_every_verb(sessionrun: Command, session_id: str, codes: tuple[int, ...]
         assert "Traceback" not in done.stderr and done.returncode in codes, (words, done.stderr)
 
 
-@pytest.mark.parametrize("steps", [PROGRAMS, LAZY], ids=["programs", "lazy fetch"])
+@pytest.mark.parametrize(
+    "steps", [PROGRAMS, pytest.param(LAZY, marks=pytest.mark.slow)], ids=["programs", "lazy fetch"]
+)
 def test_what_a_task_plants_runs_nothing_and_changes_no_work(
     sessionrun: Command, project: Project, steps: str
 ) -> None:

@@ -341,11 +341,18 @@ def test_a_directory_that_is_no_mirror_is_refused_and_left_alone(place: Place) -
     assert (place.mirror / "objects").is_dir()
 
 
-def test_a_mirror_that_is_killed_at_any_point_is_made_anew_and_nothing_half_made_is_trusted(place: Place) -> None:
+EACH_STEP = pytest.mark.parametrize("stride", [5, pytest.param(1, marks=pytest.mark.slow)])
+"""Crashes at some steps, or at each."""
+
+
+@EACH_STEP
+def test_a_mirror_that_is_killed_at_any_point_is_made_anew_and_nothing_half_made_is_trusted(
+    place: Place, stride: int
+) -> None:
     commit = place.run("rev-parse", "HEAD")
     marks = place.root / "marks"
     marks.mkdir()
-    for step in range(1, 40):
+    for step in range(1, 40, stride):
         crash = {"SESSIONRUN_CRASH_AT": f"mirror:{step}", "SESSIONRUN_CRASH_MARKS": str(marks)}
         done = place.use_in_process("main", **crash)
         if place.mirror.exists():
@@ -361,11 +368,12 @@ def test_a_mirror_that_is_killed_at_any_point_is_made_anew_and_nothing_half_made
     assert step > STEPS
 
 
-def test_a_fetch_that_is_killed_at_any_point_leaves_a_mirror_that_goes_on(place: Place) -> None:
+@EACH_STEP
+def test_a_fetch_that_is_killed_at_any_point_leaves_a_mirror_that_goes_on(place: Place, stride: int) -> None:
     marks = place.root / "marks"
     marks.mkdir()
     place.use()
-    for step in range(1, 40):
+    for step in range(1, 40, stride):
         commit = place.commit(text=f"{step}\n")
         (place.root / "notemain").unlink(missing_ok=True)
         crash = {"SESSIONRUN_CRASH_AT": f"mirror:{step}", "SESSIONRUN_CRASH_MARKS": str(marks)}

@@ -109,8 +109,11 @@ def prepare_rounds(project: Project, task: str) -> tuple[WorkspaceRequest, Place
     return replace(request, best=kept.commit, replaced=str(folder / "a1-replaced.patch")), place
 
 
-def test_the_best_round_is_put_back_whatever_is_killed(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    for number in range(1, 30):
+@pytest.mark.parametrize("stride", [3, pytest.param(1, marks=pytest.mark.slow)])
+def test_the_best_round_is_put_back_whatever_is_killed(
+    project: Project, monkeypatch: pytest.MonkeyPatch, stride: int
+) -> None:
+    for number in range(1, 30, stride):
         request, place = prepare_rounds(project, f"t{number}")
         reached = die_at(number, partial(release, request, project.folder()), monkeypatch)
         released = release(request, project.folder())

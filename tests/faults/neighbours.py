@@ -105,7 +105,8 @@ STEPS_BY_NAME: Final[dict[str, Step]] = {
     # signals
     "supervisor is killed": Step(_CHAIN.replace("WORD", "sessionrun.runtime.main").replace("SIGNAL", "KILL")),
     "supervisor stands still": Step(
-        _CHAIN.replace("WORD", "sessionrun.runtime.main").replace("SIGNAL", "STOP")
+        'trap "" TERM; '  # on a busy machine the looking takes long: what is stopped must go on all the same
+        + _CHAIN.replace("WORD", "sessionrun.runtime.main").replace("SIGNAL", "STOP")
         + "; sleep 0.3; "
         + _CHAIN.replace("WORD", "sessionrun.runtime.main").replace("SIGNAL", "CONT")
     ),

@@ -15,6 +15,7 @@ from sessionrun.client.config import load_cache_dir
 from sessionrun.model.errors import SessionrunError
 from sessionrun.workspaces.environments.cached import iterate_environments, remove_environment
 from sessionrun.workspaces.mirror_cache import iterate_mirrors, remove_mirror
+from sessionrun.workspaces.throwaway import iterate_checkouts, remove_checkout
 
 Record = dict[str, Any]
 """What went, or stays, and why: an object of ``clean --cache --json``."""
@@ -50,6 +51,7 @@ class Kind(NamedTuple):
 KINDS: Final[Mapping[str, Kind]] = {
     "mirror": Kind(iterate_mirrors, remove_mirror),
     "environment": Kind(iterate_environments, remove_environment),
+    "checkout": Kind(iterate_checkouts, remove_checkout),
 }
 """By the word that `what` has in a record."""
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatch
 from pathlib import Path
@@ -50,6 +51,11 @@ _NATIVE_NAMES: Final = ("CMakeLists.txt", "meson.options", "meson_options.txt", 
 """What a compiler reads: an editable install may leave what it made of it in the checkout."""
 
 _SAYS_VERSION: Final = ("__init__.py", "_version.py", "version.py", "__version__.py", "__about__.py")
+"""Modules from which an installer may take the version.  Their functions do not count: `leave_out_functions`."""
+
+_FUNCTION: Final = re.compile(rb"(?:async[ \t]+)?def[ \t]")
+_OF_BLOCK: Final = (b" ", b"\t", b"\n", b"\r", b"\f")
+
 _PASSED_OVER: Final = frozenset((".git", "__pycache__", "node_modules", ".venv", "venv", ".tox", ".nox", ".eggs"))
 
 
@@ -125,10 +131,27 @@ def _list_packages(project: Path) -> list[str]:
     return found
 
 
+def leave_out_functions(source: bytes) -> bytes:
+    """A module without the functions at its top level, but with each line that says "version".
+
+    Work on these functions changes nothing of what an installer makes: so the environment of a clean room is the
+    one that the cache has already.
+    """
+    kept, inside = [], False
+    for line in source.splitlines(keepends=True):
+        inside = bool(_FUNCTION.match(line)) or (inside and line.startswith(_OF_BLOCK))
+        if not inside or b"version" in line.lower():
+            kept.append(line)
+    return b"".join(kept)
+
+
 def _digest_file(path: Path) -> str:
-    """The digest of a file's bytes; of a link it is where that leads."""
+    """The digest of what counts of a file; of a link it is where that leads."""
     try:
-        return hashlib.sha256(read_regular(path, MAX_INPUT_BYTES)).hexdigest()
+        content = read_regular(path, MAX_INPUT_BYTES)
+        if path.name in _SAYS_VERSION:
+            content = leave_out_functions(content)
+        return hashlib.sha256(content).hexdigest()
     except OSError:
         try:
             return f"link {os.readlink(path)}"

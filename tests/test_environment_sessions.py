@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 from conftest import Command, kill_sessions
 from python_projects import lay_out_project, make_uv, make_wheels
 from stages import begin_repository, commit_all
+
+from sessionrun.store.session import SessionDir
+from sessionrun.workspaces.environments.request import Tenant, find_target, tenant_path
 
 
 class Place:
@@ -142,6 +148,57 @@ def test_what_a_killed_session_left_is_found_by_clean(place: Place) -> None:
     assert not env.exists()
 
 
+def test_clean_cache_takes_what_a_session_left_that_is_gone(place: Place) -> None:
+    """Not while it or its agent runs, nor while its worktree is there, also if its agent removed the mark."""
+    place.command.cwd = place.top
+    mark = place.root / "works"
+    prompt = f"rm $VIRTUAL_ENV/sessionrun-environment.json; touch {mark}; sleep 600"
+    plan = {"prompts": [{"id": "a", "prompt": prompt}], "defaults": {"environment": "python"}}
+    session_id = place.command.start(plan, "--worktree")
+    place.command.until(session_id, lambda view: mark.exists(), timeout_s=60)
+    (env,) = place.in_use()
+
+    def clean() -> tuple[bool, str]:
+        (record,) = [one for one in place.command.load("clean", "--cache") if one["name"] == str(env)]
+        assert (record["what"], record["removed"]) == ("environment", not env.exists())
+        return record["removed"], record["why"]
+
+    assert clean() == (False, f"a process of session {session_id} still runs")
+    place.command.kill_chain(session_id)
+    assert clean() == (False, f"a process of session {session_id} still runs")
+    kill_sessions(place.command.results)
+    assert clean() == (False, f"its worktree is there: sessionrun clean --worktrees {session_id}")
+    session = place.command.directory(session_id)
+    with contextlib.closing(os.fdopen(SessionDir(session).hold_lock("lock"))):
+        assert clean() == (False, f"session {session_id} uses it")
+    session.rename(place.root / "gone")
+    (dry,) = [one for one in place.command.load("clean", "--cache", "--dry-run") if one["name"] == str(env)]
+    assert dry["would_remove"]
+    assert clean()[0]
+    assert place.in_use() == []
+    assert list((place.cache / "tenants").iterdir()) == []
+
+
+def test_an_environment_without_a_note_that_fits_goes_when_it_is_old(place: Place) -> None:
+    tenant = Tenant(str(place.root / "gone"), "s", "t", 1)
+    env = Path(find_target(str(place.cache), "s", "t", 1))
+    other = Path(find_target(str(place.cache), "s", "t", 2))
+    env.mkdir(parents=True)
+    tenant_path(other).parent.mkdir()
+    for content in (b"{}", orjson.dumps(tenant)):
+        tenant_path(env).write_bytes(content)
+        tenant_path(other).write_bytes(orjson.dumps(tenant))
+        records = {one["name"]: one for one in place.command.load("clean", "--cache", "--dry-run")}
+        assert records[str(env)]["would_remove"] == (content != b"{}")
+        assert records[str(other)]["why"].startswith("it is not noted which session it is of"), "of another name"
+    tenant_path(env).unlink()
+    old = time.time() - 31 * 86400
+    os.utime(env, (old, old))
+    place.command.load("clean", "--cache")
+    assert not env.exists()
+    assert tenant_path(other).exists()
+
+
 @pytest.mark.parametrize(
     ("task", "why"),
     [
@@ -236,7 +293,8 @@ def test_clean_removes_environments_of_the_cache(place: Place) -> None:
     done = clean()
     assert {record["what"] for record in done.values()} == {"environment"}
     assert all(record["removed"] for record in done.values())
-    assert [path.name for path in place.cache.iterdir() if path.is_dir()] in ([], ["tasks"])
+    left = [path.name for path in place.cache.rglob("*") if path.suffix != ".lock"]
+    assert sorted(left) == ["tasks", "tenants"], "both are empty"
     assert place.run([{"id": "a", "prompt": "true"}])["a"]["environment"]["cached"] is False
 
 

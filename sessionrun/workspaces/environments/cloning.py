@@ -19,7 +19,7 @@ from sessionrun.store.files import make_directories, replace_file
 from sessionrun.workspaces.environments.copying import Copier, write_new
 from sessionrun.workspaces.environments.manifest import ENV, LEFT, MANIFEST, Entry, Manifest, is_unchanged
 from sessionrun.workspaces.environments.removal import beside_path, clear
-from sessionrun.workspaces.environments.request import MARK, EnvironmentProblem, Mark
+from sessionrun.workspaces.environments.request import MARK, EnvironmentProblem, Mark, Tenant, tenant_path
 from sessionrun.workspaces.environments.rewriting import digest_of, refuse_path, rewrite, rewrite_record
 
 
@@ -27,7 +27,9 @@ class EntryChanged(Exception):
     """A file of the entry is not what its manifest says."""
 
 
-def clone(entry: Path, manifest: Manifest, target: Path, checkout: Path, owner: str) -> int:
+def clone(
+    entry: Path, manifest: Manifest, target: Path, checkout: Path, owner: str, tenant: Tenant | None = None
+) -> int:
     """Make an environment from an entry; one that an earlier start made there is replaced.
 
     Args:
@@ -35,7 +37,8 @@ def clone(entry: Path, manifest: Manifest, target: Path, checkout: Path, owner: 
         manifest: of it.
         target: where the environment is to be.
         checkout: the task's.
-        owner: whose it is.
+        owner: whose it is, for people.
+        tenant: the same, for `clean --cache`.
 
     Returns:
         How many files share their blocks with the entry.
@@ -51,6 +54,9 @@ def clone(entry: Path, manifest: Manifest, target: Path, checkout: Path, owner: 
     clear(target)
     beside = beside_path(target)
     make_directories(target.parent, 0o700)
+    if tenant is not None:
+        make_directories(tenant_path(target).parent, 0o700)
+        replace_file(tenant_path(target), orjson.dumps(tenant), durable=False)
     os.mkdir(beside, 0o700)
     crashpoint.step()
     replace_file(beside / MARK, orjson.dumps(Mark(owner, manifest.digest)), durable=False)

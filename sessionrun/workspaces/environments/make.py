@@ -155,9 +155,9 @@ class _Making:
                 built_now = built_now or built
             try:
                 with self._step("copy"):
-                    clone(
-                        cache / ground.digest, manifest, Path(self.request.target), ground.top, self.request.owner
-                    )
+                    request, target = self.request, Path(self.request.target)
+                    entry = cache / ground.digest
+                    clone(entry, manifest, target, ground.top, request.owner, request.tenant)
                 return manifest, built_now
             except (EntryChanged, FileNotFoundError):
                 manifest = None

@@ -13,7 +13,7 @@ from typing import Final
 
 from sessionrun.model.errors import JobFileError
 from sessionrun.store import crashpoint
-from sessionrun.workspaces.environments.request import EnvironmentProblem, find_target, load_wish
+from sessionrun.workspaces.environments.request import EnvironmentProblem, find_target, load_wish, tenant_path
 from sessionrun.workspaces.registration import remove_tree
 
 PHASES: Final = ("setup", "prove")
@@ -76,6 +76,7 @@ def clear(target: Path) -> None:
             os.rename(path, trash)
             crashpoint.step()
         _remove(trash)
+    _remove(tenant_path(target))
 
 
 def beside_path(target: Path) -> Path:

@@ -284,6 +284,35 @@ def test_a_session_that_was_killed_leaves_a_claim_by_which_clean_saves_the_work(
     assert "removed worktree" in done.stdout, done.stderr
     assert "kept branch main-task-a: it holds work that is not merged" in done.stdout
     assert place.git("show", "main-task-a:x", cwd=place.mirror("one")) == "x"
+    assert place.git("show", "main-task-a:x", cwd=place.root / "one") == "x", "it came home"
+
+
+def test_clean_brings_home_what_came_later_into_a_kept_worktree(place: Place) -> None:
+    """But not under the feet of a user: neither into a checkout, nor over commits of theirs."""
+    tasks = [{"id": name, "prompt": "echo x > x", "repo": "./one"} for name in "abcd"]
+    status = place.run({"prompts": tasks}, "--keep-worktree", "always")
+    home = place.root / "one"
+    for task in status["tasks"]:
+        Path(task["worktree"], "later").write_text(task["id"])
+    before = {name: place.git("rev-parse", f"main-task-{name}", cwd=home) for name in "abcd"}
+    place.git("checkout", "-q", "main-task-b", cwd=home)
+    place.git("worktree", "add", "-q", str(place.root / "wt"), "main-task-c", cwd=home)
+    place.commit(place.root / "wt", "a user's own")
+    own = place.git("rev-parse", "HEAD", cwd=place.root / "wt")
+    place.git("worktree", "remove", str(place.root / "wt"), cwd=home)
+    dry = place.command("clean", "--worktrees", "--dry-run", status["session_id"])
+    assert (dry.returncode, place.git("rev-parse", "main-task-a", cwd=home)) == (0, before["a"])
+    cleaned = place.command.load("clean", "--worktrees", status["session_id"])
+    why = {one["name"]: one["why"] for one in cleaned if one["what"] == "branch"}
+    stays = "it holds work that is not merged"
+    assert [why[f"main-task-{name}"] == stays for name in "abcd"] == [True, False, False, True]
+    assert [place.git("show", f"main-task-{name}:later", cwd=home) for name in "ad"] == ["a", "d"]
+    only = f"{stays}; its branch is only in {place.mirror('one')}: "
+    assert why["main-task-b"] == f"{only}main-task-b is checked out in {home}/.git"
+    assert why["main-task-c"].startswith(only)
+    assert place.git("rev-parse", "main-task-b", cwd=home) == before["b"]
+    assert place.git("rev-parse", "main-task-c", cwd=home) == own
+    assert place.git("show", "main-task-b:later", cwd=place.mirror("one")) == "b"
 
 
 def test_clean_cache_keeps_a_mirror_that_alone_holds_work(place: Place) -> None:

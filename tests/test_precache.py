@@ -221,3 +221,45 @@ def test_what_is_left_of_a_checkout_goes_and_what_is_in_use_stays(place: Place) 
     assert place.left() == ["left"]
     place.command.load("clean", "--cache")
     assert place.left() == []
+
+
+PATCH = """\
+diff --git a/test_new.py b/test_new.py
+new file mode 100644
+--- /dev/null
++++ b/test_new.py
+@@ -0,0 +1 @@
++def test_new(): pass
+"""
+
+
+def test_the_clean_room_of_hidden_tests_finds_its_environment(place: Place) -> None:
+    """Their patch adds a module beside the project; tags that are in the mirror are not in the task's repository."""
+    lay_out_project(place.top)
+    (place.top / "setup.cfg").write_text(USES_TAGS)
+    commit_all(place.top, "at the top")
+    place.git("tag", "v2")
+    instance = {
+        "instance_id": "own__one-1",
+        "repo": str(place.top),
+        "base_commit": place.git("rev-parse", "HEAD"),
+        "problem_statement": "true",
+        "patch": "",
+        "test_patch": PATCH,
+        "FAIL_TO_PASS": ["test_new.py::test_new"],
+        "PASS_TO_PASS": [],
+    }
+    (place.root / "instances.jsonl").write_text(json.dumps(instance) + "\n")
+    (place.root / "template").write_text("{problem_statement}\n")
+    words = ("--cache-dir", str(place.cache), "--from", "swebench")
+    (record,) = place.command.load("precache", *words, "instances.jsonl")
+    digests = [one["digest"] for one in record["environments"]]
+    assert (len(set(digests)), place.builds(), place.left()) == (2, 2, [])
+    options = ("--prompt-template", "template", "--run-name", "r", "--require-cache", "--agent", "shell", "--sync")
+    done = place.command("run", "--json", *words, *options, "instances.jsonl")
+    shown = json.loads(done.stdout)
+    assert shown["tasks"][0]["environment"]["digest"] == digests[0], shown["tasks"][0]["reason"]
+    (report,) = place.root.glob("**/*-prove*/environment.json")
+    made = json.loads(report.read_text())
+    assert (made["problem"], made["digest"], made["cached"]) == (None, digests[1], True)
+    assert place.builds() == 2

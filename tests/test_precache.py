@@ -234,7 +234,7 @@ new file mode 100644
 
 
 def test_the_clean_room_of_hidden_tests_finds_its_environment(place: Place) -> None:
-    """Their patch adds a module beside the project; tags that are in the mirror are not in the task's repository."""
+    """Their patch adds a module beside the project; tags of the mirror are not in the task's repository."""
     lay_out_project(place.top)
     (place.top / "setup.cfg").write_text(USES_TAGS)
     commit_all(place.top, "at the top")

@@ -119,11 +119,11 @@ def _build(
 
 def _group(tasks: Iterable[TaskSpec]) -> list[_Wanted]:
     """The repositories that tasks name, each with all the refs that are wanted of it."""
-    found: dict[str, tuple[str, dict[str | None, None]]] = {}
+    by_mirror: dict[str, tuple[str, dict[str | None, None]]] = {}
     for task in tasks:
         if task.upstream is not None:
-            found.setdefault(task.upstream.mirror, (task.upstream.repo, {}))[1][task.upstream.ref] = None
-    return [_Wanted(repo, Path(mirror), tuple(refs)) for mirror, (repo, refs) in found.items()]
+            by_mirror.setdefault(task.upstream.mirror, (task.upstream.repo, {}))[1][task.upstream.ref] = None
+    return [_Wanted(repo, Path(mirror), tuple(refs)) for mirror, (repo, refs) in by_mirror.items()]
 
 
 def _fetch(wanted: _Wanted, tell: Callable[[Record], None]) -> _Fetched:

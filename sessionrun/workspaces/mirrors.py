@@ -172,9 +172,9 @@ def bring(
             if not all(is_commit(ref) and room.git.commit_of(ref or "") for ref in refs):
                 _renew(room)
     with open_room(mirror, repo, folder, limit_s=limit_s) as room:
-        found = {ref: _bring_ref(room, ref) for ref in dict.fromkeys(refs)}
+        by_ref = {ref: _bring_ref(room, ref) for ref in dict.fromkeys(refs)}
     os.utime(mirror / MARKER)
-    return found
+    return by_ref
 
 
 def check_whole(mirror: Path, repo: str) -> None:
@@ -236,10 +236,10 @@ def _bring_for_task(
             with open_room(mirror, upstream.repo, folder, limit_s=limit_s) as room:
                 start = _find_noted(room, upstream, note, require_cache=False)
         if start is None:
-            found = bring(mirror, upstream.repo, [upstream.ref], folder, limit_s=limit_s)[upstream.ref]
-            if isinstance(found, RepositoryFailed):
-                raise found
-            start = found
+            brought = bring(mirror, upstream.repo, [upstream.ref], folder, limit_s=limit_s)[upstream.ref]
+            if isinstance(brought, RepositoryFailed):
+                raise brought
+            start = brought
             replace_file(note, orjson.dumps(start), durable=False)
         fd = _share(mirror, upstream.repo)
     return fd, start

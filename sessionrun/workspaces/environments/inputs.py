@@ -77,15 +77,15 @@ def find_requirements(project: Path) -> list[str]:
         inner = sorted(f"{_FOLDERS[0]}/{name}" for name in os.listdir(folder)) if folder.is_dir() else []
     except OSError:
         return []
-    found = [name for name in names if fnmatch(name, "*requirements*.txt")]
-    found += [name for name in inner if name.endswith(".txt")]
-    return [name for name in found if (project / name).is_file()]
+    files = [name for name in names if fnmatch(name, "*requirements*.txt")]
+    files += [name for name in inner if name.endswith(".txt")]
+    return [name for name in files if (project / name).is_file()]
 
 
 def collect_inputs(project: Path) -> dict[str, str]:
     """The digest of each file that counts, by its path in the project, and the names of its packages."""
-    found = {name: _digest_file(project / name) for name in sorted(_iterate_files(project))}
-    return {**found, "packages": " ".join(_list_packages(project))}
+    digests = {name: _digest_file(project / name) for name in sorted(_iterate_files(project))}
+    return {**digests, "packages": " ".join(_list_packages(project))}
 
 
 def make_digest(inputs: Mapping[str, str], **circumstances: str | None) -> str:
@@ -116,7 +116,7 @@ def _counts(name: str, inside: str, depth: int) -> bool:
 
 def _list_packages(project: Path) -> list[str]:
     """The top-level packages and modules: an editable install may name each of them."""
-    found = []
+    packages = []
     for folder in ("", "src"):
         try:
             entries = sorted(os.scandir(project / folder), key=lambda entry: entry.name)
@@ -127,8 +127,8 @@ def _list_packages(project: Path) -> list[str]:
                 os.path.join(entry.path, "__init__.py")
             )
             if package or entry.name.endswith(".py"):
-                found.append(os.path.join(folder, entry.name))
-    return found
+                packages.append(os.path.join(folder, entry.name))
+    return packages
 
 
 def leave_out_functions(source: bytes) -> bytes:

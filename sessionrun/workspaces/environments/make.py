@@ -168,7 +168,7 @@ class _Making:
         if self.request.require_cache:
             raise EnvironmentProblem(f"the cache has no environment {ground.digest}, and nothing may be built")
         begun, number = time.monotonic(), len(self.steps)
-        found = ensure_entry(
+        made = ensure_entry(
             Path(self.request.cache),
             ground.digest,
             lambda folder: self._build(folder, ground),
@@ -177,7 +177,7 @@ class _Making:
         )
         if len(self.steps) == number:
             self.steps.append(StepReport("wait", round(time.monotonic() - begun, 3)))
-        return found
+        return made
 
     def _build(self, folder: Path, ground: _Ground) -> Manifest:
         """Fill an entry's folder: the install works on a copy of the checkout, so that a task's stays as it is."""

@@ -284,6 +284,82 @@ def test_a_session_that_was_killed_leaves_a_claim_by_which_clean_saves_the_work(
     assert "removed worktree" in done.stdout, done.stderr
     assert "kept branch main-task-a: it holds work that is not merged" in done.stdout
     assert place.git("show", "main-task-a:x", cwd=place.mirror("one")) == "x"
+    assert place.git("show", "main-task-a:x", cwd=place.root / "one") == "x", "it came home"
+
+
+def test_clean_brings_home_what_came_later_into_a_kept_worktree(place: Place) -> None:
+    """But not under the feet of a user: neither into a checkout, nor over commits of theirs."""
+    tasks = [{"id": name, "prompt": "echo x > x", "repo": "./one"} for name in "abcd"]
+    status = place.run({"prompts": tasks}, "--keep-worktree", "always")
+    home = place.root / "one"
+    for task in status["tasks"]:
+        Path(task["worktree"], "later").write_text(task["id"])
+    before = {name: place.git("rev-parse", f"main-task-{name}", cwd=home) for name in "abcd"}
+    place.git("checkout", "-q", "main-task-b", cwd=home)
+    place.git("worktree", "add", "-q", str(place.root / "wt"), "main-task-c", cwd=home)
+    place.commit(place.root / "wt", "a user's own")
+    own = place.git("rev-parse", "HEAD", cwd=place.root / "wt")
+    place.git("worktree", "remove", str(place.root / "wt"), cwd=home)
+    dry = place.command("clean", "--worktrees", "--dry-run", status["session_id"])
+    assert (dry.returncode, place.git("rev-parse", "main-task-a", cwd=home)) == (0, before["a"])
+    cleaned = place.command.load("clean", "--worktrees", status["session_id"])
+    why = {one["name"]: one["why"] for one in cleaned if one["what"] == "branch"}
+    stays = "it holds work that is not merged"
+    assert [why[f"main-task-{name}"] == stays for name in "abcd"] == [True, False, False, True]
+    assert [place.git("show", f"main-task-{name}:later", cwd=home) for name in "ad"] == ["a", "d"]
+    only = f"{stays}; its branch is only in {place.mirror('one')}: "
+    assert why["main-task-b"] == f"{only}main-task-b is checked out in {home}/.git"
+    assert why["main-task-c"].startswith(only)
+    assert place.git("rev-parse", "main-task-b", cwd=home) == before["b"]
+    assert place.git("rev-parse", "main-task-c", cwd=home) == own
+    assert place.git("show", "main-task-b:later", cwd=place.mirror("one")) == "b"
+
+
+def test_doctor_says_what_a_lost_mirror_means(place: Place) -> None:
+    """A damaged one, one with worktrees, one whose branches are at home, one whose branches are nowhere else."""
+    place.git("bundle", "create", "-q", str(place.root / "x.bundle"), "--all", "HEAD", cwd=place.root / "two")
+    tasks = [
+        {"id": "a", "prompt": "echo x > x", "repo": "./one"},
+        {"id": "b", "prompt": "true", "repo": "./one"},
+        {"id": "c", "prompt": "echo x > x", "repo": "x.bundle"},
+    ]
+    status = place.run({"prompts": tasks}, "--keep-worktree", "always")
+    session_id = status["session_id"]
+    one, bundle = place.mirror("one"), place.mirror("x.bundle")
+
+    def find() -> list[tuple[str, str, str]]:
+        done = place.command("doctor", "--json", session_id)
+        findings = [one for one in json.loads(done.stdout)["findings"] if one["check"] != "worktrees"]
+        assert {one["check"] for one in findings} <= {"mirrors"}
+        return [(finding["where"], finding["what"], finding["plan"]) for finding in findings]
+
+    assert find() == []
+    marker = one / "sessionrun-mirror.json"
+    content = marker.read_bytes()
+    marker.unlink()
+    ((where, what, plan),) = find()
+    assert (where, "sessionrun-mirror.json: there is none" in what) == (str(one), True)
+    assert plan == f"mv {one} {one}.old, and the next task fetches it again"
+    refused = place.run({"prompts": [{"id": "a", "prompt": "true", "repo": "./one"}]})
+    assert outcomes(refused) == {"a": ("failed", "repository_failed")}
+    assert subprocess.run(plan.partition(",")[0], shell=True).returncode == 0
+    trees = [task["worktree"] for task in status["tasks"]]
+    ((where, what, plan),) = find()
+    assert (where, what.endswith(f"these worktrees have no repository: {trees[0]}, {trees[1]}")) == (
+        str(one),
+        True,
+    )
+    assert place.run({"prompts": [{"id": "a", "prompt": "true", "repo": "./one"}]})["failed"] == 0
+    one.rename(f"{one}.second")
+    Path(f"{one}.old").rename(one)
+    marker.write_bytes(content)
+    place.command("clean", "--worktrees", session_id)
+    for mirror in (one, bundle):
+        mirror.rename(f"{mirror}.old")
+    ((where, what, plan),) = find()
+    assert (where, what.endswith("is gone, and with it the branches of: c")) == (str(bundle), True)
+    assert plan == f"sessionrun diff {session_id} shows their work"
+    assert "+x" in place.command("diff", session_id, "c").stdout
 
 
 def test_clean_cache_keeps_a_mirror_that_alone_holds_work(place: Place) -> None:

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import signal
 import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
+import orjson
+import psutil
 import pytest
-from conftest import Command, kill_sessions
+from conftest import Command, eventually, kill_sessions
 from python_projects import lay_out_project, make_uv, make_wheels
 from stages import begin_repository, commit_all
+
+from sessionrun.store.session import SessionDir
+from sessionrun.workspaces.environments.manifest import MANIFEST, load_manifest, verify
+from sessionrun.workspaces.environments.request import Tenant, find_target, tenant_path
 
 
 class Place:
@@ -142,6 +151,57 @@ def test_what_a_killed_session_left_is_found_by_clean(place: Place) -> None:
     assert not env.exists()
 
 
+def test_clean_cache_takes_what_a_session_left_that_is_gone(place: Place) -> None:
+    """Not while it or its agent runs, nor while its worktree is there, also if its agent removed the mark."""
+    place.command.cwd = place.top
+    mark = place.root / "works"
+    prompt = f"rm $VIRTUAL_ENV/sessionrun-environment.json; touch {mark}; sleep 600"
+    plan = {"prompts": [{"id": "a", "prompt": prompt}], "defaults": {"environment": "python"}}
+    session_id = place.command.start(plan, "--worktree")
+    place.command.until(session_id, lambda view: mark.exists(), timeout_s=60)
+    (env,) = place.in_use()
+
+    def clean() -> tuple[bool, str]:
+        (record,) = [one for one in place.command.load("clean", "--cache") if one["name"] == str(env)]
+        assert (record["what"], record["removed"]) == ("environment", not env.exists())
+        return record["removed"], record["why"]
+
+    assert clean() == (False, f"a process of session {session_id} still runs")
+    place.command.kill_chain(session_id)
+    assert clean() == (False, f"a process of session {session_id} still runs")
+    kill_sessions(place.command.results)
+    assert clean() == (False, f"its worktree is there: sessionrun clean --worktrees {session_id}")
+    session = place.command.directory(session_id)
+    with contextlib.closing(os.fdopen(SessionDir(session).hold_lock("lock"))):
+        assert clean() == (False, f"session {session_id} uses it")
+    session.rename(place.root / "gone")
+    (dry,) = [one for one in place.command.load("clean", "--cache", "--dry-run") if one["name"] == str(env)]
+    assert dry["would_remove"]
+    assert clean()[0]
+    assert place.in_use() == []
+    assert list((place.cache / "tenants").iterdir()) == []
+
+
+def test_an_environment_without_a_note_that_fits_goes_when_it_is_old(place: Place) -> None:
+    tenant = Tenant(str(place.root / "gone"), "s", "t", 1)
+    env = Path(find_target(str(place.cache), "s", "t", 1))
+    other = Path(find_target(str(place.cache), "s", "t", 2))
+    env.mkdir(parents=True)
+    tenant_path(other).parent.mkdir()
+    for content in (b"{}", orjson.dumps(tenant)):
+        tenant_path(env).write_bytes(content)
+        tenant_path(other).write_bytes(orjson.dumps(tenant))
+        records = {one["name"]: one for one in place.command.load("clean", "--cache", "--dry-run")}
+        assert records[str(env)]["would_remove"] == (content != b"{}")
+        assert records[str(other)]["why"].startswith("it is not noted which session it is of"), "of another name"
+    tenant_path(env).unlink()
+    old = time.time() - 31 * 86400
+    os.utime(env, (old, old))
+    place.command.load("clean", "--cache")
+    assert not env.exists()
+    assert tenant_path(other).exists()
+
+
 @pytest.mark.parametrize(
     ("task", "why"),
     [
@@ -202,6 +262,64 @@ def test_the_environment_of_a_room_goes_though_its_proof_was_killed(place: Place
     assert once.exists() and place.in_use() == []
 
 
+def hold_builds(place: Place) -> tuple[Path, Path]:
+    """Let builds of what the agent changed wait: a file with the pids of builder and installer; one to go on."""
+    begun, go = place.root / "begun", place.root / "go"
+    program = place.root / "bin" / "uv"
+    real = program.rename(program.with_name("real-uv"))
+    held = f'[ "$1" = pip ] && grep -q changed pyproject.toml && ! [ -e {go} ]'
+    wait = f"echo $PPID $$ > {begun}.new; mv {begun}.new {begun}; while ! [ -e {go} ]; do sleep 0.05; done"
+    program.write_text(f'#!/bin/sh\nif {held}; then {wait}; fi\nexec {real} "$@"\n')
+    program.chmod(0o755)
+    return begun, go
+
+
+@pytest.mark.parametrize(
+    "victim",
+    ["prove", *(pytest.param(name, marks=pytest.mark.slow) for name in ("supervisor", "both", "all"))],
+)
+def test_killed_while_the_environment_of_a_room_is_built(place: Place, victim: str) -> None:
+    """The verdict is the right one afterwards; nothing half made is trusted, and nothing of a room is left."""
+    begun, go = hold_builds(place)
+    place.command.cwd = place.top
+    task = {
+        "id": "a",
+        "prompt": "echo good > answer; echo '# changed' >> pyproject.toml",
+        "check": "grep -q good answer && pytest",
+        "prove": True,
+    }
+    session_id = place.command.start({"prompts": [task], "defaults": {"environment": "python"}}, "--worktree")
+    eventually(begun.exists, timeout_s=60)
+    builder, installer = map(int, begun.read_text().split())
+    (half,) = place.cache.glob(".new-*")
+    assert list(half.rglob(MANIFEST)) == []
+    if victim == "all":
+        place.command.kill_chain(session_id)
+        kill_sessions(place.command.results)
+    else:
+        pids = {"supervisor": place.command.supervisor(session_id), "prove": builder}
+        for name in ("supervisor", "prove") if victim == "both" else (victim,):
+            os.kill(pids[name], signal.SIGKILL)
+    if victim != "supervisor":
+        eventually(lambda: not psutil.pid_exists(installer))  # the keeper ends what a job leaves
+    go.touch()
+    if victim == "all":
+        done = place.command("resume", session_id)
+        assert done.returncode == 0, done.stderr
+    (shown,) = place.command.wait(session_id)["tasks"]
+    assert (shown["outcome"], shown["proof"]) == ("succeeded", "proved"), shown["reason"]
+    assert place.in_use() == []
+    assert list((place.cache / "tenants").iterdir()) == []
+    assert list(place.top.with_name("repo-worktrees").glob(".room-*")) == []
+    entries = [path for path in place.cache.iterdir() if len(path.name) == 40]
+    assert len(entries) == 2
+    for entry in entries:
+        manifest = load_manifest(entry, entry.name)
+        assert manifest is not None and verify(entry, manifest) is None
+        assert "pytest==1.0" in manifest.packages
+    assert not half.exists(), "the next one that builds it clears away"
+
+
 def test_the_cache_may_be_another_and_may_be_required(place: Place) -> None:
     other = place.root / "other"
     plan = [{"id": "a", "prompt": "true", "setup": "demo"}]
@@ -236,7 +354,8 @@ def test_clean_removes_environments_of_the_cache(place: Place) -> None:
     done = clean()
     assert {record["what"] for record in done.values()} == {"environment"}
     assert all(record["removed"] for record in done.values())
-    assert [path.name for path in place.cache.iterdir() if path.is_dir()] in ([], ["tasks"])
+    left = [path.name for path in place.cache.rglob("*") if path.suffix != ".lock"]
+    assert sorted(left) == ["tasks", "tenants"], "both are empty"
     assert place.run([{"id": "a", "prompt": "true"}])["a"]["environment"]["cached"] is False
 
 

@@ -27,7 +27,7 @@ VERBS: Final[Mapping[str, str]] = {
     "diff": "Show what tasks changed in their worktrees.",
     "clean": "Remove old sessions, worktrees or mirrors that nothing needs.",
     "doctor": "Check sessions and the environment, and repair.",
-    "precache": "Fetch ahead the repositories that tasks name.",
+    "precache": "Fetch ahead the repositories that tasks name; build environments.",
     "schema": "Print the JSON Schema of the plan format.",
     "agents": "List the agent CLIs that are installed.",
 }

@@ -1,41 +1,64 @@
-"""`precache`: fetch ahead the repositories and commits that the tasks of an input name."""
+"""`precache`: fetch ahead the repositories that the tasks of an input name, and build their environments."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import click
 
 from sessionrun.cli.options import Count, cache_dir_option, json_option
 from sessionrun.cli.render import escape, print_json
-from sessionrun.client.prefetching import precache
+from sessionrun.client.prefetching import Record, precache
 
 
 @click.command("precache")
 @click.argument("file", required=False, metavar="[FILE]")
 @click.option("--limit", type=Count(), metavar="N", help="Only what the first N tasks name.")
 @click.option("--from", "dialect", metavar="DIALECT", help="Input format.  [default: guessed]")
+@click.option("--no-environments", is_flag=True, help="Fetch repositories only; build no environment.")
 @cache_dir_option
 @json_option
 def command(
-    file: str | None, limit: int | None, dialect: str | None, cache_dir: Path | None, as_json: bool
+    file: str | None,
+    limit: int | None,
+    dialect: str | None,
+    no_environments: bool,
+    cache_dir: Path | None,
+    as_json: bool,
 ) -> int:
-    """Fetch the repositories and commits that the tasks in FILE name.
+    """Fetch the repositories and commits that the tasks in FILE name, and build their environments.
 
-    What is fetched stays in the cache, where all sessions find it: with --require-cache they use no network.
-    Ends with exit code 1 if a repository or one of its refs could not be fetched.
+    All of it stays in the cache, where all sessions find it: with --require-cache they fetch and build nothing.
+    Ends with exit code 1 if a repository or one of its refs could not be fetched, or an environment not be built.
     """
-    records = precache(file, dialect=dialect, limit=limit, cache_dir=cache_dir, tell=_tell)
+    records = precache(
+        file,
+        dialect=dialect,
+        limit=limit,
+        cache_dir=cache_dir,
+        environments=not no_environments,
+        tell=_tell,
+        tell_environment=_tell_environment,
+    )
+    environments = [environment for record in records for environment in record["environments"]]
     if as_json:
         print_json(records)
-    failed = sum(record["error"] is not None for record in records)
-    if not as_json:
-        click.echo(f"{len(records) - failed} of {len(records)} repositories are in the cache")
-    return 1 if failed else 0
+    else:
+        _count([record for record in records if record["mirror"] is not None], "repositories are")
+        _count(
+            list({record["digest"] or id(record): record for record in environments}.values()), "environments are"
+        )
+    return 1 if any(record["error"] is not None for record in (*records, *environments)) else 0
 
 
-def _tell(record: dict[str, Any]) -> None:
+def _count(records: Sequence[Record], words: str) -> None:
+    if records:
+        good = sum(record["error"] is None for record in records)
+        click.echo(f"{good} of {len(records)} {words} in the cache")
+
+
+def _tell(record: Record) -> None:
     """A line for people, on standard error, when a repository begins and when it is done."""
     repo, refs = record["repo"], len(record["refs"])
     what = "1 ref" if refs == 1 else f"{refs} refs"
@@ -45,4 +68,19 @@ def _tell(record: dict[str, Any]) -> None:
         line = f"fetched {repo} ({what}) in {record['duration_s']:.1f}s"
     else:
         line = f"failed: {record['error']}"
+    click.echo(escape(" ".join(line.split())), err=True)
+
+
+def _tell_environment(record: Record) -> None:
+    """The same for an environment."""
+    tasks = record["tasks"]
+    whose = f"the environment of task {tasks[0]}" + (f" and {len(tasks) - 1} more" if len(tasks) > 1 else "")
+    if record["duration_s"] is None:
+        line = f"building {whose}"
+    elif record["error"] is not None:
+        line = f"failed: {whose}: {record['error']}"
+    elif record["cached"]:
+        line = f"{whose} is in the cache"
+    else:
+        line = f"built {whose} in {record['duration_s']:.1f}s"
     click.echo(escape(" ".join(line.split())), err=True)

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
+from sessionrun.client.cached_copies import iterate_copies, remove_copy
 from sessionrun.client.config import load_cache_dir
 from sessionrun.model.errors import SessionrunError
 from sessionrun.workspaces.environments.cached import iterate_environments, remove_environment
 from sessionrun.workspaces.mirror_cache import iterate_mirrors, remove_mirror
+from sessionrun.workspaces.throwaway import iterate_checkouts, remove_checkout
 
 Record = dict[str, Any]
 """What went, or stays, and why: an object of ``clean --cache --json``."""
@@ -41,17 +43,19 @@ class Entry(Protocol):
 
 
 class Kind(NamedTuple):
-    """How entries of one kind are listed and removed; the latter says why one stays."""
+    """How entries of one kind are listed and removed; the latter says why one stays.  `what` is its word."""
 
+    what: str
     iterate: Callable[[Path], Iterator[Any]]
     remove: Callable[..., str | None]
 
 
-KINDS: Final[Mapping[str, Kind]] = {
-    "mirror": Kind(iterate_mirrors, remove_mirror),
-    "environment": Kind(iterate_environments, remove_environment),
-}
-"""By the word that `what` has in a record."""
+KINDS: Final = (
+    Kind("mirror", iterate_mirrors, remove_mirror),
+    Kind("environment", iterate_environments, remove_environment),
+    Kind("environment", iterate_copies, remove_copy),
+    Kind("checkout", iterate_checkouts, remove_checkout),
+)
 
 
 def clean_cache(
@@ -75,20 +79,18 @@ def clean_cache(
     """
     cache = find_cache(cache_dir)
     now = time.time()
-    entries: list[tuple[str, Entry]] = [
-        (what, entry) for what, kind in KINDS.items() for entry in kind.iterate(cache)
-    ]
+    entries: list[tuple[Kind, Entry]] = [(kind, entry) for kind in KINDS for entry in kind.iterate(cache)]
     entries.sort(key=lambda pair: pair[1].used_at)
     left = sum(entry.size for _, entry in entries)
     records = []
-    for what, entry in entries:
+    for kind, entry in entries:
         old = older_than_s is not None and now - entry.used_at >= older_than_s
         large = max_bytes is not None and left > max_bytes
         if not (old or large or (older_than_s is None and max_bytes is None)):
             continue
-        why = _remove(what, entry, dry_run=dry_run)
+        why = _remove(kind, entry, dry_run=dry_run)
         left -= 0 if why else entry.size
-        records.append(_describe(what, entry, why, now, dry_run=dry_run))
+        records.append(_describe(kind, entry, why, now, dry_run=dry_run))
     return records
 
 
@@ -97,20 +99,20 @@ def find_cache(cache_dir: Path | None) -> Path:
     return Path(os.path.realpath(cache_dir or load_cache_dir(Path.cwd(), os.environ)))
 
 
-def _remove(what: str, entry: Entry, *, dry_run: bool) -> str | None:
+def _remove(kind: Kind, entry: Entry, *, dry_run: bool) -> str | None:
     try:
-        return KINDS[what].remove(entry, dry_run=dry_run)
+        return kind.remove(entry, dry_run=dry_run)
     except (SessionrunError, OSError) as error:
         return f"it cannot be removed: {error}"
 
 
-def _describe(what: str, entry: Entry, why: str | None, now: float, *, dry_run: bool) -> Record:
+def _describe(kind: Kind, entry: Entry, why: str | None, now: float, *, dry_run: bool) -> Record:
     days = max(0.0, now - entry.used_at) / 86400
     words = f"{entry.size / 2**20:.1f} MiB, last used {days:.1f} days ago"
     return {
         "session_id": None,
         "repository": entry.repo,
-        "what": what,
+        "what": kind.what,
         "name": str(entry.path),
         "task": None,
         "bytes": entry.size,

@@ -26,6 +26,7 @@ from sessionrun.workspaces.environments.removal import clear, find_environments
 from sessionrun.workspaces.excerpt import drop_excerpt
 from sessionrun.workspaces.fence import Fence, open_fence
 from sessionrun.workspaces.git import WORKSPACE_LIMIT_S, Git
+from sessionrun.workspaces.mirrored import bring_home
 from sessionrun.workspaces.registration import (
     find_admin,
     find_lost_admins,
@@ -172,7 +173,8 @@ def _clean_claim(leftover: Leftover, *, dry_run: bool) -> Iterator[CleanResult]:
             for branch in dict.fromkeys(names):
                 tip = tips.get(branch) or main.commit_of(f"refs/heads/{branch}")
                 if tip is not None:
-                    yield _clean_branch(main, leftover, branch, tip, but=path if dry_run else None)
+                    finding = _clean_branch(main, leftover, branch, tip, but=path if dry_run else None)
+                    yield finding if finding.removed or dry_run else _bring_home(leftover, finding, Path(folder))
 
 
 def _clean_worktree(
@@ -265,6 +267,12 @@ def _clean_branch(main: Git, leftover: Leftover, branch: str, tip: str, *, but: 
         except SessionrunError as error:
             return replace(finding, why=str(error))
     return replace(finding, removed=True, why=why)
+
+
+def _bring_home(leftover: Leftover, finding: CleanResult, folder: Path) -> CleanResult:
+    """Fetch a branch that stays in a mirror into the local repository, as RELEASE does; say if that fails."""
+    place = bring_home(leftover.request, Place(branch=finding.name), folder)
+    return replace(finding, why=f"{finding.why}; {place.remark}") if place.remark else finding
 
 
 def _break_stale_lock(repository: Repository, branch: str) -> None:

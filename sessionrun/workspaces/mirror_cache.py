@@ -122,13 +122,13 @@ def _find_obstacle(mirror: CachedMirror) -> str | None:
 
 def _find_unmerged(git: Git) -> dict[str, str]:
     """The branches of tasks whose commits are not among what was fetched, with these."""
-    found = {}
+    unmerged = {}
     for name, commit in _list_branches(git).items():
         words = ("--not", "--remotes", "--tags", "--glob=refs/sessionrun/*")
         done = git.attempt("rev-list", "--max-count=1", commit, *words)
         if done.returncode != 0 or done.stdout:
-            found[name] = commit
-    return found
+            unmerged[name] = commit
+    return unmerged
 
 
 def _list_branches(git: Git) -> dict[str, str]:

@@ -16,6 +16,7 @@ from sessionrun.model.errors import SessionrunError
 from sessionrun.model.places import Place
 from sessionrun.workspaces.excerpt import make_excerpt
 from sessionrun.workspaces.mirrors import use_mirror
+from sessionrun.workspaces.registration import read_heads
 from sessionrun.workspaces.request import WorkspaceRequest
 from sessionrun.workspaces.transport import open_room
 
@@ -57,7 +58,7 @@ def list_home(request: WorkspaceRequest, stem: str) -> set[str]:
 def bring_home(request: WorkspaceRequest, place: Place, folder: Path) -> Place:
     """Fetch a place's branches into the local repository; a remark tells if that cannot be done.
 
-    Done again, it changes nothing.
+    A branch that its user has checked out meanwhile stays as it is.  Done again, it changes nothing.
     """
     home = request.upstream and request.upstream.home
     names = [name for name in (place.branch, place.rescue) if name]
@@ -70,6 +71,10 @@ def bring_home(request: WorkspaceRequest, place: Place, folder: Path) -> Place:
             open_room(Path(request.repository.common_dir), "", folder, limit_s=limit_s) as mirror,
             open_room(Path(home), str(mirror.git.directory), folder, limit_s=limit_s) as room,
         ):
+            heads = read_heads(replace(request.repository, common_dir=home), None)
+            for name in heads.intersection(names):
+                if room.git.commit_of(f"refs/heads/{name}") != mirror.git.commit_of(f"refs/heads/{name}"):
+                    raise SessionrunError(f"{name} is checked out in {home}")
             room.fetch(*refspecs)
     except (SessionrunError, OSError) as error:
         words = f"{place.remark}; " if place.remark else ""

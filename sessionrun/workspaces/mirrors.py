@@ -172,9 +172,9 @@ def bring(
             if not all(is_commit(ref) and room.git.commit_of(ref or "") for ref in refs):
                 _renew(room)
     with open_room(mirror, repo, folder, limit_s=limit_s) as room:
-        found = {ref: _bring_ref(room, ref) for ref in dict.fromkeys(refs)}
+        by_ref = {ref: _bring_ref(room, ref) for ref in dict.fromkeys(refs)}
     os.utime(mirror / MARKER)
-    return found
+    return by_ref
 
 
 def check_whole(mirror: Path, repo: str) -> None:
@@ -183,13 +183,20 @@ def check_whole(mirror: Path, repo: str) -> None:
     Raises:
         RepositoryFailed: it has worktrees and branches perhaps, so it is left to a person.
     """
+    why = describe_fault(mirror, repo)
+    if why is not None:
+        raise RepositoryFailed(f"{mirror} is no mirror of {repo} ({why}): look at it, then move it away")
+
+
+def describe_fault(mirror: Path, repo: str) -> str | None:
+    """Why a directory is no mirror of this repository, or None."""
     try:
         marker = load_record_if_any(mirror / MARKER, Marker)
-        why = "there is none" if marker is None else "" if marker.repo == repo else f"it is of {marker.repo}"
     except JobFileError as error:
-        why = error.why
-    if why:
-        raise RepositoryFailed(f"{mirror} is no mirror of {repo} ({MARKER}: {why}): look at it, then move it away")
+        return f"{MARKER}: {error.why}"
+    if marker is None:
+        return f"{MARKER}: there is none"
+    return None if marker.repo == repo else f"{MARKER}: it is of {marker.repo}"
 
 
 def _share(mirror: Path, repo: str) -> int | None:
@@ -229,10 +236,10 @@ def _bring_for_task(
             with open_room(mirror, upstream.repo, folder, limit_s=limit_s) as room:
                 start = _find_noted(room, upstream, note, require_cache=False)
         if start is None:
-            found = bring(mirror, upstream.repo, [upstream.ref], folder, limit_s=limit_s)[upstream.ref]
-            if isinstance(found, RepositoryFailed):
-                raise found
-            start = found
+            brought = bring(mirror, upstream.repo, [upstream.ref], folder, limit_s=limit_s)[upstream.ref]
+            if isinstance(brought, RepositoryFailed):
+                raise brought
+            start = brought
             replace_file(note, orjson.dumps(start), durable=False)
         fd = _share(mirror, upstream.repo)
     return fd, start

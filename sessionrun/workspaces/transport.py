@@ -45,7 +45,6 @@ _WORDS: Final = (
         "--quiet",
         "--no-write-fetch-head",
         "--no-recurse-submodules",
-        "--no-show-forced-updates",
     ),
     *("--no-auto-maintenance", "--update-head-ok"),
 )
@@ -70,12 +69,15 @@ class Room:
     repo: str
 
     def fetch(self, *refspecs: str, options: tuple[str, ...] = ()) -> None:
-        """Fetch from the upstream; what came is durable.
+        """Fetch from the upstream; what came is durable.  Only a refspec with a plus sign replaces commits.
 
         Raises:
             RepositoryFailed: with what git says.
         """
-        self._reach(*_FSYNC, *_WORDS, *options, "--", self.repo, *refspecs)
+        forced = all(refspec.startswith("+") for refspec in refspecs)
+        # without this check git takes each update for one that replaces nothing
+        check = "--no-show-forced-updates" if forced else "--show-forced-updates"
+        self._reach(*_FSYNC, *_WORDS, check, *options, "--", self.repo, *refspecs)
 
     def list_head(self) -> tuple[str | None, str | None]:
         """The branch that the upstream's HEAD names, and its commit; None where it names none, or has no commit.

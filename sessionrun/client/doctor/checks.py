@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from sessionrun.client.doctor import caches, environment, files, logs, presence, trees
+from sessionrun.client.doctor import caches, environment, files, logs, mirrors, presence, trees
 from sessionrun.client.doctor.evidence import Evidence, gather
 from sessionrun.client.doctor.finding import Finding
 from sessionrun.client.leftovers import Living
@@ -44,6 +44,7 @@ SESSION_CHECKS: Final[Mapping[str, SessionCheck]] = {
     "temporary": files.check_temporary,
     "outputs": files.check_outputs,
     "worktrees": trees.check_worktrees,
+    "mirrors": mirrors.check_mirrors,
 }
 
 ENVIRONMENT_CHECKS: Final[Mapping[str, EnvironmentCheck]] = {

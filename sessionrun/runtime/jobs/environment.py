@@ -20,6 +20,7 @@ from sessionrun.store.files import replace_file
 from sessionrun.workspaces.environments.request import (
     WISH,
     EnvironmentRequest,
+    Tenant,
     find_cache,
     find_target,
     load_report,
@@ -62,6 +63,7 @@ def wish_environment(
         owner=f"{spec.session_id}/{task.id}",
         python=task.environment.python,
         require_cache=spec.cache is not None and spec.cache.require_cache,
+        tenant=Tenant(str(site.session.path.absolute()), spec.session_id, task.id, key.attempt, in_room),
     )
 
 

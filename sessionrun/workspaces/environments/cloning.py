@@ -19,7 +19,7 @@ from sessionrun.store.files import make_directories, replace_file
 from sessionrun.workspaces.environments.copying import Copier, write_new
 from sessionrun.workspaces.environments.manifest import ENV, LEFT, MANIFEST, Entry, Manifest, is_unchanged
 from sessionrun.workspaces.environments.removal import beside_path, clear
-from sessionrun.workspaces.environments.request import MARK, EnvironmentProblem, Mark
+from sessionrun.workspaces.environments.request import MARK, EnvironmentProblem, Mark, Tenant, tenant_path
 from sessionrun.workspaces.environments.rewriting import digest_of, refuse_path, rewrite, rewrite_record
 
 
@@ -27,7 +27,9 @@ class EntryChanged(Exception):
     """A file of the entry is not what its manifest says."""
 
 
-def clone(entry: Path, manifest: Manifest, target: Path, checkout: Path, owner: str) -> int:
+def clone(
+    entry: Path, manifest: Manifest, target: Path, checkout: Path, owner: str, tenant: Tenant | None = None
+) -> int:
     """Make an environment from an entry; one that an earlier start made there is replaced.
 
     Args:
@@ -35,7 +37,8 @@ def clone(entry: Path, manifest: Manifest, target: Path, checkout: Path, owner: 
         manifest: of it.
         target: where the environment is to be.
         checkout: the task's.
-        owner: whose it is.
+        owner: whose it is, for people.
+        tenant: the same, for `clean --cache`.
 
     Returns:
         How many files share their blocks with the entry.
@@ -51,14 +54,17 @@ def clone(entry: Path, manifest: Manifest, target: Path, checkout: Path, owner: 
     clear(target)
     beside = beside_path(target)
     make_directories(target.parent, 0o700)
+    if tenant is not None:
+        make_directories(tenant_path(target).parent, 0o700)
+        replace_file(tenant_path(target), orjson.dumps(tenant), durable=False)
     os.mkdir(beside, 0o700)
     crashpoint.step()
     replace_file(beside / MARK, orjson.dumps(Mark(owner, manifest.digest)), durable=False)
     work = _Clone(entry, {manifest.root: str(target), manifest.checkout: str(checkout)})
-    for one in manifest.files:
-        place = _find_place(one.path, beside, checkout)
+    for file in manifest.files:
+        place = _find_place(file.path, beside, checkout)
         if place is not None:
-            work.copy(one, place)
+            work.copy(file, place)
     work.mend_records(beside, checkout)
     crashpoint.step()
     os.rename(beside, target)
@@ -78,20 +84,20 @@ class _Clone:
     digests: dict[str, tuple[bytes, int]] = field(default_factory=dict)
     records: list[str] = field(default_factory=list)
 
-    def copy(self, one: Entry, place: Path) -> None:
+    def copy(self, file: Entry, place: Path) -> None:
         """Make one file, link or directory; in the checkout only what is not there."""
-        if one.path.startswith(f"{LEFT}/") and os.path.lexists(place):
+        if file.path.startswith(f"{LEFT}/") and os.path.lexists(place):
             return
-        if one.is_directory:
+        if file.is_directory:
             place.mkdir(exist_ok=True)
-        elif one.link is not None:
-            if os.readlink(self.entry / one.path) != one.link:
-                raise EntryChanged(one.path)
-            os.symlink(self._move(one.link), place)
+        elif file.link is not None:
+            if os.readlink(self.entry / file.path) != file.link:
+                raise EntryChanged(file.path)
+            os.symlink(self._move(file.link), place)
         else:
-            self._copy_file(one, place)
-        if one.record:
-            self.records.append(one.path)
+            self._copy_file(file, place)
+        if file.record:
+            self.records.append(file.path)
 
     def mend_records(self, env: Path, checkout: Path) -> None:
         """Give each RECORD the digests of the files that were rewritten."""
@@ -105,24 +111,24 @@ class _Clone:
             digests = {name: self.digests[inner] for name, inner in known.items() if inner in self.digests}
             place.write_bytes(rewrite_record(content, digests))
 
-    def _copy_file(self, one: Entry, place: Path) -> None:
+    def _copy_file(self, file: Entry, place: Path) -> None:
         try:
-            fd = os.open(self.entry / one.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            fd = os.open(self.entry / file.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except OSError as error:
-            raise EntryChanged(one.path) from error
+            raise EntryChanged(file.path) from error
         try:
-            if not is_unchanged(one, os.fstat(fd)):
-                raise EntryChanged(one.path)
-            mode = stat.S_IMODE(one.mode)
-            if one.rewrite:
+            if not is_unchanged(file, os.fstat(fd)):
+                raise EntryChanged(file.path)
+            mode = stat.S_IMODE(file.mode)
+            if file.rewrite:
                 with os.fdopen(os.dup(fd), "rb") as stream:
                     content = rewrite(stream.read(), self.moves)
                 write_new(str(place), content, mode)
-                self.digests[one.path] = digest_of(content)
+                self.digests[file.path] = digest_of(content)
             else:
-                self.copier.copy(fd, str(place), one.size, mode, (one.mtime_ns, one.mtime_ns))
-            if not is_unchanged(one, os.fstat(fd)):
-                raise EntryChanged(one.path)  # while it was read
+                self.copier.copy(fd, str(place), file.size, mode, (file.mtime_ns, file.mtime_ns))
+            if not is_unchanged(file, os.fstat(fd)):
+                raise EntryChanged(file.path)  # while it was read
         finally:
             os.close(fd)
 

@@ -48,11 +48,11 @@ def ensure_entry(
     make_directories(cache, 0o700)
     with hold_digest(cache, digest, limit_s, say):
         sweep(cache, digest)
-        found = find_entry(cache, digest)
-        if found is not None:
-            changed = verify(cache / digest, found)
+        manifest = find_entry(cache, digest)
+        if manifest is not None:
+            changed = verify(cache / digest, manifest)
             if changed is None:
-                return found, False
+                return manifest, False
             say(f"environment: {changed} was changed in the cache; it is built anew")
         _discard(cache, digest)
         folder = Path(tempfile.mkdtemp(prefix=f".new-{digest}-", dir=cache))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatch
 from pathlib import Path
@@ -50,6 +51,11 @@ _NATIVE_NAMES: Final = ("CMakeLists.txt", "meson.options", "meson_options.txt", 
 """What a compiler reads: an editable install may leave what it made of it in the checkout."""
 
 _SAYS_VERSION: Final = ("__init__.py", "_version.py", "version.py", "__version__.py", "__about__.py")
+"""Modules from which an installer may take the version.  Their functions do not count: `leave_out_functions`."""
+
+_FUNCTION: Final = re.compile(rb"(?:async[ \t]+)?def[ \t]")
+_OF_BLOCK: Final = (b" ", b"\t", b"\n", b"\r", b"\f")
+
 _PASSED_OVER: Final = frozenset((".git", "__pycache__", "node_modules", ".venv", "venv", ".tox", ".nox", ".eggs"))
 
 
@@ -71,15 +77,15 @@ def find_requirements(project: Path) -> list[str]:
         inner = sorted(f"{_FOLDERS[0]}/{name}" for name in os.listdir(folder)) if folder.is_dir() else []
     except OSError:
         return []
-    found = [name for name in names if fnmatch(name, "*requirements*.txt")]
-    found += [name for name in inner if name.endswith(".txt")]
-    return [name for name in found if (project / name).is_file()]
+    files = [name for name in names if fnmatch(name, "*requirements*.txt")]
+    files += [name for name in inner if name.endswith(".txt")]
+    return [name for name in files if (project / name).is_file()]
 
 
 def collect_inputs(project: Path) -> dict[str, str]:
     """The digest of each file that counts, by its path in the project, and the names of its packages."""
-    found = {name: _digest_file(project / name) for name in sorted(_iterate_files(project))}
-    return {**found, "packages": " ".join(_list_packages(project))}
+    digests = {name: _digest_file(project / name) for name in sorted(_iterate_files(project))}
+    return {**digests, "packages": " ".join(_list_packages(project))}
 
 
 def make_digest(inputs: Mapping[str, str], **circumstances: str | None) -> str:
@@ -110,7 +116,7 @@ def _counts(name: str, inside: str, depth: int) -> bool:
 
 def _list_packages(project: Path) -> list[str]:
     """The top-level packages and modules: an editable install may name each of them."""
-    found = []
+    packages = []
     for folder in ("", "src"):
         try:
             entries = sorted(os.scandir(project / folder), key=lambda entry: entry.name)
@@ -121,14 +127,31 @@ def _list_packages(project: Path) -> list[str]:
                 os.path.join(entry.path, "__init__.py")
             )
             if package or entry.name.endswith(".py"):
-                found.append(os.path.join(folder, entry.name))
-    return found
+                packages.append(os.path.join(folder, entry.name))
+    return packages
+
+
+def leave_out_functions(source: bytes) -> bytes:
+    """A module without the functions at its top level, but with each line that says "version".
+
+    Work on these functions changes nothing of what an installer makes: so the environment of a clean room is the
+    one that the cache has already.
+    """
+    kept, inside = [], False
+    for line in source.splitlines(keepends=True):
+        inside = bool(_FUNCTION.match(line)) or (inside and line.startswith(_OF_BLOCK))
+        if not inside or b"version" in line.lower():
+            kept.append(line)
+    return b"".join(kept)
 
 
 def _digest_file(path: Path) -> str:
-    """The digest of a file's bytes; of a link it is where that leads."""
+    """The digest of what counts of a file; of a link it is where that leads."""
     try:
-        return hashlib.sha256(read_regular(path, MAX_INPUT_BYTES)).hexdigest()
+        content = read_regular(path, MAX_INPUT_BYTES)
+        if path.name in _SAYS_VERSION:
+            content = leave_out_functions(content)
+        return hashlib.sha256(content).hexdigest()
     except OSError:
         try:
             return f"link {os.readlink(path)}"

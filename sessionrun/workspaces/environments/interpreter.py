@@ -127,7 +127,7 @@ def _find_program(wanted: str | None, environ: Mapping[str, str]) -> str:
         program: str | None = shutil.which(os.path.expanduser(wanted))
     else:
         names = ("python3", "python") if wanted is None else (f"python{wanted}", wanted)
-        program = next((found for name in names if (found := shutil.which(name, path=path))), None)
+        program = next((resolved for name in names if (resolved := shutil.which(name, path=path))), None)
     uv = shutil.which("uv", path=path) if program is None and wanted is not None else None
     program = program or (_ask_uv(uv, wanted or "", environ) if uv else None)
     if program is None:

@@ -6,7 +6,7 @@ import os
 import re
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -26,6 +26,7 @@ from sessionrun.workspaces.environments.interpreter import (
 from sessionrun.workspaces.environments.manifest import (
     ENV,
     LEFT,
+    MANIFEST,
     Manifest,
     find_binaries,
     list_files,
@@ -64,13 +65,18 @@ def make_environment(request: EnvironmentRequest, folder: Path) -> EnvironmentRe
     return report
 
 
-def find_digest(request: EnvironmentRequest, folder: Path) -> str:
+def find_digest(request: EnvironmentRequest, folder: Path, environ: Mapping[str, str] | None = None) -> str:
     """The digest of what decides about an environment; nothing is made.
+
+    Args:
+        request: what would be made.
+        folder: as of `make_environment`.
+        environ: the variables of the process that would make it; None: those of this one.
 
     Raises:
         EnvironmentProblem, OSError: an interpreter or an installer is missing, or the inputs cannot be read.
     """
-    return _Making(request, folder).look().digest
+    return _Making(request, folder).look(os.environ if environ is None else environ).digest
 
 
 @frozen
@@ -100,13 +106,13 @@ class _Making:
         Raises:
             EnvironmentProblem, OSError: there is no environment.
         """
-        ground = self.look()
+        ground = self.look(os.environ)
         self.report = EnvironmentReport(digest=ground.digest)
         manifest, built = self._obtain(ground)
         return EnvironmentReport(
             digest=ground.digest,
             cached=not built,
-            path=self.request.target,
+            path=self.request.target if self.request.copy else None,
             choice=manifest.choice,
             packages=manifest.packages,
             steps=tuple(self.steps),
@@ -114,8 +120,8 @@ class _Making:
             remarks=manifest.remarks,
         )
 
-    def look(self) -> _Ground:
-        """What decides about the environment.
+    def look(self, variables: Mapping[str, str]) -> _Ground:
+        """What decides about the environment, in a process with these variables.
 
         Raises:
             EnvironmentProblem, OSError: it cannot be found out.
@@ -123,7 +129,7 @@ class _Making:
         request = self.request
         top = Path(os.path.realpath(request.top))
         project = find_project(Path(os.path.realpath(request.directory)), top)
-        environ = clean_environ(os.environ, without=str(Path(request.target) / "bin"))
+        environ = clean_environ(variables, without=str(Path(request.target) / "bin"))
         with self._step("interpreter"):
             interpreter = find_interpreter(request.python, environ)
             installer = find_installer(interpreter, environ)
@@ -132,8 +138,16 @@ class _Making:
         return _Ground(top, project, interpreter, installer, environ, digest)
 
     def _obtain(self, ground: _Ground) -> tuple[Manifest, bool]:
-        """Copy the entry, which is made first where there is none or it was changed; whether it was made now."""
+        """Copy the entry if that is asked for; it is made first if there is none, or if it was changed.
+
+        Returns its manifest, and whether it was made now.
+        """
         cache, built_now = Path(self.request.cache), False
+        if not self.request.copy:
+            made = self._ensure(ground)
+            with suppress(OSError):
+                os.utime(cache / ground.digest / MANIFEST)  # its last use, for `clean --cache`
+            return made
         manifest = find_entry(cache, ground.digest)
         for _ in range(_COPIES):
             if manifest is None:
@@ -141,9 +155,9 @@ class _Making:
                 built_now = built_now or built
             try:
                 with self._step("copy"):
-                    clone(
-                        cache / ground.digest, manifest, Path(self.request.target), ground.top, self.request.owner
-                    )
+                    request, target = self.request, Path(self.request.target)
+                    entry = cache / ground.digest
+                    clone(entry, manifest, target, ground.top, request.owner, request.tenant)
                 return manifest, built_now
             except (EntryChanged, FileNotFoundError):
                 manifest = None
@@ -154,7 +168,7 @@ class _Making:
         if self.request.require_cache:
             raise EnvironmentProblem(f"the cache has no environment {ground.digest}, and nothing may be built")
         begun, number = time.monotonic(), len(self.steps)
-        found = ensure_entry(
+        made = ensure_entry(
             Path(self.request.cache),
             ground.digest,
             lambda folder: self._build(folder, ground),
@@ -163,7 +177,7 @@ class _Making:
         )
         if len(self.steps) == number:
             self.steps.append(StepReport("wait", round(time.monotonic() - begun, 3)))
-        return found
+        return made
 
     def _build(self, folder: Path, ground: _Ground) -> Manifest:
         """Fill an entry's folder: the install works on a copy of the checkout, so that a task's stays as it is."""

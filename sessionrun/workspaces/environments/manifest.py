@@ -90,10 +90,10 @@ def load_manifest(folder: Path, digest: str) -> Manifest | None:
         steps = tuple(StepReport(**{**step, "argv": tuple(step["argv"])}) for step in record["steps"])
         files = tuple(Entry(*row) for row in record["files"])
         words = {name: tuple(record[name]) for name in ("packages", "remarks")}
-        found = Manifest(**{**record, **words, "steps": steps, "files": files})
+        manifest = Manifest(**{**record, **words, "steps": steps, "files": files})
     except (OSError, ValueError, TypeError, KeyError):
         return None
-    return found if found.digest == digest and found.format == FORMAT else None
+    return manifest if manifest.digest == digest and manifest.format == FORMAT else None
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
@@ -102,8 +102,8 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
     Raises:
         OSError: it cannot be written.
     """
-    names = [one.name for one in fields(Entry)]
-    record = {one.name: getattr(manifest, one.name) for one in fields(Manifest)}
+    names = [key.name for key in fields(Entry)]
+    record = {key.name: getattr(manifest, key.name) for key in fields(Manifest)}
     record["files"] = [[getattr(entry, name) for name in names] for entry in manifest.files]
     replace_file(folder / MANIFEST, orjson.dumps(record), durable=True)
 
@@ -116,15 +116,15 @@ def list_files(folder: Path, paths: Sequence[str]) -> tuple[Entry, ...]:
         paths: what becomes another path in a copy.
     """
     _drop_compiled(folder, paths)
-    found = sorted(_walk(folder, paths), key=lambda entry: (not entry.is_directory, entry.path))
-    changed = {entry.path for entry in found if entry.rewrite}
-    return tuple(_mark_record(folder, entry, changed) for entry in found)
+    entries = sorted(_walk(folder, paths), key=lambda entry: (not entry.is_directory, entry.path))
+    changed = {entry.path for entry in entries if entry.rewrite}
+    return tuple(_mark_record(folder, entry, changed) for entry in entries)
 
 
-def is_unchanged(entry: Entry, found: os.stat_result) -> bool:
+def is_unchanged(entry: Entry, status: os.stat_result) -> bool:
     """Whether a file is still what the manifest says."""
     ours = (entry.mode, entry.size, entry.mtime_ns, entry.ctime_ns, entry.inode)
-    return ours == (found.st_mode, found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino)
+    return ours == (status.st_mode, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
 
 
 def verify(folder: Path, manifest: Manifest) -> str | None:
@@ -132,11 +132,11 @@ def verify(folder: Path, manifest: Manifest) -> str | None:
     for entry in manifest.files:
         path = folder / entry.path
         try:
-            found = path.lstat()
+            status = path.lstat()
             if entry.link is not None:
                 same = os.readlink(path) == entry.link
             else:
-                same = found.st_mode == entry.mode if entry.is_directory else is_unchanged(entry, found)
+                same = status.st_mode == entry.mode if entry.is_directory else is_unchanged(entry, status)
         except OSError:
             same = False
         if not same:
@@ -148,9 +148,11 @@ def find_binaries(folder: Path, files: Collection[Entry], paths: Sequence[str]) 
     """Files that hold an old path and are no text: they keep it."""
     compiled = (".pyc", ".pyo")
     plain = [
-        one for one in files if stat.S_ISREG(one.mode) and not one.rewrite and not one.path.endswith(compiled)
+        entry
+        for entry in files
+        if stat.S_ISREG(entry.mode) and not entry.rewrite and not entry.path.endswith(compiled)
     ]
-    small = [one.path for one in plain if one.size <= _MAX_TEXT_BYTES]
+    small = [entry.path for entry in plain if entry.size <= _MAX_TEXT_BYTES]
     return [path for path in small if holds_path((folder / path).read_bytes(), paths)]
 
 
@@ -160,24 +162,30 @@ def _walk(folder: Path, paths: Sequence[str]) -> Iterator[Entry]:
         yield Entry(name, (folder / name).lstat().st_mode)
     while queue:
         place = queue.pop()
-        for one in os.scandir(folder / place):
-            found, path = one.stat(follow_symlinks=False), f"{place}/{one.name}"
-            if stat.S_ISDIR(found.st_mode):
+        for there in os.scandir(folder / place):
+            status, path = there.stat(follow_symlinks=False), f"{place}/{there.name}"
+            if stat.S_ISDIR(status.st_mode):
                 queue.append(path)
-                yield Entry(path, found.st_mode)
-            elif stat.S_ISLNK(found.st_mode):
-                yield Entry(path, found.st_mode, link=os.readlink(one.path))
-            elif stat.S_ISREG(found.st_mode):
-                yield _describe(Path(one.path), path, found, paths)
+                yield Entry(path, status.st_mode)
+            elif stat.S_ISLNK(status.st_mode):
+                yield Entry(path, status.st_mode, link=os.readlink(there.path))
+            elif stat.S_ISREG(status.st_mode):
+                yield _describe(Path(there.path), path, status, paths)
 
 
-def _describe(path: Path, name: str, found: os.stat_result, paths: Sequence[str]) -> Entry:
+def _describe(path: Path, name: str, status: os.stat_result, paths: Sequence[str]) -> Entry:
     rewrite = False
-    if found.st_size <= _MAX_TEXT_BYTES and not name.endswith((".pyc", ".pyo")):
+    if status.st_size <= _MAX_TEXT_BYTES and not name.endswith((".pyc", ".pyo")):
         content = path.read_bytes()
         rewrite = holds_path(content, paths) and is_text(content)
     return Entry(
-        name, found.st_mode, found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino, rewrite=rewrite
+        name,
+        status.st_mode,
+        status.st_size,
+        status.st_mtime_ns,
+        status.st_ctime_ns,
+        status.st_ino,
+        rewrite=rewrite,
     )
 
 

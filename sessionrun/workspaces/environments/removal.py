@@ -13,7 +13,7 @@ from typing import Final
 
 from sessionrun.model.errors import JobFileError
 from sessionrun.store import crashpoint
-from sessionrun.workspaces.environments.request import EnvironmentProblem, find_target, load_wish
+from sessionrun.workspaces.environments.request import EnvironmentProblem, find_target, load_wish, tenant_path
 from sessionrun.workspaces.registration import remove_tree
 
 PHASES: Final = ("setup", "prove")
@@ -34,17 +34,17 @@ def drop_environments(folder: Path, owner: str, phases: Sequence[str] = PHASES) 
     Raises:
         OSError: one cannot be removed.
     """
-    found = find_environments(folder, owner, phases)
-    for target in found:
+    targets = find_environments(folder, owner, phases)
+    for target in targets:
         clear(target)
-    return [str(target) for target in found]
+    return [str(target) for target in targets]
 
 
 def find_environments(folder: Path, owner: str, phases: Sequence[str] = PHASES) -> list[Path]:
     """Where the environments of an attempt are, or what a crash left of them."""
     attempt = folder.name.partition("-")[0]
     session_id, _, task = owner.partition("/")
-    found: dict[Path, None] = {}
+    targets: dict[Path, None] = {}
     for phase in phases:
         for job in sorted(folder.parent.glob(f"{attempt}-*-{phase}*")) if attempt[1:].isdecimal() else ():
             try:
@@ -54,8 +54,8 @@ def find_environments(folder: Path, owner: str, phases: Sequence[str] = PHASES) 
             in_room = phase == "prove"
             target = Path(find_target(cache, session_id, task, int(attempt[1:]), in_room=in_room))
             if os.path.isabs(target) and any(os.path.lexists(path) for path in _places(target)):
-                found[target] = None
-    return list(found)
+                targets[target] = None
+    return list(targets)
 
 
 def clear(target: Path) -> None:
@@ -76,6 +76,7 @@ def clear(target: Path) -> None:
             os.rename(path, trash)
             crashpoint.step()
         _remove(trash)
+    _remove(tenant_path(target))
 
 
 def beside_path(target: Path) -> Path:

@@ -4,6 +4,7 @@
     CACHE/environments/DIGEST.lock        held by the process that builds it
     CACHE/environments/.new-DIGEST-PID/   the same while it is built; never trusted
     CACHE/environments/tasks/NAME/        the environment of one attempt of a task
+    CACHE/environments/tenants/NAME.json  of which attempt, for `clean --cache`
 
 An environment of a task lies in the cache, so that a file system which can share blocks between files does so.
 """
@@ -18,7 +19,7 @@ from typing import Final
 
 import orjson
 
-from sessionrun.model.errors import SessionrunError
+from sessionrun.model.errors import JobFileError, SessionrunError
 from sessionrun.model.frozen import frozen
 from sessionrun.model.places import EnvironmentStep, MadeEnvironment, Repository
 from sessionrun.model.spec import CacheSite
@@ -41,8 +42,23 @@ LIMIT_S: Final = 1800.0
 """How long a build may take where nothing else is said, and a wait for another process that builds."""
 
 
+TENANTS: Final = "tenants"
+"""In the directory of all environments: which attempts those of tasks are of."""
+
+
 class EnvironmentProblem(SessionrunError):
     """An environment cannot be made: the message is one line."""
+
+
+@frozen
+class Tenant:
+    """The attempt that an environment is of; `session` is its directory, `in_room` as of `find_target`."""
+
+    session: str
+    session_id: str
+    task: str
+    attempt: int
+    in_room: bool = False
 
 
 @frozen
@@ -60,6 +76,8 @@ class EnvironmentRequest:
         limit_s: how long a build may take (seconds).
         repository: whose worktree `top` is; None = `top` is a repository of ours, which no task has written to.
         commit: what is checked out, for the tags before it.
+        copy: False = only the entry of the cache is made, and nothing at `target`.
+        tenant: which attempt it is for; None = not known, in requests of older versions.
     """
 
     top: str
@@ -72,6 +90,8 @@ class EnvironmentRequest:
     limit_s: float = LIMIT_S
     repository: Repository | None = None
     commit: str = "HEAD"
+    copy: bool = True
+    tenant: Tenant | None = None
 
 
 @frozen
@@ -134,6 +154,23 @@ def find_target(cache: str, session_id: str, task: str, attempt: int, *, in_room
     """
     name = f"{session_id}/{task}/{attempt}{'/room' if in_room else ''}"
     return str(Path(cache) / "tasks" / hashlib.sha256(name.encode()).hexdigest()[:16])
+
+
+def tenant_path(target: Path) -> Path:
+    """The note of which attempt the environment at `target` is; outside of it, for a task may make it anew."""
+    return target.parent.with_name(TENANTS) / f"{target.name}.json"
+
+
+def load_tenant(target: Path) -> Tenant | None:
+    """The attempt that the environment at `target` is of; None if there is no note that fits its name."""
+    try:
+        tenant = load_record_if_any(tenant_path(target), Tenant)
+    except JobFileError:
+        return None
+    if tenant is None:
+        return None
+    cache, names = str(target.parent.parent), (tenant.session_id, tenant.task, tenant.attempt)
+    return tenant if find_target(cache, *names, in_room=tenant.in_room) == str(target) else None
 
 
 def name_variables(folder: str, path: str, environ: Mapping[str, str]) -> dict[str, str]:

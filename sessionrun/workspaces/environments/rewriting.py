@@ -99,12 +99,12 @@ def _mend_urls(content: bytes, old: str, new: str) -> bytes:
 
 def _mend_shebang(content: bytes) -> bytes:
     """Give a Python script the form of its first line that its length and its characters want."""
-    found = _DIRECT.match(content) or _THROUGH_SH.match(content)
-    if found is None:
+    first = _DIRECT.match(content) or _THROUGH_SH.match(content)
+    if first is None:
         return content
-    path, words = found["path"], (found["words"] or b"").rstrip()
+    path, words = first["path"], (first["words"] or b"").rstrip()
     line = b"#!" + path + words
     if len(line) <= MAX_SHEBANG and not re.search(rb"\s", path):
-        return line + b"\n" + content[found.end() :]
+        return line + b"\n" + content[first.end() :]
     head = b"#!/bin/sh\n'''exec' \"" + path + b'"' + words + b' "$0" "$@"\n' + b"' '''\n"
-    return head + content[found.end() :]
+    return head + content[first.end() :]

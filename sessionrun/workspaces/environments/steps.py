@@ -61,7 +61,7 @@ def read_project(texts: Mapping[str, str], requirements: Sequence[str]) -> Proje
     return Project(
         installable=installable,
         extras=_choose(_find_extras(described, texts)),
-        grouped=tuple(dict.fromkeys(one for name in names for one in _expand(groups, name, ()))),
+        grouped=tuple(dict.fromkeys(requirement for name in names for requirement in _expand(groups, name, ()))),
         requirements=tuple(requirements),
         locked="uv.lock" in texts,
         groups=names,
@@ -96,25 +96,25 @@ def _iterate_ways(project: Project, *, uv: bool) -> Iterator[Way]:
 
 def _find_extras(described: Mapping[str, Any], texts: Mapping[str, str]) -> list[str]:
     """The names of all extras, as far as they can be known without running the project."""
-    found = list(_as_map(_as_map(described.get("project")).get("optional-dependencies")))
+    names = list(_as_map(_as_map(described.get("project")).get("optional-dependencies")))
     poetry = _as_map(_as_map(described.get("tool")).get("poetry"))
-    found += list(_as_map(poetry.get("extras")))
+    names += list(_as_map(poetry.get("extras")))
     settings = configparser.RawConfigParser(strict=False)
     try:
         settings.read_string(texts.get("setup.cfg", ""))
-        found += settings.options("options.extras_require")
+        names += settings.options("options.extras_require")
     except configparser.Error:
         pass
     if "extras_require" in texts.get("setup.py", ""):
-        found += re.findall(r"""['"](\w+)['"]\s*:""", texts["setup.py"])
-        found += re.findall(r"\b(tests?|testing|dev)\s*=\s*[\[(]", texts["setup.py"])
-    return found
+        names += re.findall(r"""['"](\w+)['"]\s*:""", texts["setup.py"])
+        names += re.findall(r"\b(tests?|testing|dev)\s*=\s*[\[(]", texts["setup.py"])
+    return names
 
 
 def _choose(names: Sequence[str] | Mapping[str, Any]) -> tuple[str, ...]:
     for wanted in (TEST_NAMES, DEV_NAMES):
-        if found := tuple(name for name in wanted if name in names):
-            return found
+        if chosen := tuple(name for name in wanted if name in names):
+            return chosen
     return ()
 
 
@@ -122,11 +122,11 @@ def _expand(groups: Mapping[str, Any], name: str, above: tuple[str, ...]) -> Ite
     """The requirements of a dependency group and of those that it includes."""
     by_name = {re.sub(r"[-_.]+", "-", key).lower(): value for key, value in groups.items()}
     name = re.sub(r"[-_.]+", "-", name).lower()
-    for one in by_name.get(name) or () if name not in above else ():
-        if isinstance(one, str):
-            yield one
-        elif isinstance(one, dict) and isinstance(one.get("include-group"), str):
-            yield from _expand(groups, one["include-group"], (*above, name))
+    for member in by_name.get(name) or () if name not in above else ():
+        if isinstance(member, str):
+            yield member
+        elif isinstance(member, dict) and isinstance(member.get("include-group"), str):
+            yield from _expand(groups, member["include-group"], (*above, name))
 
 
 def _as_map(value: Any) -> Mapping[str, Any]:

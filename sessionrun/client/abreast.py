@@ -1,0 +1,46 @@
+"""Does several things at once that run programs; if the user breaks it off, these programs end, too."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from typing import Final, TypeVar
+
+AT_A_TIME: Final = 4
+"""How many are done at once."""
+
+_PAUSE_S: Final = 0.05
+
+Result = TypeVar("Result")
+
+
+def run_abreast(jobs: Sequence[Callable[[], Result]], tell: Callable[[Result], None]) -> None:
+    """Run all, each in a thread; `tell` gets each result when it is there, in the thread of the caller.
+
+    Whatever is raised, Ctrl+C too, ends the others first.
+    """
+    pool = ThreadPoolExecutor(AT_A_TIME)
+    futures = [pool.submit(job) for job in jobs]
+    try:
+        for future in as_completed(futures):
+            tell(future.result())
+    except BaseException:
+        pool.shutdown(wait=False, cancel_futures=True)
+        while not all(future.done() for future in futures):
+            _end_children()  # again and again: a job may go on with another program
+            time.sleep(_PAUSE_S)
+        raise
+    finally:
+        pool.shutdown()
+
+
+def _end_children() -> None:
+    """End the programs that are under way: some are in sessions of their own, where Ctrl+C does not reach."""
+    import psutil
+
+    for child in psutil.Process().children(recursive=True):
+        try:
+            child.kill()
+        except psutil.Error:
+            pass

@@ -1,0 +1,154 @@
+"""Checkouts in the cache for a short time: the files of one commit as a task finds them, and no task works there.
+
+Each is in a directory of its own below `FOLDER`.  Its process holds a flock(2) on that directory, and gives it to
+the programs that read the checkout.  So a directory without the lock is what a killed process left, and goes.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from sessionrun.model.frozen import frozen
+from sessionrun.store import crashpoint
+from sessionrun.store.files import make_directories
+from sessionrun.workspaces.bringing import bring_files
+from sessionrun.workspaces.crossing import add_tests
+from sessionrun.workspaces.excerpt import make_excerpt
+from sessionrun.workspaces.fence import open_fence
+from sessionrun.workspaces.ignoring import ignore_words
+from sessionrun.workspaces.mirrors import hold_mirror
+from sessionrun.workspaces.registration import remove_tree
+from sessionrun.workspaces.request import WorkspaceRequest
+from sessionrun.workspaces.room import open_room
+from sessionrun.workspaces.space import measure
+
+FOLDER: Final = "checkouts"
+"""Directory in the cache."""
+
+
+@frozen
+class CachedCheckout:
+    """A directory that may be in use: where it is, when it was made (wall time), and its size (bytes)."""
+
+    path: Path
+    used_at: float
+    size: int
+
+    @property
+    def repo(self) -> None:
+        """Which repository it is of is not noted."""
+
+
+@contextmanager
+def open_folder(cache: Path) -> Iterator[tuple[Path, int]]:
+    """Make a directory for one checkout, with the file descriptor of its lock; it goes at the end.
+
+    What killed processes left of others goes first.
+
+    Raises:
+        OSError: the cache cannot be written.
+    """
+    make_directories(cache / FOLDER, 0o700)
+    for name in _list_names(cache):
+        _remove(cache / FOLDER / name, dry_run=False)
+    path, fd = _make_folder(cache / FOLDER)
+    try:
+        yield path, fd
+    finally:
+        remove_tree(path)
+        os.close(fd)
+
+
+def _make_folder(parent: Path) -> tuple[Path, int]:
+    while True:
+        path = Path(tempfile.mkdtemp(dir=parent))
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            continue  # another process took it for what is left of a killed one
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        if path.exists():
+            crashpoint.step()
+            return path, fd
+        os.close(fd)
+
+
+@contextmanager
+def open_checkout(request: WorkspaceRequest, commit: str, folder: Path, tests: str = "") -> Iterator[Path]:
+    """Check out a commit as PREPARE does, in a repository of its own; it goes at the end.
+
+    Args:
+        request: as for a PREPARE; its repository has `folder` for worktrees.
+        commit: of the repository.
+        folder: of `open_folder`.
+        tests: a patch with tests that the checkout gets, as a clean room does.
+
+    Raises:
+        SessionrunError, OSError: it cannot be made.
+    """
+    upstream, objects = request.upstream, folder / "objects"
+    common_dir = Path(request.repository.common_dir)
+    with hold_mirror(upstream):
+        if upstream is not None and upstream.history is not None:
+            make_excerpt(common_dir, Path(upstream.mirror), commit, upstream.history, limit_s=request.git_limit_s)
+        (objects / "info").mkdir(parents=True, exist_ok=True)
+        (objects / "info" / "alternates").write_bytes(os.fsencode(common_dir / "objects") + b"\n")
+        with open_fence(request.repository, folder, limit_s=request.git_limit_s) as fence:
+            main = replace(fence.main(), trial=objects)
+            whole = add_tests(main, commit, commit, tests.encode("utf-8", "surrogateescape"), folder)
+            with open_room(fence, request.owner, whole, objects) as top:
+                rules = ignore_words(request.repository, folder)
+                if not tests:  # a clean room for tests gets none
+                    bring_files(fence.main(), request, top, rules, in_room=True)
+                crashpoint.step()
+                yield top
+
+
+def iterate_checkouts(cache: Path) -> Iterator[CachedCheckout]:
+    """The directories of checkouts in a cache, by name."""
+    for name in _list_names(cache):
+        path = cache / FOLDER / name
+        try:
+            yield CachedCheckout(path, path.stat().st_mtime, measure(path))
+        except FileNotFoundError:
+            continue  # removed meanwhile
+
+
+def remove_checkout(checkout: CachedCheckout, *, dry_run: bool = False) -> str | None:
+    """Remove what a killed process left of a checkout; why it stays, or None.
+
+    Raises:
+        OSError: it cannot be removed.
+    """
+    return _remove(checkout.path, dry_run=dry_run)
+
+
+def _list_names(cache: Path) -> list[str]:
+    try:
+        return sorted(entry.name for entry in os.scandir(cache / FOLDER) if entry.is_dir(follow_symlinks=False))
+    except FileNotFoundError:
+        return []
+
+
+def _remove(path: Path, *, dry_run: bool) -> str | None:
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return "it is in use"
+        if not dry_run:
+            remove_tree(path)
+    finally:
+        os.close(fd)
+    return None

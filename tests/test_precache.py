@@ -1,0 +1,265 @@
+"""`precache` builds the environments that a run asks for, each once, and leaves nothing else."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Command, eventually
+from inside import run_inside
+from python_projects import lay_out_project, make_uv, make_wheels
+from stages import begin_repository, commit_all
+
+from sessionrun.workspaces.throwaway import open_folder
+
+USES_TAGS = "[options]\nsetup_requires = setuptools_scm\n"
+
+
+class Place:
+    """A repository with a project whose version is its tag, a stand-in for uv, and a cache."""
+
+    def __init__(self, root: Path, sessionrun: Command) -> None:
+        self.root = Path(os.path.realpath(root))
+        self.command = sessionrun
+        self.top = self.root / "repo"
+        self.top.mkdir()
+        begin_repository(self.top)
+        lay_out_project(self.top / "inner")
+        (self.top / "inner" / "setup.cfg").write_text(USES_TAGS)
+        commit_all(self.top)
+        self.git("tag", "v1")
+        self.log = make_uv(self.root / "bin", make_wheels(self.root / "wheels"))
+        self.cache = self.root / "cache"
+        self.environments = self.cache / "environments"
+
+    def git(self, *argv: str) -> str:
+        return subprocess.run(
+            ["git", *argv], cwd=self.top, check=True, capture_output=True, text=True
+        ).stdout.strip()
+
+    def write(self, *tasks: dict[str, Any], name: str = "plan.json") -> str:
+        """A plan whose tasks are in mirrors of the repository, and want environments."""
+        defaults = {"environment": "python", "repo": "./repo", "cwd": "inner"}
+        (self.root / name).write_text(json.dumps({"prompts": tasks, "defaults": defaults}))
+        return str(self.root / name)
+
+    def builds(self) -> int:
+        return self.log.read_text().count("venv")
+
+    def entries(self) -> list[str]:
+        return sorted(path.name for path in self.environments.iterdir() if path.is_dir() and path.name != "tasks")
+
+    def left(self) -> list[str]:
+        """What is in the cache beside mirrors, entries and locks."""
+        folders = [self.cache / "checkouts", self.environments, self.environments / "tasks"]
+        names = [path.name for folder in folders if folder.exists() for path in folder.iterdir()]
+        return sorted(name for name in names if len(name) != 40 and not name.endswith(".lock") and name != "tasks")
+
+    def require(self, plan: str, *words: str) -> dict[str, Any]:
+        """Run a plan of which all has to be in the cache; its status."""
+        done = run_inside(self.command, "run", "-q", "--agent", "shell", "--require-cache", *words, plan)
+        assert done.returncode == 0, done.stderr
+        return self.command.status(done.stdout.strip())
+
+
+@pytest.fixture
+def place(own_place: Path, sessionrun: Command, monkeypatch: pytest.MonkeyPatch) -> Place:
+    monkeypatch.setenv("SESSIONRUN_CACHE_DIR", str(own_place / "cache"))
+    monkeypatch.setenv("PATH", os.pathsep.join((str(own_place / "bin"), os.environ["PATH"])))
+    return Place(own_place, sessionrun)
+
+
+def test_what_precache_builds_is_what_a_run_asks_for(place: Place) -> None:
+    plan = place.write({"id": "a", "prompt": "demo"}, {"id": "b", "prompt": "pytest"})
+    done = place.command("precache", plan)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "1 of 1 repositories are in the cache\n1 of 1 environments are in the cache\n"
+    lines = done.stderr.splitlines()
+    assert "building the environment of task a and 1 more" in lines
+    assert lines[-1].startswith("built the environment of task a and 1 more in ")
+    assert (place.builds(), len(place.entries()), place.left()) == (1, 1, [])
+    status = place.require(plan)
+    assert [(task["outcome"], task["reason"]) for task in status["tasks"]] == [("succeeded", None)] * 2
+    made = [task["environment"] for task in status["tasks"]]
+    assert [(one["digest"], one["cached"]) for one in made] == [(place.entries()[0], True)] * 2
+    assert place.builds() == 1
+    (record,) = place.command.load("precache", plan)
+    (environment,) = record["environments"]
+    assert (environment["digest"], environment["cached"]) == (place.entries()[0], True)
+    assert (environment["tasks"], environment["error"], environment["log"]) == (["a", "b"], None, None)
+    assert environment["path"] == str(place.environments / place.entries()[0])
+    assert place.builds() == 1
+
+
+def test_a_build_for_each_digest_and_none_without_the_wish(place: Place) -> None:
+    """Two commits of which the second changes what counts, and a third that does not."""
+    first = place.git("rev-parse", "HEAD")
+    (place.top / "inner" / "pyproject.toml").open("a").write("\n# changed\n")
+    commit_all(place.top, "second")
+    (place.top / "README").write_text("words\n")
+    commit_all(place.top, "third")
+    refs = {"a": first, "b": place.git("rev-parse", "HEAD~1"), "c": "main"}
+    plan = place.write(*({"id": name, "prompt": "true", "ref": ref} for name, ref in refs.items()))
+    done = place.command("precache", "--no-environments", "--json", plan)
+    assert (done.returncode, json.loads(done.stdout)[0]["environments"], place.builds()) == (0, [], 0)
+    (limited,) = place.command.load("precache", "--limit", "1", plan)
+    assert ([one["tasks"] for one in limited["environments"]], place.builds()) == ([["a"]], 1)
+    (record,) = place.command.load("precache", plan)
+    built = [(one["tasks"], one["cached"]) for one in record["environments"]]
+    assert built == [(["a"], True), (["b", "c"], False)]
+    assert (place.builds(), place.left()) == (2, [])
+
+
+def test_worktrees_of_the_repository_where_a_session_begins(place: Place) -> None:
+    """What `.worktreeinclude` brings counts, too."""
+    place.command.cwd = place.top
+    (place.top / ".worktreeinclude").write_text("inner/uv.lock\n")
+    (place.top / ".gitignore").write_text("uv.lock\n")
+    commit_all(place.top, "rules")
+    (place.top / "inner" / "requirements.txt").write_text("")
+    (place.top / "inner" / "uv.lock").write_text("[]\n")
+    plan = place.root / "here.json"
+    tasks = [{"id": "a", "prompt": "demo", "workspace": "worktree", "cwd": "repo/inner"}]
+    plan.write_text(json.dumps({"prompts": tasks, "defaults": {"environment": "python"}}))
+    (record,) = place.command.load("precache", str(plan))
+    assert (record["repo"], record["mirror"], record["refs"]) == (
+        str(place.top),
+        None,
+        [{"ref": "main", "commit": place.git("rev-parse", "HEAD")}],
+    )
+    (task,) = place.require(str(plan))["tasks"]
+    assert (task["outcome"], task["environment"]["digest"]) == ("succeeded", record["environments"][0]["digest"])
+    assert place.git("status", "--porcelain") == "?? inner/requirements.txt"
+    assert place.git("branch", "--format=%(refname:short)") == "main"
+
+
+def test_a_build_that_fails_is_one_line_with_the_place_of_its_log(place: Place) -> None:
+    (place.top / "inner" / "broken").touch()
+    commit_all(place.top, "broken")
+    commit = place.git("rev-parse", "HEAD")
+    place.git("commit", "-q", "--allow-empty", "-m", "the same files")
+    plan = place.write({"id": "a", "prompt": "true", "ref": commit}, {"id": "b", "prompt": "true"})
+    done = place.command("precache", plan)
+    assert done.returncode == 1
+    assert done.stdout.splitlines()[1] == "0 of 1 environments are in the cache"
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("failed: ")]
+    assert "editable and pytest: exit code 1: error: the build of demo failed" in line
+    kept = Path(line.rpartition(", see ")[2])
+    assert "the build of demo failed" in (kept / "environment-3-editable-and-pytest.log").read_text()
+    assert (place.builds(), place.left()) == (1, [kept.name])
+    (gone,) = [one for one in place.command.load("clean", "--cache") if one["name"] == str(kept)]
+    assert gone["removed"]
+    plan = place.write({"id": "a", "prompt": "true", "environment": {"kind": "python", "python": "9.99"}})
+    done = place.command("precache", "--json", plan)
+    (environment,) = json.loads(done.stdout)[0]["environments"]
+    assert (done.returncode, environment["digest"], environment["error"]) == (1, None, "there is no Python 9.99")
+
+
+def test_a_repository_that_fails_builds_nothing(place: Place) -> None:
+    plan = place.write({"id": "a", "prompt": "true", "ref": "nope"})
+    done = place.command("precache", "--json", plan)
+    (record,) = json.loads(done.stdout)
+    assert (done.returncode, record["environments"], place.builds()) == (1, [], 0)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_a_precache_that_is_broken_off_leaves_nothing_that_is_trusted(
+    place: Place, number: signal.Signals
+) -> None:
+    """Killed in the middle of a build; the next one builds anew, and clears away."""
+    hold = place.root / "hold"
+    program = place.root / "bin" / "uv"
+    whole = program.read_text()
+    pause = (
+        f"if sys.argv[1] == 'pip':\n    open({str(hold)!r}, 'w').close()\n    import time\n    time.sleep(600)\n"
+    )
+    program.write_text(whole.replace("words = sys.argv[1:]\n", f"{pause}words = sys.argv[1:]\n", 1))
+    plan = place.write({"id": "a", "prompt": "true"})
+    process = place.command.popen("precache", plan, real=True, stderr=subprocess.DEVNULL)
+    eventually(hold.exists)
+    assert place.entries()[0].startswith(".new-")
+    process.send_signal(number)
+    assert process.wait(60) in (130, -number)
+    program.write_text(whole)
+    if number == signal.SIGKILL:
+        end_builds(place)
+    assert [name for name in place.entries() if len(name) == 40] == []
+    assert place.command("precache", plan).returncode == 0
+    assert (len(place.entries()), place.left()) == (1, [])
+    assert place.require(plan)["tasks"][0]["outcome"] == "succeeded"
+
+
+def end_builds(place: Place) -> None:
+    """End what the killed process had started, which would go on to build: by the directory that it builds in."""
+    import psutil
+
+    def find() -> list[psutil.Process]:
+        running = psutil.process_iter(["cmdline"])
+        return [one for one in running if any(str(place.cache) in word for word in one.info["cmdline"] or ())]
+
+    for process in find():
+        process.kill()
+    eventually(lambda: not find())
+
+
+def test_what_is_left_of_a_checkout_goes_and_what_is_in_use_stays(place: Place) -> None:
+    (place.cache / "checkouts" / "left").mkdir(parents=True)
+    with open_folder(place.cache) as (folder, _):
+        assert place.left() == [folder.name], "the next one clears away"
+        (record,) = place.command.load("clean", "--cache")
+        assert (record["what"], record["name"], record["removed"]) == ("checkout", str(folder), False)
+        assert record["why"] == "it is in use"
+    assert place.left() == []
+    (place.cache / "checkouts" / "left").mkdir()
+    (record,) = place.command.load("clean", "--cache", "--dry-run")
+    assert record["would_remove"]
+    assert place.left() == ["left"]
+    place.command.load("clean", "--cache")
+    assert place.left() == []
+
+
+PATCH = """\
+diff --git a/test_new.py b/test_new.py
+new file mode 100644
+--- /dev/null
++++ b/test_new.py
+@@ -0,0 +1 @@
++def test_new(): pass
+"""
+
+
+def test_the_clean_room_of_hidden_tests_finds_its_environment(place: Place) -> None:
+    """Their patch adds a module beside the project; tags of the mirror are not in the task's repository."""
+    lay_out_project(place.top)
+    (place.top / "setup.cfg").write_text(USES_TAGS)
+    commit_all(place.top, "at the top")
+    place.git("tag", "v2")
+    instance = {
+        "instance_id": "own__one-1",
+        "repo": str(place.top),
+        "base_commit": place.git("rev-parse", "HEAD"),
+        "problem_statement": "true",
+        "patch": "",
+        "test_patch": PATCH,
+        "FAIL_TO_PASS": ["test_new.py::test_new"],
+        "PASS_TO_PASS": [],
+    }
+    (place.root / "instances.jsonl").write_text(json.dumps(instance) + "\n")
+    (place.root / "template").write_text("{problem_statement}\n")
+    words = ("--cache-dir", str(place.cache), "--from", "swebench")
+    (record,) = place.command.load("precache", *words, "instances.jsonl")
+    digests = [one["digest"] for one in record["environments"]]
+    assert (len(set(digests)), place.builds(), place.left()) == (2, 2, [])
+    options = ("--prompt-template", "template", "--run-name", "r", "--require-cache", "--agent", "shell", "--sync")
+    done = place.command("run", "--json", *words, *options, "instances.jsonl")
+    shown = json.loads(done.stdout)
+    assert shown["tasks"][0]["environment"]["digest"] == digests[0], shown["tasks"][0]["reason"]
+    (report,) = place.root.glob("**/*-prove*/environment.json")
+    made = json.loads(report.read_text())
+    assert (made["problem"], made["digest"], made["cached"]) == (None, digests[1], True)
+    assert place.builds() == 2

@@ -46,7 +46,7 @@ def build_workspace(site: Site, state: TaskState, key: JobKey, tasks: Mapping[st
         request = replace(request, needs=find_handed(state, tasks))
     else:
         request = replace(request, patch=str(site.session.patch_path(key)))
-    better = find_better(state) if key.phase == "release" else None
+    better = find_better(state) if key.phase in ("park", "release") else None
     if better is not None:
         replaced = str(site.session.job_path(key).with_name(REPLACED.format(key.attempt)))
         request = replace(request, best=better.checked.snapshot, replaced=replaced)

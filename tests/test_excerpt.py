@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -12,9 +13,10 @@ from sessionrun.workspaces.excerpt import drop_excerpt, make_excerpt
 from sessionrun.workspaces.mirrors import bring, locate_mirror
 
 
-def git(top: Path, *argv: str) -> str:
+def git(top: Path, *argv: str, minute: int = 0) -> str:
     words = ("git", "-c", "user.name=t", "-c", "user.email=t@localhost", *argv)
-    return subprocess.run(words, cwd=top, check=True, capture_output=True, text=True).stdout.strip()
+    environ = {**os.environ, "GIT_COMMITTER_DATE": f"2026-01-01T00:{minute:02}:00Z"}
+    return subprocess.run(words, cwd=top, check=True, capture_output=True, text=True, env=environ).stdout.strip()
 
 
 class Upstream:
@@ -28,11 +30,16 @@ class Upstream:
         for number in range(10):
             (self.top / "file").write_text(f"{number}\n" * 3)
             git(self.top, "add", "-A")
-            git(self.top, "commit", "-qm", f"c{number}")
+            git(self.top, "commit", "-qm", f"c{number}", minute=number)
             self.commits.append(git(self.top, "rev-parse", "HEAD"))
         self.base = self.commits[5]
         git(self.top, "tag", "light", self.commits[8])
-        git(self.top, "tag", "-a", "-m", "note", "heavy", self.commits[2])
+        git(self.top, "tag", "-a", "-m", "later", "v9", self.commits[7], minute=8)
+        git(self.top, "tag", "v2", self.commits[4])
+        git(self.top, "tag", "-a", "-m", "note", "v1", self.commits[2], minute=3)
+        git(self.top, "tag", "-a", "-m", "what came later", "v3", self.commits[5], minute=9)
+        git(self.top, "tag", "-a", "-m", "of a tag", "nested", "v1", minute=3)
+        self.note = git(self.top, "rev-parse", "v1")
         git(self.top, "branch", "other", self.commits[9])
         git(self.top, "checkout", "-q", "-b", "side", self.commits[3])
         git(self.top, "commit", "-q", "--allow-empty", "-m", "aside")
@@ -47,17 +54,26 @@ def upstream(tmp_path: Path) -> Upstream:
     return Upstream(tmp_path)
 
 
-@pytest.mark.parametrize(("history", "seen"), [(0, "c5"), (2, "c5 c4 c3"), (50, "c5 c4 c3 c2 c1 c0")])
-def test_nothing_else_is_there(upstream: Upstream, tmp_path: Path, history: int, seen: str) -> None:
+@pytest.mark.parametrize(
+    ("history", "seen", "tags"),
+    [(0, "c5", "v3"), (2, "c5 c4 c3", "v2 v3"), (50, "c5 c4 c3 c2 c1 c0", "v1 v2 v3")],
+)
+def test_nothing_else_is_there(upstream: Upstream, tmp_path: Path, history: int, seen: str, tags: str) -> None:
+    """Of tags those of its commits; an object of a tag only if it was made before the base was."""
     own = tmp_path / "own.git"
     make_excerpt(own, upstream.mirror, upstream.base, history)
     assert git(own, "log", "--all", "--format=%s").split() == seen.split()
     listed = git(own, "cat-file", "--batch-all-objects", "--batch-check=%(objectname) %(objecttype)")
     commits = {line.split()[0] for line in listed.split("\n") if line.endswith("commit")}
     assert commits == set(upstream.commits[5 - len(seen.split()) + 1 : 6])
-    assert "tag" not in listed.split()
+    noted = {line.split()[0] for line in listed.split("\n") if line.endswith("tag")}
+    assert noted == ({upstream.note} if "v1" in tags else set())
     assert git(own, "fsck", "--full", "--strict") == ""
-    assert git(own, "for-each-ref", "--format=%(refname)") == "refs/sessionrun/base"
+    refs = ["refs/sessionrun/base", *(f"refs/tags/{tag}" for tag in tags.split())]
+    assert git(own, "for-each-ref", "--format=%(refname)").split() == refs
+    assert git(own, "describe", "--tags", "--long", upstream.base).startswith("v3-0-")
+    for tag in tags.split():
+        assert git(own, "rev-parse", f"{tag}^{{commit}}") == git(upstream.top, "rev-parse", f"{tag}^{{commit}}")
     assert not (own / "objects" / "info" / "alternates").exists()
     for later in (upstream.commits[6], upstream.commits[9]):
         assert subprocess.run(["git", "cat-file", "-e", later], cwd=own, capture_output=True).returncode != 0

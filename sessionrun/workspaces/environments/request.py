@@ -60,6 +60,7 @@ class EnvironmentRequest:
         limit_s: how long a build may take (seconds).
         repository: whose worktree `top` is; None = `top` is a repository of ours, which no task has written to.
         commit: what is checked out, for the tags before it.
+        mirror: of whose history `top` has a part; None = it has all.
     """
 
     top: str
@@ -72,6 +73,7 @@ class EnvironmentRequest:
     limit_s: float = LIMIT_S
     repository: Repository | None = None
     commit: str = "HEAD"
+    mirror: str | None = None
 
 
 @frozen

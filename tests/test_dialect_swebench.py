@@ -11,6 +11,8 @@ import pytest
 from conftest import Command
 
 from sessionrun.client.own_options import find_input
+from sessionrun.client.planning import Asked
+from sessionrun.client.planning import plan as plan_input
 from sessionrun.dialects.instance_prompts import TEMPLATE
 from sessionrun.dialects.own_options import OWN_OPTIONS, SHARED_OPTIONS
 from sessionrun.dialects.plan import Fallback, Options, Plan, Source
@@ -231,6 +233,20 @@ def test_without_mcp() -> None:
 
 
 # --- the options of a format ---
+
+
+def test_docker_by_a_variable(own_place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Refused by its name, as --docker is; other formats do not know it, and 0 asks for nothing."""
+    Path("i.jsonl").write_text(json.dumps(INSTANCE))
+    why = {"1": "SWEBENCH_USE_DOCKER is not supported: sessionrun runs the tests", "x": 'must be 1 or 0, not "x"'}
+    for value, problem in why.items():
+        monkeypatch.setenv("SWEBENCH_USE_DOCKER", value)
+        with pytest.raises(InputError, match=problem):
+            plan_input("i.jsonl", Asked(agent="shell"), preview=True)
+        assert plan_input(["true"], Asked(agent="shell"), preview=True)
+    for value in ("0", ""):
+        monkeypatch.setenv("SWEBENCH_USE_DOCKER", value)
+        assert plan_input("i.jsonl", Asked(agent="shell"), preview=True)
 
 
 def test_the_input_that_is_usual(own_place: Path) -> None:

@@ -51,7 +51,7 @@ _NO_MCP: Final[Mapping[str, tuple[str, ...]]] = {"claude": ("--strict-mcp-config
 """How an agent is started so that it has no MCP server: without ``--mcp-config`` this names none."""
 
 _NO_DOCKER: Final = (
-    "--docker is not supported: sessionrun runs the tests in an environment on this machine, so its scores are "
+    "{} is not supported: sessionrun runs the tests in an environment on this machine, so its scores are "
     "unofficial; leave it out, and give predictions.jsonl to the official harness, which has the containers"
 )
 
@@ -75,8 +75,8 @@ def load(source: Source, options: Options) -> Plan:
         InputError: one line that says what is wrong, where, and what to do.
     """
     own = options.own
-    if own.get("docker"):
-        raise InputError(_NO_DOCKER)
+    if docker := own.get("docker"):
+        raise InputError(_NO_DOCKER.format("--docker" if docker is True else docker))
     document = parse_document(source)
     parse_document.cache_clear()
     reading = Reading(plain(source.name))

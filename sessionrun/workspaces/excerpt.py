@@ -15,6 +15,7 @@ from typing import Final
 from sessionrun.store import crashpoint
 from sessionrun.store.files import make_directories, sync_directory
 from sessionrun.workspaces.excerpt_tags import copy_tags
+from sessionrun.workspaces.mirrors import sync_repository
 from sessionrun.workspaces.registration import remove_tree
 from sessionrun.workspaces.transport import open_room
 
@@ -79,7 +80,7 @@ def make_excerpt(
             if shallow.exists():
                 (draft / "shallow").write_bytes(shallow.read_bytes())
         crashpoint.step()
-        sync_directory(draft)
+        sync_repository(draft)
         os.rename(draft, path)
         sync_directory(path.parent)
     except BaseException:

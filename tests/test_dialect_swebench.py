@@ -181,7 +181,7 @@ def test_json_and_empty_values() -> None:
     assert ids(plan) == ["a", "b"]
     task = plan.tasks[0]
     assert task.upstream is not None and (task.upstream.repo, task.upstream.ref) == ("/of/file/r", None)
-    assert task.check is None, "there is no test that passed before"
+    assert task.check is not None and task.check.reset == "hard", "also if no test is named that passed before"
     assert ids(read(json.dumps(bare), name="i.json")) == ["a"]
     assert refusal([INSTANCE, 3]).startswith("i.jsonl: line 2: must be an instance")
 

@@ -205,6 +205,26 @@ def test_the_directory_of_a_session_that_lives(tmp_path: Path, monkeypatch: pyte
     assert swebench_results.find_owner(second.folder).path == second.session.path  # type: ignore[union-attr]
 
 
+def test_git_ignores_what_a_run_makes(tmp_path: Path) -> None:
+    """Not a directory with files of the user's, nor against what the user says there."""
+    ours, users, said = (tmp_path / name for name in ("ours", "users", "said"))
+    for place, files in ((ours, {"instances.jsonl": ""}), (users, {"main.c": ""}), (said, {".gitignore": "x\n"})):
+        place.mkdir()
+        for name, content in files.items():
+            (place / name).write_text(content)
+        run = Run(tmp_path, place.name, "a")
+        settings = {
+            **run.export.settings,
+            "runs_dir": str(place / "runs"),
+            "outputs_dir": str(place / "results/r"),
+        }
+        run.spec = replace(run.spec, exports=(Export(INSTANCE_RESULTS, settings),))
+        run.claim()
+    assert (ours / ".gitignore").read_text() == "*\n"
+    assert not (users / ".gitignore").exists()
+    assert (said / ".gitignore").read_text() == "x\n"
+
+
 def test_a_directory_that_is_not_there_yet(tmp_path: Path) -> None:
     run = Run(tmp_path, "1", "a")
     assert carry_over(run.export, run.spec.tasks) == (run.export, set())

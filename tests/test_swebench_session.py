@@ -26,6 +26,7 @@ SUMMARY_OF_THE_RUNNER = (
     *("run_name", "timestamp", "total_instances", "successful", "failed", "success_rate"),
     *("with_mcp", "max_workers", "max_iterations", "instances"),
 )
+WAITED_ENOUGH = 124
 GOLD = "git apply ../../../gold/$SESSIONRUN_TASK.patch"
 
 
@@ -45,7 +46,15 @@ class Bench(Command):
         template = self.cwd / "template"
         template.write_text(f": <<'ISSUE'\n{{problem_statement}}\nISSUE\n{script}\n")
         words = ("--run-name", name, "--prompt-template", str(template), "--agent", "shell", *words)
-        return run_inside(self, "run", "--from", "swebench", "--sync", *words)
+        if "--no-environment" in words:
+            return run_inside(self, "run", "--from", "swebench", "--sync", *words)
+        done = self("run", "--from", "swebench", "-q", *words)
+        if done.returncode != 0:
+            return done
+        while (waited := self("wait", done.stdout.strip(), "--timeout", "60")).returncode == WAITED_ENOUGH:
+            pass  # an environment takes long to build
+        waited.stderr = done.stderr + waited.stderr
+        return waited
 
 
 def lay_out(bench: Bench, instances: list[dict[str, Any]]) -> None:

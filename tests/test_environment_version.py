@@ -52,9 +52,10 @@ class Checkout:
         return find_version(self.request, self.top, described, environ)
 
 
-@pytest.fixture
-def upstream(tmp_path: Path) -> Upstream:
-    return Upstream(tmp_path)
+@pytest.fixture(scope="module")
+def upstream(tmp_path_factory: pytest.TempPathFactory) -> Upstream:
+    """It is only read."""
+    return Upstream(tmp_path_factory.mktemp("upstream"))
 
 
 def test_a_tag_out_of_reach_is_told_to_the_build(upstream: Upstream, tmp_path: Path) -> None:

@@ -52,9 +52,10 @@ class Upstream:
         bring(self.mirror, str(self.top), [self.base])
 
 
-@pytest.fixture
-def upstream(tmp_path: Path) -> Upstream:
-    return Upstream(tmp_path)
+@pytest.fixture(scope="module")
+def upstream(tmp_path_factory: pytest.TempPathFactory) -> Upstream:
+    """It is only read."""
+    return Upstream(tmp_path_factory.mktemp("upstream"))
 
 
 @pytest.mark.parametrize(

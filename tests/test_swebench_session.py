@@ -26,6 +26,7 @@ SUMMARY_OF_THE_RUNNER = (
     *("run_name", "timestamp", "total_instances", "successful", "failed", "success_rate"),
     *("with_mcp", "max_workers", "max_iterations", "instances"),
 )
+NAMED = "GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@localhost GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a@localhost"
 WAITED_ENOUGH = 124
 GOLD = "git apply ../../../gold/$SESSIONRUN_TASK.patch"
 
@@ -197,6 +198,25 @@ def test_a_round_that_breaks_what_passed_goes_back_to_the_agent(bench: Bench) ->
     assert done.returncode == 0, done.stderr
     document = bench.documents("r")["example__wordtool-3.json"]
     assert (document["success"], document["iterations"]) == (True, 2)
+
+
+@pytest.mark.slow
+def test_work_that_the_branch_cannot_hold_is_judged(bench: Bench) -> None:
+    """An agent on a branch of its own, and one with a repository inside its checkout; both worktrees are kept."""
+    branches = f"{GOLD}; git checkout -qb fix; git commit -qam mine; echo more > notes"
+    nests = f"{GOLD}; git init -q inside; echo x > inside/x"
+    script = f"export {NAMED}; case $SESSIONRUN_TASK in *-1) {branches};; *) {nests};; esac"
+    done = bench.run(script, "--no-environment", "--sample", "2")
+    assert done.returncode == 0, done.stderr
+    found = bench.documents("r")
+    for number, instance in enumerate(read_instances(bench)[:2], 1):
+        document = found[f"example__wordtool-{number}.json"]
+        assert (document["resolved"], document["error"]) == (True, None)
+        assert set(changed(instance["patch"])) <= set(changed(document["prediction"]))
+    (session,) = bench.cwd.glob("sessions/session-*")
+    first, second = bench.status(session.name.removeprefix("session-"))["tasks"]
+    assert "HEAD is on fix" in first["worktree_kept"]
+    assert "inside/ is a repository of its own" in second["worktree_kept"]
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ from sessionrun.engine.state import State, TaskState
 from sessionrun.engine.task import Failure
 from sessionrun.model.keys import Phase
 from sessionrun.model.reasons import INFRASTRUCTURE, UNRESOLVED
-from sessionrun.model.spec import Outcome
+from sessionrun.model.spec import Outcome, hides_tests
 
 LEAVES_WORK: Final[frozenset[Phase]] = frozenset(("work", "check"))
 """Phases that leave something to judge when they fail."""
@@ -35,6 +35,5 @@ def fail(state: State, task: TaskState, outcome: Outcome, reason_class: str | No
 
 
 def _is_judged_first(task: TaskState, outcome: Outcome, reason_class: str | None) -> bool:
-    hides = task.spec.prove is not None and task.spec.prove.hidden is not None
     leaves = task.progress.phase in LEAVES_WORK and outcome in ENDS_WITH_BEST
-    return hides and leaves and reason_class not in INFRASTRUCTURE
+    return hides_tests(task.spec) and leaves and reason_class not in INFRASTRUCTURE

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from conftest import Command
+from manual import load_verb
 
 from sessionrun.client.own_options import find_input
 from sessionrun.client.planning import Asked
@@ -279,6 +280,12 @@ def test_options_of_a_format_are_its_own(sessionrun: Command) -> None:
         assert all(option.spelling in shown.stdout for option in SHARED_OPTIONS[dialect])
     assert set(SHARED_OPTIONS) == set(DIALECTS)
     assert sessionrun("run", "--help-dialect", "nothing").returncode == 2
+
+
+def test_the_short_forms_of_the_runner() -> None:
+    short = {spelling: option.name for option in load_verb("run").params for spelling in option.opts}
+    assert (short["-j"], short["--workers"]) == ("max_parallel", "max_parallel")
+    assert (short["-n"], short["--limit"], short["--run-name"]) == ("sample", "sample", "name")
 
 
 def test_the_instances_of_the_example() -> None:

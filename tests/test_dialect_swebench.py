@@ -9,8 +9,11 @@ from typing import Any
 
 import pytest
 from conftest import Command
+from manual import load_verb
 
 from sessionrun.client.own_options import find_input
+from sessionrun.client.planning import Asked
+from sessionrun.client.planning import plan as plan_input
 from sessionrun.dialects.instance_prompts import TEMPLATE
 from sessionrun.dialects.own_options import OWN_OPTIONS, SHARED_OPTIONS
 from sessionrun.dialects.plan import Fallback, Options, Plan, Source
@@ -179,7 +182,7 @@ def test_json_and_empty_values() -> None:
     assert ids(plan) == ["a", "b"]
     task = plan.tasks[0]
     assert task.upstream is not None and (task.upstream.repo, task.upstream.ref) == ("/of/file/r", None)
-    assert task.check is None, "there is no test that passed before"
+    assert task.check is not None and task.check.reset == "hard", "also if no test is named that passed before"
     assert ids(read(json.dumps(bare), name="i.json")) == ["a"]
     assert refusal([INSTANCE, 3]).startswith("i.jsonl: line 2: must be an instance")
 
@@ -233,6 +236,20 @@ def test_without_mcp() -> None:
 # --- the options of a format ---
 
 
+def test_docker_by_a_variable(own_place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Refused by its name, as --docker is; other formats do not know it, and 0 asks for nothing."""
+    Path("i.jsonl").write_text(json.dumps(INSTANCE))
+    why = {"1": "SWEBENCH_USE_DOCKER is not supported: sessionrun runs the tests", "x": 'must be 1 or 0, not "x"'}
+    for value, problem in why.items():
+        monkeypatch.setenv("SWEBENCH_USE_DOCKER", value)
+        with pytest.raises(InputError, match=problem):
+            plan_input("i.jsonl", Asked(agent="shell"), preview=True)
+        assert plan_input(["true"], Asked(agent="shell"), preview=True)
+    for value in ("0", ""):
+        monkeypatch.setenv("SWEBENCH_USE_DOCKER", value)
+        assert plan_input("i.jsonl", Asked(agent="shell"), preview=True)
+
+
 def test_the_input_that_is_usual(own_place: Path) -> None:
     assert find_input("f", {}, None) == ("f", None)
     assert find_input(None, {"instances": "f"}, None) == ("f", "swebench")
@@ -263,6 +280,12 @@ def test_options_of_a_format_are_its_own(sessionrun: Command) -> None:
         assert all(option.spelling in shown.stdout for option in SHARED_OPTIONS[dialect])
     assert set(SHARED_OPTIONS) == set(DIALECTS)
     assert sessionrun("run", "--help-dialect", "nothing").returncode == 2
+
+
+def test_the_short_forms_of_the_runner() -> None:
+    short = {spelling: option.name for option in load_verb("run").params for spelling in option.opts}
+    assert (short["-j"], short["--workers"]) == ("max_parallel", "max_parallel")
+    assert (short["-n"], short["--limit"], short["--run-name"]) == ("sample", "sample", "name")
 
 
 def test_the_instances_of_the_example() -> None:

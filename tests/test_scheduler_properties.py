@@ -34,6 +34,7 @@ from sessionrun.model.events import (
     from_record,
     to_record,
 )
+from sessionrun.model.hidden import HiddenTests
 from sessionrun.model.keys import JobKey
 from sessionrun.model.spec import (
     RETRY_FAILED,
@@ -43,6 +44,7 @@ from sessionrun.model.spec import (
     Check,
     Job,
     Land,
+    Prove,
     SessionSpec,
     TaskSpec,
     Workspace,
@@ -96,10 +98,13 @@ def tasks_of(draw: st.DrawFn, number: int, resources: dict[str, int]) -> TaskSpe
     needs = draw(st.lists(st.integers(0, number - 1), max_size=3)) if number else []
     check_uses = draw(uses_of(resources, ("gpu",)))
     checks = st.builds(Check, st.just(("true",)), st.none() | SECONDS, st.just(check_uses))
+    workspace = draw(st.sampled_from([Workspace("none"), Workspace("worktree")]))
+    proofs = st.sampled_from([None, None, Prove(), Prove(hidden=HiddenTests("", ("t::a",)))])
     return TaskSpec(
         f"t{number}",
         ("x",),
-        workspace=Workspace(draw(st.sampled_from(["none", "worktree"]))),
+        workspace=workspace,
+        prove=draw(proofs) if workspace.kind == "worktree" else None,
         setup=draw(st.sampled_from([(), ("true",)])),
         needs=tuple(f"t{need}" for need in needs),
         uses=draw(uses_of(resources, tuple(name for name in resources if name != "merge:r"))),

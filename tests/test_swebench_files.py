@@ -13,10 +13,9 @@ import pytest
 
 from sessionrun.model.errors import InputError
 from sessionrun.model.keys import JobKey
-from sessionrun.model.reasons import REASONS
+from sessionrun.model.reasons import INFRASTRUCTURE, REASONS
 from sessionrun.model.spec import INSTANCE_RESULTS, Export, SessionSpec, TaskSpec
 from sessionrun.runtime.exports import swebench_results
-from sessionrun.runtime.exports.swebench_json import INFRASTRUCTURE
 from sessionrun.runtime.exports.writer import ExportWriter, carry_over, claim_exports, find_behind
 from sessionrun.runtime.jobs.prove.request import JudgedTests, ProveReport
 from sessionrun.store.jobfiles import ANSWER
@@ -136,6 +135,21 @@ def test_tests_that_did_not_pass(tmp_path: Path) -> None:
     assert run.predictions() == ["a"], "an empty patch is a prediction, too"
 
 
+def test_the_tests_say_whether_an_instance_is_resolved(tmp_path: Path) -> None:
+    """Not the outcome: a task whose check failed is judged, and one may lose its success after that."""
+    run = Run(tmp_path, "1", "abcd")
+    writer = run.claim()
+    for task, tests in zip("abc", (JudgedTests(2), JudgedTests(2, ("t::x",)), JudgedTests(0)), strict=True):
+        run.leave_proof(task, tests)
+        run.end(task, "failed", "check_failed")
+    run.end("d", "failed", "check_failed")
+    writer.write(run.status(), durable=False)
+    found = {task: run.read(f"{task}.json") for task in "abcd"}
+    resolved = {task: document["resolved"] for task, document in found.items()}
+    assert resolved == {"a": True, "b": False, "c": False, "d": None}
+    assert [document["prediction"] for document in found.values()] == [*[SOURCE.decode()] * 3, ""]
+
+
 def test_an_instance_that_is_tried_again_has_not_ended(tmp_path: Path) -> None:
     run = Run(tmp_path, "1", "a")
     writer = run.claim()
@@ -191,6 +205,26 @@ def test_the_directory_of_a_session_that_lives(tmp_path: Path, monkeypatch: pyte
     assert swebench_results.find_owner(second.folder).path == second.session.path  # type: ignore[union-attr]
 
 
+def test_git_ignores_what_a_run_makes(tmp_path: Path) -> None:
+    """Not a directory with files of the user's, nor against what the user says there."""
+    ours, users, said = (tmp_path / name for name in ("ours", "users", "said"))
+    for place, files in ((ours, {"instances.jsonl": ""}), (users, {"main.c": ""}), (said, {".gitignore": "x\n"})):
+        place.mkdir()
+        for name, content in files.items():
+            (place / name).write_text(content)
+        run = Run(tmp_path, place.name, "a")
+        settings = {
+            **run.export.settings,
+            "runs_dir": str(place / "runs"),
+            "outputs_dir": str(place / "results/r"),
+        }
+        run.spec = replace(run.spec, exports=(Export(INSTANCE_RESULTS, settings),))
+        run.claim()
+    assert (ours / ".gitignore").read_text() == "*\n"
+    assert not (users / ".gitignore").exists()
+    assert (said / ".gitignore").read_text() == "x\n"
+
+
 def test_a_directory_that_is_not_there_yet(tmp_path: Path) -> None:
     run = Run(tmp_path, "1", "a")
     assert carry_over(run.export, run.spec.tasks) == (run.export, set())
@@ -198,6 +232,5 @@ def test_a_directory_that_is_not_there_yet(tmp_path: Path) -> None:
 
 
 def test_the_reasons_that_say_nothing_about_the_agent_are_published() -> None:
-    later = {"repository_failed", "environment_failed"}
-    assert INFRASTRUCTURE - later <= set(REASONS)
+    assert set(REASONS) >= INFRASTRUCTURE
     assert "unresolved" not in INFRASTRUCTURE

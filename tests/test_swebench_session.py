@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from conftest import Command, kill_sessions
+from inside import run_inside
 
 ROOT = Path(__file__).parents[1]
 EXAMPLE = ROOT / "examples" / "swebench"
@@ -25,6 +26,7 @@ SUMMARY_OF_THE_RUNNER = (
     *("run_name", "timestamp", "total_instances", "successful", "failed", "success_rate"),
     *("with_mcp", "max_workers", "max_iterations", "instances"),
 )
+NAMED = "GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@localhost GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a@localhost"
 WAITED_ENOUGH = 124
 GOLD = "git apply ../../../gold/$SESSIONRUN_TASK.patch"
 
@@ -45,6 +47,8 @@ class Bench(Command):
         template = self.cwd / "template"
         template.write_text(f": <<'ISSUE'\n{{problem_statement}}\nISSUE\n{script}\n")
         words = ("--run-name", name, "--prompt-template", str(template), "--agent", "shell", *words)
+        if "--no-environment" in words:
+            return run_inside(self, "run", "--from", "swebench", "--sync", *words)
         done = self("run", "--from", "swebench", "-q", *words)
         if done.returncode != 0:
             return done
@@ -91,16 +95,18 @@ LOOK = (
 
 
 def test_a_run_of_the_example(bench: Bench) -> None:
-    """One agent mends, one bends the tests; the files, a second run, and what the first agent saw."""
+    """One agent mends, one bends the tests and breaks off; the files, and what the first agent saw."""
     looks = f"{GOLD}; {LOOK}; cp .claude/settings.json ../../../seen"
-    script = f"case $SESSIONRUN_TASK in *-1) {looks};; *) echo '# bent' >> tests/test_words.py;; esac"
+    bends = "echo '# bent' >> tests/test_words.py; exit 3"
+    script = f"case $SESSIONRUN_TASK in *-1) {looks};; *) {bends};; esac"
     done = bench.run(script, "--no-environment", "--sample", "2")
     assert done.returncode == 1, done.stderr
     found = bench.documents("r")
     first, second = found["example__wordtool-1.json"], found["example__wordtool-2.json"]
     assert (first["success"], first["resolved"], first["reason_class"]) == (True, True, None), first["error"]
-    assert (second["success"], second["resolved"], second["reason_class"]) == (False, False, "unresolved")
+    assert (second["success"], second["resolved"], second["reason_class"]) == (False, False, "exit_code")
     assert first["final_test_results"] == {"passed": 6, "failed": 0, "errors": 0, "total": 6}
+    assert second["final_test_results"] == {"passed": 4, "failed": 1, "errors": 0, "total": 5}
     assert second["FAIL_TO_PASS_failed"] == ["tests/test_words.py::test_headline_keeps_capitals"]
     assert second["PASS_TO_PASS_failed"] == [], "the tests of the base are back in the clean room"
     assert set(KEYS_OF_THE_RUNNER) <= set(first)
@@ -192,6 +198,50 @@ def test_a_round_that_breaks_what_passed_goes_back_to_the_agent(bench: Bench) ->
     assert done.returncode == 0, done.stderr
     document = bench.documents("r")["example__wordtool-3.json"]
     assert (document["success"], document["iterations"]) == (True, 2)
+
+
+@pytest.mark.slow
+def test_work_that_the_branch_cannot_hold_is_judged(bench: Bench) -> None:
+    """An agent on a branch of its own, and one with a repository inside its checkout; both worktrees are kept."""
+    branches = f"{GOLD}; git checkout -qb fix; git commit -qam mine; echo more > notes"
+    nests = f"{GOLD}; git init -q inside; echo x > inside/x"
+    script = f"export {NAMED}; case $SESSIONRUN_TASK in *-1) {branches};; *) {nests};; esac"
+    done = bench.run(script, "--no-environment", "--sample", "2")
+    assert done.returncode == 0, done.stderr
+    found = bench.documents("r")
+    for number, instance in enumerate(read_instances(bench)[:2], 1):
+        document = found[f"example__wordtool-{number}.json"]
+        assert (document["resolved"], document["error"]) == (True, None)
+        assert set(changed(instance["patch"])) <= set(changed(document["prediction"]))
+    (session,) = bench.cwd.glob("sessions/session-*")
+    first, second = bench.status(session.name.removeprefix("session-"))["tasks"]
+    assert "HEAD is on fix" in first["worktree_kept"]
+    assert "inside/ is a repository of its own" in second["worktree_kept"]
+
+
+@pytest.mark.slow
+def test_what_is_there_at_the_end_is_judged(bench: Bench) -> None:
+    """No check passes: one task has the right work and a bent test set-up, the other a round that was better."""
+    bent = f"{GOLD}; echo 'raise RuntimeError' > conftest.py"
+    first = "sed -i.bak s/capitalize/upper/ wordtool/__init__.py; rm wordtool/*.bak"
+    worse = f'case $SESSIONRUN_ROUND in 1) {first};; *) echo "x = (" >> wordtool/__init__.py;; esac'
+    script = f"case $SESSIONRUN_TASK in *-1) {bent};; *) {worse};; esac"
+    done = bench.run(script, "--no-environment", "--sample", "2", "--iterations", "2")
+    assert done.returncode == 1, done.stderr
+    found = bench.documents("r")
+    right, wrong = found["example__wordtool-1.json"], found["example__wordtool-2.json"]
+    assert (right["success"], right["resolved"], right["iterations"]) == (True, True, 2), right["error"]
+    assert right["final_test_results"]["passed"] == 6
+    (gold, *_) = read_instances(bench)
+    assert changed(right["prediction"]) == changed(gold["patch"])
+    assert (wrong["success"], wrong["resolved"], wrong["reason_class"]) == (False, False, "check_failed")
+    assert changed(wrong["prediction"])[1].endswith("(word.upper() for word in text.split())"), (
+        "of the first round"
+    )
+    assert wrong["PASS_TO_PASS_failed"] == ["tests/test_words.py::test_headline"]
+    assert wrong["final_test_results"] == {"passed": 3, "failed": 2, "errors": 0, "total": 5}
+    predictions = {one["instance_id"]: one["model_patch"] for one in read_predictions(bench)}
+    assert predictions == {one["instance_id"]: one["prediction"] for one in (right, wrong)}
 
 
 # --- the environment, the Makefile, and a package that is installed here ---

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sessionrun.client.inputs import Given
-from sessionrun.dialects.own_options import DEFAULT_INPUTS, OWN_OPTIONS, imply_dialect
+from sessionrun.dialects.own_options import DEFAULT_INPUTS, OWN_OPTIONS, OWN_VARIABLES, imply_dialect
 from sessionrun.model.errors import InputError
 from sessionrun.store.files import read_regular
 
@@ -50,3 +50,21 @@ def read_own(own: Mapping[str, Any]) -> dict[str, Any]:
             except OSError as error:
                 raise InputError(f"{option.spellings[0]} {path}: {error.strerror}") from None
     return values
+
+
+def add_variables(dialect: str, own: Mapping[str, Any], environ: Mapping[str, str]) -> Mapping[str, Any]:
+    """The options with those that environment variables say; a variable of another format says nothing.
+
+    Raises:
+        InputError: a variable is no flag.
+    """
+    from sessionrun.dialects.convert import Misfit, as_flag_word
+
+    said = {}
+    for variable, name in OWN_VARIABLES.get(dialect, {}).items():
+        try:
+            if environ.get(variable) and as_flag_word(environ[variable]):
+                said[name] = variable
+        except Misfit as misfit:
+            raise InputError(f"{variable}: {misfit.problem}") from None
+    return {**said, **own}

@@ -15,7 +15,7 @@ from sessionrun.client.config import Config, load_config
 from sessionrun.client.effects import refuse_idle_options
 from sessionrun.client.inputs import Given, read_source
 from sessionrun.client.mirroring import MirrorWish, settle_cache, settle_mirrors
-from sessionrun.client.own_options import find_input, read_own
+from sessionrun.client.own_options import add_variables, find_input, read_own
 from sessionrun.dialects.own_options import refuse_others
 from sessionrun.dialects.plan import Fallback, Options, Plan, RepositoryWish, Source
 from sessionrun.dialects.table import choose_dialect
@@ -117,7 +117,7 @@ def _settle(source: Source, asked: Asked, git: AskedGit, money: AskedMoney, *, p
     options = _options(asked, config, worktree=git.worktree)
     dialect, reason = choose_dialect(source, asked.dialect)
     refuse_others(dialect.NAME, asked.own)
-    plan = dialect.load(source, options)
+    plan = dialect.load(source, replace(options, own=add_variables(dialect.NAME, options.own, os.environ)))
     if not plan.tasks:
         return Nothing(plan.warnings)
     limits = _settle_workspace_timeout(_settle_budgets(plan.limits, money, config), config)

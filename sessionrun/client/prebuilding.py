@@ -198,7 +198,8 @@ def _ask_for_environment(ahead: Ahead, top: Path) -> EnvironmentRequest:
     site = Site(SessionDir(top), ahead.spec)
     directory = site.directory_of(ahead.task, Place(worktree=str(top)))
     key = JobKey(ahead.task.id, 1, 1, "setup", 1)
-    return replace(wish_environment(site, ahead.task, key, top=str(top), directory=directory), copy=False)
+    wish = wish_environment(site, ahead.task, key, top=str(top), directory=directory, commit=ahead.commit)
+    return replace(wish, copy=False)
 
 
 def _choose_variables(task: TaskSpec) -> dict[str, str]:

@@ -54,10 +54,13 @@ OWN_OPTIONS: Final[Mapping[str, tuple[OwnOption, ...]]] = {
         OwnOption(
             "no_environment", ("--no-environment",), "flag", None, "Make no Python environment; take that of PATH."
         ),
-        OwnOption("docker", ("--docker",), "flag", None, "Refused: tests run on this machine."),
+        OwnOption("docker", ("--docker",), "flag", None, "Refused: tests run here; so is SWEBENCH_USE_DOCKER=1."),
     ),
 }
 """The options by the format that has them."""
+
+OWN_VARIABLES: Final[Mapping[str, Mapping[str, str]]] = {"swebench": {"SWEBENCH_USE_DOCKER": "docker"}}
+"""Environment variables that stand for a flag, by the format; in `Options.own` its value is then their name."""
 
 SHARED_OPTIONS: Final[Mapping[str, tuple[SharedOption, ...]]] = {
     "swebench": (

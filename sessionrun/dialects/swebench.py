@@ -47,11 +47,17 @@ ARTIFACTS: Final = "artifacts"
 LINKS: Final = (".claude", ".mcp-the-force", ".gcp", "claude_hooks")
 """What each worktree has a link to, as far as it is there: the settings of agents."""
 
+_CHECK: Final = Check((), timeout_s=TESTS_TIMEOUT_S, reset="hard")
+"""In each round the tests have to pass that passed before, as far as they are there without the patch.
+
+An instance without such tests has it, too, because a further round has to begin with the files as they were.
+"""
+
 _NO_MCP: Final[Mapping[str, tuple[str, ...]]] = {"claude": ("--strict-mcp-config",)}
 """How an agent is started so that it has no MCP server: without ``--mcp-config`` this names none."""
 
 _NO_DOCKER: Final = (
-    "--docker is not supported: sessionrun runs the tests in an environment on this machine, so its scores are "
+    "{} is not supported: sessionrun runs the tests in an environment on this machine, so its scores are "
     "unofficial; leave it out, and give predictions.jsonl to the official harness, which has the containers"
 )
 
@@ -75,8 +81,8 @@ def load(source: Source, options: Options) -> Plan:
         InputError: one line that says what is wrong, where, and what to do.
     """
     own = options.own
-    if own.get("docker"):
-        raise InputError(_NO_DOCKER)
+    if docker := own.get("docker"):
+        raise InputError(_NO_DOCKER.format("--docker" if docker is True else docker))
     document = parse_document(source)
     parse_document.cache_clear()
     reading = Reading(plain(source.name))
@@ -163,7 +169,7 @@ class _Settings:
                 repo, None if instance.base_commit == HEAD else instance.base_commit, history=self.history
             ),
             environment=None if options.own.get("no_environment") else Environment("python"),
-            check=self._check(instance),
+            check=_CHECK,
             prove=Prove(hidden=hidden),
             rounds=self.rounds,
             round_timeout_s=limit_s,
@@ -173,12 +179,6 @@ class _Settings:
             expect_change=options.expect_change,
             labels={"repo": instance.repo},
         )
-
-    def _check(self, instance: Instance) -> Check | None:
-        """In each round the tests have to pass that passed before, as far as they are there without the patch."""
-        if not instance.pass_to_pass:
-            return None
-        return Check((), timeout_s=TESTS_TIMEOUT_S, reset="hard")
 
 
 def _choice(own: Mapping[str, Any]) -> Choice:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from sessionrun.engine.budget import describe_refusal, describe_used_up, is_used_up, reserve, settle
+from sessionrun.engine.judging import fail
 from sessionrun.engine.moves import (
     close_attempt,
     decide_outcome,
@@ -335,9 +336,8 @@ class _JobEnd(NamedTuple):
 def _job_over(state: State, entry: Entry, task: TaskState, job: RunningJob, end: JobFinished | _JobEnd) -> None:
     reason_class, reason = end.reason_class, end.reason
     verdict: Judgement = end.verdict
-    task.job = None
+    phase, task.job = job.key.phase, None
     state.running_jobs -= 1
-    phase = job.key.phase
     give(state, list(job_tokens(state, task, phase)))
     stopped = judge_stopped(phase, job.stopping, end.verdict)
     if stopped is not None and job.stopping is not None:
@@ -389,7 +389,7 @@ def _go_to(state: State, task: TaskState, target: Target, reason_class: str | No
         task.progress.prepared = False
         state.queue.decided.append(task.spec.id)
     else:
-        decide_outcome(state, task, AS_OUTCOME[target], reason_class, reason)
+        fail(state, task, AS_OUTCOME[target], reason_class, reason)
 
 
 def _go_on(state: State, task: TaskState) -> None:

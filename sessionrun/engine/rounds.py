@@ -48,7 +48,9 @@ def find_better(task: TaskState) -> Best | None:
     if best is None or best.checked.counts is None or best.checked.snapshot is None:
         return None
     is_earlier = best.round < task.progress.round and not task.progress.check_passed
-    return best if is_earlier and task.end.decided in ENDS_WITH_BEST else None
+    failure = task.progress.failure
+    outcome = task.end.decided or (failure.outcome if failure is not None else None)
+    return best if is_earlier and outcome in ENDS_WITH_BEST else None
 
 
 def _choose(best: Best | None, number: int, checked: Checked, *, passed: bool) -> Best | None:

@@ -34,7 +34,7 @@ from sessionrun.model.frozen import changeable
 from sessionrun.model.keys import JobKey, Phase
 from sessionrun.model.places import Place
 from sessionrun.model.reasons import Effect
-from sessionrun.model.spec import PROVIDER_PREFIX, Limits, Outcome, SessionSpec, TaskSpec
+from sessionrun.model.spec import PROVIDER_PREFIX, Limits, Outcome, SessionSpec, TaskSpec, hides_tests
 from sessionrun.model.turns import WORKSPACE_PHASES, turn_deadline
 from sessionrun.model.usage import Usage
 
@@ -191,8 +191,7 @@ class TaskState:
 
     def has_round_after(self, phase: Phase) -> bool:
         """Whether another round may follow when a job of this phase ends; tests that are hidden send none back."""
-        hides = phase == "prove" and self.spec.prove is not None and self.spec.prove.hidden is not None
-        return self.progress.round < self.spec.rounds and not hides
+        return self.progress.round < self.spec.rounds and not (phase == "prove" and hides_tests(self.spec))
 
     def next_phase(self) -> Phase:
         """The phase of this task's next job."""

@@ -20,6 +20,14 @@ from sessionrun.model.spec import Outcome, ProofVerdict
 from sessionrun.model.usage import Usage
 
 
+class Failure(NamedTuple):
+    """How an attempt ended without success."""
+
+    outcome: Outcome
+    reason_class: str | None
+    reason: str | None
+
+
 class Best(NamedTuple):
     """The best round of an attempt so far: its number, what it came to, and why it is the best."""
 
@@ -58,6 +66,8 @@ class Progress:
     """What the last CHECK found out; None: none has ended, or it tells nothing."""
     best: Best | None = None
     """The round whose work is kept; None: no CHECK has shown one."""
+    failure: Failure | None = None
+    """How the attempt ends unless hidden tests pass on what it left; None: nothing of it has failed."""
 
 
 class Wish(NamedTuple):

@@ -110,6 +110,37 @@ FALLBACK_ON: Final = frozenset(
 """For these another agent takes over, where a task names one and does not say for what."""
 
 
+UNRESOLVED: Final = "unresolved"
+
+INFRASTRUCTURE: Final = frozenset(
+    (
+        "repository_failed",
+        "workspace_failed",
+        "environment_failed",
+        "setup_failed",
+        "setup_timeout",
+        "not_parked",
+        "tests_not_run",
+        "start_failed",
+        "infra",
+        "internal",
+        "lost",
+        "interrupted",
+        "usage_limit",
+        "rate_limited",
+        "overloaded",
+        "auth",
+        "bad_model",
+        "unreachable",
+        "api_error",
+        "budget",
+        "max_failures",
+        "need",
+        "cancelled",
+    )
+)
+"""Classes of a failure that says nothing about the work of an agent."""
+
 NOT_OF_WORK: Final = frozenset(
     (
         "setup_failed",

@@ -318,6 +318,11 @@ def is_task_span(resource: str) -> bool:
     return resource == SLOT or resource.startswith(WORKTREE_PREFIX)
 
 
+def hides_tests(task: TaskSpec) -> bool:
+    """Whether tests that its agent does not see judge the task."""
+    return task.prove is not None and task.prove.hidden is not None
+
+
 def answers_with_patch(task: TaskSpec, agent: AgentSpec) -> bool:
     """Whether the agent's answer is a diff that CHECK applies.
 

@@ -1,4 +1,4 @@
-"""A repository of a task's own: the base and some commits before it, out of a mirror, and nothing else.
+"""A repository of a task's own: the base, some commits before it and their tags, out of a mirror; nothing else.
 
 An agent that looks at all commits, or at all objects, finds no later commit in it: objects are not borrowed from
 the mirror but fetched.  It is made under a temporary name, and renamed when it is whole: what has the final name
@@ -14,6 +14,8 @@ from typing import Final
 
 from sessionrun.store import crashpoint
 from sessionrun.store.files import make_directories, sync_directory
+from sessionrun.workspaces.excerpt_tags import copy_tags
+from sessionrun.workspaces.mirrors import sync_repository
 from sessionrun.workspaces.registration import remove_tree
 from sessionrun.workspaces.transport import open_room
 
@@ -72,11 +74,13 @@ def make_excerpt(
             open_room(draft, str(source.git.directory), folder, limit_s=limit_s) as room,
         ):
             room.fetch(f"+{commit}:{BASE}", options=(f"--depth={history + 1}", "--no-tags"))
+            crashpoint.step()
+            copy_tags(source.git, room.git, commit)
             shallow = room.git.directory / "shallow"
             if shallow.exists():
                 (draft / "shallow").write_bytes(shallow.read_bytes())
         crashpoint.step()
-        sync_directory(draft)
+        sync_repository(draft)
         os.rename(draft, path)
         sync_directory(path.parent)
     except BaseException:

@@ -309,7 +309,7 @@ def _make(mirror: Path, repo: str, folder: Path | None, *, limit_s: float | None
             room.git("pack-refs", "--all")
             crashpoint.step()
         replace_file(draft / MARKER, orjson.dumps(Marker(repo)), durable=True)
-        _sync(draft)
+        sync_repository(draft)
         crashpoint.step()
         os.rename(draft, mirror)
         crashpoint.step()
@@ -319,9 +319,9 @@ def _make(mirror: Path, repo: str, folder: Path | None, *, limit_s: float | None
         raise
 
 
-def _sync(draft: Path) -> None:
+def sync_repository(draft: Path) -> None:
     """Make durable what git does not sync: names, and our own files.  Packs it does."""
-    for path in (draft / "config", draft / "HEAD", draft / "packed-refs", draft / "refs/sessionrun/head"):
+    for path in (draft / name for name in ("config", "HEAD", "shallow", "packed-refs", "refs/sessionrun/head")):
         if path.exists():
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             try:

@@ -268,6 +268,9 @@ def describe_broken_link(repository: Repository, path: Path) -> str:
 def park_work(request: WorkspaceRequest, folder: Path) -> Place:
     """Commit the work to the task's branch and leave the worktree; done again after a crash, do it once.
 
+    If an earlier round was better, its work is put back first, as by RELEASE.  If the request says `partly`, a
+    commit that lacks something, or that another branch has, will do: RELEASE says so and keeps the worktree.
+
     Raises:
         SessionrunError, OSError: not all of it can be in a commit of that branch.
     """
@@ -278,11 +281,14 @@ def park_work(request: WorkspaceRequest, folder: Path) -> Place:
         if path is None:
             raise SessionrunError("its worktree is gone")
         git = find_git(fence, request, path)
+        remark = _put_back(fence, request, git, folder)
         parked = _park(fence, request, git, folder)
-        if parked.problems:
+        if parked.problems and not request.partly:
             raise SessionrunError("; ".join(parked.problems[:5]))
-        settle_index(git, parked.commit)
-        return _describe(fence.main(), replace(place, worktree=str(path)), parked, request)
+        if not parked.problems:
+            settle_index(git, parked.commit)
+        parked_at = _describe(fence.main(), replace(place, worktree=str(path)), parked, request)
+        return replace(parked_at, remark=remark)
 
 
 def settle(request: WorkspaceRequest, folder: Path) -> Place:

@@ -55,6 +55,7 @@ class WorkspaceRequest:
         upstream: the repository of the task's own, of which `repository` is the mirror.
         require_cache: whether nothing of it may be fetched.
         start: where its ref is in the mirror; None: not known yet.
+        partly: for PARK: work that the branch cannot hold whole is committed as far as it can be.
     """
 
     repository: Repository
@@ -76,6 +77,7 @@ class WorkspaceRequest:
     upstream: Upstream | None = None
     require_cache: bool = False
     start: Start | None = None
+    partly: bool = False
 
     @property
     def replaced_name(self) -> str:

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import orjson
 
+from sessionrun.model.reasons import INFRASTRUCTURE
 from sessionrun.runtime.jobs.prove.request import JudgedTests
 
 SUMMARY: Final = "summary.json"
@@ -22,40 +23,11 @@ UNOFFICIAL: Final = (
     "give it predictions.jsonl for a score that counts"
 )
 
-INFRASTRUCTURE: Final = frozenset(
-    (
-        "repository_failed",
-        "workspace_failed",
-        "environment_failed",
-        "setup_failed",
-        "setup_timeout",
-        "not_parked",
-        "tests_not_run",
-        "start_failed",
-        "infra",
-        "internal",
-        "lost",
-        "interrupted",
-        "usage_limit",
-        "rate_limited",
-        "overloaded",
-        "auth",
-        "bad_model",
-        "unreachable",
-        "api_error",
-        "budget",
-        "max_failures",
-        "need",
-        "cancelled",
-    )
-)
-"""Reason classes of a failure that says nothing about the agent: the instance is run again by default."""
-
 _UNJUDGED: Final = ("cancelled", "skipped", "lost", "interrupted")
 
 
 def is_infrastructure(task: Mapping[str, Any]) -> bool:
-    """Whether a task of status.json that has ended says nothing about its agent."""
+    """Whether a task of status.json that has ended says nothing about its agent: it is run again by default."""
     outcome = task["outcome"]
     return outcome in _UNJUDGED or (outcome != "succeeded" and task["reason_class"] in INFRASTRUCTURE)
 
@@ -87,7 +59,7 @@ def project_instance(
         "base_commit": task["base_commit"] or instance.get("base_commit"),
         "problem_statement": instance.get("problem_statement"),
         "success": success,
-        "resolved": success if tests is not None else None,
+        "resolved": None if tests is None else is_resolved(tests),
         "duration": task["duration_s"],
         "iterations": task["round"],
         "timestamp": task["ended_at"],
@@ -106,6 +78,11 @@ def project_instance(
         "score": UNOFFICIAL,
         "session": session,
     }
+
+
+def is_resolved(tests: JudgedTests) -> bool:
+    """Whether there are hidden tests, and all have passed."""
+    return tests.total > 0 and not tests.failed and not tests.broken
 
 
 def _count_tests(tests: JudgedTests) -> dict[str, int]:

@@ -45,6 +45,9 @@ _KEYS: Final = (
 )
 """What a file of an instance has in any case."""
 
+_ARTIFACTS: Final = frozenset(("cache", "instances.jsonl", "results", "runs", "worktrees"))
+"""What lies in the usual directory of a run and is nothing for git."""
+
 MAX_BYTES: Final = 64 * 1024 * 1024
 
 
@@ -187,6 +190,7 @@ def claim(session: SessionDir, spec: SessionSpec, export: Export, status: Mappin
     folder = Path(find_place(export, "outputs_dir"))
     _refuse_living(folder, session)  # before anything is made for a launch that comes to nothing
     try:
+        _hide_from_git(Path(find_place(export, "runs_dir")).parent)
         with outside.hold_file(folder / SUMMARY, timeout_s=CLAIM_PATIENCE_S, make=True) as fd:
             _refuse_living(folder, session)
             kept = [
@@ -197,6 +201,17 @@ def claim(session: SessionDir, spec: SessionSpec, export: Export, status: Mappin
             outside.replace_below(fd, SUMMARY, _dump(summary), durable=True)
     except OSError as error:
         raise StoreError(f"cannot write {folder}: {outside.describe(error)}") from error
+
+
+def _hide_from_git(artifacts: Path) -> None:
+    """Have git ignore the directory that the usual ones are in, unless something else is there, too.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    with outside.open_folder(artifacts, make=True) as fd:
+        if _ARTIFACTS.issuperset(os.listdir(fd)):
+            outside.replace_below(fd, ".gitignore", b"*\n", durable=False)
 
 
 def _refuse_living(folder: Path, session: SessionDir) -> None:

@@ -41,20 +41,30 @@ def begin_with_environment(site: Site, state: TaskState, job: Job) -> Job:
     if task.environment is None or place is None or place.worktree is None:
         return job
     folder = site.session.make_job_path(job.key)
-    wish = wish_environment(site, task, job.key, top=place.worktree, directory=site.directory_of(task, place))
-    wish = replace(
-        wish, repository=repository_of(site.spec, task, place.start), commit=place.base_commit or wish.commit
+    wish = wish_environment(
+        site, task, job.key, top=place.worktree, directory=site.directory_of(task, place), commit=place.base_commit
     )
+    wish = replace(wish, repository=repository_of(site.spec, task, place.start))
     replace_file(folder / WISH, orjson.dumps(wish), durable=False)
     return replace(job, argv=(SHELL, "-c", FIRST, SHELL, sys.executable, PROGRAM, str(folder), *job.argv))
 
 
 def wish_environment(
-    site: Site, task: TaskSpec, key: JobKey, *, top: str, directory: str, in_room: bool = False
+    site: Site,
+    task: TaskSpec,
+    key: JobKey,
+    *,
+    top: str,
+    directory: str,
+    commit: str | None,
+    in_room: bool = False,
 ) -> EnvironmentRequest:
-    """What is asked for an environment of a task, for a checkout at `top`; `in_room` as of `find_target`."""
+    """What is asked for an environment of a task, for a checkout at `top` of `commit`, or of work above it.
+
+    `in_room` is as of `find_target`.
+    """
     assert task.environment is not None
-    spec, cache = site.spec, find_cache(site.spec.cache)
+    spec, cache, upstream = site.spec, find_cache(site.spec.cache), task.upstream
     return EnvironmentRequest(
         top=top,
         directory=directory,
@@ -64,6 +74,8 @@ def wish_environment(
         python=task.environment.python,
         require_cache=spec.cache is not None and spec.cache.require_cache,
         tenant=Tenant(str(site.session.path.absolute()), spec.session_id, task.id, key.attempt, in_room),
+        commit=commit or "HEAD",
+        mirror=upstream.mirror if upstream is not None and upstream.history is not None else None,
     )
 
 

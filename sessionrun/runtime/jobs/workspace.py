@@ -18,7 +18,7 @@ from sessionrun.model.errors import JobFileError
 from sessionrun.model.keys import JobKey
 from sessionrun.model.places import Place
 from sessionrun.model.reasons import WORKSPACE_REASONS
-from sessionrun.model.spec import Job
+from sessionrun.model.spec import Job, hides_tests
 from sessionrun.runtime.executors.protocol import Exit
 from sessionrun.runtime.jobs.rounds import REPLACED
 from sessionrun.runtime.jobs.shared import Judged, Site
@@ -45,8 +45,9 @@ def build_workspace(site: Site, state: TaskState, key: JobKey, tasks: Mapping[st
         check_space(Path(request.repository.worktree_dir))
         request = replace(request, needs=find_handed(state, tasks))
     else:
-        request = replace(request, patch=str(site.session.patch_path(key)))
-    better = find_better(state) if key.phase == "release" else None
+        partly = key.phase == "park" and hides_tests(state.spec)
+        request = replace(request, patch=str(site.session.patch_path(key)), partly=partly)
+    better = find_better(state) if key.phase in ("park", "release") else None
     if better is not None:
         replaced = str(site.session.job_path(key).with_name(REPLACED.format(key.attempt)))
         request = replace(request, best=better.checked.snapshot, replaced=replaced)

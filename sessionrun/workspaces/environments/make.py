@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -39,16 +38,12 @@ from sessionrun.workspaces.environments.request import (
     StepReport,
     write_report,
 )
+from sessionrun.workspaces.environments.version import find_version
 
 _COPIES: Final = 3
 """How often an entry may change while it is copied."""
 
 _CHECKOUT: Final = "checkout"
-
-_USES_TAGS: Final = re.compile(
-    r"setuptools[-_]scm|hatch-vcs|versioneer|versioningit|pbr|dunamai|dynamic-versioning"
-)
-"""In a project's description: its version comes from git's tags."""
 
 
 def make_environment(request: EnvironmentRequest, folder: Path) -> EnvironmentReport:
@@ -134,8 +129,15 @@ class _Making:
             interpreter = find_interpreter(request.python, environ)
             installer = find_installer(interpreter, environ)
         with self._step("inputs"):
-            digest = _make_digest(request, top, project, interpreter, installer)
-        return _Ground(top, project, interpreter, installer, environ, digest)
+            told = find_version(request, top, _describe(project), environ)
+            digest = make_digest(
+                collect_inputs(project),
+                project=os.path.relpath(project, top),
+                interpreter=repr(interpreter),
+                installer=f"{'uv' if installer.uv else 'pip'} {installer.version}",
+                tag=told.decides,
+            )
+        return _Ground(top, project, interpreter, installer, {**environ, **told.variables}, digest)
 
     def _obtain(self, ground: _Ground) -> tuple[Manifest, bool]:
         """Copy the entry if that is asked for; it is made first if there is none, or if it was changed.
@@ -235,38 +237,8 @@ def _make_manifest(
     )
 
 
-def _make_digest(
-    request: EnvironmentRequest, top: Path, project: Path, interpreter: Interpreter, installer: Installer
-) -> str:
-    described = "".join(_read(project / name) for name in ("pyproject.toml", "setup.py", "setup.cfg"))
-    return make_digest(
-        collect_inputs(project),
-        project=os.path.relpath(project, top),
-        interpreter=repr(interpreter),
-        installer=f"{'uv' if installer.uv else 'pip'} {installer.version}",
-        tag=_find_tag(request, top) if _USES_TAGS.search(described) else None,
-    )
-
-
-def _find_tag(request: EnvironmentRequest, top: Path) -> str:
-    """The last tag before the checkout's commit, from which the project makes its version.
-
-    Raises:
-        EnvironmentProblem, OSError: git cannot be run.
-    """
-    from sessionrun.workspaces.fence import open_fence
-    from sessionrun.workspaces.git import Git, GitError
-
-    words = ("describe", "--tags", "--abbrev=0", request.commit)
-    try:
-        if request.repository is None:
-            done = Git(top).attempt(*words)
-        else:
-            with open_fence(request.repository) as fence:
-                done = fence.main().attempt(*words)
-    except GitError as error:
-        raise EnvironmentProblem(str(error)) from error
-    return done.stdout.decode("utf-8", "replace").strip()
+def _describe(project: Path) -> str:
+    return "".join(_read(project / name) for name in ("pyproject.toml", "setup.py", "setup.cfg"))
 
 
 def _iterate_names(top: Path) -> Iterator[str]:

@@ -78,6 +78,7 @@ class EnvironmentRequest:
         commit: what is checked out, for the tags before it.
         copy: False = only the entry of the cache is made, and nothing at `target`.
         tenant: which attempt it is for; None = not known, in requests of older versions.
+        mirror: of whose history `top` has a part; None = it has all.
     """
 
     top: str
@@ -92,6 +93,7 @@ class EnvironmentRequest:
     commit: str = "HEAD"
     copy: bool = True
     tenant: Tenant | None = None
+    mirror: str | None = None
 
 
 @frozen

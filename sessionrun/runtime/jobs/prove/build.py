@@ -12,7 +12,7 @@ from sessionrun.agents.verdict import Problem, split_status
 from sessionrun.engine.state import TaskState
 from sessionrun.model.errors import JobFileError
 from sessionrun.model.keys import JobKey
-from sessionrun.model.spec import Check, Job, TaskSpec
+from sessionrun.model.spec import Check, Job
 from sessionrun.runtime.executors.protocol import Exit
 from sessionrun.runtime.jobs.environment import wish_environment
 from sessionrun.runtime.jobs.prove.request import ProveRequest, load_report
@@ -50,7 +50,7 @@ def build_prove(site: Site, state: TaskState, key: JobKey) -> Job:
         test_files=task.prove.test_files,
         repeat=task.prove.repeat,
         known=str(site.session.path.absolute() / KNOWN_DIR),
-        environment=_wish_environment(site, task, key, room_path(asked.repository, asked.owner), directory),
+        environment=_wish_environment(site, state, key, room_path(asked.repository, asked.owner), directory),
         hidden=task.prove.hidden,
     )
     env = site.environment_of(replace(task, environment=None), key, place)  # the task's own is not used here
@@ -58,12 +58,15 @@ def build_prove(site: Site, state: TaskState, key: JobKey) -> Job:
 
 
 def _wish_environment(
-    site: Site, task: TaskSpec, key: JobKey, room: Path, directory: str
+    site: Site, state: TaskState, key: JobKey, room: Path, directory: str
 ) -> EnvironmentRequest | None:
     """The environment of the rooms; a note of it is left where `clean` looks."""
+    task, commit = state.spec, state.place.base_commit if state.place is not None else None
     if task.environment is None:
         return None
-    wish = wish_environment(site, task, key, top=str(room), directory=str(room / directory), in_room=True)
+    wish = wish_environment(
+        site, task, key, top=str(room), directory=str(room / directory), commit=commit, in_room=True
+    )
     replace_file(site.session.make_job_path(key) / WISH, orjson.dumps(wish), durable=False)
     return wish
 

@@ -56,7 +56,7 @@ def judge_by_hidden_tests(request: ProveRequest, hidden: HiddenTests, folder: Pa
         try:
             source = take_source(main, place, request.test_files, folder)
         except NotApplicable as error:
-            return ProveReport("unproved", str(error), reason_class="unresolved")
+            return ProveReport("unproved", str(error), reason_class="unresolved", tests=_count_none(hidden))
         _leave_patch(main, base, source, folder)
         try:
             commit = add_tests(main, source, base, hidden.patch.encode("utf-8", "surrogateescape"), folder)
@@ -138,6 +138,12 @@ def _run(
     stream.flush()
     shell.run(script, stream, hidden.timeout_s, environ)
     return read_cases(junit)
+
+
+def _count_none(hidden: HiddenTests) -> JudgedTests:
+    """No test passes on a patch that does not apply to the base."""
+    total = len(hidden.fail_to_pass) + len(hidden.pass_to_pass)
+    return JudgedTests(total=total, failed=hidden.fail_to_pass, broken=hidden.pass_to_pass)
 
 
 def _judge(words: dict[str, Word], hidden: HiddenTests) -> ProveReport:

@@ -13,15 +13,21 @@ from typing import IO
 from sessionrun.runtime.jobs.commands import AND_THEN
 from sessionrun.runtime.jobs.prove.request import ProveRequest
 from sessionrun.runtime.jobs.shared import SHELL
+from sessionrun.workspaces.environments.make import make_environment
+from sessionrun.workspaces.environments.removal import clear
+from sessionrun.workspaces.environments.request import EnvironmentProblem, EnvironmentRequest, name_variables
 
 
 class Shell:
-    """Shells in one room, one after the other; `code` is how the last script ended, None if its time was up."""
+    """Shells in one room, one after the other, with the variables `environ`.
+
+    `code` is how the last script ended, None if its time was up.
+    """
 
     def __init__(self, directory: Path, environ: Mapping[str, str]) -> None:
         self.directory = directory
         self.code: int | None = None
-        self._environ = environ
+        self.environ = environ
 
     def run(
         self,
@@ -34,7 +40,7 @@ class Shell:
         process = subprocess.Popen(
             [SHELL, "-ec", script],
             cwd=self.directory,
-            env={**self._environ, **(environ or {})},
+            env={**self.environ, **(environ or {})},
             stdin=subprocess.DEVNULL,
             stdout=stream,
             stderr=subprocess.STDOUT,
@@ -71,34 +77,49 @@ def open_shell(
     Raises:
         SessionrunError, OSError: the environment cannot be removed.
     """
-    directory = room / request.directory
-    if not directory.is_dir():
-        yield None, f"there is no directory {request.directory}"
+    wish = request.environment
+    if wish is None:
+        yield begin(request, room, {}, stream)
         return
-    environ = {**os.environ, "SESSIONRUN_WORKTREE": str(room), "SESSIONRUN_BRANCH": ""}
-    if request.environment is None:
-        yield _set_up(request, Shell(directory, environ), stream)
-        return
-    from sessionrun.workspaces.environments.make import make_environment
-    from sessionrun.workspaces.environments.removal import clear
-    from sessionrun.workspaces.environments.request import name_variables
-
-    target = Path(request.environment.target)
+    target = Path(wish.target)
     clear(target)
     try:
-        report = make_environment(request.environment, folder)
-        if report.problem is not None:
-            yield None, f"its environment: {report.problem}"
-            return
-        own = name_variables(str(target), environ.get("PATH") or os.defpath, os.environ)
-        yield _set_up(request, Shell(directory, {**environ, **own}), stream)
+        yield _begin_in(wish, request, room, folder, stream)
     finally:
         clear(target)
 
 
-def _set_up(request: ProveRequest, shell: Shell, stream: IO[bytes]) -> tuple[Shell | None, str | None]:
+def _begin_in(
+    wish: EnvironmentRequest, request: ProveRequest, room: Path, folder: Path, stream: IO[bytes]
+) -> tuple[Shell | None, str | None]:
+    try:
+        return begin(request, room, make_variables(wish, folder), stream)
+    except EnvironmentProblem as error:
+        return None, f"its environment: {error}"
+
+
+def begin(
+    request: ProveRequest, room: Path, own: Mapping[str, str], stream: IO[bytes]
+) -> tuple[Shell | None, str | None]:
+    """The shell of a room whose set-up is done, or in one line why there is none; `own` are its variables."""
+    directory = room / request.directory
+    if not directory.is_dir():
+        return None, f"there is no directory {request.directory}"
+    shell = Shell(directory, {**os.environ, "SESSIONRUN_WORKTREE": str(room), "SESSIONRUN_BRANCH": "", **own})
     if request.setup:
         why = shell.run(AND_THEN.join(request.setup), stream, request.setup_timeout_s)
         if why is not None:
             return None, f"its setup: {why}"
     return shell, None
+
+
+def make_variables(wish: EnvironmentRequest, folder: Path) -> dict[str, str]:
+    """Make the environment of a room; the variables by which programs find it.
+
+    Raises:
+        EnvironmentProblem: it cannot be made.
+    """
+    report = make_environment(wish, folder)
+    if report.problem is not None:
+        raise EnvironmentProblem(report.problem)
+    return name_variables(wish.target, os.environ.get("PATH") or os.defpath, os.environ)

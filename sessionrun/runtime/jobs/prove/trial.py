@@ -6,9 +6,7 @@ A result counts for all tasks of a session whose check is the same, on the same 
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from hashlib import sha256
 from pathlib import Path
@@ -21,15 +19,14 @@ from sessionrun.model.errors import JobFileError
 from sessionrun.model.frozen import frozen
 from sessionrun.runtime.jobs.check.junit import read_junit
 from sessionrun.runtime.jobs.check.running import add_junit
-from sessionrun.runtime.jobs.commands import AND_THEN
 from sessionrun.runtime.jobs.prove.request import ProveRequest, Ran
-from sessionrun.runtime.jobs.shared import SHELL
+from sessionrun.runtime.jobs.prove.room import begin, make_variables
 from sessionrun.store.files import make_directories, replace_file
 from sessionrun.store.jobfiles import load_record_if_any, read_tail
 from sessionrun.workspaces.bringing import bring_files
-from sessionrun.workspaces.environments.make import find_digest, make_environment
+from sessionrun.workspaces.environments.make import find_digest
 from sessionrun.workspaces.environments.removal import clear
-from sessionrun.workspaces.environments.request import EnvironmentProblem, EnvironmentRequest, name_variables
+from sessionrun.workspaces.environments.request import EnvironmentRequest
 from sessionrun.workspaces.fence import Fence
 from sessionrun.workspaces.ignoring import ignore_words
 from sessionrun.workspaces.registration import hold_lock
@@ -114,12 +111,10 @@ class Trials:
 
     def _try(self, name: str, room: Path) -> Ran:
         request = self.request
-        env = {**os.environ, "SESSIONRUN_WORKTREE": str(room), "SESSIONRUN_BRANCH": ""}
-        if request.environment is not None:
-            env |= self._make_environment(name, request.environment)
+        own = {} if request.environment is None else self._make_environment(name, request.environment)
         output = self.folder / f"{name}.txt"
         with output.open("wb") as stream, self._as_user():
-            ran = _run_all(request, room, env, stream, self.folder.absolute() / f"{name}-junit")
+            ran = _run_all(request, room, own, stream, self.folder.absolute() / f"{name}-junit")
         if not ran.passed:
             print(read_tail(output)[-TOLD_BYTES:].decode("utf-8", "replace"), flush=True)
         return ran
@@ -127,10 +122,7 @@ class Trials:
     def _make_environment(self, name: str, wish: EnvironmentRequest) -> dict[str, str]:
         folder = self.folder / f"{name}-environment"
         make_directories(folder, 0o700)
-        report = make_environment(wish, folder)
-        if report.problem is not None:
-            raise EnvironmentProblem(report.problem)
-        return name_variables(wish.target, os.environ.get("PATH") or os.defpath, os.environ)
+        return make_variables(wish, folder)
 
 
 def _digest(request: ProveRequest, commit: str, time: int) -> str:
@@ -147,19 +139,14 @@ def _load_known(path: Path) -> Ran | None:
         return None  # it is done again
 
 
-def _run_all(request: ProveRequest, room: Path, env: dict[str, str], stream: IO[bytes], junit: Path) -> Ran:
-    directory = room / request.directory
-    if not directory.is_dir():
-        return Ran(False, f"there is no directory {request.directory}")
-    if request.setup:
-        script = AND_THEN.join(request.setup)
-        why = _run(script, directory, env, stream, request.setup_timeout_s)
-        if why is not None:
-            return Ran(False, f"its setup: {why}")
+def _run_all(request: ProveRequest, room: Path, own: Mapping[str, str], stream: IO[bytes], junit: Path) -> Ran:
+    shell, why = begin(request, room, own, stream)
+    if shell is None:
+        return Ran(False, why)
     counts: Counts | None = None
     for number, command in enumerate(request.commands, 1):
         place = junit.with_name(f"{junit.name}-{number}.xml")
-        why = _run(command, directory, add_junit(env, place), stream, request.check_timeout_s)
+        why = shell.run(command, stream, request.check_timeout_s, add_junit(shell.environ, place))
         tests = read_junit(place)
         if tests is not None:
             counts = tests.counts if counts is None else counts.plus(tests.counts)
@@ -167,29 +154,3 @@ def _run_all(request: ProveRequest, room: Path, env: dict[str, str], stream: IO[
         if why is not None:
             return Ran(False, f"{why} of: {' '.join(command.split())}"[:200], counts)
     return Ran(True, None, counts)
-
-
-def _run(
-    script: str, directory: Path, env: dict[str, str], stream: IO[bytes], timeout_s: float | None
-) -> str | None:
-    """Run a script and end all that it leaves in its group; in words why it did not pass, else None."""
-    process = subprocess.Popen(
-        [SHELL, "-ec", script],
-        cwd=directory,
-        env=env,
-        stdin=subprocess.DEVNULL,
-        stdout=stream,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-    )
-    try:
-        code = process.wait(timeout_s)
-    except subprocess.TimeoutExpired:
-        return f"not done after {timeout_s:g} s"
-    finally:
-        try:
-            os.killpg(process.pid, signal.SIGKILL)
-        except OSError:
-            pass  # nothing of it is left
-        process.wait()
-    return None if code == 0 else f"exit code {code}" if code > 0 else f"signal {-code}"

@@ -1,0 +1,171 @@
+"""Hidden tests judge what an attempt left, however it ended: the engine alone, on scripted ends of jobs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from simulation import PLACES, make_session
+
+from sessionrun.engine.fold import apply, begin
+from sessionrun.engine.orders import CancelJob, Record, StartJob
+from sessionrun.engine.rounds import find_better
+from sessionrun.engine.scheduler import decide
+from sessionrun.engine.state import State, TaskState
+from sessionrun.model.checks import Checked, Counts
+from sessionrun.model.events import (
+    Entry,
+    Event,
+    JobClaimed,
+    JobFinished,
+    JobLost,
+    RequestReceived,
+    TimerFired,
+    Verdict,
+)
+from sessionrun.model.hidden import HiddenTests
+from sessionrun.model.keys import JobKey, Phase
+from sessionrun.model.reasons import INFRASTRUCTURE, REASONS
+from sessionrun.model.spec import Check, Prove, TaskSpec, Workspace
+
+TASK = TaskSpec(
+    "a",
+    ("x",),
+    workspace=Workspace("mirror"),
+    check=Check(("true",)),
+    prove=Prove(hidden=HiddenTests("", ("t::a",))),
+    rounds=2,
+    round_timeout_s=9.0,
+)
+SEEN: dict[int, Checked] = {
+    1: Checked(Counts(passed=3, failed=1, total=4), "c" * 40, {"insertions": 1}),
+    2: Checked(Counts(passed=1, failed=3, total=4), "d" * 40, {"insertions": 1}),
+}
+
+
+class Script:
+    """One task; each job ends as `ends` says of its phase, also of one round (work_2) or attempt (work_a2)."""
+
+    def __init__(self, spec: TaskSpec = TASK, **ends: str) -> None:
+        self.state: State = begin(make_session([spec]))
+        self.ends, self.phases, self.now = ends, list[str](), 0.0
+        self.better: dict[Phase, int] = {}
+
+    @property
+    def task(self) -> TaskState:
+        return self.state.tasks["a"]
+
+    def record(self, event: Event) -> None:
+        self.now += 1
+        apply(self.state, Entry(self.state.seq + 1, self.now, self.now, event))
+
+    def run(self, until: Phase | None = None) -> Script:
+        """Go on until nothing is left, or a job of this phase has been claimed."""
+        while orders := decide(self.state, self.now):
+            for order in orders:
+                if isinstance(order, Record):
+                    self.record(order.event)
+                elif isinstance(order, StartJob):
+                    self.record(JobClaimed(order.key))
+                    if order.key.phase == until:
+                        return self
+                    self.end(order.key)
+                elif not isinstance(order, CancelJob):
+                    return self
+        return self
+
+    def end(self, key: JobKey) -> None:
+        phase = key.phase
+        self.phases.append(phase)
+        better = find_better(self.task)
+        if better is not None:
+            self.better[phase] = better.round
+        names = (f"{phase}_{key.round}", f"{phase}_a{key.attempt}", phase)
+        said = next((self.ends[name] for name in names if name in self.ends), None)
+        checked = SEEN[key.round] if phase == "check" and said else None
+        place = PLACES.get(phase)
+        if said == "lost":
+            self.record(JobLost(key, "lost", "gone"))
+        elif said == "round_timeout":
+            self.record(TimerFired(key, "round_timeout"))
+            self.record(JobFinished(key, "failed", "signal", "signal: 15", place=place, checked=checked))
+        else:
+            reason = said and f"{said}: so it was"
+            verdict: Verdict = "failed" if said else "passed"
+            self.record(JobFinished(key, verdict, said, reason, place=place, checked=checked))
+
+    def ended(self) -> tuple[str | None, str | None]:
+        return self.task.end.outcome, self.task.end.reason_class
+
+
+ROUNDS = ["prepare", "work", "check", "work", "check"]
+
+
+def test_a_check_that_fails_in_the_last_round_does_not_decide() -> None:
+    """The tests do; if they do not pass, the failure of the check is the reason."""
+    passed = Script(check="check_failed").run()
+    assert passed.phases == [*ROUNDS, "park", "prove", "release"]
+    assert passed.ended() == ("succeeded", None)
+    failed = Script(check="check_failed", prove="unresolved").run()
+    assert failed.phases == passed.phases
+    assert failed.ended() == ("failed", "check_failed")
+    assert failed.task.end.reason == "check_failed: so it was"
+
+
+def test_what_is_judged_is_the_best_round() -> None:
+    failed = Script(check="check_failed", prove="unresolved").run()
+    assert failed.better == {"park": 1, "prove": 1, "release": 1}
+    assert Script(check_1="check_failed").run().better == {}, "a check that passed is the last word"
+
+
+@pytest.mark.parametrize("reason", ["exit_code", "signal", "max_turns", "no_such_class"])
+def test_an_agent_that_fails_is_judged_by_its_work(reason: str) -> None:
+    failed = Script(work_1=reason, prove="unresolved").run()
+    assert failed.phases == ["prepare", "work", "park", "prove", "release"]
+    assert failed.ended() == ("failed", reason)
+    assert Script(work_1=reason).run().ended() == ("succeeded", None)
+
+
+def test_an_agent_whose_time_is_up_is_judged_by_its_work() -> None:
+    late = Script(check_1="check_failed", work_2="round_timeout", prove="unresolved").run()
+    assert late.phases == [*ROUNDS[:-1], "park", "prove", "release"]
+    assert late.ended() == ("timed_out", "round_timeout")
+    assert late.better["park"] == 1, "what the first round had is better than what was broken off"
+    assert Script(work="round_timeout").run().ended() == ("succeeded", None)
+
+
+@pytest.mark.parametrize("reason", sorted(INFRASTRUCTURE & set(REASONS) - {"usage_limit"}))
+def test_a_failure_that_says_nothing_about_the_work_is_not_judged(reason: str) -> None:
+    failed = Script(work_1=reason).run()
+    assert "prove" not in failed.phases
+    assert failed.task.progress.failure is None
+
+
+def test_tests_that_cannot_be_run_are_the_reason() -> None:
+    """Then the instance is run again, which the failure of the check would not say."""
+    assert Script(check="check_failed", prove="tests_not_run").run().ended() == ("failed", "tests_not_run")
+    assert Script(check="check_failed", park="not_parked").run().ended() == ("failed", "not_parked")
+    assert Script(check="check_failed", prove="lost").run().ended() == ("lost", "lost")
+
+
+def test_a_cancelled_judgement_is_cancelled() -> None:
+    script = Script(check="check_failed").run(until="prove")
+    script.record(RequestReceived("r", "cancel", ("a",)))
+    job = script.task.job
+    assert job is not None and job.stopping == "cancelled"
+    script.record(JobFinished(job.key, "failed", "signal", "signal: 15"))
+    assert script.run().ended() == ("cancelled", "cancelled")
+
+
+def test_a_further_attempt_begins_without_the_failure() -> None:
+    script = Script(replace(TASK, retries=1), check_a1="check_failed", prove="unresolved").run()
+    assert script.task.progress.attempt == 2
+    assert script.ended() == ("failed", "unresolved")
+
+
+def test_a_proof_without_hidden_tests_needs_a_check_that_passes() -> None:
+    """Its check is what is proved, so a check that fails has nothing to prove."""
+    spec = replace(TASK, prove=Prove())
+    script = Script(spec, check="check_failed").run()
+    assert script.phases == [*ROUNDS, "release"]
+    assert script.ended() == ("failed", "check_failed")

@@ -14,6 +14,7 @@ from sessionrun.client.queue import (
     Draft,
     describe_task,
     import_list,
+    load_tasks,
     open_queue,
     read_text,
     take_back,
@@ -110,20 +111,14 @@ def list_tasks(ready: bool, everything: bool, group: str | None, backend: str | 
     if ready and everything:
         raise InputError("queue list: --ready and --all exclude each other")
     feed = open_queue(backend=backend)
-    if ready:
-        tasks = feed.ready(group)
-    else:
-        tasks = [one for one in feed.load() if everything or one.status != "closed"]
-        tasks = tasks if group is None else [one for one in tasks if group in (one.group, one.id)]
+    tasks = load_tasks(feed, ready=ready, closed=everything, group=group)
     records = [describe_task(task) for task in tasks]
     if as_json:
         print_json({"backend": feed.name, "place": str(feed.place), "tasks": records})
     elif records:
         _print_tasks(records)
     else:
-        click.echo(
-            "No task is ready." if ready else "The queue has no such task." if group else "The queue is empty."
-        )
+        click.echo("No task is ready." if ready else "No task is open.")
 
 
 @command.command("show")

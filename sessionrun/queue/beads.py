@@ -71,24 +71,23 @@ class BeadsFeed:
 
     def show(self, task_id: str) -> QueueTask:
         """See `Feed`."""
-        beads = self._show([task_id])
-        if not beads or not is_visible(beads[0]):
-            raise InputError(f"the queue has no task {plain(task_id)!r}")
-        return project(beads[0], self._ready_ids())
+        return project(self._find(task_id), self._ready_ids())
 
     def claim(self, task_id: str, worker: Worker) -> QueueTask | None:
         """See `Feed`."""
         with self._hold():
-            if task_id in self._ready_ids():
-                task = project(self._show([task_id])[0], {task_id})
-                return self._take(task_id, worker) if task.is_ready else None
-            task = self.show(task_id)
-            return task if task.claim is not None and task.claim.worker == worker else None
+            found = self._show([task_id])
+            if not found:
+                return None
+            task = project(found[0], self._ready_ids())
+            if task.claim is not None and task.claim.worker == worker:
+                return task
+            return self._take(task_id, worker) if task.is_ready else None
 
     def close(self, task_id: str, *, reason: str | None = None, worker: Worker | None = None) -> QueueTask | None:
         """See `Feed`."""
         with self._hold():
-            task = self.show(task_id)
+            task = self._look(task_id)
             if worker is not None and (task.claim is None or task.claim.worker != worker):
                 return None
             if task.is_group:
@@ -101,7 +100,7 @@ class BeadsFeed:
     def reopen(self, task_id: str, *, reason: str | None = None, worker: Worker | None = None) -> QueueTask | None:
         """See `Feed`."""
         with self._hold():
-            task = self.show(task_id)
+            task = self._look(task_id)
             if worker is not None and (task.claim is None or task.claim.worker != worker):
                 return None
             self._open(task, reason)
@@ -122,7 +121,7 @@ class BeadsFeed:
     def edit(self, task_id: str, changes: Changes) -> QueueTask:
         """See `Feed`."""
         with self._hold():
-            task = self.show(task_id)
+            task = self._look(task_id)
             words = []
             if changes.title is not None:
                 words.append(f"--title={check_title(changes.title)}")
@@ -133,7 +132,7 @@ class BeadsFeed:
             if changes.group is not None:
                 words.append(f"--parent={self._find_group(changes.group) if changes.group else ''}")
             for need in changes.depends or ():
-                self.show(need)
+                self._find(need)
             if words:
                 self._call("update", task_id, *words)
             if changes.depends is not None:
@@ -145,7 +144,7 @@ class BeadsFeed:
     def remove(self, task_id: str) -> QueueTask:
         """See `Feed`."""
         with self._hold():
-            task = self.show(task_id)
+            task = self._look(task_id)
             check_removal(self._tasks(), task)
             self._call("delete", task_id, "--force")
             self._close_groups(task)
@@ -203,6 +202,16 @@ class BeadsFeed:
             shown += found if isinstance(found, list) else [found]
         return shown
 
+    def _find(self, task_id: str) -> Bead:
+        beads = self._show([task_id])
+        if not beads or not is_visible(beads[0]):
+            raise InputError(f"the queue has no task {plain(task_id)!r}")
+        return beads[0]
+
+    def _look(self, task_id: str) -> QueueTask:
+        """A task whose readiness does not matter."""
+        return project(self._find(task_id), {task_id})
+
     def _take(self, task_id: str, worker: Worker) -> QueueTask | None:
         """Claim a bead that is ready; give it back if it turns out to be blocked."""
         actor = format_actor(worker)
@@ -227,7 +236,7 @@ class BeadsFeed:
             self._call("comments", "add", task.id, "--", f"{NOTE}{reason}")
         group = task.group
         while group is not None:
-            above = self.show(group)
+            above = self._look(group)
             if above.status == "closed":
                 self._call("reopen", above.id)
             group = above.group
@@ -245,7 +254,7 @@ class BeadsFeed:
 
     def _create(self, draft: Draft) -> str:
         for need in draft.depends:
-            self.show(need)
+            self._find(need)
         words = [f"--priority={format_priority(draft.priority)}"]
         words += [f"--description={draft.body}"] if draft.body else []
         words += [f"--deps={','.join(draft.depends)}"] if draft.depends else []

@@ -71,6 +71,17 @@ class Program:
         """
         if any(len(os.fsencode(word)) > MAX_ARGUMENT for word in words):
             raise InputError(f"{self.kind} takes no text of more than {MAX_ARGUMENT} bytes")
+        code, out, err = self.execute(words)
+        if code != 0:
+            raise Refusal(_read_message(out, err) or f"exit code {code}")
+        return out
+
+    def execute(self, words: Sequence[str]) -> tuple[int, str, str]:
+        """Run a command; return its exit code and what it printed on standard output and standard error.
+
+        Raises:
+            StoreError: it does not run, or does not end.
+        """
         environ = {**os.environ, "BEADS_NO_DAEMON": "1", "NO_COLOR": "1"}
         try:
             done = subprocess.run(
@@ -85,10 +96,7 @@ class Program:
             raise StoreError(f"{self.kind} {words[0]}: no end after {TIMEOUT_S:g} s") from None
         except OSError as error:
             raise StoreError(f"{self.path}: {error.strerror}") from error
-        out, err = (said.decode("utf-8", "replace") for said in (done.stdout, done.stderr))
-        if done.returncode != 0:
-            raise Refusal(_read_message(out, err) or f"exit code {done.returncode}")
-        return out
+        return done.returncode, done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace")
 
 
 def find_program(top: Path, path: str | None) -> Program | None:

@@ -47,7 +47,8 @@ def find_circle(tasks: Tasks) -> list[str] | None:
     if circle is None:
         return None
     names = [moment[1:] for moment in circle]
-    return [name for place, name in enumerate(names) if place == 0 or name != names[place - 1]]
+    path = [name for place, name in enumerate(names) if place == 0 or name != names[place - 1]]
+    return path if len(path) > 1 else path * 2
 
 
 def choose_ready(tasks: Tasks, group: str | None = None) -> list[QueueTask]:

@@ -72,7 +72,9 @@ def check_claims(feed: Feed, plain: QueueTask, blocked: QueueTask) -> None:
     assert asked == [ANN.session] * 2
     assert (back.id, back.status, back.claim, back.reason) == (plain.id, "open", None, "its worker w1 is gone")
     assert feed.close(plain.id, worker=ANN) is None  # which was not dead after all
-    assert feed.claim(plain.id, BOB) is not None
+    again = feed.claim(plain.id, BOB)
+    assert again is not None
+    assert again.reason == "its worker w1 is gone"  # for the prompt of the next worker
     closed = feed.close(plain.id, reason="merged", worker=BOB)
     assert closed is not None
     assert (closed.status, closed.reason, closed.claim) == ("closed", "merged", None)

@@ -157,6 +157,8 @@ def test_priorities_that_beads_has_not(feed: BeadsFeed) -> None:
 def test_a_text_that_is_too_long_for_a_command(feed: BeadsFeed) -> None:
     with pytest.raises(InputError, match="bd takes no text of more than 100000 bytes"):
         feed.create([Draft("long", "x" * 100_001)])
+    with pytest.raises(InputError, match="a title, text or reason is not UTF-8"):
+        feed.create([Draft("\udcff")])
 
 
 def test_the_command_line_finds_beads(on_path: None, place: Place, sessionrun: Command) -> None:

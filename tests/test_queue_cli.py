@@ -119,6 +119,7 @@ def test_what_is_refused(sessionrun: Command) -> None:
     assert refuse(sessionrun, "import", "empty.md").startswith("empty.md: has no list entry")
     (sessionrun.cwd / "latin.md").write_bytes(b"- \xe4\n")
     assert refuse(sessionrun, "import", "latin.md") == "latin.md: is not UTF-8"
+    assert refuse(sessionrun, "add", "\udcff") == "a title, text or reason is not UTF-8"
     assert len(read(sessionrun)["tasks"]) == 1
 
 

@@ -233,13 +233,20 @@ class BeadsFeed:
             self._call("reopen", task.id)
         self._call("update", task.id, "--status=open", "--assignee=")
         if reason:
-            self._call("comments", "add", task.id, "--", f"{NOTE}{reason}")
+            self._note(task.id, reason)
         group = task.group
         while group is not None:
             above = self._look(group)
             if above.status == "closed":
                 self._call("reopen", above.id)
             group = above.group
+
+    def _note(self, task_id: str, reason: str) -> None:
+        try:
+            self._program.ask("comments", "add", task_id, "--", f"{NOTE}{reason}")
+        except Refusal as refusal:
+            if not refusal.lacks_option:  # a version without comments keeps no reason
+                raise self._fail("comments", refusal) from None
 
     def _close_groups(self, task: QueueTask) -> None:
         tasks = self._tasks() if task.group is not None else {}

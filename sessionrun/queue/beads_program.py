@@ -69,7 +69,11 @@ class Program:
             Refusal: it ended with an error.
             StoreError: it does not run, or does not end.
         """
-        if any(len(os.fsencode(word)) > MAX_ARGUMENT for word in words):
+        try:
+            longest = max(len(word.encode()) for word in words)
+        except UnicodeEncodeError:
+            raise InputError("a title, text or reason is not UTF-8") from None
+        if longest > MAX_ARGUMENT:
             raise InputError(f"{self.kind} takes no text of more than {MAX_ARGUMENT} bytes")
         code, out, err = self.execute(words)
         if code != 0:

@@ -98,7 +98,7 @@ def _read_reason(bead: Bead, status: Status) -> str | None:
         return str(bead.get("close_reason") or "") or None
     notes = [str(one.get("text") or "") for one in bead.get("comments") or ()]
     ours = [note.removeprefix(NOTE) for note in notes if note.startswith(NOTE)]
-    return ours[-1] if ours and status == "open" else None
+    return ours[-1] if ours else None
 
 
 def _iterate(bead: Bead, key: str, kinds: Collection[str]) -> Iterator[Bead]:

@@ -88,7 +88,6 @@ def mark_claimed(contents: Contents, task_id: str, worker: Worker, at: str | Non
         return False
     entry["status"] = CLAIMED
     entry["claim"] = {"worker": worker.name, "session": worker.session, "at": at}
-    entry.pop("reason", None)
     return True
 
 

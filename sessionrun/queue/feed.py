@@ -58,7 +58,7 @@ class Feed(Protocol):
         """Make a task open again that is claimed, deferred or closed, and its groups; `worker` as in `close`."""
 
     def create(self, drafts: Sequence[Draft], *, unless_known: bool = False) -> list[QueueTask | None]:
-        """Make tasks; a later draft may depend on no earlier one.
+        """Make tasks.  They cannot depend on each other: their ids are not known before.
 
         With `unless_known`, a draft whose title a task of the queue (or an earlier draft) has is left out: None.
         """

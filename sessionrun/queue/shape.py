@@ -75,8 +75,15 @@ def parse_contents(content: bytes, source: str) -> Contents:
 
 
 def format_contents(contents: Contents) -> bytes:
-    """Write the file as people can edit it."""
-    return json.dumps(contents.record, indent=2, ensure_ascii=False).encode() + b"\n"
+    """Write the file as people can edit it.
+
+    Raises:
+        InputError: a text that came in is not UTF-8.
+    """
+    try:
+        return json.dumps(contents.record, indent=2, ensure_ascii=False).encode() + b"\n"
+    except UnicodeEncodeError:
+        raise InputError("a title, text or reason is not UTF-8") from None
 
 
 def _check(record: Any) -> Contents:

@@ -43,7 +43,7 @@ class QueueTask:
         depends: ids of tasks that have to be closed before it may run.
         group: the id of its group.
         claim: of a claimed task; None if something else than a worker of ours has it.
-        reason: why it was closed, or why it is open again.
+        reason: why it was closed, or why it had to be opened again.
         blocked_by: the ids it waits for: what it or its groups depend on and is not closed, or does not exist.
     """
 

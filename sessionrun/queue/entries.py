@@ -6,6 +6,7 @@ A function that refuses has changed nothing that counts: the caller then does no
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from sessionrun.dialects.limits import plain
 from sessionrun.model.errors import InputError
@@ -232,11 +233,13 @@ def _set_status(contents: Contents, task_id: str, word: str, reason: str | None)
 
 def _close_groups(contents: Contents, task: QueueTask) -> None:
     """Close the groups of a task as far as all in them is closed."""
-    for group in iterate_groups(project_tasks(contents.entries) | {task.id: task}, task):
-        members = find_members(project_tasks(contents.entries), group.id)
+    tasks = project_tasks(contents.entries) if task.group is not None else {}
+    for group in iterate_groups(tasks, task):
+        members = find_members(tasks, group.id)
         if not members or any(member.status != "closed" for member in members):
             return
         _set_status(contents, group.id, CLOSED, "all its tasks are closed")
+        tasks[group.id] = replace(group, status="closed")
 
 
 def _reopen_groups(contents: Contents, task_ids: Sequence[str | None]) -> None:

@@ -26,6 +26,8 @@ def iterate_groups(tasks: Tasks, task: QueueTask) -> Iterator[QueueTask]:
 
 def find_blockers(tasks: Tasks, task: QueueTask) -> tuple[str, ...]:
     """Return the ids that a task waits for."""
+    if not task.depends and task.group is None:
+        return ()
     wanted = dict.fromkeys(task.depends)
     for group in iterate_groups(tasks, task):
         wanted |= dict.fromkeys(group.depends)

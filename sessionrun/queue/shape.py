@@ -133,7 +133,8 @@ def project_tasks(entries: Iterable[Entry]) -> dict[str, QueueTask]:
     entries = list(entries)
     parents = {entry.get("parent") for entry in entries}
     tasks = by_id(_project(entry, is_group=entry["id"] in parents) for entry in entries)
-    return {name: replace(task, blocked_by=find_blockers(tasks, task)) for name, task in tasks.items()}
+    blocked = {name: blockers for name, task in tasks.items() if (blockers := find_blockers(tasks, task))}
+    return tasks | {name: replace(tasks[name], blocked_by=blockers) for name, blockers in blocked.items()}
 
 
 def _project(entry: Entry, *, is_group: bool) -> QueueTask:

@@ -5,8 +5,9 @@ Pure: records only.  A backend has further words for a status; here there are fo
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Final, Literal
+
+from sessionrun.model.frozen import frozen
 
 Status = Literal["open", "claimed", "deferred", "closed"]
 """`deferred`: the backend's own word says neither that the task may run nor that it is done."""
@@ -15,7 +16,7 @@ MAX_PRIORITY: Final = 1_000_000
 """Bigger goes first; 0 is usual; the smallest is the negative of this."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Worker:
     """What claims a task: a worker, by a name that its session uses once, and the id of that session."""
 
@@ -23,7 +24,7 @@ class Worker:
     session: str
 
 
-@dataclass(frozen=True)
+@frozen
 class TaskClaim:
     """Which worker has a task, and since when (ISO 8601, UTC; None: the backend does not say)."""
 
@@ -31,7 +32,7 @@ class TaskClaim:
     at: str | None = None
 
 
-@dataclass(frozen=True)
+@frozen
 class QueueTask:
     """One task.
 
@@ -66,7 +67,7 @@ class QueueTask:
         return self.status == "open" and not self.is_group and not self.blocked_by
 
 
-@dataclass(frozen=True)
+@frozen
 class Draft:
     """A task to be made; fields as in `QueueTask`.  A group of that name is made if there is none."""
 
@@ -77,12 +78,12 @@ class Draft:
     group: str | None = None
 
 
-@dataclass(frozen=True)
+@frozen
 class Changes:
     """What to change of a task; None leaves it as it is, and an empty `group` takes the task out of its group."""
 
     title: str | None = None
     body: str | None = None
     priority: int | None = None
-    depends: tuple[str, ...] | None = field(default=None)
+    depends: tuple[str, ...] | None = None
     group: str | None = None

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ from sessionrun.queue import beads, table
 from sessionrun.queue.beads import BeadsFeed
 from sessionrun.queue.beads_program import PROGRAMS, Program
 from sessionrun.queue.place import Place, find_place
-from sessionrun.queue.task import Draft
+from sessionrun.queue.task import Draft, Worker
 
 REAL = next((path for name in PROGRAMS if (path := shutil.which(name))), None)
 
@@ -38,8 +39,12 @@ class StandIn(Program):
     old = False
     late: tuple[str, ...] = ()
     """A command that another program runs just before a claim."""
+    is_locked = False
+    """Whether no claim can be made now."""
 
     def execute(self, words: Sequence[str]) -> tuple[int, str, str]:
+        if "--claim" in words and self.is_locked:
+            return 1, "", "Error: database is locked\nmore\n"
         if "--claim" in words and self.late:
             answer(self.late, self.top)
         return answer(words, self.top, old=self.old)
@@ -96,6 +101,25 @@ def test_the_real_program(real: BeadsFeed) -> None:
     assert real.sync() is True
 
 
+@pytest.mark.slow
+def test_of_many_that_claim_a_real_bead_at_once_one_gets_it(real: BeadsFeed, own_place: Path) -> None:
+    """The program decides, not our lock: each has another one, as on two machines."""
+    first = create(real, "first")
+    workers = [Worker(f"w{number}", "session") for number in range(4)]
+
+    def claim(worker: Worker) -> bool:
+        found = beads.find(Place(own_place, own_place / f"{worker.name}.lock"))
+        assert found is not None
+        return found.claim(first.id, worker) is not None
+
+    with ThreadPoolExecutor(len(workers)) as pool:
+        got = [*pool.map(claim, workers)]
+    assert got.count(True) == 1
+    task = real.show(first.id)
+    assert task.claim is not None
+    assert task.claim.worker == workers[got.index(True)]
+
+
 def test_the_real_program_in_short(real: BeadsFeed) -> None:
     first = create(real, "first", body="- text")
     blocked = create(real, "blocked", priority=2, depends=(first.id,))
@@ -121,6 +145,15 @@ def test_a_bead_that_another_claims_meanwhile_is_not_ours(feed: BeadsFeed, progr
     program.late = ("update", first.id, "--claim", "--actor=eve")
     assert feed.claim(first.id, ANN) is None
     assert (feed.show(first.id).status, feed.show(first.id).claim) == ("claimed", None)
+
+
+def test_a_claim_that_fails_is_no_bead_that_is_taken(feed: BeadsFeed, program: StandIn) -> None:
+    first = create(feed, "first")
+    program.is_locked = True
+    with pytest.raises(InputError, match=r"^bd update: database is locked$"):
+        feed.claim(first.id, ANN)
+    program.is_locked = False
+    assert feed.claim(first.id, ANN) is not None
 
 
 def test_what_is_somebody_s_is_not_ours(feed: BeadsFeed, program: StandIn) -> None:

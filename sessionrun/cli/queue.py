@@ -10,6 +10,7 @@ import click
 from sessionrun.cli.options import json_option
 from sessionrun.cli.render import WIDTH, clip, escape, escape_line, print_json, print_table
 from sessionrun.client.queue import (
+    BACKEND_NAMES,
     Changes,
     Draft,
     describe_task,
@@ -32,8 +33,8 @@ def queue_options(command: _Command) -> _Command:
     """`--backend` and `--json`."""
     option = click.option(
         "--backend",
-        type=click.Choice(["file", "beads"]),
-        help="Where the queue is kept.  [default: beads if the repository has .beads and bd or br, else file]",
+        type=click.Choice(BACKEND_NAMES),
+        help="Where the queue is kept.  [default: the first of these that the repository has, else file]",
     )
     return json_option(option(command))
 

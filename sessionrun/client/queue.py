@@ -20,11 +20,13 @@ from sessionrun.queue.feed import Feed
 from sessionrun.queue.graph import by_id, choose_group
 from sessionrun.queue.lists import parse_list
 from sessionrun.queue.place import find_place
-from sessionrun.queue.table import open_feed
+from sessionrun.queue.table import BACKENDS, open_feed
 from sessionrun.queue.task import Changes as Changes
 from sessionrun.queue.task import Draft as Draft
 from sessionrun.queue.task import QueueTask
 from sessionrun.store.lookup import find_session
+
+BACKEND_NAMES: Final = tuple(BACKENDS)
 
 PROBE_AGAIN_S: Final = 1.0
 """A session changes its processes by itself: it is gone if none of them lives, and none so much later."""

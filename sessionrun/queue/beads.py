@@ -214,19 +214,25 @@ class BeadsFeed:
 
     def _take(self, task_id: str, worker: Worker) -> QueueTask | None:
         """Claim a bead that is ready; give it back if it turns out to be blocked."""
-        actor = format_actor(worker)
-        try:
-            self._program.ask("update", task_id, "--claim", f"--actor={actor}")
-        except Refusal as refusal:
-            if refusal.lacks_option:
-                self._call("update", task_id, "--status=in_progress", f"--assignee={actor}", f"--actor={actor}")
+        refused = self._try_claim(task_id, format_actor(worker))
         task = project(self._show([task_id])[0], set())
         if task.claim is None or task.claim.worker != worker:
+            if refused is not None and task_id in self._ready_ids():  # not because it is taken or blocked
+                raise self._fail("update", refused)
             return None
         if task.blocked_by:
             self._open(task, None)
             return None
         return task
+
+    def _try_claim(self, task_id: str, actor: str) -> Refusal | None:
+        try:
+            self._program.ask("update", task_id, "--claim", f"--actor={actor}")
+        except Refusal as refusal:
+            if not refusal.lacks_option:
+                return refusal
+            self._call("update", task_id, "--status=in_progress", f"--assignee={actor}", f"--actor={actor}")
+        return None
 
     def _open(self, task: QueueTask, reason: str | None) -> None:
         if task.status == "closed":

@@ -16,7 +16,7 @@ from conftest import Command
 from queue_contract import ANN, BOB, check_feed, create
 
 from sessionrun.model.errors import InputError, StoreError
-from sessionrun.queue import beads, table
+from sessionrun.queue import beads, file, table
 from sessionrun.queue.beads import BeadsFeed
 from sessionrun.queue.beads_program import PROGRAMS, Program
 from sessionrun.queue.place import Place, find_place
@@ -226,4 +226,7 @@ def test_a_program_that_does_not_run(place: Place) -> None:
 
 
 def test_the_table_of_backends() -> None:
-    assert [*table.BACKENDS] == ["beads", "file"]
+    assert {name: row.keeps for name, row in table.BACKENDS.items()} == {
+        beads.NAME: beads.PLACE,
+        file.NAME: file.PLACE,
+    }

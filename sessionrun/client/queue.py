@@ -12,19 +12,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from sessionrun.client.lookup import find_results_dir
 from sessionrun.client.notices import notify
 from sessionrun.model.errors import InputError, SessionNotFound
-from sessionrun.queue import beads, file
 from sessionrun.queue.feed import Feed
 from sessionrun.queue.graph import by_id, choose_group
 from sessionrun.queue.lists import parse_list
 from sessionrun.queue.place import find_place
-from sessionrun.queue.table import BACKENDS, open_feed
+from sessionrun.queue.table import BACKENDS, BEADS, open_feed
 from sessionrun.queue.task import Changes as Changes
 from sessionrun.queue.task import Draft as Draft
 from sessionrun.queue.task import QueueTask
-from sessionrun.store.lookup import find_session
 
 BACKEND_NAMES: Final = tuple(BACKENDS)
 
@@ -44,8 +41,9 @@ def open_queue(directory: Path | None = None, *, backend: str | None = None) -> 
     """
     place = find_place(directory or Path.cwd())
     feed = open_feed(place, backend)
-    if backend is None and feed.name != beads.NAME and (place.top / beads.PLACE).is_dir():
-        notify(f"{place.top} has {beads.PLACE}, but neither bd nor br is on PATH: the queue is {file.PLACE}")
+    beads = BACKENDS[BEADS].keeps
+    if backend is None and feed.name != BEADS and (place.top / beads).is_dir():
+        notify(f"{place.top} has {beads}, but neither bd nor br is on PATH: the queue is {feed.place.name}")
     return feed
 
 
@@ -124,6 +122,9 @@ def read_text(name: str) -> str:
 
 def is_session_gone(session_id: str, sleep: Callable[[float], None] = time.sleep) -> bool:
     """Whether no process of a session is left.  A session that is not known here may run elsewhere: false."""
+    from sessionrun.client.lookup import find_results_dir
+    from sessionrun.store.lookup import find_session
+
     try:
         session = find_session(find_results_dir(None), session_id)
     except SessionNotFound:

@@ -78,6 +78,9 @@ def check_claims(feed: Feed, plain: QueueTask, blocked: QueueTask) -> None:
     closed = feed.close(plain.id, reason="merged", worker=BOB)
     assert closed is not None
     assert (closed.status, closed.reason, closed.claim) == ("closed", "merged", None)
+    assert feed.reopen(plain.id) is not None
+    assert feed.claim(plain.id, ANN) is not None
+    assert feed.close(plain.id, worker=ANN) is not None
     assert ready(feed)[0] == "blocked"
 
     assert feed.claim(blocked.id, ANN) is not None

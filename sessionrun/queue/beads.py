@@ -236,8 +236,10 @@ class BeadsFeed:
 
     def _open(self, task: QueueTask, reason: str | None) -> None:
         if task.status == "closed":
+            self._call("update", task.id, "--assignee=")  # first: a bead that is open with an assignee is stuck
             self._call("reopen", task.id)
-        self._call("update", task.id, "--status=open", "--assignee=")
+        else:
+            self._call("update", task.id, "--status=open", "--assignee=")
         if reason:
             self._note(task.id, reason)
         group = task.group

@@ -31,15 +31,30 @@ _BOLD: Final = re.compile(r"`([^`]+)`|(?<![\w-])(--?[a-z][a-z-]*)")
 
 
 def load_verb(name: str) -> click.Command:
-    """The command of a verb."""
-    command = import_module(f"sessionrun.cli.{name}").command
+    """The command of a verb; of a verb with verbs of its own, such as ``queue``, also of ``queue add``."""
+    verb, _, inner = name.partition(" ")
+    command = import_module(f"sessionrun.cli.{verb}").command
     assert isinstance(command, click.Command)
+    if inner:
+        assert isinstance(command, click.Group)
+        return command.commands[inner]
     return command
+
+
+def leaves(verb: str) -> list[str]:
+    """The names of the commands that do something: the verb itself, or its own verbs."""
+    command = load_verb(verb)
+    return [f"{verb} {inner}" for inner in command.commands] if isinstance(command, click.Group) else [verb]
+
+
+def headings() -> list[str]:
+    """All names under which the page has options, in its order."""
+    return [EVERY, WITHOUT, *(name for verb in VERBS for name in leaves(verb))]
 
 
 def renew(text: str) -> str:
     """The page with its options as they are now."""
-    for verb in (EVERY, WITHOUT, *VERBS):
+    for verb in headings():
         begin = BEGIN.format(verb)
         head, found, rest = text.partition(begin + "\n")
         if found:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 import pytest
+from manual import leaves, load_verb
 
-from sessionrun.cli import group
 from sessionrun.cli.argv import FLAG_VERBS, VALUE_OPTIONS, VERBS, asks_for_json, rewrite_argv
 
 TABLE = (
@@ -98,8 +98,7 @@ def test_the_verbs_are_those_of_the_group() -> None:
 
 def test_the_options_with_values_are_those_of_the_verbs() -> None:
     """The pure function may not ask Click, so a test does."""
-    context = click.Context(group)
-    commands = [group.get_command(context, verb) for verb in VERBS]
-    parameters = [one for command in commands if command for one in command.params]
+    commands = [load_verb(name) for verb in VERBS for name in leaves(verb)]
+    parameters = [one for command in commands for one in command.params]
     options = [one for one in parameters if isinstance(one, click.Option) and not one.is_flag]
     assert {name for option in options for name in option.opts} == VALUE_OPTIONS

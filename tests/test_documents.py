@@ -20,7 +20,7 @@ import click
 import manual
 import pytest
 from conftest import Command
-from manual import load_verb
+from manual import leaves, load_verb
 from test_imports import ROOMS, ROOT, arrows, room_of
 
 from sessionrun import cli as command_line
@@ -134,7 +134,9 @@ def test_the_first_command_names_things_that_exist(own_place: Path) -> None:
 
 def help_options(command: click.Command, *, hidden: bool) -> set[str]:
     """The options of a verb: those in its help, with `hidden` also those that are not."""
-    options = [param for param in command.params if isinstance(param, click.Option)]
+    inner = command.commands.values() if isinstance(command, click.Group) else ()
+    params = [param for one in (command, *inner) for param in one.params]
+    options = [param for param in params if isinstance(param, click.Option)]
     shown = [option for option in options if hidden or not option.hidden]
     return {name for option in shown for name in (*option.opts, *option.secondary_opts)}
 
@@ -155,7 +157,7 @@ def test_the_options_in_the_manual_are_those_of_the_help() -> None:
     page = read("man/sessionrun.1")
 
     assert page == manual.renew(page), f"the page is stale; to renew it: {manual.RENEW}"
-    headings = [heading for heading in (manual.EVERY, manual.WITHOUT, *VERBS) if [*manual.options_of(heading)]]
+    headings = [heading for heading in manual.headings() if [*manual.options_of(heading)]]
     for heading in headings:
         assert page.count(manual.BEGIN.format(heading) + "\n") == 1, heading
     assert page.count(manual.END) == len(headings)
@@ -166,8 +168,9 @@ def test_common_options_are_common() -> None:
 
     assert common == {"--json", "--results-dir"}
     for verb in VERBS:
-        missing = common - help_options(load_verb(verb), hidden=False)
-        assert missing <= ({"--results-dir"} if verb in ("agents", "schema", "precache") else set())
+        for name in leaves(verb):
+            missing = common - help_options(load_verb(name), hidden=False)
+            assert missing <= ({"--results-dir"} if verb in ("agents", "schema", "precache", "queue") else set())
 
 
 def test_every_verb_and_its_other_spelling_is_in_the_manual(sessionrun: Command) -> None:
@@ -225,11 +228,13 @@ def test_every_key_of_status_json_is_in_the_contract(sessionrun: Command) -> Non
         "cost",
         "clean --older-than 0 --dry-run",
         "agents",
+        "queue list",
     ],
 )
 def test_every_key_that_a_verb_prints_as_json_is_in_the_contract(sessionrun: Command, words: str) -> None:
     plan = {"prompts": [{"id": "a", "prompt": "echo a", "check": "true"}, {"id": "b", "prompt": "exit 3"}]}
     sessionrun.finished(plan, "--agent", "shell")
+    assert not words.startswith("queue") or sessionrun("queue", "add", "a task").returncode == 0
     more = ("--agent", "shell") if words.startswith("run") else ()
     done = sessionrun(*words.split(), "--json", *more, stdin=json.dumps(plan))
     assert done.returncode == 0, done.stderr
@@ -615,7 +620,7 @@ def test_the_drawing_of_the_rooms_is_what_they_import() -> None:
 
 
 def test_the_table_of_rooms_names_modules_that_exist() -> None:
-    rows = re.findall(r"^\| `(\w+)` \| (.+) \| (.+) \|$", section("ARCHITECTURE.md", "Nine rooms"), re.MULTILINE)
+    rows = re.findall(r"^\| `(\w+)` \| (.+) \| (.+) \|$", section("ARCHITECTURE.md", "Ten rooms"), re.MULTILINE)
 
     assert [room for room, _, _ in rows] == [room for room in ROOMS if room != "__main__"]
     for room, _, names in rows:

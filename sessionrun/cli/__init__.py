@@ -63,9 +63,7 @@ class VerbGroup(click.Group):
 )
 @click.version_option(__version__, "-v", "--version", message="sessionrun %(version)s")
 def group() -> None:
-    """Run many AI coding-agent CLIs at once in detached sessions: hand over prompts, get an id, poll with `status`
-    and `results`, or block with `wait`.
-    """
+    """Run AI coding agents in detached sessions: get an id, poll with `status`."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:

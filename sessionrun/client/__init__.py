@@ -49,6 +49,9 @@ if TYPE_CHECKING:
     from sessionrun.client.planning import plan as plan
     from sessionrun.client.prefetching import precache as precache
     from sessionrun.client.preview import describe_plan as describe_plan
+    from sessionrun.client.queue import import_list as import_list
+    from sessionrun.client.queue import open_queue as open_queue
+    from sessionrun.client.queue import take_back as take_back
     from sessionrun.client.renewal import renew as renew
     from sessionrun.client.view import load_summary_view as load_summary_view
     from sessionrun.client.view import load_view as load_view
@@ -61,6 +64,11 @@ if TYPE_CHECKING:
     from sessionrun.model.errors import SessionrunError as SessionrunError
     from sessionrun.model.errors import StoreError as StoreError
     from sessionrun.model.spec import SessionSpec as SessionSpec
+    from sessionrun.queue.feed import Feed as Feed
+    from sessionrun.queue.task import Changes as Changes
+    from sessionrun.queue.task import Draft as Draft
+    from sessionrun.queue.task import QueueTask as QueueTask
+    from sessionrun.queue.task import Worker as Worker
     from sessionrun.store.session import SessionDir as SessionDir
 
 _NAMES = {
@@ -80,6 +88,7 @@ _NAMES = {
     "sessionrun.client.planning": ("Asked", "AskedGit", "AskedMoney", "Nothing", "Planned", "plan"),
     "sessionrun.client.prefetching": ("precache",),
     "sessionrun.client.preview": ("describe_plan",),
+    "sessionrun.client.queue": ("import_list", "open_queue", "take_back"),
     "sessionrun.client.renewal": ("renew",),
     "sessionrun.client.view": ("load_summary_view", "load_view"),
     "sessionrun.client.waiting": ("Waited", "wait"),
@@ -92,6 +101,8 @@ _NAMES = {
         "StoreError",
     ),
     "sessionrun.model.spec": ("SessionSpec",),
+    "sessionrun.queue.feed": ("Feed",),
+    "sessionrun.queue.task": ("Changes", "Draft", "QueueTask", "Worker"),
     "sessionrun.store.session": ("SessionDir",),
 }
 _HOMES = {name: home for home, names in _NAMES.items() for name in names}

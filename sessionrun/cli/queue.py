@@ -1,0 +1,289 @@
+"""`queue`: the tasks that wait in a repository to be worked on, in `task_queue.json` or in Beads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+import click
+
+from sessionrun.cli.options import json_option
+from sessionrun.cli.render import WIDTH, clip, escape, escape_line, print_json, print_table
+from sessionrun.client.queue import (
+    BACKEND_NAMES,
+    Changes,
+    Draft,
+    describe_task,
+    import_list,
+    load_tasks,
+    open_queue,
+    read_text,
+    take_back,
+)
+from sessionrun.model.errors import InputError
+
+Record = dict[str, Any]
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+_TITLE: Final = 34
+"""Columns for a title at least."""
+
+
+def queue_options(command: _Command) -> _Command:
+    """`--backend` and `--json`."""
+    option = click.option(
+        "--backend",
+        type=click.Choice(BACKEND_NAMES),
+        help="Where the queue is kept.  [default: the first of these that the repository has, else file]",
+    )
+    return json_option(option(command))
+
+
+def depends_option(text: str) -> Callable[[_Command], _Command]:
+    """`--depends`, repeatable."""
+    return click.option("--depends", "depends", multiple=True, metavar="ID", help=text)
+
+
+body_option = click.option("--body", metavar="FILE", help="What to do in full: a file, or - for standard input.")
+priority_option = click.option(
+    "--priority", type=int, metavar="N", help="Bigger goes first; below 0 goes last.  [default: 0]"
+)
+
+
+class Verbs(click.Group):
+    """Lists its verbs in the order in which they are defined; the default verb is `list`."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """See `click.Group.list_commands`."""
+        return [*self.commands]
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """See `click.Command.parse_args`."""
+        is_list = not args or (args[0].startswith("-") and args[0] not in self.get_help_option_names(ctx))
+        return super().parse_args(ctx, ["list", *args] if is_list else args)
+
+
+@click.group("queue", cls=Verbs)
+def command() -> None:
+    """Keep the tasks that wait to be worked on, in this repository.
+
+    They are in task_queue.json in the top of the main checkout, or in Beads if it is in use there.  `queue` alone
+    is `queue list`.
+    """
+
+
+@command.command("add")
+@click.argument("title")
+@body_option
+@depends_option("A task that has to be closed first; repeatable.")
+@priority_option
+@click.option("--group", metavar="GROUP", help="Put it into this group, which is made if there is none.")
+@queue_options
+def add(
+    title: str,
+    body: str | None,
+    depends: tuple[str, ...],
+    priority: int | None,
+    group: str | None,
+    backend: str | None,
+    as_json: bool,
+) -> None:
+    """Append a task and print its id.
+
+    The id alone goes to standard output.  A group is a task, too: no worker gets it, and it closes when all tasks
+    in it are closed.
+    """
+    draft = Draft(title, "" if body is None else read_text(body), priority or 0, depends, group or None)
+    (task,) = open_queue(backend=backend).create([draft])
+    assert task is not None
+    if as_json:
+        print_json(describe_task(task))
+    else:
+        click.echo(task.id)
+
+
+@command.command("list")
+@click.option("--ready", is_flag=True, help="Only tasks that can be worked on now, in the order they are taken.")
+@click.option("--all", "everything", is_flag=True, help="Closed tasks, too.")
+@click.option("--group", metavar="GROUP", help="Only what is in this group.")
+@queue_options
+def list_tasks(ready: bool, everything: bool, group: str | None, backend: str | None, as_json: bool) -> None:
+    """List the tasks that are not closed."""
+    if ready and everything:
+        raise InputError("queue list: --ready and --all exclude each other")
+    feed = open_queue(backend=backend)
+    tasks = load_tasks(feed, ready=ready, closed=everything, group=group)
+    records = [describe_task(task) for task in tasks]
+    if as_json:
+        print_json({"backend": feed.name, "place": str(feed.place), "tasks": records})
+    elif records:
+        _print_tasks(records)
+    else:
+        click.echo("No task is ready." if ready else "No task is open.")
+
+
+@command.command("show")
+@click.argument("task_id", metavar="ID")
+@queue_options
+def show(task_id: str, backend: str | None, as_json: bool) -> None:
+    """Show task ID with its text."""
+    record = describe_task(open_queue(backend=backend).show(task_id))
+    if as_json:
+        print_json(record)
+        return
+    click.echo(escape_line(f"{record['id']}: {record['title']}"))
+    for name, text in _iterate_lines(record):
+        click.echo(f"{name}: {escape_line(text)}")
+    if record["body"]:
+        click.echo("\n" + escape(record["body"].rstrip("\n")))
+
+
+@command.command("edit")
+@click.argument("task_id", metavar="ID")
+@click.option("--title", metavar="TEXT", help="Another title.")
+@body_option
+@depends_option("What has to be closed first, in place of what it was; repeatable.")
+@click.option("--no-depends", is_flag=True, help="Let it wait for no other task.")
+@priority_option
+@click.option("--group", metavar="GROUP", help="Put it into this group, which is made if there is none.")
+@click.option("--no-group", is_flag=True, help="Take it out of its group.")
+@queue_options
+def edit(
+    task_id: str,
+    title: str | None,
+    body: str | None,
+    depends: tuple[str, ...],
+    no_depends: bool,
+    priority: int | None,
+    group: str | None,
+    no_group: bool,
+    backend: str | None,
+    as_json: bool,
+) -> None:
+    """Change task ID."""
+    if (depends and no_depends) or (group and no_group):
+        raise InputError("queue edit: an option and its --no- form exclude each other")
+    changes = Changes(
+        title,
+        None if body is None else read_text(body),
+        priority,
+        depends if depends or no_depends else None,
+        "" if no_group else group or None,
+    )
+    if changes == Changes():
+        raise InputError("queue edit: say what to change (sessionrun queue edit --help)")
+    task = open_queue(backend=backend).edit(task_id, changes)
+    _tell(describe_task(task), "changed", as_json=as_json)
+
+
+@command.command("remove")
+@click.argument("task_id", metavar="ID")
+@queue_options
+def remove(task_id: str, backend: str | None, as_json: bool) -> None:
+    """Take task ID out of the queue.
+
+    What other tasks depend on, what is a group of tasks, and what a worker has cannot be removed.
+    """
+    task = open_queue(backend=backend).remove(task_id)
+    _tell(describe_task(task), "removed", as_json=as_json)
+
+
+@command.command("close")
+@click.argument("task_id", metavar="ID")
+@click.option("--reason", metavar="TEXT", help="Kept with the task.")
+@queue_options
+def close(task_id: str, reason: str | None, backend: str | None, as_json: bool) -> None:
+    """Mark task ID as done.
+
+    Its group closes with the last open task in it, and so on.
+    """
+    task = open_queue(backend=backend).close(task_id, reason=reason)
+    assert task is not None
+    _tell(describe_task(task), "closed", as_json=as_json)
+
+
+@command.command("reopen")
+@click.argument("task_id", metavar="[ID]", required=False)
+@click.option("--gone", is_flag=True, help="All tasks whose worker's session has no process left.")
+@click.option("--reason", metavar="TEXT", help="Kept with the task.")
+@queue_options
+def reopen(task_id: str | None, gone: bool, reason: str | None, backend: str | None, as_json: bool) -> None:
+    """Make task ID open again.
+
+    It was closed, or a worker has it: that worker's claim ends.
+    """
+    if (task_id is None) != gone or (gone and reason):
+        raise InputError("queue reopen: give an ID, or --gone alone")
+    feed = open_queue(backend=backend)
+    if gone:
+        records = [describe_task(task) for task in take_back(feed)]
+        if as_json:
+            print_json(records)
+        for record in () if as_json else records:
+            _tell(record, "open again", as_json=False)
+        if not (records or as_json):
+            click.echo("No worker is gone.")
+        return
+    task = feed.reopen(str(task_id), reason=reason)
+    assert task is not None
+    _tell(describe_task(task), "open again", as_json=as_json)
+
+
+@command.command("import")
+@click.argument("file", metavar="FILE")
+@click.option("--group", metavar="GROUP", help="Put the tasks into this group, which is made if there is none.")
+@queue_options
+def import_tasks(file: str, group: str | None, backend: str | None, as_json: bool) -> None:
+    """Append the tasks of a Markdown list; - is standard input.
+
+    Lines `bd create "TITLE"` in code blocks are the tasks, if there are any; else the entries of the list, without
+    those that are ticked.  A title that the queue has already is left out.
+    """
+    added, known = import_list(open_queue(backend=backend), file, group=group or None)
+    if as_json:
+        print_json({"added": [describe_task(task) for task in added], "known": known})
+        return
+    for task in added:
+        click.echo(escape_line(f"{task.id}: {task.title}"))
+    click.echo(f"{len(added)} added, {len(known)} in the queue already", err=True)
+
+
+def _print_tasks(records: list[Record]) -> None:
+    heads = ("TASK", "STATUS", "PRIORITY", "GROUP", "TITLE")
+    rows = [(r["id"], _status_word(r), r["priority"], r["group"] or "-", r["title"]) for r in records]
+    widths = [max(len(escape_line(str(row[place]))) for row in [heads, *rows]) for place in range(len(heads) - 1)]
+    left = max(_TITLE, WIDTH - sum(widths) - 2 * len(widths))
+    print_table(heads, [(*row[:-1], clip(escape_line(row[-1]), left)) for row in rows])
+
+
+def _status_word(record: Record) -> str:
+    """How a task stands, for people."""
+    if record["status"] == "claimed":
+        return f"claimed ({record['worker'] or 'not by sessionrun'})"
+    if record["status"] == "deferred":
+        return f"deferred ({record['backend_status']})"
+    if record["status"] == "closed":
+        return "closed"
+    return "group" if record["is_group"] else "blocked" if record["blocked_by"] else "ready"
+
+
+def _iterate_lines(record: Record) -> list[tuple[str, str]]:
+    claimed = f"{record['worker']} of session {record['session']}" if record["worker"] else ""
+    lines = [
+        ("Status", _status_word(record)),
+        ("Priority", str(record["priority"])),
+        ("Group", record["group"] or ""),
+        ("Depends on", ", ".join(record["depends"])),
+        ("Waits for", ", ".join(record["blocked_by"])),
+        ("Claimed by", claimed),
+        ("Claimed at", record["claimed_at"] or ""),
+        ("Reason", record["reason"] or ""),
+    ]
+    return [(name, text) for name, text in lines if text]
+
+
+def _tell(record: Record, word: str, *, as_json: bool) -> None:
+    if as_json:
+        print_json(record)
+    else:
+        click.echo(escape_line(f"{record['id']}: {word}"))

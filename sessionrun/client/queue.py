@@ -1,0 +1,140 @@
+"""The task queue of a repository, for any door: opened, shown as records, filled from a list.
+
+What can be done with it are the methods of `queue.feed.Feed`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from sessionrun.client.notices import notify
+from sessionrun.model.errors import InputError, SessionNotFound
+from sessionrun.queue.feed import Feed
+from sessionrun.queue.graph import by_id, choose_group
+from sessionrun.queue.lists import parse_list
+from sessionrun.queue.place import find_place
+from sessionrun.queue.table import BACKENDS, BEADS, open_feed
+from sessionrun.queue.task import Changes as Changes
+from sessionrun.queue.task import Draft as Draft
+from sessionrun.queue.task import QueueTask
+
+BACKEND_NAMES: Final = tuple(BACKENDS)
+
+PROBE_AGAIN_S: Final = 1.0
+"""A session changes its processes by itself: it is gone if none of them lives, and none so much later."""
+
+
+def open_queue(directory: Path | None = None, *, backend: str | None = None) -> Feed:
+    """Open the queue of the repository around a directory.
+
+    Args:
+        directory: None for the current one; in a linked worktree the queue is that of the main checkout.
+        backend: ``file`` or ``beads``; None: Beads if the repository has `.beads` and its program is installed.
+
+    Raises:
+        InputError: the backend that is named is not in use there.
+    """
+    place = find_place(directory or Path.cwd())
+    feed = open_feed(place, backend)
+    beads = BACKENDS[BEADS].keeps
+    if backend is None and feed.name != BEADS and (place.top / beads).is_dir():
+        notify(f"{place.top} has {beads}, but neither bd nor br is on PATH: the queue is {feed.place.name}")
+    return feed
+
+
+def load_tasks(
+    feed: Feed, *, ready: bool = False, closed: bool = False, group: str | None = None
+) -> list[QueueTask]:
+    """Return tasks in the order of the queue, or with `ready` those that can be claimed, in the order of claims.
+
+    Args:
+        feed: the queue.
+        ready: only tasks that can be claimed.
+        closed: closed tasks, too.
+        group: only what is in this group: its id or its title.
+
+    Raises:
+        InputError: there is no such group.
+    """
+    if ready:
+        return feed.ready(group)
+    tasks = feed.load()
+    among = tasks if group is None else choose_group(by_id(tasks), group)
+    return [task for task in among if closed or task.status != "closed"]
+
+
+def describe_task(task: QueueTask) -> dict[str, Any]:
+    """Return a task as an object of ``queue --json``."""
+    worker = task.claim.worker if task.claim is not None else None
+    return {
+        "id": task.id,
+        "title": task.title,
+        "body": task.body,
+        "status": task.status,
+        "backend_status": task.backend_status,
+        "ready": task.is_ready,
+        "priority": task.priority,
+        "depends": [*task.depends],
+        "blocked_by": [*task.blocked_by],
+        "group": task.group,
+        "is_group": task.is_group,
+        "worker": worker.name if worker else None,
+        "session": worker.session if worker else None,
+        "claimed_at": task.claim.at if task.claim is not None else None,
+        "reason": task.reason,
+    }
+
+
+def import_list(feed: Feed, name: str, *, group: str | None = None) -> tuple[list[QueueTask], list[str]]:
+    """Append the tasks of a Markdown list; return those that are new, and the titles that the queue had already.
+
+    Raises:
+        InputError: the file cannot be read, or has no task.
+    """
+    drafts = [Draft(one.title, one.body, group=group) for one in parse_list(read_text(name))]
+    if not drafts:
+        raise InputError(f'{name}: has no list entry (- TITLE) and no line `bd create "TITLE"` in a code block')
+    made = feed.create(drafts, unless_known=True)
+    known = [draft.title for draft, task in zip(drafts, made, strict=True) if task is None]
+    return [task for task in made if task is not None], known
+
+
+def read_text(name: str) -> str:
+    """Read a file, or standard input if its name is ``-``.
+
+    Raises:
+        InputError: it cannot be read, or is not UTF-8.
+    """
+    try:
+        content = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
+        return content.decode("utf-8")
+    except UnicodeDecodeError:
+        problem = "is not UTF-8"
+    except OSError as error:
+        problem = error.strerror or str(error)
+    raise InputError(f"{'standard input' if name == '-' else name}: {problem}")
+
+
+def is_session_gone(session_id: str, sleep: Callable[[float], None] = time.sleep) -> bool:
+    """Whether no process of a session is left.  A session that is not known here may run elsewhere: false."""
+    from sessionrun.client.lookup import find_results_dir
+    from sessionrun.store.lookup import find_session
+
+    try:
+        session = find_session(find_results_dir(None), session_id)
+    except SessionNotFound:
+        return False
+    if session.session_id != session_id or session.is_alive():
+        return False
+    sleep(PROBE_AGAIN_S)
+    return os.path.exists(session.path) and not session.is_alive()
+
+
+def take_back(feed: Feed) -> list[QueueTask]:
+    """Reopen the tasks that are claimed by sessions of which no process is left; return them."""
+    return feed.take_back(is_session_gone)

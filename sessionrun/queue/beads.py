@@ -1,0 +1,323 @@
+"""The backend `beads`: the issues in `.beads`, by the program `bd` or its port `br`.
+
+The program's `ready` says which beads are ready: it knows kinds of dependencies that this module does not.  Three
+rules come on top.  A bead with an assignee is taken.  A bead with children is a group.  After a claim the blockers
+are looked at again, since a version may claim a blocked bead.  Changes of several steps are made under the lock of
+the place.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+from sessionrun.dialects.limits import plain
+from sessionrun.model.errors import InputError, StoreError
+from sessionrun.queue.beads_program import Program, Refusal, find_program
+from sessionrun.queue.beads_shape import (
+    EPIC,
+    NOTE,
+    Bead,
+    format_actor,
+    format_priority,
+    is_visible,
+    project,
+)
+from sessionrun.queue.entries import check_closing, check_removal, check_title
+from sessionrun.queue.graph import by_id, choose_ready, find_lost, find_members
+from sessionrun.queue.place import Place
+from sessionrun.queue.task import Changes, Draft, QueueTask, Worker
+from sessionrun.store import locks
+
+NAME: Final = "beads"
+PLACE: Final = ".beads"
+
+LOCK_TIMEOUT_S: Final = 300.0
+_AT_ONCE: Final = 100
+"""How many beads one command shows: the words of a command are limited."""
+
+
+def find(place: Place) -> BeadsFeed | None:
+    """Return the beads of a place; None if there are none, or no program for them is on `PATH`."""
+    program = find_program(place.top, os.environ.get("PATH")) if (place.top / PLACE).is_dir() else None
+    return None if program is None else BeadsFeed(place, program)
+
+
+class BeadsFeed:
+    """The queue in Beads; see `feed.Feed` for the methods."""
+
+    name = NAME
+
+    def __init__(self, place: Place, program: Program) -> None:
+        self.place: Path = place.top / PLACE
+        self._lock = place.lock
+        self._program = program
+
+    def load(self) -> list[QueueTask]:
+        """See `Feed`."""
+        return [*self._tasks().values()]
+
+    def ready(self, group: str | None = None) -> list[QueueTask]:
+        """See `Feed`."""
+        if group is not None:
+            return choose_ready(self._tasks(), group)
+        ids = self._ready_ids()
+        beads = sorted(self._show(ids), key=lambda bead: str(bead.get("created_at")))
+        return choose_ready(by_id(project(bead, ids) for bead in beads))
+
+    def show(self, task_id: str) -> QueueTask:
+        """See `Feed`."""
+        return project(self._find(task_id), self._ready_ids())
+
+    def claim(self, task_id: str, worker: Worker) -> QueueTask | None:
+        """See `Feed`."""
+        with self._hold():
+            found = self._show([task_id])
+            if not found:
+                return None
+            task = project(found[0], self._ready_ids())
+            if task.claim is not None and task.claim.worker == worker:
+                return task
+            return self._take(task_id, worker) if task.is_ready else None
+
+    def close(self, task_id: str, *, reason: str | None = None, worker: Worker | None = None) -> QueueTask | None:
+        """See `Feed`."""
+        with self._hold():
+            task = self._look(task_id)
+            if worker is not None and (task.claim is None or task.claim.worker != worker):
+                return None
+            if task.is_group:
+                check_closing(self._tasks(), task)
+            if task.status != "closed":
+                self._call("close", task_id, f"--reason={reason or 'done'}")
+            self._close_groups(task)
+            return self.show(task_id)
+
+    def reopen(self, task_id: str, *, reason: str | None = None, worker: Worker | None = None) -> QueueTask | None:
+        """See `Feed`."""
+        with self._hold():
+            task = self._look(task_id)
+            if worker is not None and (task.claim is None or task.claim.worker != worker):
+                return None
+            self._open(task, reason)
+            return self.show(task_id)
+
+    def create(self, drafts: Sequence[Draft], *, unless_known: bool = False) -> list[QueueTask | None]:
+        """See `Feed`."""
+        titles = [check_title(draft.title) for draft in drafts]
+        with self._hold():
+            known = {task.title for task in self.load()} if unless_known else set()
+            made: list[QueueTask | None] = []
+            for draft, title in zip(drafts, titles, strict=True):
+                is_new = not unless_known or title not in known
+                made.append(self.show(self._create(replace(draft, title=title))) if is_new else None)
+                known.add(title)
+            return made
+
+    def edit(self, task_id: str, changes: Changes) -> QueueTask:
+        """See `Feed`."""
+        with self._hold():
+            task = self._look(task_id)
+            words = []
+            if changes.title is not None:
+                words.append(f"--title={check_title(changes.title)}")
+            if changes.body is not None:
+                words.append(f"--description={changes.body}")
+            if changes.priority is not None:
+                words.append(f"--priority={format_priority(changes.priority)}")
+            if changes.group is not None:
+                words.append(f"--parent={self._find_group(changes.group) if changes.group else ''}")
+            for need in changes.depends or ():
+                self._find(need)
+            if words:
+                self._call("update", task_id, *words)
+            if changes.depends is not None:
+                self._change_depends(task, changes.depends)
+            if changes.group is not None:
+                self._close_groups(task)
+            return self.show(task_id)
+
+    def remove(self, task_id: str) -> QueueTask:
+        """See `Feed`."""
+        with self._hold():
+            task = self._look(task_id)
+            check_removal(self._tasks(), task)
+            self._call("delete", task_id, "--force")
+            self._close_groups(task)
+            return task
+
+    def take_back(self, is_gone: Callable[[str], bool]) -> list[QueueTask]:
+        """See `Feed`."""
+        lost = find_lost(self.load(), is_gone)
+        taken = []
+        for task_id, worker in lost.items():
+            task = self.reopen(task_id, reason=f"its worker {worker.name} is gone", worker=worker)
+            taken += [] if task is None else [task]
+        return taken
+
+    def sync(self) -> bool:
+        """See `Feed`."""
+        try:
+            self._program.run("sync", *(("--flush-only",) if self._program.kind == "br" else ()))
+        except Refusal as refusal:
+            if refusal.lacks_option:
+                return False
+            raise self._fail("sync", refusal) from None
+        return True
+
+    def _tasks(self) -> dict[str, QueueTask]:
+        """All tasks by id, in the order in which they were made."""
+        ready = self._ready_ids()
+        beads = self._show([bead["id"] for bead in self._list() if is_visible(bead)])
+        beads.sort(key=lambda bead: str(bead.get("created_at")))
+        return by_id(project(bead, ready) for bead in beads)
+
+    def _list(self) -> list[Bead]:
+        try:
+            listed = self._program.ask("list", "--all", "--limit=0")
+        except Refusal as refusal:
+            if not refusal.lacks_option:
+                raise self._fail("list", refusal) from None
+            listed = self._call("list")  # a version whose list is whole
+        return (listed.get("issues") if isinstance(listed, dict) else listed) or []
+
+    def _ready_ids(self) -> set[str]:
+        return {bead["id"] for bead in self._call("ready", "--limit=0") or ()}
+
+    def _show(self, ids: Sequence[str] | set[str]) -> list[Bead]:
+        wanted = sorted(ids)
+        shown: list[Bead] = []
+        for start in range(0, len(wanted), _AT_ONCE):
+            part = wanted[start : start + _AT_ONCE]
+            try:
+                found = self._program.ask("show", *part)
+            except Refusal as refusal:
+                if refusal.finds_nothing and len(wanted) == 1:
+                    return []
+                raise self._fail("show", refusal) from None
+            shown += found if isinstance(found, list) else [found]
+        return shown
+
+    def _find(self, task_id: str) -> Bead:
+        beads = self._show([task_id])
+        if not beads or not is_visible(beads[0]):
+            raise InputError(f"the queue has no task {plain(task_id)!r}")
+        return beads[0]
+
+    def _look(self, task_id: str) -> QueueTask:
+        """A task whose readiness does not matter."""
+        return project(self._find(task_id), {task_id})
+
+    def _take(self, task_id: str, worker: Worker) -> QueueTask | None:
+        """Claim a bead that is ready; give it back if it turns out to be blocked."""
+        refused = self._try_claim(task_id, format_actor(worker))
+        task = project(self._show([task_id])[0], set())
+        if task.claim is None or task.claim.worker != worker:
+            if refused is not None and task_id in self._ready_ids():  # not because it is taken or blocked
+                raise self._fail("update", refused)
+            return None
+        if task.blocked_by:
+            self._open(task, None)
+            return None
+        return task
+
+    def _try_claim(self, task_id: str, actor: str) -> Refusal | None:
+        try:
+            self._program.ask("update", task_id, "--claim", f"--actor={actor}")
+        except Refusal as refusal:
+            if not refusal.lacks_option:
+                return refusal
+            self._call("update", task_id, "--status=in_progress", f"--assignee={actor}", f"--actor={actor}")
+        return None
+
+    def _open(self, task: QueueTask, reason: str | None) -> None:
+        if task.status == "closed":
+            self._call("update", task.id, "--assignee=")  # first: a bead that is open with an assignee is stuck
+            self._call("reopen", task.id)
+        else:
+            self._call("update", task.id, "--status=open", "--assignee=")
+        if reason:
+            self._note(task.id, reason)
+        group = task.group
+        while group is not None:
+            above = self._look(group)
+            if above.status == "closed":
+                self._call("reopen", above.id)
+            group = above.group
+
+    def _note(self, task_id: str, reason: str) -> None:
+        try:
+            self._program.ask("comments", "add", task_id, "--", f"{NOTE}{reason}")
+        except Refusal as refusal:
+            if not refusal.lacks_option:  # a version without comments keeps no reason
+                raise self._fail("comments", refusal) from None
+
+    def _close_groups(self, task: QueueTask) -> None:
+        tasks = self._tasks() if task.group is not None else {}
+        group = tasks.get(task.group or "")
+        while group is not None and group.status != "closed":
+            members = find_members(tasks, group.id)
+            if not members or any(one.status != "closed" for one in members):
+                return
+            self._call("close", group.id, "--reason=all its tasks are closed")
+            tasks[group.id] = replace(group, status="closed")
+            group = tasks.get(group.group or "")
+
+    def _create(self, draft: Draft) -> str:
+        for need in draft.depends:
+            self._find(need)
+        words = [f"--priority={format_priority(draft.priority)}"]
+        words += [f"--description={draft.body}"] if draft.body else []
+        words += [f"--deps={','.join(draft.depends)}"] if draft.depends else []
+        words += [f"--parent={self._find_group(draft.group)}"] if draft.group else []
+        try:
+            made = self._program.ask("create", *words, "--", draft.title)
+        except Refusal as refusal:
+            raise self._fail("create", refusal) from None
+        return str((made[0] if isinstance(made, list) else made)["id"])
+
+    def _find_group(self, name: str) -> str:
+        """The id of a group: a bead of this id, or the epic of this title, which is made if there is none."""
+        found = self._show([name])
+        if found:
+            task = project(found[0], set())
+            if task.status == "claimed":
+                raise InputError(f"{name}: it is claimed, so it cannot become a group; close or reopen it first")
+            if task.status == "closed":
+                self._call("reopen", task.id)
+            return task.id
+        for bead in self._list():
+            if bead.get("issue_type") == EPIC and bead["title"] == name and is_visible(bead):
+                return self._find_group(bead["id"])
+        made = self._call("create", f"--type={EPIC}", "--", name)
+        return str((made[0] if isinstance(made, list) else made)["id"])
+
+    def _change_depends(self, task: QueueTask, depends: Sequence[str]) -> None:
+        for need in set(task.depends) - set(depends):
+            self._call("dep", "remove", task.id, need)
+        for need in depends:
+            if need not in task.depends:
+                self._call("dep", "add", task.id, need)
+
+    def _call(self, *words: str) -> Any:
+        try:
+            return self._program.ask(*words)
+        except Refusal as refusal:
+            raise self._fail(words[0], refusal) from None
+
+    def _fail(self, verb: str, refusal: Refusal) -> InputError:
+        return InputError(f"{self._program.kind} {verb}: {refusal}")
+
+    @contextmanager
+    def _hold(self) -> Iterator[None]:
+        fd = locks.hold(self._lock, timeout_s=LOCK_TIMEOUT_S)
+        if fd is None:
+            raise StoreError(f"{self._lock} was held for {LOCK_TIMEOUT_S:g} s by another process")
+        try:
+            yield
+        finally:
+            os.close(fd)

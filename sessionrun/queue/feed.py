@@ -1,0 +1,79 @@
+"""What a queue can do, whatever keeps it: the protocol that a backend fulfils.
+
+A backend is a module with `find` and a class with these methods, and a row in `table`.  Each method sees the queue
+as it is at that moment: other programs and people change it, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from sessionrun.queue.task import Changes, Draft, QueueTask, Worker
+
+
+class Feed(Protocol):
+    """A queue of tasks.
+
+    All methods raise InputError if the queue is damaged, an argument does not fit it, or the backend's program
+    refuses; the task is unchanged then.  They raise OSError or StoreError if the disk fails, the lock is held for
+    too long, or the program does not run.
+    """
+
+    @property
+    def name(self) -> str:
+        """Which backend it is, such as ``file``."""
+
+    @property
+    def place(self) -> Path:
+        """The file or directory that changes when the queue changes."""
+
+    def load(self) -> list[QueueTask]:
+        """Return all tasks, in the order of the queue."""
+
+    def ready(self, group: str | None = None) -> list[QueueTask]:
+        """Return the tasks that a worker may claim, the first to be claimed first.
+
+        With `group` only those in this group, and in groups that are in it.
+        """
+
+    def show(self, task_id: str) -> QueueTask:
+        """Return one task."""
+
+    def claim(self, task_id: str, worker: Worker) -> QueueTask | None:
+        """Let one worker have a task, and no other.  None: it is not ready (any more).
+
+        A worker that has the task already gets it again, so that it may ask after a crash.
+        """
+
+    def close(self, task_id: str, *, reason: str | None = None, worker: Worker | None = None) -> QueueTask | None:
+        """Mark a task as done, and each group whose last open task it was.
+
+        With `worker` only if that worker's claim still stands; None: it does not, and nothing was changed.
+        """
+
+    def reopen(self, task_id: str, *, reason: str | None = None, worker: Worker | None = None) -> QueueTask | None:
+        """Make a task open again that is claimed, deferred or closed, and its groups; `worker` as in `close`."""
+
+    def create(self, drafts: Sequence[Draft], *, unless_known: bool = False) -> list[QueueTask | None]:
+        """Make tasks.  They cannot depend on each other: their ids are not known before.
+
+        With `unless_known`, a draft whose title a task of the queue (or an earlier draft) has is left out: None.
+        """
+
+    def edit(self, task_id: str, changes: Changes) -> QueueTask:
+        """Change a task; return it as it is then."""
+
+    def remove(self, task_id: str) -> QueueTask:
+        """Take a task out of the queue on which no other depends, and which no worker has; return it."""
+
+    def take_back(self, is_gone: Callable[[str], bool]) -> list[QueueTask]:
+        """Reopen the tasks whose worker's session is gone.
+
+        Args:
+            is_gone: asked once for each session with a claim; true only if that session will not go on.
+        """
+
+    def sync(self) -> bool:
+        """Let the backend exchange its tasks with other places; false if it has nothing of the kind."""

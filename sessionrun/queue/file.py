@@ -1,0 +1,165 @@
+"""The backend `file`: `task_queue.json` in the top of the repository.
+
+Every change is made under one lock: read, change, write beside, rename.  A reader takes no lock, since it sees the
+file before or after a change.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from sessionrun.model.errors import StoreError
+from sessionrun.model.times import format_time
+from sessionrun.queue import entries
+from sessionrun.queue.graph import choose_ready, find_lost
+from sessionrun.queue.place import Place
+from sessionrun.queue.shape import Contents, format_contents, make_empty, parse_contents, project_tasks
+from sessionrun.queue.task import Changes, Draft, QueueTask, Worker
+from sessionrun.store import locks
+from sessionrun.store.files import read_regular, replace_file
+
+NAME: Final = "file"
+PLACE: Final = "task_queue.json"
+
+LOCK_TIMEOUT_S: Final = 60.0
+_MODE: Final = 0o644
+
+
+def find(place: Place) -> FileFeed:
+    """Return the queue of a place; the file is made by the first change."""
+    return FileFeed(place)
+
+
+class FileFeed:
+    """The queue in a file; see `feed.Feed` for the methods."""
+
+    name = NAME
+
+    def __init__(self, place: Place, now: Callable[[], float] = time.time) -> None:
+        self.place: Path = place.top / PLACE
+        self._lock = place.lock
+        self._now = now
+
+    def load(self) -> list[QueueTask]:
+        """See `Feed`."""
+        return [*self._tasks().values()]
+
+    def ready(self, group: str | None = None) -> list[QueueTask]:
+        """See `Feed`."""
+        return choose_ready(self._tasks(), group)
+
+    def show(self, task_id: str) -> QueueTask:
+        """See `Feed`."""
+        contents = self._read()
+        entries.find_entry(contents, task_id)
+        return project_tasks(contents.entries)[task_id]
+
+    def claim(self, task_id: str, worker: Worker) -> QueueTask | None:
+        """See `Feed`."""
+        with self._changing() as (contents, write):
+            if not entries.has_claim(contents, task_id, worker):
+                if not entries.mark_claimed(contents, task_id, worker, format_time(self._now())):
+                    return None
+                write()
+            return project_tasks(contents.entries)[task_id]
+
+    def close(self, task_id: str, *, reason: str | None = None, worker: Worker | None = None) -> QueueTask | None:
+        """See `Feed`."""
+        return self._settle(entries.mark_closed, task_id, reason, worker)
+
+    def reopen(self, task_id: str, *, reason: str | None = None, worker: Worker | None = None) -> QueueTask | None:
+        """See `Feed`."""
+        return self._settle(entries.mark_open, task_id, reason, worker)
+
+    def create(self, drafts: Sequence[Draft], *, unless_known: bool = False) -> list[QueueTask | None]:
+        """See `Feed`."""
+        with self._changing() as (contents, write):
+            ids = entries.add(contents, drafts, unless_known=unless_known)
+            if any(ids):
+                write()
+            tasks = project_tasks(contents.entries)
+            return [None if task_id is None else tasks[task_id] for task_id in ids]
+
+    def edit(self, task_id: str, changes: Changes) -> QueueTask:
+        """See `Feed`."""
+        with self._changing() as (contents, write):
+            entries.change(contents, task_id, changes)
+            write()
+            return project_tasks(contents.entries)[task_id]
+
+    def remove(self, task_id: str) -> QueueTask:
+        """See `Feed`."""
+        with self._changing() as (contents, write):
+            entries.find_entry(contents, task_id)
+            task = project_tasks(contents.entries)[task_id]
+            entries.take_out(contents, task_id)
+            write()
+            return task
+
+    def take_back(self, is_gone: Callable[[str], bool]) -> list[QueueTask]:
+        """See `Feed`."""
+        lost = find_lost(self.load(), is_gone)
+        if not lost:
+            return []
+        with self._changing() as (contents, write):
+            taken = [name for name, worker in lost.items() if entries.has_claim(contents, name, worker)]
+            for task_id in taken:
+                entries.mark_open(contents, task_id, f"its worker {lost[task_id].name} is gone")
+            write()
+            tasks = project_tasks(contents.entries)
+            return [tasks[task_id] for task_id in taken]
+
+    def sync(self) -> bool:
+        """See `Feed`."""
+        return False
+
+    def _settle(
+        self,
+        mark: Callable[[Contents, str, str | None], bool],
+        task_id: str,
+        reason: str | None,
+        worker: Worker | None,
+    ) -> QueueTask | None:
+        with self._changing() as (contents, write):
+            if worker is not None and not entries.has_claim(contents, task_id, worker):
+                return None
+            if mark(contents, task_id, reason):
+                write()
+            return project_tasks(contents.entries)[task_id]
+
+    def _tasks(self) -> dict[str, QueueTask]:
+        return project_tasks(self._read().entries)
+
+    def _read(self) -> Contents:
+        try:
+            content = read_regular(self.place)
+        except FileNotFoundError:
+            return make_empty()
+        return parse_contents(content, str(self.place))
+
+    @contextmanager
+    def _changing(self) -> Iterator[tuple[Contents, Callable[[], None]]]:
+        """Hold the lock; give the contents, and what writes them."""
+        fd = locks.hold(self._lock, timeout_s=LOCK_TIMEOUT_S)
+        if fd is None:
+            raise StoreError(f"{self._lock} was held for {LOCK_TIMEOUT_S:g} s by another process")
+        try:
+            contents = self._read()
+            yield contents, lambda: self._write(contents)
+        finally:
+            os.close(fd)
+
+    def _write(self, contents: Contents) -> None:
+        try:
+            mode = stat.S_IMODE(os.stat(self.place).st_mode)
+        except FileNotFoundError:
+            mode = _MODE
+        for stale in self.place.parent.glob(f".{PLACE}.*.tmp"):  # of a process that died: we hold the lock
+            stale.unlink(missing_ok=True)
+        replace_file(self.place, format_contents(contents), durable=True, mode=mode)

@@ -1,0 +1,104 @@
+"""How tasks of a queue hang together: groups, what blocks a task, circles, and which task comes first.
+
+Pure.  A task waits for what it depends on, and for what its groups depend on.  A group is done when its tasks are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+from sessionrun.dialects.limits import plain
+from sessionrun.model.errors import InputError
+from sessionrun.model.validation import find_cycle
+from sessionrun.queue.task import QueueTask, Worker
+
+Tasks = Mapping[str, QueueTask]
+
+
+def iterate_groups(tasks: Tasks, task: QueueTask) -> Iterator[QueueTask]:
+    """Yield the groups that a task is in, the innermost first; each once, even if they lie in a circle."""
+    seen = {task.id}
+    while task.group is not None and task.group not in seen and task.group in tasks:
+        seen.add(task.group)
+        task = tasks[task.group]
+        yield task
+
+
+def find_blockers(tasks: Tasks, task: QueueTask) -> tuple[str, ...]:
+    """Return the ids that a task waits for."""
+    if not task.depends and task.group is None:
+        return ()
+    wanted = dict.fromkeys(task.depends)
+    for group in iterate_groups(tasks, task):
+        wanted |= dict.fromkeys(group.depends)
+    return tuple(need for need in wanted if need not in tasks or tasks[need].status != "closed")
+
+
+def find_circle(tasks: Tasks) -> list[str] | None:
+    """Return the ids of a circle in which each task waits for the next one, the first also at the end; else None.
+
+    Each task is two moments, its begin and its end: a task begins after its group, a group ends after its tasks.
+    """
+    moments: dict[str, list[str]] = {f">{task.id}": [f"<{task.id}"] for task in tasks.values()}
+    for task in tasks.values():
+        moments[f"<{task.id}"] = [f">{need}" for need in task.depends if need in tasks]
+        if task.group in tasks:
+            moments[f"<{task.id}"].append(f"<{task.group}")
+            moments[f">{task.group}"].append(f">{task.id}")
+    circle = find_cycle({moment: tuple(needs) for moment, needs in moments.items()})
+    if circle is None:
+        return None
+    names = [moment[1:] for moment in circle]
+    path = [name for place, name in enumerate(names) if place == 0 or name != names[place - 1]]
+    return path if len(path) > 1 else path * 2
+
+
+def choose_ready(tasks: Tasks, group: str | None = None) -> list[QueueTask]:
+    """Return the tasks that may be claimed, bigger priority first, then in the order of the queue.
+
+    Raises:
+        InputError: there is no such group.
+    """
+    among = tasks.values() if group is None else choose_group(tasks, group)
+    return sorted((task for task in among if task.is_ready), key=lambda task: -task.priority)
+
+
+def choose_group(tasks: Tasks, name: str) -> list[QueueTask]:
+    """Return a group and all in it and in its groups, in the order of the queue.
+
+    Args:
+        tasks: all tasks of the queue.
+        name: the id of a group, or the title of one if no task has that id.
+
+    Raises:
+        InputError: there is no such group.
+    """
+    titles = {task.title: task.id for task in tasks.values() if task.is_group}
+    group = name if name in tasks else titles.get(name)
+    if group is None:
+        raise InputError(f"the queue has no group {plain(name)!r}")
+    return [
+        task for task in tasks.values() if group in (task.id, *(one.id for one in iterate_groups(tasks, task)))
+    ]
+
+
+def find_members(tasks: Tasks, group: str) -> list[QueueTask]:
+    """Return the tasks of a group, without those of groups in it."""
+    return [task for task in tasks.values() if task.group == group]
+
+
+def find_dependents(tasks: Tasks, task_id: str) -> list[str]:
+    """Return the ids of tasks that depend on a task."""
+    return [task.id for task in tasks.values() if task_id in task.depends]
+
+
+def by_id(tasks: Iterable[QueueTask]) -> dict[str, QueueTask]:
+    """Return the tasks by their ids."""
+    return {task.id: task for task in tasks}
+
+
+def find_lost(tasks: Iterable[QueueTask], is_gone: Callable[[str], bool]) -> dict[str, Worker]:
+    """Return the claims whose session is gone, by the id of the task; each session is asked for once."""
+    claims = {task.id: task.claim.worker for task in tasks if task.claim is not None}
+    gone = {session for session in {worker.session for worker in claims.values()} if is_gone(session)}
+    return {task_id: worker for task_id, worker in claims.items() if worker.session in gone}

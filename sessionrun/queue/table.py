@@ -1,0 +1,48 @@
+"""The backends of the queue: the one list of them, in the order in which they are looked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple
+
+from sessionrun.model.errors import InputError
+from sessionrun.queue import file
+from sessionrun.queue.feed import Feed
+from sessionrun.queue.place import Place
+
+
+class Backend(NamedTuple):
+    """What a backend keeps in the top of a repository, and what opens it; that finds None: it cannot be used."""
+
+    keeps: str
+    find: Callable[[Place], Feed | None]
+
+
+def _find_beads(place: Place) -> Feed | None:
+    from sessionrun.queue import beads  # which starts programs: dear to import where there are none
+
+    return beads.find(place)
+
+
+BEADS: Final = "beads"
+
+BACKENDS: Final[Mapping[str, Backend]] = {
+    BEADS: Backend(".beads", _find_beads),
+    file.NAME: Backend(file.PLACE, file.find),
+}
+"""The last one is taken where there is no other: it makes what it keeps."""
+
+
+def open_feed(place: Place, backend: str | None = None) -> Feed:
+    """Return the queue of a place: the first backend that is in use there, or the one that is named.
+
+    Raises:
+        InputError: the one that is named is not in use there.
+    """
+    *first, last = BACKENDS
+    found = [name for name in first if (place.top / BACKENDS[name].keeps).exists()]
+    for name in (backend,) if backend is not None else (*found, last):
+        feed = BACKENDS[name].find(place)
+        if feed is not None:
+            return feed
+    raise InputError(f"{place.top}: there is no queue of {backend} here")

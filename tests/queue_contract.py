@@ -1,0 +1,130 @@
+"""What every backend of the task queue has to do: one story, told to a feed by the methods of `Feed` alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from sessionrun.model.errors import InputError
+from sessionrun.queue.feed import Feed
+from sessionrun.queue.task import Changes, Draft, QueueTask, Worker
+
+ANN = Worker("w1", "11111111-1111-4111-8111-111111111111")
+BOB = Worker("w2", "22222222-2222-4222-8222-222222222222")
+
+
+def create(feed: Feed, title: str, **values: object) -> QueueTask:
+    """Make one task."""
+    (task,) = feed.create([Draft(title, **values)])  # type: ignore[arg-type]
+    assert task is not None
+    return task
+
+
+def ready(feed: Feed, group: str | None = None) -> list[str]:
+    """The titles of what may be claimed, in its order."""
+    return [task.title for task in feed.ready(group)]
+
+
+def check_feed(feed: Feed) -> None:
+    """The story: five tasks, one of them blocked, two in a group."""
+    assert feed.load() == feed.ready() == []
+    low = create(feed, "low", priority=-1)
+    plain = create(feed, "plain", body="First line\n\n- second, with \u00fc\n")
+    blocked = create(feed, "blocked", priority=2, depends=(plain.id,))
+    parts = [create(feed, title, group="convoy") for title in ("part 1", "part 2")]
+    assert (plain.body.strip(), plain.status, plain.is_ready) == (
+        "First line\n\n- second, with \u00fc",
+        "open",
+        True,
+    )
+    assert (blocked.depends, blocked.blocked_by, blocked.is_ready) == ((plain.id,), (plain.id,), False)
+    (group,) = (task for task in feed.load() if task.is_group)
+    assert (group.title, group.is_ready) == ("convoy", False)
+    assert {part.group for part in parts} == {group.id}
+    assert ready(feed) == ["plain", "part 1", "part 2", "low"]
+    assert ready(feed, "convoy") == ready(feed, group.id) == ["part 1", "part 2"]
+    check_claims(feed, plain, blocked)
+    check_groups(feed, group, parts)
+    check_changes(feed, low)
+
+
+def check_claims(feed: Feed, plain: QueueTask, blocked: QueueTask) -> None:
+    """One worker has a task; nothing that is blocked is ever claimed; a claim of a dead worker comes back."""
+    assert feed.claim(blocked.id, ANN) is None
+    claimed = feed.claim(plain.id, ANN)
+    assert claimed is not None
+    assert claimed.claim is not None
+    assert (claimed.status, claimed.claim.worker) == ("claimed", ANN)
+    assert feed.claim(plain.id, BOB) is None
+    assert feed.claim(plain.id, ANN) == claimed  # it asks again after a crash
+    assert feed.close(plain.id, worker=BOB) is None
+    assert feed.reopen(plain.id, worker=BOB) is None
+    assert feed.show(plain.id).status == "claimed"
+    assert feed.claim(blocked.id, BOB) is None  # what it depends on is only claimed
+
+    asked: list[str] = []
+
+    def is_gone(session: str) -> bool:
+        asked.append(session)
+        return session == ANN.session and len(asked) > 1
+
+    assert feed.take_back(is_gone) == []
+    (back,) = feed.take_back(is_gone)
+    assert asked == [ANN.session] * 2
+    assert (back.id, back.status, back.claim, back.reason) == (plain.id, "open", None, "its worker w1 is gone")
+    assert feed.close(plain.id, worker=ANN) is None  # which was not dead after all
+    again = feed.claim(plain.id, BOB)
+    assert again is not None
+    assert again.reason == "its worker w1 is gone"  # for the prompt of the next worker
+    closed = feed.close(plain.id, reason="merged", worker=BOB)
+    assert closed is not None
+    assert (closed.status, closed.reason, closed.claim) == ("closed", "merged", None)
+    assert feed.reopen(plain.id) is not None
+    assert feed.claim(plain.id, ANN) is not None
+    assert feed.close(plain.id, worker=ANN) is not None
+    assert ready(feed)[0] == "blocked"
+
+    assert feed.claim(blocked.id, ANN) is not None
+    failed = feed.reopen(blocked.id, reason="three attempts failed", worker=ANN)
+    assert failed is not None
+    assert (failed.status, failed.reason) == ("open", "three attempts failed")
+    assert feed.close(blocked.id) is not None
+    assert feed.close(blocked.id) is not None  # it is what was asked for
+
+
+def check_groups(feed: Feed, group: QueueTask, parts: list[QueueTask]) -> None:
+    """A group closes with its last task, and is open while one of them is."""
+    assert feed.claim(group.id, ANN) is None
+    with pytest.raises(InputError, match=f"{group.id}: it is a group.*{parts[0].id}, {parts[1].id}"):
+        feed.close(group.id)
+    feed.close(parts[0].id)
+    assert feed.show(group.id).status == "open"
+    feed.close(parts[1].id)
+    assert feed.show(group.id).status == "closed"
+    feed.reopen(parts[0].id)
+    assert feed.show(group.id).status == "open"
+    feed.close(parts[0].id)
+    assert feed.show(group.id).status == "closed"
+
+
+def check_changes(feed: Feed, low: QueueTask) -> None:
+    """What is changed, removed and refused."""
+    other = create(feed, "other", depends=(low.id,))
+    with pytest.raises(InputError):
+        feed.edit(low.id, Changes(depends=(other.id,)))  # a circle
+    with pytest.raises(InputError):
+        create(feed, "lost", depends=("nosuch",))
+    for refused in (lambda: feed.show("nosuch"), lambda: feed.close("nosuch"), lambda: feed.ready("nosuch")):
+        with pytest.raises(InputError, match="the queue has no"):
+            refused()
+    with pytest.raises(InputError, match=f"{low.id}: {other.id} depends on it"):
+        feed.remove(low.id)
+    changed = feed.edit(other.id, Changes("-new title", "new body", 1, (), None))
+    assert (changed.title, changed.body, changed.priority, changed.depends) == ("-new title", "new body", 1, ())
+    assert ready(feed) == ["-new title", "low"]
+    feed.remove(low.id)
+    assert ready(feed) == ["-new title"]
+    assert feed.create([Draft("-new title"), Draft("newer"), Draft("newer")], unless_known=True)[::2] == [
+        None,
+        None,
+    ]
+    assert ready(feed) == ["-new title", "newer"]

@@ -1,0 +1,371 @@
+"""The task queue in `task_queue.json`: its shape, its rules, and several writers at once."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from queue_contract import ANN, BOB, check_feed, create, ready
+
+from sessionrun.model.errors import InputError
+from sessionrun.queue import entries, shape
+from sessionrun.queue.feed import Feed
+from sessionrun.queue.file import PLACE, FileFeed
+from sessionrun.queue.graph import find_circle
+from sessionrun.queue.lists import parse_list
+from sessionrun.queue.place import LOCK_NAME, find_place
+from sessionrun.queue.task import Changes, Draft, QueueTask
+from sessionrun.store import locks
+
+SEED = {
+    "tasks": [
+        {"id": "task-1", "title": "Add a chart", "status": "done", "note": "by hand"},
+        {"id": "task-2", "title": "Fix it", "status": "pending", "description": "All of it", "parent": "task-4"},
+        {"id": "task-3", "title": "Test it", "status": "in_progress", "parent": "task-4"},
+        {"id": "task-4", "title": "A goal", "status": "pending"},
+        {"id": "task-5", "title": "Later", "status": "someday"},
+        {"id": "old", "title": "Old", "status": "closed"},
+    ],
+    "next_id": 5,
+    "owner": {"name": "somebody"},
+}
+"""A file as the dispatcher writes it that the format comes from, with keys and words of others."""
+
+
+@pytest.fixture
+def feed(own_place: Path) -> FileFeed:
+    return FileFeed(find_place(own_place), now=lambda: 0.0)
+
+
+def load(feed: Feed) -> Any:
+    return json.loads(feed.place.read_bytes())
+
+
+def write(feed: Feed, value: object) -> None:
+    feed.place.write_text(json.dumps(value))
+
+
+def test_the_contract_of_backends(feed: FileFeed) -> None:
+    checked: Feed = feed
+    check_feed(checked)
+    assert feed.sync() is False
+
+
+def test_a_foreign_file_is_understood_and_kept(feed: FileFeed) -> None:
+    write(feed, SEED)
+    tasks = {task.id: task for task in feed.load()}
+    assert [(task.status, task.is_group) for task in tasks.values()] == [
+        ("closed", False),
+        ("open", False),
+        ("claimed", False),
+        ("open", True),
+        ("deferred", False),
+        ("closed", False),
+    ]
+    assert (tasks["task-2"].body, tasks["task-3"].claim, tasks["task-5"].backend_status) == (
+        "All of it",
+        None,
+        "someday",
+    )
+    assert [task.id for task in feed.ready()] == ["task-2"]
+    assert feed.take_back(lambda session: True) == []  # what another program claimed is not ours
+
+    assert feed.claim("task-2", ANN) is not None
+    assert create(feed, "New").id == "task-6"  # task-5 is taken
+    changed = load(feed)
+    assert [*changed] == [*SEED]
+    assert changed["owner"] == SEED["owner"]
+    assert changed["next_id"] == 7
+    claim = {"worker": "w1", "session": ANN.session, "at": "1970-01-01T00:00:00.000Z"}
+    assert changed["tasks"][1] == {**SEED["tasks"][1], "status": "in_progress", "claim": claim}  # type: ignore[index]
+    assert [changed["tasks"][place] for place in (0, 2, 3, 4, 5)] == [SEED["tasks"][n] for n in (0, 2, 3, 4, 5)]  # type: ignore[index]
+    assert changed["tasks"][6] == {"id": "task-6", "title": "New", "status": "pending"}
+
+    feed.close("task-2")
+    assert load(feed)["tasks"][1] == {**SEED["tasks"][1], "status": "done"}  # type: ignore[index]
+    assert feed.show("task-4").status == "open"
+    feed.close("task-3")
+    assert feed.show("task-4").status == "closed"
+
+
+def test_what_an_entry_may_hold_is_documented(feed: FileFeed) -> None:
+    need = create(feed, "need")
+    task = create(feed, "all", body="b", priority=1, depends=(need.id,), group="group")
+    feed.close(need.id, reason="r")
+    feed.claim(task.id, ANN)
+    entries_by_title = {entry["title"]: entry for entry in load(feed)["tasks"]}
+    text = (Path(__file__).parent.parent / "docs" / "files.md").read_text()
+    rows = re.findall(r"^\| (`.*?) \|", text.split("### Task of the queue")[1].split("\n## ")[0], re.MULTILINE)
+    documented = {word for row in rows for word in re.findall(r"`(\w+)`", row)}
+    assert documented == {key for entry in entries_by_title.values() for key in entry}
+    assert [*load(feed)] == ["tasks", "next_id"]
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b'{"tasks": [}', "line 1, column 12: not valid JSON"),
+        (b"", "line 1, column 1: not valid JSON"),
+        (b"\xff", "is not UTF-8"),
+        (b"[]", 'is not an object with "tasks"'),
+        (b'{"tasks": {}}', '"tasks" is not a list'),
+        (b'{"next_id": "1"}', '"next_id" is not a whole number'),
+        (b'{"tasks": [], "tasks": []}', 'key "tasks" is given twice'),
+        (b'{"tasks": [1]}', "tasks[0]: is not an object"),
+        (b'{"tasks": [{"id": "a", "title": "A"}, {"title": "B"}]}', 'tasks[1]: "id" is missing'),
+        (b'{"tasks": [{"id": "a", "title": "A"}, {"id": "a", "title": "B"}]}', 'the id "a" is given twice'),
+        (b'{"tasks": [{"id": "../a", "title": "A"}]}', 'the id "../a" must be'),
+        (b'{"tasks": [{"id": "a", "title": "A", "status": 1}]}', '"status" is not text'),
+        (b'{"tasks": [{"id": "a", "title": "A", "priority": "1"}]}', '"priority" is not a whole number'),
+        (b'{"tasks": [{"id": "a", "title": "A", "depends_on": "b"}]}', '"depends_on" is not a list of ids'),
+    ],
+)
+def test_a_damaged_file_is_one_line_and_stays(feed: FileFeed, content: bytes, problem: str) -> None:
+    feed.place.write_bytes(content)
+    for refused in (feed.load, lambda: create(feed, "x"), lambda: feed.close("a"), lambda: feed.claim("a", ANN)):
+        with pytest.raises(InputError) as caught:
+            refused()
+        assert str(caught.value).startswith(f"{feed.place}: ")
+        assert problem in str(caught.value)
+        assert "\n" not in str(caught.value)
+    assert feed.place.read_bytes() == content
+
+
+def test_no_claim_without_its_parts(feed: FileFeed) -> None:
+    write(feed, {"tasks": [{"id": "a", "title": "A", "status": "in_progress", "claim": {"worker": 1}}]})
+    assert feed.show("a").claim is None
+    feed.reopen("a")
+    assert load(feed)["tasks"] == [{"id": "a", "title": "A", "status": "pending"}]
+
+
+def test_tasks_wait_for_what_their_groups_wait_for(feed: FileFeed) -> None:
+    gate = create(feed, "gate")
+    inner = create(feed, "inner", group="inside")
+    feed.edit("inside", Changes(group="outside"))
+    feed.edit("outside", Changes(depends=(gate.id,)))
+    assert feed.show(inner.id).blocked_by == (gate.id,)
+    assert ready(feed) == ["gate"]
+    with pytest.raises(InputError, match="in a circle: "):
+        feed.edit(gate.id, Changes(depends=("outside",)))
+    with pytest.raises(InputError, match="in a circle: "):
+        feed.edit(inner.id, Changes(depends=("outside",)))
+    with pytest.raises(InputError, match="in a circle: "):
+        feed.edit("outside", Changes(group="inside"))
+    feed.close(gate.id)
+    assert ready(feed, "outside") == ["inner"]
+    feed.close(inner.id)
+    assert [task.status for task in feed.load()] == ["closed"] * 4
+    late = create(feed, "late", group="inside")
+    assert [feed.show(name).status for name in ("inside", "outside")] == ["open", "open"]
+    feed.edit(late.id, Changes(group=""))
+    assert [feed.show(name).status for name in ("inside", "outside")] == ["closed", "closed"]
+
+
+def test_what_cannot_be_a_group(feed: FileFeed) -> None:
+    task = create(feed, "task")
+    feed.claim(task.id, ANN)
+    with pytest.raises(InputError, match=f"{task.id}: it is claimed, so it cannot become a group"):
+        create(feed, "part", group=task.id)
+    with pytest.raises(InputError, match="the name of a group, 'a b', must be"):
+        create(feed, "part", group="a b")
+    with pytest.raises(InputError, match="a task needs a title"):
+        create(feed, " \n")
+    assert len(feed.load()) == 1
+
+
+def test_a_dependency_that_was_removed_by_hand_blocks(feed: FileFeed) -> None:
+    write(feed, {"tasks": [{"id": "a", "title": "A", "depends_on": ["gone", "gone"]}]})
+    assert (feed.ready(), feed.show("a").blocked_by) == ([], ("gone",))
+
+
+def test_circles_that_were_written_by_hand_end(feed: FileFeed) -> None:
+    write(feed, {"tasks": [{"id": "a", "title": "A", "parent": "b"}, {"id": "b", "title": "B", "parent": "a"}]})
+    assert feed.ready() == []
+    assert feed.ready("a") == []
+    with pytest.raises(InputError, match="in a circle"):
+        create(feed, "c")
+
+
+names = st.sampled_from("abcdef")
+
+
+@given(st.dictionaries(names, st.tuples(st.sets(names, max_size=2), st.none() | names), min_size=1))
+def test_without_a_circle_all_tasks_get_their_turn(drawn: dict[str, tuple[set[str], str | None]]) -> None:
+    """Close what is ready until nothing is: exactly the queues without a circle come to an end."""
+    kept = {
+        name: (needs & drawn.keys(), group if group in drawn else None) for name, (needs, group) in drawn.items()
+    }
+    contents = shape.make_empty()
+    for name, (needs, group) in kept.items():
+        contents.entries.append({"id": name, "title": name, "depends_on": sorted(needs), "parent": group})
+    circle = find_circle(shape.project_tasks(contents.entries))
+    while found := [task for task in shape.project_tasks(contents.entries).values() if task.is_ready]:
+        assert entries.mark_claimed(contents, found[0].id, ANN, None)
+        entries.mark_closed(contents, found[0].id, None)
+    left = [task for task in shape.project_tasks(contents.entries).values() if task.status != "closed"]
+    assert bool(left) == (circle is not None)
+    assert circle is None or (circle[0] == circle[-1] and set(circle) <= kept.keys())
+
+
+WORK = """
+import sys
+from pathlib import Path
+from sessionrun.queue.file import FileFeed
+from sessionrun.queue.place import find_place
+from sessionrun.queue.task import Draft, Worker
+
+feed, worker, left = FileFeed(find_place(Path())), Worker(sys.argv[1], "session"), 40
+while len(feed.load()) < 60:
+    feed.create([Draft(f"{worker.name}-{left}")])
+    left -= 1
+while tasks := feed.ready():
+    for task in tasks:
+        if feed.claim(task.id, worker):
+            print(task.id, flush=True)
+            assert feed.close(task.id, worker=worker)
+            break
+"""
+
+
+def test_several_processes_lose_no_task_and_share_none(feed: FileFeed) -> None:
+    argv = [sys.executable, "-c", WORK]
+    running = [subprocess.Popen([*argv, f"w{n}"], stdout=subprocess.PIPE, text=True) for n in range(3)]
+    done = [process.communicate(timeout=120)[0].split() for process in running]
+    assert [process.returncode for process in running] == [0, 0, 0]
+
+    tasks = feed.load()
+    assert len({task.title for task in tasks}) == len(tasks) >= 60
+    assert [task.id for task in tasks] == [f"task-{n}" for n in range(1, len(tasks) + 1)]
+    assert {task.status for task in tasks} == {"closed"}
+    assert sorted(name for names in done for name in names) == sorted(task.id for task in tasks)
+
+
+DIE = """
+import sys
+from pathlib import Path
+from sessionrun.queue.file import FileFeed
+from sessionrun.queue.place import find_place
+from sessionrun.queue.task import Draft
+from sessionrun.store import crashpoint
+
+crashpoint.arm("queue")
+FileFeed(find_place(Path())).create([Draft("second")])
+"""
+
+
+@pytest.mark.parametrize(("step", "is_there"), [(1, False), (2, False), (3, True)])
+def test_a_writer_that_is_killed(feed: FileFeed, tmp_path: Path, step: int, is_there: bool) -> None:
+    create(feed, "first")
+    environ = {**os.environ, "SESSIONRUN_CRASH_AT": f"queue:{step}", "SESSIONRUN_CRASH_MARKS": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", DIE], env=environ)
+    assert done.returncode == -signal.SIGKILL
+    assert [task.title for task in feed.load()] == ["first", "second"][: 1 + is_there]
+    create(feed, "third")
+    assert [task.title for task in feed.load()] == ["first", *["second"] * is_there, "third"]
+    assert sorted(os.listdir(feed.place.parent)) == [f".{LOCK_NAME}", PLACE]
+
+
+def test_a_refused_change_writes_nothing(feed: FileFeed) -> None:
+    task = create(feed, "only")
+    before = feed.place.stat()
+    assert feed.create([Draft("only")], unless_known=True) == [None]
+    assert feed.claim("nosuch", ANN) is None
+    assert feed.close(task.id, worker=BOB) is None
+    feed.reopen(task.id)
+    assert feed.take_back(lambda session: True) == []
+    with pytest.raises(InputError):
+        feed.create([Draft("good"), Draft("bad", depends=("nosuch",))])
+    after = feed.place.stat()
+    assert (before.st_ino, before.st_mtime_ns) == (after.st_ino, after.st_mtime_ns)
+
+
+def test_the_mode_of_the_file_stays(feed: FileFeed) -> None:
+    create(feed, "first")
+    feed.place.chmod(0o640)
+    create(feed, "second")
+    assert feed.place.stat().st_mode & 0o777 == 0o640
+
+
+def test_the_queue_is_that_of_the_main_checkout(own_place: Path) -> None:
+    assert find_place(own_place) == (own_place, own_place / f".{LOCK_NAME}")
+    git = ["git", "-c", "user.name=A", "-c", "user.email=a@localhost"]
+    subprocess.run([*git, "init", "-q", "main"], check=True)
+    main = own_place / "main"
+    subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "first"], cwd=main, check=True)
+    subprocess.run([*git, "worktree", "add", "-q", "../linked"], cwd=main, check=True)
+    (own_place / "linked" / "deep").mkdir()
+    wanted = (main, main / ".git" / LOCK_NAME)
+    assert find_place(main) == find_place(own_place / "linked" / "deep") == wanted
+    subprocess.run([*git, "clone", "-q", "--bare", "main", "bare.git"], check=True)
+    subprocess.run([*git, "worktree", "add", "-q", "../of-bare"], cwd=own_place / "bare.git", check=True)
+    assert find_place(own_place / "of-bare") == (own_place / "of-bare", own_place / "bare.git" / LOCK_NAME)
+    with locks_held(FileFeed(find_place(own_place / "linked"))):
+        assert locks.is_held(wanted[1])
+
+
+def locks_held(feed: FileFeed) -> Any:
+    return feed._changing()
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("", []),
+        ("# Head\n\ntext - no entry\n", []),
+        ("- one\n* two\n+ three\n4. four\n5) five\n", ["one", "two", "three", "four", "five"]),
+        ("- [ ] open\n- [x] done\n  its text\n- [X] done\n", ["open"]),
+        ("- **Bold title** \u2013 why\n- __Other__: how\n- **whole**\n", ["Bold title", "Other", "whole"]),
+        ("- one\n  - nested\n  more\n\n      code\n\ntext\n- two\n", ["one", "two"]),
+        ("```\n- in code\n```\n- out\n", ["out"]),
+        (
+            "- long entry\n\n```sh\n$ bd create \"short\" -p 1  # why\nbr create 'two words'\nls\n```\n",
+            ["short", "two words"],
+        ),
+        ('bd create "not in code"\n- entry\n', ["entry"]),
+        ('~~~\nbd create "open quote\nbd create -h\n~~~\n- entry\n', ["entry"]),
+        ("\ufeff- after a mark\n", ["after a mark"]),
+        ("  - indented\n  - list\n    - nested\n", ["indented", "list"]),
+    ],
+)
+def test_task_lists(text: str, wanted: list[str]) -> None:
+    assert [draft.title for draft in parse_list(text)] == wanted
+
+
+def test_the_text_of_an_entry_of_a_list() -> None:
+    (first, second) = parse_list("- **Title** \u2013 why\n  - nested\n\n    more\n- second\n")
+    assert first == Draft("Title", "why\n- nested\n\n  more")
+    assert second == Draft("second", "")
+
+
+def test_many_tasks_cost_little(feed: FileFeed) -> None:
+    """Twice as many tasks make about twice as many steps, not four times: what is looked at is counted."""
+    looks = []
+    for count in (200, 400):
+        contents = shape.make_empty()
+        entries.add(contents, [Draft(f"t{n}", group=f"g{n % 7}") for n in range(count)], unless_known=True)
+        profile = Counter()
+        sys.setprofile(profile)
+        tasks: dict[str, QueueTask] = shape.project_tasks(contents.entries)
+        find_circle(tasks)
+        sys.setprofile(None)
+        looks.append(profile.calls)
+    assert looks[1] < 3 * looks[0]
+
+
+class Counter:
+    """Counts the calls of Python functions."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def __call__(self, frame: object, event: str, argument: object) -> None:
+        self.calls += event == "call"

@@ -1,0 +1,180 @@
+"""The verb `queue`: what it prints, refuses and leaves."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Command
+
+from sessionrun import client
+from sessionrun.client.queue import is_session_gone
+
+ALL = """\
+TASK     STATUS               PRIORITY  GROUP    TITLE
+task-1   claimed (w1)         0         -        Fix the login
+task-2   blocked              3         release  Write about it in the manual...
+release  group                0         -        release
+task-3   ready                0         release  Third
+"""
+
+
+def run(sessionrun: Command, *words: str, stdin: str | None = None) -> str:
+    done = sessionrun("queue", *words, stdin=stdin)
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+def refuse(sessionrun: Command, *words: str) -> str:
+    done = sessionrun("queue", *words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("sessionrun: error: ")
+    return done.stderr.removeprefix("sessionrun: error: ").rstrip("\n")
+
+
+def read(sessionrun: Command) -> Any:
+    return json.loads((sessionrun.cwd / "task_queue.json").read_bytes())
+
+
+def test_a_queue_from_its_first_task_to_its_last(sessionrun: Command) -> None:
+    assert run(sessionrun) == "No task is open.\n"
+    assert not (sessionrun.cwd / "task_queue.json").exists()  # a question changes nothing
+    assert run(sessionrun, "add", "Fix the  login") == "task-1\n"
+    words = ("--depends", "task-1", "--group", "release", "--priority", "3", "--body", "-")
+    title = "Write about it in the manual, at length and with examples"
+    assert run(sessionrun, "add", title, *words, stdin="In full.\n\x1b[2J") == "task-2\n"
+    assert run(sessionrun, "add", "Third", "--group", "release") == "task-3\n"
+    assert run(sessionrun, "list", "--ready").splitlines()[1:] == [
+        "task-1  ready   0         -        Fix the login",
+        "task-3  ready   0         release  Third",
+    ]
+    feed = client.open_queue(sessionrun.cwd)
+    assert feed.claim("task-1", client.Worker("w1", "a-session")) is not None
+    shown = run(sessionrun).splitlines()
+    assert [line.split() for line in shown[:2]] == [line.split() for line in ALL.splitlines()[:2]]
+    assert max(map(len, shown)) <= 80
+    assert run(sessionrun, "show", "task-2") == (
+        f"task-2: {title}\nStatus: blocked\nPriority: 3\nGroup: release\nDepends on: task-1\nWaits for: task-1\n"
+        "\nIn full.\n\\x1b[2J\n"
+    )
+    assert "Claimed by: w1 of session a-session\n" in run(sessionrun, "show", "task-1")
+    assert run(sessionrun, "reopen", "task-1", "--reason", "w1 hangs") == "task-1: open again\n"
+    assert run(sessionrun, "edit", "task-2", "--no-depends", "--priority", "-1", "--title", "Short") == (
+        "task-2: changed\n"
+    )
+    assert run(sessionrun, "close", "task-1", "--reason", "done by hand") == "task-1: closed\n"
+    assert "Reason: done by hand\n" in run(sessionrun, "show", "task-1")
+    assert run(sessionrun, "remove", "task-3") == "task-3: removed\n"
+    run(sessionrun, "close", "task-2")
+    assert run(sessionrun) == "No task is open.\n"
+    assert [line.split()[:2] for line in run(sessionrun, "list", "--all").splitlines()[1:]] == [
+        ["task-1", "closed"],
+        ["task-2", "closed"],
+        ["release", "closed"],
+    ]
+    assert read(sessionrun)["next_id"] == 4
+
+
+def test_json_of_every_verb(sessionrun: Command) -> None:
+    (sessionrun.cwd / "list.md").write_text("- one\n- two\n- one\n")
+    added = sessionrun.load("queue", "add", "first", "--priority", "2")
+    keys = [*added]
+    assert (added["id"], added["ready"], added["priority"], added["depends"]) == ("task-1", True, 2, [])
+    listed = sessionrun.load("queue")
+    assert listed == {"backend": "file", "place": str(sessionrun.cwd / "task_queue.json"), "tasks": [added]}
+    assert sessionrun.load("queue", "show", "task-1") == added
+    assert sessionrun.load("queue", "edit", "task-1", "--priority", "0") == {**added, "priority": 0}
+    imported = sessionrun.load("queue", "import", "list.md", "--group", "g")
+    assert [task["title"] for task in imported["added"]] == ["one", "two"]
+    assert imported["known"] == ["one"]
+    closed = sessionrun.load("queue", "close", "task-1")
+    assert (closed["status"], closed["backend_status"], closed["ready"]) == ("closed", "done", False)
+    reopened = sessionrun.load("queue", "reopen", "task-1", "--reason", "why")
+    removed = sessionrun.load("queue", "remove", "task-1")
+    assert (reopened, removed["reason"]) == (removed, "why")
+    assert sessionrun.load("queue", "reopen", "--gone") == []
+    for record in (closed, reopened, *imported["added"]):
+        assert [*record] == keys
+    done = sessionrun("queue", "show", "nosuch", "--json")
+    assert done.returncode == 2
+    assert json.loads(done.stdout)["error"]["message"].startswith("the queue has no task 'nosuch'")
+
+
+def test_what_is_refused(sessionrun: Command) -> None:
+    run(sessionrun, "add", "first")
+    assert refuse(sessionrun, "add", "x", "--depends", "task-9").startswith("the queue has no task 'task-9'")
+    assert refuse(sessionrun, "add", "x", "--body", "nosuch.md") == "nosuch.md: No such file or directory"
+    assert refuse(sessionrun, "edit", "task-1").startswith("queue edit: say what to change")
+    assert "exclude each other" in refuse(sessionrun, "edit", "task-1", "--group", "g", "--no-group")
+    assert "exclude each other" in refuse(sessionrun, "list", "--all", "--ready")
+    assert refuse(sessionrun, "edit", "task-1", "--depends", "task-1").endswith("circle: task-1 -> task-1")
+    for words in (("reopen",), ("reopen", "task-1", "--gone"), ("reopen", "--gone", "--reason", "x")):
+        assert refuse(sessionrun, *words) == "queue reopen: give an ID, or --gone alone"
+    assert refuse(sessionrun, "list", "--group", "nosuch") == "the queue has no group 'nosuch'"
+    assert refuse(sessionrun, "add", "x", "--priority", "1000001") == "a priority lies within 1000000 of 0"
+    (sessionrun.cwd / "empty.md").write_text("no list\n")
+    assert refuse(sessionrun, "import", "empty.md").startswith("empty.md: has no list entry")
+    (sessionrun.cwd / "latin.md").write_bytes(b"- \xe4\n")
+    assert refuse(sessionrun, "import", "latin.md") == "latin.md: is not UTF-8"
+    assert refuse(sessionrun, "add", "\udcff") == "a title, text or reason is not UTF-8"
+    assert len(read(sessionrun)["tasks"]) == 1
+
+
+def test_a_file_that_is_damaged_or_no_file(sessionrun: Command) -> None:
+    place = sessionrun.cwd / "task_queue.json"
+    place.write_text("{")
+    assert refuse(sessionrun, "add", "x").endswith("mend the file or put it aside, nothing was changed")
+    assert place.read_text() == "{"
+    place.unlink()
+    place.symlink_to("elsewhere")
+    done = sessionrun("queue", "add", "x")
+    assert (done.returncode, done.stderr.count("\n")) == (3, 1)
+    assert os.readlink(place) == "elsewhere"
+
+
+def test_import_twice_adds_nothing_twice(sessionrun: Command, own_place: Path) -> None:
+    (own_place / "TASKS.md").write_text("# To do\n\n- [ ] **Add tests** \u2013 of the parser\n- [x] Write it\n")
+    done = sessionrun("queue", "import", "TASKS.md")
+    assert (done.stdout, done.stderr) == ("task-1: Add tests\n", "1 added, 0 in the queue already\n")
+    run(sessionrun, "close", "task-1")
+    done = sessionrun("queue", "import", "TASKS.md")
+    assert (done.stdout, done.stderr) == ("", "0 added, 1 in the queue already\n")
+    assert run(sessionrun, "show", "task-1").endswith("\n\nof the parser\n")
+
+
+def test_what_a_dead_session_had_is_open_again(sessionrun: Command) -> None:
+    """A session that lives keeps its tasks, and so does one that is not known here."""
+    session_id = sessionrun.start({"prompts": ["sleep 600"]})
+    feed = client.open_queue(sessionrun.cwd)
+    feed.create([client.Draft("of ours"), client.Draft("of another machine")])
+    assert feed.claim("task-1", client.Worker("w1", session_id))
+    assert feed.claim("task-2", client.Worker("w1", "0" * 8))
+    assert run(sessionrun, "reopen", "--gone") == "No worker is gone.\n"
+    sessionrun.kill_chain(session_id)
+    assert run(sessionrun, "reopen", "--gone") == "task-1: open again\n"
+    assert [task.status for task in feed.load()] == ["open", "claimed"]
+    assert feed.show("task-1").reason == "its worker w1 is gone"
+
+
+def test_a_session_is_gone_only_at_the_second_look(sessionrun: Command) -> None:
+    session_id = sessionrun.finished({"prompts": ["true"]})
+    locks: list[int] = []
+
+    def revive(pause_s: float) -> None:
+        session = client.open_session(sessionrun.results, session_id)
+        locks.append(session.hold_lock("root.lock"))
+
+    assert not is_session_gone(session_id, sleep=revive)
+    os.close(locks[0])
+    assert is_session_gone(session_id, sleep=lambda pause_s: None)
+    assert not is_session_gone(session_id[:8], sleep=lambda pause_s: None)
+
+
+@pytest.mark.parametrize("verb", ["add", "list", "show", "edit", "remove", "close", "reopen", "import"])
+def test_help_of_each_verb(sessionrun: Command, verb: str) -> None:
+    lines = run(sessionrun, verb, "--help").splitlines()
+    assert lines[0].startswith(f"Usage: sessionrun queue {verb} ")
+    assert max(map(len, lines)) <= 80

@@ -15,7 +15,7 @@ from test_worktrees import by_id, project, start, wait
 from sessionrun.model.errors import InputError, SessionrunError
 from sessionrun.model.places import GitSettings
 from sessionrun.workspaces.fence import furnish, open_fence
-from sessionrun.workspaces.freezing import read_settings
+from sessionrun.workspaces.freezing import fingerprint, read_settings
 from sessionrun.workspaces.git import ENVIRONMENT, OVERRIDES, READER_LIMIT_S, Git, GitError
 from sessionrun.workspaces.release import release
 from sessionrun.workspaces.repository import find_repository
@@ -427,3 +427,18 @@ def find_changes(top: Path) -> str:
     return subprocess.run(
         ["git", "status", "--porcelain"], cwd=top, check=True, capture_output=True, text=True
     ).stdout
+
+
+def test_settings_that_become_a_fifo_while_they_are_noted_hold_nothing_up(project: Project) -> None:
+    """A task may do that between any two steps of ours: git gets the text, and opens nothing."""
+    config = project.top / ".git" / "config"
+
+    class Late(Git):
+        def attempt(self, *argv: str, stdin: bytes | None = None) -> subprocess.CompletedProcess[bytes]:
+            config.unlink()
+            os.mkfifo(config)
+            return Git.attempt(self, *argv, stdin=stdin)
+
+    expected = fingerprint(project.top / ".git", Git(project.root))
+    assert {"user.name", "info/exclude"} <= set(expected)
+    assert fingerprint(project.top / ".git", Late(project.root, limit_s=20)) == expected

@@ -63,6 +63,9 @@ checkout.
 _FOR_FILTERS: Final = ("remote.", "branch.", "url.", "http.", "credential.")
 """What the program behind a filter asks git for (Git LFS: where its server is); only where there is a filter."""
 
+_LIMIT_BYTES: Final = 4 << 20
+"""A file of settings that is larger tells nothing."""
+
 _NOT_OURS: Final = frozenset(("extensions.worktreeconfig",))
 """The setting by which a worktree has settings of its own; these are already among those of the launch."""
 
@@ -123,11 +126,13 @@ def fingerprint(common_dir: Path, git: Git) -> dict[str, str]:
     """
     texts: dict[str, list[str]] = {}
     for name in ("config", "config.worktree"):
-        path = common_dir / name
-        if path.is_file() and not path.is_symlink():
-            done = git.attempt("config", "--file", str(path), "--no-includes", "--list", "-z")
-            for key, value in _parse_config(done.stdout):
-                texts.setdefault(key, []).append("" if value is None else value)
+        try:  # git never opens it: a task may put a FIFO there at any moment
+            content = read_regular(common_dir / name, _LIMIT_BYTES)
+        except OSError:
+            continue
+        done = git.attempt("config", "--file", "-", "--no-includes", "--list", "-z", stdin=content)
+        for key, value in _parse_config(done.stdout):
+            texts.setdefault(key, []).append("" if value is None else value)
     for name in ("attributes", "exclude"):
         texts[f"info/{name}"] = [_read_text(common_dir / "info" / name)]
     return {key: _digest("\0".join(values)) for key, values in sorted(texts.items())}

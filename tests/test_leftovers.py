@@ -567,3 +567,15 @@ def _check_verdicts(project: Project, done: list[CleanResult]) -> None:
     for finding in done:
         there = finding.name in branches if finding.what == "branch" else Path(finding.name).exists()
         assert there is not finding.removed, finding
+
+
+def test_clean_removes_the_books_of_worktrees_when_they_are_empty(project: Project) -> None:
+    """A crash may come between the end of the last worktree's entry and that of the directory of all entries."""
+    leftover = leave(project, _leave_new)
+    assert [finding.removed for finding in clean_leftover(leftover, dry_run=False)] == [True, False]
+    books = project.top / ".git" / "worktrees"
+    books.mkdir()
+    list(clean_leftover(leftover, dry_run=True))
+    assert books.exists()
+    list(clean_leftover(leftover, dry_run=False))
+    assert not books.exists()

@@ -14,6 +14,7 @@ import psutil
 import pytest
 from conftest import Command, eventually, is_gone, kill_sessions
 
+from sessionrun.client import control
 from sessionrun.store.journal import AppendLog, read_log
 from sessionrun.store.ledger import exit_record, fold_ledger
 from sessionrun.store.session import SessionDir
@@ -295,3 +296,16 @@ def test_another_program_of_the_agents_name_is_told_of(sessionrun: Command, tmp_
     sessionrun.kill_chain(session_id)
     done = sessionrun("resume", session_id, env={"PATH": f"{programs[1]}:{path}"})
     assert f"goes on with {programs[0]}/noop; PATH has {programs[1]}/noop now" in done.stderr
+
+
+def test_a_session_that_ended_since_the_caller_looked_is_not_started_again(
+    sessionrun: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session_id = sessionrun.start(["true"])
+    ended = sessionrun.wait(session_id)
+    session = SessionDir(sessionrun.directory(session_id))
+    eventually(lambda: not session.is_alive())
+    monkeypatch.setattr(control, "load_view", lambda session: {**ended, "ended_at": None})
+    starts = session.ledger_path.read_bytes()
+    assert control.resume(session) is False
+    assert session.ledger_path.read_bytes() == starts and not session.is_alive()

@@ -168,7 +168,7 @@ def resume(session: SessionDir) -> bool:
     """
     from sessionrun.runtime import launch
 
-    if load_view(session)["ended_at"] is not None or not launch.resume(session):
+    if load_view(session)["ended_at"] is not None or not launch.resume(session, even_ended=False):
         return False
     _warn_of_other_programs(session)
     return True

@@ -54,10 +54,10 @@ _REASON_BYTES: Final = 1000
 _LOG_TAIL_BYTES: Final = 2000
 
 
-def resume(session: SessionDir) -> bool:
+def resume(session: SessionDir, *, even_ended: bool = True) -> bool:
     """Start the processes of a session again of which none is left; False when one is.
 
-    The session gets the environment of this process.
+    The session gets the environment of this process.  Without `even_ended` one that has ended is not started.
 
     Raises:
         StoreError: its logs are damaged or a newer version's, or the processes did not come up.
@@ -73,14 +73,17 @@ def resume(session: SessionDir) -> bool:
     try:
         if session.held_locks() != ("root.lock",):
             return False  # a supervisor that was left alone is about to lead
-        _check_logs(session)
+        has_ended = _check_logs(session)
+        if has_ended and not even_ended:
+            return False  # it went on and ended since the caller looked
         start_detached(session, os.dup(lock_fd), new=False)
         return True
     finally:
         os.close(lock_fd)
 
 
-def _check_logs(session: SessionDir) -> None:
+def _check_logs(session: SessionDir) -> bool:
+    """Raise what no supervisor could go on from; whether the session has ended."""
     from sessionrun.runtime.history import find_damage, project_status, replay
 
     state, _, _ = replay(session)
@@ -91,6 +94,7 @@ def _check_logs(session: SessionDir) -> None:
     for path in (*(session.path / name for name in LOCK_NAMES), session.log_path):
         if os.path.lexists(path):  # each process of the chain would die of something else than a file there
             os.close(open_regular(path))
+    return state.ended is not None
 
 
 def start_detached(

@@ -28,6 +28,7 @@ from sessionrun.workspaces.fence import Fence, open_fence
 from sessionrun.workspaces.git import WORKSPACE_LIMIT_S, Git
 from sessionrun.workspaces.mirrored import bring_home
 from sessionrun.workspaces.registration import (
+    drop_empty_books,
     find_admin,
     find_lost_admins,
     hold_lock,
@@ -169,6 +170,8 @@ def _clean_claim(leftover: Leftover, *, dry_run: bool) -> Iterator[CleanResult]:
         drop_rounds(main, leftover.request)
         yield from _clean_environments(leftover, dry_run=dry_run)
         with register_lock(leftover.repository):
+            if not dry_run:
+                drop_empty_books(Path(leftover.repository.common_dir))
             names = [leftover.claim.branch, *find_rescues(main, leftover.claim.branch), *tips]
             for branch in dict.fromkeys(names):
                 tip = tips.get(branch) or main.commit_of(f"refs/heads/{branch}")

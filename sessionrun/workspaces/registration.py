@@ -255,10 +255,15 @@ def _remove_admin(admin: Path) -> None:
     for name in (MARK, "gitdir"):
         (admin / name).unlink(missing_ok=True)
     admin.rmdir()
+    drop_empty_books(admin.parent.parent)
+
+
+def drop_empty_books(common_dir: Path) -> None:
+    """Remove the directory of all worktrees' books if it has no entry, as git does; under the lock."""
     try:
-        admin.parent.rmdir()
+        (common_dir / "worktrees").rmdir()
     except OSError:
-        pass  # it has other entries
+        pass  # it has entries, or is not there
 
 
 def _open_up(path: Path) -> None:

@@ -184,7 +184,7 @@ def _examine_task(
     elif task["status"] != "completed" or outcome != ("failed" if code else "succeeded"):
         yield f"{name} is {task['status']} {outcome} ({task['reason']}), its code is {code}"
     elif task["exit_code"] != code or task["signal"] is not None:
-        yield f"{name} has exit code {task['exit_code']}, not {code}"
+        yield f"{name} has exit code {task['exit_code']}, not {code} ({task['reason_class']}: {task['reason']})"
     elif sum(counts[key] for key in keys) != 1:
         yield f"{name} ended with its code and ran {sum(counts[key] for key in keys)} times"
 

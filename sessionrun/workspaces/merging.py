@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -91,12 +92,18 @@ def open_merge_room(
     remove_tree(path)
     path.mkdir()
     try:
-        old = version(path) < MERGE_TREE if by_index is None else by_index
+        old = _is_old(os.environ.get("PATH")) if by_index is None else by_index
         _bring_attributes(fence.main(), attributes, path)
         git = replace(fence.inside(path, fence.common), trial=trial)
         yield MergeRoom(git, folder / "merge-index" if old else None)
     finally:
         remove_tree(path)
+
+
+@cache
+def _is_old(path: str | None) -> bool:
+    """Whether the git that is found by a PATH needs an index."""
+    return version(Path.cwd()) < MERGE_TREE
 
 
 def _run(git: Git, *argv: str, codes: Sequence[int]) -> tuple[int, bytes]:

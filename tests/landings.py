@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -17,6 +18,7 @@ from stages import begin_repository, commit_all, lay_out_repository
 from sessionrun.landing.records import Entry, Gates, LandRequest, Report
 from sessionrun.landing.slot import Slot, digest_target
 from sessionrun.landing.turn import land
+from sessionrun.store import crashpoint
 from sessionrun.workspaces.repository import find_repository
 
 MAIN: Final = "refs/heads/main"
@@ -24,14 +26,15 @@ CHECK: Final = "! grep -rqs BAD --include=*.txt ."
 FILES: Final[Mapping[str, str]] = {"a.txt": "a\n", "b.txt": "b\n", "d/c.txt": "c\n", "gone.txt": "gone\n"}
 
 PROGRAM: Final = """
-import sys, orjson
+import os, sys
 from pathlib import Path
+if "KILL_ROOT" in os.environ:
+    Path(os.environ["KILL_ROOT"]).write_text(str(os.getpid()))
 sys.path.insert(0, sys.argv[2])
 from landings import load_request
 from sessionrun.landing.turn import land
-from sessionrun.store import crashpoint
-crashpoint.arm("landing")
-report = land(load_request(Path(sys.argv[1])))
+from sessionrun.landing.turn import land
+land(load_request(Path(sys.argv[1])))
 """
 
 
@@ -101,17 +104,31 @@ class Yard:
     def land(self, *gates: str, **more: Any) -> Report:
         return land(self.request(*gates, **more))
 
-    def land_killed(self, *gates: str, at: int, **more: Any) -> int:
-        """Land in a process of its own, which is killed at its `at`-th step; its exit code."""
+    def land_killed(self, *gates: str, at: int, **more: Any) -> bool:
+        """Land in a process that is killed at its `at`-th step; whether it came so far."""
         marks = self.top.parent / "marks"
         shutil.rmtree(marks, ignore_errors=True)
         marks.mkdir()
-        environ = {"SESSIONRUN_CRASH_AT": f"landing:{at}", "SESSIONRUN_CRASH_MARKS": str(marks)}
-        return self.land_apart(*gates, env=environ, **more).returncode
+        request = self.request(*gates, **more)
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                os.environ |= {"SESSIONRUN_CRASH_AT": f"landing:{at}", "SESSIONRUN_CRASH_MARKS": str(marks)}
+                crashpoint.arm("landing")
+                land(request)
+                code = 0
+            finally:
+                os._exit(code)
+        _, status = os.waitpid(child, 0)
+        assert status in (0, signal.SIGKILL), status
+        return status != 0
 
-    def land_apart(self, *gates: str, env: Mapping[str, str], **more: Any) -> subprocess.CompletedProcess[str]:
-        """Land in a process of its own."""
-        path = self.top.parent / "request.json"
+    def land_apart(
+        self, *gates: str, env: Mapping[str, str], path: Path | None = None, **more: Any
+    ) -> subprocess.CompletedProcess[str]:
+        """Land in a process of its own, which reads its request from `path`."""
+        path = path or self.top.parent / "request.json"
         save_request(path, self.request(*gates, **more))
         argv = [sys.executable, "-c", PROGRAM, str(path), str(Path(__file__).parent)]
         return subprocess.run(
@@ -143,7 +160,7 @@ class Yard:
         work = Path(request.folder, "work")
         wrong += ["temporary directories"] if work.exists() else []
         for commit in self.first_parents():
-            red = [name for name in self.files(commit) if "BAD" in self.read(name, commit)]
+            red = self.git("grep", "-l", "BAD", commit, "--", "*.txt", codes=(0, 1))
             wrong += [f"{commit} is red: {red}"] if red else []
         merges = self.git("log", "--format=%s", "main").split("\n")
         for task in entries:
@@ -155,6 +172,7 @@ class Yard:
 def make_yard(place: Path) -> Yard:
     """The repository, with `main` checked out."""
     top = place / "repo"
+    place.mkdir(exist_ok=True)
     lay_out_repository(_make, top)
     return Yard(top)
 

@@ -92,7 +92,7 @@ class GateRoom:
 
     def _run_all(self, stream: IO[bytes]) -> str | None:
         environ = {name: value for name, value in os.environ.items() if name not in _OF_A_REPOSITORY}
-        environ |= {"SESSIONRUN_WORKTREE": str(self.path), "SESSIONRUN_TARGET": self.target}
+        environ["SESSIONRUN_WORKTREE"] = str(self.path)
         for command in self.gates.commands:
             stream.write(f"$ {command}\n".encode("utf-8", "surrogateescape"))
             stream.flush()

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import signal
+from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
+from conftest import eventually
 from landings import CHECK, Yard, make_yard
+
+from sessionrun.landing.batches import LARGEST, choose_size, find_green_prefix, sort_entries
+from sessionrun.landing.records import Entry, Gates
+from sessionrun.landing.turn import land
 
 
 @pytest.fixture
@@ -14,12 +24,6 @@ def yard(own_place: Path) -> Yard:
     yard = make_yard(own_place)
     yard.git("checkout", "-q", "--detach")
     return yard
-
-
-@pytest.fixture
-def at_home(own_place: Path) -> Yard:
-    """`main` is checked out in the repository's own work tree."""
-    return make_yard(own_place)
 
 
 # --- batches and gates ---
@@ -142,9 +146,34 @@ def test_a_gate_sees_the_candidate_alone_and_cannot_touch_the_repository(yard: Y
 
 def test_a_gate_has_a_limit_of_time_and_leaves_no_process(yard: Yard) -> None:
     yard.add("one", {"one.txt": "1"})
-    fifo = yard.top.parent / "fifo"
-    report = yard.land(f"mkfifo '{fifo}' 2>/dev/null; cat '{fifo}' & exit 3")
-    assert "exit code 3" in report.fates[0].reason or report.hold is not None
+    place = yard.top.parent / "pids"
+    place.mkdir()
+    gate = f"sleep 600 & echo > '{place}'/$!; echo > '{place}'/$$; sleep 600"
+    report = land(replace(yard.request(), gates=Gates((f"test ! -e one.txt || {{ {gate}; }}",), 0.2)))
+    assert report.fates[0].reason.startswith("not done after 0.2 s of: test ! -e one.txt")
+    left = [int(path.name) for path in place.iterdir()]
+    assert len(left) == 4, "it ran twice"
+    eventually(lambda: not any(psutil.pid_exists(pid) for pid in left))
+
+
+def test_a_gate_dies_with_the_landing(yard: Yard) -> None:
+    """Else it would go on in the room of the next one."""
+    yard.add("one", {"one.txt": "1"})
+    pids = yard.top.parent / "pids"
+    request = yard.request(
+        f"test -e '{pids}' || {{ echo $$ $PPID > '{pids}.new'; mv '{pids}.new' '{pids}'; sleep 600; }}"
+    )
+    child = os.fork()
+    if child == 0:
+        try:
+            land(request)
+        finally:
+            os._exit(0)
+    eventually(pids.exists)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    eventually(lambda: not any(psutil.pid_exists(int(pid)) for pid in pids.read_text().split()))
+    assert yard.statuses(land(request)) == {"one": "landed"}
 
 
 # --- what waits and what is refused ---
@@ -225,3 +254,51 @@ def test_what_setup_left_does_not_land(yard: Yard) -> None:
     again = yard.land()
     assert yard.statuses(again) == yard.statuses(report), "what landed is known without any record"
     assert again.old == again.new
+
+
+def test_an_old_git_lands_by_an_index(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
+    """git before 2.38 has no `merge-tree --write-tree`."""
+    programs = yard.top.parent / "bin"
+    programs.mkdir()
+    real = shutil.which("git")
+    (programs / "git").write_text(
+        f'#!/bin/sh\ncase " $* " in *" version "*) echo git version 2.37.1;; '
+        f'*" merge-tree "*) exit 129;; *) exec {real} "$@";; esac\n'
+    )
+    (programs / "git").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    yard.add("first", {"a.txt": "first\n", "new.txt": "n\n"})
+    yard.add("second", {"a.txt": "second\n"})
+    yard.add("third", {"d/c.txt": "third\n"})
+    report = yard.land(CHECK)
+    assert yard.statuses(report) == {"first": "landed", "second": "bounced", "third": "landed"}
+    assert report.fates[1].files == ("a.txt",)
+    assert yard.examine(["first", "third"]) == []
+
+
+# --- choosing, without git ---
+
+
+@pytest.mark.parametrize(
+    ("decided", "bounced", "size"),
+    [(0, 0, 5), (20, 0, 16), (100, 0, LARGEST), (8, 3, 2), (8, 8, 1), (1000, 1000, 1), (1000, 50, 13)],
+)
+def test_the_size_of_a_batch_follows_the_share_of_red_ones(decided: int, bounced: int, size: int) -> None:
+    assert choose_size(decided, bounced) == size
+
+
+def test_what_was_bounced_goes_last_and_with_it_what_needs_it() -> None:
+    entries = [Entry("a", "", ""), Entry("b", "", "", needs=("a",)), Entry("c", "", ""), Entry("d", "", "")]
+    assert [entry.task for entry in sort_entries(entries, {"a", "d"})] == ["c", "a", "b", "d"]
+
+
+@pytest.mark.parametrize("culprits", [set(), {1}, {5}, {8}, {3, 4}, {1, 8}, set(range(1, 9))])
+def test_the_longest_green_prefix_is_found(culprits: set[int]) -> None:
+    asked: list[int] = []
+
+    def passes(count: int) -> bool:
+        asked.append(count)
+        return not any(number <= count for number in culprits)
+
+    assert find_green_prefix(8, passes) == min(culprits, default=9) - 1
+    assert len(asked) <= 4 and len(set(asked)) == len(asked)

@@ -200,16 +200,16 @@ def test_what_is_in_the_way_holds_it_and_it_lands_after_the_mend(yard: Yard, nam
         yard.add("one", changes)
     else:
         yard.add("one", {"b.txt": None, **changes} if name not in ("merge", "rebase") else {"b.txt": "b2\n"})
+    gates = ("true",) if name == "overlap" else ()
     begin(yard)
-    yard.git("status")
     before = snapshot(yard)
-    report = yard.land("true")
+    report = yard.land(*gates)
     assert report.hold is not None
     assert report.hold.reason_class == reason_class
     assert yard.statuses(report) == {"one": "held"}
     assert snapshot(yard) == before, "nothing was touched"
     mend(yard, report)
-    again = yard.land("true")
+    again = yard.land(*gates)
     assert yard.statuses(again) == {"one": "landed"}, again.hold
     assert again.gate_runs == 0, "a hold is tried again without gates"
     assert yard.examine(["one"]) == []

@@ -70,7 +70,7 @@ def _explain_wait(entry: Entry, chain: Chain, queue: Queue, room: MergeRoom) -> 
     files: dict[str, None] = {}
     for link in chain.links:
         merged = room.merge(queue.tip_of(link.entry), queue.tip_of(entry))
-        if merged.tree is None:
+        if merged.tree is None and queue.paths_of(link.entry).intersection(merged.files):
             against.append(link.entry.task)
             files |= dict.fromkeys(merged.files)
     if not against:

@@ -26,6 +26,12 @@ from sessionrun.workspaces.room import keep_room
 
 SHELL: Final = "/bin/sh"
 
+DIES_WITH_US: Final = 'exec 3<&0 </dev/null; { read -r _ <&3; kill -KILL 0; } & "$0" -ec "$1" 3<&-'
+"""Runs the command `$1` in a group that ends when its standard input does: when we are killed.
+
+Else a gate of a killed landing would go on in the room that the next landing uses.
+"""
+
 _MAKES: Final = ("make", "gmake")
 _MAKEFILES: Final = ("GNUmakefile", "makefile", "Makefile")
 
@@ -160,10 +166,10 @@ def _run(
 ) -> str | None:
     """Run a command and end all that it leaves in its group; in words why it did not pass, else None."""
     process = subprocess.Popen(
-        [SHELL, "-ec", command],
+        [SHELL, "-c", DIES_WITH_US, SHELL, command],
         cwd=directory,
         env=environ,
-        stdin=subprocess.DEVNULL,
+        stdin=subprocess.PIPE,
         stdout=stream,
         stderr=subprocess.STDOUT,
         start_new_session=True,
@@ -178,4 +184,6 @@ def _run(
         except OSError:
             pass  # nothing of it is left
         process.wait()
+        assert process.stdin is not None
+        process.stdin.close()
     return None if code == 0 else f"exit code {code}" if code > 0 else f"signal {-code}"

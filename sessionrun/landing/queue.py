@@ -72,9 +72,9 @@ class Queue:
 
     def find_sharing(self, entry: Entry, files: Collection[str] = ()) -> tuple[str, ...]:
         """The tasks that landed and changed these files, or any that the entry changes."""
-        paths = frozenset(files) or self._paths_of(entry)
+        paths = frozenset(files) or self.paths_of(entry)
         others = [other for other in self._request.entries if other.task in self.landed]
-        return tuple(other.task for other in others if other is not entry and paths & self._paths_of(other))
+        return tuple(other.task for other in others if other is not entry and paths & self.paths_of(other))
 
     def list_fates(self, hold: Hold | None) -> tuple[Fate, ...]:
         """What became of each entry that is wanted."""
@@ -122,7 +122,12 @@ class Queue:
         self._tips[entry.task] = taken.commit
         return True
 
-    def _paths_of(self, entry: Entry) -> frozenset[str]:
+    def paths_of(self, entry: Entry) -> frozenset[str]:
+        """The files that an entry changes.
+
+        Raises:
+            GitError: git failed.
+        """
         if entry.task not in self._paths:
             words = ("diff-tree", "-r", "-z", "--no-renames", "--name-only", entry.base, entry.tip)
             self._paths[entry.task] = frozenset(self._git.names(*words))

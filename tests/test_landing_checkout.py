@@ -9,7 +9,10 @@ from pathlib import Path
 import pytest
 from landings import MAIN, Yard, make_yard
 
-from sessionrun.landing.records import Report
+from sessionrun.landing.checkout import Tree, follow
+from sessionrun.landing.records import Checkout, Report
+from sessionrun.landing.slot import Slot
+from sessionrun.workspaces.fence import open_fence
 
 CHANGES = {
     "a.txt": "new\n",
@@ -227,6 +230,24 @@ def test_a_switched_branch_is_left_alone(yard: Yard) -> None:
         "two": "landed",
     }
     assert status(yard) == "" and (yard.top / "a.txt").read_text() == "a\n"
+
+
+@pytest.mark.parametrize("came_later", [False, True])
+def test_a_checkout_in_the_moment_of_the_move(yard: Yard, came_later: bool) -> None:
+    """The target was checked out nowhere, and then it was, before or after it moved."""
+    add_changes(yard)
+    request = yard.request()
+    old, new = yard.git("rev-parse", "main"), yard.entries[0].tip
+    if came_later:
+        yard.git("checkout", "-q", "--detach")
+    yard.git("update-ref", MAIN, new)
+    if came_later:
+        yard.git("checkout", "-q", "main")
+    with open_fence(request.repository) as fence:
+        place = Checkout(str(yard.top), str(yard.top / ".git"))
+        assert follow(Tree(Slot(request.repository, MAIN), fence, place, old, new)) is None
+    assert status(yard) == "" and (yard.top / "a.txt").read_text() == "new\n"
+    assert yard.examine() == []
 
 
 def test_a_target_that_moves_meanwhile_is_merged_anew(yard: Yard) -> None:

@@ -27,7 +27,7 @@ from sessionrun.model.frozen import frozen
 from sessionrun.store import crashpoint
 from sessionrun.store.files import open_regular
 from sessionrun.workspaces.fence import Fence
-from sessionrun.workspaces.git import Git, GitError
+from sessionrun.workspaces.git import Git
 
 LOCK: Final = "index.lock"
 BESIDE: Final = "sessionrun-lock"
@@ -87,13 +87,8 @@ def land_checked_out(tree: Tree) -> Moved | Hold:
     Raises:
         GitError, OSError: git failed for another reason; what was begun is undone.
     """
-    for name, (what, finish) in _BUSY.items():
-        if os.path.lexists(tree.path(name)):
-            return Hold("checkout_busy", f"{tree.top} is in {what}", tree.hint(*finish.split()))
     if not _take_lock(tree):
-        lock = tree.path(LOCK)
-        reason = f"{lock} is there: another git is at work, or was killed"
-        return Hold("index_locked", reason, f"rm {shlex.quote(str(lock))}")
+        return _explain_lock(tree)
     try:
         return _land_locked(tree)
     except BaseException:
@@ -101,7 +96,37 @@ def land_checked_out(tree: Tree) -> Moved | Hold:
         raise
 
 
+def follow(tree: Tree) -> Hold | None:
+    """Let files and index follow a target that was checked out in the very moment in which it moved.
+
+    If they are not those of the old commit, the user's git came later, and has done so itself.
+
+    Raises:
+        GitError, OSError: git failed; the next landing mends it.
+    """
+    if not _take_lock(tree):
+        return _explain_lock(tree)
+    is_behind = tree.git().attempt("diff-index", "--cached", "--quiet", tree.old).returncode == 0
+    hold = _prepare_index(tree) if is_behind else None
+    if is_behind and hold is None:
+        _write_files(tree)
+        mend(tree, has_landed=True)
+    else:
+        release(tree)
+    return hold
+
+
+def _explain_lock(tree: Tree) -> Hold:
+    lock = tree.path(LOCK)
+    reason = f"{lock} is there: another git is at work, or was killed"
+    return Hold("index_locked", reason, f"rm {shlex.quote(str(lock))}")
+
+
 def _land_locked(tree: Tree) -> Moved | Hold:
+    hold = _find_unfinished(tree)
+    if hold is not None:
+        release(tree)
+        return hold
     head = tree.path("HEAD").read_bytes()
     show_head(tree.fence, head)
     is_there = os.fsdecode(head).rstrip("\n") == f"ref: {tree.slot.target}"
@@ -112,15 +137,17 @@ def _land_locked(tree: Tree) -> Moved | Hold:
     if hold is not None:
         release(tree)
         return hold
-    _mark_writing(tree)
-    crashpoint.step()
-    written = tree.private().attempt("read-tree", "-m", "-u", tree.old, tree.new)
-    crashpoint.step()
-    if written.returncode != 0:
-        raise GitError(("read-tree",), written.returncode, written.stderr.decode("utf-8", "replace"))
+    _write_files(tree)
     moved = update_ref(tree.slot, tree.git(), tree.new, tree.old)
     mend(tree, has_landed=moved == "moved")
     return moved
+
+
+def _find_unfinished(tree: Tree) -> Hold | None:
+    for name, (what, ending) in _BUSY.items():
+        if os.path.lexists(tree.path(name)):
+            return Hold("checkout_busy", f"{tree.top} is in {what}", tree.hint(*ending.split()))
+    return None
 
 
 def _take_lock(tree: Tree) -> bool:
@@ -224,8 +251,11 @@ def _has_changed(tree: Tree, git: Git, name: str) -> bool:
     return git("hash-object", f"--path={name}", "--", name).strip() != was
 
 
-def _mark_writing(tree: Tree) -> None:
+def _write_files(tree: Tree) -> None:
     _write(tree.path(LOCK), f"{WRITING}\n", os.O_APPEND)
+    crashpoint.step()
+    tree.private()("read-tree", "-m", "-u", tree.old, tree.new)
+    crashpoint.step()
 
 
 def _write(path: Path, text: str, flags: int) -> None:

@@ -15,7 +15,7 @@ from typing import Final
 
 from sessionrun.landing.batches import choose_size, find_green_prefix
 from sessionrun.landing.chain import Chain, build_chain, make_candidate
-from sessionrun.landing.checkout import Tree, land_checked_out
+from sessionrun.landing.checkout import Tree, follow, land_checked_out
 from sessionrun.landing.gates import GateRoom, open_gates
 from sessionrun.landing.history import LandingLog, open_log
 from sessionrun.landing.queue import Queue
@@ -99,6 +99,7 @@ class Turn:
         self._hold: Hold | None = None
         self._gate_runs = 0
         self._moves = 0
+        self._remarks: list[str] = []
         self._queue = Queue(request, self._git, log.history)
         self._gates: GateRoom | None = None
         self._candidates: dict[str, str] = {}
@@ -119,7 +120,7 @@ class Turn:
         self._log.note_end()
         self._slot.clear_record()
         fates = self._queue.list_fates(self._hold)
-        return Report(begun, old, fates, self._hold, self._gate_runs)
+        return Report(begun, old, fates, self._hold, self._gate_runs, tuple(self._remarks))
 
     def _settle(self, old: str) -> None:
         if not self._request.setups:
@@ -239,6 +240,8 @@ class Turn:
         self._write("landing", chain.old, candidate, chain, count, checkout)
         if checkout is None:
             moved = move_ref(self._slot, self._fence, candidate, chain.old)
+            if moved == "moved":
+                self._follow(chain, count, candidate)
         else:
             moved = land_checked_out(Tree(self._slot, self._fence, checkout, chain.old, candidate))
         if moved == "moved":
@@ -250,6 +253,14 @@ class Turn:
         elif self._moves > MOVES:
             self._hold = Hold("target_moves", f"{self._short} moved {self._moves} times meanwhile", "merge again")
         return False
+
+    def _follow(self, chain: Chain, count: int, candidate: str) -> None:
+        """A user may have checked out the target just when it moved."""
+        late = find_checkout(self._request.repository, self._slot.target)
+        if isinstance(late, Checkout):
+            self._write("landing", chain.old, candidate, chain, count, late)
+            hold = follow(Tree(self._slot, self._fence, late, chain.old, candidate))
+            self._remarks += [f"{hold.reason}: {late.top} is behind {self._short}"] if hold else []
 
     def _note_landed(self, chain: Chain, count: int, commit: str) -> None:
         taken = tuple(Taken(link.entry.task, link.entry.tip) for link in chain.links[:count])

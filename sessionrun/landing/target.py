@@ -69,6 +69,8 @@ def update_ref(slot: Slot, git: Git, new: str, old: str) -> Moved | Hold:
     crashpoint.step()
     if done.returncode == 0:
         return "moved"
+    if done.returncode < 0:  # it was killed: its locks are for the recovery, by the record
+        raise GitError(words, done.returncode, f"fatal: killed by signal {-done.returncode}")
     if git.commit_of(slot.target) != old:
         return "again"
     lock = slot.ref_path.with_name(f"{slot.ref_path.name}.lock")

@@ -106,29 +106,18 @@ def test_verdicts_are_kept_by_tree_and_gate(yard: Yard) -> None:
     yard.add("bad", {"bad.txt": "BAD"})
     assert yard.land(CHECK, batch=1).gate_runs == 3
     yard.git("update-ref", "refs/heads/main", "main~1")
-    yard.entries.pop()
-    assert yard.land(CHECK, batch=1).gate_runs == 0
-    assert yard.land("true").gate_runs == 0, "nothing is left to land"
-    yard.add("bad", {"bad.txt": "BAD"}, "main~1")
-    assert yard.land(CHECK).gate_runs == 2
-    assert yard.land("true").gate_runs == 1
+    assert yard.land(CHECK, batch=1).gate_runs == 2, "two of what was red, none of what was green"
 
 
 def test_the_target_s_version_of_a_gate_counts_and_a_task_s_own_must_pass_too(yard: Yard) -> None:
     first = yard.commit({"gate.sh": "! grep -rqs BAD --include=*.txt .\n", "Makefile": "test:\n\tsh gate.sh\n"})
     yard.git("update-ref", "refs/heads/main", first)
-    yard.add("bends", {"gate.sh": "true\n", "bends.txt": "BAD"})
-    yard.add("bends-make", {"Makefile": "test:\n\ttrue\n", "make.txt": "BAD"})
+    yard.add("bends", {"gate.sh": "true\n", "Makefile": "test:\n\ttrue\n", "bends.txt": "BAD"})
     yard.add("breaks", {"gate.sh": "false\n"})
     yard.add("betters", {"gate.sh": "! grep -rqs 'BAD\\|WORSE' --include=*.txt .\n"})
-    report = yard.land("sh ./gate.sh", "make -s test", batch=1)
-    assert yard.statuses(report) == {
-        "bends": "bounced",
-        "bends-make": "bounced",
-        "breaks": "bounced",
-        "betters": "landed",
-    }
-    assert "with the target's gate.sh" in report.fates[0].reason
+    report = yard.land("sh ./gate.sh && make -s test", batch=1)
+    assert yard.statuses(report) == {"bends": "bounced", "breaks": "bounced", "betters": "landed"}
+    assert report.fates[0].reason.endswith(" (with the target's Makefile, gate.sh)")
     assert "WORSE" in yard.read("gate.sh")
 
 
@@ -256,6 +245,7 @@ def test_what_setup_left_does_not_land(yard: Yard) -> None:
     assert again.old == again.new
 
 
+@pytest.mark.slow
 def test_an_old_git_lands_by_an_index(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
     """git before 2.38 has no `merge-tree --write-tree`."""
     programs = yard.top.parent / "bin"

@@ -180,6 +180,9 @@ HOLDS: dict[str, tuple[Callable[[Yard], None], str, Callable[[Yard, Report], Non
 }
 
 
+FAST = ("overlap", "ignored", "assume-unchanged", "merge", "index.lock")
+
+
 def snapshot(yard: Yard) -> dict[str, bytes]:
     left = {}
     for path in sorted(yard.top.rglob("*")):
@@ -191,7 +194,9 @@ def snapshot(yard: Yard) -> dict[str, bytes]:
     return left
 
 
-@pytest.mark.parametrize("name", HOLDS)
+@pytest.mark.parametrize(
+    "name", [name if name in FAST else pytest.param(name, marks=pytest.mark.slow) for name in HOLDS]
+)
 def test_what_is_in_the_way_holds_it_and_it_lands_after_the_mend(yard: Yard, name: str) -> None:
     begin, reason_class, mend = HOLDS[name]
     changes = dict(CHANGES)

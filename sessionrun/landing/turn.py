@@ -100,6 +100,7 @@ class Turn:
         self._gate_runs = 0
         self._moves = 0
         self._remarks: list[str] = []
+        self._pinned: set[str] = set()
         self._queue = Queue(request, self._git, log.history)
         self._gates: GateRoom | None = None
         self._candidates: dict[str, str] = {}
@@ -160,15 +161,17 @@ class Turn:
         count = len(chain.links)
         green = count
         if self._request.gates.commands:
-            self._gates = open_gates(
-                self._fence, self._slot.target, chain.old, self._request.gates, Path(self._request.folder)
-            )
+            self._gates = self._open_gates(chain.old)
             self._tell(f"gates: {count} task{'s' if count > 1 else ''} on {self._short}")
             green = find_green_prefix(count, lambda some: self._passes(chain, some))
         if green and not self._land(chain, green):
             return
         if green < count:
             self._judge(chain.links[green].entry)
+
+    def _open_gates(self, old: str) -> GateRoom:
+        request = self._request
+        return open_gates(self._fence, self._slot.target, old, request.gates, Path(request.folder))
 
     def _passes(self, chain: Chain, count: int) -> bool:
         tree = chain.links[count - 1].tree
@@ -197,6 +200,7 @@ class Turn:
         chain = self._build(old, [entry])
         if not chain.links:
             return
+        self._gates = self._open_gates(old)  # what landed before it may have changed what they run
         tree = chain.links[0].tree
         candidate = self._candidate(chain, 1)
         if self._is_red(tree, candidate, chain):
@@ -279,8 +283,10 @@ class Turn:
         return self._candidates[last]
 
     def _pin(self, *commits: str) -> None:
-        waiting = [self._queue.tip_of(entry) for entry in self._queue.open]
-        self._slot.move_pin(self._git, (*commits, *waiting))
+        pinned = {*commits, *(self._queue.tip_of(entry) for entry in self._queue.open)}
+        if not pinned <= self._pinned:
+            self._slot.move_pin(self._git, sorted(pinned))
+            self._pinned = pinned
 
     def _write(
         self,

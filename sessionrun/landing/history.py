@@ -51,9 +51,9 @@ class History:
             passed = record["passed"]
             why, output = (before.why, before.output) if passed else (record["why"], record["output"])
             self.verdicts[key] = Verdict(before.green + passed, before.red + (not passed), why, output)
-        elif kind == "landed" and self.landed.get(record["task"], ("",))[0] != record["tip"]:
+        elif kind == "landed":
+            self.decided += self.landed.get(record["task"], ("",))[0] != record["tip"]
             self.landed[record["task"]] = record["tip"], record["commit"]
-            self.decided += 1
         elif kind == "bounced":
             self.bounced.add(record["task"])
             self.decided += record["reason_class"] == RED
@@ -82,7 +82,7 @@ class LandingLog:
     def note_landed(self, entries: tuple[Taken, ...], commit: str, target: str) -> None:
         """The work of these tasks is in the target, by this commit."""
         for entry in entries:
-            if self.history.landed.get(entry.task, ("",))[0] != entry.tip:
+            if self.history.landed.get(entry.task) != (entry.tip, commit):
                 self._append(
                     {"kind": "landed", "task": entry.task, "tip": entry.tip, "commit": commit, "target": target}
                 )

@@ -265,6 +265,19 @@ def test_a_target_that_moves_meanwhile_is_merged_anew(yard: Yard) -> None:
     assert status(yard) == "" and report.gate_runs == 1, "the merge has the same files"
 
 
+@pytest.mark.slow
+def test_what_waits_survives_a_collection_of_garbage(yard: Yard) -> None:
+    """Its branch was deleted while a hold kept it waiting: the pin holds it."""
+    yard.add("one", {"a.txt": "landed\n"})
+    overlap(yard)
+    assert yard.statuses(yard.land()) == {"one": "held"}
+    yard.git("branch", "-q", "-D", "main-task-one")
+    yard.git("reflog", "expire", "--all", "--expire=now")
+    yard.git("gc", "-q", "--prune=now")
+    yard.git("checkout", "-q", "a.txt")
+    assert yard.statuses(yard.land()) == {"one": "landed"}
+
+
 def test_attributes_in_the_checkout_decide_nothing(yard: Yard) -> None:
     """With `merge=union` a conflict would vanish."""
     (yard.top / ".gitattributes").write_text("*.txt merge=union\n")
@@ -272,4 +285,3 @@ def test_attributes_in_the_checkout_decide_nothing(yard: Yard) -> None:
     yard.add("one", {"a.txt": "mine\n"})
     report = yard.land(target="refs/heads/side")
     assert yard.statuses(report) == {"one": "bounced"}
-    assert MAIN == "refs/heads/main"

@@ -35,9 +35,10 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "dialects": ("model",),
     "agents": ("model", "store.files"),
     "workspaces": ("model", "store"),
+    "landing": ("model", "store", "workspaces"),
     "queue": ("model", "store.files", "store.locks", "dialects.limits", "dialects.strict_json"),
     "runtime": ("model", "engine", "store", "agents", "workspaces"),
-    "client": ("model", "engine", "store", "agents", "workspaces", "queue", "runtime", "dialects"),
+    "client": ("model", "engine", "store", "agents", "workspaces", "landing", "queue", "runtime", "dialects"),
     "cli": ("client", "model", "store.session", "dialects.schema", "dialects.convert", "dialects.own_options"),
     "__main__": ("cli",),
 }
@@ -57,7 +58,7 @@ KEEPER = {
 """All of ours that the keeper may know besides its own modules: it runs on the standard library alone."""
 
 FLOORS = 6
-ARROWS = 28
+ARROWS = 32
 
 HARMLESS = {
     "__future__",

@@ -28,9 +28,8 @@ Examples (manual: man sessionrun):
   sessionrun --sync tasks.json          start, follow, print the results
 
 \b
-Exit codes: 0 ok; 1 a task failed (--sync, wait); 2 bad input, unknown
-session, agent not found; 3 internal error; 4 the session's processes are
-gone; 75 only held tasks left; 124 wait timed out; 130 interrupted."""
+Exit codes: 0 ok; 1 a task failed; 2 bad input; 3 internal error; 4 the
+session's processes are gone; 75 all held; 124 timed out; 130 interrupted."""
 
 
 class VerbGroup(click.Group):

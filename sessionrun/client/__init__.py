@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from sessionrun.client.grounds import explain as explain
     from sessionrun.client.installed import examine_agents as examine_agents
     from sessionrun.client.installed import list_agents as list_agents
+    from sessionrun.client.landing import AskedLanding as AskedLanding
+    from sessionrun.client.landing import merge as merge
     from sessionrun.client.launching import launch as launch
     from sessionrun.client.listing import load_summaries as load_summaries
     from sessionrun.client.logs import Line as Line
@@ -79,6 +81,7 @@ _NAMES = {
     "sessionrun.client.doctor.report": ("Report", "diagnose"),
     "sessionrun.client.grounds": ("explain",),
     "sessionrun.client.installed": ("examine_agents", "list_agents"),
+    "sessionrun.client.landing": ("AskedLanding", "merge"),
     "sessionrun.client.launching": ("launch",),
     "sessionrun.client.listing": ("load_summaries",),
     "sessionrun.client.logs": ("Line", "OutputReader", "open_outputs"),

@@ -1,51 +1,26 @@
 """Finds the commit at which a worktree begins: where the needs of its task ended.
 
 The ends of several needs are merged in the object database: no branch, index or file of the repository changes,
-and a merge that is done again after a crash is the same commit.  Merging heeds the `.gitattributes` of the first
-end, and of no checkout.
+and a merge that is done again after a crash is the same commit (see `merging`).
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from sessionrun.model.ends import Handed
 from sessionrun.model.errors import SessionrunError
-from sessionrun.model.frozen import frozen
 from sessionrun.model.places import Repository
 from sessionrun.workspaces.fence import Fence
-from sessionrun.workspaces.git import Git, GitError, version
-from sessionrun.workspaces.registration import remove_tree
+from sessionrun.workspaces.git import Git
+from sessionrun.workspaces.merging import MergeRoom, open_merge_room
 from sessionrun.workspaces.request import NeedsConflict, WorkspaceRequest
-
-MERGE_TREE: Final = (2, 38)
-"""Oldest git with `merge-tree --write-tree`; older ones merge by a private index."""
 
 SUBJECT: Final = "Needs of task "
 MAX_NAMED: Final = 5
 """How many files of a conflict a message names at most."""
-
-
-@frozen
-class _Room:
-    """An empty directory in which git merges as if the directory was the work tree of the repository."""
-
-    git: Git
-
-    def run(self, *argv: str, codes: Sequence[int] = (0,)) -> tuple[int, bytes]:
-        """The exit code and the output of a command.
-
-        Raises:
-            GitError: the exit code is not in `codes`.
-        """
-        done = self.git.attempt(*argv)
-        if done.returncode not in codes:
-            raise GitError(argv, done.returncode, done.stderr.decode("utf-8", "replace"))
-        return done.returncode, done.stdout
 
 
 def find_base(fence: Fence, request: WorkspaceRequest, folder: Path) -> str:
@@ -136,31 +111,23 @@ def merge_ends(
         NeedsConflict: two of the commits cannot be merged.
         GitError: git failed.
     """
-    path = folder / "merge"
-    remove_tree(path)
-    path.mkdir()
-    old = version(path) < MERGE_TREE if by_index is None else by_index
-    git, room = fence.main(), _Room(fence.inside(path, fence.common))
-    try:
-        commits = list(ends)
-        _bring_attributes(git, commits[0], path)
-        head = commits[0]
+    git, commits = fence.main(), list(ends)
+    head = commits[0]
+    with open_merge_room(fence, head, folder, by_index=by_index) as room:
         for number, commit in enumerate(commits[1:], 2):
-            tree, files = _merge(room, head, commit, folder if old else None)
+            tree, files = room.merge(head, commit)
             if tree is None:
-                against = _find_opponents(room, commits[: number - 1], commit, folder if old else None)
+                against = _find_opponents(room, commits[: number - 1], commit)
                 raise NeedsConflict(_describe_conflict([ends[other] for other in against], ends[commit], files))
             head = _commit(git, request, tree, [head, commit] if number < len(commits) else commits, ends)
-        return head
-    finally:
-        remove_tree(path)
+    return head
 
 
-def _find_opponents(room: _Room, earlier: list[str], commit: str, index_in: Path | None) -> list[str]:
+def _find_opponents(room: MergeRoom, earlier: list[str], commit: str) -> list[str]:
     """The commits of `earlier` with which `commit` conflicts alone; all of them if there is no such commit."""
     if len(earlier) == 1:
         return earlier
-    return [end for end in earlier if _merge(room, end, commit, index_in)[0] is None] or earlier
+    return [end for end in earlier if room.merge(end, commit).tree is None] or earlier
 
 
 def _describe_conflict(against: Sequence[Handed], end: Handed, files: Sequence[str]) -> str:
@@ -174,46 +141,6 @@ def _describe_conflict(against: Sequence[Handed], end: Handed, files: Sequence[s
 
 def _name(end: Handed) -> str:
     return repr(end.task) if end.task else str(end.branch)
-
-
-def _bring_attributes(git: Git, commit: str, path: Path) -> None:
-    """Put the `.gitattributes` files of a commit where git looks for them when it merges there."""
-    for entry in git.names("ls-tree", "-r", "-z", "--full-tree", commit):
-        about, _, name = entry.partition("\t")
-        mode, _, blob = about.split(" ")
-        if os.path.basename(name) == ".gitattributes" and mode.startswith("100"):
-            target = path / name
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(git("cat-file", "blob", blob))
-
-
-def _merge(room: _Room, ours: str, theirs: str, index_in: Path | None) -> tuple[str | None, list[str]]:
-    """The tree of a merge, or None and the files in conflict; by an index in `index_in`, if one is given."""
-    if index_in is not None:
-        return _merge_by_index(room, ours, theirs, index_in / "merge-index")
-    words = ("merge-tree", "--write-tree", "--allow-unrelated-histories", "-z", "--name-only", "--no-messages")
-    code, output = room.run(*words, ours, theirs, codes=(0, 1))
-    tree, *files = (os.fsdecode(name) for name in output.split(b"\0") if name)
-    return (None if code else tree), files
-
-
-def _merge_by_index(room: _Room, ours: str, theirs: str, index: Path) -> tuple[str | None, list[str]]:
-    """`_merge` with git older than 2.38.  Only files that change are written into the work tree."""
-    index.unlink(missing_ok=True)
-    own = replace(room, git=replace(room.git, index=index))
-    try:
-        own.run("read-tree", ours)
-        own.run("update-index", "-q", "--refresh", "--ignore-missing", codes=(0, 1))
-        bases = room.run("merge-base", "--all", ours, theirs, codes=(0, 1))[1].decode().split()
-        code, _ = own.run("merge-recursive", *bases, "--", ours, theirs, codes=(0, 1))
-        if code == 0:
-            return own.run("write-tree")[1].decode().strip(), []
-        named = own.run("diff", "--name-only", "-z", "--diff-filter=U")[1].split(b"\0")
-        return None, [os.fsdecode(name) for name in dict.fromkeys(named) if name]
-    finally:
-        index.unlink(missing_ok=True)
-        for entry in room.git.directory.iterdir():
-            remove_tree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
 
 
 def _commit(

@@ -160,6 +160,12 @@ def _branch_of(admin: Path) -> str:
     return named[0] if named else os.fsdecode(_read(admin / "HEAD").rstrip(b"\n")).removeprefix("ref: refs/heads/")
 
 
+def list_worktrees(repository: Repository) -> list[tuple[Path, Path]]:
+    """The worktrees in git's books, without the main one: top and administrative directory."""
+    found = [(_target(admin), admin) for admin in _admins(repository)]
+    return [(top, admin) for top, admin in found if top is not None]
+
+
 def read_heads(repository: Repository, but: Path | None) -> set[str]:
     """Branches that worktrees, except the one at `but`, have checked out; also those that git does not list."""
     heads = [_read(Path(repository.common_dir) / "HEAD")]

@@ -17,7 +17,7 @@ from pathlib import Path
 from sessionrun.model.places import Repository
 from sessionrun.store.files import make_directories
 from sessionrun.workspaces.fence import Fence
-from sessionrun.workspaces.git import Git
+from sessionrun.workspaces.git import Git, GitError
 from sessionrun.workspaces.registration import remove_tree
 
 
@@ -62,10 +62,41 @@ def open_room(fence: Fence, owner: str, commit: str, objects: Path) -> Iterator[
         remove_room(fence.repository, owner)
 
 
-def _check_out(fence: Fence, path: Path, commit: str, objects: Path) -> None:
+def keep_room(fence: Fence, path: Path, commit: str) -> Git:
+    """Make a room at `path` that stays, or bring the one that is there to a commit; git in it is returned.
+
+    What git ignores stays, so that a build there need not begin anew.  If the room is damaged, it is made anew.
+
+    Raises:
+        GitError, OSError: it cannot be made.
+    """
+    (fence.common / "info" / "exclude").write_text(fence.repository.excludes or "", encoding="utf-8")
+    make_directories(path, 0o700)
+    try:
+        return _renew(fence, path, commit)
+    except (GitError, OSError):
+        remove_tree(path)
+        make_directories(path, 0o700)
+        return _renew(fence, path, commit)
+
+
+def _renew(fence: Fence, path: Path, commit: str) -> Git:
+    git_dir = path / ".git"
+    for entry in (
+        git_dir.iterdir() if git_dir.is_dir() else ()
+    ):  # locks of a killed git, branches of a program there
+        if entry.name not in ("index", "objects"):
+            remove_tree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
+    objects = Path(fence.repository.common_dir, "objects")
+    git = _check_out(fence, path, commit, objects)
+    git("clean", "-ffdq")
+    return git
+
+
+def _check_out(fence: Fence, path: Path, commit: str, objects: Path) -> Git:
     git_dir, real = path / ".git", Path(fence.repository.common_dir)
-    (git_dir / "refs" / "heads").mkdir(parents=True)
-    (git_dir / "objects" / "info").mkdir(parents=True)
+    (git_dir / "refs" / "heads").mkdir(parents=True, exist_ok=True)
+    (git_dir / "objects" / "info").mkdir(parents=True, exist_ok=True)
     borrowed = f"{real / 'objects'}\n{objects}\n"
     (git_dir / "objects" / "info" / "alternates").write_text(borrowed, encoding="utf-8")
     (git_dir / "HEAD").write_text(f"{commit}\n", encoding="utf-8")
@@ -77,6 +108,7 @@ def _check_out(fence: Fence, path: Path, commit: str, objects: Path) -> None:
     (git_dir / "packed-refs").write_bytes(tags)
     if (real / "shallow").is_file():
         (git_dir / "shallow").write_bytes((real / "shallow").read_bytes())
+    return git
 
 
 def _word_config(fence: Fence) -> str:

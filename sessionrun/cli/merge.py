@@ -1,0 +1,94 @@
+"""`merge`: land the work of tasks on a branch, after gates if any are named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from sessionrun.cli.options import Count, Duration, json_option, results_dir_option
+from sessionrun.cli.render import escape, escape_line, print_json
+from sessionrun.client.landing import AskedLanding, merge
+from sessionrun.client.lookup import open_session
+
+EXIT_BOUNCED: Final = 1
+EXIT_HELD: Final = 75
+
+_WORDS: Final = {"ready": "would land", "none": "no work"}
+"""What people read for a status."""
+
+
+@click.command("merge")
+@click.argument("session_id", metavar="ID")
+@click.argument("tasks", nargs=-1, metavar="[TASK]...")
+@click.option("--into", metavar="BRANCH", help="Where to.  [default: the branch the session began at]")
+@click.option("--gate", "gates", multiple=True, metavar="COMMAND", help="Must exit 0 before it lands.")
+@click.option(
+    "--gate-timeout", type=Duration(), metavar="TIME", default="1h", help="For each gate.  [default: 1h]"
+)
+@click.option("--batch", type=Count(1), metavar="N", help="At most N tasks at a time.  [default: as many as pays]")
+@click.option("--no-trailers", is_flag=True, help="Do not say in the merges whose work they are.")
+@click.option("--dry-run", is_flag=True, help="Forecast what would land and what conflicts; change nothing.")
+@json_option
+@results_dir_option
+def command(
+    session_id: str,
+    tasks: tuple[str, ...],
+    into: str | None,
+    gates: tuple[str, ...],
+    gate_timeout: float,
+    batch: int | None,
+    no_trailers: bool,
+    dry_run: bool,
+    as_json: bool,
+    results_dir: Path | None,
+) -> int:
+    """Land the work of session ID's tasks on a branch, each task as a merge.
+
+    Only tasks that succeeded land, and a task only after those that it needs.  A task whose work conflicts, or
+    that makes a gate fail, is bounced; the others land.  The branch moves once for all that passed together,
+    never to a commit that no gate has seen.  Ends with 1 if a task was bounced or waits, with 75 if the branch
+    cannot move now.
+    """
+    asked = AskedLanding(into, gates, gate_timeout or None, batch, not no_trailers, dry_run)
+    record = merge(open_session(results_dir, session_id), tasks, asked, _tell)
+    if as_json:
+        print_json(record)
+    else:
+        _print(record)
+    return _choose_code(record)
+
+
+def _tell(line: str) -> None:
+    click.echo(escape_line(line), err=True)
+
+
+def _choose_code(record: dict[str, Any]) -> int:
+    ends = {task["status"] for task in record["tasks"]}
+    if record["dry_run"]:
+        return 0
+    if "held" in ends:
+        return EXIT_HELD
+    return EXIT_BOUNCED if ends & {"bounced", "waiting"} else 0
+
+
+def _print(record: dict[str, Any]) -> None:
+    for task in record["tasks"]:
+        line = f"{task['id']}: {_WORDS.get(task['status'], task['status'])}"
+        line += f" {task['commit'][:12]}" if task["commit"] else ""
+        line += f": {task['reason']}" if task["reason"] else ""
+        click.echo(escape_line(line))
+        if task["output"]:
+            click.echo(f"    see {escape_line(task['output'])}")
+    for remark in record["remarks"]:
+        click.echo(escape_line(remark), err=True)
+    if record["hold"] is not None:
+        click.echo(escape_line(f"held: {record['hold']['reason']}"), err=True)
+        if record["hold"]["mend"]:
+            click.echo(escape(f"mend: {record['hold']['mend']}"), err=True)
+    runs = f", gates {'would run' if record['dry_run'] else 'ran'} {record['gate_runs']} times"
+    moved = "" if record["old"] == record["new"] else f"{record['old'][:12]} -> "
+    click.echo(
+        f"{escape_line(record['target'])}: {moved}{record['new'][:12]}{runs if record['gate_runs'] else ''}"
+    )

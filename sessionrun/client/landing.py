@@ -1,0 +1,232 @@
+"""Lands the work of a session's tasks on a branch: finds what may land, and hands it to the room of landing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from sessionrun.client.changes import find_work_base, is_unchanged
+from sessionrun.client.lookup import choose_tasks
+from sessionrun.client.merging import order_by_needs
+from sessionrun.client.view import load_view
+from sessionrun.landing.records import Entry, Fate, Gates, LandRequest, Report
+from sessionrun.landing.slot import digest_target
+from sessionrun.model.errors import InputError
+from sessionrun.model.places import Repository
+from sessionrun.store.session import SessionDir
+from sessionrun.workspaces.fence import open_fence
+from sessionrun.workspaces.git import Git
+
+FOLDER: Final = "landing"
+"""In the session's directory: a folder for each target, with the log of its landings and what gates printed."""
+
+HEADS: Final = "refs/heads/"
+
+Task = Mapping[str, Any]
+
+
+class AskedLanding(NamedTuple):
+    """How to land.
+
+    Attributes:
+        into: the branch; None: the one from which the session's worktrees began.
+        gates: shell commands that must pass before anything lands.
+        gate_timeout_s: how long each of them may take (seconds); None: any time.
+        batch: how many tasks are merged and gated together at most; None: as many as pays.
+        trailers: whether the merge of a task says whose work it is.
+        dry_run: only forecast what would land; nothing changes, and no gate runs.
+    """
+
+    into: str | None = None
+    gates: tuple[str, ...] = ()
+    gate_timeout_s: float | None = None
+    batch: int | None = None
+    trailers: bool = True
+    dry_run: bool = False
+
+
+def merge(
+    session: SessionDir,
+    wanted: Sequence[str] = (),
+    asked: AskedLanding | None = None,
+    tell: Callable[[str], None] = lambda line: None,
+) -> dict[str, Any]:
+    """Land the work of tasks that succeeded; the object of ``merge --json``.
+
+    Args:
+        session: whose tasks.
+        wanted: their ids or numbers; none: all.
+        asked: where to, and how; None: all as it is usual.
+        tell: is given a line when something takes long.
+
+    Raises:
+        InputError: the session has no worktrees, there is no such branch or task.
+        SessionrunError, OSError: git failed, or the disk; nothing is half done that the next call does not mend.
+    """
+    asked = asked or AskedLanding()
+    view, spec = load_view(session), session.load_spec()
+    if spec.repository is None:
+        raise InputError(f"session {view['session_id']} has no worktrees of this repository: nothing can land")
+    chosen = {task["id"] for task in choose_tasks(view, wanted)}
+    target = _find_target(spec.repository, asked.into)
+    others = {task.id for task in spec.tasks if task.upstream is not None}
+    reasons = {task["id"]: _find_obstacle(task, task["id"] in others) for task in view["tasks"]}
+    ready = [task for task in view["tasks"] if reasons[task["id"]] is None]
+    tips = _follow_branches(spec.repository, ready)
+    entries = tuple(
+        _make_entry(task, view, tips[task["id"]], wanted=task["id"] in chosen, trailers=asked.trailers)
+        for task in order_by_needs(ready, view["tasks"])
+    )
+    request = LandRequest(
+        repository=spec.repository,
+        session_id=view["session_id"],
+        folder=str(session.path.absolute() / FOLDER / digest_target(target)),
+        target=target,
+        entries=entries,
+        gates=Gates(asked.gates, asked.gate_timeout_s),
+        batch=asked.batch,
+        setups=tuple(task["setup_commit"] for task in view["tasks"] if task.get("setup_commit")),
+    )
+    report = _forecast(request) if asked.dry_run else _land(request, tell)
+    fates = {fate.task: fate for fate in report.fates}
+    fates |= {task: fate for task, fate in reasons.items() if fate is not None}
+    tasks = [_describe(task, fates[task["id"]]) for task in view["tasks"] if task["id"] in chosen]
+    return _describe_report(request, report, tasks, dry_run=asked.dry_run)
+
+
+def _land(request: LandRequest, tell: Callable[[str], None]) -> Report:
+    from sessionrun.landing.turn import land
+    from sessionrun.store import crashpoint
+
+    crashpoint.arm("landing")
+    return land(request, tell)
+
+
+def _forecast(request: LandRequest) -> Report:
+    from sessionrun.landing.forecast import forecast
+
+    return forecast(request)
+
+
+def _find_target(repository: Repository, into: str | None) -> str:
+    """The full name of the branch.
+
+    Raises:
+        InputError: there is none of that name.
+    """
+    name = (into or repository.base_branch).removeprefix(HEADS)
+    with open_fence(repository) as fence:
+        if fence.main().commit_of(HEADS + name) is None:
+            how = "" if into else ": say --into BRANCH"
+            raise InputError(f"{repository.top} has no branch {name!r}{how}")
+    return HEADS + name
+
+
+def _find_obstacle(task: Task, is_elsewhere: bool) -> Fate | None:
+    """Why the work of a task cannot land; None: it can."""
+    if task["status"] != "completed":
+        return Fate(task["id"], "waiting", "not_ended", "it has not ended")
+    if task["outcome"] != "succeeded":
+        return Fate(task["id"], "none", "not_succeeded", f"it is {task['outcome']}")
+    if is_elsewhere:
+        return Fate(task["id"], "none", "other_repository", f"its work is in {task.get('repo')}")
+    if task["base_commit"] is None:
+        return Fate(task["id"], "none", "no_worktree", "it had no worktree")
+    if is_unchanged(task):
+        return Fate(task["id"], "none", "no_change", "it changed nothing")
+    if task["rescue_branch"] or task["commit"] is None:
+        where = task["rescue_branch"] or task["worktree"] or task["branch"]
+        return Fate(task["id"], "none", "rescued", f"a part of its work is in {where}: look at it first")
+    return None
+
+
+def _follow_branches(repository: Repository, tasks: Sequence[Task]) -> dict[str, str]:
+    """What is to land for each task: its commit or, if its branch went on from there, the tip of its branch.
+
+    A person mends a conflict there.
+    """
+    with open_fence(repository) as fence:
+        git = fence.main()
+        listed = git.line("for-each-ref", "--format=%(objectname) %(refname:lstrip=2)", "refs/heads")
+        branches = {name: tip for tip, _, name in (line.partition(" ") for line in listed.split("\n"))}
+        return {task["id"]: _find_tip(git, task, branches.get(task["branch"])) for task in tasks}
+
+
+def _find_tip(git: Git, task: Task, tip: str | None) -> str:
+    commit: str = task["commit"]
+    if tip is None or tip == commit:
+        return commit
+    is_ahead = git.attempt("merge-base", "--is-ancestor", commit, tip).returncode == 0
+    return tip if is_ahead else commit
+
+
+def _make_entry(task: Task, view: Mapping[str, Any], tip: str, *, wanted: bool, trailers: bool) -> Entry:
+    graph = {node["id"]: node for node in view["tasks"]}
+    return Entry(
+        task=task["id"],
+        tip=tip,
+        base=find_work_base(task) or task["base_commit"],
+        title=" ".join((task["title"] or "").split()),
+        needs=tuple(_find_needs(task, graph)),
+        wanted=wanted,
+        trailers=_word_trailers(task, view["session_id"]) if trailers else (),
+    )
+
+
+def _find_needs(task: Task, graph: Mapping[str, Task]) -> dict[str, None]:
+    """The tasks whose work has to land first; a need without work stands for its own needs."""
+    found: dict[str, None] = {}
+    for need in task["needs"]:
+        node = graph.get(need)
+        if node is None:
+            continue  # of an earlier session
+        if node["status"] == "completed" and (node["base_commit"] is None or is_unchanged(node)):
+            found |= _find_needs(node, graph)
+        else:
+            found[need] = None
+    return found
+
+
+def _word_trailers(task: Task, session_id: str) -> tuple[str, ...]:
+    cost = (task.get("usage") or {}).get("cost_usd")
+    said = {
+        "Task": task["id"],
+        "Session": session_id,
+        "Agent": task["agent"],
+        "Model": task["model"],
+        "Cost": None if cost is None else f"{cost:.4f} USD",
+    }
+    return tuple(f"Sessionrun-{name}: {' '.join(str(value).split())}" for name, value in said.items() if value)
+
+
+def _describe(task: Task, fate: Fate) -> dict[str, Any]:
+    return {
+        "id": task["id"],
+        "num": task["num"],
+        "title": task["title"],
+        "branch": task["branch"],
+        "status": fate.status,
+        "reason_class": fate.reason_class or None,
+        "reason": fate.reason or None,
+        "commit": fate.commit,
+        "files": list(fate.files),
+        "against": list(fate.against),
+        "output": fate.output or None,
+    }
+
+
+def _describe_report(
+    request: LandRequest, report: Report, tasks: list[dict[str, Any]], *, dry_run: bool
+) -> dict[str, Any]:
+    hold = report.hold
+    return {
+        "session_id": request.session_id,
+        "target": request.target.removeprefix(HEADS),
+        "old": report.old,
+        "new": report.new,
+        "dry_run": dry_run,
+        "gate_runs": report.gate_runs,
+        "hold": hold and {"reason_class": hold.reason_class, "reason": hold.reason, "mend": hold.mend},
+        "remarks": list(report.remarks),
+        "tasks": tasks,
+    }

@@ -1,0 +1,189 @@
+"""Runs the gates: the commands that have to pass on a candidate before it may land.
+
+They run in a room of the target's own (see `workspaces.room`): a repository that borrows the objects of the real
+one, so that no gate can change a branch of that.  A script that a gate runs is work, too: what lies in the target
+counts, and if the candidate changes it, its own version has to pass as well.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import subprocess
+from collections.abc import Sequence
+from hashlib import sha256
+from pathlib import Path
+from typing import IO, Final, NamedTuple
+
+from sessionrun.landing.records import Gates
+from sessionrun.landing.slot import digest_target
+from sessionrun.model.frozen import frozen
+from sessionrun.model.places import Repository
+from sessionrun.workspaces.fence import Fence
+from sessionrun.workspaces.git import Git
+from sessionrun.workspaces.room import keep_room
+
+SHELL: Final = "/bin/sh"
+
+DIES_WITH_US: Final = 'exec 3<&0 </dev/null; { read -r _ <&3; kill -KILL 0; } & "$0" -ec "$1" 3<&-'
+"""Runs the command `$1` in a group that ends when its standard input does: when we are killed.
+
+Else a gate of a killed landing would go on in the room that the next landing uses.
+"""
+
+_MAKES: Final = ("make", "gmake")
+_MAKEFILES: Final = ("GNUmakefile", "makefile", "Makefile")
+
+_OF_A_REPOSITORY: Final = (
+    *("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_OBJECT_DIRECTORY", "GIT_PREFIX"),
+    *("GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_NAMESPACE", "GIT_QUARANTINE_PATH"),
+)
+"""Variables by which a hook of git names its repository: a gate has another."""
+
+
+class Ran(NamedTuple):
+    """How the gates ended: in one line why they are red (None: green), and the file of what they printed."""
+
+    why: str | None
+    output: str
+
+
+@frozen
+class GateRoom:
+    """The gates of one target.
+
+    `files` are the blobs, by path, that the target has of what the gates run; `digest` is what, beside the tree,
+    their verdict depends on.
+    """
+
+    fence: Fence
+    target: str
+    gates: Gates
+    folder: Path
+    files: dict[str, str]
+    digest: str
+
+    @property
+    def path(self) -> Path:
+        """Where the room is, between landings too."""
+        return room_path(self.fence.repository, self.target)
+
+    def run(self, commit: str, number: int) -> Ran:
+        """Run the gates on a commit; what they print comes into a file of the folder.
+
+        Raises:
+            GitError, OSError: the room cannot be made.
+        """
+        output = self.folder / f"gate-{number}.txt"
+        own = find_blobs(self.fence.main(), commit, list(self.files))
+        changed = [name for name, blob in self.files.items() if own.get(name) != blob]
+        with output.open("wb") as stream:
+            for overlaid in [True, False] if changed else [False]:
+                git = keep_room(self.fence, self.path, commit)
+                if overlaid:
+                    self._lay_over(git, changed)
+                why = self._run_all(stream)
+                if why is not None:
+                    whose = f" (with the target's {', '.join(changed)})" if overlaid else ""
+                    return Ran(why + whose, str(output))
+        output.unlink()
+        return Ran(None, "")
+
+    def _lay_over(self, git: Git, names: Sequence[str]) -> None:
+        """Put the target's version of files into the room."""
+        entries = "".join(f"{self.files[name]}\t{name}\0" for name in names)
+        git("update-index", "-z", "--add", "--index-info", stdin=os.fsencode(entries))
+        git("checkout-index", "-f", "-z", "--stdin", stdin=os.fsencode("".join(f"{name}\0" for name in names)))
+
+    def _run_all(self, stream: IO[bytes]) -> str | None:
+        environ = {name: value for name, value in os.environ.items() if name not in _OF_A_REPOSITORY}
+        environ["SESSIONRUN_WORKTREE"] = str(self.path)
+        for command in self.gates.commands:
+            stream.write(f"$ {command}\n".encode("utf-8", "surrogateescape"))
+            stream.flush()
+            why = _run(command, self.path, environ, stream, self.gates.timeout_s)
+            if why is not None:
+                return f"{why} of: {' '.join(command.split())}"[:200]
+        return None
+
+
+def room_path(repository: Repository, target: str) -> Path:
+    """Where the gates of a target run."""
+    whose = sha256(os.fsencode(repository.common_dir)).hexdigest()[:8]
+    return Path(repository.worktree_dir, f".gate-{whose}-{digest_target(target)}")
+
+
+def open_gates(fence: Fence, target: str, old: str, gates: Gates, folder: Path) -> GateRoom:
+    """The gates of a target that is at the commit `old`.
+
+    Raises:
+        GitError: git failed.
+    """
+    names = list_gate_files(gates.commands)
+    files = find_blobs(fence.main(), old, names)
+    parts = repr((gates.commands, gates.timeout_s, sorted(files.items())))
+    digest = sha256(parts.encode("utf-8", "surrogateescape")).hexdigest()[:16]
+    return GateRoom(fence, target, gates, folder, files, digest)
+
+
+def list_gate_files(commands: Sequence[str]) -> list[str]:
+    """The paths that the commands name, as far as words tell; of ``make`` the files that it reads first."""
+    names: dict[str, None] = {}
+    for command in commands:
+        try:
+            words = shlex.split(command, comments=True)
+        except ValueError:
+            words = command.split()
+        for word in words:
+            name = os.path.normpath(word)
+            if name in _MAKES:
+                names |= dict.fromkeys(_MAKEFILES)
+            elif not name.startswith(("-", "/", "..")) and name != "." and name.isprintable():
+                names[name] = None
+    return list(names)
+
+
+def find_blobs(git: Git, commit: str, names: Sequence[str]) -> dict[str, str]:
+    """Mode and id of those of these files that a commit has, as ``update-index --index-info`` reads them.
+
+    Raises:
+        GitError: git failed.
+    """
+    if not names:
+        return {}
+    blobs = {}
+    for line in git.names("--literal-pathspecs", "ls-tree", "-z", "--full-tree", commit, "--", *names):
+        about, _, name = line.partition("\t")
+        mode, _, blob = about.split(" ")
+        if mode.startswith("100"):
+            blobs[name] = f"{mode} {blob}"
+    return blobs
+
+
+def _run(
+    command: str, directory: Path, environ: dict[str, str], stream: IO[bytes], timeout_s: float | None
+) -> str | None:
+    """Run a command and end all that it leaves in its group; in words why it did not pass, else None."""
+    process = subprocess.Popen(
+        [SHELL, "-c", DIES_WITH_US, SHELL, command],
+        cwd=directory,
+        env=environ,
+        stdin=subprocess.PIPE,
+        stdout=stream,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+    try:
+        code = process.wait(timeout_s)
+    except subprocess.TimeoutExpired:
+        return f"not done after {timeout_s:g} s"
+    finally:
+        try:
+            os.killpg(process.pid, signal.SIGKILL)
+        except OSError:
+            pass  # nothing of it is left
+        process.wait()
+        assert process.stdin is not None
+        process.stdin.close()
+    return None if code == 0 else f"exit code {code}" if code > 0 else f"signal {-code}"

@@ -1,0 +1,144 @@
+"""The log of a session's landings on one branch: verdicts of gates, what landed, what was bounced.
+
+It is an append-only log in the folder of the landing.  Its writer is the holder of the slot, so a session whose
+supervisor runs and one that has ended land alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import field
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+
+from sessionrun.landing.records import RED, Fate, Taken, Verdict
+from sessionrun.model.errors import StoreError
+from sessionrun.model.frozen import changeable
+from sessionrun.store.files import make_directories
+from sessionrun.store.journal import AppendLog, read_log
+
+LOG: Final = "log"
+
+
+@changeable
+class History:
+    """What the log says.
+
+    Attributes:
+        verdicts: by tree and digest of the gates; red runs count until the landing that made them ends.
+        landed: by task, the tip that landed and the commit of the target.
+        bounced: tasks that were bounced, whatever became of them later.
+        decided: how many tasks the gates let land or bounced.
+        red: how many of them they bounced.
+    """
+
+    verdicts: dict[tuple[str, str], Verdict] = field(default_factory=dict)
+    landed: dict[str, tuple[str, str]] = field(default_factory=dict)
+    bounced: set[str] = field(default_factory=set)
+    decided: int = 0
+    red: int = 0
+
+    def apply(self, record: dict[str, Any]) -> None:
+        """Take in one record; unknown kinds are those of a later version."""
+        kind = record["kind"]
+        if kind == "verdict":
+            key = record["tree"], record["gates"]
+            before = self.verdicts.get(key, Verdict())
+            passed = record["passed"]
+            why, output = (before.why, before.output) if passed else (record["why"], record["output"])
+            self.verdicts[key] = Verdict(before.green + passed, before.red + (not passed), why, output)
+        elif kind == "landed":
+            self.decided += self.landed.get(record["task"], ("",))[0] != record["tip"]
+            self.landed[record["task"]] = record["tip"], record["commit"]
+        elif kind == "bounced":
+            self.bounced.add(record["task"])
+            self.decided += record["reason_class"] == RED
+            self.red += record["reason_class"] == RED
+        elif kind == "ended":  # what made a gate red may be mended outside of the repository
+            self.verdicts = {
+                key: Verdict(one.green, 0, one.why, one.output) for key, one in self.verdicts.items() if one.green
+            }
+
+
+class LandingLog:
+    """The writing end of the log, and what it says."""
+
+    def __init__(self, folder: Path) -> None:
+        make_directories(folder, 0o700)
+        self.history, end = _load(folder)
+        self._log = AppendLog(folder / LOG)
+        self._log.cut(end)
+
+    def note_verdict(self, tree: str, gates: str, why: str | None, output: str) -> None:
+        """The gates ended on a tree; without `why` they passed."""
+        self._append(
+            {"kind": "verdict", "tree": tree, "gates": gates, "passed": why is None, "why": why, "output": output}
+        )
+
+    def note_landed(self, entries: tuple[Taken, ...], commit: str, target: str) -> None:
+        """The work of these tasks is in the target, by this commit."""
+        for entry in entries:
+            if self.history.landed.get(entry.task) != (entry.tip, commit):
+                self._append(
+                    {"kind": "landed", "task": entry.task, "tip": entry.tip, "commit": commit, "target": target}
+                )
+        self._log.sync()
+
+    def note_bounced(self, fate: Fate, tip: str) -> None:
+        """A task did not land, and waits for its mend."""
+        about = {"task": fate.task, "tip": tip, "reason_class": fate.reason_class, "reason": fate.reason}
+        self._append({"kind": "bounced", **about, "files": fate.files, "output": fate.output})
+
+    def note_end(self) -> None:
+        """The landing came to its end."""
+        self._append({"kind": "ended"})
+        self._log.sync()
+
+    def close(self) -> None:
+        """Give up the file."""
+        self._log.close()
+
+    def _append(self, record: dict[str, Any]) -> None:
+        self._log.append([orjson.dumps({**record, "at": datetime.now(timezone.utc).isoformat()})])
+        self.history.apply(record)
+
+
+@contextmanager
+def open_log(folder: Path) -> Iterator[LandingLog]:
+    """The log of a folder, for the holder of the slot.
+
+    Raises:
+        StoreError, OSError: it is damaged, or cannot be written.
+    """
+    log = LandingLog(folder)
+    try:
+        yield log
+    finally:
+        log.close()
+
+
+def load_history(folder: Path) -> History:
+    """What the log in a folder says; nothing if there is none.
+
+    Raises:
+        StoreError: it is damaged.
+    """
+    return _load(folder)[0]
+
+
+def _load(folder: Path) -> tuple[History, int]:
+    path = folder / LOG
+    contents = read_log(path)
+    if contents.damage_at is not None and contents.payloads and contents.damage_at < contents.end:
+        raise StoreError(f"{path} is damaged at byte {contents.damage_at}: put it aside")
+    history = History()
+    try:
+        for payload in contents.payloads:
+            history.apply(orjson.loads(payload))
+    except (KeyError, TypeError, ValueError) as error:
+        raise StoreError(f"{path} is damaged: put it aside") from error
+    return history, contents.end

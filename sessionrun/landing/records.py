@@ -1,0 +1,185 @@
+"""Records of a landing: what is asked for, what is known of it on the disk, and what came out.
+
+Must not know git or files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, Literal
+
+from sessionrun.model.frozen import frozen
+from sessionrun.model.places import Repository
+
+VERSION: Final = 1
+
+Status = Literal["ready", "landed", "bounced", "waiting", "held", "none"]
+"""What became of a task: `ready` is a forecast, `none` a task without work to land."""
+
+State = Literal["building", "gating", "landing"]
+
+CONFLICT: Final = "conflict"
+RED: Final = "gate_red"
+SETUP: Final = "setup_conflict"
+GONE: Final = "work_gone"
+NEEDS: Final = "needs"
+
+
+@frozen
+class Entry:
+    """The work of a task that may land.
+
+    Attributes:
+        task: its id.
+        tip: the commit that holds the work.
+        base: the commit at which the work began.
+        title: one line for the message of its merge.
+        needs: the tasks that have to land before it.
+        wanted: whether it is to land now; else it is only looked whether it has landed.
+        trailers: lines for the end of the message.
+    """
+
+    task: str
+    tip: str
+    base: str
+    title: str = ""
+    needs: tuple[str, ...] = ()
+    wanted: bool = True
+    trailers: tuple[str, ...] = ()
+
+
+@frozen
+class Gates:
+    """Shell commands that all have to exit 0; each may take `timeout_s` (seconds; None: any time)."""
+
+    commands: tuple[str, ...] = ()
+    timeout_s: float | None = None
+
+
+@frozen
+class LandRequest:
+    """Work that is to land on one branch.
+
+    Attributes:
+        repository: of the session, with the settings of its launch.
+        session_id: whose work it is.
+        folder: where the landing keeps its log and what gates print; only the holder of the slot writes there.
+        target: the full name of the branch.
+        entries: in their order, each behind those that it needs.
+        gates: what has to pass.
+        batch: how many tasks a batch has at most; None: as many as the share of red ones allows.
+        setups: the commits of what setups left in the session: that does not land.
+        git_limit_s: how long each git command may take (seconds).
+    """
+
+    repository: Repository
+    session_id: str
+    folder: str
+    target: str
+    entries: tuple[Entry, ...]
+    gates: Gates = Gates()
+    batch: int | None = None
+    setups: tuple[str, ...] = ()
+    git_limit_s: float | None = 600.0
+
+
+@frozen
+class Hold:
+    """Why nothing lands at the moment: the class, a sentence, and the command that mends it."""
+
+    reason_class: str
+    reason: str
+    mend: str = ""
+
+
+@frozen
+class Fate:
+    """What became of a task.
+
+    Attributes:
+        task: its id.
+        status: see `Status`.
+        reason_class: why it has not landed.
+        reason: the same in one line; for a task that landed, what is remarkable.
+        commit: the first-parent commit of the target that holds it.
+        files: the files in conflict.
+        against: tasks that landed before and changed the same files.
+        output: what the red gate printed: a file.
+    """
+
+    task: str
+    status: Status
+    reason_class: str = ""
+    reason: str = ""
+    commit: str | None = None
+    files: tuple[str, ...] = ()
+    against: tuple[str, ...] = ()
+    output: str = ""
+
+
+@frozen
+class Report:
+    """What a landing came to: where the target stood and stands, the tasks in the order of the request.
+
+    `gate_runs` counts runs of the gates; `left` names what an earlier landing left and may not be mended by us.
+    """
+
+    old: str
+    new: str
+    fates: tuple[Fate, ...]
+    hold: Hold | None = None
+    gate_runs: int = 0
+    remarks: tuple[str, ...] = ()
+
+
+@frozen
+class Taken:
+    """An entry of a slot record."""
+
+    task: str
+    tip: str
+
+
+@frozen
+class Checkout:
+    """A work tree in which the target is checked out: its top, and its administrative directory."""
+
+    top: str
+    git_dir: str
+
+
+@frozen
+class SlotRecord:
+    """What the holder of a slot is about to do; durable before it is done.
+
+    `new` is the commit that may land in place of `old`, with the work of `entries`; `folder` is the request's.
+    """
+
+    version: int
+    state: State
+    session_id: str
+    folder: str
+    target: str
+    old: str
+    new: str = ""
+    entries: tuple[Taken, ...] = ()
+    checkout: Checkout | None = None
+
+
+@frozen
+class Verdict:
+    """How the gates ended on one tree: how often green and red; `why` and `output` are of the last red run."""
+
+    green: int = 0
+    red: int = 0
+    why: str = ""
+    output: str = ""
+
+    @property
+    def is_flaky(self) -> bool:
+        """Whether the same files came out both green and red."""
+        return bool(self.green and self.red)
+
+
+Verdicts = Mapping[tuple[str, str], Verdict]
+"""By the tree and the digest of the gates."""

@@ -1,0 +1,105 @@
+"""Mends what a killed landing left, by its record and its marks; under the lock of the slot, and idempotent.
+
+    building, gating                      it is forgotten; what gates said stays in the log
+    landing, the target has the commit    it has landed: its work tree is finished, and the log gets it
+    landing, else                         its work tree is put back; the same work is landed anew
+
+Only a lock that bears our mark, or holds what we were about to write, is taken away.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import time
+from pathlib import Path
+from typing import Final
+
+from sessionrun.landing.checkout import BESIDE, Tree, mend
+from sessionrun.landing.history import open_log
+from sessionrun.landing.records import Checkout, SlotRecord
+from sessionrun.landing.slot import Slot
+from sessionrun.store.files import read_regular
+from sessionrun.workspaces.fence import Fence
+from sessionrun.workspaces.git import Git
+
+EMPTY_LOCK_S: Final = 10.0
+"""A lock of a ref that is empty is only taken for ours when it is older (seconds): git fills it at once."""
+
+TELLING: Final = 12
+"""So much of a commit's name tells whose a lock is; a killed git may have written a part of it."""
+
+
+def recover(slot: Slot, fence: Fence) -> list[str]:
+    """Mend what the last holder of the slot left; return what a person has to look at.
+
+    Raises:
+        SessionrunError, OSError: the record is damaged, or git failed.
+    """
+    pin = Path(slot.repository.common_dir, f"{slot.pin}.lock")
+    pin.unlink(missing_ok=True)  # only the holder of the slot moves the pin
+    record = slot.load_record()
+    if record is None:
+        return []
+    remarks: list[str] = []
+    if record.state == "landing":
+        remarks = _recover_landing(slot, fence, record)
+    slot.clear_record()
+    return remarks
+
+
+def _recover_landing(slot: Slot, fence: Fence, record: SlotRecord) -> list[str]:
+    git = fence.main()
+    admin = None if record.checkout is None else Path(record.checkout.git_dir)
+    remarks = _remove_locks(slot, record, admin)
+    now = git.commit_of(slot.target)
+    has_landed = now is not None and _is_ancestor(git, record.new, now)
+    if record.checkout is not None and os.path.isdir(record.checkout.git_dir):
+        remarks += _mend_checkout(slot, fence, record, record.checkout, has_landed=has_landed)
+    if has_landed and Path(record.folder).parent.parent.is_dir():
+        with open_log(Path(record.folder)) as log:
+            log.note_landed(record.entries, record.new, record.target)
+    return remarks
+
+
+def _mend_checkout(
+    slot: Slot, fence: Fence, record: SlotRecord, checkout: Checkout, *, has_landed: bool
+) -> list[str]:
+    tree = Tree(slot, fence, checkout, record.old, record.new)
+    tree.path(BESIDE).unlink(missing_ok=True)
+    foreign = mend(tree, has_landed=has_landed)
+    return [f"{checkout.top}: {name} was changed while a landing was broken off; it stays" for name in foreign]
+
+
+def _remove_locks(slot: Slot, record: SlotRecord, admin: Path | None) -> list[str]:
+    """Take away locks of refs that git left when it was killed with us; name those that are not ours."""
+    paths = [slot.ref_path.with_name(f"{slot.ref_path.name}.lock")]
+    if admin is not None:
+        paths.append(admin / "HEAD.lock")
+    begun = slot.record_path.lstat().st_mtime
+    remarks = []
+    for path in paths:
+        if not os.path.lexists(path):
+            continue
+        if _is_ours(path, record.new, begun):
+            path.unlink(missing_ok=True)
+        else:
+            remarks.append(f"{path} is there: if no git is at work: rm {shlex.quote(str(path))}")
+    return remarks
+
+
+def _is_ours(path: Path, new: str, begun: float) -> bool:
+    try:
+        content, made = read_regular(path, 4096), path.lstat().st_mtime
+    except OSError:
+        return False
+    held = content.decode("ascii", "replace").strip()
+    if not new.startswith(held):
+        return False
+    if len(held) >= TELLING:
+        return True
+    return time.time() - made > EMPTY_LOCK_S and made >= begun - 1
+
+
+def _is_ancestor(git: Git, commit: str, of: str) -> bool:
+    return git.attempt("merge-base", "--is-ancestor", commit, of).returncode == 0

@@ -1,0 +1,108 @@
+"""The slot of a target: one process at a time lands there, of whatever session, and says first what it will do.
+
+In the repository's common directory lie the lock, the record and, as a ref, the pin.  That is a commit whose
+parents are all commits that are needed, so that no collection of garbage takes them.  It is moved and never
+deleted: git deletes a ref under a lock of all packed refs, which a kill would leave behind.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from hashlib import sha1
+from pathlib import Path
+from typing import Final
+
+import orjson
+
+from sessionrun.landing.records import VERSION, SlotRecord
+from sessionrun.model.errors import SessionrunError
+from sessionrun.model.frozen import frozen
+from sessionrun.model.places import Repository
+from sessionrun.store import crashpoint
+from sessionrun.store.files import replace_file
+from sessionrun.store.jobfiles import load_record_if_any
+from sessionrun.workspaces.git import Git
+from sessionrun.workspaces.registration import hold_lock
+
+PREFIX: Final = "sessionrun-land-"
+PINS: Final = "refs/sessionrun/land-"
+
+
+def digest_target(target: str) -> str:
+    """The short name of a target in the names of files and refs."""
+    return sha1(os.fsencode(target), usedforsecurity=False).hexdigest()[:8]
+
+
+@frozen
+class Slot:
+    """The slot of one branch, `target` by its full name."""
+
+    repository: Repository
+    target: str
+
+    @property
+    def pin(self) -> str:
+        """The ref that holds what a landing needs."""
+        return PINS + digest_target(self.target)
+
+    @property
+    def record_path(self) -> Path:
+        """The record of what the holder is about to do."""
+        return self._path(".json")
+
+    @property
+    def ref_path(self) -> Path:
+        """The file of the target, if it is not packed."""
+        return Path(self.repository.common_dir, self.target)
+
+    @contextmanager
+    def hold(self) -> Iterator[None]:
+        """Hold the slot.
+
+        Raises:
+            SessionrunError: another process held it for too long.
+        """
+        with hold_lock(self._path(".lock")):
+            yield
+
+    def load_record(self) -> SlotRecord | None:
+        """What the last holder was about to do, if it did not come to its end.
+
+        Raises:
+            SessionrunError: the record is damaged, or a newer version's.
+        """
+        record = load_record_if_any(self.record_path, SlotRecord)
+        if record is not None and record.version > VERSION:
+            raise SessionrunError(f"{self.record_path} was written by a newer sessionrun: use that one")
+        return record
+
+    def write_record(self, record: SlotRecord) -> None:
+        """Say durably what is done next."""
+        replace_file(self.record_path, orjson.dumps(record), durable=True, mode=0o644)
+
+    def clear_record(self) -> None:
+        """It is done."""
+        self.record_path.unlink(missing_ok=True)
+        crashpoint.step()
+
+    def move_pin(self, git: Git, commits: Iterable[str]) -> None:
+        """Let the pin hold these commits, and no others.
+
+        Raises:
+            GitError: git failed.
+        """
+        parents = [word for commit in dict.fromkeys(commits) for word in ("-p", commit)]
+        if not parents:
+            return
+        commit = (
+            git("commit-tree", f"{parents[1]}^{{tree}}", *parents, stdin=b"What a landing needs\n")
+            .decode()
+            .strip()
+        )
+        git("update-ref", self.pin, commit)
+        crashpoint.step()
+
+    def _path(self, end: str) -> Path:
+        return Path(self.repository.common_dir, f"{PREFIX}{digest_target(self.target)}{end}")

@@ -1,0 +1,129 @@
+"""Merges commits in the object database: no branch, index or file of the repository changes.
+
+Git merges by the `.gitattributes` of the directory where it runs.  So it runs in an empty directory, with those of
+one commit alone: what lies in a checkout decides nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from sessionrun.model.frozen import frozen
+from sessionrun.workspaces.fence import Fence
+from sessionrun.workspaces.git import Git, GitError, version
+from sessionrun.workspaces.registration import remove_tree
+
+MERGE_TREE: Final = (2, 38)
+"""Oldest git with `merge-tree --write-tree`; older ones merge by a private index."""
+
+
+class Merged(NamedTuple):
+    """The tree of a merge; if there is a conflict, None and the files in conflict."""
+
+    tree: str | None
+    files: list[str]
+
+
+@frozen
+class MergeRoom:
+    """An empty directory in which git merges as if the directory was the work tree of the repository.
+
+    An old git needs an index, `index`.
+    """
+
+    git: Git
+    index: Path | None
+
+    def merge(self, ours: str, theirs: str) -> Merged:
+        """Merge two commits.
+
+        Raises:
+            GitError: git failed.
+        """
+        if self.index is not None:
+            return self._merge_by_index(ours, theirs, self.index)
+        words = ("merge-tree", "--write-tree", "--allow-unrelated-histories", "-z", "--name-only", "--no-messages")
+        code, output = _run(self.git, *words, ours, theirs, codes=(0, 1))
+        tree, *files = (os.fsdecode(name) for name in output.split(b"\0") if name)
+        return Merged(None if code else tree, files)
+
+    def _merge_by_index(self, ours: str, theirs: str, index: Path) -> Merged:
+        """`merge` with git older than 2.38.  Only files that change are written into the work tree."""
+        index.unlink(missing_ok=True)
+        own = replace(self.git, index=index)
+        try:
+            own("read-tree", ours)
+            own("update-index", "-q", "--refresh", "--ignore-missing", codes=(0, 1))
+            bases = own("merge-base", "--all", ours, theirs, codes=(0, 1)).decode().split()
+            code, _ = _run(own, "merge-recursive", *bases, "--", ours, theirs, codes=(0, 1))
+            if code == 0:
+                return Merged(own("write-tree").decode().strip(), [])
+            named = own("diff", "--name-only", "-z", "--diff-filter=U").split(b"\0")
+            return Merged(None, [os.fsdecode(name) for name in dict.fromkeys(named) if name])
+        finally:
+            index.unlink(missing_ok=True)
+            for entry in self.git.directory.iterdir():
+                remove_tree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
+
+
+@contextmanager
+def open_merge_room(
+    fence: Fence, attributes: str, folder: Path, *, by_index: bool | None = None, trial: Path | None = None
+) -> Iterator[MergeRoom]:
+    """Make the directory, for as long as it is needed.
+
+    Args:
+        fence: of the repository.
+        attributes: the commit whose `.gitattributes` count.
+        folder: where the directory may be made.
+        by_index: merge as an old git must; None: as the git of this machine needs it.
+        trial: new objects go to this directory (see `Git`).
+
+    Raises:
+        OSError, GitError: it cannot be made.
+    """
+    path = folder / "merge"
+    remove_tree(path)
+    path.mkdir()
+    try:
+        old = _is_old(os.environ.get("PATH")) if by_index is None else by_index
+        _bring_attributes(fence.main(), attributes, path)
+        git = replace(fence.inside(path, fence.common), trial=trial)
+        yield MergeRoom(git, folder / "merge-index" if old else None)
+    finally:
+        remove_tree(path)
+
+
+@cache
+def _is_old(path: str | None) -> bool:
+    """Whether the git that is found by a PATH needs an index."""
+    return version(Path.cwd()) < MERGE_TREE
+
+
+def _run(git: Git, *argv: str, codes: Sequence[int]) -> tuple[int, bytes]:
+    """The exit code and the output of a command.
+
+    Raises:
+        GitError: the exit code is not in `codes`.
+    """
+    done = git.attempt(*argv)
+    if done.returncode not in codes:
+        raise GitError(argv, done.returncode, done.stderr.decode("utf-8", "replace"))
+    return done.returncode, done.stdout
+
+
+def _bring_attributes(git: Git, commit: str, path: Path) -> None:
+    """Put the `.gitattributes` files of a commit where git looks for them when it merges there."""
+    for entry in git.names("ls-tree", "-r", "-z", "--full-tree", commit):
+        about, _, name = entry.partition("\t")
+        mode, _, blob = about.split(" ")
+        if os.path.basename(name) == ".gitattributes" and mode.startswith("100"):
+            target = path / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(git("cat-file", "blob", blob))

@@ -1,0 +1,197 @@
+"""A repository with work to land, for tests: branches of tasks made by plain git, and how they land."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+from stages import begin_repository, commit_all, lay_out_repository
+
+from sessionrun.landing.records import Entry, Gates, LandRequest, Report
+from sessionrun.landing.slot import Slot, digest_target
+from sessionrun.landing.turn import land
+from sessionrun.store import crashpoint
+from sessionrun.workspaces.repository import find_repository
+
+MAIN: Final = "refs/heads/main"
+CHECK: Final = "! grep -rqs BAD --include=*.txt ."
+FILES: Final[Mapping[str, str]] = {"a.txt": "a\n", "b.txt": "b\n", "d/c.txt": "c\n", "gone.txt": "gone\n"}
+
+PROGRAM: Final = """
+import os, sys
+from pathlib import Path
+if "KILL_ROOT" in os.environ:
+    Path(os.environ["KILL_ROOT"]).write_text(str(os.getpid()))
+sys.path.insert(0, sys.argv[2])
+from landings import load_request
+from sessionrun.landing.turn import land
+from sessionrun.landing.turn import land
+land(load_request(Path(sys.argv[1])))
+"""
+
+
+@dataclass
+class Yard:
+    """A repository on `main`, and the entries that may land there."""
+
+    top: Path
+    entries: list[Entry] = field(default_factory=list)
+    setups: tuple[str, ...] = ()
+
+    def git(self, *words: str, cwd: Path | None = None, codes: Sequence[int] = (0,)) -> str:
+        environ = {
+            **os.environ,
+            "GIT_AUTHOR_DATE": "2026-01-01T00:00:00Z",
+            "GIT_COMMITTER_DATE": "2026-01-01T00:00:00Z",
+        }
+        argv = ["git", "-c", "user.name=Ann", "-c", "user.email=ann@example.org", *words]
+        done = subprocess.run(argv, cwd=cwd or self.top, capture_output=True, text=True, env=environ)
+        assert done.returncode in codes, done.stderr
+        return done.stdout.strip()
+
+    def commit(self, files: Mapping[str, str | None], parent: str = "main", message: str = "work") -> str:
+        """A commit on top of another one, made without a checkout; a file of None is deleted.
+
+        The text of a program begins with ``*``.
+        """
+        lines = ["commit refs/sessionrun-test", "committer Ann <ann@example.org> 1767225600 +0000"]
+        lines += [f"data {len(message.encode())}", message, f"from {parent}^0"]
+        for name, text in files.items():
+            if text is None:
+                lines.append(f"D {name}")
+                continue
+            mode, content = ("100755", text[1:]) if text.startswith("*") else ("100644", text)
+            lines += [f"M {mode} inline {name}", f"data {len(content.encode())}", content]
+        lines += ["", "get-mark :1", "reset refs/sessionrun-test", f"from {'0' * 40}", ""]
+        lines.insert(1, "mark :1")
+        argv = ["git", "fast-import", "--quiet", "--force", "--cat-blob-fd=1"]
+        done = subprocess.run(
+            argv, cwd=self.top, input="\n".join(lines), capture_output=True, text=True, check=True
+        )
+        return done.stdout.strip()
+
+    def add(self, task: str, files: Mapping[str, str | None], parent: str = "main", **more: Any) -> Entry:
+        """A task whose work is these files."""
+        base = self.git("rev-parse", parent)
+        tip = self.commit(files, base, f"Work of task {task}")
+        self.git("update-ref", f"refs/heads/main-task-{task}", tip)
+        entry = Entry(task, tip, base, title=f"do {task}", **more)
+        self.entries.append(entry)
+        return entry
+
+    def request(self, *gates: str, target: str = MAIN, **more: Any) -> LandRequest:
+        repository, _ = find_repository(self.top, base="main", worktree_dir=None, keep="never")
+        session = self.top.parent / "session-1"
+        return LandRequest(
+            repository=repository,
+            session_id="5e551011-0000-4000-8000-000000000000",
+            folder=str(session / "landing" / digest_target(target)),
+            target=target,
+            entries=tuple(self.entries),
+            gates=Gates(gates, 60.0),
+            setups=self.setups,
+            **more,
+        )
+
+    def land(self, *gates: str, **more: Any) -> Report:
+        return land(self.request(*gates, **more))
+
+    def land_killed(self, *gates: str, at: int, **more: Any) -> bool:
+        """Land in a process that is killed at its `at`-th step; whether it came so far."""
+        marks = self.top.parent / "marks"
+        shutil.rmtree(marks, ignore_errors=True)
+        marks.mkdir()
+        request = self.request(*gates, **more)
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                os.environ |= {"SESSIONRUN_CRASH_AT": f"landing:{at}", "SESSIONRUN_CRASH_MARKS": str(marks)}
+                crashpoint.arm("landing")
+                land(request)
+                code = 0
+            finally:
+                os._exit(code)
+        _, status = os.waitpid(child, 0)
+        assert status in (0, signal.SIGKILL), status
+        return status != 0
+
+    def land_apart(
+        self, *gates: str, env: Mapping[str, str], path: Path | None = None, **more: Any
+    ) -> subprocess.CompletedProcess[str]:
+        """Land in a process of its own, which reads its request from `path`."""
+        path = path or self.top.parent / "request.json"
+        save_request(path, self.request(*gates, **more))
+        argv = [sys.executable, "-c", PROGRAM, str(path), str(Path(__file__).parent)]
+        return subprocess.run(
+            argv, env={**os.environ, **env}, capture_output=True, text=True, start_new_session=True
+        )
+
+    def statuses(self, report: Report) -> dict[str, str]:
+        return {fate.task: fate.status for fate in report.fates}
+
+    def files(self, commit: str = "main") -> list[str]:
+        return self.git("ls-tree", "-r", "--name-only", commit).split("\n")
+
+    def read(self, name: str, commit: str = "main") -> str:
+        return self.git("show", f"{commit}:{name}")
+
+    def first_parents(self) -> list[str]:
+        return self.git("rev-list", "--first-parent", "main").split("\n")
+
+    def examine(self, entries: Sequence[str] = ()) -> list[str]:
+        """What is wrong: locks or records that are left, a dirty checkout, work that landed twice, a red state."""
+        wrong = [
+            str(path) for path in (self.top / ".git").rglob("*.lock") if not path.name.startswith("sessionrun")
+        ]
+        for name in ("sessionrun-index", "sessionrun-lock", "sessionrun-index.lock"):
+            wrong += [str(path) for path in (self.top / ".git").rglob(name)]
+        request = self.request()
+        if Slot(request.repository, MAIN).record_path.exists():
+            wrong.append("a record")
+        work = Path(request.folder, "work")
+        wrong += ["temporary directories"] if work.exists() else []
+        for commit in self.first_parents():
+            red = self.git("grep", "-l", "BAD", commit, "--", "*.txt", codes=(0, 1))
+            wrong += [f"{commit} is red: {red}"] if red else []
+        merges = self.git("log", "--format=%s", "main").split("\n")
+        for task in entries:
+            count = sum(line.startswith(f"Merge task {task}:") for line in merges)
+            wrong += [f"{task} landed {count} times"] if count != 1 else []
+        return wrong
+
+
+def make_yard(place: Path) -> Yard:
+    """The repository, with `main` checked out."""
+    top = place / "repo"
+    place.mkdir(exist_ok=True)
+    lay_out_repository(_make, top)
+    return Yard(top)
+
+
+def _make(top: Path) -> None:
+    begin_repository(top)
+    for name, text in FILES.items():
+        (top / name).parent.mkdir(exist_ok=True)
+        (top / name).write_text(text)
+    commit_all(top)
+
+
+def save_request(path: Path, request: LandRequest) -> None:
+    path.write_bytes(orjson.dumps(request))
+
+
+def load_request(path: Path) -> LandRequest:
+    from sessionrun.model.places import repository_from_record
+    from sessionrun.store.jobfiles import load_record
+
+    request = load_record(path, LandRequest)
+    return replace(request, repository=repository_from_record(orjson.loads(path.read_bytes())["repository"]))

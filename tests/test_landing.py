@@ -1,0 +1,294 @@
+"""Landing work on a branch: batches, gates, conflicts, and a target that is checked out; on real git."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+from conftest import eventually
+from landings import CHECK, Yard, make_yard
+
+from sessionrun.landing.batches import LARGEST, choose_size, find_green_prefix, sort_entries
+from sessionrun.landing.records import Entry, Gates
+from sessionrun.landing.turn import land
+
+
+@pytest.fixture
+def yard(own_place: Path) -> Yard:
+    """`main` is checked out nowhere."""
+    yard = make_yard(own_place)
+    yard.git("checkout", "-q", "--detach")
+    return yard
+
+
+# --- batches and gates ---
+
+
+def test_a_batch_lands_as_one_merge_over_a_chain(yard: Yard) -> None:
+    before = yard.git("rev-parse", "main")
+    entries = [yard.add(name, {f"{name}.txt": name}) for name in ("one", "two", "three")]
+    report = yard.land(CHECK)
+    assert (report.old, report.new) == (before, yard.git("rev-parse", "main"))
+    assert report.gate_runs == 1
+    assert {fate.commit for fate in report.fates} == {report.new}
+    assert yard.git("rev-parse", "main^1") == before, "the gated state is one first-parent commit"
+    chain = yard.git("log", "--first-parent", "--format=%s", f"{before}..main^2").split("\n")
+    assert chain == ["Merge task three: do three", "Merge task two: do two", "Merge task one: do one"]
+    for entry in entries:
+        yard.git("merge-base", "--is-ancestor", entry.tip, "main")
+    assert yard.examine(["one", "two", "three"]) == []
+    assert yard.git("status", "--porcelain") == "", "the user's checkout was not touched"
+
+
+def test_one_task_lands_by_its_own_merge_and_is_reverted_by_itself(yard: Yard) -> None:
+    yard.add("one", {"one.txt": "1"}, trailers=("Sessionrun-Task: one",))
+    yard.land()
+    assert yard.git("log", "-1", "--format=%s|%(trailers:key=Sessionrun-Task,valueonly)", "main") == (
+        "Merge task one: do one|one"
+    )
+    yard.add("two", {"two.txt": "2"})
+    yard.add("three", {"three.txt": "3"})
+    yard.land()
+    merge = yard.git("log", "--format=%H", "--grep=Merge task two", "main")
+    yard.git("switch", "-q", "main")
+    yard.git("revert", "--no-edit", "-m", "1", merge)
+    assert "two.txt" not in yard.files() and "three.txt" in yard.files()
+    assert yard.land().old == yard.git("rev-parse", "main"), "what a person took back does not land again"
+
+
+def test_the_longest_green_prefix_lands_and_the_culprit_is_bounced(yard: Yard) -> None:
+    for number in range(8):
+        yard.add(f"t{number}", {f"t{number}.txt": "BAD" if number == 5 else "good"})
+    report = yard.land(CHECK, batch=8)
+    assert yard.statuses(report) == {f"t{number}": "bounced" if number == 5 else "landed" for number in range(8)}
+    (bounced,) = (fate for fate in report.fates if fate.status == "bounced")
+    assert bounced.reason == f"exit code 1 of: {CHECK}"
+    assert CHECK in Path(bounced.output).read_text()
+    assert report.gate_runs == 6, "8 red, 4 green, 6 red, 5 green, 6 once more, and the two that are left"
+    assert yard.examine([f"t{number}" for number in range(8) if number != 5]) == []
+
+
+@pytest.mark.parametrize("order", [("left", "right"), ("right", "left")])
+def test_of_two_that_are_red_only_together_the_first_in_the_queue_wins(yard: Yard, order: tuple[str, str]) -> None:
+    for name in order:
+        yard.add(name, {f"{name}.txt": name})
+    report = yard.land("! test -e left.txt -a -e right.txt")
+    assert yard.statuses(report) == {order[0]: "landed", order[1]: "bounced"}
+
+
+def test_a_red_target_holds_and_blames_no_task(yard: Yard) -> None:
+    yard.git("update-ref", "refs/heads/main", yard.commit({"a.txt": "BAD"}))
+    yard.add("one", {"one.txt": "1"})
+    report = yard.land(CHECK)
+    assert report.hold is not None and report.hold.reason_class == "target_red"
+    assert yard.statuses(report) == {"one": "held"}
+    yard.git("update-ref", "refs/heads/main", yard.commit({"a.txt": "good"}))
+    assert yard.statuses(yard.land(CHECK)) == {"one": "landed"}
+
+
+def test_a_gate_that_is_red_once_is_flaky_and_blames_no_task(yard: Yard) -> None:
+    yard.add("one", {"one.txt": "1"})
+    mark = yard.top.parent / "tried"
+    report = yard.land(f"test -e '{mark}' || {{ touch '{mark}'; exit 1; }}")
+    assert yard.statuses(report) == {"one": "landed"}
+    assert "flaky" in report.fates[0].reason
+    assert report.gate_runs == 2
+
+
+def test_verdicts_are_kept_by_tree_and_gate(yard: Yard) -> None:
+    """What was green needs no gate again; what was red is tried anew at the next landing."""
+    yard.add("one", {"one.txt": "1"})
+    yard.add("bad", {"bad.txt": "BAD"})
+    assert yard.land(CHECK, batch=1).gate_runs == 3
+    yard.git("update-ref", "refs/heads/main", "main~1")
+    assert yard.land(CHECK, batch=1).gate_runs == 2, "two of what was red, none of what was green"
+
+
+def test_the_target_s_version_of_a_gate_counts_and_a_task_s_own_must_pass_too(yard: Yard) -> None:
+    first = yard.commit({"gate.sh": "! grep -rqs BAD --include=*.txt .\n", "Makefile": "test:\n\tsh gate.sh\n"})
+    yard.git("update-ref", "refs/heads/main", first)
+    yard.add("bends", {"gate.sh": "true\n", "Makefile": "test:\n\ttrue\n", "bends.txt": "BAD"})
+    yard.add("breaks", {"gate.sh": "false\n"})
+    yard.add("betters", {"gate.sh": "! grep -rqs 'BAD\\|WORSE' --include=*.txt .\n"})
+    report = yard.land("sh ./gate.sh && make -s test", batch=1)
+    assert yard.statuses(report) == {"bends": "bounced", "breaks": "bounced", "betters": "landed"}
+    assert report.fates[0].reason.endswith(" (with the target's Makefile, gate.sh)")
+    assert "WORSE" in yard.read("gate.sh")
+
+
+def test_a_gate_sees_the_candidate_alone_and_cannot_touch_the_repository(yard: Yard) -> None:
+    yard.add("one", {"one.txt": "1"})
+    yard.add("two", {"two.txt": "2"})
+    branch = "git update-ref refs/heads/main HEAD~1 2>/dev/null; git checkout -q -b mine; echo x > left; rm a.txt"
+    assert yard.statuses(yard.land(f"test ! -e left -a -e a.txt; {branch}", batch=1)) == {
+        "one": "landed",
+        "two": "landed",
+    }
+    assert yard.git("for-each-ref", "refs/heads/mine") == ""
+    assert yard.git("worktree", "list").count("\n") == 0
+
+
+def test_a_gate_has_a_limit_of_time_and_leaves_no_process(yard: Yard) -> None:
+    yard.add("one", {"one.txt": "1"})
+    place = yard.top.parent / "pids"
+    place.mkdir()
+    gate = f"sleep 600 & echo > '{place}'/$!; echo > '{place}'/$$; sleep 600"
+    report = land(replace(yard.request(), gates=Gates((f"test ! -e one.txt || {{ {gate}; }}",), 0.2)))
+    assert report.fates[0].reason.startswith("not done after 0.2 s of: test ! -e one.txt")
+    left = [int(path.name) for path in place.iterdir()]
+    assert len(left) == 4, "it ran twice"
+    eventually(lambda: not any(psutil.pid_exists(pid) for pid in left))
+
+
+def test_a_gate_dies_with_the_landing(yard: Yard) -> None:
+    """Else it would go on in the room of the next one."""
+    yard.add("one", {"one.txt": "1"})
+    pids = yard.top.parent / "pids"
+    request = yard.request(
+        f"test -e '{pids}' || {{ echo $$ $PPID > '{pids}.new'; mv '{pids}.new' '{pids}'; sleep 600; }}"
+    )
+    child = os.fork()
+    if child == 0:
+        try:
+            land(request)
+        finally:
+            os._exit(0)
+    eventually(pids.exists)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    eventually(lambda: not any(psutil.pid_exists(int(pid)) for pid in pids.read_text().split()))
+    assert yard.statuses(land(request)) == {"one": "landed"}
+
+
+# --- what waits and what is refused ---
+
+
+def test_a_conflict_is_bounced_with_its_files_and_leaves_nothing_dirty(yard: Yard) -> None:
+    yard.add("first", {"a.txt": "first\n", "other.txt": "x"})
+    yard.add("second", {"a.txt": "second\n", "d/c.txt": "also\n"})
+    yard.add("third", {"third.txt": "3"})
+    report = yard.land()
+    assert yard.statuses(report) == {"first": "landed", "second": "bounced", "third": "landed"}
+    fate = report.fates[1]
+    assert (fate.reason_class, fate.files, fate.against) == ("conflict", ("a.txt",), ("first",))
+    assert fate.reason == "it conflicts with main in a.txt, which first changed"
+    assert yard.examine(["first", "third"]) == []
+    assert yard.git("status", "--porcelain") == ""
+
+
+def test_a_task_waits_for_a_need_that_was_bounced_and_lands_behind_its_mend(yard: Yard) -> None:
+    need = yard.add("need", {"need.txt": "BAD"})
+    yard.add("user", {"user.txt": "u"}, need.tip, needs=("need",))
+    yard.add("other", {"other.txt": "o"})
+    report = yard.land(CHECK)
+    assert yard.statuses(report) == {"need": "bounced", "user": "waiting", "other": "landed"}
+    assert report.fates[1].reason == "it needs need, not landed"
+    mended = yard.commit({"need.txt": "good"}, need.tip)
+    yard.entries[0] = type(need)("need", mended, need.base, "do need")
+    report = yard.land(CHECK)
+    assert set(yard.statuses(report).values()) == {"landed"}
+    assert yard.examine(["need", "user", "other"]) == []
+
+
+def test_a_need_that_is_not_wanted_now_is_waited_for(yard: Yard) -> None:
+    need = yard.add("need", {"need.txt": "n"}, wanted=False)
+    yard.add("user", {"user.txt": "u"}, need.tip, needs=("need",))
+    assert yard.statuses(yard.land()) == {"user": "waiting"}
+    yard.git("update-ref", "refs/heads/main", need.tip)
+    assert yard.statuses(yard.land()) == {"user": "landed"}, "whatever way it came there"
+
+
+def test_what_is_there_by_content_has_landed(yard: Yard) -> None:
+    yard.add("one", {"one.txt": "1"})
+    squashed = yard.commit({"one.txt": "1"}, message="by hand")
+    yard.git("update-ref", "refs/heads/main", squashed)
+    report = yard.land(CHECK)
+    assert (report.fates[0].status, report.fates[0].reason) == ("landed", "already there by content")
+    assert report.new == squashed
+
+
+def test_work_whose_branch_was_deleted_lands_and_work_that_is_gone_does_not(yard: Yard) -> None:
+    one = yard.add("one", {"one.txt": "1"})
+    yard.git("update-ref", "-d", "refs/heads/main-task-one")
+    gone = yard.add("gone", {"gone.txt": "2"})
+    yard.entries[1] = type(one)("gone", "f" * 40, gone.base)
+    report = yard.land()
+    assert yard.statuses(report) == {"one": "landed", "gone": "bounced"}
+    assert report.fates[1].reason_class == "work_gone"
+
+
+def test_what_setup_left_does_not_land(yard: Yard) -> None:
+    base = yard.git("rev-parse", "main")
+    setup = yard.commit({"set.txt": "set", "a.txt": "a\nset\n"}, message="Setup of task one")
+    one = yard.add("one", {"one.txt": "1"}, setup)
+    other = yard.commit({"set2.txt": "set"}, one.tip, message="Setup of task two")
+    yard.add("two", {"two.txt": "2", "one.txt": "12"}, other, needs=("one",))
+    clash = yard.commit({"gone.txt": "set"}, message="Setup of task clash")
+    yard.add("clash", {"gone.txt": "set and more"}, clash)
+    yard.setups = (setup, other, clash)
+    report = yard.land()
+    assert yard.statuses(report) == {"one": "landed", "two": "landed", "clash": "bounced"}
+    assert (report.fates[2].reason_class, report.fates[2].files) == ("setup_conflict", ("gone.txt",))
+    assert yard.git("diff", "--name-only", base, "main").split("\n") == ["one.txt", "two.txt"]
+    assert yard.git("log", "--format=%s", "--grep=^Setup", "main") == ""
+    assert yard.git("log", "--format=%s", "--grep=^Work", "main").split("\n") == [
+        "Work of task two",
+        "Work of task one",
+    ]
+    again = yard.land()
+    assert yard.statuses(again) == yard.statuses(report), "what landed is known without any record"
+    assert again.old == again.new
+
+
+@pytest.mark.slow
+def test_an_old_git_lands_by_an_index(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
+    """git before 2.38 has no `merge-tree --write-tree`."""
+    programs = yard.top.parent / "bin"
+    programs.mkdir()
+    real = shutil.which("git")
+    (programs / "git").write_text(
+        f'#!/bin/sh\ncase " $* " in *" version "*) echo git version 2.37.1;; '
+        f'*" merge-tree "*) exit 129;; *) exec {real} "$@";; esac\n'
+    )
+    (programs / "git").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    yard.add("first", {"a.txt": "first\n", "new.txt": "n\n"})
+    yard.add("second", {"a.txt": "second\n"})
+    yard.add("third", {"d/c.txt": "third\n"})
+    report = yard.land(CHECK)
+    assert yard.statuses(report) == {"first": "landed", "second": "bounced", "third": "landed"}
+    assert report.fates[1].files == ("a.txt",)
+    assert yard.examine(["first", "third"]) == []
+
+
+# --- choosing, without git ---
+
+
+@pytest.mark.parametrize(
+    ("decided", "bounced", "size"),
+    [(0, 0, 5), (20, 0, 16), (100, 0, LARGEST), (8, 3, 2), (8, 8, 1), (1000, 1000, 1), (1000, 50, 13)],
+)
+def test_the_size_of_a_batch_follows_the_share_of_red_ones(decided: int, bounced: int, size: int) -> None:
+    assert choose_size(decided, bounced) == size
+
+
+def test_what_was_bounced_goes_last_and_with_it_what_needs_it() -> None:
+    entries = [Entry("a", "", ""), Entry("b", "", "", needs=("a",)), Entry("c", "", ""), Entry("d", "", "")]
+    assert [entry.task for entry in sort_entries(entries, {"a", "d"})] == ["c", "a", "b", "d"]
+
+
+@pytest.mark.parametrize("culprits", [set(), {1}, {5}, {8}, {3, 4}, {1, 8}, set(range(1, 9))])
+def test_the_longest_green_prefix_is_found(culprits: set[int]) -> None:
+    asked: list[int] = []
+
+    def passes(count: int) -> bool:
+        asked.append(count)
+        return not any(number <= count for number in culprits)
+
+    assert find_green_prefix(8, passes) == min(culprits, default=9) - 1
+    assert len(asked) <= 4 and len(set(asked)) == len(asked)

@@ -1,0 +1,287 @@
+"""Landing where the target is checked out: files, ref, index; what is in the way holds it, and nothing changes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from landings import MAIN, Yard, make_yard
+
+from sessionrun.landing.checkout import Tree, follow
+from sessionrun.landing.records import Checkout, Report
+from sessionrun.landing.slot import Slot
+from sessionrun.workspaces.fence import open_fence
+
+CHANGES = {
+    "a.txt": "new\n",
+    "gone.txt": None,
+    "d/c.txt": "*c\n",
+    "new/deep/file.txt": "n\n",
+    "b.txt/inside": "was a file\n",
+    "b.txt": None,
+}
+
+
+@pytest.fixture
+def yard(own_place: Path) -> Yard:
+    """`main` is checked out in the repository's own work tree."""
+    return make_yard(own_place)
+
+
+def status(yard: Yard, cwd: Path | None = None) -> str:
+    return yard.git("status", "--porcelain", "--ignored", cwd=cwd)
+
+
+def add_changes(yard: Yard) -> None:
+    files = {name: text for name, text in CHANGES.items() if name != "b.txt"}
+    yard.add("one", {"b.txt": None, **files})
+
+
+def test_files_ref_and_index_follow(yard: Yard) -> None:
+    add_changes(yard)
+    (yard.top / "mine.txt").write_text("untracked")
+    report = yard.land()
+    assert yard.statuses(report) == {"one": "landed"}
+    assert yard.git("rev-parse", "HEAD") == report.new
+    assert status(yard) == "?? mine.txt"
+    assert (yard.top / "new/deep/file.txt").read_text() == "n\n"
+    assert (yard.top / "b.txt/inside").read_text() == "was a file\n"
+    assert os.access(yard.top / "d/c.txt", os.X_OK) and not (yard.top / "gone.txt").exists()
+    assert yard.git("reflog", "-1", "--format=%gs", "HEAD") == f"sessionrun: land {report.new[:12]}"
+    assert yard.git("reflog", "-1", "--format=%gs", "main") == f"sessionrun: land {report.new[:12]}"
+    assert yard.examine(["one"]) == []
+
+
+def test_changes_of_the_user_that_do_not_overlap_stay(yard: Yard) -> None:
+    yard.add("one", {"a.txt": "landed\n"})
+    (yard.top / "b.txt").write_text("mine\n")
+    (yard.top / "staged.txt").write_text("mine\n")
+    yard.git("add", "staged.txt")
+    assert yard.statuses(yard.land()) == {"one": "landed"}
+    assert status(yard) == "M b.txt\nA  staged.txt"
+    assert (yard.top / "a.txt").read_text() == "landed\n"
+
+
+def test_a_linked_work_tree(yard: Yard) -> None:
+    yard.git("checkout", "-q", "--detach")
+    linked = yard.top.parent / "linked"
+    yard.git("worktree", "add", "-q", str(linked), "main")
+    add_changes(yard)
+    report = yard.land()
+    assert yard.statuses(report) == {"one": "landed"}
+    assert status(yard, linked) == "" and status(yard) == ""
+    assert yard.git("rev-parse", "HEAD", cwd=linked) == report.new
+    assert yard.git("reflog", "-1", "--format=%gs", "HEAD", cwd=linked).startswith("sessionrun: land")
+    assert yard.examine(["one"]) == []
+
+
+def test_a_sparse_checkout_stays_sparse(yard: Yard) -> None:
+    yard.git("sparse-checkout", "set", "--no-cone", "/a.txt")
+    yard.add("one", {"a.txt": "landed\n", "d/c.txt": "unseen\n", "d/new.txt": "unseen\n"})
+    assert yard.statuses(yard.land()) == {"one": "landed"}
+    assert sorted(path.name for path in yard.top.iterdir()) == [".git", "a.txt"]
+    assert status(yard) == ""
+
+
+def overlap(yard: Yard) -> None:
+    (yard.top / "a.txt").write_text("mine\n")
+
+
+def overlap_staged(yard: Yard) -> None:
+    overlap(yard)
+    yard.git("add", "a.txt")
+
+
+def untracked(yard: Yard) -> None:
+    (yard.top / "new").mkdir()
+    (yard.top / "new/deep").write_text("mine\n")
+
+
+def ignored(yard: Yard) -> None:
+    (yard.top / ".git/info/exclude").write_text("new\n")
+    (yard.top / "new/deep").mkdir(parents=True)
+    (yard.top / "new/deep/file.txt").write_text("mine\n")
+
+
+def file_for_folder(yard: Yard) -> None:
+    (yard.top / "b.txt").unlink()
+    (yard.top / "b.txt").mkdir()
+    (yard.top / "b.txt/inside").write_text("mine\n")
+
+
+def hidden(yard: Yard) -> None:
+    yard.git("update-index", "--assume-unchanged", "a.txt")
+    overlap(yard)
+
+
+def skipped(yard: Yard) -> None:
+    yard.git("update-index", "--skip-worktree", "a.txt")
+    overlap(yard)
+
+
+def merging(yard: Yard) -> None:
+    yard.git("update-ref", "refs/heads/side", yard.commit({"a.txt": "side\n"}))
+    overlap(yard)
+    yard.git("commit", "-q", "-a", "-m", "mine")
+    yard.git("merge", "-q", "side", codes=(1,))
+
+
+def rebasing(yard: Yard) -> None:
+    yard.git("update-ref", "refs/heads/side", yard.commit({"a.txt": "side\n"}))
+    overlap(yard)
+    yard.git("commit", "-q", "-a", "-m", "mine")
+    yard.git("rebase", "-q", "side", codes=(1,))
+
+
+def foreign_lock(yard: Yard) -> None:
+    (yard.top / ".git/index.lock").write_text("")
+
+
+def foreign_ref_lock(yard: Yard) -> None:
+    (yard.top / ".git/refs/heads/main.lock").write_text("")
+
+
+def twice(yard: Yard) -> None:
+    yard.git("worktree", "add", "-q", "--force", str(yard.top.parent / "linked"), "main")
+
+
+def abort(words: str) -> Callable[[Yard, Report], None]:
+    return lambda yard, report: print(yard.git(*words.split()))
+
+
+def by_the_hint(yard: Yard, report: Report) -> None:
+    """The command that the hold names."""
+    import subprocess
+
+    assert report.hold is not None
+    subprocess.run(["/bin/sh", "-ec", report.hold.mend], cwd="/", check=True, capture_output=True)
+
+
+def unhide(yard: Yard, report: Report) -> None:
+    by_the_hint(yard, report)
+    yard.git("checkout", "a.txt")
+
+
+HOLDS: dict[str, tuple[Callable[[Yard], None], str, Callable[[Yard, Report], None]]] = {
+    "overlap": (overlap, "checkout_dirty", by_the_hint),
+    "staged": (overlap_staged, "checkout_dirty", by_the_hint),
+    "untracked": (untracked, "checkout_untracked", by_the_hint),
+    "ignored": (ignored, "checkout_untracked", by_the_hint),
+    "file for folder": (file_for_folder, "checkout_untracked", by_the_hint),
+    "assume-unchanged": (hidden, "checkout_hidden", unhide),
+    "skip-worktree": (skipped, "checkout_hidden", unhide),
+    "merge": (merging, "checkout_busy", abort("merge --abort")),
+    "rebase": (rebasing, "rebase", abort("rebase --abort")),
+    "index.lock": (foreign_lock, "index_locked", by_the_hint),
+    "ref lock": (foreign_ref_lock, "ref_locked", by_the_hint),
+    "checked out twice": (twice, "checked_out_twice", by_the_hint),
+}
+
+
+FAST = ("overlap", "ignored", "assume-unchanged", "merge", "index.lock")
+
+
+def snapshot(yard: Yard) -> dict[str, bytes]:
+    left = {}
+    for path in sorted(yard.top.rglob("*")):
+        name = str(path.relative_to(yard.top))
+        if path.is_file() and not name.startswith(
+            (".git/objects/", ".git/sessionrun-land", ".git/refs/sessionrun")
+        ):
+            left[name] = path.read_bytes()
+    return left
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in FAST else pytest.param(name, marks=pytest.mark.slow) for name in HOLDS]
+)
+def test_what_is_in_the_way_holds_it_and_it_lands_after_the_mend(yard: Yard, name: str) -> None:
+    begin, reason_class, mend = HOLDS[name]
+    changes = dict(CHANGES)
+    del changes["b.txt"]
+    if name == "file for folder":
+        yard.git("rm", "-q", "--cached", "b.txt")
+        (yard.top / ".git/info/exclude").write_text("b.txt\n")
+        yard.git("commit", "-q", "-m", "no b.txt")
+        yard.add("one", changes)
+    else:
+        yard.add("one", {"b.txt": None, **changes} if name not in ("merge", "rebase") else {"b.txt": "b2\n"})
+    gates = ("true",) if name == "overlap" else ()
+    begin(yard)
+    before = snapshot(yard)
+    report = yard.land(*gates)
+    assert report.hold is not None
+    assert report.hold.reason_class == reason_class
+    assert yard.statuses(report) == {"one": "held"}
+    assert snapshot(yard) == before, "nothing was touched"
+    mend(yard, report)
+    again = yard.land(*gates)
+    assert yard.statuses(again) == {"one": "landed"}, again.hold
+    assert again.gate_runs == 0, "a hold is tried again without gates"
+    assert yard.examine(["one"]) == []
+
+
+def test_a_switched_branch_is_left_alone(yard: Yard) -> None:
+    """Where HEAD is counts when it lands, not what it was before."""
+    yard.add("one", {"a.txt": "landed\n"})
+    yard.git("switch", "-q", "-c", "other")
+    assert yard.statuses(yard.land("git -C '" + str(yard.top) + "' switch -q main")) == {"one": "landed"}
+    assert status(yard) == "" and (yard.top / "a.txt").read_text() == "landed\n"
+    yard.add("two", {"a.txt": "again\n"}, "main")
+    assert yard.statuses(yard.land("git -C '" + str(yard.top) + "' switch -q other")) == {
+        "one": "landed",
+        "two": "landed",
+    }
+    assert status(yard) == "" and (yard.top / "a.txt").read_text() == "a\n"
+
+
+@pytest.mark.parametrize("came_later", [False, True])
+def test_a_checkout_in_the_moment_of_the_move(yard: Yard, came_later: bool) -> None:
+    """The target was checked out nowhere, and then it was, before or after it moved."""
+    add_changes(yard)
+    request = yard.request()
+    old, new = yard.git("rev-parse", "main"), yard.entries[0].tip
+    if came_later:
+        yard.git("checkout", "-q", "--detach")
+    yard.git("update-ref", MAIN, new)
+    if came_later:
+        yard.git("checkout", "-q", "main")
+    with open_fence(request.repository) as fence:
+        place = Checkout(str(yard.top), str(yard.top / ".git"))
+        assert follow(Tree(Slot(request.repository, MAIN), fence, place, old, new)) is None
+    assert status(yard) == "" and (yard.top / "a.txt").read_text() == "new\n"
+    assert yard.examine() == []
+
+
+def test_a_target_that_moves_meanwhile_is_merged_anew(yard: Yard) -> None:
+    yard.add("one", {"one.txt": "1\n"})
+    mark = yard.top.parent / "moved"
+    commit = "git -c user.name=B -c user.email=b@localhost commit -q --allow-empty -m theirs"
+    report = yard.land(f"test -e '{mark}' || {{ touch '{mark}'; cd '{yard.top}'; {commit}; }}")
+    assert yard.statuses(report) == {"one": "landed"}
+    assert yard.git("log", "-1", "--format=%s", "main^1") == "theirs"
+    assert status(yard) == "" and report.gate_runs == 1, "the merge has the same files"
+
+
+@pytest.mark.slow
+def test_what_waits_survives_a_collection_of_garbage(yard: Yard) -> None:
+    """Its branch was deleted while a hold kept it waiting: the pin holds it."""
+    yard.add("one", {"a.txt": "landed\n"})
+    overlap(yard)
+    assert yard.statuses(yard.land()) == {"one": "held"}
+    yard.git("branch", "-q", "-D", "main-task-one")
+    yard.git("reflog", "expire", "--all", "--expire=now")
+    yard.git("gc", "-q", "--prune=now")
+    yard.git("checkout", "-q", "a.txt")
+    assert yard.statuses(yard.land()) == {"one": "landed"}
+
+
+def test_attributes_in_the_checkout_decide_nothing(yard: Yard) -> None:
+    """With `merge=union` a conflict would vanish."""
+    (yard.top / ".gitattributes").write_text("*.txt merge=union\n")
+    yard.git("update-ref", "refs/heads/side", yard.commit({"a.txt": "theirs\n"}))
+    yard.add("one", {"a.txt": "mine\n"})
+    report = yard.land(target="refs/heads/side")
+    assert yard.statuses(report) == {"one": "bounced"}

@@ -46,7 +46,8 @@ class Project(Command):
     """The command in a repository; the session's results and its worktrees lie outside."""
 
     def git(self, *argv: str, cwd: Path | None = None) -> str:
-        done = subprocess.run(["git", *argv], cwd=cwd or self.cwd, capture_output=True, text=True, check=True)
+        done = subprocess.run(["git", *argv], cwd=cwd or self.cwd, capture_output=True, text=True)
+        assert done.returncode == 0, (argv, done.stderr)
         return done.stdout.strip()
 
     def branches(self) -> list[str]:

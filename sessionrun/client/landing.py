@@ -206,7 +206,7 @@ def _describe(task: Task, fate: Fate) -> dict[str, Any]:
         "title": task["title"],
         "branch": task["branch"],
         "status": fate.status,
-        "reason_class": fate.reason_class or None,
+        "reason_class": fate.reason_class,
         "reason": fate.reason or None,
         "commit": fate.commit,
         "files": list(fate.files),

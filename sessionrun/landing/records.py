@@ -109,7 +109,7 @@ class Fate:
 
     task: str
     status: Status
-    reason_class: str = ""
+    reason_class: str | None = None
     reason: str = ""
     commit: str | None = None
     files: tuple[str, ...] = ()

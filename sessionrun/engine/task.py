@@ -67,7 +67,7 @@ class Progress:
     best: Best | None = None
     """The round whose work is kept; None: no CHECK has shown one."""
     failure: Failure | None = None
-    """How the attempt ends unless hidden tests pass on what it left; None: nothing of it has failed."""
+    """How the attempt ends if hidden tests do not pass on what it left; None: no job of it has failed."""
 
 
 class Wish(NamedTuple):

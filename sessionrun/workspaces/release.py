@@ -74,7 +74,7 @@ def release(request: WorkspaceRequest, folder: Path, *, drop_empty: bool = True)
 
 
 def _drop_environment(request: WorkspaceRequest, released: Place, folder: Path) -> Place:
-    """The environment goes with its worktree; what cannot be deleted is named and is no failure."""
+    """The environment goes with its worktree; a remark names what cannot be deleted, and the job passes."""
     if released.worktree is not None:
         return released
     try:

@@ -205,6 +205,6 @@ def load_report(folder: Path) -> EnvironmentReport | None:
 
 
 def show(report: EnvironmentReport) -> MadeEnvironment:
-    """What status tells of it."""
+    """The part of a report that status shows."""
     steps = tuple(EnvironmentStep(step.name, round(step.duration_s, 3)) for step in report.steps)
     return MadeEnvironment(report.digest, report.cached, report.path, report.choice, steps)

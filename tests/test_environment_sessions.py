@@ -251,6 +251,7 @@ def test_a_proof_has_environments_of_its_own(place: Place) -> None:
     assert known and all(name.endswith(f"-{inputs}.json") for name in known)
 
 
+@pytest.mark.slow
 def test_the_environment_of_a_room_goes_though_its_proof_was_killed(place: Place) -> None:
     """The proof is done again after a crash; and where it is not, the end of the task takes what it left."""
     once = place.root / "once"

@@ -167,7 +167,7 @@ def test_a_repository_that_fails_builds_nothing(place: Place) -> None:
     assert (done.returncode, record["environments"], place.builds()) == (1, [], 0)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGKILL])
 def test_a_precache_that_is_broken_off_leaves_nothing_that_is_trusted(
     place: Place, number: signal.Signals
 ) -> None:
@@ -233,6 +233,7 @@ new file mode 100644
 """
 
 
+@pytest.mark.slow
 def test_the_clean_room_of_hidden_tests_finds_its_environment(place: Place) -> None:
     """Their patch adds a module beside the project; tags of the mirror are not in the task's repository."""
     lay_out_project(place.top)

@@ -8,6 +8,7 @@ not for tests of processes: nothing is detached here.
 
 from __future__ import annotations
 
+import gc
 import os
 import select
 import signal
@@ -112,6 +113,7 @@ def _read(fd: int) -> str:
 
 def _leave_with(work: Callable[[], int]) -> NoReturn:
     """In a forked child: do the work and leave with its code, whatever happens."""
+    gc.freeze()
     code = 1
     try:
         code = work()

@@ -8,6 +8,7 @@ import signal
 import subprocess
 
 import psutil
+import pytest
 from conftest import Command, eventually
 from terminal import Terminal
 
@@ -211,6 +212,7 @@ def test_ctrl_c_cancels_and_waits(sessionrun: Command) -> None:
     assert_nothing_left(view["session_id"])
 
 
+@pytest.mark.slow
 def test_ctrl_c_while_it_starts(sessionrun: Command) -> None:
     """Whatever it hits, the exit code is 130 and nothing runs on."""
     for _ in range(3):

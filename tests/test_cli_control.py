@@ -178,6 +178,7 @@ def test_retry_of_a_session_that_has_ended(sessionrun: Command) -> None:
     assert task_of(view, "d") == task_of(first, "d")
 
 
+@pytest.mark.slow
 def test_many_retries_of_a_session_that_ends_are_all_heard(sessionrun: Command) -> None:
     """Asked for again and again just as the session ends, each retry is one more attempt."""
     needs_resume(sessionrun)

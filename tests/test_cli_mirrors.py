@@ -217,6 +217,7 @@ def test_precache_then_require_cache_without_the_source(place: Place) -> None:
     assert set(outcomes(place.run(plan)).values()) == {("failed", "repository_failed")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variable", ["SESSIONRUN_REQUIRE_CACHE", "SWEBENCH_REQUIRE_CACHE"])
 def test_require_cache_by_a_variable(place: Place, monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
     monkeypatch.setenv(variable, "1")
@@ -287,6 +288,7 @@ def test_a_session_that_was_killed_leaves_a_claim_by_which_clean_saves_the_work(
     assert place.git("show", "main-task-a:x", cwd=place.root / "one") == "x", "it came home"
 
 
+@pytest.mark.slow
 def test_clean_brings_home_what_came_later_into_a_kept_worktree(place: Place) -> None:
     """But not under the feet of a user: neither into a checkout, nor over commits of theirs."""
     tasks = [{"id": name, "prompt": "echo x > x", "repo": "./one"} for name in "abcd"]
@@ -315,6 +317,7 @@ def test_clean_brings_home_what_came_later_into_a_kept_worktree(place: Place) ->
     assert place.git("show", "main-task-b:later", cwd=place.mirror("one")) == "b"
 
 
+@pytest.mark.slow
 def test_doctor_says_what_a_lost_mirror_means(place: Place) -> None:
     """A damaged one, one with worktrees, one whose branches are at home, one whose branches are nowhere else."""
     place.git("bundle", "create", "-q", str(place.root / "x.bundle"), "--all", "HEAD", cwd=place.root / "two")

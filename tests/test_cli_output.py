@@ -318,6 +318,7 @@ def big(sessionrun: Command) -> str:
     return session_id
 
 
+@pytest.mark.slow
 def test_big_outputs_take_little_memory(sessionrun: Command, big: str) -> None:
     for words in (["results", big], ["results", big, "--json"]):
         code, memory, read = measure(sessionrun, *words)

@@ -245,7 +245,7 @@ def check_view(session: SessionDir) -> int:
     return int(view["successful"])
 
 
-EVERY = pytest.mark.parametrize("step", [7, pytest.param(1, marks=pytest.mark.slow)])
+EVERY = pytest.mark.parametrize("step", [15, pytest.param(1, marks=pytest.mark.slow)])
 """Each so many-th byte; coprime to 8, so that each bit of a byte has its turn."""
 
 

@@ -82,6 +82,7 @@ def test_killed_before_an_entry_is_renamed_and_while_it_is_copied(shop: Shop, st
     check(shop, "one")
 
 
+@pytest.mark.slow
 def test_killed_while_the_installer_runs(shop: Shop) -> None:
     """The installer may live on, and write into what it was given: that is no entry, and never becomes one."""
     mark, program = shop.root / "installing", shop.root / "bin" / "uv"

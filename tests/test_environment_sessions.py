@@ -134,6 +134,7 @@ def test_a_kept_worktree_keeps_its_environment_and_clean_takes_both(place: Place
     assert place.in_use() == []
 
 
+@pytest.mark.slow
 def test_what_a_killed_session_left_is_found_by_clean(place: Place) -> None:
     place.command.cwd = place.top
     mark = place.root / "works"
@@ -151,6 +152,7 @@ def test_what_a_killed_session_left_is_found_by_clean(place: Place) -> None:
     assert not env.exists()
 
 
+@pytest.mark.slow
 def test_clean_cache_takes_what_a_session_left_that_is_gone(place: Place) -> None:
     """Not while it or its agent runs, nor while its worktree is there, also if its agent removed the mark."""
     place.command.cwd = place.top
@@ -226,6 +228,7 @@ PATCHED = "grep -rl 'pytest in' $VIRTUAL_ENV/lib | xargs sed -i 's/pytest in/pat
 """Edits a dependency where it is installed for the task."""
 
 
+@pytest.mark.slow
 def test_a_proof_has_environments_of_its_own(place: Place) -> None:
     """What the agent did to its own environment, also a git of its own in it, counts for nothing."""
     planted = "printf '#!/bin/sh\\nexit 1\\n' > $VIRTUAL_ENV/bin/git; chmod +x $VIRTUAL_ENV/bin/git"
@@ -275,10 +278,8 @@ def hold_builds(place: Place) -> tuple[Path, Path]:
     return begun, go
 
 
-@pytest.mark.parametrize(
-    "victim",
-    ["prove", *(pytest.param(name, marks=pytest.mark.slow) for name in ("supervisor", "both", "all"))],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("victim", ["prove", "supervisor", "both", "all"])
 def test_killed_while_the_environment_of_a_room_is_built(place: Place, victim: str) -> None:
     """The verdict is the right one afterwards; nothing half made is trusted, and nothing of a room is left."""
     begun, go = hold_builds(place)
@@ -321,6 +322,7 @@ def test_killed_while_the_environment_of_a_room_is_built(place: Place, victim: s
     assert not half.exists(), "the next one that builds it clears away"
 
 
+@pytest.mark.slow
 def test_the_cache_may_be_another_and_may_be_required(place: Place) -> None:
     other = place.root / "other"
     plan = [{"id": "a", "prompt": "true", "setup": "demo"}]
@@ -360,6 +362,7 @@ def test_clean_removes_environments_of_the_cache(place: Place) -> None:
     assert place.run([{"id": "a", "prompt": "true"}])["a"]["environment"]["cached"] is False
 
 
+@pytest.mark.slow
 def test_a_mirror_an_environment_rounds_and_a_proof_go_together(place: Place) -> None:
     """The second round mends what the first did wrong; what is proved comes home."""
     mend = "grep -q 'failed with exit code 1' $SESSIONRUN_FEEDBACK && echo good > answer"

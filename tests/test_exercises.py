@@ -51,6 +51,7 @@ def run(code: Path, *words: str, path: Path | None = None) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_add_an_agent_an_input_format_and_a_verb(code: Path, own_place: Path) -> None:
     programs = own_place / "programs"
     programs.mkdir()

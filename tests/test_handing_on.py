@@ -129,6 +129,7 @@ def test_instructions_of_some_of_the_tasks(finished: Finished) -> None:
     assert project.branches() == ["main", "main-task-b", "main-task-last"]
 
 
+@pytest.mark.slow
 def test_a_resumed_session_gives_the_same_branches(project: Project) -> None:
     """All processes die when two needs have ended and their dependents are still held."""
     tasks = [dict(task) for task in FIVE["prompts"]]

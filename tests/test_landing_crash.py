@@ -97,14 +97,14 @@ def age_locks(yard: Yard) -> None:
             os.utime(path, (past, past))
 
 
-@pytest.mark.parametrize("name", PLACES)
-@pytest.mark.parametrize("every", [pytest.param(9, id="some"), pytest.param(1, id="each", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("name", "every"), [("at home", 9), *(pytest.param(name, 1, marks=pytest.mark.slow) for name in PLACES)]
+)
 def test_a_kill_at_a_step_of_ours(own_place: Path, name: str, every: int) -> None:
     """SIGKILL between two steps; with `each`, at every one of them."""
     begin, status = PLACES[name]
-    start = 1 + [*PLACES].index(name) * 3 if every > 1 else 1
     kills = 0
-    for at in range(start, MOST_STEPS, every):
+    for at in range(1, MOST_STEPS, every):
         yard = begin(own_place / str(at))
         yard.add("one", FILES)
         if every == 1:

@@ -529,8 +529,12 @@ SITUATIONS: dict[str, Work] = {
 }
 
 
-UNWORKED = ("nothing done", "plain work", "a commit", "removed")
-"""What the fast tier tries also of worktrees in which no task has worked."""
+WORKED = (
+    *("nothing done", "plain work", "a commit and work", "detached, commit", "renamed branch, work", "unmerged"),
+    *("nested", "deleted branch, work", "directory gone, commit", "moved", "replaced link", "merged"),
+)
+UNWORKED = ("nothing done", "a commit", "removed")
+"""What the fast tier tries of worktrees in which a task has worked, and in which none has."""
 
 
 def _merge(path: Path) -> None:
@@ -541,9 +545,9 @@ def _merge(path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "worked"),
     [
-        *((name, True) for name in SITUATIONS),
-        *((name, False) for name in UNWORKED),
-        *(pytest.param(name, False, marks=pytest.mark.slow) for name in SITUATIONS if name not in UNWORKED),
+        pytest.param(name, worked, marks=[] if name in (WORKED if worked else UNWORKED) else pytest.mark.slow)
+        for worked in (True, False)
+        for name in SITUATIONS
     ],
 )
 def test_a_dry_run_says_what_clean_does(project: Project, name: str, worked: bool) -> None:

@@ -189,6 +189,7 @@ def test_a_file_in_place_of_a_folder_stops_one_task(sessionrun: Command) -> None
 # --- real processes ---
 
 
+@pytest.mark.slow
 def test_a_neighbour_that_rewrites_answers_hurts_no_session(
     sessionrun: Command, project: Project, slow: SlowGit
 ) -> None:

@@ -96,6 +96,7 @@ def test_what_precache_builds_is_what_a_run_asks_for(place: Place) -> None:
     assert place.builds() == 1
 
 
+@pytest.mark.slow
 def test_a_build_for_each_digest_and_none_without_the_wish(place: Place) -> None:
     """Two commits of which the second changes what counts, and a third that does not."""
     first = place.git("rev-parse", "HEAD")
@@ -115,6 +116,7 @@ def test_a_build_for_each_digest_and_none_without_the_wish(place: Place) -> None
     assert (place.builds(), place.left()) == (2, [])
 
 
+@pytest.mark.slow
 def test_worktrees_of_the_repository_where_a_session_begins(place: Place) -> None:
     """What `.worktreeinclude` brings counts, too."""
     place.command.cwd = place.top
@@ -167,7 +169,8 @@ def test_a_repository_that_fails_builds_nothing(place: Place) -> None:
     assert (done.returncode, record["environments"], place.builds()) == (1, [], 0)
 
 
-@pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGKILL])
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_a_precache_that_is_broken_off_leaves_nothing_that_is_trusted(
     place: Place, number: signal.Signals
 ) -> None:

@@ -227,6 +227,7 @@ def outcome(task: dict[str, Any]) -> tuple[str, str | None]:
     return task["outcome"], task["proof"]
 
 
+@pytest.mark.slow
 def test_setup_runs_in_each_room_and_is_no_work(ended: Project) -> None:
     """What the agent did to the files of setup is not there; what setup left in the worktree is not either."""
     tasks = tasks_of(ended)
@@ -355,6 +356,7 @@ def test_a_room_has_the_links_and_copied_files_of_the_worktree(project: Project)
     assert (project.cwd / "shared" / "tool").read_text() == "good\n"
 
 
+@pytest.mark.slow
 def test_a_proof_counts_tests_and_none_is_a_failure(project: Project) -> None:
     (project.cwd / "conftest.py").write_text("")
     (project.cwd / "test_answer.py").write_text(

@@ -137,6 +137,7 @@ def test_cancel_now_ends_a_release_and_cancel_does_not(
     eventually(lambda: not release.is_running())
 
 
+@pytest.mark.slow
 def test_cancel_now_ends_a_prepare(sessionrun: Command, project: Project, slow: SlowGit) -> None:
     slow.block("reset")
     session_id = sessionrun.start({"prompts": [WORK]}, "--worktree")

@@ -72,6 +72,7 @@ def test_a_stopped_root(place: Place, session: SessionDir) -> None:
     assert_sound(place, session)
 
 
+@pytest.mark.slow
 def test_a_supervisor_that_goes_on(place: Place, session: SessionDir) -> None:
     with stopped(session, "supervisor") as first:
         old = find_chain(session.path)["keeper"]

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from conftest import slow_seed
+from killed_calls import preload
 from landings import CHECK, MAIN, Yard, make_yard
 from stages import Tree, refresh
 
@@ -22,6 +23,8 @@ from sessionrun.landing.history import load_history
 from sessionrun.landing.recovery import EMPTY_LOCK_S
 from sessionrun.landing.slot import Slot
 from sessionrun.landing.turn import land
+
+__all__ = ["preload"]
 
 MOST_STEPS = 200
 FILES: dict[str, str | None] = {
@@ -164,17 +167,6 @@ def _has_landing_record(yard: Yard, at: int) -> bool:
     assert yard.land_killed(at=at)
     path = Slot(yard.request().repository, MAIN).record_path
     return path.exists() and b'"landing"' in path.read_bytes()
-
-
-@pytest.fixture(scope="module")
-def preload(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The library that counts calls, and kills."""
-    if shutil.which("cc") is None:
-        pytest.skip("needs a C compiler")
-    library = tmp_path_factory.mktemp("preload") / "killed_calls.so"
-    source = Path(__file__).with_name("killed_calls.c")
-    subprocess.run(["cc", "-O1", "-shared", "-fPIC", "-o", str(library), str(source), "-ldl"], check=True)
-    return library
 
 
 def land_counted(yard: Yard, preload: Path, at: int, *, alone: bool) -> int:

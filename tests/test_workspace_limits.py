@@ -90,7 +90,7 @@ def is_releasing(view: dict[str, Any]) -> bool:
 def test_a_prepare_over_its_time_fails_its_task_alone(
     sessionrun: Command, project: Project, slow: SlowGit
 ) -> None:
-    slow.block("reset")
+    slow.block("read-tree")
     session_id = sessionrun.start({"limits": LIMITS, "prompts": [WORK]}, "--worktree")
     task = only(sessionrun.wait(session_id))
     assert (task["outcome"], task["reason_class"]) == ("failed", "workspace_failed")
@@ -139,7 +139,7 @@ def test_cancel_now_ends_a_release_and_cancel_does_not(
 
 @pytest.mark.slow
 def test_cancel_now_ends_a_prepare(sessionrun: Command, project: Project, slow: SlowGit) -> None:
-    slow.block("reset")
+    slow.block("read-tree")
     session_id = sessionrun.start({"prompts": [WORK]}, "--worktree")
     slow.await_one()
     done = sessionrun("cancel", session_id, "--now")

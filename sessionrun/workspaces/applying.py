@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -66,7 +65,7 @@ def apply_patch(
         applied = load_record_if_any(record, Applied)
     except JobFileError as error:
         raise DoesNotApply(f"the record of the patch cannot be used: {error.why}") from None
-    index = replace(site.git, index=site.folder / "patch-index")
+    index = site.git.with_index(site.folder / "patch-index")
     try:
         if applied is None:
             tries = list(_list_tries(spellings, below, prefixes=prefixes))

@@ -9,7 +9,6 @@ or when all it holds is in the branch it began from.
 from __future__ import annotations
 
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -26,6 +25,7 @@ from sessionrun.workspaces.environments.removal import clear, find_environments
 from sessionrun.workspaces.excerpt import drop_excerpt
 from sessionrun.workspaces.fence import Fence, open_fence
 from sessionrun.workspaces.git import WORKSPACE_LIMIT_S, Git
+from sessionrun.workspaces.git_locks import break_old_lock
 from sessionrun.workspaces.mirrored import bring_home
 from sessionrun.workspaces.registration import (
     drop_empty_books,
@@ -58,9 +58,6 @@ LOCK_NAME: Final = ".clean"
 
 NOTHING_OWN: Final = "it holds nothing of its own"
 """Why a branch without work of any job is deleted."""
-
-STALE_LOCK_S: Final = 10.0
-"""Git holds the lock of a branch for moments.  A lock of this age on a dead session's branch is from a crash."""
 
 
 @frozen
@@ -257,7 +254,7 @@ def _clean_environments(leftover: Leftover, *, dry_run: bool) -> Iterator[CleanR
 def _clean_branch(main: Git, leftover: Leftover, branch: str, tip: str, *, but: Path | None) -> CleanResult:
     """Delete a branch that is not needed; `but` is a worktree that does not count, for it is removed."""
     if main.trial is None:
-        _break_stale_lock(leftover.repository, branch)
+        break_old_lock(leftover.repository, branch)
     finding = CleanResult("branch", branch, leftover.task, False, "it holds work that is not merged")
     if branch in read_heads(leftover.repository, but):
         return replace(finding, why="it is checked out")
@@ -276,16 +273,6 @@ def _bring_home(leftover: Leftover, finding: CleanResult, folder: Path) -> Clean
     """Fetch a branch that stays in a mirror into the local repository, as RELEASE does; say if that fails."""
     place = bring_home(leftover.request, Place(branch=finding.name), folder)
     return replace(finding, why=f"{finding.why}; {place.remark}") if place.remark else finding
-
-
-def _break_stale_lock(repository: Repository, branch: str) -> None:
-    """Remove the lock that a killed git left on a branch of a session of which no process lives."""
-    lock = Path(repository.common_dir, "refs", "heads", f"{branch}.lock")
-    try:
-        if time.time() - lock.stat().st_mtime > STALE_LOCK_S:
-            lock.unlink()
-    except OSError:
-        pass
 
 
 def _why_not_needed(main: Git, leftover: Leftover, branch: str, tip: str) -> str | None:

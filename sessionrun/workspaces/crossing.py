@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -119,7 +118,7 @@ def cross(git: Git, place: Place, test_files: Sequence[str], folder: Path) -> Tr
         GitError: git failed.
     """
     assert place.base_commit is not None and place.commit is not None
-    index = replace(git, index=folder / "cross-index")
+    index = git.with_index(folder / "cross-index")
     tests, set_up = compile_patterns(test_files or TEST_FILES), compile_patterns(SET_UP)
     base = _list_files(git, place.base_commit)
     result = _list_files(git, _find_result(index, place))
@@ -139,7 +138,7 @@ def take_source(git: Git, place: Place, test_files: Sequence[str], folder: Path)
         GitError: git failed.
     """
     assert place.base_commit is not None and place.commit is not None
-    index = replace(git, index=folder / "cross-index")
+    index = git.with_index(folder / "cross-index")
     tests, set_up = compile_patterns(test_files or TEST_FILES), compile_patterns(SET_UP)
     base = _list_files(git, place.base_commit)
     result = _list_files(git, _find_result(index, place))
@@ -154,7 +153,7 @@ def add_tests(git: Git, commit: str, base: str, patch: bytes, folder: Path) -> s
         NotApplicable: the patch does not apply to the base.
         GitError: git failed.
     """
-    index = replace(git, index=folder / "cross-index")
+    index = git.with_index(folder / "cross-index")
     if not patch.strip():
         return commit
     listed = index.attempt("apply", "--numstat", "-z", "-", stdin=patch)

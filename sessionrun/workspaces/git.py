@@ -181,6 +181,11 @@ class Git:
             return self.commit_of(name) == old
         return self.attempt("update-ref", name, new, old or "0" * len(new)).returncode == 0
 
+    def with_index(self, path: Path) -> Git:
+        """The same git with an index file that only this job uses: a lock on it is of a git that was killed."""
+        path.with_name(f"{path.name}.lock").unlink(missing_ok=True)
+        return replace(self, index=path)
+
     def on_trial(self, objects: Path, common_dir: Path) -> Git:
         """The same git, with new objects in `objects`, a new directory."""
         (objects / "info").mkdir(parents=True)

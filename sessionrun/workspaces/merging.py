@@ -56,7 +56,7 @@ class MergeRoom:
     def _merge_by_index(self, ours: str, theirs: str, index: Path) -> Merged:
         """`merge` with git older than 2.38.  Only files that change are written into the work tree."""
         index.unlink(missing_ok=True)
-        own = replace(self.git, index=index)
+        own = self.git.with_index(index)
         try:
             own("read-tree", ours)
             own("update-index", "-q", "--refresh", "--ignore-missing", codes=(0, 1))

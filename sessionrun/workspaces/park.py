@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import field
 from pathlib import Path
 from typing import Final
 
@@ -128,10 +128,9 @@ def commit_setup(
     name = f"refs/heads/{place.branch}"
     if head.reference != name or commit == place.base_commit:
         return None
-    if commit != head.commit:
-        if not git.set_ref(name, commit, head.commit):
-            raise GitError(("update-ref",), 1, f"cannot move the branch {place.branch}")
-        settle_index(git, commit)
+    if commit != head.commit and not git.set_ref(name, commit, head.commit):
+        raise GitError(("update-ref",), 1, f"cannot move the branch {place.branch}")
+    settle_index(git, commit)  # also if an earlier start was killed before it came to this
     return commit
 
 
@@ -178,7 +177,7 @@ def write_worktree(
     head = _read_head(git, place)
     problems = list(_find_off_branch(head.reference, place))
     index_path = folder / "park-index"
-    index = replace(git, index=index_path)
+    index = git.with_index(index_path)
     unmerged, gitlinks = _copy_index(index, head)
     names, why = _find_work(index, brought, ignore)
     problems += [*unmerged, *why, *find_repositories(fence, git.directory, head.git_dir, gitlinks)]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 from zlib import crc32
@@ -86,7 +86,24 @@ def register(git: Git, settings: GitSettings, repository: Repository, claim: Cla
 def take_back(git: Git, repository: Repository, claim: Claim) -> None:
     """Undo the registration of a worktree in which no job worked; the branch goes only if it has not moved."""
     remove_tree(unregister(repository, Path(claim.worktree), claim.owner))
+    _break_lock_of_start(repository, claim.branch, claim.base_commit)
     git.attempt("update-ref", "-d", f"refs/heads/{claim.branch}", claim.base_commit)
+
+
+def _break_lock_of_start(repository: Repository, branch: str, commit: str) -> None:
+    """Remove a lock by which a git of ours was about to make a branch at this commit, or to delete it again.
+
+    Nobody has worked on the branch yet.  The lock is empty, or holds the name of the commit or a part of it.
+    """
+    lock = find_branch_lock(repository, branch)
+    with suppress(OSError):
+        if commit.encode().startswith(read_regular(lock, 4096).strip()):
+            lock.unlink()
+
+
+def find_branch_lock(repository: Repository, branch: str) -> Path:
+    """Where the lock of a branch is, if there is one."""
+    return Path(repository.common_dir, "refs", "heads", f"{branch}.lock")
 
 
 def unregister(repository: Repository, path: Path, owner: str) -> Path:

@@ -20,6 +20,7 @@ from sessionrun.workspaces.environments.removal import drop_environments
 from sessionrun.workspaces.excerpt import drop_excerpt
 from sessionrun.workspaces.fence import Fence, open_fence
 from sessionrun.workspaces.git import Git
+from sessionrun.workspaces.git_locks import break_own_locks
 from sessionrun.workspaces.ignoring import ignore_words
 from sessionrun.workspaces.links import find_name, find_target
 from sessionrun.workspaces.mirrored import bring_home
@@ -105,6 +106,7 @@ def _release(fence: Fence, request: WorkspaceRequest, folder: Path) -> Place:
     if place is None or place.worktree is None or place.branch is None:
         return place or Place()
     path = find_worktree(request)
+    break_own_locks(request, folder, path)
     if path is None:
         return _release_gone(request, main, folder)
     if path != Path(place.worktree):
@@ -280,6 +282,7 @@ def park_work(request: WorkspaceRequest, folder: Path) -> Place:
         path = find_worktree(request)
         if path is None:
             raise SessionrunError("its worktree is gone")
+        break_own_locks(request, folder, path)
         git = find_git(fence, request, path)
         remark = _put_back(fence, request, git, folder)
         parked = _park(fence, request, git, folder)
@@ -300,6 +303,7 @@ def settle(request: WorkspaceRequest, folder: Path) -> Place:
     place = request.place
     assert place is not None and place.worktree is not None
     with open_fence(request.repository, folder, limit_s=request.git_limit_s) as fence:
+        break_own_locks(request, folder, Path(place.worktree))
         git = find_git(fence, request, Path(place.worktree))
         ignore = ignore_words(request.repository, folder)
         begins_at = commit_setup(

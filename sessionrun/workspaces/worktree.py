@@ -77,7 +77,8 @@ def _check_out(fence: Fence, path: Path) -> None:
     admin = find_admin(fence.repository, path)
     if admin is None:
         raise SessionrunError(f"{path} was removed while it was made")
-    fence.inside(path, admin)("reset", "--hard", "--quiet")
+    (admin / "index.lock").unlink(missing_ok=True)  # of an earlier start that was killed
+    fence.inside(path, admin)("read-tree", "--reset", "-u", "HEAD")  # a `reset` would lock the branch as well
 
 
 def branch_stem(repository: Repository, task: str, wanted: str | None) -> str:

@@ -49,8 +49,14 @@ def check_worktrees(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _check_claim(evidence: Evidence, repository: Repository, claim: Claim, named: str | None) -> Iterator[Finding]:
-    from sessionrun.workspaces.clean import STALE_LOCK_S
-    from sessionrun.workspaces.registration import find_admin, find_lost_admins, load_owner, trash_path
+    from sessionrun.workspaces.git_locks import STALE_LOCK_S
+    from sessionrun.workspaces.registration import (
+        find_admin,
+        find_branch_lock,
+        find_lost_admins,
+        load_owner,
+        trash_path,
+    )
 
     path = Path(claim.worktree)
     admin = find_admin(repository, path)
@@ -67,7 +73,7 @@ def _check_claim(evidence: Evidence, repository: Repository, claim: Claim, named
     if trash.exists():
         what = "a worktree whose removal was broken off"
         yield Finding("worktrees", "warning", str(trash), what, _clean(evidence))
-    lock = Path(repository.common_dir, "refs", "heads", f"{claim.branch}.lock")
+    lock = find_branch_lock(repository, claim.branch)
     try:
         stale = evidence.now - lock.stat().st_mtime > STALE_LOCK_S
     except OSError:

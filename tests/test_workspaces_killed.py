@@ -1,0 +1,232 @@
+"""Jobs in worktrees are killed at every call that changes a file, in Python and in git, and begin again."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import struct
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import orjson
+import pytest
+from killed_calls import preload
+from stages import Tree, refresh
+from test_workspaces import Project, project
+
+from sessionrun.model.places import Place
+from sessionrun.runtime.jobs import job as own_job
+from sessionrun.store.jobfiles import load_answer
+from sessionrun.workspaces.git_locks import _BEGUN, STALE_LOCK_S
+from sessionrun.workspaces.release import park_work, release, settle
+from sessionrun.workspaces.request import WorkspaceRequest
+from sessionrun.workspaces.worktree import prepare
+
+__all__ = ["preload", "project"]
+
+COMMIT = "git -c user.name=a -c user.email=a@b commit -q -m own"
+WORKS = {
+    "none": "true",
+    "a file": "echo new > new",
+    "a commit and a file": f"echo new > new; git add new; {COMMIT}; echo more > more",
+    "off its branch": f"git checkout -q --detach; echo new > new; git add new; {COMMIT}; echo more > more",
+}
+
+
+class Bench:
+    """A project in which each kill finds what the one before found."""
+
+    def __init__(self, project: Project, preload: Path) -> None:
+        self.project, self._preload = project, preload
+        self.jobs = project.root / "jobs"
+        patch = str(project.root / "t.patch")
+        self.request = WorkspaceRequest(project.repository(), "s1", "t", "do it", patch=patch)
+        self._whole = Tree.of(project.root)
+
+    def begin_anew(self) -> None:
+        """All as it was."""
+        for path in self.project.root.iterdir():
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        self._whole.lay_out(self.project.root)
+        refresh(self.project.top)
+
+    def make_folder(self, name: str) -> Path:
+        folder = self.jobs / name
+        folder.mkdir(parents=True)
+        return folder
+
+    def prepare(self, work: str) -> WorkspaceRequest:
+        """A worktree in which somebody has worked; the request for what comes next."""
+        place = prepare(self.request, self.make_folder("a1-1-prepare"))
+        subprocess.run(["sh", "-ec", work], cwd=place.worktree, check=True)
+        return replace(self.request, place=place)
+
+    def run(self, phase: str, request: WorkspaceRequest, folder: Path, at: int = 0) -> int:
+        """Do the job in a process of its own, killed at its `at`-th call; how many calls there were."""
+        (folder / "request.json").write_bytes(orjson.dumps(request))
+        counter, root = self.project.root / "counter", self.project.root / "root"
+        counter.write_bytes(bytes(8))
+        environ = {"LD_PRELOAD": str(self._preload), "KILL_COUNTER": str(counter), "KILL_AT": str(at)}
+        environ |= {"KILL_ROOT": str(root), "PYTHONDONTWRITEBYTECODE": "1"}
+        argv = [sys.executable, "-c", f"import os, sys\nopen({str(root)!r}, 'w').write(str(os.getpid()))\n"]
+        argv[2] += f"os.execv(sys.executable, [sys.executable, {own_job.__file__!r}, {phase!r}, {str(folder)!r}])"
+        subprocess.run(argv, env={**os.environ, **environ}, start_new_session=True, stdout=subprocess.DEVNULL)
+        return int(struct.unpack("q", counter.read_bytes())[0])
+
+    def sweep(
+        self, phase: str, begin: Callable[[], WorkspaceRequest], examine: Callable[[Place], list[str]]
+    ) -> int:
+        """Kill the job at each of its calls, let it begin again, and examine what came out; how many kills."""
+        wrong: list[str] = []
+        at = 1
+        while True:
+            request, folder = begin(), self.make_folder(f"a1-3-{phase}")
+            if self.run(phase, request, folder, at) < at:
+                break
+            self.run(phase, request, folder)
+            answer = load_answer(folder, Place)
+            found = ["no answer"] if answer is None else examine(answer)
+            wrong += [f"killed at {at}: {line}" for line in [*found, *find_locks(self.project)]]
+            self.begin_anew()
+            at += 1
+        assert wrong == []
+        return at - 1
+
+
+def find_locks(project: Project) -> list[str]:
+    """Locks of git that are left."""
+    found = (project.top / ".git").rglob("*.lock")
+    return [str(path) for path in found if path.name != "sessionrun.lock"]
+
+
+@pytest.fixture
+def bench(project: Project, preload: Path) -> Bench:
+    return Bench(project, preload)
+
+
+@pytest.mark.slow
+def test_prepare(bench: Bench, say: Callable[[str], None]) -> None:
+    """It has the name that it would have had, and all files."""
+
+    def examine(place: Place) -> list[str]:
+        assert place.worktree is not None
+        changed = bench.project.run("status", "--porcelain", cwd=Path(place.worktree))
+        return [line for line in (changed, place.branch or "none") if line not in ("", "main-task-t")]
+
+    say(f"{bench.sweep('prepare', lambda: bench.request, examine)} kills")
+
+
+def examine_branch(project: Project, place: Place, work: str) -> list[str]:
+    """What is wrong with the branch of work that is safe."""
+    assert place.branch is not None
+    names = {name for name in ("new", "more") if name in WORKS[work]}
+    files = project.files(place.branch)
+    lost = [f"{name} is lost" for name in sorted(names - files)]
+    rescue = [f"rescue: {place.rescue}"] if place.rescue else []
+    return [*lost, *rescue]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("work", WORKS)
+def test_release(bench: Bench, work: str, say: Callable[[str], None]) -> None:
+    """One branch has the work and no other is there; only what is off its branch keeps its worktree."""
+    project = bench.project
+    branches = {"none": ["main"], "off its branch": ["main", "main-task-t", "main-task-t-rescue"]}
+
+    def examine(place: Place) -> list[str]:
+        refs = project.run("for-each-ref", "--format=%(refname:lstrip=2)").split()
+        wrong = [] if refs == branches.get(work, ["main", "main-task-t"]) else [f"refs: {refs}"]
+        kept = place.worktree is not None
+        if work == "off its branch":
+            return wrong if kept and {"new", "more"} <= project.files(refs[-1]) else [*wrong, "work is lost"]
+        wrong += [f"its worktree is kept: {place.kept}"] if kept else []
+        return wrong if work == "none" else [*wrong, *examine_branch(project, place, work)]
+
+    say(f"{bench.sweep('release', lambda: bench.prepare(WORKS[work]), examine)} kills")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("phase", ["setup", "park"])
+def test_setup_and_park(bench: Bench, phase: str, say: Callable[[str], None]) -> None:
+    """The worktree stays, its branch has what lies in it, and git sees no change."""
+    work = "a commit and a file"
+
+    def examine(place: Place) -> list[str]:
+        assert place.worktree is not None
+        changed = bench.project.run("status", "--porcelain", cwd=Path(place.worktree))
+        return [*([changed] if changed else []), *examine_branch(bench.project, place, work)]
+
+    say(f"{bench.sweep(phase, lambda: bench.prepare(WORKS[work]), examine)} kills")
+
+
+LOCKS = ("refs/heads/main-task-t.lock", "packed-refs.lock", "worktrees/main-task-t/HEAD.lock")
+
+
+@pytest.mark.parametrize("lock", LOCKS)
+@pytest.mark.parametrize("job", [release, park_work, settle])
+def test_a_second_start_removes_what_the_first_one_left(
+    project: Project, job: Callable[[WorkspaceRequest, Path], Place], lock: str
+) -> None:
+    request, place = project.prepare()
+    assert place.worktree is not None
+    (Path(place.worktree) / "new").write_text("new")
+    folder = project.folder()
+    (folder / _BEGUN).touch()
+    (folder / "park-index.lock").touch()
+    (project.top / ".git" / lock).touch()
+    if lock == "packed-refs.lock":
+        age([folder / _BEGUN, project.top / ".git" / lock])
+    done = job(replace(request, place=place), folder)
+    assert (find_locks(project), done.rescue) == ([], None)
+    assert "new" in project.files("main-task-t")
+
+
+def age(paths: list[Path]) -> None:
+    """As if all this had been a while ago."""
+    for path in paths:
+        made = path.stat().st_mtime - STALE_LOCK_S - 1
+        os.utime(path, (made, made))
+
+
+@pytest.mark.parametrize("since", ["the first start", "before"])
+def test_a_lock_of_another_program_stays(project: Project, since: str) -> None:
+    """One on another branch, and those that are older than the job."""
+    request, place = project.prepare()
+    folder = project.folder()
+    locks = [project.top / ".git" / name for name in ("refs/heads/main.lock", "packed-refs.lock")]
+    other = locks[0] if since == "the first start" else locks[1]
+    other.touch()
+    if since == "before":
+        age([other])
+    (folder / _BEGUN).touch()
+    release(replace(request, place=place), folder)
+    assert find_locks(project) == [str(other)]
+
+
+def test_a_prepare_that_was_killed_while_it_made_a_branch_makes_it(project: Project) -> None:
+    request, place = project.prepare("t")
+    folder = project.root / "job-1"
+    lock = project.top / ".git/refs/heads/main-task-t.lock"
+    shutil.rmtree(place.worktree or "")
+    for content in ("", f"{place.base_commit}\n"):
+        lock.write_text(content)
+        again = prepare(request, folder)
+        assert (again.branch, find_locks(project)) == ("main-task-t", [])
+        shutil.rmtree(again.worktree or "")
+
+
+def test_a_prepare_that_was_killed_while_it_checked_out_goes_on(project: Project) -> None:
+    request, place = project.prepare("t")
+    path = Path(place.worktree or "")
+    names = {entry.name for entry in path.iterdir()}
+    admin = project.top / ".git/worktrees/main-task-t"
+    (admin / "index").rename(admin / "index.lock")
+    for name in sorted(names - {".git"})[1:]:
+        one = path / name
+        shutil.rmtree(one) if one.is_dir() else one.unlink()
+    again = prepare(request, project.root / "job-1")
+    assert again == place and {entry.name for entry in path.iterdir()} == names
+    assert (project.run("status", "--porcelain", cwd=path), find_locks(project)) == ("", [])

@@ -97,8 +97,8 @@ def test_a_session_that_is_just_being_made_is_not_swept(tmp_path: Path) -> None:
     assert sweep_unbegun(tmp_path) == [held.path]
 
 
-@pytest.mark.parametrize("sessions", [20, pytest.param(500, marks=pytest.mark.slow)])
-def test_a_session_that_another_launch_takes_for_abandoned_is_made_again(tmp_path: Path, sessions: int) -> None:
+@pytest.mark.slow
+def test_a_session_that_another_launch_takes_for_abandoned_is_made_again(tmp_path: Path) -> None:
     """Between the making of its lock and the taking of it a session looks like one of a killed launcher."""
     results, over = tmp_path / "results", threading.Event()
     results.mkdir()
@@ -111,7 +111,7 @@ def test_a_session_that_another_launch_takes_for_abandoned_is_made_again(tmp_pat
     for sweeper in sweepers:
         sweeper.start()
     try:
-        for _ in range(sessions):
+        for _ in range(500):
             session = SessionDir(results / f"session-{uuid.uuid4()}")
             lock_fd = create_session(session, make_spec())
             assert session.spec_path.exists()

@@ -190,6 +190,7 @@ def test_many_retries_of_a_session_that_ends_are_all_heard(sessionrun: Command) 
     assert requests_of(sessionrun, session_id) == []
 
 
+@pytest.mark.slow
 def test_many_retries_at_once(sessionrun: Command) -> None:
     """One starts the session again, all are heard; those that come before the end mean the same attempt."""
     needs_resume(sessionrun)
@@ -202,6 +203,7 @@ def test_many_retries_at_once(sessionrun: Command) -> None:
     assert requests_of(sessionrun, session_id) == []
 
 
+@pytest.mark.slow
 def test_a_retry_that_nobody_can_take_says_so(sessionrun: Command) -> None:
     """The session's directory cannot get a supervisor: its FIFO is gone."""
     session_id = sessionrun.start({"prompts": ["exit 3"]})

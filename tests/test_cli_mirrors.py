@@ -148,6 +148,7 @@ def test_bringing_a_branch_home_runs_no_hook_and_no_setting_of_either_side(place
     assert (place.root / "one" / ".git" / "refs" / "heads" / "main-task-a").exists()
 
 
+@pytest.mark.slow
 def test_the_configuration_names_the_cache(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SESSIONRUN_CACHE_DIR")
     (place.root / "sessionrun.toml").write_text('cache_dir = "mine"\nrequire_cache = true\n')
@@ -161,6 +162,7 @@ def test_the_configuration_names_the_cache(place: Place, monkeypatch: pytest.Mon
     assert str(mine) in place.command("clean", "--cache", "--dry-run").stdout
 
 
+@pytest.mark.slow
 def test_a_new_session_of_tasks_that_failed_begins_where_the_ref_is_now(place: Place) -> None:
     plan = {"prompts": [{"id": "a", "prompt": "exit 3", "repo": "./one"}]}
     status = place.run(plan)
@@ -246,6 +248,7 @@ def test_precache_names_what_failed_and_ends_with_1(place: Place) -> None:
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
 
 
+@pytest.mark.slow
 def test_clean_cache_takes_what_nothing_needs(place: Place) -> None:
     place.command("precache", place.write(TWO))
     other = locate_mirror(place.cache, str(place.root / "two"))

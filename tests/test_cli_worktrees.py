@@ -253,6 +253,7 @@ def test_what_cannot_be_is_refused_in_one_line(project: Project, place: Any, wor
     assert not project.results.exists()
 
 
+@pytest.mark.slow
 def test_a_directory_that_the_base_commit_has_not_is_refused_unless_it_comes_along(project: Project) -> None:
     new = project.cwd / "new" / "deep*[x]"
     new.mkdir(parents=True)
@@ -453,6 +454,7 @@ def test_a_retry_gets_a_branch_of_its_own(project: Project) -> None:
     assert project.wait(new)["outcome"] == "succeeded"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [(), ("--stat",)])
 def test_diff_goes_on_after_a_task_whose_worktree_is_none_any_more(
     finished: Finished, words: tuple[str, ...]
@@ -467,6 +469,7 @@ def test_diff_goes_on_after_a_task_whose_worktree_is_none_any_more(
     assert alone.returncode == 3 and "is not a worktree of" in alone.stderr and alone.stdout == ""
 
 
+@pytest.mark.slow
 def test_diff_on_a_terminal_goes_through_the_pager_and_is_harmless(project: Project) -> None:
     project.finish({"prompts": [{"id": "a", "prompt": "printf 'red \\033[31m \\342\\202\\254\\n' > a"}]})
     marked = project.cwd / "plan-pager"
@@ -488,6 +491,7 @@ def test_diff_without_worktrees_is_an_error(project: Project) -> None:
     assert done.stderr == f"sessionrun: error: session {session} has no worktrees; start one with --worktree\n"
 
 
+@pytest.mark.slow
 def test_diff_of_a_task_that_has_no_worktree(finished: Finished) -> None:
     project = finished(ALL)
     session = project.sessions[0]
@@ -553,6 +557,7 @@ def test_merge_instructions_do_what_they_say(finished: Finished) -> None:
     assert project.branches() == ["main"]
 
 
+@pytest.mark.slow
 def test_merge_instructions_of_worktrees_that_were_kept_on_request(finished: Finished) -> None:
     project = finished(THREE, "--keep-worktree", "always")
     session = project.sessions[0]
@@ -660,6 +665,7 @@ def test_clean_as_json(finished: Finished) -> None:
     assert project.branches() == ["main", "main-task-hello", "main-task-readme"]
 
 
+@pytest.mark.slow
 def test_clean_names_a_branch_once(finished: Finished) -> None:
     """Two sessions had the same name, one after the other."""
     project = finished(THREE)
@@ -672,6 +678,7 @@ def test_clean_names_a_branch_once(finished: Finished) -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_branch_that_holds_nothing_keeps_no_session(project: Project) -> None:
     session = project.finish({"prompts": [THREE["prompts"][2]]})
     project.git("branch", "main-task-idle")  # as a version before this one left it
@@ -715,6 +722,7 @@ def test_clean_leaves_a_live_session_alone(project: Project) -> None:
     assert project.worktree("main-task-b").is_dir()
 
 
+@pytest.mark.slow
 def test_clean_waits_for_the_last_process_of_a_dead_session(project: Project) -> None:
     plan = {"prompts": [{"id": "a", "prompt": "echo work > work.txt; exec sleep 600"}]}
     session = project.start(plan, "--worktree")
@@ -745,6 +753,7 @@ def test_clean_waits_for_the_last_process_of_a_dead_session(project: Project) ->
     assert " work.txt | 1 +" in project("diff", session, "--stat").stdout
 
 
+@pytest.mark.slow
 def test_a_damaged_claim_keeps_what_it_was_made_for(finished: Finished) -> None:
     """Its worktree and its session stay, with the reason; everything else is cleaned as if it were not there."""
     project = finished(BROKEN, "--keep-worktree", "always")

@@ -162,6 +162,7 @@ def test_a_session_is_cancelled(own_place: Path) -> None:
     assert not client.resume(session)
 
 
+@pytest.mark.slow
 def test_a_program_may_have_put_others_in_the_place_of_its_streams(own_place: Path, results: Path) -> None:
     """As notebooks do.  The session must not keep the program's output open, nor say again what it said."""
     code = (

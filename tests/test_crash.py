@@ -81,6 +81,7 @@ def test_running_tasks_go_on_and_are_shown_as_long_as_they_live(sessionrun: Comm
     assert sessionrun.load("overview")["sessions"]["interrupted"] == 1
 
 
+@pytest.mark.slow
 def test_what_waits_for_it_ends_with_4(sessionrun: Command, crashed: str) -> None:
     for words in (["wait"], ["wait", "--any", "lives"], ["logs", "-f"]):
         done = sessionrun(words[0], crashed, *words[1:], "--json")
@@ -314,8 +315,16 @@ def test_damage_is_told_without_a_traceback(sessionrun: Command, crashed: str) -
     assert (waited.returncode, waited.stderr.count("what came later is not shown")) == (4, 1)
 
 
-@pytest.mark.parametrize("name", ["journal", "ledger"])
-@pytest.mark.parametrize("shown", [True, False], ids=["status.json", "no status.json"])
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("journal", False),
+        *(
+            pytest.param(*one, marks=pytest.mark.slow)
+            for one in (("journal", True), ("ledger", True), ("ledger", False))
+        ),
+    ],
+)
 def test_what_resume_refuses_is_not_advised(sessionrun: Command, crashed: str, name: str, shown: bool) -> None:
     """Which log is damaged is told instead, and what a user can still do; that works."""
     session = SessionDir(sessionrun.directory(crashed))

@@ -103,7 +103,8 @@ def test_standard_input_may_be_anything(sessionrun: Command, kind: str) -> None:
     assert_runs_on(sessionrun, session_id)
 
 
-@pytest.mark.parametrize("kind", ["socket", *slow("pipe", "file")])
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["socket", "pipe", "file"])
 def test_prompts_may_come_from_any_of_them(sessionrun: Command, kind: str) -> None:
     file = write_plan(sessionrun)
     ours, theirs = socket.socketpair()
@@ -156,6 +157,7 @@ child.on('close', code => { console.log(JSON.stringify({ code, id: text.trim() }
 """
 
 
+@pytest.mark.slow
 def test_from_node_with_default_streams(sessionrun: Command) -> None:
     """Node gives its children socket pairs, and the session must outlive it."""
     node = shutil.which("node")
@@ -195,6 +197,7 @@ def test_as_the_child_of_process_1(sessionrun: Command) -> None:
     assert sessionrun.status(session_id)["outcome"] == "succeeded"
 
 
+@pytest.mark.slow
 def test_a_pid_of_another_namespace_is_not_believed(sessionrun: Command) -> None:
     """All of a container ends with its process 1; a reader outside knows, whatever its own pids are."""
     unshare = shutil.which("unshare")
@@ -209,6 +212,7 @@ def test_a_pid_of_another_namespace_is_not_believed(sessionrun: Command) -> None
     assert (view["status"], view["tasks"][0]["outcome"]) == ("interrupted", "lost")
 
 
+@pytest.mark.slow
 def test_as_an_orphan(sessionrun: Command) -> None:
     """The launcher's own parent is gone before it has finished."""
     ready = sessionrun.cwd / "id"
@@ -255,6 +259,7 @@ def test_the_callers_group_is_killed_and_its_terminal_closed(sessionrun: Command
         assert_runs_on(sessionrun, session_id)
 
 
+@pytest.mark.slow
 def test_the_callers_terminal_is_closed(sessionrun: Command) -> None:
     """Closing the window sends SIGHUP to all that still belong to it."""
     words = " ".join([*sessionrun.argv, "-q", "--agent", "shell", str(write_plan(sessionrun))])

@@ -337,6 +337,7 @@ def test_the_cache_may_be_another_and_may_be_required(place: Place) -> None:
     assert not place.cache.exists()
 
 
+@pytest.mark.slow
 def test_clean_removes_environments_of_the_cache(place: Place) -> None:
     made = place.run([{"id": "a", "prompt": "true"}])["a"]["environment"]
     entry = place.cache / made["digest"]

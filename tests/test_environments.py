@@ -159,6 +159,7 @@ def check_records(env: Path) -> int:
     return count
 
 
+@pytest.mark.slow
 def test_each_checkout_has_its_own_and_one_build_is_enough(ready: Shop) -> None:
     one, two = ready.good("one"), ready.good("two")
     assert ready.builds() == 1
@@ -193,6 +194,7 @@ def test_the_report_says_what_was_done(ready: Shop) -> None:
     assert (ready.folder("first") / (installed.log or "")).exists()
 
 
+@pytest.mark.slow
 def test_what_the_install_leaves_in_the_checkout_comes_with_the_environment(ready: Shop) -> None:
     """And is not put over what is there, nor through a link that leads out."""
     outside = ready.root / "outside"
@@ -299,6 +301,7 @@ def test_a_wait_for_another_process_has_an_end(shop: Shop) -> None:
     assert shop.builds() == 0
 
 
+@pytest.mark.slow
 def test_fallbacks_are_tried_in_order_and_recorded(shop: Shop) -> None:
     for file in shop.wheels.iterdir():
         file.rename(file.with_name(file.name.replace("pytest", "other")))
@@ -318,6 +321,7 @@ def test_fallbacks_are_tried_in_order_and_recorded(shop: Shop) -> None:
     assert not [path for path in shop.cache.iterdir() if not path.name.endswith(".lock")]
 
 
+@pytest.mark.slow
 def test_no_pytest_is_a_remark(shop: Shop) -> None:
     (shop.root / "wheels" / "pytest-1.0-py3-none-any.whl").rename(shop.root / "kept.whl")
     make_other = shop.project / "pyproject.toml"

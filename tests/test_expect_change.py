@@ -65,6 +65,7 @@ def test_what_is_no_change_and_what_is_one(project: Project) -> None:
     assert project("doctor", session).returncode == 0, "a replay says the same"
 
 
+@pytest.mark.slow
 def test_who_asks_for_it(project: Project) -> None:
     """The command line and `defaults` for all, each task for itself; nobody by default."""
     asks = [{"id": "yes", "prompt": "true", "expect_change": True}, {"id": "no", "prompt": "true"}]

@@ -214,6 +214,7 @@ BROKEN_LINK = "mv .git ../old; git init -q; echo > new"
 """Ends in a RELEASE that fails."""
 
 
+@pytest.mark.slow
 def test_what_changed_is_told_also_if_the_release_fails(sessionrun: Command, project: Project) -> None:
     for change, told in (("git config core.editor mine; ", ["core.editor"]), ("", None)):
         session_id = start(sessionrun, project, [{"id": "t", "prompt": change + BROKEN_LINK}], "--worktree")

@@ -425,6 +425,7 @@ def test_what_is_handed_on() -> None:
 # --- trying again ---
 
 
+@pytest.mark.slow
 def test_a_retry_hands_on_to_those_that_were_skipped(project: Project) -> None:
     """The first attempt of `a` leaves work that nobody gets, that of `b` nothing: its name comes back."""
     ok = project.cwd.parent / "ok"
@@ -449,6 +450,7 @@ def test_a_retry_hands_on_to_those_that_were_skipped(project: Project) -> None:
     assert merged == [tasks["a"]["commit"], tasks["b"]["commit"]]
 
 
+@pytest.mark.slow
 def test_a_new_session_goes_on_from_the_branches_that_are_there(project: Project) -> None:
     plan = {
         "prompts": [

@@ -62,6 +62,7 @@ def test_a_task_that_deletes_its_worktree_and_its_branch_has_none(project: Proje
     assert project.run("branch", "--format=%(refname:short)") == "main" and not path.exists()
 
 
+@pytest.mark.slow
 def test_readers_do_not_speak_of_a_branch_that_is_not_there(sessionrun: Command, project: Project) -> None:
     drop = 'cd "$SESSIONRUN_REPOSITORY"; git worktree remove --force "$SESSIONRUN_WORKTREE"; '
     plan = [
@@ -128,6 +129,7 @@ def test_a_branch_that_was_deleted_under_its_worktree_is_made_again(project: Pro
     assert project.show(place.commit, "a.txt") == (b"own\n" if work else b"a\n")
 
 
+@pytest.mark.slow
 def test_readers_know_what_was_removed_later(sessionrun: Command, project: Project) -> None:
     """`clean` leaves status.json alone; what it says of worktrees that are gone is not shown."""
     ready = [project.root / "ready-work", project.root / "ready-none"]
@@ -377,6 +379,7 @@ def test_a_stale_lock_of_packed_refs_stops_no_task(sessionrun: Command, project:
     assert "removed branch main-task-idle" in sessionrun("clean", "--worktrees").stdout
 
 
+@pytest.mark.slow
 def test_two_cleans_at_once_do_it_once(sessionrun: Command, project: Project) -> None:
     ready = project.root / "ready"
     plan = [{"id": f"t{n}", "prompt": f"echo {n} > new; touch {ready}{n}; exec sleep 600"} for n in range(3)]

@@ -397,6 +397,7 @@ def test_ctrl_c_stops_every_run_and_cleans_up(matrix: Matrix) -> None:
     assert not list((matrix.cwd.parent / "trees").iterdir())
 
 
+@pytest.mark.slow
 def test_a_view_that_cannot_be_written_harms_nobody(matrix: Matrix) -> None:
     matrix.config(results_file="sub/results.json", outputs_dir="sub/outputs")
     with matrix.running() as session:
@@ -412,6 +413,7 @@ def test_a_view_that_cannot_be_written_harms_nobody(matrix: Matrix) -> None:
     assert stat.S_ISREG((matrix.cwd / "sub").stat().st_mode)
 
 
+@pytest.mark.slow
 def test_the_words_while_it_runs_and_links_that_cannot_be_made(matrix: Matrix) -> None:
     """A file in the place of a run's outputs does not hold up the results file."""
     matrix.config(setup='while [ -e "$HOME/wait" ]; do sleep 0.2; done', concurrency=1)
@@ -442,6 +444,7 @@ def test_sync_says_that_the_file_is_behind(matrix: Matrix) -> None:
     assert f"{matrix.cwd}/sub/r.json is not written: 'sub' is not a directory" in done.stderr
 
 
+@pytest.mark.slow
 def test_what_the_file_missed_is_known_at_the_next_launch(matrix: Matrix) -> None:
     """Its last state may be from before the disk was full; the session knows better.  What is new in it runs."""
     matrix.config(models=["m1"])
@@ -462,6 +465,7 @@ def test_what_the_file_missed_is_known_at_the_next_launch(matrix: Matrix) -> Non
     assert len(matrix.calls()) == 4
 
 
+@pytest.mark.slow
 def test_a_failed_setup_says_where_its_words_are(matrix: Matrix) -> None:
     go = Path(os.environ["HOME"]) / "go"
     matrix.config(models=["m1"], setup='test -e "$HOME/go" || { echo "no such script" >&2; exit 3; }')
@@ -477,6 +481,7 @@ def test_a_failed_setup_says_where_its_words_are(matrix: Matrix) -> None:
     assert (matrix.cwd / run["stderr_file"]).read_text() == ""
 
 
+@pytest.mark.slow
 def test_clean_says_what_leads_to_a_session(matrix: Matrix) -> None:
     matrix.config(models=["m1"], tasks=[{"id": "one", "name": "One", "prompts": ["true"]}], agents=["shell"])
     session, _ = matrix.end()
@@ -485,6 +490,7 @@ def test_clean_says_what_leads_to_a_session(matrix: Matrix) -> None:
         assert f"{line} {matrix.cwd}/outputs\n" in matrix("clean", "--keep", "0", "--worktrees", *words).stdout
 
 
+@pytest.mark.slow
 def test_a_session_that_was_followed_by_another_leaves_the_file_alone(one_failed: Matrix) -> None:
     matrix, first = one_failed, one_failed.sessions[0]
     (Path(os.environ["HOME"]) / "fail-m2").unlink()

@@ -386,6 +386,7 @@ def test_a_fetch_that_is_killed_at_any_point_leaves_a_mirror_that_goes_on(place:
     assert step > 3
 
 
+@pytest.mark.slow
 def test_sixteen_workers_at_one_mirror_all_get_their_commits(place: Place) -> None:
     commits = [place.commit(text=f"{number}\n") for number in range(4)]
     place.run("reset", "-q", "--hard", "HEAD~2")

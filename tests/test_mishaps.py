@@ -245,6 +245,7 @@ def rewrite(directory: Path, supervisor: int, slow: SlowGit, phase: str, tasks: 
         os.kill(supervisor, signal.SIGCONT)
 
 
+@pytest.mark.slow
 def test_what_the_keeper_gave_up_is_finished_by_resume(
     sessionrun: Command, project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:

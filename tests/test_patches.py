@@ -218,6 +218,7 @@ def test_a_patch_is_refused_whole(tree: Tree, patch: str, why: str) -> None:
     assert re.search(why, tree.refuse(patch))
 
 
+@pytest.mark.slow
 def test_a_patch_that_is_killed_half_way_is_finished(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
     """At each step: done again, the files are what they would have been."""
     steps: list[int] = []
@@ -269,6 +270,7 @@ def test_an_answer_is_applied_before_the_check(sessionrun: Command, project: Pro
     assert refs(project) == ""
 
 
+@pytest.mark.slow
 def test_an_answer_that_is_no_patch_fails_its_task(sessionrun: Command, project: Project) -> None:
     answers = {
         "sorry": "no_patch: the answer holds no patch",

@@ -211,6 +211,7 @@ def identify(path: Path) -> tuple[int, ...]:
     return found.st_ino, found.st_mode, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
+@pytest.mark.slow
 def test_a_spec_of_an_older_version_settles_when_its_supervisor_starts(matrix: Command, victim: Path) -> None:
     """And whatever is planted then in the place of the results file, the writer says so and leaves it there."""
     from sessionrun.store.session import SessionDir

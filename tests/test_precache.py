@@ -140,6 +140,7 @@ def test_worktrees_of_the_repository_where_a_session_begins(place: Place) -> Non
     assert place.git("branch", "--format=%(refname:short)") == "main"
 
 
+@pytest.mark.slow
 def test_a_build_that_fails_is_one_line_with_the_place_of_its_log(place: Place) -> None:
     (place.top / "inner" / "broken").touch()
     commit_all(place.top, "broken")

@@ -321,6 +321,7 @@ def test_pytest_and_a_conftest_that_lets_all_pass(project: Project) -> None:
     assert verdicts(view) == {"bends": ("failed", "weakened"), "fixes": ("succeeded", "proved")}
 
 
+@pytest.mark.slow
 def test_a_room_has_the_links_and_copied_files_of_the_worktree(project: Project) -> None:
     """But where the work has put something in their place, that stays."""
     (project.cwd / "shared").mkdir()

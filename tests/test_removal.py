@@ -298,6 +298,7 @@ def test_a_session_that_cannot_be_read_stays(sessionrun: Command) -> None:
 # --- worktrees ---
 
 
+@pytest.mark.slow
 def test_a_session_whose_claims_are_needed_stays(project: Project) -> None:
     session = project.finish(
         {"prompts": [{"id": "a", "prompt": "echo work > work"}, {"id": "b", "prompt": "true"}]}

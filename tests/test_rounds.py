@@ -179,6 +179,7 @@ def test_zero_tests_are_a_failure(sessionrun: Command, project: Project) -> None
     assert task["check"]["counts"]["total"] == 0
 
 
+@pytest.mark.slow
 def test_a_round_whose_time_is_up_is_a_failed_round(sessionrun: Command, project: Project) -> None:
     """Round 1 hangs, round 2 is told so; its half-done work is taken back, and kept as a patch."""
     work = by_round("echo half > half.txt; sleep 60", "test ! -e half.txt; cp $SESSIONRUN_FEEDBACK told.txt")

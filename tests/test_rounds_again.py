@@ -70,6 +70,7 @@ def mess_up(path: Path) -> None:
     (admin / "index.lock").touch()
 
 
+@pytest.mark.slow
 def test_a_worktree_that_is_half_set_back_is_set_back(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     request, place = project.prepare()
     path, first = Path(place.worktree or ""), project.folder()

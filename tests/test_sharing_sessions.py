@@ -50,6 +50,7 @@ def run_until_canary(quota: Quota) -> tuple[str, str, str]:
     return first, second, canary
 
 
+@pytest.mark.slow
 def test_one_canary_of_both_sessions_goes_first(quota: Quota) -> None:
     first, second, _ = run_until_canary(quota)
     assert len(quota.runs()) == 2, "two canaries at the same time"
@@ -62,6 +63,7 @@ def test_one_canary_of_both_sessions_goes_first(quota: Quota) -> None:
     assert runs[0][1] == "a0" and all(run[0] >= reset for run in runs[1:])
 
 
+@pytest.mark.slow
 def test_the_other_session_goes_on_when_that_of_the_canary_is_killed(quota: Quota) -> None:
     first, second, canary = run_until_canary(quota)
     quota.sessionrun.kill_chain(canary)

@@ -551,6 +551,7 @@ def test_links_that_cannot_be(sessionrun: Command, project: Project) -> None:
     check_clean(project, before)
 
 
+@pytest.mark.slow
 def test_clean_where_the_results_directory_is_relative(
     sessionrun: Command, project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -669,14 +670,12 @@ def test_clean_leaves_the_worktrees_of_a_living_session_alone(sessionrun: Comman
     assert project.show("main-task-t", "more") == b"more\n"
 
 
-@pytest.mark.parametrize("size", [2, pytest.param(8, marks=pytest.mark.slow)])
-def test_two_repositories_share_a_worktree_dir(
-    sessionrun: Command, project: Project, own_place: Path, size: int
-) -> None:
+@pytest.mark.slow
+def test_two_repositories_share_a_worktree_dir(sessionrun: Command, project: Project, own_place: Path) -> None:
     (own_place / "second").mkdir()
     other = Project(own_place / "second")
     folder = str(own_place / "shared")
-    plan = [{"id": f"t{number}", "prompt": "git rev-parse --git-common-dir > whose"} for number in range(size)]
+    plan = [{"id": f"t{number}", "prompt": "git rev-parse --git-common-dir > whose"} for number in range(8)]
     words = ("--worktree-dir", folder)
     with begin(sessionrun, project, plan, *words), begin(sessionrun, other, plan, *words):
         pass
@@ -819,6 +818,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     yield from mount_disk(tmp_path / "disk", "300m")
 
 
+@pytest.mark.slow
 def test_new_worktrees_wait_for_room(sessionrun: Command, project: Project, small_disk: Path) -> None:
     filler = small_disk / "filler"
     with filler.open("wb") as stream:

@@ -21,6 +21,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
+import psutil
 import pytest
 from bill import Bill
 from hypothesis import HealthCheck, settings
@@ -204,13 +205,26 @@ def eventually(condition: Callable[[], Any], *, timeout_s: float = EVENTUALLY_S)
 
 @pytest.fixture(autouse=True, scope="session")
 def temporary(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """A directory for temporary files, which is empty when the tests have ended; real agents may leave some."""
+    """A directory for temporary files, which is empty when the tests have ended; real agents may leave some.
+
+    No session runs then.
+    """
     place = tmp_path_factory.mktemp("temporary")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TMPDIR", str(place))
         patch.setattr(tempfile, "tempdir", None)
         yield
     assert pytestconfig.getoption("--agents") or os.listdir(place) == []
+    eventually(lambda: not _find_left(tmp_path_factory.getbasetemp()))
+
+
+def _find_left(place: Path) -> list[str]:
+    """Processes of sessions below a directory, by their command lines."""
+    left = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error, OSError):
+            left += [word for word in process.cmdline() if word.startswith(f"{place}/")]
+    return left
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -344,7 +358,6 @@ class Command:
 
     def chain(self, session_id: str) -> tuple[int, int, int]:
         """The pids of root, keeper and supervisor."""
-        import psutil
 
         supervisor = psutil.Process(self.supervisor(session_id))
         keeper = supervisor.parent()
@@ -384,25 +397,27 @@ def kill_sessions(results: Path) -> None:
     To look at all processes takes longer than many a test, and is needed for few sessions: most have ended, their
     locks are free, and by the ledger no job is left.
     """
-    import psutil
-
     ids = {path.name.removeprefix("session-") for path in results.glob("session-*") if not _is_over(path)}
-    victims = []
-    for process in psutil.process_iter() if ids else ():
+    while ids and (victims := _find_processes(results, ids)):  # a root that still lives starts another keeper
+        for process in victims:
+            with suppress(psutil.Error):
+                process.kill()
+        for process in victims:
+            eventually(partial(is_gone, process))
+
+
+def _find_processes(results: Path, ids: set[str]) -> list[psutil.Process]:
+    """The processes of these sessions: by their command line, and those of jobs by their marker."""
+    found = []
+    for process in psutil.process_iter():
         try:
             words = process.cmdline()
             ours = any(str(results / f"session-{one}") in words for one in ids)
             if ours or process.environ().get("SESSIONRUN_JOB", "").split("/")[0] in ids:
-                victims.append(process)
+                found.append(process)
         except (psutil.Error, OSError):
             continue
-    for process in victims:
-        try:
-            process.kill()
-        except psutil.Error:
-            pass
-    for process in victims:
-        eventually(partial(is_gone, process))
+    return found
 
 
 def _is_over(path: Path) -> bool:
@@ -432,7 +447,6 @@ def _is_over(path: Path) -> bool:
 
 def rests(*pids: int) -> Callable[[], bool]:
     """Whether these processes have rested for a moment, to be asked again and again: none of them was woken up."""
-    import psutil
 
     processes = [psutil.Process(pid) for pid in pids]
     seen: list[tuple[int, float]] = [(-1, 0.0)]
@@ -447,9 +461,8 @@ def rests(*pids: int) -> Callable[[], bool]:
     return has_rested
 
 
-def is_gone(process: Any) -> bool:
-    """Whether a process (psutil's) has ended; that nobody reaped it yet does not matter."""
-    import psutil
+def is_gone(process: psutil.Process) -> bool:
+    """Whether a process has ended; that nobody reaped it yet does not matter."""
 
     try:
         return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE

@@ -23,8 +23,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
-import filelock  # noqa: F401
 from conftest import Command, eventually
+from prewarm import make_ready
 
 import sessionrun.cli.run
 import sessionrun.client.launching
@@ -66,6 +66,7 @@ def run_inside(command: Command, *words: str) -> subprocess.CompletedProcess[str
 @contextmanager
 def inside(command: Command, *words: str) -> Iterator[Running]:
     """Run it beside the test, which can look at the session, ask it for something and wait for its end."""
+    make_ready()
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as error:
         pid = os.fork()
         if pid == 0:

@@ -11,10 +11,8 @@ starts has its own processes, and these begin without interpreters too: `tests/e
 from __future__ import annotations
 
 import array
-import gc
 import json
 import os
-import pkgutil
 import selectors
 import signal
 import socket
@@ -25,11 +23,11 @@ import tempfile
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NoReturn, cast
 
 from execs import CODE, choose, install, run, show_as, take_environ
+from prewarm import make_ready
 
 STREAMS: Final = ("stdin", "stdout", "stderr")
 
@@ -234,20 +232,6 @@ def _umask() -> int:
 # --- the side of the command ---
 
 
-def _load() -> None:
-    """Import what any verb may import."""
-    import sessionrun
-    import sessionrun.cli
-
-    for module in pkgutil.walk_packages(sessionrun.__path__, "sessionrun."):
-        if module.name != "sessionrun.detached" and not module.name.endswith("__main__"):
-            import_module(module.name)
-    for name in ("daemon", "yaml", "rich.console", "rich.progress", "tabulate", "psutil", "filelock"):
-        import_module(name)
-    gc.collect()
-    gc.freeze()
-
-
 def _serve(control: socket.socket) -> None:
     running: dict[int, socket.socket] = {}
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl+C is for the tests, which close our standard input
@@ -337,7 +321,7 @@ def main() -> None:
     sys.path[0] = CODE
     control = socket.socket(fileno=int(sys.argv[1]))
     os.set_inheritable(control.fileno(), False)
-    _load()
+    make_ready()
     install()
     _serve(control)
 

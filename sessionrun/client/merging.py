@@ -51,11 +51,12 @@ class Merged(NamedTuple):
 
 
 class Merges(NamedTuple):
-    """What to look at first, and what to merge in this order."""
+    """What to look at first, and what to merge in this order; whether `sessionrun merge` can do that."""
 
     inspected: tuple[Inspected, ...]
     merged: tuple[Merged, ...]
     shared: tuple[Shared, ...]
+    can_land: bool = False
 
 
 def group_by_repository(spec: SessionSpec, tasks: Sequence[Task]) -> list[tuple[Repository, list[Task]]]:
@@ -119,7 +120,8 @@ def _plan(
         inside = not any(other is task for other in listed)
         holder = next((other["branch"] for other in listed if task["id"] in reached[other["id"]]), None)
         merged.append(Merged(task, inside, holder if inside else None))
-    return Merges(inspected, tuple(merged), tuple(_find_shared(git, graph, listed, reached)))
+    can_land = repository.base_branch in branches and not any(task.get("repo") for task in good)
+    return Merges(inspected, tuple(merged), tuple(_find_shared(git, graph, listed, reached)), can_land)
 
 
 def _list_branches(git: Git) -> dict[str, str]:

@@ -31,7 +31,7 @@ def print_merge_instructions(view: dict[str, Any], tasks: Sequence[Task], reposi
         click.echo(f"\nTo look at first, in {escape_line(repository.top)}:\n{SINGLE_LINE}")
     for inspected in merges.inspected:
         _print_to_look_at(inspected)
-    if merges.can_land:
+    if merges.landing:
         _print_to_land(view, tasks, merges, repository)
     if merges.merged:
         _print_to_merge(view, merges, repository)
@@ -50,7 +50,7 @@ def _print_to_look_at(inspected: Inspected) -> None:
 def _print_to_land(view: dict[str, Any], shown: Sequence[Task], merges: Merges, repository: Repository) -> None:
     words = ["sessionrun", "merge", view["session_id"]]
     if len(shown) < len(view["tasks"]):
-        words += [merged.task["id"] for merged in merges.merged]
+        words += merges.landing
     branch = escape_line(repository.base_branch)
     click.echo(f"\nTo land what succeeded on {branch}, by one command:\n{SINGLE_LINE}")
     click.echo(" ".join(map(_quote, words)))

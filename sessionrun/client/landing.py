@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from sessionrun.client.changes import find_work_base, is_unchanged
+from sessionrun.client.landed import FOLDER
 from sessionrun.client.lookup import choose_tasks
 from sessionrun.client.merging import order_by_needs
 from sessionrun.client.view import load_view
@@ -16,9 +17,6 @@ from sessionrun.model.places import Repository
 from sessionrun.store.session import SessionDir
 from sessionrun.workspaces.fence import open_fence
 from sessionrun.workspaces.git import Git
-
-FOLDER: Final = "landing"
-"""In the session's directory: a folder for each target, with the log of its landings and what gates printed."""
 
 HEADS: Final = "refs/heads/"
 

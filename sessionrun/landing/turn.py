@@ -118,9 +118,13 @@ class Turn:
             chain = self._build(old, batch)
             if chain.links:
                 self._land_prefix(chain)
+        fates = self._queue.list_fates(self._hold)
+        for fate in fates:
+            if fate.status in ("landed", "bounced", "held"):
+                mend = self._hold.mend if self._hold and fate.status == "held" else ""
+                self._log.note_fate(fate, self._slot.target, mend)
         self._log.note_end()
         self._slot.clear_record()
-        fates = self._queue.list_fates(self._hold)
         return Report(begun, old, fates, self._hold, self._gate_runs, tuple(self._remarks))
 
     def _settle(self, old: str) -> None:
@@ -230,7 +234,7 @@ class Turn:
         self._bounce(entry, Fate(entry.task, "bounced", RED, reason, None, (), against, verdict.output))
 
     def _bounce(self, entry: Entry, fate: Fate) -> None:
-        self._log.note_bounced(fate, entry.tip)
+        self._log.note_bounced(fate, entry.tip, self._slot.target)
         self._queue.decide(fate)
 
     def _land(self, chain: Chain, count: int) -> bool:

@@ -115,6 +115,24 @@ def test_readers_tell_what_became_of_the_work(ended: Project) -> None:
     assert f"\n  landed on main with {tip[:12]}\n" in shown
 
 
+def test_the_room_of_gates_has_links_and_copied_files(project: Project) -> None:
+    (project.cwd / "shared").mkdir()
+    (project.cwd / "shared" / "lib.txt").write_text("lib\n")
+    (project.cwd / "local.env").write_text("env\n")
+    (project.cwd / ".worktreeinclude").write_text("*.env\n")
+    with (project.cwd / ".git" / "info" / "exclude").open("a") as rules:
+        rules.write("shared\n.worktreeinclude\n*.env\n")
+    plan = {"prompts": [{"id": "a", "prompt": "echo a > a.txt", "links": ["shared"]}]}
+    session = project.finished(plan, "--worktree", "--agent", "shell")
+    gate = "test -L shared && grep -q lib shared/lib.txt && grep -q env local.env"
+    for more in ("", " && true"):  # the room stays between landings
+        done = project("merge", session, "--gate", gate + more)
+        assert (done.returncode, done.stdout.startswith("a: landed")) == (0, True), done.stdout
+        project.git("reset", "-q", "--hard", "main^1")
+    assert (project.cwd / "shared" / "lib.txt").exists()
+    assert project.git("status", "--porcelain") == ""
+
+
 def test_a_damaged_log_of_landings_is_a_warning(ended: Project) -> None:
     session = ended.sessions[0]
     assert ended("merge", session, "one").returncode == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from typing import Any
+from zlib import crc32
 
 import pytest
 from conftest import eventually
@@ -74,6 +75,101 @@ def test_the_work_of_a_session_lands(ended: Project) -> None:
     landed = {task["id"]: task["commit"][:12] for task in record["tasks"] if task["commit"]}
     assert again.stdout.split("\n")[:2] == [f"one: landed {landed['one']}", f"two: landed {landed['two']}"]
     assert ended.git("rev-parse", "main") == record["new"], "what has landed does not land again"
+
+
+def test_readers_tell_what_became_of_the_work(ended: Project) -> None:
+    session = ended.sessions[0]
+    plain = ended("status", session, "--json").stdout
+    (ended.cwd / "two.txt").write_text("mine\n")
+    assert ended("merge", session, "two", "one").returncode == 75
+    held = {task["id"]: task.get("landing") for task in ended.load("status", session)["tasks"]}
+    mend = f"mv {ended.cwd}/two.txt {ended.cwd}/two.txt.mine"
+    assert (held["two"]["status"], held["two"]["reason_class"]) == ("held", "checkout_untracked")
+    assert held["two"]["mend"] == mend and held["bad"] is None
+    assert f"     mend: {mend}\n" in ended("status", session, "two").stdout
+
+    (ended.cwd / "two.txt").unlink()
+    assert ended("merge", session, "--gate", GATE).returncode == 1
+    done = ended("status", session, "--json")
+    tasks = {task["id"]: task for task in json.loads(done.stdout)["tasks"]}
+    tip = ended.git("rev-parse", "main")
+    assert [tasks["two"]["landing"][key] for key in ("status", "target", "commit", "mend")] == [
+        "landed",
+        "main",
+        tip,
+        None,
+    ]
+    assert tasks["bad"]["landing"]["reason_class"] == "gate_red" and GATE in tasks["bad"]["landing"]["reason"]
+    assert tasks["clash"]["landing"]["files"] == ["one.txt"]
+    assert {name for name, task in tasks.items() if "landing" in task} == {"one", "two", "bad", "clash"}
+    for task in tasks.values():
+        task.pop("landing", None)
+    assert list(tasks.values()) == json.loads(plain)["tasks"], "status.json is as it was"
+    contract = Part(part("sessionrun-files.5", "JSON OUTPUT").source + part("sessionrun-files.5", "STATUS").source)
+    assert [key for key in iterate_keys(json.loads(done.stdout)) if not is_bold(contract, key)] == []
+
+    explained = ended.load("explain", session, "clash", "idle")["tasks"]
+    assert (explained[0]["landing"]["status"], "landing" in explained[1]) == ("bounced", False)
+    shown = ended("explain", session, "clash", "two").stdout
+    assert "\n  bounced: it conflicts with main in one.txt" in shown
+    assert f"\n  landed on main with {tip[:12]}\n" in shown
+
+
+def test_the_room_of_gates_has_links_and_copied_files(project: Project) -> None:
+    (project.cwd / "shared").mkdir()
+    (project.cwd / "shared" / "lib.txt").write_text("lib\n")
+    (project.cwd / "local.env").write_text("env\n")
+    (project.cwd / ".worktreeinclude").write_text("*.env\n")
+    with (project.cwd / ".git" / "info" / "exclude").open("a") as rules:
+        rules.write("shared\n.worktreeinclude\n*.env\n")
+    plan = {"prompts": [{"id": "a", "prompt": "echo a > a.txt", "links": ["shared"]}]}
+    session = project.finished(plan, "--worktree", "--agent", "shell")
+    gate = "test -L shared && grep -q lib shared/lib.txt && grep -q env local.env"
+    for more in ("", " && true"):  # the room stays between landings
+        done = project("merge", session, "--gate", gate + more)
+        assert (done.returncode, done.stdout.startswith("a: landed")) == (0, True), done.stdout
+        project.git("reset", "-q", "--hard", "main^1")
+    assert (project.cwd / "shared" / "lib.txt").exists()
+    assert project.git("status", "--porcelain") == ""
+
+
+def test_a_damaged_log_of_landings_is_a_warning(ended: Project) -> None:
+    session = ended.sessions[0]
+    assert ended("merge", session, "one").returncode == 0
+    (log,) = (ended.directory(session) / "landing").glob("*/log")
+    whole = log.read_bytes()
+    records = (
+        b'{"kind":"landed","task":["one"],"at":1}',
+        b'{"kind":"bounced","task":"one","files":7}',
+        b'{"kind":"fate"}',
+        b"[]",
+        b"\xff",
+    )
+    damaged = [whole[:20] + b"#" + whole[21:] + whole, *(b"%08x %b\n" % (crc32(one), one) for one in records)]
+    for content in damaged:
+        log.write_bytes(content)
+        for words in (("status", session), ("status", session, "--json"), ("explain", session, "one")):
+            done = ended(*words)
+            assert (done.returncode, done.stderr.count("\n"), str(log) in done.stderr) == (0, 1, True), content
+    assert ended("merge", session, "one").returncode != 0, "a damaged log is put aside by a person"
+    log.unlink()
+    log.mkdir()
+    assert ended("status", session).returncode == 0
+    log.rmdir()
+    log.parent.rmdir()
+    log.parent.parent.rmdir()
+    log.parent.parent.write_text("")
+    done = ended("status", session)
+    assert (done.returncode, done.stderr.count("\n")) == (0, 1)
+
+
+def test_the_work_of_an_attempt_after_a_landing_is_not_told_as_landed() -> None:
+    from sessionrun.client.landed import is_of
+
+    task = {"id": "a", "status": "completed", "ended_at": "2026-01-01T00:00:05.123Z"}
+    assert is_of(task, "2026-01-01T00:00:05.000001+00:00")
+    assert not is_of(task, "2026-01-01T00:00:04.999999+00:00")
+    assert not is_of({**task, "status": "running", "ended_at": None}, "2026-01-01T00:00:06+00:00")
 
 
 def test_a_person_mends_a_conflict_on_the_branch(ended: Project) -> None:

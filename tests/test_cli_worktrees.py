@@ -527,6 +527,10 @@ def test_merge_instructions(finished: Finished) -> None:
         f"git -C {project.worktree('main-task-nest')} status\n"
         f"git diff {base} main-task-nest-rescue\n"
         "\n"
+        "To land what succeeded on main, by one command:\n"
+        "------------------------------\n"
+        f"sessionrun merge {session}\n"
+        "\n"
         f"To merge what succeeded, in {project.cwd} with main checked out:\n"
         "------------------------------\n"
         "# Task 1 (ID: hello): 1 file, +1 -0\n"
@@ -537,7 +541,9 @@ def test_merge_instructions(finished: Finished) -> None:
         "git branch -d main-task-hello\n"
         "git branch -d main-task-readme\n"
     )
+    assert f"\nsessionrun merge {session} readme\n" in project("results", session, "readme").stdout
     assert "To merge" not in project("results", session, "nest").stdout
+    assert "To land" not in project("results", session, "nest").stdout
     assert "To " not in project("results", session, "idle").stdout
 
 

@@ -9,7 +9,15 @@ from typing import Any
 import click
 
 from sessionrun.cli.options import json_option, place_lines, results_dir_option, session_argument
-from sessionrun.cli.render import duration, escape_line, local_time, print_json, session_word, task_word
+from sessionrun.cli.render import (
+    duration,
+    escape_line,
+    landing_lines,
+    local_time,
+    print_json,
+    session_word,
+    task_word,
+)
 from sessionrun.client.lookup import open_session
 from sessionrun.store.session import SessionDir
 
@@ -87,6 +95,7 @@ def _tell_tasks(session: SessionDir, explanation: Mapping[str, Any]) -> Iterator
     for task in explanation["tasks"]:
         yield f"\nTask {task['num']} (ID: {task['id']}): {task_word(task)}"
         yield f"  {task['cause']}: {escape_line(task['why'])}"
+        yield from landing_lines(task, "  ")
         for need in task["needs"]:
             yield f"  needs {need['id']}: {need['outcome'] or need['status'] or 'no such task'}"
         for token in task["tokens"][1:]:

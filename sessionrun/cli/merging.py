@@ -31,6 +31,8 @@ def print_merge_instructions(view: dict[str, Any], tasks: Sequence[Task], reposi
         click.echo(f"\nTo look at first, in {escape_line(repository.top)}:\n{SINGLE_LINE}")
     for inspected in merges.inspected:
         _print_to_look_at(inspected)
+    if merges.landing:
+        _print_to_land(view, tasks, merges, repository)
     if merges.merged:
         _print_to_merge(view, merges, repository)
 
@@ -43,6 +45,15 @@ def _print_to_look_at(inspected: Inspected) -> None:
     if task["commit"] is not None or not task["worktree"]:
         for branch in inspected.branches:
             click.echo(f"git diff {(find_work_base(task) or '')[:12]} {_quote(branch)}")
+
+
+def _print_to_land(view: dict[str, Any], shown: Sequence[Task], merges: Merges, repository: Repository) -> None:
+    words = ["sessionrun", "merge", view["session_id"]]
+    if len(shown) < len(view["tasks"]):
+        words += merges.landing
+    branch = escape_line(repository.base_branch)
+    click.echo(f"\nTo land what succeeded on {branch}, by one command:\n{SINGLE_LINE}")
+    click.echo(" ".join(map(_quote, words)))
 
 
 def _print_to_merge(view: dict[str, Any], merges: Merges, repository: Repository) -> None:

@@ -108,6 +108,20 @@ def task_word(task: Mapping[str, Any]) -> str:
     return str(task["outcome"]).replace("_", " ")
 
 
+def landing_lines(task: Mapping[str, Any], indent: str) -> list[str]:
+    """What became of a task's work when it was to land."""
+    landing = task.get("landing")
+    if not landing:
+        return []
+    commit = f" with {landing['commit'][:12]}" if landing["commit"] else ""
+    where = f" on {landing['target']}" if landing["target"] and landing["status"] == "landed" else ""
+    why = f": {landing['reason']}" if landing["reason"] and landing["status"] != "landed" else ""
+    lines = [f"{landing['status']}{where}{commit}{why}"]
+    lines += [f"see {landing['output']}"] if landing["output"] else []
+    lines += [f"mend: {landing['mend']}"] if landing["mend"] else []
+    return [indent + escape_line(line) for line in lines]
+
+
 def proof_lines(task: Mapping[str, Any], indent: str) -> list[str]:
     """What a proof found of work that succeeded; of other work the reason says it."""
     shown = task.get("proof") and task["outcome"] == "succeeded"

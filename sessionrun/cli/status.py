@@ -13,6 +13,7 @@ from sessionrun.cli.render import (
     WIDTH,
     escape,
     escape_line,
+    landing_lines,
     local_time,
     print_json,
     proof_lines,
@@ -23,6 +24,7 @@ from sessionrun.cli.render import (
     write_bytes,
 )
 from sessionrun.client.comparison import AXES
+from sessionrun.client.landed import add_landings, has_landings
 from sessionrun.client.lookup import choose_tasks, open_session
 from sessionrun.client.view import describe_shortage, load_view, read_view
 
@@ -46,13 +48,14 @@ def command(
     ID is a session's id, an unambiguous beginning of it, its name, or `last`; TASK a task's id or number.
     """
     session = open_session(results_dir, session_id)
-    unparsed = read_view(session) if as_json and not tasks and by is None else None
+    as_it_is = as_json and not tasks and by is None and not has_landings(session)
+    unparsed = read_view(session) if as_it_is else None
     if unparsed is not None:
         for part in unparsed:
             write_bytes(part)
         return
     view = load_view(session)
-    chosen = choose_tasks(view, tasks)
+    chosen = add_landings(session, choose_tasks(view, tasks))
     if by is not None:
         from sessionrun.cli.comparison import print_comparison
 
@@ -91,6 +94,7 @@ def format_status(view: dict[str, Any], tasks: list[dict[str, Any]]) -> str:
         lines.append(f"  {task_sign(task)} Task {task['num']} (ID: {escape(task['id'])}): {task_word(task)}")
         lines += reason_lines(task, _INDENT) or _held_lines(task)
         lines += proof_lines(task, _INDENT)
+        lines += landing_lines(task, _INDENT)
         lines += kept_lines(task, _INDENT)
         if task.get("worktree") and task["status"] == "completed":
             lines.append(_INDENT + escape_line(f"worktree: {task['worktree']}"))

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from sessionrun.client.explanation import Grounds, explain_session, explain_tasks, find_holders
+from sessionrun.client.landed import add_landings
 from sessionrun.client.lookup import choose_tasks
 from sessionrun.client.view import load_history
 from sessionrun.runtime import processes
@@ -29,7 +30,11 @@ def explain(session: SessionDir, wanted: Sequence[str] = ()) -> dict[str, Any]:
     grounds = gather(session)
     facts = explain_session(grounds)
     if wanted:
-        facts["tasks"] = explain_tasks(grounds, choose_tasks(grounds.view, wanted))
+        chosen = add_landings(session, choose_tasks(grounds.view, wanted))
+        facts["tasks"] = [
+            {**facts_of, "landing": task["landing"]} if "landing" in task else facts_of
+            for facts_of, task in zip(explain_tasks(grounds, chosen), chosen, strict=True)
+        ]
     return facts
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from sessionrun.client.changes import find_work_base, is_unchanged
+from sessionrun.client.landed import FOLDER
 from sessionrun.client.lookup import choose_tasks
 from sessionrun.client.merging import order_by_needs
 from sessionrun.client.view import load_view
@@ -13,12 +14,10 @@ from sessionrun.landing.records import Entry, Fate, Gates, LandRequest, Report
 from sessionrun.landing.slot import digest_target
 from sessionrun.model.errors import InputError
 from sessionrun.model.places import Repository
+from sessionrun.model.spec import SessionSpec
 from sessionrun.store.session import SessionDir
 from sessionrun.workspaces.fence import open_fence
 from sessionrun.workspaces.git import Git
-
-FOLDER: Final = "landing"
-"""In the session's directory: a folder for each target, with the log of its landings and what gates printed."""
 
 HEADS: Final = "refs/heads/"
 
@@ -83,7 +82,7 @@ def merge(
         folder=str(session.path.absolute() / FOLDER / digest_target(target)),
         target=target,
         entries=entries,
-        gates=Gates(asked.gates, asked.gate_timeout_s),
+        gates=Gates(asked.gates, asked.gate_timeout_s, _gather_links(spec)),
         batch=asked.batch,
         setups=tuple(task["setup_commit"] for task in view["tasks"] if task.get("setup_commit")),
     )
@@ -106,6 +105,11 @@ def _forecast(request: LandRequest) -> Report:
     from sessionrun.landing.forecast import forecast
 
     return forecast(request)
+
+
+def _gather_links(spec: SessionSpec) -> tuple[str, ...]:
+    """The links of the worktrees of the session; those of repositories elsewhere are not among them."""
+    return tuple(dict.fromkeys(link for task in spec.tasks if task.upstream is None for link in task.links))
 
 
 def _find_target(repository: Repository, into: str | None) -> str:

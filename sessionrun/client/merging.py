@@ -51,11 +51,15 @@ class Merged(NamedTuple):
 
 
 class Merges(NamedTuple):
-    """What to look at first, and what to merge in this order."""
+    """What to look at first, and what to merge in this order.
+
+    `landing` are the ids of the tasks that one `sessionrun merge` lands; empty: it cannot.
+    """
 
     inspected: tuple[Inspected, ...]
     merged: tuple[Merged, ...]
     shared: tuple[Shared, ...]
+    landing: tuple[str, ...] = ()
 
 
 def group_by_repository(spec: SessionSpec, tasks: Sequence[Task]) -> list[tuple[Repository, list[Task]]]:
@@ -119,7 +123,10 @@ def _plan(
         inside = not any(other is task for other in listed)
         holder = next((other["branch"] for other in listed if task["id"] in reached[other["id"]]), None)
         merged.append(Merged(task, inside, holder if inside else None))
-    return Merges(inspected, tuple(merged), tuple(_find_shared(git, graph, listed, reached)))
+    within = {name for task in good for name in reached[task["id"]]}
+    can_land = repository.base_branch in branches and not any(task.get("repo") for task in good)
+    landing = [node["id"] for node in graph if node["id"] in within and not is_unchanged(node)] if can_land else []
+    return Merges(inspected, tuple(merged), tuple(_find_shared(git, graph, listed, reached)), tuple(landing))
 
 
 def _list_branches(git: Git) -> dict[str, str]:

@@ -20,11 +20,17 @@ from sessionrun.landing.records import Gates
 from sessionrun.landing.slot import digest_target
 from sessionrun.model.frozen import frozen
 from sessionrun.model.places import Repository
+from sessionrun.workspaces.bringing import bring_files
 from sessionrun.workspaces.fence import Fence
 from sessionrun.workspaces.git import Git
+from sessionrun.workspaces.ignoring import ignore_words
+from sessionrun.workspaces.request import WorkspaceRequest
 from sessionrun.workspaces.room import keep_room
 
 SHELL: Final = "/bin/sh"
+
+WORK: Final = "work"
+"""In the folder of a landing: temporary directories; a killed turn's are removed by the next."""
 
 DIES_WITH_US: Final = 'exec 3<&0 </dev/null; { read -r _ <&3; kill -KILL 0; } & "$0" -ec "$1" 3<&-'
 """Runs the command `$1` in a group that ends when its standard input does: when we are killed.
@@ -80,7 +86,7 @@ class GateRoom:
         changed = [name for name, blob in self.files.items() if own.get(name) != blob]
         with output.open("wb") as stream:
             for overlaid in [True, False] if changed else [False]:
-                git = keep_room(self.fence, self.path, commit)
+                git = self._make_room(commit)
                 if overlaid:
                     self._lay_over(git, changed)
                 why = self._run_all(stream)
@@ -89,6 +95,14 @@ class GateRoom:
                     return Ran(why + whose, str(output))
         output.unlink()
         return Ran(None, "")
+
+    def _make_room(self, commit: str) -> Git:
+        """The room with a commit, and with what worktrees are given beside it; git in it."""
+        git = keep_room(self.fence, self.path, commit)
+        given = WorkspaceRequest(self.fence.repository, "", "", "", links=self.gates.links)
+        ignore = ignore_words(self.fence.repository, self.folder / WORK)
+        bring_files(self.fence.main(), given, self.path, ignore, in_room=True)
+        return git
 
     def _lay_over(self, git: Git, names: Sequence[str]) -> None:
         """Put the target's version of files into the room."""
@@ -122,7 +136,7 @@ def open_gates(fence: Fence, target: str, old: str, gates: Gates, folder: Path) 
     """
     names = list_gate_files(gates.commands)
     files = find_blobs(fence.main(), old, names)
-    parts = repr((gates.commands, gates.timeout_s, sorted(files.items())))
+    parts = repr((gates.commands, gates.timeout_s, sorted(files.items()), gates.links))
     digest = sha256(parts.encode("utf-8", "surrogateescape")).hexdigest()[:16]
     return GateRoom(fence, target, gates, folder, files, digest)
 

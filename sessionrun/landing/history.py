@@ -11,17 +11,16 @@ from contextlib import contextmanager
 from dataclasses import field
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import orjson
 
+from sessionrun.landing.ends import LOG, End, note_end
 from sessionrun.landing.records import RED, Fate, Taken, Verdict
 from sessionrun.model.errors import StoreError
 from sessionrun.model.frozen import changeable
 from sessionrun.store.files import make_directories
 from sessionrun.store.journal import AppendLog, read_log
-
-LOG: Final = "log"
 
 
 @changeable
@@ -34,6 +33,7 @@ class History:
         bounced: tasks that were bounced, whatever became of them later.
         decided: how many tasks the gates let land or bounced.
         red: how many of them they bounced.
+        ends: by task, what became of its work at last.
     """
 
     verdicts: dict[tuple[str, str], Verdict] = field(default_factory=dict)
@@ -41,9 +41,11 @@ class History:
     bounced: set[str] = field(default_factory=set)
     decided: int = 0
     red: int = 0
+    ends: dict[str, End] = field(default_factory=dict)
 
     def apply(self, record: dict[str, Any]) -> None:
         """Take in one record; unknown kinds are those of a later version."""
+        note_end(self.ends, record)
         kind = record["kind"]
         if kind == "verdict":
             key = record["tree"], record["gates"]
@@ -88,10 +90,23 @@ class LandingLog:
                 )
         self._log.sync()
 
-    def note_bounced(self, fate: Fate, tip: str) -> None:
+    def note_bounced(self, fate: Fate, tip: str, target: str) -> None:
         """A task did not land, and waits for its mend."""
         about = {"task": fate.task, "tip": tip, "reason_class": fate.reason_class, "reason": fate.reason}
-        self._append({"kind": "bounced", **about, "files": fate.files, "output": fate.output})
+        self._append(
+            {"kind": "bounced", **about, "files": list(fate.files), "output": fate.output, "target": target}
+        )
+
+    def note_fate(self, fate: Fate, target: str, mend: str) -> None:
+        """What became of a task in this turn, for readers, if the log does not say that yet."""
+        known = self.history.ends.get(fate.task)
+        if fate.status == "landed" and (known is None or known.status == "landed"):
+            return
+        if known is not None and (known.status, known.reason) == (fate.status, fate.reason or None):
+            return
+        about = {"task": fate.task, "status": fate.status, "target": target, "commit": fate.commit, "mend": mend}
+        reason = {"reason_class": fate.reason_class, "reason": fate.reason, "files": list(fate.files)}
+        self._append({"kind": "fate", **about, **reason, "output": fate.output})
 
     def note_end(self) -> None:
         """The landing came to its end."""
@@ -103,7 +118,8 @@ class LandingLog:
         self._log.close()
 
     def _append(self, record: dict[str, Any]) -> None:
-        self._log.append([orjson.dumps({**record, "at": datetime.now(timezone.utc).isoformat()})])
+        record = {**record, "at": datetime.now(timezone.utc).isoformat()}
+        self._log.append([orjson.dumps(record)])
         self.history.apply(record)
 
 
@@ -133,12 +149,12 @@ def load_history(folder: Path) -> History:
 def _load(folder: Path) -> tuple[History, int]:
     path = folder / LOG
     contents = read_log(path)
-    if contents.damage_at is not None and contents.payloads and contents.damage_at < contents.end:
+    if contents.damage_at is not None:
         raise StoreError(f"{path} is damaged at byte {contents.damage_at}: put it aside")
     history = History()
     try:
         for payload in contents.payloads:
             history.apply(orjson.loads(payload))
-    except (KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise StoreError(f"{path} is damaged: put it aside") from error
     return history, contents.end

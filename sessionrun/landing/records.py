@@ -50,10 +50,14 @@ class Entry:
 
 @frozen
 class Gates:
-    """Shell commands that all have to exit 0; each may take `timeout_s` (seconds; None: any time)."""
+    """Shell commands that all have to exit 0; each may take `timeout_s` (seconds; None: any time).
+
+    `links` are those that the worktrees of the session have: the room of the gates has them, too.
+    """
 
     commands: tuple[str, ...] = ()
     timeout_s: float | None = None
+    links: tuple[str, ...] = ()
 
 
 @frozen

@@ -16,7 +16,7 @@ from typing import Final
 from sessionrun.landing.batches import choose_size, find_green_prefix
 from sessionrun.landing.chain import Chain, build_chain, make_candidate
 from sessionrun.landing.checkout import Tree, follow, land_checked_out
-from sessionrun.landing.gates import GateRoom, open_gates
+from sessionrun.landing.gates import WORK, GateRoom, open_gates
 from sessionrun.landing.history import LandingLog, open_log
 from sessionrun.landing.queue import Queue
 from sessionrun.landing.records import (
@@ -52,9 +52,6 @@ RED_RUNS: Final = 2
 MAX_NAMED: Final = 5
 """How many files of a conflict a reason names."""
 
-_WORK: Final = "work"
-"""In the folder: temporary directories; a killed turn's are removed by the next."""
-
 Tell = Callable[[str], None]
 
 
@@ -72,7 +69,7 @@ def land(request: LandRequest, tell: Tell = lambda line: None) -> Report:
     slot, folder = Slot(request.repository, request.target), Path(request.folder)
     make_directories(folder, 0o700)
     with slot.hold():
-        work = folder / _WORK
+        work = folder / WORK
         remove_tree(work)
         make_directories(work, 0o700)
         try:
@@ -95,7 +92,7 @@ class Turn:
         self._log = log
         self._tell = tell
         self._git = fence.main()
-        self._work = Path(request.folder, _WORK)
+        self._work = Path(request.folder, WORK)
         self._hold: Hold | None = None
         self._gate_runs = 0
         self._moves = 0
@@ -118,9 +115,13 @@ class Turn:
             chain = self._build(old, batch)
             if chain.links:
                 self._land_prefix(chain)
+        fates = self._queue.list_fates(self._hold)
+        for fate in fates:
+            if fate.status in ("landed", "bounced", "held"):
+                mend = self._hold.mend if self._hold and fate.status == "held" else ""
+                self._log.note_fate(fate, self._slot.target, mend)
         self._log.note_end()
         self._slot.clear_record()
-        fates = self._queue.list_fates(self._hold)
         return Report(begun, old, fates, self._hold, self._gate_runs, tuple(self._remarks))
 
     def _settle(self, old: str) -> None:
@@ -230,7 +231,7 @@ class Turn:
         self._bounce(entry, Fate(entry.task, "bounced", RED, reason, None, (), against, verdict.output))
 
     def _bounce(self, entry: Entry, fate: Fate) -> None:
-        self._log.note_bounced(fate, entry.tip)
+        self._log.note_bounced(fate, entry.tip, self._slot.target)
         self._queue.decide(fate)
 
     def _land(self, chain: Chain, count: int) -> bool:

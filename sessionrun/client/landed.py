@@ -1,0 +1,76 @@
+"""Adds to the tasks that a reader shows what became of their work: `landing`, from the logs of landings.
+
+A session whose work no `merge` has tried costs one call of stat.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from sessionrun.store.session import SessionDir
+
+if TYPE_CHECKING:
+    from sessionrun.landing.ends import End
+
+FOLDER: Final = "landing"
+"""In the session's directory: a folder for each target, with the log of its landings and what gates printed."""
+
+
+def has_landings(session: SessionDir) -> bool:
+    """Whether a landing of the session's work was ever tried."""
+    return os.path.lexists(session.path / FOLDER)
+
+
+def add_landings(session: SessionDir, tasks: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The tasks, each whose work was tried with `landing`; a log that cannot be read is a warning.
+
+    Of several targets the last that was tried counts.  What was tried before the task ended is not told: it was
+    the work of an earlier attempt.
+    """
+    if not has_landings(session):
+        return list(tasks)
+    ends = _load(session)
+    return [_add(task, ends.get(task["id"])) for task in tasks]
+
+
+def _load(session: SessionDir) -> dict[str, dict[str, Any]]:
+    from sessionrun.client.notices import notify
+    from sessionrun.landing.ends import load_ends
+    from sessionrun.model.errors import SessionrunError
+
+    found: dict[str, dict[str, Any]] = {}
+    folder = session.path / FOLDER
+    try:
+        for name in sorted(os.listdir(folder)):
+            for task, end in load_ends(folder / name).items():
+                if task not in found or found[task]["at"] <= end.at:
+                    found[task] = _describe(end)
+    except (SessionrunError, OSError) as error:
+        notify(f"what landed is not shown: {error}")
+        return {}
+    return found
+
+
+def _describe(end: End) -> dict[str, Any]:
+    return {
+        "status": end.status,
+        "target": end.target and end.target.removeprefix("refs/heads/"),
+        "commit": end.commit,
+        "reason_class": end.reason_class,
+        "reason": end.reason,
+        "mend": end.mend,
+        "files": list(end.files),
+        "output": end.output,
+        "at": end.at,
+    }
+
+
+def is_of(task: Mapping[str, Any], at: str) -> bool:
+    """Whether a landing at a time is of a task's work as it is now; of an earlier attempt it is not."""
+    return task["status"] == "completed" and at[:19] >= (task.get("ended_at") or "")[:19]
+
+
+def _add(task: dict[str, Any], landing: Mapping[str, Any] | None) -> dict[str, Any]:
+    return {**task, "landing": dict(landing)} if landing and is_of(task, landing["at"]) else task

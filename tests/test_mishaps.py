@@ -196,7 +196,7 @@ def test_a_neighbour_that_rewrites_answers_hurts_no_session(
     """What can lie between the end of a job and its judgement: the supervisor is stopped for as long."""
     gate = f"while ! [ -e {project.root}/go ]; do sleep 0.05; done"
     prompts = [{"id": name, "prompt": f"{gate}; echo {name} >made.txt"} for name in "abc"]
-    slow.block("reset")
+    slow.block("read-tree")
     session_id = sessionrun.start({"prompts": prompts}, "--worktree")
     for _ in prompts:
         slow.await_one()

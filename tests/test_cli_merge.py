@@ -183,6 +183,21 @@ def test_a_person_mends_a_conflict_on_the_branch(ended: Project) -> None:
     assert "Sessionrun-" not in ended.git("log", "-1", "--format=%B", "main")
 
 
+def test_the_configuration_can_leave_out_trailers(ended: Project) -> None:
+    session = ended.sessions[0]
+    file = ended.cwd / "sessionrun.toml"
+    with (ended.cwd / ".git" / "info" / "exclude").open("a") as rules:
+        rules.write("sessionrun.toml\n")
+    file.write_text("merge_trailers = 1\n")
+    done = ended("merge", session, "one")
+    assert (done.returncode, "merge_trailers: must be true or false" in done.stderr) == (2, True)
+    for setting, trailed in {"false": False, "true": True}.items():
+        file.write_text(f"merge_trailers = {setting}\n")
+        assert ended("merge", session, "one").returncode == 0
+        assert ("Sessionrun-Task: one" in ended.git("log", "-1", "--format=%B", "main")) == trailed
+        ended.git("reset", "-q", "--hard", "main^1")
+
+
 def test_a_hold_names_the_command_that_mends_it(ended: Project) -> None:
     session = ended.sessions[0]
     (ended.cwd / "one.txt").write_text("mine\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any, Final
 
@@ -9,6 +10,7 @@ import click
 
 from sessionrun.cli.options import Count, Duration, json_option, results_dir_option
 from sessionrun.cli.render import escape, escape_line, print_json
+from sessionrun.client.config import load_merge_trailers
 from sessionrun.client.landing import AskedLanding, merge
 from sessionrun.client.lookup import open_session
 
@@ -51,7 +53,8 @@ def command(
     never to a commit that no gate has seen.  Ends with 1 if a task was bounced or waits, with 75 if the branch
     cannot move now.
     """
-    asked = AskedLanding(into, gates, gate_timeout or None, batch, not no_trailers, dry_run)
+    trailers = not no_trailers and load_merge_trailers(Path.cwd(), os.environ)
+    asked = AskedLanding(into, gates, gate_timeout or None, batch, trailers, dry_run)
     record = merge(open_session(results_dir, session_id), tasks, asked, _tell)
     if as_json:
         print_json(record)

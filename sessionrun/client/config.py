@@ -60,6 +60,7 @@ class Config:
     cache_dir: Path | None = None
     require_cache: bool | None = None
     approve: bool | None = None
+    merge_trailers: bool | None = None
     budget_usd: float | None = None
     soft_budget_usd: float | None = None
     task_budget_usd: float | None = None
@@ -137,6 +138,19 @@ def load_cache_dir(cwd: Path, environ: Mapping[str, str]) -> Path:
             path: Path = _read_settings(file, {"cache_dir": settings["cache_dir"]})["cache_dir"]
             return path
     return usual_cache_dir()
+
+
+def load_merge_trailers(cwd: Path, environ: Mapping[str, str]) -> bool:
+    """Find just whether the merges of tasks say whose work they are: they do if no file says otherwise.
+
+    Raises:
+        InputError: a file cannot be used.
+    """
+    for file in reversed(_files(cwd, environ)):
+        settings = _parse_file(file)
+        if "merge_trailers" in settings:
+            return bool(_read_settings(file, {"merge_trailers": settings["merge_trailers"]})["merge_trailers"])
+    return True
 
 
 def usual_cache_dir() -> Path:
@@ -290,6 +304,7 @@ def _setting_fields() -> Mapping[str, Field]:
         "cache_dir": Field("cache_dir", as_line),
         "require_cache": Field("require_cache", as_flag),
         "approve": Field("approve", as_flag),
+        "merge_trailers": Field("merge_trailers", as_flag),
         "budget_usd": Field("budget_usd", as_budget),
         "soft_budget_usd": Field("soft_budget_usd", as_budget),
         "task_budget_usd": Field("task_budget_usd", as_budget),

@@ -217,7 +217,7 @@ def test_a_conflict_of_needs_is_told_and_can_be_mended(project: Project) -> None
     assert not project.worktree("main-task-z").exists()
     block = merge_block(project("results", session).stdout)
     both = "# both change README, a file: main-task-x, main-task-y (merge one, then rebase or mend the next)\n"
-    assert block.split("-\n")[1].startswith(both)
+    assert block.split("-\n")[2].startswith(both)
     project.git("switch", "-q", "main-task-y")
     project.git("merge", "-q", "-X", "ours", "main-task-x")
     project.git("switch", "-q", "main")

@@ -34,6 +34,19 @@ def fail(state: State, task: TaskState, outcome: Outcome, reason_class: str | No
         decide_outcome(state, task, outcome, reason_class, reason)
 
 
+def demands_change(task: TaskState) -> bool:
+    """Whether the task fails if its work changes nothing: not where hidden tests pass, because they decide."""
+    return task.spec.expect_change and not (hides_tests(task.spec) and task.progress.proof == "proved")
+
+
+def take_back(task: TaskState) -> None:
+    """Make a failure of a success if RELEASE has found no change where the task demands one."""
+    unchanged = task.place is not None and task.place.changed is False
+    if task.end.decided == "succeeded" and demands_change(task) and unchanged:
+        reason = "no_change: nothing in its worktree differs from the base commit"
+        task.end = task.end._replace(decided="failed", reason_class="no_change", reason=reason)
+
+
 def _is_judged_first(task: TaskState, outcome: Outcome, reason_class: str | None) -> bool:
     leaves = task.progress.phase in LEAVES_WORK and outcome in ENDS_WITH_BEST
     return hides_tests(task.spec) and leaves and reason_class not in INFRASTRUCTURE

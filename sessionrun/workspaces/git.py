@@ -188,8 +188,8 @@ class Git:
         return replace(self, index=path)
 
     def on_trial(self, objects: Path, common_dir: Path) -> Git:
-        """The same git, with new objects in `objects`, a new directory."""
-        (objects / "info").mkdir(parents=True)
+        """The same git, with new objects in the directory `objects`, which is made if it is not there."""
+        (objects / "info").mkdir(parents=True, exist_ok=True)
         (objects / "info" / "alternates").write_bytes(os.fsencode(common_dir / "objects") + b"\n")
         return replace(self, trial=objects)
 

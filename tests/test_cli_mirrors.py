@@ -320,6 +320,23 @@ def test_clean_brings_home_what_came_later_into_a_kept_worktree(place: Place) ->
     assert place.git("show", "main-task-b:later", cwd=place.mirror("one")) == "b"
 
 
+def test_doctor_names_a_damaged_mirror_once_for_all_sessions(place: Place) -> None:
+    plans = [{"prompts": [{"id": "a", "prompt": "true", "repo": f"./{name}"}]} for name in ("one", "one", "two")]
+    session_ids = [place.run(plan)["session_id"] for plan in plans]
+    one = place.mirror("one")
+    (one / "sessionrun-mirror.json").unlink()
+
+    def find(*words: str) -> dict[str, Any]:
+        (finding,) = json.loads(place.command("doctor", "--json", *words).stdout)["findings"]
+        assert (finding["check"], finding["where"]) == ("mirrors", str(one))
+        return dict(finding)
+
+    alone, together = find(session_ids[0]), find()
+    assert alone["session_id"] == session_ids[0]
+    assert together["what"] == f"{alone['what']}; 2 sessions have tasks of it"
+    assert together == alone | {"session_id": None, "what": together["what"]}
+
+
 @pytest.mark.slow
 def test_doctor_says_what_a_lost_mirror_means(place: Place) -> None:
     """A damaged one, one with worktrees, one whose branches are at home, one whose branches are nowhere else."""

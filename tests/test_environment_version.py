@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import os
+from ast import literal_eval
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from test_excerpt import Upstream, git
+from python_projects import lay_out_project, make_uv, make_wheels
+from test_excerpt import Upstream, git, upstream
 
+from sessionrun.workspaces.environments.make import make_environment
 from sessionrun.workspaces.environments.request import EnvironmentRequest
-from sessionrun.workspaces.environments.version import VARIABLE, Told, find_version, guess_next
+from sessionrun.workspaces.environments.version import VARIABLE, Told, find_version, guess_next, name_variable
 from sessionrun.workspaces.excerpt import make_excerpt
+
+__all__ = ["upstream"]
 
 SCM = 'requires = ["setuptools", "setuptools_scm[toml]>=6"]'
 
@@ -48,14 +54,9 @@ class Checkout:
             top, top, str(place / "c"), str(place / "t"), "s/t", commit=commit, mirror=str(upstream.mirror)
         )
 
-    def find(self, described: str = SCM, **environ: str) -> Told:
-        return find_version(self.request, self.top, described, environ)
-
-
-@pytest.fixture(scope="module")
-def upstream(tmp_path_factory: pytest.TempPathFactory) -> Upstream:
-    """It is only read."""
-    return Upstream(tmp_path_factory.mktemp("upstream"))
+    def find(self, described: str = SCM, *, setup: str = "", settings: str = "", **environ: str) -> Told:
+        texts = {"pyproject.toml": described, "setup.py": setup, "setup.cfg": settings}
+        return find_version(self.request, self.top, texts, environ)
 
 
 def test_a_tag_out_of_reach_is_told_to_the_build(upstream: Upstream, tmp_path: Path) -> None:
@@ -78,3 +79,59 @@ def test_a_tag_in_reach_says_the_version_itself(upstream: Upstream, tmp_path: Pa
 
 def test_without_an_earlier_tag_nothing_is_told(upstream: Upstream, tmp_path: Path) -> None:
     assert Checkout(upstream, tmp_path, upstream.commits[1]).find() == Told("")
+
+
+@pytest.mark.parametrize(
+    ("name", "spelled"),
+    [("demo", "DEMO"), ("My.Package", "MY_PACKAGE"), ("a-b_c.d", "A_B_C_D"), ("a-_.b", "A_B")],
+)
+def test_the_variable_of_one_project(name: str, spelled: str) -> None:
+    assert name_variable(name) == f"SETUPTOOLS_SCM_PRETEND_VERSION_FOR_{spelled}"
+
+
+BUILD = f"[build-system]\n{SCM}\n"
+NAMED = f'{BUILD}[project]\nname = "my-demo"\n'
+METADATA = "[metadata]\nname = my.demo\n"
+
+
+@pytest.mark.parametrize(
+    ("texts", "named"),
+    [
+        ({"described": NAMED}, True),
+        ({"described": NAMED, "settings": "[metadata]\nname = other\n"}, True),
+        ({"described": BUILD, "settings": METADATA}, True),
+        ({"described": "", "settings": f"{METADATA}[options]\nsetup_requires = setuptools_scm\n"}, True),
+        ({"described": BUILD, "setup": "setup(name='my-demo', use_scm_version=True)"}, False),
+        ({"described": BUILD, "settings": "[metadata]\nname = attr: demo.NAME\n"}, False),
+        ({"described": BUILD, "settings": "no settings"}, False),
+        ({"described": f"{BUILD}[project]\nname = 3\n"}, False),
+        ({"described": NAMED, "setup": "setup(version=setuptools_scm.get_version())"}, False),
+        ({"described": NAMED.replace(">=6", "<5")}, False),
+        ({"described": NAMED.replace("setuptools_scm[toml]>=6", "hatch-vcs")}, False),
+    ],
+)
+def test_only_the_project_itself_is_told_if_its_name_is_known(
+    upstream: Upstream, tmp_path: Path, texts: dict[str, str], named: bool
+) -> None:
+    checkout, variable = Checkout(upstream, tmp_path, upstream.commits[3]), name_variable("my-demo")
+    by_name = Told("told 2.dev0 by name", {variable: "2.dev0"})
+    assert checkout.find(**texts) == (by_name if named else Told("told 2.dev0", {VARIABLE: "2.dev0"}))
+    own = variable if named else VARIABLE
+    assert checkout.find(**texts, **{own: "7"}) == Told(""), "what the user says goes first"
+
+
+def test_the_installer_gets_the_variable_of_the_project_alone(
+    upstream: Upstream, own_place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else each dependency that it builds from source would get the version of the project."""
+    checkout = Checkout(upstream, own_place, upstream.commits[3])
+    lay_out_project(checkout.top)
+    (checkout.top / "setup.cfg").write_text("[options]\nsetup_requires = setuptools_scm\n")
+    make_uv(own_place / "bin", make_wheels(own_place / "wheels"))
+    monkeypatch.setenv("PATH", os.pathsep.join((str(own_place / "bin"), os.environ["PATH"])))
+    program, seen = own_place / "bin" / "uv", own_place / "seen"
+    look = f"if sys.argv[1] == 'pip':\n    open({str(seen)!r}, 'w').write(repr(dict(os.environ)))\n"
+    program.write_text(program.read_text().replace("words = sys.argv[1:]\n", f"{look}words = sys.argv[1:]\n", 1))
+    assert make_environment(replace(checkout.request, copy=False), own_place).problem is None
+    told = {name: value for name, value in literal_eval(seen.read_text()).items() if VARIABLE in name}
+    assert told == {f"{VARIABLE}_FOR_DEMO": "2.dev0"}

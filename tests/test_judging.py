@@ -8,6 +8,7 @@ import pytest
 from simulation import PLACES, make_session
 
 from sessionrun.engine.fold import apply, begin
+from sessionrun.engine.judging import demands_change
 from sessionrun.engine.orders import CancelJob, Record, StartJob
 from sessionrun.engine.rounds import find_better
 from sessionrun.engine.scheduler import decide
@@ -25,8 +26,9 @@ from sessionrun.model.events import (
 )
 from sessionrun.model.hidden import HiddenTests
 from sessionrun.model.keys import JobKey, Phase
+from sessionrun.model.places import Place
 from sessionrun.model.reasons import INFRASTRUCTURE, REASONS
-from sessionrun.model.spec import Check, Prove, TaskSpec, Workspace
+from sessionrun.model.spec import Check, ProofVerdict, Prove, TaskSpec, Workspace
 
 TASK = TaskSpec(
     "a",
@@ -50,6 +52,7 @@ class Script:
         self.state: State = begin(make_session([spec]))
         self.ends, self.phases, self.now = ends, list[str](), 0.0
         self.better: dict[Phase, int] = {}
+        self.places: dict[Phase, Place] = dict(PLACES)
 
     @property
     def task(self) -> TaskState:
@@ -83,7 +86,7 @@ class Script:
         names = (f"{phase}_{key.round}", f"{phase}_a{key.attempt}", phase)
         said = next((self.ends[name] for name in names if name in self.ends), None)
         checked = SEEN[key.round] if phase == "check" and said else None
-        place = PLACES.get(phase)
+        place = self.places.get(phase)
         if said == "lost":
             self.record(JobLost(key, "lost", "gone"))
         elif said == "round_timeout":
@@ -92,7 +95,8 @@ class Script:
         else:
             reason = said and f"{said}: so it was"
             verdict: Verdict = "failed" if said else "passed"
-            self.record(JobFinished(key, verdict, said, reason, place=place, checked=checked))
+            proof: ProofVerdict | None = "proved" if phase == "prove" and not said else None
+            self.record(JobFinished(key, verdict, said, reason, place=place, checked=checked, proof=proof))
 
     def ended(self) -> tuple[str | None, str | None]:
         return self.task.end.outcome, self.task.end.reason_class
@@ -169,3 +173,21 @@ def test_a_proof_without_hidden_tests_needs_a_check_that_passes() -> None:
     script = Script(spec, check="check_failed").run()
     assert script.phases == [*ROUNDS, "release"]
     assert script.ended() == ("failed", "check_failed")
+
+
+def test_work_without_a_change_whose_hidden_tests_pass_has_succeeded() -> None:
+    """The tests say more than a diff; without them, work that changes nothing has failed."""
+    hidden = replace(TASK, expect_change=True)
+    for spec, ended in ((hidden, ("succeeded", None)), (replace(hidden, prove=None), ("failed", "no_change"))):
+        script = Script(spec)
+        script.places["release"] = replace(PLACES["release"], changed=False)
+        assert script.run().ended() == ended
+        assert demands_change(script.task) == (ended[0] == "failed"), "RELEASE keeps the worktree of a failure"
+
+
+def test_nothing_changed_and_the_hidden_tests_fail() -> None:
+    """The reason is that of the tests, or of the attempt that they judge."""
+    for ends, reason in (({"prove": "unresolved"}, "unresolved"), ({"check": "check_failed"}, "check_failed")):
+        script = Script(replace(TASK, expect_change=True), **{"prove": "unresolved", **ends})
+        script.places["release"] = replace(PLACES["release"], changed=False)
+        assert script.run().ended() == ("failed", reason)

@@ -77,11 +77,19 @@ class Bench:
         return int(struct.unpack("q", counter.read_bytes())[0])
 
     def sweep(
-        self, phase: str, begin: Callable[[], WorkspaceRequest], examine: Callable[[Place], list[str]]
+        self,
+        phase: str,
+        begin: Callable[[], WorkspaceRequest],
+        examine: Callable[[Place], list[str]],
+        *,
+        first: int = 1,
     ) -> int:
-        """Kill the job at each of its calls, let it begin again, and examine what came out; how many kills."""
+        """Kill the job at each of its calls from the `first`, let it begin again, and examine what came out.
+
+        Returns how many kills.
+        """
         wrong: list[str] = []
-        at = 1
+        at = first
         while True:
             request, folder = begin(), self.make_folder(f"a1-3-{phase}")
             if self.run(phase, request, folder, at) < at:
@@ -93,7 +101,7 @@ class Bench:
             self.begin_anew()
             at += 1
         assert wrong == []
-        return at - 1
+        return at - first
 
 
 def find_locks(project: Project) -> list[str]:

@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Final, TypeVar
 
+from sessionrun.workspaces.programs import Programs
+
 AT_A_TIME: Final = 4
 """How many are done at once."""
 
@@ -18,29 +20,24 @@ Result = TypeVar("Result")
 def run_abreast(jobs: Sequence[Callable[[], Result]], tell: Callable[[Result], None]) -> None:
     """Run all, each in a thread; `tell` gets each result when it is there, in the thread of the caller.
 
-    Whatever is raised, Ctrl+C too, ends the others first.
+    Whatever is raised, Ctrl+C too, ends the others first, and of all children of this process only their programs.
     """
+    programs = Programs()
+
+    def run(job: Callable[[], Result]) -> Result:
+        with programs.collect():
+            return job()
+
     pool = ThreadPoolExecutor(AT_A_TIME)
-    futures = [pool.submit(job) for job in jobs]
+    futures = [pool.submit(run, job) for job in jobs]
     try:
         for future in as_completed(futures):
             tell(future.result())
     except BaseException:
         pool.shutdown(wait=False, cancel_futures=True)
         while not all(future.done() for future in futures):
-            _end_children()  # again and again: a job may go on with another program
+            programs.kill()  # again and again: a job may go on with another program
             time.sleep(_PAUSE_S)
         raise
     finally:
         pool.shutdown()
-
-
-def _end_children() -> None:
-    """End the programs that are under way: some are in sessions of their own, where Ctrl+C does not reach."""
-    import psutil
-
-    for child in psutil.Process().children(recursive=True):
-        try:
-            child.kill()
-        except psutil.Error:
-            pass

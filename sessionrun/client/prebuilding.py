@@ -33,6 +33,7 @@ from sessionrun.store.session import SessionDir
 from sessionrun.workspaces.environments.entries import find_entry
 from sessionrun.workspaces.environments.make import find_digest
 from sessionrun.workspaces.environments.request import WISH, EnvironmentRequest, load_report
+from sessionrun.workspaces.programs import under_way
 from sessionrun.workspaces.registration import remove_tree
 from sessionrun.workspaces.request import WorkspaceRequest
 from sessionrun.workspaces.throwaway import open_checkout, open_folder
@@ -222,7 +223,7 @@ def _make(
         begin()
     replace_file(log / WISH, orjson.dumps(request), durable=False)
     with open(log / OUTPUT, "wb") as stream:
-        code = subprocess.call(
+        process = subprocess.Popen(
             (sys.executable, PROGRAM, "environment", str(log)),
             cwd=request.top,
             env=dict(environ),
@@ -231,6 +232,8 @@ def _make(
             stderr=stream,
             pass_fds=(fd,),  # if this process is killed, the checkout stays as long as it is read
         )
+        with process, under_way(process):
+            code = process.wait()
     try:
         report = load_report(log)
     except JobFileError:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from sessionrun.engine.budget import describe_refusal, describe_used_up, is_used_up, reserve, settle
-from sessionrun.engine.judging import fail
+from sessionrun.engine.judging import fail, take_back
 from sessionrun.engine.moves import (
     close_attempt,
     decide_outcome,
@@ -197,21 +197,13 @@ def _on_job_finished(state: State, entry: Entry, event: JobFinished) -> None:
     if event.place is not None:
         task.place = event.place
     if event.key.phase == "release":
-        _demand_change(task)
+        take_back(task)
     if event.key.phase == "check":
         keep_round(task, event.checked, passed=event.verdict == "passed" and job.stopping is None)
     if event.proof is not None:
         task.progress.proof = event.proof
     _job_over(state, entry, task, job, event)
     ease_holds(state, entry.mono, ended=True)
-
-
-def _demand_change(task: TaskState) -> None:
-    """What RELEASE found may take a success back: the work was to change something, and nothing came out."""
-    unchanged = task.place is not None and task.place.changed is False
-    if task.end.decided == "succeeded" and task.spec.expect_change and unchanged:
-        reason = "no_change: nothing in its worktree differs from the base commit"
-        task.end = task.end._replace(decided="failed", reason_class="no_change", reason=reason)
 
 
 def _on_job_lost(state: State, entry: Entry, event: JobLost) -> None:

@@ -1,9 +1,10 @@
-"""What follows when an attempt fails: hidden tests judge first what it left.
+"""Decides how an attempt ends where its work counts more than the end of its last job.
 
-Pure.  A check that fails in the last round, or an agent that breaks off, leaves work.  How the attempt ended does
-not tell whether that work passes the hidden tests.  So PARK and PROVE come before the outcome.  If the tests pass,
-the task has succeeded.  If they do not pass, it has failed for its own reason.  A failure that says nothing about
-the work (a limit, a repository that cannot be fetched) is not judged, because such a task is run again.
+Pure.  An attempt whose CHECK fails in the last round, or whose agent breaks off, has left work all the same.
+Hidden tests may pass on that work.  So PARK and PROVE come before the outcome.  If the tests pass, the task has
+succeeded.  If they do not pass, the task has failed for the reason of the job that failed.  A failure that says
+nothing about the work (a limit, a repository that cannot be fetched) ends the attempt without the tests, because
+such a task is run again.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ from sessionrun.model.reasons import INFRASTRUCTURE, UNRESOLVED
 from sessionrun.model.spec import Outcome, hides_tests
 
 LEAVES_WORK: Final[frozenset[Phase]] = frozenset(("work", "check"))
-"""Phases that leave something to judge when they fail."""
+"""Phases that leave work when they fail."""
 
 
 def fail(state: State, task: TaskState, outcome: Outcome, reason_class: str | None, reason: str | None) -> None:
-    """The attempt ends without success, or is judged first."""
+    """End the attempt without success; if hidden tests can judge its work, they do so first."""
     progress = task.progress
     if _is_judged_first(task, outcome, reason_class):
         progress.failure = Failure(outcome, reason_class, reason)
@@ -32,6 +33,19 @@ def fail(state: State, task: TaskState, outcome: Outcome, reason_class: str | No
         decide_outcome(state, task, *progress.failure)
     else:
         decide_outcome(state, task, outcome, reason_class, reason)
+
+
+def demands_change(task: TaskState) -> bool:
+    """Whether the task fails if its work changes nothing: not where hidden tests pass, because they decide."""
+    return task.spec.expect_change and not (hides_tests(task.spec) and task.progress.proof == "proved")
+
+
+def take_back(task: TaskState) -> None:
+    """Make a failure of a success if RELEASE has found no change where the task demands one."""
+    unchanged = task.place is not None and task.place.changed is False
+    if task.end.decided == "succeeded" and demands_change(task) and unchanged:
+        reason = "no_change: nothing in its worktree differs from the base commit"
+        task.end = task.end._replace(decided="failed", reason_class="no_change", reason=reason)
 
 
 def _is_judged_first(task: TaskState, outcome: Outcome, reason_class: str | None) -> bool:

@@ -1,10 +1,10 @@
 """What a session's journal says of one task, in one record for each concern.
 
 `Progress` changes with every job, so each task has its own and it is changed in place.  All other records are
-values: a change puts a new one in the place of the old one.  So the tasks to which nothing of a kind has happened
-share one record of that kind, and a task that waits costs little.
+values: a change puts a new one in the place of the old one.  All tasks to which nothing of a kind has happened
+share one record of that kind.  So a task that waits costs little memory.
 
-Nothing here decides anything, or knows why a record is changed.
+This module decides nothing, and does not know why a record is changed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Failure(NamedTuple):
 
 
 class Best(NamedTuple):
-    """The best round of an attempt so far: its number, what it came to, and why it is the best."""
+    """The best round of an attempt so far: its number, what its CHECK found, and why it is the best."""
 
     round: int
     checked: Checked
@@ -38,7 +38,7 @@ class Best(NamedTuple):
 
 @dataclass(slots=True)
 class Progress:
-    """Where a task stands: how far it is in which attempt."""
+    """How far a task is: its attempt, round and phase, and what its jobs have found."""
 
     attempt: int = 1
     """The number of the attempt, from 1."""
@@ -49,7 +49,7 @@ class Progress:
     start: int = 1
     """The number of the phase's next job, from 1; with the fields above it is the job's key."""
     tries: int = 0
-    """How many jobs of the phase ended so that the phase had to start anew; at `MAX_STARTS` it does not."""
+    """How many jobs of the phase ended without a result: it begins again, but not after `MAX_STARTS` jobs."""
     prepared: bool = False
     """Whether PREPARE was claimed and RELEASE is still owed."""
     check_passed: bool | None = None
@@ -63,11 +63,12 @@ class Progress:
     overdue: bool = False
     """Whether the round before this one was stopped because its time was up."""
     checked: Checked | None = None
-    """What the last CHECK found out; None: none has ended, or it tells nothing."""
+    """What the last CHECK found; None: no CHECK has ended, or the last one found nothing."""
     best: Best | None = None
-    """The round whose work is kept; None: no CHECK has shown one."""
+    """The round whose work is kept; None: no CHECK has found one."""
     failure: Failure | None = None
-    """How the attempt ends if hidden tests do not pass on what it left; None: no job of it has failed."""
+    """How a job failed whose work hidden tests judge: if they do not pass, the attempt ends so.  None: no job
+    failed."""
 
 
 class Wish(NamedTuple):
@@ -82,7 +83,7 @@ class Wish(NamedTuple):
 
 
 class Setbacks(NamedTuple):
-    """What a task has met with since it was last asked for, and what it waits for because of that."""
+    """What has gone wrong with a task since the user last asked for it, and what it waits for because of that."""
 
     retried: int = 0
     """How many attempts `retries` gave."""
@@ -97,16 +98,16 @@ class Setbacks(NamedTuple):
 
 
 class Thread(NamedTuple):
-    """The conversation that the next WORK job of a task goes on with.  An attempt begins a new one."""
+    """The conversation with which the next WORK job of a task goes on.  An attempt begins a new conversation."""
 
     conversation: str | None = None
-    """Its id, as the agent gave it; None: the next job begins one."""
+    """Its id, as the agent gave it; None: the next job begins a conversation."""
     usage: Usage | None = None
     """What the runs in it used so far."""
     broken_off: str | None = None
-    """Why a run ended of which the next one has to know."""
+    """Why the last run was broken off, which the next prompt tells the agent; None: it need not know."""
     turn: int = 1
-    """Which prompt the next job is given, from 1, of those that are turns of one conversation."""
+    """Where the prompts are turns of one conversation: the number of the next job's prompt, from 1."""
 
 
 class LastWork(NamedTuple):
@@ -117,9 +118,9 @@ class LastWork(NamedTuple):
     signal: int | None = None
     """The signal that ended it."""
     conversation: str | None = None
-    """The id of its conversation; if it gave none, that of a job before it."""
+    """The id of its conversation; if the job gave no id, that of an earlier job."""
     model: str | None = None
-    """The model it used; if it named none, that of a job before it."""
+    """The model that it used; if the job named no model, that of an earlier job."""
     unseen: str | None = None
     """Why it counts as passed although its exit was not seen."""
 
@@ -128,15 +129,15 @@ class End(NamedTuple):
     """How a task ended, or its last attempt."""
 
     decided: Outcome | None = None
-    """The outcome before it is recorded: RELEASE comes first if it is owed."""
+    """The outcome until it is recorded; a RELEASE that is owed comes in between."""
     outcome: Outcome | None = None
     """The outcome, once it is recorded; None: the task has not ended."""
     last_outcome: Outcome | None = None
     """The outcome of the attempt before this one."""
     reason_class: str | None = None
-    """The published word for why: of the outcome, or else of `last_outcome`."""
+    """The published word for the reason of the outcome; if there is no outcome, for that of `last_outcome`."""
     reason: str | None = None
-    """The same in one line for people."""
+    """The same reason in one line for people."""
 
     @property
     def known_outcome(self) -> Outcome | None:

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import signal
-import subprocess
 from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
@@ -26,17 +24,10 @@ from sessionrun.workspaces.git import Git
 from sessionrun.workspaces.ignoring import ignore_words
 from sessionrun.workspaces.request import WorkspaceRequest
 from sessionrun.workspaces.room import keep_room
-
-SHELL: Final = "/bin/sh"
+from sessionrun.workspaces.shell import run_script
 
 WORK: Final = "work"
 """In the folder of a landing: temporary directories; a killed turn's are removed by the next."""
-
-DIES_WITH_US: Final = 'exec 3<&0 </dev/null; { read -r _ <&3; kill -KILL 0; } & "$0" -ec "$1" 3<&-'
-"""Runs the command `$1` in a group that ends when its standard input does: when we are killed.
-
-Else a gate of a killed landing would go on in the room that the next landing uses.
-"""
 
 _MAKES: Final = ("make", "gmake")
 _MAKEFILES: Final = ("GNUmakefile", "makefile", "Makefile")
@@ -116,7 +107,8 @@ class GateRoom:
         for command in self.gates.commands:
             stream.write(f"$ {command}\n".encode("utf-8", "surrogateescape"))
             stream.flush()
-            why = _run(command, self.path, environ, stream, self.gates.timeout_s)
+            # the gate of a landing that is killed must not go on in the room that the next landing uses
+            why = run_script(command, self.path, environ, stream, self.gates.timeout_s, dies_with_us=True).why
             if why is not None:
                 return f"{why} of: {' '.join(command.split())}"[:200]
         return None
@@ -173,31 +165,3 @@ def find_blobs(git: Git, commit: str, names: Sequence[str]) -> dict[str, str]:
         if mode.startswith("100"):
             blobs[name] = f"{mode} {blob}"
     return blobs
-
-
-def _run(
-    command: str, directory: Path, environ: dict[str, str], stream: IO[bytes], timeout_s: float | None
-) -> str | None:
-    """Run a command and end all that it leaves in its group; in words why it did not pass, else None."""
-    process = subprocess.Popen(
-        [SHELL, "-c", DIES_WITH_US, SHELL, command],
-        cwd=directory,
-        env=environ,
-        stdin=subprocess.PIPE,
-        stdout=stream,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-    )
-    try:
-        code = process.wait(timeout_s)
-    except subprocess.TimeoutExpired:
-        return f"not done after {timeout_s:g} s"
-    finally:
-        try:
-            os.killpg(process.pid, signal.SIGKILL)
-        except OSError:
-            pass  # nothing of it is left
-        process.wait()
-        assert process.stdin is not None
-        process.stdin.close()
-    return None if code == 0 else f"exit code {code}" if code > 0 else f"signal {-code}"

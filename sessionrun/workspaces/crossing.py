@@ -100,6 +100,15 @@ class _File(NamedTuple):
 _Files = Mapping[str, _File]
 
 
+class _Sides(NamedTuple):
+    """The files of the base and of the result, which of them are of tests, and the patterns of test set-up."""
+
+    base: _Files
+    result: _Files
+    of_tests: set[str]
+    set_up: re.Pattern[str]
+
+
 class NotApplicable(SessionrunError):
     """The work cannot be put on the base without what setup left."""
 
@@ -117,17 +126,13 @@ def cross(git: Git, place: Place, test_files: Sequence[str], folder: Path) -> Tr
         NotApplicable: the work does not go on the base alone.
         GitError: git failed.
     """
-    assert place.base_commit is not None and place.commit is not None
-    index = git.with_index(folder / "cross-index")
-    tests, set_up = compile_patterns(test_files or TEST_FILES), compile_patterns(SET_UP)
-    base = _list_files(git, place.base_commit)
-    result = _list_files(git, _find_result(index, place))
-    of_tests = {name for name in {*base, *result} if tests.match(name) or set_up.match(name)}
-    added = {name for name in of_tests if name not in base and not set_up.match(name)}
-    old = _exchange(git, result, base, of_tests)
+    sides, index = _find_sides(git, place, test_files, folder)
+    base, result = sides.base, sides.result
+    added = {name for name in sides.of_tests if name not in base and not sides.set_up.match(name)}
+    old = _exchange(git, result, base, sides.of_tests)
     kept = {**old, **{name: result[name] for name in added}}
-    new = _exchange(git, base, result, of_tests)
-    return Trees(*(_commit(index, files, place.base_commit) for files in (base, result, old, kept, new)))
+    new = _exchange(git, base, result, sides.of_tests)
+    return Trees(*(_commit(index, files, str(place.base_commit)) for files in (base, result, old, kept, new)))
 
 
 def take_source(git: Git, place: Place, test_files: Sequence[str], folder: Path) -> str:
@@ -137,13 +142,19 @@ def take_source(git: Git, place: Place, test_files: Sequence[str], folder: Path)
         NotApplicable: the work does not go on the base alone.
         GitError: git failed.
     """
+    sides, index = _find_sides(git, place, test_files, folder)
+    return _commit(index, _exchange(git, sides.result, sides.base, sides.of_tests), str(place.base_commit))
+
+
+def _find_sides(git: Git, place: Place, test_files: Sequence[str], folder: Path) -> tuple[_Sides, Git]:
+    """What is compared, and git with the private index; see `cross`."""
     assert place.base_commit is not None and place.commit is not None
     index = git.with_index(folder / "cross-index")
     tests, set_up = compile_patterns(test_files or TEST_FILES), compile_patterns(SET_UP)
     base = _list_files(git, place.base_commit)
     result = _list_files(git, _find_result(index, place))
     of_tests = {name for name in {*base, *result} if tests.match(name) or set_up.match(name)}
-    return _commit(index, _exchange(git, result, base, of_tests), place.base_commit)
+    return _Sides(base, result, of_tests, set_up), index
 
 
 def add_tests(git: Git, commit: str, base: str, patch: bytes, folder: Path) -> str:

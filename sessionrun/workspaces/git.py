@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.frozen import frozen
+from sessionrun.workspaces.programs import under_way
 
 MINIMUM: Final = (2, 32)
 """Oldest git that can leave out the user's settings (``GIT_CONFIG_GLOBAL``)."""
@@ -187,8 +188,8 @@ class Git:
         return replace(self, index=path)
 
     def on_trial(self, objects: Path, common_dir: Path) -> Git:
-        """The same git, with new objects in `objects`, a new directory."""
-        (objects / "info").mkdir(parents=True)
+        """The same git, with new objects in the directory `objects`, which is made if it is not there."""
+        (objects / "info").mkdir(parents=True, exist_ok=True)
         (objects / "info" / "alternates").write_bytes(os.fsencode(common_dir / "objects") + b"\n")
         return replace(self, trial=objects)
 
@@ -225,7 +226,8 @@ class Git:
         except OSError as error:
             raise GitError(argv, CANNOT_RUN, f"cannot run git in {self.directory}: {error.strerror}") from error
         try:
-            output, errors = process.communicate(stdin, timeout=self.limit_s)
+            with under_way(process):
+                output, errors = process.communicate(stdin, timeout=self.limit_s)
         except subprocess.TimeoutExpired:
             _kill(process)
             raise GitError(argv, 124, f"fatal: not done after {self.limit_s:g} s, and stopped") from None

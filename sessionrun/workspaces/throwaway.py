@@ -11,7 +11,6 @@ import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -98,10 +97,8 @@ def open_checkout(request: WorkspaceRequest, commit: str, folder: Path, tests: s
     with hold_mirror(upstream):
         if upstream is not None and upstream.history is not None:
             make_excerpt(common_dir, Path(upstream.mirror), commit, upstream.history, limit_s=request.git_limit_s)
-        (objects / "info").mkdir(parents=True, exist_ok=True)
-        (objects / "info" / "alternates").write_bytes(os.fsencode(common_dir / "objects") + b"\n")
         with open_fence(request.repository, folder, limit_s=request.git_limit_s) as fence:
-            main = replace(fence.main(), trial=objects)
+            main = fence.main().on_trial(objects, common_dir)
             whole = add_tests(main, commit, commit, tests.encode("utf-8", "surrogateescape"), folder)
             with open_room(fence, request.owner, whole, objects) as top:
                 rules = ignore_words(request.repository, folder)

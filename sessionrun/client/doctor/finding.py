@@ -20,7 +20,8 @@ class Finding:
     """One thing that is not as it should be.
 
     `where` is a path, or names the thing in question; `plan` is what helps: a command, or what `fix` does.  `fix`
-    is there only if a repair is provably safe; it raises OSError or a SessionrunError if the repair fails.
+    is there only if a repair is provably safe; it raises OSError or a SessionrunError if the repair fails.  A
+    `shared` finding is the same for each session that has to do with `where`.
     """
 
     check: str
@@ -29,3 +30,4 @@ class Finding:
     what: str
     plan: str
     fix: Fix | None = field(default=None, compare=False, repr=False)
+    shared: bool = False

@@ -34,7 +34,7 @@ def check_mirrors(evidence: Evidence) -> Iterator[Finding]:
         elif (why := describe_fault(Path(mirror), repo)) is not None:
             what = f"it is no mirror of {repo}: tasks cannot begin in it ({why})"
             plan = f"mv {shlex.quote(mirror)} {shlex.quote(f'{mirror}.old')}, and the next task fetches it again"
-            yield Finding("mirrors", "error", mirror, what, plan)
+            yield Finding("mirrors", "error", mirror, what, plan, shared=True)
 
 
 def _check_gone(

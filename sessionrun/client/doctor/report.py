@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,6 +13,14 @@ from sessionrun.client.doctor.finding import Finding
 from sessionrun.client.leftovers import Living, find_marked
 from sessionrun.client.lookup import find_results_dir, open_session
 from sessionrun.store.session import SessionDir, iterate_sessions
+
+
+class _Found(NamedTuple):
+    """A finding, of which session (None: of none, or of several), and whether it was repaired."""
+
+    session_id: str | None
+    finding: Finding
+    fixed: bool
 
 
 class Report(NamedTuple):
@@ -32,10 +42,11 @@ def diagnose(session_id: str | None = None, *, results_dir: Path | None = None, 
     """
     folder = find_results_dir(results_dir)
     sessions = [open_session(results_dir, session_id)] if session_id else sorted_sessions(folder)
-    records = [] if session_id else _check_environment(folder, fix=fix)
+    found = [] if session_id else _check_environment(folder, fix=fix)
     marked = find_marked()
     for session in sessions:
-        records += _check_session(session, marked.get(session.session_id, []), fix=fix)
+        found += _check_session(session, marked.get(session.session_id, []), fix=fix)
+    records = [_describe(one) for one in _merge_shared(found)]
     return Report(records, len(sessions), sum(not record["fixed"] for record in records))
 
 
@@ -44,33 +55,47 @@ def sorted_sessions(folder: Path) -> list[SessionDir]:
     return sorted(iterate_sessions(folder), key=lambda session: session.session_id)
 
 
-def _check_environment(folder: Path, *, fix: bool) -> list[dict[str, Any]]:
+def _check_environment(folder: Path, *, fix: bool) -> list[_Found]:
     findings = examine_environment(folder)
     fixed = apply_fixes(findings) if fix else []
     left = examine_environment(folder) if fixed else findings
-    return [*_describe(None, fixed, fixed=True), *_describe(None, left, fixed=False)]
+    return [*_collect(None, fixed, fixed=True), *_collect(None, left, fixed=False)]
 
 
-def _check_session(session: SessionDir, marked: list[Living], *, fix: bool) -> list[dict[str, Any]]:
+def _check_session(session: SessionDir, marked: list[Living], *, fix: bool) -> list[_Found]:
     findings = examine(session, marked)
     fixed = repair(session, marked) if fix and any(finding.fix for finding in findings) else []
     is_gone = not session.path.exists()  # the repair removed it, for it never began
     left = [] if is_gone else examine(session, marked) if fixed else findings
     name = session.session_id
-    return [*_describe(name, fixed, fixed=True), *_describe(name, left, fixed=False)]
+    return [*_collect(name, fixed, fixed=True), *_collect(name, left, fixed=False)]
 
 
-def _describe(session_id: str | None, findings: Iterable[Finding], *, fixed: bool) -> list[dict[str, Any]]:
-    return [
-        {
-            "session_id": session_id,
-            "check": finding.check,
-            "severity": finding.severity,
-            "where": finding.where,
-            "what": finding.what,
-            "plan": finding.plan,
-            "fixable": finding.fix is not None,
-            "fixed": fixed,
-        }
-        for finding in findings
-    ]
+def _collect(session_id: str | None, findings: Iterable[Finding], *, fixed: bool) -> Iterator[_Found]:
+    return (_Found(session_id, finding, fixed) for finding in findings)
+
+
+def _merge_shared(found: Sequence[_Found]) -> Iterator[_Found]:
+    """A finding that several sessions share comes once, of no session, and says how many share it."""
+    left = Counter(one.finding for one in found if one.finding.shared)
+    for one in found:
+        sessions = left.pop(one.finding, 0) if one.finding.shared else 1
+        if sessions == 1:
+            yield one
+        elif sessions:
+            what = f"{one.finding.what}; {sessions} sessions have tasks of it"
+            yield _Found(None, replace(one.finding, what=what), one.fixed)
+
+
+def _describe(found: _Found) -> dict[str, Any]:
+    finding = found.finding
+    return {
+        "session_id": found.session_id,
+        "check": finding.check,
+        "severity": finding.severity,
+        "where": finding.where,
+        "what": finding.what,
+        "plan": finding.plan,
+        "fixable": finding.fix is not None,
+        "fixed": found.fixed,
+    }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sessionrun.engine.judging import demands_change
 from sessionrun.engine.state import TaskState
 from sessionrun.model.keys import JobKey
 from sessionrun.model.repositories import repository_of
@@ -32,7 +33,7 @@ def make_request(site: Site, state: TaskState, key: JobKey) -> WorkspaceRequest:
         place=place,
         keep=repository.keep,
         succeeded=state.end.decided == "succeeded",
-        expect_change=task.expect_change,
+        expect_change=demands_change(state),
         branch=task.workspace.branch,
         directory=task.workspace.directory,
         limit_s=spec.limits.workspace_timeout_s,

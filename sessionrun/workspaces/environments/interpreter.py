@@ -6,12 +6,13 @@ import os
 import shutil
 import subprocess
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 import orjson
 
 from sessionrun.model.frozen import frozen
 from sessionrun.workspaces.environments.request import EnvironmentProblem
+from sessionrun.workspaces.programs import ask
 
 _ASK_S: Final = 60.0
 
@@ -90,15 +91,7 @@ def find_interpreter(wanted: str | None, environ: Mapping[str, str]) -> Interpre
     """
     program = _find_program(wanted, environ)
     try:
-        done = subprocess.run(
-            [program, "-I", "-S", "-c", _PROGRAM],
-            env=dict(environ),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=_ASK_S,
-            check=True,
-        )
-        return Interpreter(*orjson.loads(done.stdout))
+        return Interpreter(*orjson.loads(ask([program, "-I", "-S", "-c", _PROGRAM], environ, _ASK_S)))
     except (OSError, subprocess.SubprocessError, orjson.JSONDecodeError, TypeError) as error:
         raise EnvironmentProblem(f"{program} is no Python that runs: {error}") from None
 
@@ -147,9 +140,7 @@ def _ask_version(uv: str, environ: Mapping[str, str]) -> str | None:
 
 def _run(argv: list[str], environ: Mapping[str, str]) -> str | None:
     """What a program prints; None where it fails."""
-    settings: dict[str, Any] = {"env": dict(environ), "stdin": subprocess.DEVNULL, "timeout": _ASK_S}
     try:
-        done = subprocess.run(argv, capture_output=True, text=True, check=True, **settings)
+        return ask(argv, environ, _ASK_S).decode().strip()
     except (OSError, subprocess.SubprocessError, UnicodeDecodeError):
         return None
-    return str(done.stdout).strip()

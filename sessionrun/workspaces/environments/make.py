@@ -237,8 +237,8 @@ def _make_manifest(
     )
 
 
-def _describe(project: Path) -> str:
-    return "".join(_read(project / name) for name in ("pyproject.toml", "setup.py", "setup.cfg"))
+def _describe(project: Path) -> dict[str, str]:
+    return {name: _read(project / name) for name in ("pyproject.toml", "setup.py", "setup.cfg")}
 
 
 def _iterate_names(top: Path) -> Iterator[str]:

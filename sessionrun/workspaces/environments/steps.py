@@ -18,6 +18,9 @@ DEV_NAMES: Final = ("dev",)
 PYTEST: Final = "pytest"
 _TEST_WORDS: Final = re.compile(r"(^|[^a-z])(tests?|testing|dev|development)([^a-z]|$)")
 
+_NAME: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
+"""What may be the name of a project."""
+
 
 @frozen
 class Project:
@@ -92,6 +95,23 @@ def _iterate_ways(project: Project, *, uv: bool) -> Iterator[Way]:
         yield Way("requirement files", (*files, PYTEST))
     if not project.installable and not files:
         yield Way("pytest", (PYTEST,))
+
+
+def find_name(texts: Mapping[str, str]) -> str | None:
+    """The name of the project, as its files say it; None: they do not, or only a program would find it out.
+
+    Args:
+        texts: the files that describe the project, by name.
+    """
+    name = _as_map(_parse_toml(texts.get("pyproject.toml", "")).get("project")).get("name")
+    if name is None:
+        settings = configparser.RawConfigParser(strict=False)
+        try:
+            settings.read_string(texts.get("setup.cfg", ""))
+            name = settings.get("metadata", "name").strip()
+        except configparser.Error:
+            return None
+    return name if isinstance(name, str) and _NAME.fullmatch(name) else None
 
 
 def _find_extras(described: Mapping[str, Any], texts: Mapping[str, str]) -> list[str]:

@@ -2,7 +2,11 @@
 
 A repository of a task's own has not the whole history, so the last tag may be out of reach.  Then setuptools_scm
 would call the project 0.1, which may be too old for its own tests.  So its build is told the version after the
-last tag, by the variable that setuptools_scm documents.  The mirror knows that tag, which comes before the base.
+last tag, by a variable that setuptools_scm documents.  The mirror knows that tag, which comes before the base.
+
+There are two such variables.  One is for all projects: it also changes the version of a dependency that is built
+during the install.  The other has the name of the project in its own name, and is for that project alone.  It is
+taken where the project's name can be read and its build looks at that variable.
 """
 
 from __future__ import annotations
@@ -13,11 +17,13 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from sessionrun.workspaces.environments.request import EnvironmentProblem, EnvironmentRequest
+from sessionrun.workspaces.environments.steps import find_name
 from sessionrun.workspaces.fence import open_fence
 from sessionrun.workspaces.git import Git, GitError
 from sessionrun.workspaces.transport import open_room
 
 VARIABLE: Final = "SETUPTOOLS_SCM_PRETEND_VERSION"
+"""The variable for all projects; `name_variable` gives the one for a single project."""
 
 _USES_TAGS: Final = re.compile(
     r"setuptools[-_]scm|hatch-vcs|versioneer|versioningit|pbr|dunamai|dynamic-versioning"
@@ -26,6 +32,14 @@ _USES_TAGS: Final = re.compile(
 
 _IS_TOLD: Final = re.compile(r"setuptools[-_]scm|hatch-vcs")
 """In a project's description: its build reads `VARIABLE`."""
+
+_READS_NO_NAME: Final = re.compile(
+    r"hatch-vcs|\bget_version\b|setuptools[-_]scm\s*(?:\[[^\]]*\]\s*)?\(?\s*(?:==|~=|<)"
+)
+"""In a project's description: its build may read `VARIABLE` alone.
+
+hatch-vcs and a call of `get_version` do not know the project's name.  An old setuptools_scm does not look for it.
+"""
 
 _VERSION: Final = re.compile(r"(?:[\w-]+-)?[vV]?(\d+(?:\.\d+)*)(?P<before>[-._]?(?:a|b|rc|alpha|beta|dev).*)?")
 
@@ -40,28 +54,44 @@ class Told(NamedTuple):
     variables: Mapping[str, str] = _NOTHING
 
 
-def find_version(request: EnvironmentRequest, top: Path, described: str, environ: Mapping[str, str]) -> Told:
+def find_version(
+    request: EnvironmentRequest, top: Path, texts: Mapping[str, str], environ: Mapping[str, str]
+) -> Told:
     """How the project comes by its version.
 
     Args:
         request: for the environment.
         top: of the checkout.
-        described: the files that describe the project.
+        texts: the files that describe the project, by name.
         environ: for the build.
 
     Raises:
         EnvironmentProblem, OSError: git cannot be run.
     """
+    described = "".join(texts.values())
     if not _USES_TAGS.search(described):
         return Told()
     try:
         tag = _find_tag(request, top)
-        if tag or request.mirror is None or VARIABLE in environ or not _IS_TOLD.search(described):
+        named = _choose_variable(texts, described)
+        if tag or request.mirror is None or {VARIABLE, named} & set(environ) or not _IS_TOLD.search(described):
             return Told(tag)
         version = guess_next(_find_tag_behind(request.mirror, request.commit))
     except GitError as error:
         raise EnvironmentProblem(str(error)) from error
-    return Told(tag) if version is None else Told(f"told {version}", {VARIABLE: version})
+    if version is None:
+        return Told(tag)
+    return Told(f"told {version}" + ("" if named == VARIABLE else " by name"), {named: version})
+
+
+def _choose_variable(texts: Mapping[str, str], described: str) -> str:
+    name = find_name(texts)
+    return VARIABLE if name is None or _READS_NO_NAME.search(described) else name_variable(name)
+
+
+def name_variable(name: str) -> str:
+    """The variable for the project of this name alone, as setuptools_scm spells it."""
+    return f"{VARIABLE}_FOR_{re.sub(r'[-_.]+', '_', name).upper()}"
 
 
 def guess_next(tag: str) -> str | None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import IO, Final
 
@@ -49,10 +48,7 @@ def judge_by_hidden_tests(request: ProveRequest, hidden: HiddenTests, folder: Pa
     assert place is not None
     base = str(place.base_commit)
     with open_fence(workspace.repository, folder, limit_s=workspace.git_limit_s) as fence:
-        (objects / "info").mkdir(parents=True, exist_ok=True)
-        real = Path(workspace.repository.common_dir, "objects")
-        (objects / "info" / "alternates").write_bytes(os.fsencode(real) + b"\n")
-        main = replace(fence.main(), trial=objects)
+        main = fence.main().on_trial(objects, Path(workspace.repository.common_dir))
         try:
             source = take_source(main, place, request.test_files, folder)
         except NotApplicable as error:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -39,10 +38,7 @@ def prove(request: ProveRequest, folder: Path) -> ProveReport:
     assert workspace.place is not None
     objects = folder / "objects"
     with open_fence(workspace.repository, folder, limit_s=workspace.git_limit_s) as fence:
-        (objects / "info").mkdir(parents=True, exist_ok=True)
-        real = Path(workspace.repository.common_dir, "objects")
-        (objects / "info" / "alternates").write_bytes(os.fsencode(real) + b"\n")
-        main = replace(fence.main(), trial=objects)
+        main = fence.main().on_trial(objects, Path(workspace.repository.common_dir))
         try:
             trees = cross(main, workspace.place, request.test_files, folder)
         except NotApplicable as error:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,10 +10,10 @@ from typing import IO
 
 from sessionrun.runtime.jobs.commands import AND_THEN
 from sessionrun.runtime.jobs.prove.request import ProveRequest
-from sessionrun.runtime.jobs.shared import SHELL
 from sessionrun.workspaces.environments.make import make_environment
 from sessionrun.workspaces.environments.removal import clear
 from sessionrun.workspaces.environments.request import EnvironmentProblem, EnvironmentRequest, name_variables
+from sessionrun.workspaces.shell import run_script
 
 
 class Shell:
@@ -37,27 +35,9 @@ class Shell:
         environ: Mapping[str, str] | None = None,
     ) -> str | None:
         """Run a script and end all that it leaves in its group; in words why it did not pass, else None."""
-        process = subprocess.Popen(
-            [SHELL, "-ec", script],
-            cwd=self.directory,
-            env={**self.environ, **(environ or {})},
-            stdin=subprocess.DEVNULL,
-            stdout=stream,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
         self.code = None
-        try:
-            self.code = code = process.wait(timeout_s)
-        except subprocess.TimeoutExpired:
-            return f"not done after {timeout_s:g} s"
-        finally:
-            try:
-                os.killpg(process.pid, signal.SIGKILL)
-            except OSError:
-                pass  # nothing of it is left
-            process.wait()
-        return None if code == 0 else f"exit code {code}" if code > 0 else f"signal {-code}"
+        self.code, why = run_script(script, self.directory, {**self.environ, **(environ or {})}, stream, timeout_s)
+        return why
 
 
 @contextmanager

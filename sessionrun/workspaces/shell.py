@@ -1,0 +1,69 @@
+"""Runs one script of the user's in a group of its own, so that its end takes all with it that it has started."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO, Final, NamedTuple
+
+SHELL: Final = "/bin/sh"
+
+DIES_WITH_US: Final = 'exec 3<&0 </dev/null; { read -r _ <&3; kill -KILL 0; } & "$0" -ec "$1" 3<&-'
+"""Runs the script `$1` in a group that ends when its standard input does: when we are killed."""
+
+
+class Ended(NamedTuple):
+    """How a script ended: its exit code (None: its time was up), and in words why it did not pass, else None."""
+
+    code: int | None
+    why: str | None
+
+
+def run_script(
+    script: str,
+    directory: Path,
+    environ: Mapping[str, str],
+    output: IO[bytes],
+    limit_s: float | None,
+    *,
+    dies_with_us: bool = False,
+) -> Ended:
+    """Run a script and end all that it leaves in its group.
+
+    Args:
+        script: what a shell runs to the first command that fails.
+        directory: where.
+        environ: its variables.
+        output: gets what it prints.
+        limit_s: how long it may take (seconds); None: as long as it needs.
+        dies_with_us: whether it ends when this process is killed.
+
+    Raises:
+        OSError: the shell cannot be started.
+    """
+    argv: Sequence[str] = (SHELL, "-c", DIES_WITH_US, SHELL, script) if dies_with_us else (SHELL, "-ec", script)
+    process = subprocess.Popen(
+        argv,
+        cwd=directory,
+        env=dict(environ),
+        stdin=subprocess.PIPE if dies_with_us else subprocess.DEVNULL,
+        stdout=output,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+    try:
+        code = process.wait(limit_s)
+    except subprocess.TimeoutExpired:
+        return Ended(None, f"not done after {limit_s:g} s")
+    finally:
+        try:
+            os.killpg(process.pid, signal.SIGKILL)
+        except OSError:
+            pass  # nothing of it is left
+        process.wait()
+        if process.stdin is not None:
+            process.stdin.close()
+    return Ended(code, None if code == 0 else f"exit code {code}" if code > 0 else f"signal {-code}")

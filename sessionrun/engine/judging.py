@@ -8,6 +8,7 @@ the work (a limit, a repository that cannot be fetched) is not judged, because s
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from sessionrun.engine.moves import decide_outcome, enter
@@ -37,3 +38,17 @@ def fail(state: State, task: TaskState, outcome: Outcome, reason_class: str | No
 def _is_judged_first(task: TaskState, outcome: Outcome, reason_class: str | None) -> bool:
     leaves = task.progress.phase in LEAVES_WORK and outcome in ENDS_WITH_BEST
     return hides_tests(task.spec) and leaves and reason_class not in INFRASTRUCTURE
+
+
+def demand_change(task: TaskState) -> None:
+    """What RELEASE found may take a success back: the work was to change something, and nothing came out."""
+    unchanged = task.place is not None and task.place.changed is False
+    if task.end.decided == "succeeded" and task.spec.expect_change and unchanged:
+        reason = "no_change: nothing in its worktree differs from the base commit"
+        task.end = task.end._replace(decided="failed", reason_class="no_change", reason=reason)
+
+
+def tell_kept(task: TaskState, why: str | None) -> None:
+    """RELEASE did not come to its end: the worktree, or what is left of it, is where it was."""
+    if task.place is not None and task.place.worktree is not None:
+        task.place = replace(task.place, kept=why)

@@ -10,14 +10,17 @@ from typing import Any
 import orjson
 import pytest
 from conftest import eventually, kill_sessions
-from test_cli_worktrees import Project, project
+from test_cli_worktrees import Project, project, project_in
 
+from sessionrun.store import crashpoint
 from sessionrun.store.journal import read_log
 from sessionrun.store.ledger import fold_ledger
 
 __all__ = ["project"]
 
 GATE = "! grep -rqs BAD --include=*.txt ."
+MOST_STEPS = 200
+ARM = crashpoint.arm
 THREE = [{"id": name, "prompt": f"echo {name} > {name}.txt"} for name in ("one", "two", "three")]
 
 
@@ -164,6 +167,40 @@ def test_a_land_that_is_killed_is_followed_by_another(project: Project) -> None:
     assert landings_of(project, session_id) == dict.fromkeys(("one", "two", "three"), ("landed", None))
     assert count_merges(project) == {"one": 1, "two": 1, "three": 1}
     assert_clean(project)
+
+
+def arm_landing(monkeypatch: pytest.MonkeyPatch, at: int, marks: Path) -> None:
+    """The first LAND that comes to its step `at` is killed there; the keeper keeps such variables from jobs."""
+
+    def arm(role: str) -> None:
+        if role == "landing":
+            os.environ.update(zip(crashpoint.VARIABLES, (f"landing:{at}", str(marks)), strict=True))
+        ARM(role)
+
+    monkeypatch.setattr(crashpoint, "arm", arm)
+
+
+@pytest.mark.parametrize("every", [17, pytest.param(1, marks=pytest.mark.slow)])
+def test_a_kill_at_a_step_of_a_land(own_place: Path, monkeypatch: pytest.MonkeyPatch, every: int) -> None:
+    """SIGKILL between two steps of a LAND; the next one ends well."""
+    prompts = [*THREE[:2], {"id": "bad", "prompt": "echo BAD > bad.txt"}]
+    kills = 0
+    for at in range(4, MOST_STEPS, every):
+        place = own_place / str(at)
+        (place / "marks").mkdir(parents=True)
+        arm_landing(monkeypatch, at, place / "marks")
+        project = project_in(place, monkeypatch)
+        session_id = project.finish({"land": {"gates": GATE}, "prompts": prompts, "max_parallel": 1})
+        if not list((place / "marks").iterdir()):
+            break
+        kills += 1
+        ends = {"one": ("landed", None), "two": ("landed", None), "bad": ("bounced", "gate_red")}
+        assert landings_of(project, session_id) == ends, f"killed at {at}"
+        assert count_merges(project) == {"one": 1, "two": 1}, f"killed at {at}"
+        assert_clean(project)
+    else:
+        raise AssertionError("the steps never end")
+    assert kills >= (1 if every > 1 else 20)
 
 
 def test_everything_is_killed_and_resumed(project: Project) -> None:

@@ -91,12 +91,26 @@ def format_status(view: dict[str, Any], tasks: list[dict[str, Any]]) -> str:
         lines.append(f"  {task_sign(task)} Task {task['num']} (ID: {escape(task['id'])}): {task_word(task)}")
         lines += reason_lines(task, _INDENT) or _held_lines(task)
         lines += proof_lines(task, _INDENT)
+        lines += landing_lines(task, _INDENT)
         lines += kept_lines(task, _INDENT)
         if task.get("worktree") and task["status"] == "completed":
             lines.append(_INDENT + escape_line(f"worktree: {task['worktree']}"))
         if task.get("rescue_branch"):
             lines.append(_INDENT + escape_line(f"its work is on: {task['rescue_branch']}"))
     return "\n".join(lines)
+
+
+def landing_lines(task: Mapping[str, Any], indent: str) -> list[str]:
+    """Where the work of a task stands on its way to the branch, and what to do if it is stuck."""
+    landing = task.get("landing")
+    if not landing:
+        return []
+    commit = f": {landing['commit'][:12]}" if landing["commit"] else ""
+    words = {"landed": f"landed on {landing['target']}{commit}", "landing": f"landing on {landing['target']}"}
+    first = words.get(landing["status"], f"not landed on {landing['target']}: {landing['status']}")
+    lines = [f"{first}: {landing['reason']}" if landing["reason"] else first]
+    lines += [f"to mend it: {landing['mend']}"] if landing["mend"] else []
+    return [wrapped for line in lines for wrapped in _wrap(line, indent)]
 
 
 def kept_lines(task: Mapping[str, Any], indent: str) -> list[str]:

@@ -211,11 +211,28 @@ def _tell_job(task: TaskState, facts: Mapping[str, Any]) -> tuple[str, str]:
 
 def _tell_end(grounds: Grounds, task: TaskState, facts: Mapping[str, Any]) -> str:
     if facts["outcome"] == "succeeded":
-        return f"succeeded in attempt {facts['attempt']}"
+        return f"succeeded in attempt {facts['attempt']}{_tell_landing(grounds.state, task)}"
     if facts["chain"]:
         root = grounds.state.tasks[facts["chain"][-1]]
         return f"because of {' <- '.join(facts['chain'])}: {root.end.reason or root.end.outcome}"
     return str(facts["reason"] or facts["outcome"])
+
+
+def _tell_landing(state: State, task: TaskState) -> str:
+    """Where its work stands on its way to the branch."""
+    landing, asked = task.landing, state.spec.landing
+    if landing is None or asked is None:
+        return ""
+    target = asked.target.removeprefix("refs/heads/")
+    if landing.status == "landed":
+        return f"; its work landed on {target}"
+    if landing.status == "ready":
+        if task.spec.id in state.land.taken:
+            return f"; its work is landing on {target}"
+        held = f", held: {state.held}" if state.held else ""
+        place = list(state.land.ready).index(task.spec.id) + 1
+        return f"; its work is number {place} of {len(state.land.ready)} to land on {target}{held}"
+    return f"; its work is {landing.status}: {landing.reason}"
 
 
 def _tell_token(token: Mapping[str, Any]) -> str:

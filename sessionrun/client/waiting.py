@@ -150,8 +150,13 @@ def has_ended(view: View) -> bool:
 
 
 def _are_done(tasks: list[dict[str, Any]], *, need_all: bool) -> bool:
-    done = [task["status"] == "completed" for task in tasks]
+    done = [task["status"] == "completed" and not _is_landing(task) for task in tasks]
     return all(done) if need_all else any(done) or not done
+
+
+def _is_landing(task: dict[str, Any]) -> bool:
+    """Whether the work of a task is about to land."""
+    return (task.get("landing") or {}).get("status") in ("ready", "landing")
 
 
 def _is_held(view: dict[str, Any], chosen: list[dict[str, Any]]) -> bool:

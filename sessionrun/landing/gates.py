@@ -78,7 +78,7 @@ class GateRoom:
         output = self.folder / f"gate-{number}.txt"
         own = find_blobs(self.fence.main(), commit, list(self.files))
         changed = [name for name, blob in self.files.items() if own.get(name) != blob]
-        with output.open("wb") as stream:
+        with open(output, "wb", opener=_open_private) as stream:
             for overlaid in [True, False] if changed else [False]:
                 git = keep_room(self.fence, self.path, commit)
                 if overlaid:
@@ -187,3 +187,7 @@ def _run(
         assert process.stdin is not None
         process.stdin.close()
     return None if code == 0 else f"exit code {code}" if code > 0 else f"signal {-code}"
+
+
+def _open_private(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_CLOEXEC, 0o600)

@@ -25,7 +25,7 @@ TASK_KEYS_LINE = (
     "exit_code signal started_at ended_at duration_s pid branch rescue_branch worktree worktree_kept "
     "worktree_remark git_config_changed environment "
     "base_commit setup_commit commit diff_stat output stderr raw needs repo ref ref_name ref_commit "
-    "conversation usage usage_by_model check proof"
+    "conversation usage usage_by_model check proof landing"
 )
 TASK_KEYS = set(TASK_KEYS_LINE.split())
 RUN_KEYS_LINE = "session_id results_dir agent dialect name labels total max_parallel"

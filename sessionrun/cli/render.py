@@ -108,15 +108,19 @@ def task_word(task: Mapping[str, Any]) -> str:
     return str(task["outcome"]).replace("_", " ")
 
 
+_LANDING_WORDS: Final = {"ready": "is next to land", "waiting": "waits to land"}
+
+
 def landing_lines(task: Mapping[str, Any], indent: str) -> list[str]:
-    """What became of a task's work when it was to land."""
+    """What became of a task's work when it was to land, or what it waits for."""
     landing = task.get("landing")
     if not landing:
         return []
     commit = f" with {landing['commit'][:12]}" if landing["commit"] else ""
-    where = f" on {landing['target']}" if landing["target"] and landing["status"] == "landed" else ""
-    why = f": {landing['reason']}" if landing["reason"] and landing["status"] != "landed" else ""
-    lines = [f"{landing['status']}{where}{commit}{why}"]
+    status = landing["status"]
+    where = f" on {landing['target']}" if landing["target"] and status not in ("bounced", "held") else ""
+    why = f": {landing['reason']}" if landing["reason"] and status != "landed" else ""
+    lines = [f"{_LANDING_WORDS.get(status, status)}{where}{commit}{why}"]
     lines += [f"see {landing['output']}"] if landing["output"] else []
     lines += [f"mend: {landing['mend']}"] if landing["mend"] else []
     return [indent + escape_line(line) for line in lines]

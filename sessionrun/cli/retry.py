@@ -115,7 +115,9 @@ def _count_retried(now: list[dict[str, Any]], before: dict[str, dict[str, Any]])
     A task that was skipped once more looks as before, but came along with the others.
     """
     tried = sum(
-        any(task[key] != before[task["id"]][key] for key in ("attempt", "status", "outcome")) for task in now
+        any(task[key] != before[task["id"]][key] for key in ("attempt", "status", "outcome"))
+        or before[task["id"]]["outcome"] == "succeeded"  # its work is to land again
+        for task in now
     )
     skipped = sum(task["outcome"] == before[task["id"]]["outcome"] == "skipped" for task in now)
     return tried + skipped if tried else 0

@@ -112,7 +112,7 @@ class Launch(NamedTuple):
     help="Show the options of one input format, and exit.",
 )
 @own_options
-@click.option("--worktree", is_flag=True, help="Give each task a git worktree and a branch of its own.")
+@click.option("--worktree", is_flag=True, help="Give each task its own git worktree and branch.")
 @click.option("--base", metavar="REF", help="Branch, tag or commit where worktrees begin.  [default: HEAD]")
 @click.option(
     "--worktree-dir",
@@ -140,6 +140,9 @@ class Launch(NamedTuple):
     hidden=True,
     help="Fetch no repository and build no environment: take what the cache has.",
 )
+@click.option("--land", is_flag=True, help="Land the work on a branch, as `merge` does.")
+@click.option("--land-into", metavar="BRANCH", hidden=True, help="With --land: that branch.")
+@click.option("--gate", "gates", multiple=True, metavar="COMMAND", help="With --land: must exit 0 first.")
 @click.option("--expect-change", is_flag=True, help="A task that changes nothing in its worktree has failed.")
 @click.option("--prove", is_flag=True, help="The check must pass on the work alone, and fail without it.")
 @click.option(
@@ -185,13 +188,14 @@ def command(
     Prints the session id and returns at once; the tasks run in the background.
     """
     from sessionrun.cli.render import escape_line, warn
-    from sessionrun.client.planning import Asked, AskedGit, AskedMoney, Nothing, plan
+    from sessionrun.client.planning import Asked, AskedGit, AskedLand, AskedMoney, Nothing, plan
 
     options["own"] = take_own(options)
     asked = Asked(*(options[name] for name in Asked._fields))
     git = AskedGit(*(options[name] for name in AskedGit._fields))
     money = AskedMoney(*(options[name] for name in AskedMoney._fields))
-    planned = plan(file, asked, git, money, preview=dry_run)
+    land = AskedLand(*(options[name] for name in AskedLand._fields))
+    planned = plan(file, asked, git, money, land, preview=dry_run)
     for warning in planned.warnings:
         warn(warning)
     if isinstance(planned, Nothing):

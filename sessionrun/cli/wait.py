@@ -40,8 +40,8 @@ def command(
 ) -> int:
     """Block until the tasks of session ID have ended: all tasks if no TASK is given.
 
-    Exit code 0: they succeeded; 1: one of those that ended did not; 4: the session's processes are gone;
-    75: with --no-held, only held tasks are left; 124: the time is up.
+    Exit code 0: they succeeded, and landed if they were to; 1: one of those that ended did not;
+    4: the session's processes are gone; 75: with --no-held, only held tasks are left; 124: the time is up.
     """
     session = open_session(results_dir, session_id)
     view, chosen, in_time, done_with = wait(session, tasks, need_all=need_all, no_held=no_held, timeout_s=timeout)
@@ -60,4 +60,9 @@ def command(
 
 def _exit_code(tasks: list[dict[str, Any]]) -> int:
     ended = [task for task in tasks if task["status"] == "completed"]
-    return 0 if all(task["outcome"] == "succeeded" for task in ended) else EXIT_FAILED
+    return 0 if all(task["outcome"] == "succeeded" and _has_landed(task) for task in ended) else EXIT_FAILED
+
+
+def _has_landed(task: dict[str, Any]) -> bool:
+    """Whether nothing of the task's work is left that was to land."""
+    return not task.get("landing") or task["landing"]["status"] == "landed"

@@ -17,7 +17,7 @@ from sessionrun.dialects.plan import Plan
 from sessionrun.model.errors import AgentNotFound, InputError
 from sessionrun.model.places import Repository
 from sessionrun.model.repositories import has_worktree
-from sessionrun.model.spec import SLOT, AgentSpec, CacheSite, Price, SessionSpec, TaskSpec
+from sessionrun.model.spec import SLOT, AgentSpec, CacheSite, Landing, Price, SessionSpec, TaskSpec
 from sessionrun.model.times import format_time
 from sessionrun.model.upstreams import MirrorSite
 from sessionrun.model.validation import validate_tasks, validate_uses
@@ -43,6 +43,7 @@ def assemble_spec(
     approve: bool,
     envelope: bool,
     repository: Repository | None,
+    landing: Landing | None = None,
     mirrors: MirrorSite | None = None,
     cache: CacheSite | None = None,
     missing: list[str] | None = None,
@@ -76,6 +77,7 @@ def assemble_spec(
         envelope=envelope,
         auto_release=plan.auto_release,
         repository=ignore_leavings(repository, settled),
+        landing=landing,
         mirrors=ignore_leavings(mirrors, settled),
         cache=cache,
         prices=_settle_prices(config, used),

@@ -201,7 +201,7 @@ def _load_latest(session: SessionDir) -> View:
 def _ask_open(target: Target, record: dict[str, Any], timeout_s: float) -> Reply:
     """Make a request about tasks that have not ended, if there are any."""
     session = target.session
-    taken = all(task["status"] == "completed" for task in target.tasks) or ask(
+    taken = all(task["status"] == "completed" and not _is_held(task) for task in target.tasks) or ask(
         session,
         record,
         timeout_s=timeout_s,
@@ -229,9 +229,13 @@ def _choose_retried(target: Target, outcomes: tuple[str, ...]) -> list[str]:
     from sessionrun.engine.requests import find_dependents
 
     by_id = {task["id"]: task for task in target.view["tasks"]}
-    if target.named and (good := next((task for task in target.tasks if task["outcome"] == "succeeded"), None)):
-        raise InputError(f"task {good['id']!r} succeeded and is not tried again; leave it out")
-    chosen = [task["id"] for task in target.tasks if task["outcome"] in (outcomes or _NOT_GOOD)]
+    stuck = [task["id"] for task in target.tasks if _can_land_again(task)]
+    if not target.named and "failed" not in outcomes:
+        stuck = []
+    good = (task for task in target.tasks if task["outcome"] == "succeeded" and task["id"] not in stuck)
+    if target.named and (refused := next(good, None)):
+        raise InputError(f"task {refused['id']!r} succeeded and is not tried again; leave it out")
+    chosen = [task["id"] for task in target.tasks if task["outcome"] in (outcomes or _NOT_GOOD)] + stuck
     skipped = {task["id"]: task["needs"] for task in by_id.values() if task["reason_class"] == "need"}
 
     def is_hopeless(name: str) -> bool:
@@ -243,3 +247,14 @@ def _choose_retried(target: Target, outcomes: tuple[str, ...]) -> list[str]:
             if need not in opened and is_hopeless(need):
                 raise InputError(f"task {name!r} needs {need!r}, which did not succeed: name that one too")
     return sorted(opened, key=lambda name: int(by_id[name]["num"]))
+
+
+def _is_held(task: dict[str, Any]) -> bool:
+    """Whether the work of a task waits, and a release lets it land."""
+    return (task.get("landing") or {}).get("status") in ("ready", "held")
+
+
+def _can_land_again(task: dict[str, Any]) -> bool:
+    """Whether the work of a task could not land, and may be tried again."""
+    landing = task.get("landing") or {}
+    return landing.get("status") in ("held", "bounced") and landing["reason_class"] != "rescued"

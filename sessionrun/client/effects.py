@@ -143,6 +143,9 @@ ELSEWHERE: Final[Mapping[str, str]] = {
     "worktree_dir": "planning refuses it without worktrees",
     "keep": "planning refuses it without worktrees",
     "rerun": "planning refuses it without a results file",
+    "land": "planning refuses it without worktrees",
+    "land_into": "planning refuses it without landing",
+    "gates": "planning refuses it without landing",
     "expect_change": "refused for each task without a worktree",
     "prove": "refused for each task without a worktree or a check",
     **{

@@ -211,11 +211,21 @@ def _tell_job(task: TaskState, facts: Mapping[str, Any]) -> tuple[str, str]:
 
 def _tell_end(grounds: Grounds, task: TaskState, facts: Mapping[str, Any]) -> str:
     if facts["outcome"] == "succeeded":
-        return f"succeeded in attempt {facts['attempt']}"
+        return f"succeeded in attempt {facts['attempt']}{_tell_landing(grounds.state, task)}"
     if facts["chain"]:
         root = grounds.state.tasks[facts["chain"][-1]]
         return f"because of {' <- '.join(facts['chain'])}: {root.end.reason or root.end.outcome}"
     return str(facts["reason"] or facts["outcome"])
+
+
+def _tell_landing(state: State, task: TaskState) -> str:
+    """Which place its work has in the landing queue; the rest is told by its `landing`."""
+    if task.landing is None or task.landing.status != "ready" or task.spec.id in state.land.taken:
+        return ""
+    held = f", held: {state.held}" if state.held else ""
+    place = list(state.land.ready).index(task.spec.id) + 1
+    target = (state.spec.landing.target if state.spec.landing else "").removeprefix("refs/heads/")
+    return f"; its work is number {place} of {len(state.land.ready)} to land on {target}{held}"
 
 
 def _tell_token(token: Mapping[str, Any]) -> str:

@@ -1,5 +1,8 @@
 """Adds to the tasks that a reader shows what became of their work: `landing`, from the logs of landings.
 
+A session that lands by itself says it in status.json too.  Then the log counts only where it is newer: a `merge`
+may have landed later what the session could not land.
+
 A session whose work no `merge` has tried costs one call of stat.
 """
 
@@ -9,18 +12,21 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from sessionrun.model.landings import LANDING_FOLDER
 from sessionrun.store.session import SessionDir
 
 if TYPE_CHECKING:
     from sessionrun.landing.ends import End
 
-FOLDER: Final = "landing"
-"""In the session's directory: a folder for each target, with the log of its landings and what gates printed."""
+
+_IN_QUEUE: Final = ("ready", "landing", "waiting")
+_TO_MS: Final = len("2026-01-01T00:00:00.000")
+"""Both name times in UTC; status.json to the millisecond."""
 
 
 def has_landings(session: SessionDir) -> bool:
     """Whether a landing of the session's work was ever tried."""
-    return os.path.lexists(session.path / FOLDER)
+    return os.path.lexists(session.path / LANDING_FOLDER)
 
 
 def add_landings(session: SessionDir, tasks: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -41,7 +47,7 @@ def _load(session: SessionDir) -> dict[str, dict[str, Any]]:
     from sessionrun.model.errors import SessionrunError
 
     found: dict[str, dict[str, Any]] = {}
-    folder = session.path / FOLDER
+    folder = session.path / LANDING_FOLDER
     try:
         for name in sorted(os.listdir(folder)):
             for task, end in load_ends(folder / name).items():
@@ -62,6 +68,7 @@ def _describe(end: End) -> dict[str, Any]:
         "reason": end.reason,
         "mend": end.mend,
         "files": list(end.files),
+        "against": list(end.against),
         "output": end.output,
         "at": end.at,
     }
@@ -72,5 +79,11 @@ def is_of(task: Mapping[str, Any], at: str) -> bool:
     return task["status"] == "completed" and at[:19] >= (task.get("ended_at") or "")[:19]
 
 
-def _add(task: dict[str, Any], landing: Mapping[str, Any] | None) -> dict[str, Any]:
-    return {**task, "landing": dict(landing)} if landing and is_of(task, landing["at"]) else task
+def _add(task: dict[str, Any], logged: Mapping[str, Any] | None) -> dict[str, Any]:
+    known = logged is not None and is_of(task, logged["at"]) and not _is_newer(task.get("landing"), logged["at"])
+    return {**task, "landing": dict(logged)} if known and logged else task
+
+
+def _is_newer(told: Mapping[str, Any] | None, at: str) -> bool:
+    """Whether what status.json says of a task's landing is newer than what the log says since `at`."""
+    return told is not None and (told["status"] in _IN_QUEUE or at[:_TO_MS] <= (told["at"] or "")[:_TO_MS])

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from sessionrun.client.changes import find_work_base, is_unchanged
-from sessionrun.client.landed import FOLDER
 from sessionrun.client.lookup import choose_tasks
 from sessionrun.client.merging import order_by_needs
 from sessionrun.client.view import load_view
+from sessionrun.landing.entries import follow_branches, gather_links, word_trailers
 from sessionrun.landing.records import Entry, Fate, Gates, LandRequest, Report
 from sessionrun.landing.slot import digest_target
+from sessionrun.landing.target import HEADS, find_target
 from sessionrun.model.errors import InputError
-from sessionrun.model.places import Repository
-from sessionrun.model.spec import SessionSpec
+from sessionrun.model.landings import LANDING_FOLDER
 from sessionrun.store.session import SessionDir
-from sessionrun.workspaces.fence import open_fence
-from sessionrun.workspaces.git import Git
-
-HEADS: Final = "refs/heads/"
 
 Task = Mapping[str, Any]
 
@@ -67,11 +63,12 @@ def merge(
     if spec.repository is None:
         raise InputError(f"session {view['session_id']} has no worktrees of this repository: nothing can land")
     chosen = {task["id"] for task in choose_tasks(view, wanted)}
-    target = _find_target(spec.repository, asked.into)
+    target = find_target(spec.repository, asked.into)
     others = {task.id for task in spec.tasks if task.upstream is not None}
     reasons = {task["id"]: _find_obstacle(task, task["id"] in others) for task in view["tasks"]}
     ready = [task for task in view["tasks"] if reasons[task["id"]] is None]
-    tips = _follow_branches(spec.repository, ready)
+    commits = {task["id"]: task["commit"] for task in ready}
+    tips = follow_branches(spec.repository, commits, {task["id"]: task["branch"] or "" for task in ready})
     entries = tuple(
         _make_entry(task, view, tips[task["id"]], wanted=task["id"] in chosen, trailers=asked.trailers)
         for task in order_by_needs(ready, view["tasks"])
@@ -79,10 +76,10 @@ def merge(
     request = LandRequest(
         repository=spec.repository,
         session_id=view["session_id"],
-        folder=str(session.path.absolute() / FOLDER / digest_target(target)),
+        folder=str(session.path.absolute() / LANDING_FOLDER / digest_target(target)),
         target=target,
         entries=entries,
-        gates=Gates(asked.gates, asked.gate_timeout_s, _gather_links(spec)),
+        gates=Gates(asked.gates, asked.gate_timeout_s, gather_links(spec.tasks)),
         batch=asked.batch,
         setups=tuple(task["setup_commit"] for task in view["tasks"] if task.get("setup_commit")),
     )
@@ -107,25 +104,6 @@ def _forecast(request: LandRequest) -> Report:
     return forecast(request)
 
 
-def _gather_links(spec: SessionSpec) -> tuple[str, ...]:
-    """The links of the worktrees of the session; those of repositories elsewhere are not among them."""
-    return tuple(dict.fromkeys(link for task in spec.tasks if task.upstream is None for link in task.links))
-
-
-def _find_target(repository: Repository, into: str | None) -> str:
-    """The full name of the branch.
-
-    Raises:
-        InputError: there is none of that name.
-    """
-    name = (into or repository.base_branch).removeprefix(HEADS)
-    with open_fence(repository) as fence:
-        if fence.main().commit_of(HEADS + name) is None:
-            how = "" if into else ": say --into BRANCH"
-            raise InputError(f"{repository.top} has no branch {name!r}{how}")
-    return HEADS + name
-
-
 def _find_obstacle(task: Task, is_elsewhere: bool) -> Fate | None:
     """Why the work of a task cannot land; None: it can."""
     if task["status"] != "completed":
@@ -142,26 +120,6 @@ def _find_obstacle(task: Task, is_elsewhere: bool) -> Fate | None:
         where = task["rescue_branch"] or task["worktree"] or task["branch"]
         return Fate(task["id"], "none", "rescued", f"a part of its work is in {where}: look at it first")
     return None
-
-
-def _follow_branches(repository: Repository, tasks: Sequence[Task]) -> dict[str, str]:
-    """What is to land for each task: its commit or, if its branch went on from there, the tip of its branch.
-
-    A person mends a conflict there.
-    """
-    with open_fence(repository) as fence:
-        git = fence.main()
-        listed = git.line("for-each-ref", "--format=%(objectname) %(refname:lstrip=2)", "refs/heads")
-        branches = {name: tip for tip, _, name in (line.partition(" ") for line in listed.split("\n"))}
-        return {task["id"]: _find_tip(git, task, branches.get(task["branch"])) for task in tasks}
-
-
-def _find_tip(git: Git, task: Task, tip: str | None) -> str:
-    commit: str = task["commit"]
-    if tip is None or tip == commit:
-        return commit
-    is_ahead = git.attempt("merge-base", "--is-ancestor", commit, tip).returncode == 0
-    return tip if is_ahead else commit
 
 
 def _make_entry(task: Task, view: Mapping[str, Any], tip: str, *, wanted: bool, trailers: bool) -> Entry:
@@ -193,14 +151,7 @@ def _find_needs(task: Task, graph: Mapping[str, Task]) -> dict[str, None]:
 
 def _word_trailers(task: Task, session_id: str) -> tuple[str, ...]:
     cost = (task.get("usage") or {}).get("cost_usd")
-    said = {
-        "Task": task["id"],
-        "Session": session_id,
-        "Agent": task["agent"],
-        "Model": task["model"],
-        "Cost": None if cost is None else f"{cost:.4f} USD",
-    }
-    return tuple(f"Sessionrun-{name}: {' '.join(str(value).split())}" for name, value in said.items() if value)
+    return word_trailers(task["id"], session_id, task["agent"], task["model"], cost)
 
 
 def _describe(task: Task, fate: Fate) -> dict[str, Any]:

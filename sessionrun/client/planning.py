@@ -14,6 +14,7 @@ from sessionrun.client.assemble import Choice, assemble_spec, choose_agent, fore
 from sessionrun.client.config import Config, load_config
 from sessionrun.client.effects import refuse_idle_options
 from sessionrun.client.inputs import Given, read_source
+from sessionrun.client.landing_wish import settle_landing
 from sessionrun.client.mirroring import MirrorWish, settle_cache, settle_mirrors
 from sessionrun.client.own_options import add_variables, find_input, read_own
 from sessionrun.dialects.own_options import refuse_others
@@ -59,6 +60,14 @@ class AskedGit(NamedTuple):
     require_cache: bool | None = None
 
 
+class AskedLand(NamedTuple):
+    """What the command line of `run` says about landing; without `land_into`: on the branch of the session."""
+
+    land: bool = False
+    land_into: str | None = None
+    gates: tuple[str, ...] = ()
+
+
 class AskedMoney(NamedTuple):
     """The budgets that the command line of `run` gives, in US dollars."""
 
@@ -91,6 +100,7 @@ def plan(
     asked: Asked | None = None,
     git: AskedGit | None = None,
     money: AskedMoney | None = None,
+    land: AskedLand | None = None,
     *,
     preview: bool = False,
 ) -> Planned | Nothing:
@@ -101,6 +111,7 @@ def plan(
         asked: settings of the tasks beside the input, like the options of `run`.
         git: the same about worktrees.
         money: the same about budgets.
+        land: the same about landing.
         preview: nothing will be started, so agents need not be installed: a missing agent is a warning.
 
     Raises:
@@ -109,10 +120,12 @@ def plan(
     asked, git, money = asked or Asked(), git or AskedGit(), money or AskedMoney()
     given, dialect = find_input(given, asked.own, asked.dialect)
     asked = asked._replace(dialect=dialect)
-    return _settle(read_source(given), asked, git, money, preview=preview)
+    return _settle(read_source(given), asked, git, money, land or AskedLand(), preview=preview)
 
 
-def _settle(source: Source, asked: Asked, git: AskedGit, money: AskedMoney, *, preview: bool) -> Planned | Nothing:
+def _settle(
+    source: Source, asked: Asked, git: AskedGit, money: AskedMoney, land: AskedLand, *, preview: bool
+) -> Planned | Nothing:
     config = load_config(Path.cwd(), os.environ, table.BUILTIN)
     options = _options(asked, config, worktree=git.worktree)
     dialect, reason = choose_dialect(source, asked.dialect)
@@ -142,6 +155,7 @@ def _settle(source: Source, asked: Asked, git: AskedGit, money: AskedMoney, *, p
         approve=_settle_approval(asked, plan, config),
         envelope=options.envelope,
         repository=repository,
+        landing=settle_landing(plan.landing, land.land_into, land.gates, repository, asked=land.land),
         mirrors=mirrors,
         cache=settle_cache(plan, wish, config),
         missing=missing,

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
+from sessionrun.client.landed import add_landings
 from sessionrun.client.lookup import choose_tasks
 from sessionrun.client.view import load_summary_view, load_view
 from sessionrun.model.errors import SessionGone
@@ -95,7 +96,7 @@ def wait(
     )
     view = load_view(session)
     done = seen is not None and (whole or _are_done(choose_tasks(seen, tasks), need_all=need_all))
-    return Waited(view, choose_tasks(view, tasks), seen is not None, done)
+    return Waited(view, add_landings(session, choose_tasks(view, tasks)), seen is not None, done)
 
 
 def wait_until(
@@ -150,8 +151,13 @@ def has_ended(view: View) -> bool:
 
 
 def _are_done(tasks: list[dict[str, Any]], *, need_all: bool) -> bool:
-    done = [task["status"] == "completed" for task in tasks]
+    done = [task["status"] == "completed" and not _is_landing(task) for task in tasks]
     return all(done) if need_all else any(done) or not done
+
+
+def _is_landing(task: dict[str, Any]) -> bool:
+    """Whether the work of a task is about to land."""
+    return (task.get("landing") or {}).get("status") in ("ready", "landing")
 
 
 def _is_held(view: dict[str, Any], chosen: list[dict[str, Any]]) -> bool:

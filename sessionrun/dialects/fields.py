@@ -38,6 +38,7 @@ from sessionrun.dialects.convert import (
 )
 from sessionrun.dialects.limits import quote
 from sessionrun.dialects.paths import as_project_paths
+from sessionrun.dialects.plan import LandingWish
 from sessionrun.model.brief import ANSWER_MODES, Brief
 from sessionrun.model.checks import ANSWER_KINDS, RESETS
 from sessionrun.model.spec import (
@@ -184,6 +185,20 @@ def as_land(value: Any) -> Land:
     return Land(**fields)
 
 
+def as_landing(value: Any) -> LandingWish:
+    """A branch, true for the branch where the session begins, or an object."""
+    if not isinstance(value, Mapping):
+        if value is True:
+            return LandingWish()
+        if isinstance(value, bool):
+            raise Misfit("must be true, a branch or an object; leave it out if nothing is to land")
+        return LandingWish(as_line(value))
+    for key in value:
+        if key not in LANDING and not _is_note(key):
+            raise Misfit(f"is not known here{suggest(str(key), LANDING)}", key)
+    return LandingWish(**read_fields(value, LANDING, []))
+
+
 def as_environment_wish(value: Any) -> Environment:
     """A kind of environment, or an object with ``kind``."""
     if not isinstance(value, Mapping):
@@ -233,6 +248,15 @@ _LAND: Final[Mapping[str, Field]] = {
     "target": Field("target", as_line),
     "uses": Field("uses", as_amounts),
 }
+LANDING: Final[Mapping[str, Field]] = {
+    "into": Field("into", as_line),
+    "gates": Field("gates", as_commands),
+    "batch": Field("batch", as_whole(1)),
+    "timeout": Field("gate_timeout_s", as_duration),
+    "timeout_s": Field("gate_timeout_s", as_duration),
+}
+"""What a plan, not a task of it, may say of landing."""
+
 _ENVIRONMENT: Final[Mapping[str, Field]] = {
     "kind": Field("kind", as_kind),
     "python": Field("python", as_line),
@@ -251,7 +275,7 @@ NESTED: Final[Mapping[str, Collection[str]]] = {
     "check": _CHECK,
     "prove": _PROVE,
     "environment": _ENVIRONMENT,
-    "land": _LAND,
+    "land": {**_LAND, **LANDING},
     "limits": _LIMITS,
     "workspace": ("kind",),
 }

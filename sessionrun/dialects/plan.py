@@ -99,6 +99,16 @@ class Options:
 
 
 @frozen
+class LandingWish:
+    """Work is to land by itself; without `into` on the branch where the session begins."""
+
+    into: str | None = None
+    gates: tuple[str, ...] = ()
+    gate_timeout_s: float | None = None
+    batch: int | None = None
+
+
+@frozen
 class RepositoryWish:
     """What the input says of the repository and its worktrees; flags beat it, None = not said.
 
@@ -136,6 +146,7 @@ class Plan:
     agent_reason: str = "asked for"
     approve: bool | None = None
     repository: RepositoryWish = RepositoryWish()
+    landing: LandingWish | None = None
     exports: tuple[Export, ...] = ()
     optional_links: tuple[str, ...] = ()
     require_cache: bool | None = None

@@ -67,6 +67,7 @@ _FRAGMENTS: Final[Mapping[Callable[..., Any], Schema]] = {
     fields.as_prove: {"anyOf": [{"type": "boolean"}, _ref("prove")]},
     fields.as_environment_wish: {"anyOf": [{"enum": list(get_args(EnvironmentKind))}, _ref("environment")]},
     fields.as_land: {"anyOf": [_TEXT, _ref("land")]},
+    fields.as_landing: {"anyOf": [{"const": True}, _TEXT, _ref("landing")]},
     fields.as_limits: _ref("limits"),
     fields.as_brief: _ref("brief"),
     prompts.as_schema_version: {"const": SCHEMA_VERSION},
@@ -92,6 +93,7 @@ def describe_plan() -> Schema:
             "single": {**task, "required": ["prompt"]},
             "defaults": _describe_record(fields.DEFAULT_FIELDS),
             "workspace": _close({"kind": {"enum": list(get_args(WorkspaceKind))}}),
+            "landing": _describe_record(fields.LANDING),
             **nested,
         },
     }

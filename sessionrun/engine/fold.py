@@ -7,11 +7,11 @@ state.  Where a rule about phases is needed it is looked up in `transitions`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from sessionrun.engine.budget import describe_refusal, describe_used_up, is_used_up, reserve, settle
-from sessionrun.engine.judging import fail, take_back
+from sessionrun.engine.judging import fail, take_back, tell_kept
+from sessionrun.engine.landing import LANDING_EVENTS, begin_landing, end_landing, enter_landing, is_turn
 from sessionrun.engine.moves import (
     close_attempt,
     decide_outcome,
@@ -132,6 +132,9 @@ def _on_feed_closed(state: State, entry: Entry, event: FeedClosed) -> None:
 
 def _on_job_claimed(state: State, entry: Entry, event: JobClaimed) -> None:
     task = state.tasks[event.key.task]
+    if is_turn(state, event.key):
+        begin_landing(state, event.key)
+        return
     take(state, list(wanted_tokens(state, task)))
     task.progress.phase = event.key.phase
     if task.setbacks.suspended or task.setbacks.not_before:
@@ -190,6 +193,9 @@ def _on_job_finished(state: State, entry: Entry, event: JobFinished) -> None:
     task, job = find_job(state, event.key)
     if job is None:
         return
+    if is_turn(state, event.key):
+        end_landing(state, entry, event)
+        return
     if event.key.phase == "work":
         keep_work(task, event)
         ran = event.usage is not None or event.wait_status is not None or task.last_work.unseen is not None
@@ -209,6 +215,9 @@ def _on_job_finished(state: State, entry: Entry, event: JobFinished) -> None:
 def _on_job_lost(state: State, entry: Entry, event: JobLost) -> None:
     task, job = find_job(state, event.key)
     if job is None:
+        return
+    if is_turn(state, event.key):
+        end_landing(state, entry, event)
         return
     void = event.verdict == "void"
     task.progress.tries -= void and not event.counts
@@ -237,6 +246,7 @@ def _on_task_ended(state: State, entry: Entry, event: TaskEnded) -> None:
     if task.wish.held is not None:
         task.wish = task.wish._replace(held=None)
     tell_dependents(state, task)
+    enter_landing(state, task)
     if task.wish.again:
         reopen(state, [task])
     elif state.exhausted and not state.halted:
@@ -313,6 +323,7 @@ _APPLY: Final[Mapping[type, Callable[[State, Entry, Any], None]]] = {
     LimitOver: _on_limit_over,
     RequestReceived: _on_request_received,
     SessionEnded: _on_session_ended,
+    **LANDING_EVENTS,
 }
 
 
@@ -352,14 +363,8 @@ def _job_over(state: State, entry: Entry, task: TaskState, job: RunningJob, end:
             return
         target = WHEN_AGAIN_ENDS[phase]
     if phase == "release" and verdict != "passed":
-        _tell_kept(task, reason)
+        tell_kept(task, reason)
     _go_to(state, task, target, reason_class, reason)
-
-
-def _tell_kept(task: TaskState, why: str | None) -> None:
-    """RELEASE did not come to its end: the worktree, or what is left of it, is where it was."""
-    if task.place is not None and task.place.worktree is not None:
-        task.place = replace(task.place, kept=why)
 
 
 def _go_to(state: State, task: TaskState, target: Target, reason_class: str | None, reason: str | None) -> None:

@@ -9,6 +9,7 @@ such a task is run again.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from sessionrun.engine.moves import decide_outcome, enter
@@ -51,3 +52,9 @@ def take_back(task: TaskState) -> None:
 def _is_judged_first(task: TaskState, outcome: Outcome, reason_class: str | None) -> bool:
     leaves = task.progress.phase in LEAVES_WORK and outcome in ENDS_WITH_BEST
     return hides_tests(task.spec) and leaves and reason_class not in INFRASTRUCTURE
+
+
+def tell_kept(task: TaskState, why: str | None) -> None:
+    """RELEASE did not come to its end: the worktree, or what is left of it, is where it was."""
+    if task.place is not None and task.place.worktree is not None:
+        task.place = replace(task.place, kept=why)

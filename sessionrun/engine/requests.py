@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from typing import Final
 
 from sessionrun.engine.budget import cost_of
+from sessionrun.engine.landing import cancel_landing, land_again
 from sessionrun.engine.moves import decide_outcome, enlist, resign, stop
 from sessionrun.engine.providers import lift
 from sessionrun.engine.queue import CONTINUING, NEW
@@ -84,6 +85,8 @@ def _cancel(state: State, event: RequestReceived) -> None:
     for task in _named(state, event.tasks):
         if task.end.outcome is None:
             cancel(state, task, now=event.now)
+    if not event.tasks:
+        cancel_landing(state, now=event.now)
 
 
 def _retry(state: State, event: RequestReceived) -> None:
@@ -92,6 +95,8 @@ def _retry(state: State, event: RequestReceived) -> None:
         if task.end.outcome is None:  # its RELEASE comes first
             task.wish = task.wish._replace(again=True, cancelled=False)
     reopen(state, [task for task in chosen if task.end.outcome is not None])
+    if event.tasks or "failed" in event.outcomes:
+        land_again(state, [task.spec.id for task in _named(state, event.tasks)])
 
 
 def _is_chosen(task: TaskState, event: RequestReceived) -> bool:
@@ -122,6 +127,8 @@ def _release(state: State, event: RequestReceived) -> None:
                 lift(state, provider, 0.0)
                 state.providers[provider].freed = True
         _lift_budget(state)
+    if state.ended is None:
+        land_again(state, [task.spec.id for task in _named(state, event.tasks)], bounced=False)
     for task in _named(state, event.tasks):
         if task.wish.held is None:
             continue

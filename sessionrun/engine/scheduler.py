@@ -27,6 +27,7 @@ from sessionrun.engine.budget import (
     soft_budget_spent,
     wanted_money,
 )
+from sessionrun.engine.landing import has_all_landed, is_landing, next_landing
 from sessionrun.engine.moves import backoff_s
 from sessionrun.engine.orders import CancelJob, CheckOutput, EndSession, Order, Record, StartJob, WakeAt
 from sessionrun.engine.providers import prefers_fallback
@@ -65,7 +66,7 @@ def decide(state: State, now: float) -> list[Order]:
     orders = orders or list(_start_jobs(state, now))
     if orders:
         return orders
-    if not state.feed_open and state.completed == len(state.tasks):
+    if not state.feed_open and state.completed == len(state.tasks) and not is_landing(state):
         return [EndSession(_session_ended(state))]
     wake = _next_wake(state)
     return [] if wake is None else [WakeAt(wake)]
@@ -143,6 +144,9 @@ def _start_jobs(state: State, now: float) -> Iterator[Order]:
     """
     if SLOT in state.holds:
         return  # every job waits for this one, so all may stay where they are
+    landing = next_landing(state) if state.held is None else None
+    if landing is not None:
+        yield StartJob(landing)
     taken: dict[str, int] = {}
     started: set[str] = set()
     while len(started) < state.start_batch:
@@ -199,7 +203,7 @@ def _take_or_lack(state: State, task: TaskState, taken: dict[str, int]) -> str |
 
 
 def _session_ended(state: State) -> SessionEnded:
-    all_good = state.outcomes.get("succeeded", 0) == len(state.tasks)
+    all_good = state.outcomes.get("succeeded", 0) == len(state.tasks) and has_all_landed(state)
     return SessionEnded("cancelled" if state.cancelled else "completed", "succeeded" if all_good else "failed")
 
 

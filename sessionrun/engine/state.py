@@ -20,6 +20,7 @@ from sessionrun.engine.task import (
     NO_WISH,
     NO_WORK,
     End,
+    LandEntry,
     LastWork,
     Progress,
     Setbacks,
@@ -150,6 +151,8 @@ class TaskState:
     """When it began and ended."""
     totals: Totals = NO_TOTALS
     """What its WORK jobs used."""
+    landing: LandEntry | None = None
+    """Its place in the landing queue; None: it has none."""
 
     @property
     def active(self) -> bool:
@@ -248,6 +251,31 @@ class Provider:
 
 
 @changeable
+class LandQueue:
+    """The work that is to land, and the LAND job that lands it; one such job runs at a time.
+
+    Its key names one of the tasks whose work it takes, and `turns` counts these jobs.
+    """
+
+    ready: dict[str, None] = field(default_factory=dict)
+    """The tasks whose work the next LAND job takes, in their order."""
+    waiting: dict[str, None] = field(default_factory=dict)
+    """The tasks whose work waits for that of others."""
+    held: dict[str, None] = field(default_factory=dict)
+    """The tasks whose work could not land for a reason that is not its own: the next LAND job tries it again."""
+    turns: int = 0
+    """How many LAND jobs were claimed."""
+    tries: int = 0
+    """How many LAND jobs in a row ended without an answer."""
+    lander: str | None = None
+    """The task in whose name a LAND job runs; None: there is none."""
+    taken: tuple[str, ...] = ()
+    """The tasks whose work it took."""
+    owed: bool = False
+    """Whether a LAND job was broken off, so that another one has to look at what it left."""
+
+
+@changeable
 class State:
     """One session; `queue` is an index, not a part of it."""
 
@@ -301,6 +329,8 @@ class State:
     """How many jobs the next decision may start: 1 after a refusal, more with each success."""
     wall_offset: float = 0.0
     """Wall time less monotonic time (seconds) as of the last entry, to show deadlines to people."""
+    land: LandQueue = field(default_factory=LandQueue)
+    """The landing queue; empty unless the session was asked to land."""
     queue: ReadyQueue = field(default_factory=ReadyQueue, compare=False)
     """Which tasks could start next."""
 

@@ -193,7 +193,7 @@ def _project_task(state: State, task: TaskState) -> dict[str, Any]:
         "started_at": format_time(task.times.started_at),
         "ended_at": format_time(task.times.ended_at),
         "duration_s": None if task.times.duration_s is None else round(task.times.duration_s, 3),
-        "pid": task.job.pid if task.job else None,
+        "pid": task.job.pid if task.job and not task.end.outcome else None,
         "branch": place.branch,
         "rescue_branch": place.rescue,
         "worktree": place.worktree,
@@ -215,6 +215,27 @@ def _project_task(state: State, task: TaskState) -> dict[str, Any]:
         "usage_by_model": _project_usage_by_model(task.totals.by_model),
         "check": None if spec.check is None and spec.answer != "patch" else _project_check(task),
         "proof": task.progress.proof,
+        "landing": _project_landing(state, task),
+    }
+
+
+def _project_landing(state: State, task: TaskState) -> dict[str, Any] | None:
+    """Where the work of a task stands on its way to the branch; None: it is not to land."""
+    landing, asked = task.landing, state.spec.landing
+    if landing is None or asked is None:
+        return None
+    lands = task.spec.id in state.land.taken and landing.status == "ready"
+    return {
+        "status": "landing" if lands else landing.status,
+        "target": asked.target.removeprefix("refs/heads/"),
+        "commit": landing.commit,
+        "reason_class": landing.reason_class,
+        "reason": landing.reason,
+        "mend": landing.mend,
+        "files": list(landing.files),
+        "against": list(landing.against),
+        "output": landing.output,
+        "at": format_time(landing.at),
     }
 
 

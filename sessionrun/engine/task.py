@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from sessionrun.model.checks import Checked
 from sessionrun.model.keys import Phase
@@ -186,6 +186,35 @@ class Totals(NamedTuple):
     user last asked for it."""
 
 
+LandStatus = Literal["ready", "waiting", "landed", "bounced", "held"]
+"""Where the work of a task stands on its way to the branch: `ready` for the next LAND job, `waiting` for the work
+of a task that it needs, or at an end."""
+
+
+class LandEntry(NamedTuple):
+    """The work of a task in the landing queue of its session."""
+
+    status: LandStatus
+    """Where it stands."""
+    reason_class: str | None = None
+    """The word for why it has not landed."""
+    reason: str | None = None
+    """The same in one line for people; of work that landed, what is remarkable."""
+    commit: str | None = None
+    """The commit of the branch with which it landed, if that is known."""
+    mend: str | None = None
+    """What a user can do so that it lands."""
+    files: tuple[str, ...] = ()
+    """The files in conflict."""
+    against: tuple[str, ...] = ()
+    """The tasks that landed before and changed the same files."""
+    output: str | None = None
+    """The file with what a red gate printed."""
+    at: float | None = None
+    """When the journal said that it landed, was bounced or is held (seconds since the epoch)."""
+
+
+READY: Final = LandEntry("ready")
 NO_WISH: Final = Wish()
 NO_SETBACKS: Final = Setbacks()
 NO_THREAD: Final = Thread()

@@ -34,6 +34,7 @@ class End:
         reason: the same in one line.
         mend: the command that ends a hold.
         files: the files in conflict.
+        against: tasks that landed before and changed the same files.
         output: what the red gate printed: a file.
         at: when that was, as UTC.
     """
@@ -45,6 +46,7 @@ class End:
     reason: str | None = None
     mend: str | None = None
     files: tuple[str, ...] = ()
+    against: tuple[str, ...] = ()
     output: str | None = None
     at: str = ""
 
@@ -59,12 +61,15 @@ def note_end(ends: dict[str, End], record: dict[str, Any]) -> None:
     if status is None:
         return
     words = [record.get(key) or None for key in ("target", "commit", "reason_class", "reason", "mend", "output")]
-    files, at = record.get("files") or [], record.get("at") or ""
-    texts = (status, record["task"], at, *(word for word in words if word is not None), *files)
-    if not isinstance(files, list) or not all(isinstance(text, str) for text in texts):
+    files, against, at = record.get("files") or [], record.get("against") or [], record.get("at") or ""
+    texts = (status, record["task"], at, *(word for word in words if word is not None), *files, *against)
+    if not (isinstance(files, list) and isinstance(against, list)) or not all(
+        isinstance(text, str) for text in texts
+    ):
         raise ValueError("it has a value of another type")
     target, commit, reason_class, reason, mend, output = words
-    ends[record["task"]] = End(status, target, commit, reason_class, reason, mend, tuple(files), output, at)
+    about = (tuple(files), tuple(against), output)
+    ends[record["task"]] = End(status, target, commit, reason_class, reason, mend, *about, at)
 
 
 def load_ends(folder: Path) -> dict[str, End]:

@@ -75,7 +75,7 @@ class GateRoom:
         output = self.folder / f"gate-{number}.txt"
         own = find_blobs(self.fence.main(), commit, list(self.files))
         changed = [name for name, blob in self.files.items() if own.get(name) != blob]
-        with output.open("wb") as stream:
+        with open(output, "wb", opener=_open_private) as stream:
             for overlaid in [True, False] if changed else [False]:
                 git = self._make_room(commit)
                 if overlaid:
@@ -165,3 +165,7 @@ def find_blobs(git: Git, commit: str, names: Sequence[str]) -> dict[str, str]:
         if mode.startswith("100"):
             blobs[name] = f"{mode} {blob}"
     return blobs
+
+
+def _open_private(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_CLOEXEC, 0o600)

@@ -93,9 +93,7 @@ class LandingLog:
     def note_bounced(self, fate: Fate, tip: str, target: str) -> None:
         """A task did not land, and waits for its mend."""
         about = {"task": fate.task, "tip": tip, "reason_class": fate.reason_class, "reason": fate.reason}
-        self._append(
-            {"kind": "bounced", **about, "files": list(fate.files), "output": fate.output, "target": target}
-        )
+        self._append({"kind": "bounced", **about, **_name_files(fate), "target": target})
 
     def note_fate(self, fate: Fate, target: str, mend: str) -> None:
         """What became of a task in this turn, for readers, if the log does not say that yet."""
@@ -105,8 +103,8 @@ class LandingLog:
         if known is not None and (known.status, known.reason) == (fate.status, fate.reason or None):
             return
         about = {"task": fate.task, "status": fate.status, "target": target, "commit": fate.commit, "mend": mend}
-        reason = {"reason_class": fate.reason_class, "reason": fate.reason, "files": list(fate.files)}
-        self._append({"kind": "fate", **about, **reason, "output": fate.output})
+        reason = {"reason_class": fate.reason_class, "reason": fate.reason}
+        self._append({"kind": "fate", **about, **reason, **_name_files(fate)})
 
     def note_end(self) -> None:
         """The landing came to its end."""
@@ -121,6 +119,10 @@ class LandingLog:
         record = {**record, "at": datetime.now(timezone.utc).isoformat()}
         self._log.append([orjson.dumps(record)])
         self.history.apply(record)
+
+
+def _name_files(fate: Fate) -> dict[str, Any]:
+    return {"files": list(fate.files), "against": list(fate.against), "output": fate.output}
 
 
 @contextmanager

@@ -14,11 +14,14 @@ from typing import Final, Literal
 
 from sessionrun.landing.records import Checkout, Hold
 from sessionrun.landing.slot import Slot
+from sessionrun.model.errors import InputError
 from sessionrun.model.places import Repository
 from sessionrun.store import crashpoint
-from sessionrun.workspaces.fence import Fence
+from sessionrun.workspaces.fence import Fence, open_fence
 from sessionrun.workspaces.git import Git, GitError
 from sessionrun.workspaces.registration import list_worktrees
+
+HEADS: Final = "refs/heads/"
 
 Moved = Literal["moved", "again"]
 """What came of an attempt to land: `again`, because the target was elsewhere."""
@@ -124,3 +127,17 @@ def _read(path: Path) -> str:
 
 def _short(target: str) -> str:
     return target.removeprefix("refs/heads/")
+
+
+def find_target(repository: Repository, into: str | None) -> str:
+    """The full name of the branch.
+
+    Raises:
+        InputError: there is none of that name.
+    """
+    name = (into or repository.base_branch).removeprefix(HEADS)
+    with open_fence(repository) as fence:
+        if fence.main().commit_of(HEADS + name) is None:
+            how = "" if into else ": say --into BRANCH"
+            raise InputError(f"{repository.top} has no branch {name!r}{how}")
+    return HEADS + name

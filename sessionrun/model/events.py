@@ -14,6 +14,7 @@ from typing import Any, Final, Literal, TypeAlias
 from sessionrun.model.checks import Checked, checked_from_record
 from sessionrun.model.frozen import frozen
 from sessionrun.model.keys import JobKey, parse_job_key
+from sessionrun.model.landings import WorkBounced, WorkHeld, WorkLanded
 from sessionrun.model.places import Place, place_from_record
 from sessionrun.model.reasons import Effect
 from sessionrun.model.spec import Outcome, ProofVerdict, TaskSpec
@@ -282,6 +283,9 @@ Event: TypeAlias = (
     | LimitHeard
     | LimitOver
     | RequestReceived
+    | WorkLanded
+    | WorkBounced
+    | WorkHeld
     | SessionEnded
 )
 
@@ -307,6 +311,9 @@ EVENTS: Final[dict[str, type[Any]]] = {
         LimitHeard,
         LimitOver,
         RequestReceived,
+        WorkLanded,
+        WorkBounced,
+        WorkHeld,
         SessionEnded,
     )
 }
@@ -368,4 +375,6 @@ def from_record(record: Mapping[str, Any]) -> Entry:
         values["task"] = task_from_record(values["task"])
     if cls is RequestReceived:
         values.update({name: tuple(values[name]) for name in ("tasks", "outcomes") if name in values})
+    if cls is WorkBounced:
+        values.update({name: tuple(values[name]) for name in ("files", "against") if name in values})
     return Entry(record["seq"], record["at"], record["mono"], cls(**values))

@@ -170,6 +170,23 @@ class Land:
 
 
 @frozen
+class Landing:
+    """Into which branch the work of a session's tasks goes by itself, and what must pass before.
+
+    Attributes:
+        target: the full name of the branch.
+        gates: shell commands that all have to exit 0.
+        gate_timeout_s: how long each of them may take (seconds); None: any time.
+        batch: how many tasks are merged and gated together at most; None: as many as pays.
+    """
+
+    target: str
+    gates: tuple[str, ...] = ()
+    gate_timeout_s: float | None = None
+    batch: int | None = None
+
+
+@frozen
 class Limits:
     """Session-wide stops.  After `max_failures` failed tasks nothing new starts and the rest is skipped.
 
@@ -280,6 +297,7 @@ class SessionSpec:
     envelope: bool = False
     auto_release: bool = True
     repository: Repository | None = None
+    landing: Landing | None = None
     mirrors: MirrorSite | None = None
     cache: CacheSite | None = None
     prices: Mapping[str, Price] = field(default_factory=dict)

@@ -23,6 +23,7 @@ from sessionrun.model.spec import (
     Environment,
     Export,
     Land,
+    Landing,
     Limits,
     Price,
     Prove,
@@ -78,6 +79,9 @@ def spec_from_record(record: Mapping[str, Any]) -> SessionSpec:
     values["tasks"] = tuple(task_from_record(task) for task in record["tasks"])
     if values.get("repository"):
         values["repository"] = repository_from_record(values["repository"])
+    if values.get("landing"):
+        landing = {**values["landing"], "gates": tuple(values["landing"].get("gates", ()))}
+        values["landing"] = _from_record(Landing, landing)
     if values.get("mirrors"):
         values["mirrors"] = mirror_site_from_record(values["mirrors"])
     if values.get("cache"):
@@ -113,6 +117,7 @@ _NAMES: Final[dict[type[Any], frozenset[str]]] = {
         Check,
         Prove,
         Land,
+        Landing,
         Limits,
         Price,
         TaskSpec,

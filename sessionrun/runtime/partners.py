@@ -21,6 +21,12 @@ class Jobs(Protocol):
     def build(self, task: TaskState, key: JobKey, tasks: Mapping[str, TaskState]) -> Job:
         """The process for a key; `tasks` are all that there are."""
 
+    def build_land(self, key: JobKey, tasks: Mapping[str, TaskState], *, only_mend: bool) -> Job:
+        """The process of a LAND; with `only_mend` it lands nothing new."""
+
+    def find_fates(self, ended: Exit) -> Sequence[Event]:
+        """What a LAND that has ended tells of the work of each task."""
+
     def judge(self, task: TaskState, ended: Exit) -> JobFinished:
         """The verdict on its end."""
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from sessionrun.engine.landing import next_landing
 from sessionrun.engine.state import State
 from sessionrun.model.events import JobClaimed, JobLost, JobStarted
 from sessionrun.model.keys import JobKey
@@ -29,6 +30,9 @@ def find_unclaimed(state: State, ledger: Ledger) -> Iterator[JobClaimed]:
     for task in state.tasks.values():
         if task.job is None and task.end.outcome is None and task.next_key().text() in ledger.jobs:
             yield JobClaimed(task.next_key())
+    landing = next_landing(state)
+    if landing is not None and landing.text() in ledger.jobs:
+        yield JobClaimed(landing)
 
 
 def find_notices(state: State, ledger: Ledger, offset: int) -> Iterator[Notice]:

@@ -25,7 +25,7 @@ import orjson
 from sessionrun.engine.fold import apply
 from sessionrun.engine.orders import CancelJob, CheckOutput, EndSession, Order, Record, StartJob, WakeAt
 from sessionrun.engine.scheduler import decide
-from sessionrun.engine.state import State
+from sessionrun.engine.state import State, find_job
 from sessionrun.engine.status import project, project_summary
 from sessionrun.model.errors import NoSpace, StoreError
 from sessionrun.model.events import (
@@ -155,20 +155,22 @@ class Supervisor:
     def _hear(self, notices: Sequence[Notice]) -> None:
         for notice in notices:
             if isinstance(notice, Exit):
-                self._record(self._judge(notice))
+                for event in self._judge(notice):
+                    self._record(event)
             elif isinstance(notice, JobLost):
                 self._record(self._judge_unseen(notice) or notice)
             else:
                 self._record(notice)
 
-    def _judge(self, ended: Exit) -> JobFinished:
-        task = self._state.tasks[ended.key.task]
+    def _judge(self, ended: Exit) -> list[Event]:
+        task, job = find_job(self._state, ended.key)
+        lands = job is not None and ended.key.phase == "land"
         try:
-            return self._jobs.judge(task, ended)
+            return [*(self._jobs.find_fates(ended) if lands else ()), self._jobs.judge(task, ended)]
         except MemoryError:
             raise  # it belongs to no job; the next supervisor begins with little
         except Exception as error:
-            return fail_job(ended.key, error, ended.wait_status, ended.ledger)
+            return [fail_job(ended.key, error, ended.wait_status, ended.ledger)]
 
     def _judge_unseen(self, lost: JobLost) -> JobFinished | None:
         """What its agent reported before all of ours were killed may be enough."""
@@ -308,7 +310,7 @@ class Supervisor:
         jobs: list[Job] = []
         for number, key in enumerate(keys):
             try:
-                jobs.append(self._jobs.build(self._state.tasks[key.task], key, self._state.tasks))
+                jobs.append(self._build(key))
             except NoSpace as error:
                 self._hold([key], str(error), WORKTREE_SPACE, RETRY_SPACE_S)
             except MemoryError:
@@ -320,6 +322,12 @@ class Supervisor:
                 self._record(fail_job(key, error))
         if jobs:
             self._hear(self._executor.start(jobs))
+
+    def _build(self, key: JobKey) -> Job:
+        task, tasks = self._state.tasks[key.task], self._state.tasks
+        if key.phase == "land":
+            return self._jobs.build_land(key, tasks, only_mend=self._state.cancelled)
+        return self._jobs.build(task, key, tasks)
 
     def _hold(self, keys: list[JobKey], reason: str, resource: str = SLOT, seconds: float = RETRY_DISK_S) -> None:
         self._record(HoldPlaced(resource, reason, until=self._clock.mono() + seconds))

@@ -9,14 +9,14 @@ Each phase has a module here; what to start when is the scheduler's business, st
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from sessionrun.agents import table
 from sessionrun.agents.prices import price_usage
 from sessionrun.agents.verdict import Problem, find_end_of_limit, find_problem, format_reason, split_status
 from sessionrun.engine.state import TaskState
 from sessionrun.engine.totals import name_model, usage_since
-from sessionrun.model.events import JobFinished, JobLost, Verdict
+from sessionrun.model.events import Event, JobFinished, JobLost, Verdict
 from sessionrun.model.keys import JobKey
 from sessionrun.model.reasons import EXIT_UNSEEN
 from sessionrun.model.spec import Job, SessionSpec
@@ -25,6 +25,7 @@ from sessionrun.runtime.executors.protocol import Exit
 from sessionrun.runtime.jobs.check.build import build_check, judge_check
 from sessionrun.runtime.jobs.commands import build_setup, judge_setup
 from sessionrun.runtime.jobs.environment import begin_with_environment, judge_environment
+from sessionrun.runtime.jobs.land.build import build_land, find_fates, judge_land
 from sessionrun.runtime.jobs.prove.build import build_prove, judge_prove
 from sessionrun.runtime.jobs.shared import Judged, Site
 from sessionrun.runtime.jobs.work import (
@@ -75,6 +76,10 @@ class JobMaker:
             return build_prove(self._site, state, key)
         return build_workspace(self._site, state, key, tasks)
 
+    def build_land(self, key: JobKey, tasks: Mapping[str, TaskState], *, only_mend: bool) -> Job:
+        """The process of a LAND, as in `build`; with `only_mend` it lands nothing new."""
+        return build_land(self._site, key, tasks, only_mend=only_mend)
+
     def judge(self, state: TaskState, ended: Exit) -> JobFinished:
         """The verdict on an ended job; renders a structured stream into the task's answer file."""
         ran = ended.key.phase == "work" and ended.errno is None
@@ -86,6 +91,10 @@ class JobMaker:
             limit_ends = find_end_of_limit(problem.reason_class, traces.result, traces.stderr, self._clock())
         verdict: Verdict = "passed" if judged.problem is None else "lost" if judged.can_repeat else "failed"
         return self._make_verdict(state, ended, verdict, judged, traces.result, resets_at=limit_ends)
+
+    def find_fates(self, ended: Exit) -> Sequence[Event]:
+        """What a LAND that has ended tells of the work of each task."""
+        return find_fates(self._site, ended.key)
 
     def judge_unseen(self, state: TaskState, lost: JobLost) -> JobFinished | None:
         """The verdict on WORK whose end was not seen: success if the agent's own report says so; else None."""
@@ -113,6 +122,8 @@ class JobMaker:
             return judge_check(self._site, state, ended.key, problem)
         if ended.key.phase == "prove":
             return judge_prove(self._site, ended, problem)
+        if ended.key.phase == "land":
+            return judge_land(self._site, ended, problem)
         return judge_workspace(self._site, state, ended, problem)
 
     def _make_verdict(

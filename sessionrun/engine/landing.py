@@ -1,0 +1,208 @@
+"""The landing queue of a session: whose work a LAND job takes, and what becomes of it.
+
+Pure.  The work of a task that succeeded enters the queue when its outcome is recorded: its worktree is released
+by then.  One LAND job at a time takes all that is ready, in the name of the first of these tasks.  Before the end
+of that job the journal says of each task what became of its work.  A LAND job that was broken off is followed by
+another one, which mends what it left, also in a session that was cancelled: then it lands nothing new.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+from sessionrun.engine.moves import stop
+from sessionrun.engine.reboot import ease_holds
+from sessionrun.engine.state import RunningJob, State, TaskState
+from sessionrun.engine.task import READY, LandEntry
+from sessionrun.engine.transitions import MAX_STARTS
+from sessionrun.model.events import Entry, JobFinished, JobLost
+from sessionrun.model.keys import JobKey
+from sessionrun.model.landings import LAND_FAILED, WorkBounced, WorkHeld, WorkLanded
+
+AGAIN: Final = "sessionrun retry"
+"""What a user does after a LAND job failed."""
+
+
+def next_landing(state: State) -> JobKey | None:
+    """The key of the next LAND job; None: one runs, or there is nothing to land."""
+    land = state.land
+    if land.lander is not None or not land.ready or (state.cancelled and not land.owed):
+        return None
+    first = state.tasks[next(iter(land.ready))]
+    return JobKey(first.spec.id, first.progress.attempt, first.progress.round, "land", land.turns + 1)
+
+
+def is_turn(state: State, key: JobKey) -> bool:
+    """Whether a job is a LAND for the work of many tasks."""
+    return key.phase == "land" and state.spec.landing is not None
+
+
+def is_landing(state: State) -> bool:
+    """Whether a LAND job runs or is to run."""
+    return state.land.lander is not None or next_landing(state) is not None
+
+
+def has_all_landed(state: State) -> bool:
+    """Whether the work of each task landed, of those that have any."""
+    return all(task.landing is None or task.landing.status == "landed" for task in state.tasks.values())
+
+
+def enter_landing(state: State, task: TaskState) -> None:
+    """The task has its outcome: what it left may land, if the session was asked for that.
+
+    What could not land before is tried once more with it.
+    """
+    place = task.place
+    if state.spec.landing is None or task.end.outcome != "succeeded" or task.spec.upstream is not None:
+        return
+    if place is None or place.base_commit is None or place.holds_no_work:
+        return
+    if place.rescue is not None or place.commit is None:
+        where = place.rescue or place.worktree or place.branch
+        task.landing = LandEntry("held", "rescued", f"a part of its work is in {where}: look at it first")
+    elif state.cancelled:
+        _hold_cancelled(state, [task.spec.id])
+    elif state.land.held:
+        _requeue(state, [*state.land.held, task.spec.id])
+    else:  # nothing in the queue waits for it: a task that needs it ends later
+        _sort_out(state, [task.spec.id])
+
+
+def land_again(state: State, names: Iterable[str], *, bounced: bool = True) -> None:
+    """Try again to land what could not land, of these tasks; a session that has ended lives again for that."""
+    wanted = ("held", "bounced") if bounced else ("held",)
+    chosen = []
+    for name in names:
+        task = state.tasks[name]
+        if task.landing is not None and task.landing.status in wanted and task.landing.reason_class != "rescued":
+            chosen.append(name)
+    if chosen:
+        state.ended, state.ended_at, state.cancelled = None, None, False
+        _requeue(state, chosen)
+
+
+def cancel_landing(state: State, *, now: bool) -> None:
+    """The session is cancelled: a LAND job is stopped, and what it has not landed stays where it is."""
+    land = state.land
+    job = None if land.lander is None else state.tasks[land.lander].job
+    if land.lander is not None and job is not None:
+        stop(state, state.tasks[land.lander], job, "cancelled", now=now)
+    elif not land.owed:
+        _hold_cancelled(state, [*land.ready, *land.waiting])
+
+
+def begin_landing(state: State, key: JobKey) -> None:
+    """A LAND job is claimed: it takes all that is ready."""
+    land = state.land
+    land.turns, land.lander, land.taken = key.start, key.task, tuple(land.ready)
+    state.tasks[key.task].job = RunningJob(key)
+    state.running_jobs += 1
+
+
+def end_landing(state: State, entry: Entry, event: JobFinished | JobLost) -> None:
+    """A LAND job is over; what it landed was told before."""
+    land, task = state.land, state.tasks[event.key.task]
+    job, task.job = task.job, None
+    state.running_jobs -= 1
+    taken, land.taken, land.lander = land.taken, (), None
+    void = event.verdict == "void"
+    given_up: tuple[str, ...] = ()
+    if event.verdict == "passed" or (event.verdict == "failed" and (job is None or job.stopping is None)):
+        land.tries, land.owed, given_up = 0, False, taken
+    else:
+        land.owed = land.owed or not void
+        land.tries += not (void and isinstance(event, JobLost) and not event.counts)
+        if land.tries >= MAX_STARTS:
+            land.tries, land.owed, given_up = 0, False, taken
+    if state.cancelled and not land.owed:
+        _hold_cancelled(state, [*land.ready, *land.waiting])
+    _sort_out(state, [*land.ready, *land.waiting])
+    _hold(state, given_up, event.reason or "its LAND job does not tell what became of it", entry.at)
+    _sort_out(state, [*land.ready, *land.waiting])
+    ease_holds(state, entry.mono, ended=not void)
+
+
+def _on_work_landed(state: State, entry: Entry, event: WorkLanded) -> None:
+    _leave(state, event.task, LandEntry("landed", None, event.reason, event.commit, at=entry.at))
+
+
+def _on_work_bounced(state: State, entry: Entry, event: WorkBounced) -> None:
+    about = (event.files, event.against, event.output)
+    _leave(
+        state, event.task, LandEntry("bounced", event.reason_class, event.reason, None, None, *about, at=entry.at)
+    )
+
+
+def _on_work_held(state: State, entry: Entry, event: WorkHeld) -> None:
+    _leave(state, event.task, LandEntry("held", event.reason_class, event.reason, None, event.mend, at=entry.at))
+    state.land.held[event.task] = None
+
+
+LANDING_EVENTS: Final[Mapping[type, Callable[[State, Entry, Any], None]]] = {
+    WorkLanded: _on_work_landed,
+    WorkBounced: _on_work_bounced,
+    WorkHeld: _on_work_held,
+}
+
+
+def _leave(state: State, name: str, landing: LandEntry) -> None:
+    """The work of a task is not in the queue any more."""
+    for queue in (state.land.ready, state.land.waiting, state.land.held):
+        queue.pop(name, None)
+    task = state.tasks[name]
+    task.landing = landing
+
+
+def _hold(state: State, names: Iterable[str], reason: str, at: float) -> None:
+    """Nothing is known of the work of those tasks that are still in the queue; it is not tried again by itself."""
+    reason = reason if reason.startswith(LAND_FAILED) else f"{LAND_FAILED}: {reason}"
+    for name in [name for name in names if name in state.land.ready]:
+        mend = f"{AGAIN} {state.spec.session_id}"
+        _leave(state, name, LandEntry("held", LAND_FAILED, reason, mend=mend, at=at))
+
+
+def _hold_cancelled(state: State, names: Iterable[str]) -> None:
+    for name in names:
+        mend = f"sessionrun merge {state.spec.session_id}"
+        _leave(state, name, LandEntry("held", "cancelled", "cancelled: on request", mend=mend))
+
+
+def _requeue(state: State, names: list[str]) -> None:
+    """Put the work of these tasks at the end of the queue, and let that come along which waited for it."""
+    for name in names:
+        _leave(state, name, READY)
+        state.land.ready[name] = None
+    _sort_out(state, [*names, *state.land.waiting])
+
+
+def _sort_out(state: State, names: Iterable[str]) -> None:
+    """Find which work is ready: its needs have landed, or are ready too and land before it."""
+    left = list(dict.fromkeys(names))
+    for name in left:
+        state.land.waiting.pop(name, None)
+        state.land.ready[name] = None
+        state.tasks[name].landing = READY
+    while left:  # what waits makes others wait
+        lacking = {name: need for name in left if (need := _find_lacking(state, state.tasks[name])) is not None}
+        for name, need in lacking.items():
+            state.land.ready.pop(name)
+            state.land.waiting[name] = None
+            state.tasks[name].landing = LandEntry("waiting", "needs", f"it needs {need!r}, not landed")
+        left = [name for name in left if name not in lacking] if lacking else []
+
+
+def _find_lacking(state: State, task: TaskState) -> str | None:
+    """A need whose work is not in the branch and not ready; a need without work stands for its own needs."""
+    seen, queue = {task.spec.id}, [task]
+    for at in queue:  # grows while it is walked
+        for need in at.spec.needs:
+            needed = state.tasks.get(need)
+            if needed is None or need in seen:
+                continue
+            seen.add(need)
+            if needed.landing is None:
+                queue.append(needed)
+            elif needed.landing.status not in ("landed", "ready"):
+                return need
+    return None

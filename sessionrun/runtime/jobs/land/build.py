@@ -1,0 +1,120 @@
+"""A LAND: its request and process, and what its answer means for each task."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from sessionrun.agents.verdict import Problem, split_status
+from sessionrun.engine.state import TaskState
+from sessionrun.landing.entries import gather_links, word_trailers
+from sessionrun.landing.records import Entry, Fate, Gates, Hold, LandRequest
+from sessionrun.landing.slot import digest_target
+from sessionrun.model.errors import JobFileError
+from sessionrun.model.events import Event
+from sessionrun.model.keys import JobKey
+from sessionrun.model.landings import LAND_FAILED, LANDING_FOLDER, WorkBounced, WorkHeld, WorkLanded
+from sessionrun.model.places import Place
+from sessionrun.model.spec import Job, title_of
+from sessionrun.runtime.executors.protocol import Exit
+from sessionrun.runtime.jobs.land.request import LandAnswer, LandOrder
+from sessionrun.runtime.jobs.shared import Judged, Site
+from sessionrun.store.jobfiles import load_answer, read_tail
+
+IN_QUEUE: Final = ("ready", "landed")
+"""What a LAND is told of: the work that it takes, and that which it may find in the branch."""
+
+
+def build_land(site: Site, key: JobKey, tasks: Mapping[str, TaskState], *, only_mend: bool) -> Job:
+    """The process of a LAND; `tasks` are all of the session, by id.
+
+    Raises:
+        OSError: the session directory cannot be written.
+    """
+    asked, repository = site.spec.landing, site.spec.repository
+    assert asked is not None and repository is not None
+    chosen = [task for task in tasks.values() if task.landing is not None and task.landing.status in IN_QUEUE]
+    chosen.sort(key=lambda task: (task.times.ended_at or 0.0, task.num))
+    places = [task.place for task in tasks.values() if task.place is not None]
+    request = LandRequest(
+        repository=repository,
+        session_id=site.spec.session_id,
+        folder=str(site.session.path.absolute() / LANDING_FOLDER / digest_target(asked.target)),
+        target=asked.target,
+        entries=tuple(_make_entry(site, task, task.place, tasks) for task in chosen if task.place is not None),
+        gates=Gates(asked.gates, asked.gate_timeout_s, gather_links(task.spec for task in tasks.values())),
+        batch=asked.batch,
+        setups=tuple(place.setup_commit for place in places if place.setup_commit is not None),
+    )
+    branches = {task.spec.id: task.place.branch for task in chosen if task.place and task.place.branch}
+    return site.ask(key, LandOrder(request, branches, only_mend), cwd=repository.top)
+
+
+def judge_land(site: Site, ended: Exit, problem: Problem | None) -> Judged:
+    """Whether a LAND came to its end.  One that was killed is followed by another."""
+    folder = site.session.job_path(ended.key)
+    if problem is None:
+        try:
+            answer = load_answer(folder, LandAnswer)
+        except JobFileError as error:
+            return Judged(Problem(LAND_FAILED, f"its answer cannot be used: {error.why}"))
+        return Judged() if answer is not None else Judged(Problem(LAND_FAILED, "its answer is gone"))
+    printed = read_tail(folder / "stderr").decode("utf-8", "replace").strip().split("\n")[-1]
+    _, signal = split_status(ended.wait_status)
+    return Judged(Problem(LAND_FAILED, printed or problem.text), can_repeat=signal is not None)
+
+
+def find_fates(site: Site, key: JobKey) -> list[Event]:
+    """What a LAND that has ended tells of each task; nothing if it did not come so far."""
+    try:
+        answer = load_answer(site.session.job_path(key), LandAnswer)
+    except JobFileError:
+        return []
+    asked = site.spec.landing
+    if answer is None or asked is None:
+        return []
+    return [event for fate in answer.fates if (event := _tell(site, asked.target, fate, answer.hold)) is not None]
+
+
+def _tell(site: Site, target: str, fate: Fate, hold: Hold | None) -> Event | None:
+    target = target.removeprefix("refs/heads/")
+    if fate.status == "landed":
+        return WorkLanded(fate.task, target, fate.commit, fate.reason or None)
+    reason_class = fate.reason_class or LAND_FAILED
+    if fate.status == "bounced":
+        more = (tuple(fate.files), tuple(fate.against), fate.output or None)
+        return WorkBounced(fate.task, target, reason_class, fate.reason, *more)
+    if fate.status != "held":
+        return None  # it waits for the work of another task
+    again = f"sessionrun retry {site.spec.session_id}"
+    mend = f"{hold.mend}; then {again}" if hold and hold.mend else again
+    return WorkHeld(fate.task, target, reason_class, fate.reason, mend)
+
+
+def _make_entry(site: Site, task: TaskState, place: Place, tasks: Mapping[str, TaskState]) -> Entry:
+    used = task.totals.usage
+    agent, model = task.agent, task.last_work.model or task.asked_model
+    return Entry(
+        task=task.spec.id,
+        tip=place.commit or "",
+        base=place.work_base or "",
+        title=" ".join(title_of(task.spec).split()),
+        needs=tuple(dict.fromkeys(_find_needs(task, tasks))),
+        wanted=task.landing is not None and task.landing.status == "ready",
+        trailers=word_trailers(task.spec.id, site.spec.session_id, agent, model, used.cost_usd if used else None),
+    )
+
+
+def _find_needs(task: TaskState, tasks: Mapping[str, TaskState]) -> Iterator[str]:
+    """The tasks whose work has to land first; a need without work stands for its own needs."""
+    seen, queue = {task.spec.id}, [task]
+    for at in queue:  # grows while it is walked
+        for need in at.spec.needs:
+            needed = tasks.get(need)
+            if needed is None or need in seen:
+                continue
+            seen.add(need)
+            if needed.landing is not None:
+                yield need
+            else:
+                queue.append(needed)

@@ -1,0 +1,60 @@
+"""The work of a LAND: one turn at the slot."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import replace
+from pathlib import Path
+
+from sessionrun.landing.entries import follow_branches
+from sessionrun.landing.history import load_history
+from sessionrun.landing.records import Fate, Hold, LandRequest
+from sessionrun.landing.turn import land as take_turn
+from sessionrun.model.errors import SessionrunError
+from sessionrun.model.landings import LAND_FAILED
+from sessionrun.runtime.jobs.land.request import LandAnswer, LandOrder
+from sessionrun.store import crashpoint
+
+
+def land(order: LandOrder, folder: Path) -> LandAnswer:
+    """Land what is asked for, as far as it goes.  A LAND that was killed is mended by the next one.
+
+    If something fails on the way, what landed before that counts, and all else is held.
+
+    Raises:
+        SessionrunError: git was killed.
+    """
+    crashpoint.arm("landing")
+    request = order.request
+    try:
+        request = _follow(order)
+        asked = replace(request, entries=tuple(replace(entry, wanted=False) for entry in request.entries))
+        report = take_turn(asked if order.only_mend else request, lambda line: print(line, flush=True))
+    except (SessionrunError, OSError) as error:
+        if getattr(error, "signal", None) == signal.SIGKILL:
+            raise
+        hold = Hold(LAND_FAILED, " ".join(str(error).split()))
+        landed = _find_landed(request)
+        done = {fate.task for fate in landed}
+        left = [entry.task for entry in request.entries if entry.wanted and entry.task not in done]
+        return LandAnswer((*landed, *(Fate(task, "held", hold.reason_class, hold.reason) for task in left)), hold)
+    fates = _find_landed(request) if order.only_mend else list(report.fates)
+    return LandAnswer(tuple(fates), report.hold, report.remarks)
+
+
+def _follow(order: LandOrder) -> LandRequest:
+    request = order.request
+    tips = follow_branches(
+        request.repository, {entry.task: entry.tip for entry in request.entries}, order.branches
+    )
+    return replace(request, entries=tuple(replace(entry, tip=tips[entry.task]) for entry in request.entries))
+
+
+def _find_landed(request: LandRequest) -> list[Fate]:
+    """What the log of the landing knows to have landed, of what is wanted."""
+    try:
+        landed = load_history(Path(request.folder)).landed
+    except (SessionrunError, OSError):
+        return []
+    known = [(entry, landed.get(entry.task)) for entry in request.entries if entry.wanted]
+    return [Fate(entry.task, "landed", commit=one[1]) for entry, one in known if one and one[0] == entry.tip]

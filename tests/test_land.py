@@ -1,0 +1,281 @@
+"""LAND: the work of a session lands by itself while the session runs."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from conftest import eventually, kill_sessions
+from test_cli_worktrees import Project, project, project_in
+
+from sessionrun.store import crashpoint
+from sessionrun.store.journal import read_log
+from sessionrun.store.ledger import fold_ledger
+
+__all__ = ["project"]
+
+GATE = "! grep -rqs BAD --include=*.txt ."
+MOST_STEPS = 200
+ARM = crashpoint.arm
+THREE = [{"id": name, "prompt": f"echo {name} > {name}.txt"} for name in ("one", "two", "three")]
+
+
+def landings_of(project: Project, session_id: str) -> dict[str, tuple[str, str | None] | None]:
+    """By task, where its work stands, and the word for why."""
+    tasks = project.load("status", session_id)["tasks"]
+    return {
+        task["id"]: task["landing"] and (task["landing"]["status"], task["landing"]["reason_class"])
+        for task in tasks
+    }
+
+
+def events_of(project: Project, session_id: str) -> list[dict[str, Any]]:
+    path = project.directory(session_id) / "journal"
+    return [orjson.loads(payload) for payload in read_log(path).payloads]
+
+
+def count_merges(project: Project) -> dict[str, int]:
+    """How often the work of each task was merged, by the task's id."""
+    found: dict[str, int] = {}
+    for line in project.git("log", "--format=%s", "--grep=^Merge task", "main").split("\n"):
+        name = line.removeprefix("Merge task ").partition(":")[0]
+        found[name] = found.get(name, 0) + 1
+    return found
+
+
+def assert_clean(project: Project) -> None:
+    """No lock is left, and the user's work tree is as the branch is."""
+    assert project.git("status", "--porcelain") == ""
+    locks = [path.name for path in (project.cwd / ".git").rglob("*.lock")]
+    assert [name for name in locks if not name.startswith("sessionrun")] == []
+
+
+def test_three_tasks_land_by_themselves(project: Project) -> None:
+    (project.cwd / "Makefile").write_text("check:\n\t@! grep -qs BAD *.txt\n")
+    project.git("add", "Makefile")
+    project.git("commit", "-q", "-m", "Gate")
+    session_id = project.finish({"land": {"into": "main", "gates": ["make check"]}, "prompts": THREE})
+    status = project.load("status", session_id)
+    assert status["outcome"] == "succeeded"
+    assert landings_of(project, session_id) == dict.fromkeys(("one", "two", "three"), ("landed", None))
+    assert [(project.cwd / f"{name}.txt").read_text() for name in ("one", "two")] == ["one\n", "two\n"]
+    assert_clean(project)
+    assert count_merges(project) == {"one": 1, "two": 1, "three": 1}
+    commits = {task["landing"]["commit"] for task in status["tasks"]}
+    assert commits <= set(project.git("rev-list", "--first-parent", "main").split("\n"))
+    events = events_of(project, session_id)
+    assert [event["task"] for event in events if event["ev"] == "WorkLanded"] != []
+    claimed = [event["key"] for event in events if event["ev"] == "JobClaimed" and "/land/" in event["key"]]
+    assert [key.rpartition("/")[2] for key in claimed] == [str(n) for n in range(1, len(claimed) + 1)]
+
+
+def test_conflict_red_and_those_that_need_them(project: Project) -> None:
+    plan = [
+        {"id": "one", "prompt": "echo one > one.txt"},
+        {"id": "two", "prompt": "echo two > two.txt", "needs": ["one"], "setup": ["echo set > set.txt"]},
+        {"id": "bad", "prompt": "echo BAD > bad.txt"},
+        {"id": "after", "prompt": "echo a > after.txt", "needs": ["bad"]},
+        {"id": "clash", "prompt": "echo clash > one.txt"},
+        {"id": "idle", "prompt": "true"},
+        {"id": "fails", "prompt": "echo half > half.txt; exit 3"},
+    ]
+    session_id = project.finish({"land": {"gates": GATE}, "prompts": plan, "max_parallel": 1})
+    assert project.load("status", session_id)["outcome"] == "failed"
+    assert landings_of(project, session_id) == {
+        "one": ("landed", None),
+        "two": ("landed", None),
+        "bad": ("bounced", "gate_red"),
+        "after": ("waiting", "needs"),
+        "clash": ("bounced", "conflict"),
+        "idle": None,
+        "fails": None,
+    }
+    shown, told = project("status", session_id).stdout, project("explain", session_id, "bad").stdout
+    assert "landed on main with " in shown and " bounced: it conflicts with main in one.txt" in shown
+    assert "\n  bounced: " in told
+    assert project("wait", session_id).returncode == 1
+    assert [path for path in project.directory(session_id).rglob("*") if path.stat().st_mode & 0o077] == []
+    clash = project.load("status", session_id)["tasks"][4]["landing"]
+    assert (clash["files"], clash["against"]) == (["one.txt"], ["one"])
+    assert not (project.cwd / "bad.txt").exists() and not (project.cwd / "set.txt").exists()
+    assert_clean(project)
+
+
+def test_a_dirty_target_holds_until_it_is_mended(project: Project) -> None:
+    (project.cwd / "one.txt").write_text("mine\n")
+    session_id = project.finish({"land": True, "prompts": THREE[:1]})
+    assert landings_of(project, session_id) == {"one": ("held", "checkout_untracked")}
+    shown = project.load("status", session_id)
+    assert shown["outcome"] == "failed"
+    assert shown["tasks"][0]["landing"]["mend"].endswith(f"; then sessionrun retry {session_id}")
+    (project.cwd / "one.txt").unlink()
+    retried = project("retry", session_id)
+    assert (retried.returncode, retried.stdout) == (0, f"Session: {session_id}: 1 to be tried again\n")
+    project.wait(session_id)
+    assert landings_of(project, session_id) == {"one": ("landed", None)}
+    assert project.load("status", session_id)["outcome"] == "succeeded"
+    assert count_merges(project) == {"one": 1}
+    assert project.load("status", session_id)["tasks"][0]["attempt"] == 1
+    assert_clean(project)
+
+
+def test_a_person_mends_a_bounced_branch(project: Project) -> None:
+    session_id = project.finish(
+        {"prompts": [{"id": "bad", "prompt": "echo BAD > b.txt"}]}, "--land", "--gate", GATE
+    )
+    task = project.load("status", session_id)["tasks"][0]
+    assert task["landing"]["status"] == "bounced"
+    assert Path(task["landing"]["output"]).exists()
+    project.git("checkout", "-q", task["branch"])
+    (project.cwd / "b.txt").write_text("good\n")
+    project.git("commit", "-q", "-a", "-m", "Mend")
+    project.git("checkout", "-q", "main")
+    assert project("retry", session_id, "bad").returncode == 0
+    project.wait(session_id)
+    assert landings_of(project, session_id) == {"bad": ("landed", None)}
+    assert (project.cwd / "b.txt").read_text() == "good\n"
+
+
+def begin(project: Project, *words: str, tasks: int = 3) -> str:
+    """A session whose gate waits for `open_gate`."""
+    gate = f"touch {project.cwd.parent}/began; while ! [ -e {project.cwd.parent}/go ]; do sleep 0.05; done"
+    session_id = project.start(
+        {"land": {"gates": [gate]}, "prompts": THREE[:tasks], "max_parallel": 1}, "--worktree", *words
+    )
+    eventually(lambda: (project.cwd.parent / "began").exists())
+    return session_id
+
+
+def open_gate(project: Project) -> None:
+    (project.cwd.parent / "go").touch()
+
+
+def find_land_pid(project: Project, session_id: str) -> int:
+    """The process of the LAND that runs."""
+    ledger = fold_ledger(read_log(project.directory(session_id) / "ledger").payloads)
+    found = [
+        job.pid for key, job in ledger.jobs.items() if "/land/" in key and job.pid and job.wait_status is None
+    ]
+    assert found
+    return found[-1] or 0
+
+
+def test_a_land_that_is_killed_is_followed_by_another(project: Project) -> None:
+    session_id = begin(project)
+    os.kill(find_land_pid(project, session_id), signal.SIGKILL)
+    open_gate(project)
+    project.wait(session_id)
+    assert landings_of(project, session_id) == dict.fromkeys(("one", "two", "three"), ("landed", None))
+    assert count_merges(project) == {"one": 1, "two": 1, "three": 1}
+    assert_clean(project)
+
+
+def arm_landing(monkeypatch: pytest.MonkeyPatch, at: int, marks: Path) -> None:
+    """The first LAND that comes to its step `at` is killed there; the keeper keeps such variables from jobs."""
+
+    def arm(role: str) -> None:
+        if role == "landing":
+            os.environ.update(zip(crashpoint.VARIABLES, (f"landing:{at}", str(marks)), strict=True))
+        ARM(role)
+
+    monkeypatch.setattr(crashpoint, "arm", arm)
+
+
+@pytest.mark.parametrize("every", [17, pytest.param(1, marks=pytest.mark.slow)])
+def test_a_kill_at_a_step_of_a_land(own_place: Path, monkeypatch: pytest.MonkeyPatch, every: int) -> None:
+    """SIGKILL between two steps of a LAND; the next one ends well."""
+    prompts = [*THREE[:2], {"id": "bad", "prompt": "echo BAD > bad.txt"}]
+    kills = 0
+    for at in range(4, MOST_STEPS, every):
+        place = own_place / str(at)
+        (place / "marks").mkdir(parents=True)
+        arm_landing(monkeypatch, at, place / "marks")
+        project = project_in(place, monkeypatch)
+        session_id = project.finish({"land": {"gates": GATE}, "prompts": prompts, "max_parallel": 1})
+        if not list((place / "marks").iterdir()):
+            break
+        kills += 1
+        ends = {"one": ("landed", None), "two": ("landed", None), "bad": ("bounced", "gate_red")}
+        assert landings_of(project, session_id) == ends, f"killed at {at}"
+        assert count_merges(project) == {"one": 1, "two": 1}, f"killed at {at}"
+        assert_clean(project)
+    else:
+        raise AssertionError("the steps never end")
+    assert kills >= (1 if every > 1 else 20)
+
+
+def test_everything_is_killed_and_resumed(project: Project) -> None:
+    session_id = begin(project)
+    kill_sessions(project.results)
+    open_gate(project)
+    assert project("resume", session_id).returncode == 0
+    project.wait(session_id)
+    assert landings_of(project, session_id) == dict.fromkeys(("one", "two", "three"), ("landed", None))
+    assert count_merges(project) == {"one": 1, "two": 1, "three": 1}
+    assert_clean(project)
+
+
+def test_a_person_moves_the_target_meanwhile(project: Project) -> None:
+    session_id = begin(project)
+    (project.cwd / "README").write_text("theirs\n")
+    project.git("commit", "-q", "-a", "-m", "Theirs")
+    open_gate(project)
+    project.wait(session_id)
+    assert landings_of(project, session_id) == dict.fromkeys(("one", "two", "three"), ("landed", None))
+    assert "Theirs" in project.git("log", "--first-parent", "--format=%s", "main").split("\n")
+    assert (project.cwd / "README").read_text() == "theirs\n"
+    assert_clean(project)
+
+
+@pytest.mark.parametrize("now", [(), ("--now",)], ids=str)
+def test_cancel_leaves_the_branch_whole(project: Project, now: tuple[str, ...]) -> None:
+    session_id = begin(project, tasks=1)
+    before = project.git("rev-parse", "main")
+    assert project("cancel", session_id, *now).returncode == 0
+    status = project.load("status", session_id)
+    assert status["status"] == "cancelled"
+    assert landings_of(project, session_id) == {"one": ("held", "cancelled")}
+    assert project.git("rev-parse", "main") == before
+    assert_clean(project)
+    merged = project.load("merge", session_id)
+    assert [task["status"] for task in merged["tasks"]] == ["landed"]
+
+
+def test_a_held_session_lands_when_it_is_released(project: Project) -> None:
+    go = project.cwd.parent / "go"
+    prompt = f"echo one > one.txt; while ! [ -e {go} ]; do sleep 0.05; done"
+    session_id = project.start({"prompts": [{"id": "one", "prompt": prompt}]}, "--worktree", "--land")
+    project.until(session_id, lambda view: view["tasks"][0]["phase"] == "running")
+    assert project("hold", session_id).returncode == 0
+    go.touch()
+    project.until(session_id, lambda view: view["tasks"][0]["status"] == "completed")
+    assert landings_of(project, session_id) == {"one": ("ready", None)}
+    assert not (project.cwd / "one.txt").exists()
+    assert (
+        "its work is number 1 of 1 to land on main, held: on request"
+        in project("explain", session_id, "one").stdout
+    )
+    assert project("release", session_id).returncode == 0
+    project.wait(session_id)
+    assert landings_of(project, session_id) == {"one": ("landed", None)}
+
+
+@pytest.mark.parametrize(
+    ("words", "plan", "problem"),
+    [
+        (["--land"], {"prompts": ["true"]}, "land needs tasks with a worktree: add --worktree"),
+        (["--gate", "true", "--worktree"], {"prompts": ["true"]}, "--gate needs --land"),
+        (["--land-into", "main", "--worktree"], {"prompts": ["true"]}, "--land-into needs --land"),
+        (["--worktree"], {"land": {"into": "no"}, "prompts": ["true"]}, "has no branch 'no'"),
+        (["--worktree"], {"land": {"target": "main"}, "prompts": ["true"]}, "land.target: is not known here"),
+        (["--worktree"], {"land": False, "prompts": ["true"]}, "land: must be true, a branch or an object"),
+    ],
+)
+def test_what_is_refused(project: Project, words: list[str], plan: dict[str, Any], problem: str) -> None:
+    done = project(*words, "--agent", "shell", stdin=orjson.dumps(plan))
+    assert done.returncode == 2
+    assert problem in done.stderr

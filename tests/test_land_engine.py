@@ -1,0 +1,192 @@
+"""The landing queue, whatever befalls LAND jobs and whatever users ask for: nothing is lost or lands twice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import orjson
+from hypothesis import given
+from hypothesis import strategies as st
+from simulation import make_session
+
+from sessionrun.engine.fold import apply, begin
+from sessionrun.engine.landing import next_landing
+from sessionrun.engine.orders import CancelJob, EndSession, Record, StartJob
+from sessionrun.engine.scheduler import decide
+from sessionrun.engine.state import State
+from sessionrun.engine.status import project
+from sessionrun.model.events import (
+    Entry,
+    Event,
+    JobClaimed,
+    JobFinished,
+    JobLost,
+    JobStarted,
+    RequestReceived,
+    from_record,
+    to_record,
+)
+from sessionrun.model.keys import JobKey
+from sessionrun.model.landings import WorkBounced, WorkHeld, WorkLanded
+from sessionrun.model.places import Place
+from sessionrun.model.spec import Landing, SessionSpec, TaskSpec, Workspace
+
+MOST_STEPS = 400
+Draw = Callable[[int], int]
+
+
+def make_spec(needs: list[list[int]]) -> SessionSpec:
+    tasks = [
+        TaskSpec(
+            f"t{num}", ("x",), workspace=Workspace("worktree"), needs=tuple(f"t{need}" for need in sorted(wanted))
+        )
+        for num, wanted in enumerate(needs)
+    ]
+    return replace(make_session(tasks), landing=Landing("refs/heads/main"))
+
+
+class World:
+    """One session: jobs end, and requests come, as `draw` (a number below the given one) says."""
+
+    def __init__(self, spec: SessionSpec, draw: Draw) -> None:
+        self.spec, self.draw = spec, draw
+        self.state = begin(spec)
+        self.running: list[JobKey] = []
+        self.entries: list[Entry] = []
+        self.landed: set[str] = set()
+        self.requests = 0
+
+    def record(self, event: Event) -> None:
+        entry = Entry(len(self.entries) + 1, 0.0, float(len(self.entries)), event)
+        self.entries.append(from_record(orjson.loads(orjson.dumps(to_record(entry)))))
+        apply(self.state, self.entries[-1])
+
+    def carry_out(self) -> None:
+        while orders := decide(self.state, float(len(self.entries))):
+            for order in orders:
+                if isinstance(order, StartJob):
+                    self.record(JobClaimed(order.key))
+                    self.record(JobStarted(order.key, 1, 1, 1))
+                    self.running.append(order.key)
+                elif isinstance(order, (Record, EndSession)):
+                    self.record(order.event)
+                elif isinstance(order, CancelJob) and order.key in self.running:
+                    self.finish(self.running.index(order.key), stopped=True)
+            if not any(isinstance(order, (StartJob, Record, EndSession, CancelJob)) for order in orders):
+                return
+            assert sum(key.phase == "land" for key in self.running) <= 1
+
+    def finish(self, at: int, *, stopped: bool = False) -> None:
+        key = self.running.pop(at)
+        if key.phase == "land":
+            self.finish_land(key, stopped=stopped)
+            return
+        good = self.draw(8) > 0 and not stopped
+        place = None
+        if key.phase == "prepare":
+            place = Place("b", "/w", "base")
+        elif key.phase == "release":
+            place = Place("b", None, "base", commit="base" if self.draw(5) == 0 else "tip")
+        verdict = "passed" if good or key.phase == "release" else "failed"
+        self.record(JobFinished(key, verdict, place=place))  # type: ignore[arg-type]
+
+    def finish_land(self, key: JobKey, *, stopped: bool) -> None:
+        taken = self.state.land.taken
+        assert key == JobKey(key.task, key.attempt, key.round, "land", self.state.land.turns)
+        if stopped or self.draw(4) == 0:
+            if self.draw(2):
+                self.record(JobLost(key, "void" if self.draw(3) == 0 else "lost", "gone"))
+            else:
+                self.record(JobFinished(key, "lost" if stopped else "failed", "land_failed", "land_failed: x"))
+            return
+        held = self.draw(4) == 0
+        for name in taken:
+            fate = self.draw(4)
+            unmet = [need for need in self.find_needs(name) if need not in self.landed]
+            if unmet:
+                continue
+            if held or self.state.cancelled:
+                if held:
+                    self.record(WorkHeld(name, "main", "dirty", "it is dirty", "git stash"))
+            elif fate:
+                assert name not in self.landed, "it would land twice"
+                self.landed.add(name)
+                self.record(WorkLanded(name, "main", "c"))
+            else:
+                self.record(WorkBounced(name, "main", "conflict", "it conflicts", ("f",)))
+        self.record(JobFinished(key, "passed"))
+
+    def find_needs(self, name: str) -> set[str]:
+        """The tasks with work whose work has to land first."""
+        found: set[str] = set()
+        for need in self.state.tasks[name].spec.needs:
+            found |= {need} if self.state.tasks[need].landing else self.find_needs(need)
+        return found
+
+    def ask(self) -> None:
+        kind = ("retry", "hold", "release", "cancel", "retry")[self.draw(5)]
+        self.requests += 1
+        outcomes = ("failed", "timed_out") if kind == "retry" else ()
+        self.record(RequestReceived(f"r{self.requests}", kind, (), outcomes=outcomes))  # type: ignore[arg-type]
+
+    def examine(self) -> None:
+        """What holds after every entry."""
+        state = self.state
+        land = state.land
+        lanes = [*land.ready, *land.waiting, *land.held]
+        assert len(lanes) == len(set(lanes))
+        for name in land.ready:
+            assert state.tasks[name].landing is not None
+            assert all(status_of(state, need) in ("ready", "landed") for need in self.find_needs(name))
+        for name, task in state.tasks.items():
+            assert (name in self.landed) == (status_of(state, name) == "landed")
+            if status_of(state, name) == "waiting":
+                assert any(status_of(state, need) not in ("ready", "landed") for need in self.find_needs(name))
+            if task.landing is not None:
+                assert task.end.outcome == "succeeded"
+
+
+def status_of(state: State, name: str) -> str | None:
+    landing = state.tasks[name].landing
+    return landing and landing.status
+
+
+@given(st.data())
+def test_nothing_is_lost_and_nothing_lands_twice(data: st.DataObject) -> None:
+    def draw(count: int) -> int:
+        return data.draw(st.integers(0, count - 1))
+
+    size = draw(6) + 1
+    world = World(make_spec([[need for need in range(num) if draw(3) == 0] for num in range(size)]), draw)
+    asked = 0
+    for _ in range(MOST_STEPS):
+        world.carry_out()
+        world.examine()
+        if world.state.ended is not None and (asked >= 4 or draw(2)):
+            break
+        if asked < 4 and (draw(6) == 0 or world.state.ended is not None):
+            asked += 1
+            world.ask()
+        elif world.running:
+            world.finish(draw(len(world.running)))
+        else:  # it is held
+            assert world.state.held is not None
+            world.requests += 1
+            world.record(RequestReceived(f"r{world.requests}", "release"))
+        world.examine()
+    state = world.state
+    assert state.ended is not None, "it comes to an end"
+    assert next_landing(state) is None and not world.running
+    for name, task in state.tasks.items():
+        has_work = task.end.outcome == "succeeded" and task.place is not None and not task.place.holds_no_work
+        assert has_work == (task.landing is not None), name
+        assert status_of(state, name) in (None, "landed", "bounced", "held", "waiting")
+    stuck = any(task.landing is not None and task.landing.status != "landed" for task in state.tasks.values())
+    all_good = all(task.end.outcome == "succeeded" for task in state.tasks.values())
+    assert (state.ended.outcome == "succeeded") == (all_good and not stuck)
+    again = begin(world.spec)
+    for entry in world.entries:
+        apply(again, entry)
+    assert again == state
+    assert project(again) == project(state)

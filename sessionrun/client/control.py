@@ -178,7 +178,9 @@ def _warn_of_other_programs(session: SessionDir) -> None:
     """Warn of agents whose name on PATH is now another program: a session keeps the program of its launch."""
     import shutil
 
-    for agent in session.load_spec().agents.values():
+    from sessionrun.runtime.history import load_spec_now
+
+    for agent in load_spec_now(session).agents.values():
         program = agent.argv[0]
         here = shutil.which(os.path.basename(program))
         if not os.access(program, os.X_OK):

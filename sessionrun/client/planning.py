@@ -93,6 +93,7 @@ def plan(
     money: AskedMoney | None = None,
     *,
     preview: bool = False,
+    into: SessionSpec | None = None,
 ) -> Planned | Nothing:
     """Read an input and settle it: the spec then has all that a session needs.
 
@@ -101,6 +102,7 @@ def plan(
         asked: settings of the tasks beside the input, like the options of `run`.
         git: the same about worktrees.
         money: the same about budgets.
+        into: the session, as it is now, to which the tasks will be added; see `adding`.
         preview: nothing will be started, so agents need not be installed: a missing agent is a warning.
 
     Raises:
@@ -109,12 +111,20 @@ def plan(
     asked, git, money = asked or Asked(), git or AskedGit(), money or AskedMoney()
     given, dialect = find_input(given, asked.own, asked.dialect)
     asked = asked._replace(dialect=dialect)
-    return _settle(read_source(given), asked, git, money, preview=preview)
+    return _settle(read_source(given), asked, git, money, preview=preview, into=into)
 
 
-def _settle(source: Source, asked: Asked, git: AskedGit, money: AskedMoney, *, preview: bool) -> Planned | Nothing:
+def _settle(
+    source: Source, asked: Asked, git: AskedGit, money: AskedMoney, *, preview: bool, into: SessionSpec | None
+) -> Planned | Nothing:
     config = load_config(Path.cwd(), os.environ, table.BUILTIN)
+    if into is not None:
+        from sessionrun.client.adding import join_config, join_plan, join_repository
+
+        config = join_config(config, into)
     options = _options(asked, config, worktree=git.worktree)
+    if into is not None:
+        options = replace(options, others=frozenset(task.id for task in into.tasks))
     dialect, reason = choose_dialect(source, asked.dialect)
     refuse_others(dialect.NAME, asked.own)
     plan = dialect.load(source, replace(options, own=add_variables(dialect.NAME, options.own, os.environ)))
@@ -123,15 +133,23 @@ def _settle(source: Source, asked: Asked, git: AskedGit, money: AskedMoney, *, p
     limits = _settle_workspace_timeout(_settle_budgets(plan.limits, money, config), config)
     plan = replace(plan, limits=replace(limits, max_failures=1) if asked.stop_on_fail else limits)
     choice = choose_agent(plan, config, preview=preview)
+    if into is not None and choice.name == into.agent and not asked.agent:
+        choice = choice._replace(why=f"as in session {into.session_id}")
     wish = MirrorWish(git.cache_dir, git.require_cache, git.worktree_dir, git.keep)
     plan, mirrors = settle_mirrors(_add_links(plan), wish, config, source)
-    repository, remarks = _find_repository(plan, git, config, source.name)
+    if into is None:
+        repository, remarks = _find_repository(plan, git, config, source.name)
+    else:
+        repository, remarks = join_repository(plan, into), []
     skipped = 0
-    remarks += _remark_on_views(plan)
+    remarks += _remark_on_views(plan) if into is None else []
     if plan.exports and not asked.rerun:
         plan, skipped = _skip_done(plan)
     elif asked.rerun and not plan.exports:
         raise InputError("--rerun: this input has no results file that could tell what succeeded before")
+    if into is not None:
+        plan, ignored = join_plan(plan, into)
+        remarks += ignored
     missing: list[str] | None = [] if preview else None
     spec = assemble_spec(
         plan,
@@ -145,6 +163,7 @@ def _settle(source: Source, asked: Asked, git: AskedGit, money: AskedMoney, *, p
         mirrors=mirrors,
         cache=settle_cache(plan, wish, config),
         missing=missing,
+        others=options.others,
     )
     remarks += missing or ()
     if spec.tasks:

@@ -8,7 +8,7 @@ up.  This module must not know how records are stored or what they do to the sta
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import field, fields
 from typing import Any, Final, Literal, TypeAlias
 
 from sessionrun.model.checks import Checked, checked_from_record
@@ -16,8 +16,8 @@ from sessionrun.model.frozen import frozen
 from sessionrun.model.keys import JobKey, parse_job_key
 from sessionrun.model.places import Place, place_from_record
 from sessionrun.model.reasons import Effect
-from sessionrun.model.spec import Outcome, ProofVerdict, TaskSpec
-from sessionrun.model.spec_records import task_from_record
+from sessionrun.model.spec import AgentSpec, Outcome, Price, ProofVerdict, TaskSpec
+from sessionrun.model.spec_records import additions_from_record, task_from_record
 from sessionrun.model.usage import Usage
 
 JOURNAL_VERSION: Final = 1
@@ -36,8 +36,8 @@ VERDICTS: Final[tuple[Verdict, ...]] = (
 
 StopReason = Literal["timed_out", "cancelled"]
 Timer = Literal["timeout", "round_timeout", "setup_timeout", "check_timeout", "idle_timeout", "workspace_timeout"]
-RequestKind = Literal["cancel", "retry", "hold", "release"]
-REQUEST_KINDS: Final[tuple[RequestKind, ...]] = ("cancel", "retry", "hold", "release")
+RequestKind = Literal["cancel", "retry", "hold", "release", "set"]
+REQUEST_KINDS: Final[tuple[RequestKind, ...]] = ("cancel", "retry", "hold", "release", "set")
 
 
 @frozen
@@ -70,6 +70,20 @@ class TaskAdded:
     """A feed brought one more task."""
 
     task: TaskSpec
+
+
+@frozen
+class TasksAdded:
+    """A client's request brought more tasks, with all that a launch would have put into the spec for them.
+
+    One record is the request and its tasks, so no crash can come between them.
+    """
+
+    request_id: str
+    tasks: tuple[TaskSpec, ...]
+    agents: Mapping[str, AgentSpec] = field(default_factory=dict)
+    prices: Mapping[str, Price] = field(default_factory=dict)
+    resources: Mapping[str, int] = field(default_factory=dict)
 
 
 @frozen
@@ -244,6 +258,7 @@ class RequestReceived:
 
     `now` (cancel): without any grace.  `outcomes` (retry): only tasks that ended, or are about to end, in one of
     these ways; empty = any but success, of the tasks that are named.  `reason` (hold): what is shown for it.
+    `max_parallel` (set): how many tasks may run at once; 0 = no limit.
     """
 
     request_id: str
@@ -252,6 +267,7 @@ class RequestReceived:
     now: bool = False
     outcomes: tuple[Outcome, ...] = ()
     reason: str | None = None
+    max_parallel: int | None = None
 
 
 @frozen
@@ -266,6 +282,7 @@ Event: TypeAlias = (
     SessionStarted
     | SupervisorStarted
     | TaskAdded
+    | TasksAdded
     | FeedClosed
     | JobClaimed
     | JobStarted
@@ -291,6 +308,7 @@ EVENTS: Final[dict[str, type[Any]]] = {
         SessionStarted,
         SupervisorStarted,
         TaskAdded,
+        TasksAdded,
         FeedClosed,
         JobClaimed,
         JobStarted,
@@ -366,6 +384,8 @@ def from_record(record: Mapping[str, Any]) -> Entry:
         values["checked"] = checked_from_record(values["checked"])
     if cls is TaskAdded:
         values["task"] = task_from_record(values["task"])
+    if cls is TasksAdded:
+        values.update(additions_from_record(values))
     if cls is RequestReceived:
         values.update({name: tuple(values[name]) for name in ("tasks", "outcomes") if name in values})
     return Entry(record["seq"], record["at"], record["mono"], cls(**values))

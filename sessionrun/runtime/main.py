@@ -105,7 +105,7 @@ def _run(session: SessionDir, end: socket.socket) -> None:
     _record(state, journal, _introduce(state, executor))
     notices = _recover(session, state, journal, executor.ledger_end)
     exports, sharing = _open_exports(session, spec), _open_sharing(session, spec)
-    jobs = JobMaker(session, spec)
+    jobs = JobMaker(session, lambda: state.spec)
     Supervisor(session, state, journal, executor, jobs, SystemClock(), exports, sharing).run(notices)
 
 

@@ -249,7 +249,7 @@ def _on_task_retried(state: State, entry: Entry, event: TaskRetried) -> None:
     )
     task.end = End(last_outcome=event.outcome, reason_class=event.reason_class, reason=event.reason)
     task.wish = task.wish._replace(again=False)
-    state.queue.delay(event.not_before, task.num, task.spec.id)
+    state.queue.delay(event.not_before, task.order, task.spec.id)
 
 
 def _on_agent_changed(state: State, entry: Entry, event: AgentChanged) -> None:
@@ -346,7 +346,7 @@ def _job_over(state: State, entry: Entry, task: TaskState, job: RunningJob, end:
         task.progress.tries += 1
         if task.progress.tries < MAX_STARTS and job.stopping is None:
             task.progress.start += 1
-            state.queue.push(CONTINUING, task.num, task.spec.id)
+            state.queue.push(CONTINUING, task.order, task.spec.id)
             return
         target = WHEN_AGAIN_ENDS[phase]
     if phase == "release" and verdict != "passed":

@@ -128,7 +128,7 @@ def _release(state: State, event: RequestReceived) -> None:
             continue
         task.wish = task.wish._replace(held=None)
         if task.end.outcome is None and task.job is None and not task.unmet:
-            state.queue.push(CONTINUING if task.active else NEW, task.num, task.spec.id)
+            state.queue.push(CONTINUING if task.active else NEW, task.order, task.spec.id)
 
 
 def _set(state: State, event: RequestReceived) -> None:

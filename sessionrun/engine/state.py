@@ -152,6 +152,11 @@ class TaskState:
     """What its WORK jobs used."""
 
     @property
+    def order(self) -> int:
+        """What orders tasks that are ready: smaller goes first.  A bigger priority, then the place in the plan."""
+        return self.num - (self.spec.priority << 32)
+
+    @property
     def active(self) -> bool:
         """Whether the task holds its task-span tokens."""
         return self.progress.phase is not None and self.end.outcome is None

@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,15 @@ import pytest
 from conftest import Command, eventually
 from simulation import Drive, make_session
 
-from sessionrun.engine.additions import find_clash, find_fault
+from sessionrun.engine.additions import find_clash, find_fault, widen_spec
 from sessionrun.engine.fold import apply, begin
 from sessionrun.model.events import Entry, TasksAdded, from_record, to_record
+from sessionrun.model.places import Repository
 from sessionrun.model.spec import AgentSpec, TaskSpec, Workspace
 from sessionrun.runtime.executors.simulated import Fate, SimulatedExecutor
 from sessionrun.runtime.history import load_spec_now, load_tasks
+from sessionrun.runtime.main import _SharingOfAll
+from sessionrun.runtime.sharing import LimitSharing
 from sessionrun.store.inbox import send_request
 from sessionrun.store.session import SessionDir
 
@@ -306,3 +310,69 @@ def test_a_session_that_is_cancelled_takes_no_more() -> None:
     assert find_fault(state, event) is None
     state.cancelled = True
     assert find_fault(state, event) == "the session is being cancelled"
+
+
+def test_what_a_new_agent_leaves_is_ignored_and_the_rules_of_the_user_come_last() -> None:
+    place = Repository("/r", "/r/.git", "main", "c" * 40, "/w", excludes="mine")
+    spec = replace(make_session([TaskSpec("a", ("x",))]), repository=place)
+    event = TasksAdded("r", (TaskSpec("b", ("x",)),), leavings=("theirs", "mine"))
+    wide = widen_spec(spec, event)
+    assert wide.repository is not None
+    assert wide.repository.excludes == "theirs\nmine"
+    assert widen_spec(wide, event).repository == wide.repository
+
+
+def test_an_agent_that_comes_later_shares_its_limits(tmp_path: Path) -> None:
+    """A session of scripts has no account, until an agent with one comes along."""
+    script = AgentSpec("shell", ("/bin/sh",), prompt_kind="script")
+    state = begin(replace(make_session([TaskSpec("a", ("x",))]), agents={"shell": script}))
+    shared = _SharingOfAll(SessionDir(tmp_path / "session-s"), state.spec)
+    assert list(shared.hear(state, 0.0, 0.0)) == []
+    assert shared._known is None
+    late = TasksAdded("r", (TaskSpec("b", ("x",), agent="one"),), {"one": AgentSpec("one", ("one",))})
+    apply(state, Entry(1, 0.0, 0.0, late))
+    shared.hear(state, 0.0, 0.0)
+    first = shared._known
+    assert isinstance(first, LimitSharing)
+    shared.hear(state, 0.0, 0.0)
+    assert shared._known is first
+
+
+def git(folder: Path, *words: str) -> str:
+    done = subprocess.run(["git", *words], cwd=folder, capture_output=True, text=True, check=True)
+    return done.stdout
+
+
+def make_repository(folder: Path) -> None:
+    folder.mkdir(exist_ok=True)
+    git(folder, "init", "-q", "-b", "main")
+    git(folder, "-c", "user.name=n", "-c", "user.email=e@x", "commit", "-q", "--allow-empty", "-m", "one")
+
+
+def test_tasks_with_worktrees_are_added(sessionrun: Command) -> None:
+    """They begin where the worktrees of the session do, or with the work of its tasks."""
+    make_repository(sessionrun.cwd)
+    go = sessionrun.cwd / "go"
+    prompt = f"while ! [ -e {go} ]; do sleep 0.05; done; echo a >a"
+    session_id = sessionrun.start({"prompts": [{"id": "a", "prompt": prompt}]}, "--worktree")
+    sessionrun.until(session_id, lambda view: view["tasks"][0]["phase"] == "running")
+    git(sessionrun.cwd, "-c", "user.name=n", "-c", "user.email=e@x", "commit", "-q", "--allow-empty", "-m", "two")
+    plan = [{"id": "b", "prompt": "ls; echo b >b", "needs": ["a"]}, {"id": "c", "prompt": "echo c >c"}]
+    done = add(sessionrun, session_id, {"prompts": plan}, "--worktree")
+    assert done.returncode == 0, done.stderr
+    make_repository(sessionrun.cwd / "other")
+    other = Command(sessionrun.cwd / "other", sessionrun.results)
+    words = ("run", "--into", session_id, "--worktree", "--results-dir", str(sessionrun.results))
+    done = other(*words, stdin='{"prompts": ["x"]}')
+    assert (done.returncode, f"and {other.cwd} is not in it" in done.stderr) == (2, True), done.stderr
+    done = add(sessionrun, session_id, {"prompts": ["x"]}, "--worktree", "--base", "main")
+    assert (done.returncode, "--base holds for a whole session" in done.stderr) == (2, True)
+    go.touch()
+    view = sessionrun.wait(session_id)
+    assert set(outcomes(view).values()) == {"succeeded"}, view["tasks"]
+    assert len({task["base_commit"] for task in view["tasks"] if task["id"] != "b"}) == 1
+    assert (sessionrun.directory(session_id) / "task-b.txt").read_text() == "a\n"
+    merged = view["tasks"][1]["branch"]
+    assert git(sessionrun.cwd, "ls-tree", "--name-only", merged).split() == ["a", "b"]
+    assert f"git merge {merged}" in sessionrun("results", session_id).stdout
+    assert "+c" in sessionrun("diff", session_id, "c").stdout

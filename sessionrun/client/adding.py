@@ -6,6 +6,7 @@ repository, limits and name.  So an option that would change such a thing is ref
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -109,21 +110,19 @@ def join_repository(plan: Plan, into: SessionSpec) -> Repository | None:
         raise InputError(
             f"task {wanted.id!r} wants a worktree, but session {into.session_id} was started without a repository"
         )
-    from sessionrun.workspaces.repository import find_repository
+    from sessionrun.workspaces.git import Git
 
     wish = plan.repository
     if wish.base or wish.worktree_dir or wish.keep:
         key = next(wish.keys.get(name, name) for name in ("base", "worktree_dir", "keep") if getattr(wish, name))
         raise InputError(_describe_whole(key))
     known = into.repository
-    found, _ = find_repository(
-        Path(wish.path) if wish.path else Path.cwd(),
-        base=known.base_commit,
-        worktree_dir=Path(known.worktree_dir),
-        keep=known.keep,
-    )
-    if found.common_dir != known.common_dir:
-        raise InputError(f"the tasks are of the repository {found.top}, session {into.session_id} of {known.top}")
+    place = Path(wish.path) if wish.path else Path.cwd()
+    done = Git(place).attempt("rev-parse", "--path-format=absolute", "--git-common-dir")
+    common = os.path.realpath(os.fsdecode(done.stdout).removesuffix("\n"))
+    if done.returncode != 0 or common != os.path.realpath(known.common_dir):
+        where = f"the worktrees of session {into.session_id} are of {known.top}"
+        raise InputError(f"{where}, and {place} is not in it")
     return known
 
 
@@ -164,12 +163,16 @@ def settle_addition(planned: SessionSpec, into: SessionSpec) -> TasksAdded:
     Raises:
         InputError: it does not fit the session.
     """
+    from sessionrun.agents.table import leavings
+
+    new = {name: agent for name, agent in planned.agents.items() if name not in into.agents}
     event = TasksAdded(
         "",
         tuple(_settle_directory(task, planned, into) for task in planned.tasks),
-        {name: agent for name, agent in planned.agents.items() if name not in into.agents},
+        new,
         {name: price for name, price in planned.prices.items() if name not in into.prices},
         {name: amount for name, amount in planned.resources.items() if into.resources.get(name) != amount},
+        tuple(leavings(new.values())),
     )
     clash = find_clash(into, event)
     if clash is not None:
@@ -191,6 +194,7 @@ def add(session: SessionDir, addition: TasksAdded, *, timeout_s: float = TAKEN_T
         "agents": addition.agents,
         "prices": addition.prices,
         "resources": addition.resources,
+        "leavings": addition.leavings,
     }
     if len(orjson.dumps(record)) > MAX_BYTES - 200:
         raise InputError(f"the tasks take more than {MAX_BYTES >> 20} MiB: add fewer at once")

@@ -7,14 +7,20 @@ done at all is asked here too, before it is recorded: a refused request leaves n
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TypeVar
 
 from sessionrun.engine.moves import enlist, give_up
 from sessionrun.engine.requests import cancel
 from sessionrun.engine.state import State, TaskState
 from sessionrun.model.errors import InputError
 from sessionrun.model.events import Entry, TaskAdded, TasksAdded
+from sessionrun.model.places import Repository
 from sessionrun.model.spec import SessionSpec, TaskSpec
+from sessionrun.model.upstreams import MirrorSite
 from sessionrun.model.validation import describe_id_problem, find_cycle, validate_uses
+
+Ruled = TypeVar("Ruled", Repository, MirrorSite)
+"""What has rules of what git ignores."""
 
 
 def add_task(state: State, entry: Entry, event: TaskAdded) -> None:
@@ -52,7 +58,16 @@ def widen_spec(spec: SessionSpec, event: TasksAdded) -> SessionSpec:
         agents={**event.agents, **spec.agents},
         prices={**event.prices, **spec.prices},
         resources={**event.resources, **spec.resources},
+        repository=spec.repository and _ignore(spec.repository, event.leavings),
+        mirrors=spec.mirrors and _ignore(spec.mirrors, event.leavings),
     )
+
+
+def _ignore(ruled: Ruled, leavings: tuple[str, ...]) -> Ruled:
+    """The same with more rules of what git ignores; the user's own come last."""
+    known = ruled.excludes or ""
+    new: list[str] = [rule for rule in leavings if rule not in known.split("\n")]
+    return replace(ruled, excludes="\n".join((*new, known))) if new else ruled
 
 
 def find_fault(state: State, event: TasksAdded) -> str | None:

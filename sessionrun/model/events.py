@@ -76,7 +76,8 @@ class TaskAdded:
 class TasksAdded:
     """A client's request brought more tasks, with all that a launch would have put into the spec for them.
 
-    One record is the request and its tasks, so no crash can come between them.
+    One record is the request and its tasks, so no crash can come between them.  `leavings` are rules of what git
+    ignores because the new agents write it for themselves.
     """
 
     request_id: str
@@ -84,6 +85,7 @@ class TasksAdded:
     agents: Mapping[str, AgentSpec] = field(default_factory=dict)
     prices: Mapping[str, Price] = field(default_factory=dict)
     resources: Mapping[str, int] = field(default_factory=dict)
+    leavings: tuple[str, ...] = ()
 
 
 @frozen

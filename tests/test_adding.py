@@ -376,3 +376,34 @@ def test_tasks_with_worktrees_are_added(sessionrun: Command) -> None:
     assert git(sessionrun.cwd, "ls-tree", "--name-only", merged).split() == ["a", "b"]
     assert f"git merge {merged}" in sessionrun("results", session_id).stdout
     assert "+c" in sessionrun("diff", session_id, "c").stdout
+
+
+def test_runs_of_a_matrix_are_added_to_a_session_of_another_one(sessionrun: Command) -> None:
+    """The results file of the session shows all runs; that of the input that was added is not written."""
+    make_repository(sessionrun.cwd)
+    (sessionrun.cwd / "f").touch()
+    git(sessionrun.cwd, "add", "f")
+    git(sessionrun.cwd, "-c", "user.name=n", "-c", "user.email=e@x", "commit", "-q", "-m", "two")
+    go = sessionrun.cwd / "go"
+    for name, prompt in (("one", f"while ! [ -e {go} ]; do sleep 0.05; done"), ("two", "echo two >two")):
+        matrix = {
+            "results_file": f"./{name}.json",
+            "outputs_dir": f"./{name}",
+            "worktree_base": "../trees",
+            "tasks": [{"id": name, "name": name, "prompts": [prompt]}],
+            "models": ["m1", "m2"],
+            "agents": ["shell"],
+        }
+        write(sessionrun, f"matrix-{name}.json", matrix)
+    session_id = sessionrun("-q", "matrix-one.json").stdout.strip()
+    sessionrun.sessions.append(session_id)
+    sessionrun.until(session_id, lambda view: view["running"] > 0)
+    done = sessionrun("run", "--into", session_id, "matrix-two.json")
+    assert done.returncode == 0, done.stderr
+    assert "the results file of this input is not written" in done.stderr
+    go.touch()
+    view = sessionrun.wait(session_id)
+    assert (view["total"], view["successful"], view["view_problems"]) == (4, 4, [])
+    shown = json.loads((sessionrun.cwd / "one.json").read_text())
+    assert [run["task_id"] for run in shown["runs"]] == ["one", "one", "two", "two"]
+    assert not (sessionrun.cwd / "two.json").exists()

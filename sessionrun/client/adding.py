@@ -113,10 +113,16 @@ def join_repository(plan: Plan, into: SessionSpec) -> Repository | None:
     from sessionrun.workspaces.git import Git
 
     wish = plan.repository
-    if wish.base or wish.worktree_dir or wish.keep:
-        key = next(wish.keys.get(name, name) for name in ("base", "worktree_dir", "keep") if getattr(wish, name))
-        raise InputError(_describe_whole(key))
     known = into.repository
+    folder = wish.worktree_dir and os.path.realpath(wish.worktree_dir)
+    has = {
+        "base": wish.base in (None, known.base_branch, known.base_commit),
+        "worktree_dir": folder in (None, os.path.realpath(known.worktree_dir)),
+        "keep": wish.keep in (None, known.keep),
+    }
+    other = next((name for name, same in has.items() if not same), None)
+    if other is not None:
+        raise InputError(_describe_whole(wish.keys.get(other, other)))
     place = Path(wish.path) if wish.path else Path.cwd()
     done = Git(place).attempt("rev-parse", "--path-format=absolute", "--git-common-dir")
     common = os.path.realpath(os.fsdecode(done.stdout).removesuffix("\n"))
@@ -141,7 +147,7 @@ def join_plan(plan: Plan, into: SessionSpec) -> tuple[Plan, list[str]]:
         how = f"sessionrun set {into.session_id} --max-parallel {plan.max_parallel}"
         remarks.append(f"max_parallel has no effect on the session ({how})")
     if plan.exports:
-        remarks.append("the results file is written for a session of its own, and not for tasks that are added")
+        remarks.append("the results file of this input is not written: its tasks are added to a session that runs")
     limit = plan.limits.task_budget_usd
     tasks = plan.tasks
     if limit is not None:

@@ -75,7 +75,7 @@ HARMLESS = {
     "typing_extensions",  # of the type checkers: it is not installed with us
     "zlib",
 }
-CONTROL_VERBS = ("cancel", "retry", "hold", "release")
+CONTROL_VERBS = ("cancel", "retry", "hold", "release", "set")
 READER_VERBS = (
     "status",
     "results",

@@ -264,6 +264,32 @@ def test_a_held_session_lands_when_it_is_released(project: Project) -> None:
     assert landings_of(project, session_id) == {"one": ("landed", None)}
 
 
+def test_what_is_added_while_it_runs_lands_too(project: Project) -> None:
+    go = project.cwd.parent / "go"
+    plan = {"prompts": [{"id": "one", "prompt": f"echo one > one.txt; while ! [ -e {go} ]; do sleep 0.05; done"}]}
+    session_id = project.start(plan, "--worktree", "--land")
+    project.until(session_id, lambda view: view["tasks"][0]["phase"] == "running")
+    more = {"prompts": [{"id": "two", "prompt": "echo two > two.txt"}]}
+    done = project("run", "--into", session_id, "--worktree", "--agent", "shell", stdin=orjson.dumps(more))
+    assert done.returncode == 0, done.stderr
+    go.touch()
+    project.wait(session_id)
+    assert landings_of(project, session_id) == {"one": ("landed", None), "two": ("landed", None)}
+    assert [(project.cwd / f"{name}.txt").read_text() for name in ("one", "two")] == ["one\n", "two\n"]
+
+
+def test_a_later_merge_is_what_status_tells(project: Project) -> None:
+    plan = {"prompts": [{"id": "one", "prompt": "echo one > one.txt"}]}
+    (project.cwd / "one.txt").write_text("mine\n")
+    session_id = project.finish(plan, "--worktree", "--land")
+    assert landings_of(project, session_id) == {"one": ("held", "checkout_untracked")}
+    assert project("wait", session_id).returncode == 1
+    (project.cwd / "one.txt").unlink()
+    assert project("merge", session_id).returncode == 0
+    assert landings_of(project, session_id) == {"one": ("landed", None)}
+    assert project("wait", session_id).returncode == 0
+
+
 @pytest.mark.parametrize(
     ("words", "plan", "problem"),
     [

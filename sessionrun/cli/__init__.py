@@ -24,7 +24,6 @@ _EPILOG: Final = """\b
 Examples (manual: man sessionrun):
   sessionrun tasks.json                 start a session, print its id at once
   echo '{"prompts": ["..."]}' | sessionrun
-  sessionrun --status ID                the same as: sessionrun status ID
   sessionrun --sync tasks.json          start, follow, print the results
 
 \b

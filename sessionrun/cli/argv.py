@@ -22,6 +22,7 @@ VERBS: Final[Mapping[str, str]] = {
     "retry": "Try tasks again that did not succeed.",
     "hold": "Start nothing more of a session or of some tasks.",
     "release": "Let go on what was held.",
+    "set": "Change how many tasks of a session run at once.",
     "explain": "Say why tasks do not run, or what became of them.",
     "cost": "Show what sessions used up and cost.",
     "diff": "Show what tasks changed in their worktrees.",

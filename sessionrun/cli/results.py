@@ -86,7 +86,7 @@ def print_results(
         from sessionrun.cli.merging import print_merge_instructions
         from sessionrun.client.merging import group_by_repository
 
-        for repository, group in group_by_repository(session.load_spec(), tasks):  # none if status.json is damaged
+        for repository, group in group_by_repository(session, tasks):  # none if status.json is damaged
             print_merge_instructions(view, group, repository)
 
 

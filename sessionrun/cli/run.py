@@ -34,6 +34,7 @@ class Launch(NamedTuple):
     "run", epilog="FILE's formats: man 5 sessionrun-input.  Files of a session: man 5 sessionrun-files."
 )
 @click.argument("file", required=False, metavar="[FILE]")
+@click.option("--into", metavar="ID", help="Add the tasks to session ID, which runs, instead.")
 @click.option("--sync", is_flag=True, help="Follow the session to its end, then print the results.")
 @click.option("--agent", metavar="NAME", help="Agent for tasks that name none.  [default: first found]")
 @click.option("--model", metavar="NAME", help="Model, as the agent CLI spells it.")
@@ -174,6 +175,7 @@ class Launch(NamedTuple):
 @results_dir_option
 def command(
     file: str | None,
+    into: str | None,
     sync: bool,
     ready: bool,
     dry_run: bool,
@@ -195,13 +197,19 @@ def command(
     git = AskedGit(*(options[name] for name in AskedGit._fields))
     money = AskedMoney(*(options[name] for name in AskedMoney._fields))
     land = AskedLand(*(options[name] for name in AskedLand._fields))
-    planned = plan(file, asked, git, money, land, preview=dry_run)
+    joined = None
+    if into is not None:
+        from sessionrun.cli.adding import open_joined
+
+        joined = open_joined(results_dir, into, options)
+    planned = plan(file, asked, git, money, land, preview=dry_run, into=joined and joined.spec)
     for warning in planned.warnings:
         warn(warning)
     if isinstance(planned, Nothing):
         return _tell_nothing(as_json=as_json)
     if planned.skipped:
         click.echo(f"skipped: {planned.skipped} that succeeded before (--rerun runs them again)", err=True)
+    addition = joined.settle(planned.spec) if joined is not None and planned.spec.tasks else None
     if dry_run and planned.spec.tasks:
         from sessionrun.cli.preview import print_preview
         from sessionrun.client.readiness import tell_signed_out
@@ -211,13 +219,15 @@ def command(
         print_preview(planned, as_json=as_json)
         return 0
     if not planned.spec.tasks:
-        if not dry_run:
+        if not dry_run and joined is None:
             from sessionrun.client.launching import mend_exports
 
             mend_exports(planned.spec)
         return _tell_nothing_to_do(planned.skipped, as_json=as_json)
     if not quiet:
         click.echo(f"agent: {escape_line(planned.choice.name)} ({planned.choice.why})", err=True)
+    if joined is not None and addition is not None:
+        return joined.add(planned.spec, addition, as_json=as_json, quiet=quiet, sync=sync, ready=ready)
     return start_session(planned.spec, Launch(results_dir, as_json, quiet, verbose, sync, ready=ready))
 
 

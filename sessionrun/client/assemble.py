@@ -47,8 +47,11 @@ def assemble_spec(
     mirrors: MirrorSite | None = None,
     cache: CacheSite | None = None,
     missing: list[str] | None = None,
+    others: frozenset[str] = frozenset(),
 ) -> SessionSpec:
     """Make the spec of a new session; if `missing` is a list, agents that are not installed are added to it.
+
+    `others` are the tasks of a running session, to which those of the spec will be added.
 
     Raises:
         AgentNotFound: an agent is not installed, and `missing` is not a list.
@@ -83,7 +86,7 @@ def assemble_spec(
         prices=_settle_prices(config, used),
         exports=plan.exports,
     )
-    check_spec(spec, plan.places)
+    check_spec(spec, plan.places, others)
     return spec
 
 
@@ -100,13 +103,17 @@ def ignore_leavings(repository: Ruled | None, used: Mapping[str, AgentSpec]) -> 
     return replace(repository, excludes="\n".join(rules))
 
 
-def check_spec(spec: SessionSpec, places: Mapping[tuple[str, str], str] | None = None) -> None:
-    """Check that each task of a spec can start at all; `places` as in a plan.
+def check_spec(
+    spec: SessionSpec,
+    places: Mapping[tuple[str, str], str] | None = None,
+    others: frozenset[str] = frozenset(),
+) -> None:
+    """Check that each task of a spec can start at all; `places` as in a plan, `others` as in `assemble_spec`.
 
     Raises:
         InputError: a task cannot start.
     """
-    validate_tasks(spec.tasks)
+    validate_tasks(spec.tasks, others)
     validate_uses(spec)
     _check_supported(spec.tasks)
     _check_turns(spec)

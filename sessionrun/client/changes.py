@@ -146,7 +146,9 @@ def _diff_now(session: SessionDir, task: dict[str, Any], *, stat: bool) -> bytes
 
 def _load_repository(session: SessionDir, task: dict[str, Any]) -> Repository:
     """The task's repository; a damaged status.json may name branches without one."""
-    spec = session.load_spec()
+    from sessionrun.runtime.history import load_spec_now
+
+    spec = load_spec_now(session)
     own = next((one for one in spec.tasks if one.id == task["id"]), None)
     repository = spec.repository if own is None else repository_of(spec, own)
     if repository is None:

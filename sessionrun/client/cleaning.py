@@ -20,7 +20,7 @@ from sessionrun.client.view import load_or_warn, load_summary_view, load_view
 from sessionrun.model.errors import InputError, JobFileError, SessionrunError
 from sessionrun.model.repositories import has_worktree, repository_of
 from sessionrun.model.times import parse_time
-from sessionrun.runtime.history import find_task, load_tasks
+from sessionrun.runtime.history import find_task, load_spec_now, load_tasks
 from sessionrun.store.creation import sweep_unbegun
 from sessionrun.store.session import SessionDir, iterate_sessions
 
@@ -171,7 +171,7 @@ def find_leftovers(session: SessionDir) -> tuple[list[str], list[str]]:
     """
     from sessionrun.workspaces.clean import NOTHING_OWN, clean_leftover
 
-    spec = session.load_spec()
+    spec = load_spec_now(session)
     if not any(map(has_worktree, spec.tasks)):
         return [], []
     worked = _attempts_that_worked(session)
@@ -197,7 +197,7 @@ def find_leftovers(session: SessionDir) -> tuple[list[str], list[str]]:
 def _clean(session: SessionDir, *, dry_run: bool, named: bool = False) -> Iterator[Record]:
     """What was removed, or stays; a session that runs is reported only if it was `named`."""
     try:
-        spec = session.load_spec()
+        spec = load_spec_now(session)
         view = load_view(session)
     except (SessionrunError, OSError) as error:
         notify(f"{session.path}: cannot be read: {error}")

@@ -1,4 +1,4 @@
-"""Changes that a user asks for: cancel, hold, release, retry, and to let a session go on.
+"""Changes that a user asks for: cancel, hold, release, retry, set, and to let a session go on.
 
 Each names a session and, if only some of its tasks are meant, these by id or number.  A session's supervisor takes
 the request; if no process is left, the session's processes are started again for it, or the request is kept.
@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from sessionrun.client.lookup import choose_tasks
 from sessionrun.client.notices import notify
-from sessionrun.client.requests import ask, request_cancel
+from sessionrun.client.requests import Refused, ask, request_cancel
 from sessionrun.client.view import load_history, load_view
 from sessionrun.client.waiting import View
 from sessionrun.model.errors import InputError, SessionGone, SessionrunError
@@ -116,6 +116,30 @@ def release(session: SessionDir, tasks: Sequence[str] = (), *, timeout_s: float 
     return _ask_open(target, {"kind": "release", "tasks": target.ids}, timeout_s)
 
 
+def set_width(session: SessionDir, width: int, *, timeout_s: float = TAKEN_TIMEOUT_S) -> Reply:
+    """Let so many tasks of a session run at once from now on; 0 means no limit.
+
+    Raises:
+        InputError: the session has ended, or a task uses more slots than that.
+        SessionGone: no process of the session is left; the request stays.
+        StoreError: the request cannot be written.
+    """
+    target = Target(session)
+    if target.view["ended_at"] is not None:
+        raise InputError(f"session {session.session_id} has ended, and nothing of it runs any more")
+    try:
+        taken = ask(
+            session,
+            {"kind": "set", "max_parallel": width},
+            timeout_s=timeout_s,
+            may_resume=False,
+            is_moot=lambda: load_view(session)["ended_at"] is not None,
+        )
+    except Refused as error:
+        raise InputError(f"session {session.session_id} cannot run {width} tasks at once: {error.why}") from None
+    return target.reply(taken=taken)
+
+
 def retry(
     session: SessionDir,
     tasks: Sequence[str] = (),
@@ -178,7 +202,9 @@ def _warn_of_other_programs(session: SessionDir) -> None:
     """Warn of agents whose name on PATH is now another program: a session keeps the program of its launch."""
     import shutil
 
-    for agent in session.load_spec().agents.values():
+    from sessionrun.runtime.history import load_spec_now
+
+    for agent in load_spec_now(session).agents.values():
         program = agent.argv[0]
         here = shutil.which(os.path.basename(program))
         if not os.access(program, os.X_OK):

@@ -163,6 +163,7 @@ ALWAYS: Final[Mapping[str, str]] = {
     "dialect": "says how any input is read",
     "stop_on_fail": "holds for any session, also of one task",
     "ready": "a caller may always forbid the question",
+    "into": "names the session to which any input is added",
     "sync": "holds for any session",
     "dry_run": "holds for any session",
     "verbose": "says more of any session",

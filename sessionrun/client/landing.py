@@ -15,6 +15,7 @@ from sessionrun.landing.slot import digest_target
 from sessionrun.landing.target import HEADS, find_target
 from sessionrun.model.errors import InputError
 from sessionrun.model.landings import LANDING_FOLDER
+from sessionrun.runtime.history import load_spec_now
 from sessionrun.store.session import SessionDir
 
 Task = Mapping[str, Any]
@@ -59,7 +60,7 @@ def merge(
         SessionrunError, OSError: git failed, or the disk; nothing is half done that the next call does not mend.
     """
     asked = asked or AskedLanding()
-    view, spec = load_view(session), session.load_spec()
+    view, spec = load_view(session), load_spec_now(session)
     if spec.repository is None:
         raise InputError(f"session {view['session_id']} has no worktrees of this repository: nothing can land")
     chosen = {task["id"] for task in choose_tasks(view, wanted)}

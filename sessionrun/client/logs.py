@@ -71,8 +71,9 @@ def open_outputs(session: SessionDir, task: dict[str, Any], lines: int | None = 
     output = session.path / task["output"]
     if task["raw"]:
         from sessionrun.agents import table
+        from sessionrun.runtime.history import load_spec_now
 
-        spec = session.load_spec()
+        spec = load_spec_now(session)
         output = session.path / task["raw"]
         agent = spec.agents.get(task["agent"])
         if agent is None:

@@ -18,7 +18,7 @@ from sessionrun.client.changes import find_work_base, is_unchanged
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.places import Repository, Start
 from sessionrun.model.repositories import repository_of
-from sessionrun.model.spec import SessionSpec
+from sessionrun.store.session import SessionDir
 from sessionrun.workspaces.fence import open_fence
 from sessionrun.workspaces.git import Git, GitError
 
@@ -62,11 +62,14 @@ class Merges(NamedTuple):
     landing: tuple[str, ...] = ()
 
 
-def group_by_repository(spec: SessionSpec, tasks: Sequence[Task]) -> list[tuple[Repository, list[Task]]]:
+def group_by_repository(session: SessionDir, tasks: Sequence[Task]) -> list[tuple[Repository, list[Task]]]:
     """The tasks that have a repository, by that and by the ref at which they began.
 
     Its `top` is where a user merges; of a mirror of a repository elsewhere it is the mirror.
     """
+    from sessionrun.runtime.history import load_spec_now
+
+    spec = load_spec_now(session)
     by_id = {task.id: task for task in spec.tasks}
     groups: dict[tuple[str, str], tuple[Repository, list[Task]]] = {}
     for task in tasks:

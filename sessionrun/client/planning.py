@@ -103,6 +103,7 @@ def plan(
     land: AskedLand | None = None,
     *,
     preview: bool = False,
+    into: SessionSpec | None = None,
 ) -> Planned | Nothing:
     """Read an input and settle it: the spec then has all that a session needs.
 
@@ -112,6 +113,7 @@ def plan(
         git: the same about worktrees.
         money: the same about budgets.
         land: the same about landing.
+        into: the session, as it is now, to which the tasks will be added; see `adding`.
         preview: nothing will be started, so agents need not be installed: a missing agent is a warning.
 
     Raises:
@@ -120,14 +122,25 @@ def plan(
     asked, git, money = asked or Asked(), git or AskedGit(), money or AskedMoney()
     given, dialect = find_input(given, asked.own, asked.dialect)
     asked = asked._replace(dialect=dialect)
-    return _settle(read_source(given), asked, git, money, land or AskedLand(), preview=preview)
+    return _settle(read_source(given), asked, git, money, land or AskedLand(), preview=preview, into=into)
 
 
 def _settle(
-    source: Source, asked: Asked, git: AskedGit, money: AskedMoney, land: AskedLand, *, preview: bool
+    source: Source,
+    asked: Asked,
+    git: AskedGit,
+    money: AskedMoney,
+    land: AskedLand,
+    *,
+    preview: bool,
+    into: SessionSpec | None,
 ) -> Planned | Nothing:
     config = load_config(Path.cwd(), os.environ, table.BUILTIN)
-    options = _options(asked, config, worktree=git.worktree)
+    if into is not None:
+        from sessionrun.client.adding import join_config, join_plan, join_repository
+
+        config = join_config(config, into)
+    options = _options(asked, config, into, worktree=git.worktree)
     dialect, reason = choose_dialect(source, asked.dialect)
     refuse_others(dialect.NAME, asked.own)
     plan = dialect.load(source, replace(options, own=add_variables(dialect.NAME, options.own, os.environ)))
@@ -136,15 +149,19 @@ def _settle(
     limits = _settle_workspace_timeout(_settle_budgets(plan.limits, money, config), config)
     plan = replace(plan, limits=replace(limits, max_failures=1) if asked.stop_on_fail else limits)
     choice = choose_agent(plan, config, preview=preview)
+    if into is not None and choice.name == into.agent and not asked.agent:
+        choice = choice._replace(why=f"as in session {into.session_id}")
     wish = MirrorWish(git.cache_dir, git.require_cache, git.worktree_dir, git.keep)
     plan, mirrors = settle_mirrors(_add_links(plan), wish, config, source)
-    repository, remarks = _find_repository(plan, git, config, source.name)
-    skipped = 0
-    remarks += _remark_on_views(plan)
-    if plan.exports and not asked.rerun:
-        plan, skipped = _skip_done(plan)
-    elif asked.rerun and not plan.exports:
-        raise InputError("--rerun: this input has no results file that could tell what succeeded before")
+    if into is None:
+        repository, remarks = _find_repository(plan, git, config, source.name)
+    else:
+        repository, remarks = join_repository(plan, into), []
+    remarks += _remark_on_views(plan) if into is None else []
+    plan, skipped = _leave_out_done(plan, rerun=asked.rerun)
+    if into is not None:
+        plan, ignored = join_plan(plan, into)
+        remarks += ignored
     missing: list[str] | None = [] if preview else None
     spec = assemble_spec(
         plan,
@@ -159,6 +176,7 @@ def _settle(
         mirrors=mirrors,
         cache=settle_cache(plan, wish, config),
         missing=missing,
+        others=options.others,
     )
     remarks += missing or ()
     if spec.tasks:
@@ -186,8 +204,12 @@ def _remark_on_views(plan: Plan) -> list[str]:
     return [remark for remark in map(remark_on_owner, plan.exports) if remark]
 
 
-def _skip_done(plan: Plan) -> tuple[Plan, int]:
+def _leave_out_done(plan: Plan, *, rerun: bool) -> tuple[Plan, int]:
     """The plan without tasks that succeeded before, as its exports show; in the exports these tasks stay."""
+    if rerun and not plan.exports:
+        raise InputError("--rerun: this input has no results file that could tell what succeeded before")
+    if rerun or not plan.exports:
+        return plan, 0
     from sessionrun.runtime.exports.writer import carry_over
 
     done: set[str] = set()
@@ -255,7 +277,7 @@ def _name_key(error: InputError, wish: RepositoryWish, git: AskedGit, source: st
     )
 
 
-def _options(asked: Asked, config: Config, *, worktree: bool) -> Options:
+def _options(asked: Asked, config: Config, into: SessionSpec | None, *, worktree: bool) -> Options:
     return Options(
         agent=asked.agent,
         model=asked.model,
@@ -275,6 +297,7 @@ def _options(asked: Asked, config: Config, *, worktree: bool) -> Options:
         only=asked.only,
         stamp=time.strftime("%Y%m%d-%H%M%S"),
         own=read_own(asked.own),
+        others=frozenset(task.id for task in into.tasks) if into else frozenset(),
         fallback=Fallback(
             agent=config.agent,
             model=config.model,

@@ -196,7 +196,7 @@ def _ask_for_checkout(ahead: Ahead, folder: Path) -> WorkspaceRequest:
 
 
 def _ask_for_environment(ahead: Ahead, top: Path) -> EnvironmentRequest:
-    site = Site(SessionDir(top), ahead.spec)
+    site = Site(SessionDir(top), lambda: ahead.spec)
     directory = site.directory_of(ahead.task, Place(worktree=str(top)))
     key = JobKey(ahead.task.id, 1, 1, "setup", 1)
     wish = wish_environment(site, ahead.task, key, top=str(top), directory=directory, commit=ahead.commit)

@@ -32,7 +32,7 @@ def renew(session: SessionDir, wanted: Collection[str]) -> SessionSpec:
     """
     load_config(Path.cwd(), os.environ, table.BUILTIN)  # broken, it stops this launch, too
     state, _ = fold_journal(session)
-    spec, remark = renew_spec(session.load_spec(), wanted, state.tasks)
+    spec, remark = renew_spec(state.spec, wanted, state.tasks)
     if remark:
         notify(remark)
     return spec

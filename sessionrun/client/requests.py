@@ -13,6 +13,15 @@ from sessionrun.model.errors import SessionGone, StoreError
 from sessionrun.store.inbox import NoRoom, drop_request, has_request, send_request
 from sessionrun.store.session import REFUSED, SessionDir
 
+
+class Refused(StoreError):
+    """The session refused a request; `why` is what it wrote into its log."""
+
+    def __init__(self, message: str, why: str) -> None:
+        super().__init__(message)
+        self.why = why
+
+
 MAX_RESUMES: Final = 3
 """How often a session is started for one request whose processes leave without taking it."""
 
@@ -109,4 +118,17 @@ def _look_for_refusal(session: SessionDir, request_id: str) -> None:
         (session.path / "requests" / request_id).with_suffix(REFUSED).unlink()
     except OSError:
         return
-    raise StoreError(f"session {session.session_id} refused the request; {session.log_path} says why")
+    raise Refused(
+        f"session {session.session_id} refused the request; {session.log_path} says why",
+        _read_why(session, request_id),
+    )
+
+
+def _read_why(session: SessionDir, request_id: str) -> str:
+    """What the log says of a request that was refused."""
+    begin = f"request '{request_id}.json' is refused: "
+    try:
+        lines = session.log_path.read_text("utf-8", "replace").splitlines()
+    except OSError:
+        lines = []
+    return next((line.removeprefix(begin) for line in lines if line.startswith(begin)), f"see {session.log_path}")

@@ -214,6 +214,8 @@ def as_limits(value: Any) -> Limits:
 as_kind: Final = as_choice(get_args(EnvironmentKind))
 """The kinds of environments; other languages have `setup`."""
 
+MAX_PRIORITY: Final = 1_000_000
+
 _TIMEOUT: Final = Field("timeout_s", as_duration)
 
 _CHECK: Final[Mapping[str, Field]] = {
@@ -311,6 +313,7 @@ DEFAULT_FIELDS: Final[Mapping[str, Field]] = {
     "idle_timeout_s": Field("idle_timeout_s", as_duration),
     "prompt_mode": Field("prompt_mode", as_choice(get_args(PromptMode))),
     "retries": Field("retries", as_whole(0)),
+    "priority": Field("priority", as_whole(-MAX_PRIORITY)),
     "fallback": Field("fallback", as_alternatives),
     "fallback_on": Field("fallback_on", as_reason_classes),
     "expect_change": Field("expect_change", as_flag),

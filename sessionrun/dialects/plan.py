@@ -73,6 +73,8 @@ class Options:
     Where the input keeps account of what ran before: `rerun` takes what has ended, too, `include_stuck` what was
     begun and did not end, and `only` nothing but these, whatever became of them.
 
+    `others` are ids of tasks of a running session to which these are added: a task may need them, too.
+
     `stamp` is the moment of the launch, as a part of names.  `own` are the options that only this format has (see
     `own_options`), as far as they were given.
     """
@@ -93,6 +95,7 @@ class Options:
     rerun: bool = False
     include_stuck: bool = False
     only: tuple[str, ...] = ()
+    others: frozenset[str] = frozenset()
     stamp: str = ""
     own: Mapping[str, Any] = field(default_factory=dict)
     fallback: Fallback = Fallback()

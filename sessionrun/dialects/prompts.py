@@ -137,7 +137,7 @@ def load(source: Source, options: Options) -> Plan:
     levels = list_levels(options, defaults, top)
     ground = _Levels(settle_defaults(options, defaults, levels), levels, source.directory)
     tasks = tuple(_read_tasks(reading, outline, ground))
-    _check_needs(reading, outline, tasks)
+    _check_needs(reading, outline, tasks, options.others)
     reading.refuse_unknown()
     parallel = first(options.max_parallel, top.get("max_parallel"), options.fallback.max_parallel)
     if parallel is not None and parallel < 0:
@@ -222,11 +222,11 @@ def _read_task(reading: Reading, spot: Spot, entry: Mapping[str, Any], ground: _
     return settle_task(_resolve_paths(ground.directory, own), ground.base, ground.levels)
 
 
-def _check_needs(reading: Reading, outline: _Outline, tasks: Sequence[TaskSpec]) -> None:
+def _check_needs(reading: Reading, outline: _Outline, tasks: Sequence[TaskSpec], others: frozenset[str]) -> None:
     needs = {task.id: task.needs for task in tasks if task.needs}
     if not needs:
         return
-    ids = {task.id for task in tasks}
+    ids = {task.id for task in tasks} | others
     for index, task in enumerate(tasks):
         for need in task.needs:
             if need not in ids:

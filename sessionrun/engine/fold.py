@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
+from sessionrun.engine.additions import add_task, add_tasks
 from sessionrun.engine.budget import describe_refusal, describe_used_up, is_used_up, reserve, settle
 from sessionrun.engine.judging import fail, take_back, tell_kept
 from sessionrun.engine.landing import LANDING_EVENTS, begin_landing, end_landing, enter_landing, is_turn
@@ -17,7 +18,6 @@ from sessionrun.engine.moves import (
     decide_outcome,
     enlist,
     enter,
-    give_up,
     halt,
     has_turn,
     stop,
@@ -36,7 +36,7 @@ from sessionrun.engine.providers import (
 )
 from sessionrun.engine.queue import CONTINUING
 from sessionrun.engine.reboot import ease_holds, rebase_clock
-from sessionrun.engine.requests import apply_request, cancel, reopen
+from sessionrun.engine.requests import apply_request, reopen
 from sessionrun.engine.rounds import begin_clocks, begin_round, keep_round
 from sessionrun.engine.state import BUDGET, PROVIDED_PHASES, START_BATCH, RunningJob, State, TaskState, find_job
 from sessionrun.engine.task import End, Progress, Times, share_end
@@ -74,6 +74,7 @@ from sessionrun.model.events import (
     TaskAdded,
     TaskEnded,
     TaskRetried,
+    TasksAdded,
     TimerFired,
     Verdict,
 )
@@ -112,18 +113,6 @@ def _on_supervisor_started(state: State, entry: Entry, event: SupervisorStarted)
     state.epoch, state.boot_id, state.supervisor = event.epoch, event.boot_id, event
     if state.started_at is None:
         state.started_at = entry.at
-
-
-def _on_task_added(state: State, entry: Entry, event: TaskAdded) -> None:
-    if event.task.id in state.tasks:
-        return  # a feed may bring again what it brought before a crash
-    task = TaskState(event.task, len(state.tasks) + 1, wish=state.wish)
-    enlist(state, task)
-    state.tasks[event.task.id] = task
-    if task.end.decided is None and state.cancelled:
-        cancel(state, task)
-    elif task.end.decided is None and state.halted:
-        give_up(state, task)
 
 
 def _on_feed_closed(state: State, entry: Entry, event: FeedClosed) -> None:
@@ -262,7 +251,7 @@ def _on_task_retried(state: State, entry: Entry, event: TaskRetried) -> None:
     )
     task.end = End(last_outcome=event.outcome, reason_class=event.reason_class, reason=event.reason)
     task.wish = task.wish._replace(again=False)
-    state.queue.delay(event.not_before, task.num, task.spec.id)
+    state.queue.delay(event.not_before, task.order, task.spec.id)
 
 
 def _on_agent_changed(state: State, entry: Entry, event: AgentChanged) -> None:
@@ -305,7 +294,8 @@ def _on_session_ended(state: State, entry: Entry, event: SessionEnded) -> None:
 _APPLY: Final[Mapping[type, Callable[[State, Entry, Any], None]]] = {
     SessionStarted: _on_session_started,
     SupervisorStarted: _on_supervisor_started,
-    TaskAdded: _on_task_added,
+    TaskAdded: add_task,
+    TasksAdded: add_tasks,
     FeedClosed: _on_feed_closed,
     JobClaimed: _on_job_claimed,
     JobStarted: _on_job_started,
@@ -359,7 +349,7 @@ def _job_over(state: State, entry: Entry, task: TaskState, job: RunningJob, end:
         task.progress.tries += 1
         if task.progress.tries < MAX_STARTS and job.stopping is None:
             task.progress.start += 1
-            state.queue.push(CONTINUING, task.num, task.spec.id)
+            state.queue.push(CONTINUING, task.order, task.spec.id)
             return
         target = WHEN_AGAIN_ENDS[phase]
     if phase == "release" and verdict != "passed":

@@ -41,7 +41,7 @@ def enlist(state: State, task: TaskState) -> None:
             skip_for(state, task, needed)
             return
     if not task.unmet:
-        state.queue.push(NEW, task.num, task.spec.id)
+        state.queue.push(NEW, task.order, task.spec.id)
 
 
 def tell_dependents(state: State, task: TaskState) -> None:
@@ -55,7 +55,7 @@ def tell_dependents(state: State, task: TaskState) -> None:
             continue
         dependent.unmet -= 1
         if not dependent.unmet:
-            state.queue.push(NEW, dependent.num, dependent_id)
+            state.queue.push(NEW, dependent.order, dependent_id)
 
 
 def skip_for(state: State, task: TaskState, needed: TaskState) -> None:
@@ -94,7 +94,7 @@ def enter(state: State, task: TaskState, phase: Phase) -> None:
     progress.phase, progress.start, progress.tries = phase, 1, 0
     if phase in PROVIDED_PHASES and state.providers and is_shut(state, provider_of(state, task), task, {}):
         suspend(state, task)
-    state.queue.push(CONTINUING, task.num, task.spec.id)
+    state.queue.push(CONTINUING, task.order, task.spec.id)
 
 
 def decide_outcome(
@@ -132,7 +132,7 @@ def take_turn(state: State, task: TaskState) -> None:
     """WORK went well: on to the next prompt."""
     task.thread = task.thread._replace(turn=task.thread.turn + 1)
     task.progress.start, task.progress.tries = task.progress.start + 1, 0
-    state.queue.push(CONTINUING, task.num, task.spec.id)
+    state.queue.push(CONTINUING, task.order, task.spec.id)
 
 
 def resign(state: State, task: TaskState) -> None:

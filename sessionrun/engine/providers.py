@@ -202,9 +202,9 @@ def offer(state: State, task: TaskState) -> None:
     """The task's next job may start, once its time has come."""
     rank = CONTINUING if task.active else NEW
     if task.setbacks.not_before:
-        state.queue.delay(task.setbacks.not_before, task.num, task.spec.id, rank)
+        state.queue.delay(task.setbacks.not_before, task.order, task.spec.id, rank)
     else:
-        state.queue.push(rank, task.num, task.spec.id)
+        state.queue.push(rank, task.order, task.spec.id)
 
 
 def rebase(state: State, now: float) -> None:

@@ -19,7 +19,7 @@ CONTINUING: Final = 0
 NEW: Final = 1
 
 Ready: TypeAlias = tuple[int, str, str]
-"""Place in the plan, task id, and the resource that was offered to it (empty: none)."""
+"""What orders it (see `TaskState.order`), task id, and the resource that was offered to it (empty: none)."""
 
 
 class ReadyQueue:
@@ -36,7 +36,7 @@ class ReadyQueue:
         self.decided: deque[str] = deque()
 
     def push(self, rank: int, num: int, task: str) -> None:
-        """A task may have a job to start; `num`, its place in the plan, orders equals."""
+        """A task may have a job to start; the smaller `num` (see `TaskState.order`) goes first."""
         heappush(self._ready[rank], (num, task, ""))
 
     def pop(self, ranks: int) -> tuple[int, int, str, str] | None:

@@ -1,4 +1,4 @@
-"""What requests do to the state: cancel, retry, hold, release.
+"""What requests do to the state: cancel, retry, hold, release, set.
 
 A request says what is wanted; which tasks that means is settled here, when it is applied, so that a task that
 ended or began meanwhile does no harm.  Nothing here knows which client asked, or how.
@@ -16,6 +16,7 @@ from sessionrun.engine.providers import lift
 from sessionrun.engine.queue import CONTINUING, NEW
 from sessionrun.engine.state import BUDGET, State, TaskState
 from sessionrun.engine.task import NO_SETBACKS, NO_TIMES, End, Progress
+from sessionrun.engine.width import set_width
 from sessionrun.model.events import RequestReceived
 
 ON_REQUEST: Final = "on request"
@@ -134,7 +135,12 @@ def _release(state: State, event: RequestReceived) -> None:
             continue
         task.wish = task.wish._replace(held=None)
         if task.end.outcome is None and task.job is None and not task.unmet:
-            state.queue.push(CONTINUING if task.active else NEW, task.num, task.spec.id)
+            state.queue.push(CONTINUING if task.active else NEW, task.order, task.spec.id)
+
+
+def _set(state: State, event: RequestReceived) -> None:
+    if event.max_parallel is not None:
+        set_width(state, event.max_parallel)
 
 
 def _lift_budget(state: State) -> None:
@@ -149,6 +155,7 @@ _ACTS: Final[Mapping[str, Callable[[State, RequestReceived], None]]] = {
     "retry": _retry,
     "hold": _hold,
     "release": _release,
+    "set": _set,
 }
 
 

@@ -138,7 +138,7 @@ def _ending(state: State, task: TaskState, now: float) -> TaskEnded | TaskRetrie
 
 
 def _start_jobs(state: State, now: float) -> Iterator[Order]:
-    """Start what its tokens allow, continuing tasks first, then by place in the plan.
+    """Start what its tokens allow, continuing tasks first, then by priority and place in the plan.
 
     Nothing is applied while this runs, so `taken` counts what this batch has already promised.
     """

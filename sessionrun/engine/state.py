@@ -155,6 +155,11 @@ class TaskState:
     """Its place in the landing queue; None: it has none."""
 
     @property
+    def order(self) -> int:
+        """What orders tasks that are ready: smaller goes first.  A bigger priority, then the place in the plan."""
+        return self.num - (self.spec.priority << 32)
+
+    @property
     def active(self) -> bool:
         """Whether the task holds its task-span tokens."""
         return self.progress.phase is not None and self.end.outcome is None

@@ -8,8 +8,8 @@ up.  This module must not know how records are stored or what they do to the sta
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
-from typing import Any, Final, Literal, TypeAlias
+from dataclasses import field, fields
+from typing import Any, Final, Literal, TypeAlias, get_args
 
 from sessionrun.model.checks import Checked, checked_from_record
 from sessionrun.model.frozen import frozen
@@ -17,28 +17,20 @@ from sessionrun.model.keys import JobKey, parse_job_key
 from sessionrun.model.landings import WorkBounced, WorkHeld, WorkLanded
 from sessionrun.model.places import Place, place_from_record
 from sessionrun.model.reasons import Effect
-from sessionrun.model.spec import Outcome, ProofVerdict, TaskSpec
-from sessionrun.model.spec_records import task_from_record
+from sessionrun.model.spec import AgentSpec, Outcome, Price, ProofVerdict, TaskSpec
+from sessionrun.model.spec_records import additions_from_record, task_from_record
 from sessionrun.model.usage import Usage
 
 JOURNAL_VERSION: Final = 1
 
 Verdict = Literal["passed", "failed", "timed_out", "cancelled", "lost", "interrupted", "void"]
-VERDICTS: Final[tuple[Verdict, ...]] = (
-    "passed",
-    "failed",
-    "timed_out",
-    "cancelled",
-    "lost",
-    "interrupted",
-    "void",
-)
+VERDICTS: Final[tuple[Verdict, ...]] = get_args(Verdict)
 """How one job ended.  `void`: it was claimed, but provably never ran."""
 
 StopReason = Literal["timed_out", "cancelled"]
 Timer = Literal["timeout", "round_timeout", "setup_timeout", "check_timeout", "idle_timeout", "workspace_timeout"]
-RequestKind = Literal["cancel", "retry", "hold", "release"]
-REQUEST_KINDS: Final[tuple[RequestKind, ...]] = ("cancel", "retry", "hold", "release")
+RequestKind = Literal["cancel", "retry", "hold", "release", "set"]
+REQUEST_KINDS: Final[tuple[RequestKind, ...]] = get_args(RequestKind)
 
 
 @frozen
@@ -71,6 +63,22 @@ class TaskAdded:
     """A feed brought one more task."""
 
     task: TaskSpec
+
+
+@frozen
+class TasksAdded:
+    """A client's request brought more tasks, with all that a launch would have put into the spec for them.
+
+    One record is the request and its tasks, so no crash can come between them.  `leavings` are rules of what git
+    ignores because the new agents write it for themselves.
+    """
+
+    request_id: str
+    tasks: tuple[TaskSpec, ...]
+    agents: Mapping[str, AgentSpec] = field(default_factory=dict)
+    prices: Mapping[str, Price] = field(default_factory=dict)
+    resources: Mapping[str, int] = field(default_factory=dict)
+    leavings: tuple[str, ...] = ()
 
 
 @frozen
@@ -245,6 +253,7 @@ class RequestReceived:
 
     `now` (cancel): without any grace.  `outcomes` (retry): only tasks that ended, or are about to end, in one of
     these ways; empty = any but success, of the tasks that are named.  `reason` (hold): what is shown for it.
+    `max_parallel` (set): how many tasks may run at once; 0 = no limit.
     """
 
     request_id: str
@@ -253,6 +262,7 @@ class RequestReceived:
     now: bool = False
     outcomes: tuple[Outcome, ...] = ()
     reason: str | None = None
+    max_parallel: int | None = None
 
 
 @frozen
@@ -267,6 +277,7 @@ Event: TypeAlias = (
     SessionStarted
     | SupervisorStarted
     | TaskAdded
+    | TasksAdded
     | FeedClosed
     | JobClaimed
     | JobStarted
@@ -295,6 +306,7 @@ EVENTS: Final[dict[str, type[Any]]] = {
         SessionStarted,
         SupervisorStarted,
         TaskAdded,
+        TasksAdded,
         FeedClosed,
         JobClaimed,
         JobStarted,
@@ -373,8 +385,9 @@ def from_record(record: Mapping[str, Any]) -> Entry:
         values["checked"] = checked_from_record(values["checked"])
     if cls is TaskAdded:
         values["task"] = task_from_record(values["task"])
-    if cls is RequestReceived:
-        values.update({name: tuple(values[name]) for name in ("tasks", "outcomes") if name in values})
-    if cls is WorkBounced:
-        values.update({name: tuple(values[name]) for name in ("files", "against") if name in values})
+    if cls is TasksAdded:
+        values.update(additions_from_record(values))
+    if cls in (RequestReceived, WorkBounced):
+        lists = ("tasks", "outcomes", "files", "against")
+        values.update({name: tuple(values[name]) for name in lists if name in values})
     return Entry(record["seq"], record["at"], record["mono"], cls(**values))

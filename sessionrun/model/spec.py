@@ -232,6 +232,8 @@ class TaskSpec:
     them ``{task_dir}`` is a folder for the agent's files, one for each task.  `upstream` is there if the workspace
     is a mirror; `cwd` is then a path below the worktree.
 
+    Of tasks that are ready the one with the bigger `priority` goes first, then the place in the plan decides.
+
     `timeout_s` is for an attempt, `round_timeout_s` for WORK and CHECK of one round.  `answer` says what the
     agent's answer is where the task has no brief; None: what the agent suggests, see `answers_with_patch`.
     """
@@ -262,6 +264,7 @@ class TaskSpec:
     round_timeout_s: float | None = None
     idle_timeout_s: float | None = None
     retries: int = 0
+    priority: int = 0
     fallback: tuple[Alternative, ...] = ()
     fallback_on: tuple[str, ...] = ()
     expect_change: bool = False

@@ -93,6 +93,17 @@ def spec_from_record(record: Mapping[str, Any]) -> SessionSpec:
     return _from_record(SessionSpec, values)
 
 
+def additions_from_record(record: Mapping[str, Any]) -> dict[str, Any]:
+    """The tasks, agents, prices and rules that a TasksAdded record holds."""
+    agents, prices = record.get("agents", {}), record.get("prices", {})
+    return {
+        "tasks": tuple(task_from_record(task) for task in record["tasks"]),
+        "agents": {name: agent_from_record(agent) for name, agent in agents.items()},
+        "prices": {name: _from_record(Price, price) for name, price in prices.items()},
+        "leavings": tuple(record.get("leavings", ())),
+    }
+
+
 def agent_from_record(record: Mapping[str, Any]) -> AgentSpec:
     """Rebuild an agent from its record."""
     values = dict(record)

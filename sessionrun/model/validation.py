@@ -26,8 +26,8 @@ def describe_id_problem(task_id: str) -> str | None:
     return None
 
 
-def validate_tasks(tasks: Iterable[TaskSpec]) -> None:
-    """Check what only shows between tasks: ids, duplicates, unknown needs, cycles.
+def validate_tasks(tasks: Iterable[TaskSpec], others: frozenset[str] = frozenset()) -> None:
+    """Check what only shows between tasks: ids, duplicates, unknown needs, cycles; they may need `others`, too.
 
     Raises:
         InputError: with the first problem found.
@@ -44,7 +44,7 @@ def validate_tasks(tasks: Iterable[TaskSpec]) -> None:
         by_id[task.id] = task
     for task in by_id.values():
         for need in task.needs:
-            if need not in by_id:
+            if need not in by_id and need not in others:
                 raise InputError(f"task {task.id!r} needs {need!r}, which is not a task of this session")
     cycle = find_cycle({task.id: task.needs for task in by_id.values() if task.needs})
     if cycle:

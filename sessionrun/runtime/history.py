@@ -17,7 +17,7 @@ from sessionrun.store.damage import told_as_damage
 if TYPE_CHECKING:
     from sessionrun.engine.state import State
     from sessionrun.model.events import Entry
-    from sessionrun.model.spec import TaskSpec
+    from sessionrun.model.spec import SessionSpec, TaskSpec
     from sessionrun.store.journal import LogContents
     from sessionrun.store.session import SessionDir
 
@@ -46,11 +46,34 @@ def load_tasks(session: SessionDir) -> dict[str, TaskSpec]:
     Raises:
         StoreError: spec or journal are damaged, or a newer version's.
     """
-    from sessionrun.model.events import TaskAdded
+    from sessionrun.model.events import TaskAdded, TasksAdded
 
     entries, _ = session.load_journal()
-    added = [entry.event.task for entry in entries if isinstance(entry.event, TaskAdded)]
+    events = [entry.event for entry in entries if isinstance(entry.event, (TaskAdded, TasksAdded))]
+    added = [
+        task for event in events for task in (event.tasks if isinstance(event, TasksAdded) else (event.task,))
+    ]
     return {task.id: task for task in (*session.load_spec().tasks, *added)}
+
+
+def load_spec_now(session: SessionDir) -> SessionSpec:
+    """The spec with the tasks and agents that were added since the launch, as far as the journal can be read.
+
+    Raises:
+        StoreError: the spec is damaged, or a newer version's.
+    """
+    from sessionrun.engine.additions import widen_spec
+    from sessionrun.model.events import TasksAdded
+
+    spec = session.load_spec()
+    try:
+        entries, _ = session.load_journal()
+    except (StoreError, OSError):
+        return spec
+    added = {entry.event.request_id: entry.event for entry in entries if isinstance(entry.event, TasksAdded)}
+    for event in added.values():
+        spec = widen_spec(spec, event)
+    return spec
 
 
 _Known = TypeVar("_Known")

@@ -11,6 +11,7 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NoReturn
 
@@ -21,6 +22,7 @@ from sessionrun.engine.fold import apply
 from sessionrun.engine.state import State
 from sessionrun.model.errors import StoreError
 from sessionrun.model.events import Entry, Event, SupervisorStarted, to_record
+from sessionrun.model.keys import JobKey
 from sessionrun.model.spec import SessionSpec
 from sessionrun.runtime import processes
 from sessionrun.runtime.executors.local import KeeperGone, LocalExecutor
@@ -104,8 +106,8 @@ def _run(session: SessionDir, end: socket.socket) -> None:
     spec = state.spec
     _record(state, journal, _introduce(state, executor))
     notices = _recover(session, state, journal, executor.ledger_end)
-    exports, sharing = _open_exports(session, spec), _open_sharing(session, spec)
-    jobs = JobMaker(session, spec)
+    exports, sharing = _open_exports(session, spec), _SharingOfAll(session, spec)
+    jobs = JobMaker(session, lambda: state.spec)
     Supervisor(session, state, journal, executor, jobs, SystemClock(), exports, sharing).run(notices)
 
 
@@ -115,6 +117,25 @@ def _open_exports(session: SessionDir, spec: SessionSpec) -> Exports | None:
     from sessionrun.runtime.exports.writer import ExportWriter
 
     return ExportWriter(session, spec)
+
+
+class _SharingOfAll:
+    """The sharing of limits for all agents of a session, also those that come with added tasks."""
+
+    def __init__(self, session: SessionDir, spec: SessionSpec) -> None:
+        self._session = session
+        self._agents = spec.agents
+        self._known = _open_sharing(session, spec)
+
+    def hear(self, state: State, at: float, mono: float) -> Sequence[Event]:
+        """See `partners.Sharing`."""
+        if len(state.spec.agents) != len(self._agents):  # agents are added, and never changed or removed
+            self._agents, self._known = state.spec.agents, _open_sharing(self._session, state.spec)
+        return [] if self._known is None else self._known.hear(state, at, mono)
+
+    def claim(self, state: State, key: JobKey, at: float, mono: float) -> Event | None:
+        """See `partners.Sharing`."""
+        return None if self._known is None else self._known.claim(state, key, at, mono)
 
 
 def _open_sharing(session: SessionDir, spec: SessionSpec) -> Sharing | None:

@@ -24,6 +24,7 @@ import orjson
 
 from sessionrun.engine.fold import apply
 from sessionrun.engine.orders import CancelJob, CheckOutput, EndSession, Order, Record, StartJob, WakeAt
+from sessionrun.engine.refusals import find_fault
 from sessionrun.engine.scheduler import decide
 from sessionrun.engine.state import State, find_job
 from sessionrun.engine.status import project, project_summary
@@ -36,7 +37,6 @@ from sessionrun.model.events import (
     JobFinished,
     JobLost,
     OutputSeen,
-    RequestReceived,
     TimerFired,
     to_record,
 )
@@ -48,7 +48,7 @@ from sessionrun.runtime.partners import Clock, Exports, Jobs, Sharing
 from sessionrun.store import ballast
 from sessionrun.store.inbox import drop_request
 from sessionrun.store.journal import AppendLog
-from sessionrun.store.requests import Spoken, load_requests, put_aside
+from sessionrun.store.requests import Request, Spoken, load_requests, put_aside
 from sessionrun.store.session import SessionDir
 
 PUBLISH_FIRST_S: Final = 0.05
@@ -186,15 +186,15 @@ class Supervisor:
         """Record what clients ask for; whether there was anything new.  It is acknowledged once it is shown."""
         new = False
         for path, request, fault in load_requests(self._session):
-            unknown = [] if request is None else [name for name in request.tasks if name not in self._state.tasks]
-            if request is None or unknown:
-                new |= self._refuse(path, fault or f"there is no task {unknown[0]!r:.140}")
+            problem = fault if request is None else find_fault(self._state, request)
+            if request is None or problem is not None:
+                new |= self._refuse(path, problem or "")
             elif request.request_id not in self._taken:
                 self._taken.add(request.request_id)
                 new |= self._take(request)
         return new
 
-    def _take(self, request: RequestReceived) -> bool:
+    def _take(self, request: Request) -> bool:
         """Record a request, unless it was already: then only its file was left, or it was said again."""
         new = request.request_id not in self._state.requests
         if new:
@@ -236,10 +236,11 @@ class Supervisor:
             return False
         requests, faults = self._spoken.hear(content)
         for request in requests:
-            unknown = [name for name in request.tasks if name not in self._state.tasks]
-            faults += [f"there is no task {unknown[0]!r:.140}"] if unknown else []
-            if not unknown:
+            problem = find_fault(self._state, request)
+            if problem is None:
                 self._take(request)
+            else:
+                faults.append(problem)
         for fault in faults:
             _log(f"a request in the FIFO is refused: {fault}")
         return bool(content)

@@ -15,9 +15,10 @@ from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hi
 
 import orjson
 
-from sessionrun.model.events import EVENTS, Entry, from_record
+from sessionrun.model.events import EVENTS, Entry, TasksAdded, from_record
 from sessionrun.model.keys import JobKey
 from sessionrun.model.spec import SessionSpec
+from sessionrun.model.spec_records import additions_from_record
 from sessionrun.model.validation import describe_id_problem
 from sessionrun.store import caches, shapes
 from sessionrun.store.shapes import Kind
@@ -91,6 +92,18 @@ def check_spec(record: object) -> None:
                 raise ValueError(
                     f"task {task['id']!r:.140} has the agent {named['agent']!r:.80}, which is not there"
                 )
+
+
+def read_additions(record: dict[str, Any]) -> TasksAdded:
+    """The tasks that a request brings.
+
+    Raises:
+        ValueError: its values have not the types that tasks and agents declare.
+    """
+    fault = _find_misfit(TasksAdded, record)
+    if fault is not None:
+        raise ValueError(fault)
+    return TasksAdded(record["request_id"], resources=record.get("resources", {}), **additions_from_record(record))
 
 
 def iterate_entries(payloads: Sequence[bytes]) -> Iterator[Entry]:

@@ -9,11 +9,11 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 import orjson
 
-from sessionrun.model.events import REQUEST_KINDS, RequestReceived
+from sessionrun.model.events import REQUEST_KINDS, RequestReceived, TasksAdded
 from sessionrun.model.spec import OUTCOMES, RETRY_FAILED, RETRY_LOST
 from sessionrun.store.files import read_regular
 from sessionrun.store.inbox import MAX_SPOKEN_BYTES
@@ -21,6 +21,11 @@ from sessionrun.store.session import REFUSED, SessionDir
 
 MAX_BYTES: Final = 8 << 20
 """Room for the longest ids of 60,000 tasks."""
+
+ADD: Final = "add"
+"""The kind of a request that brings tasks; its record is that of a TasksAdded."""
+
+Request: TypeAlias = RequestReceived | TasksAdded
 
 MAX_REASON: Final = 300
 MAX_FAULTS: Final = 10
@@ -33,7 +38,7 @@ class RequestFile(NamedTuple):
     """What lies in one file: a request, or the fault that makes it none."""
 
     path: Path
-    request: RequestReceived | None
+    request: Request | None
     fault: str = ""
 
 
@@ -56,7 +61,7 @@ def load_requests(session: SessionDir) -> list[RequestFile]:
     return requests
 
 
-def parse_request(record: Any, name: str) -> RequestReceived:
+def parse_request(record: Any, name: str) -> Request:
     """Check a request; `name` is the UUID of its file's name.
 
     Raises:
@@ -65,6 +70,10 @@ def parse_request(record: Any, name: str) -> RequestReceived:
     if not isinstance(record, dict) or record.get("request_id") != name:
         raise ValueError("it is not an object with the request_id of its name")
     kind = record.get("kind")
+    if kind == ADD:
+        from sessionrun.store.records import read_additions
+
+        return read_additions(record)
     if kind not in REQUEST_KINDS:
         raise ValueError(f"this version does not know the kind {kind!r:.40}")
     tasks, outcomes = _texts(record, "tasks"), _texts(record, "outcomes")
@@ -75,8 +84,11 @@ def parse_request(record: Any, name: str) -> RequestReceived:
     now, reason = record.get("now") or False, record.get("reason")
     if not isinstance(now, bool) or not isinstance(reason, str | None):
         raise ValueError("now must be true or false, reason a text")
+    width = record.get("max_parallel")
+    if width is not None and (type(width) is not int or width < 0):
+        raise ValueError("max_parallel must be a whole number")
     reason = " ".join(reason.split())[:MAX_REASON] or None if reason else None
-    return RequestReceived(name, kind, tasks, now, cast(Any, outcomes), reason)
+    return RequestReceived(name, kind, tasks, now, cast(Any, outcomes), reason, width)
 
 
 class Spoken:
@@ -86,12 +98,13 @@ class Spoken:
         self._rest = b""
         self._faults = 0
 
-    def hear(self, content: bytes) -> tuple[list[RequestReceived], list[str]]:
+    def hear(self, content: bytes) -> tuple[list[Request], list[str]]:
         """The requests that are whole by now, and what is wrong with those that are none."""
         *lines, self._rest = (self._rest + content).split(b"\n")
         if len(self._rest) > MAX_SPOKEN_BYTES:  # no request is so long
             self._rest = b""
-        requests, faults = [], []
+        requests: list[Request] = []
+        faults: list[str] = []
         for line in lines:
             line = line.lstrip(b".")  # bells
             if not line.startswith(b"{"):
@@ -104,7 +117,7 @@ class Spoken:
         return requests, faults
 
 
-def parse_spoken(line: bytes) -> RequestReceived:
+def parse_spoken(line: bytes) -> Request:
     """Check a request that was written into the FIFO.
 
     Raises:

@@ -44,14 +44,20 @@ from sessionrun.store.session import SessionDir
 class JobMaker:
     """Makes and judges the jobs of one session."""
 
-    def __init__(self, session: SessionDir, spec: SessionSpec, *, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        session: SessionDir,
+        spec: SessionSpec | Callable[[], SessionSpec],
+        *,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
         """
         Args:
             session: where its jobs' files are.
-            spec: what was asked for.
+            spec: what was asked for, or what tells it while more may be asked for.
             clock: wall time in seconds since the epoch.
         """
-        self._site = Site(session, spec)
+        self._site = Site(session, spec if callable(spec) else lambda: spec)
         self._clock = clock
 
     def build(self, state: TaskState, key: JobKey, tasks: Mapping[str, TaskState]) -> Job:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -54,7 +54,12 @@ class Site:
     """Where the jobs of one session are made: its directory, and what was asked for."""
 
     session: SessionDir
-    spec: SessionSpec
+    read_spec: Callable[[], SessionSpec]
+
+    @property
+    def spec(self) -> SessionSpec:
+        """What was asked for, with what was added since."""
+        return self.read_spec()
 
     def agent_of(self, state: TaskState) -> AgentSpec:
         """The agent whose turn it is."""

@@ -1,0 +1,61 @@
+"""`run --into ID`: the tasks go to a session that runs, instead of a new one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import click
+
+from sessionrun.cli.control import EXIT_TIMEOUT, NOT_TAKEN
+from sessionrun.cli.render import print_json
+from sessionrun.client.adding import add, load_open, refuse_session_options, settle_addition
+from sessionrun.client.lookup import open_session
+from sessionrun.model.events import TasksAdded
+from sessionrun.model.spec import SessionSpec
+from sessionrun.store.session import SessionDir
+
+
+class Joined(NamedTuple):
+    """The session to which tasks are added, and its spec as it is now."""
+
+    session: SessionDir
+    spec: SessionSpec
+
+    def settle(self, planned: SessionSpec) -> TasksAdded:
+        """What of a plan is added; refused here if it does not fit the session."""
+        return settle_addition(planned, self.spec)
+
+    def add(
+        self, planned: SessionSpec, addition: TasksAdded, *, as_json: bool, quiet: bool, sync: bool, ready: bool
+    ) -> int:
+        """Add the tasks and say what became of them; the exit code."""
+        if ready:
+            from sessionrun.client.readiness import check_ready
+
+            check_ready(planned)
+        taken, view, tasks = add(self.session, addition)
+        if taken and sync:
+            from sessionrun.cli.sync import follow_run
+
+            return follow_run(self.session, as_json=as_json, quiet=quiet)
+        if as_json:
+            print_json({**view, "tasks": tasks})
+        elif quiet:
+            click.echo(view["session_id"])
+        else:
+            click.echo(f"Session: {view['session_id']}: {f'{len(tasks)} added' if taken else NOT_TAKEN}")
+        return 0 if taken else EXIT_TIMEOUT
+
+
+def open_joined(results_dir: Path | None, session_id: str, options: Mapping[str, Any]) -> Joined:
+    """Find a session to which tasks can be added; `options` are those of `run`.
+
+    Raises:
+        InputError: it has ended, or an option holds for a whole session.
+    """
+    session = open_session(results_dir, session_id)
+    joined = Joined(session, load_open(session))
+    refuse_session_options(options, joined.spec)
+    return joined

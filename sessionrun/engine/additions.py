@@ -1,0 +1,136 @@
+"""More tasks for a session that runs.
+
+What a launch writes into spec.json stays as it is there; `State.spec` is what holds now.  Whether the tasks fit is
+asked before they are recorded (see `refusals`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TypeVar
+
+from sessionrun.engine.moves import enlist, give_up
+from sessionrun.engine.requests import cancel
+from sessionrun.engine.state import State, TaskState
+from sessionrun.model.errors import InputError
+from sessionrun.model.events import Entry, TaskAdded, TasksAdded
+from sessionrun.model.places import Repository
+from sessionrun.model.spec import SessionSpec, TaskSpec
+from sessionrun.model.upstreams import MirrorSite
+from sessionrun.model.validation import describe_id_problem, find_cycle, validate_uses
+
+Ruled = TypeVar("Ruled", Repository, MirrorSite)
+"""What has rules of what git ignores."""
+
+
+def add_task(state: State, entry: Entry, event: TaskAdded) -> None:
+    """Append the task that a feed brought."""
+    if event.task.id in state.tasks:
+        return  # a feed may bring again what it brought before a crash
+    task = TaskState(event.task, len(state.tasks) + 1, wish=state.wish)
+    enlist(state, task)
+    state.tasks[event.task.id] = task
+    if task.end.decided is None and state.cancelled:
+        cancel(state, task)
+    elif task.end.decided is None and state.halted:
+        give_up(state, task)
+
+
+def add_tasks(state: State, entry: Entry, event: TasksAdded) -> None:
+    """Append the tasks of a request; a request that was taken before counts once."""
+    if event.request_id in state.requests:
+        return
+    state.requests.add(event.request_id)
+    for name, amount in event.resources.items():
+        state.free.setdefault(name, amount)
+    state.spec = widen_spec(state.spec, event)
+    added = [TaskState(task, num, wish=state.wish) for num, task in enumerate(event.tasks, len(state.tasks) + 1)]
+    state.tasks.update((task.spec.id, task) for task in added)
+    for task in added:
+        enlist(state, task)
+
+
+def widen_spec(spec: SessionSpec, event: TasksAdded) -> SessionSpec:
+    """The spec with what came; what the session has by the same name stays as it was launched."""
+    return replace(
+        spec,
+        tasks=(*spec.tasks, *event.tasks),
+        agents={**event.agents, **spec.agents},
+        prices={**event.prices, **spec.prices},
+        resources={**event.resources, **spec.resources},
+        repository=spec.repository and _ignore(spec.repository, event.leavings),
+        mirrors=spec.mirrors and _ignore(spec.mirrors, event.leavings),
+    )
+
+
+def _ignore(ruled: Ruled, leavings: tuple[str, ...]) -> Ruled:
+    """The same with more rules of what git ignores; the user's own come last."""
+    known = ruled.excludes or ""
+    new: list[str] = [rule for rule in leavings if rule not in known.split("\n")]
+    return replace(ruled, excludes="\n".join((*new, known))) if new else ruled
+
+
+def find_addition_fault(state: State, event: TasksAdded) -> str | None:
+    """Why these tasks cannot be added to the session as it stands now; None: they can."""
+    if state.ended is not None:
+        return "the session has ended"
+    if state.cancelled:
+        return "the session is being cancelled"
+    if state.halted:
+        return "too many tasks failed (max_failures), and the session starts nothing more"
+    return find_clash(state.spec, event)
+
+
+def find_clash(spec: SessionSpec, event: TasksAdded) -> str | None:
+    """What of the tasks does not fit the session that was asked for so far; None: all does."""
+    if not event.tasks:
+        return "there are no tasks"
+    for name, amount in event.resources.items():
+        if spec.resources.get(name, amount) != amount:
+            return f"the session has {spec.resources[name]} of the resource {name!r:.140}, not {amount}"
+    problem = _find_bad_id(spec, event)
+    if problem is not None:
+        return problem
+    wide = widen_spec(spec, event)
+    for task in event.tasks:
+        problem = _find_lack(wide, task)
+        if problem is not None:
+            return f"task {task.id!r:.140} {problem}"
+    try:
+        validate_uses(replace(wide, tasks=event.tasks))
+    except InputError as error:
+        return str(error)
+    cycle = find_cycle({task.id: task.needs for task in event.tasks})
+    return None if cycle is None else f"tasks need each other in a circle: {' -> '.join(cycle):.200}"
+
+
+def _find_bad_id(spec: SessionSpec, event: TasksAdded) -> str | None:
+    taken = {task.id.casefold(): task.id for task in spec.tasks}
+    ids = {task.id for task in spec.tasks} | {task.id for task in event.tasks}
+    for task in event.tasks:
+        problem = describe_id_problem(task.id)
+        if problem is not None:
+            return f"task id {task.id!r:.140} {problem}"
+        twin = taken.get(task.id.casefold())
+        taken[task.id.casefold()] = task.id
+        if twin is not None:
+            same = "" if twin == task.id else f" ({twin!r:.140}; ids differ in more than case)"
+            return f"the session has a task {task.id!r:.140} already{same}"
+        unknown = next((need for need in task.needs if need not in ids), None)
+        if unknown is not None:
+            return f"task {task.id!r:.140} needs {unknown!r:.140}, which is not a task of this session"
+    return None
+
+
+def _find_lack(spec: SessionSpec, task: TaskSpec) -> str | None:
+    """What the task needs that a session gets at its launch alone, or that came without it."""
+    for name in (task.agent, *(other.agent for other in task.fallback)):
+        if name not in spec.agents:
+            return f"has the agent {name!r:.80}, which the session does not know"
+    if task.workspace.kind == "worktree" and spec.repository is None:
+        return "wants a worktree, but the session was started without a repository"
+    if task.upstream is not None and spec.mirrors is None:
+        return "has a repository of its own, but the session was started without such tasks"
+    if task.environment is not None and spec.cache is None:
+        return "wants an environment, but the session was started without such tasks"
+    return None

@@ -1,0 +1,411 @@
+"""Tasks that are added to a session while it runs: `run --into ID`; with real processes, and as a fold."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Command, eventually
+from simulation import Drive, make_session
+
+from sessionrun.engine.additions import find_addition_fault, find_clash, widen_spec
+from sessionrun.engine.fold import apply, begin
+from sessionrun.model.events import Entry, TasksAdded, from_record, to_record
+from sessionrun.model.places import Repository
+from sessionrun.model.spec import AgentSpec, TaskSpec, Workspace
+from sessionrun.runtime.executors.simulated import Fate, SimulatedExecutor
+from sessionrun.runtime.history import load_spec_now, load_tasks
+from sessionrun.runtime.main import _SharingOfAll
+from sessionrun.runtime.sharing import LimitSharing
+from sessionrun.store.inbox import send_request
+from sessionrun.store.session import SessionDir
+
+WAITS = "while ! [ -e go ]; do sleep 0.05; done"
+
+
+def add(sessionrun: Command, session_id: str, plan: object, *words: str) -> subprocess.CompletedProcess[str]:
+    return sessionrun("run", "--into", session_id, *words, stdin=json.dumps(plan))
+
+
+def start_waiting(sessionrun: Command, *words: str) -> str:
+    session_id = sessionrun.start({"prompts": [{"id": "a", "prompt": WAITS}]}, *words)
+    sessionrun.until(session_id, lambda view: view["running"] == 1)
+    return session_id
+
+
+def let_go(sessionrun: Command) -> None:
+    (sessionrun.cwd / "go").touch()
+
+
+def outcomes(view: dict[str, Any]) -> dict[str, Any]:
+    return {task["id"]: task["outcome"] for task in view["tasks"]}
+
+
+def requests_of(sessionrun: Command, session_id: str) -> list[Path]:
+    return list((sessionrun.directory(session_id) / "requests").iterdir())
+
+
+def count_added(session: SessionDir) -> int:
+    return sum(isinstance(entry.event, TasksAdded) for entry in session.load_journal()[0])
+
+
+# --- the command ---
+
+
+def test_tasks_are_added_to_a_running_session(sessionrun: Command) -> None:
+    session_id = start_waiting(sessionrun)
+    elsewhere = sessionrun.cwd / "elsewhere"
+    elsewhere.mkdir()
+    plan = {"prompts": [{"id": "b", "prompt": "echo b >>ran", "needs": ["a"]}, {"id": "c", "prompt": "pwd"}]}
+    done = add(sessionrun, session_id, plan)
+    assert (done.returncode, done.stdout) == (0, f"Session: {session_id}: 2 added\n"), done.stderr
+    there = {"id": "d", "prompt": "pwd", "cwd": "elsewhere", "labels": {"late": "yes"}}
+    told = json.loads(add(sessionrun, session_id, {"prompts": [there]}, "--json").stdout)
+    assert ([task["id"] for task in told["tasks"]], told["total"]) == (["d"], 4)
+    assert add(sessionrun, session_id, ["echo e"], "-q").stdout == f"{session_id}\n"
+    view = sessionrun.until(session_id, lambda view: view["completed"] == 3)
+    assert [task["num"] for task in view["tasks"]] == [1, 2, 3, 4, 5]
+    assert outcomes(view)["b"] is None
+    let_go(sessionrun)
+    view = sessionrun.wait(session_id)
+    assert (view["total"], view["successful"], view["outcome"]) == (5, 5, "succeeded")
+    assert (sessionrun.cwd / "ran").read_text() == "b\n"
+    folder = sessionrun.directory(session_id)
+    assert (folder / "task-c.txt").read_text() == f"{sessionrun.cwd}\n"
+    assert (folder / "task-d.txt").read_text() == f"{elsewhere}\n"
+    assert requests_of(sessionrun, session_id) == []
+    assert [task.id for task in SessionDir(folder).load_spec().tasks] == ["a"]
+    assert [*load_tasks(SessionDir(folder))][:4] == ["a", "b", "c", "d"]
+    for verb in ("status", "results", "explain", "list", "overview", "cost", "logs"):
+        named = () if verb in ("list", "overview") else (session_id,)
+        assert sessionrun(verb, *named).returncode == 0, verb
+    assert sessionrun("results", session_id, "d").stdout.endswith(f"{elsewhere}\n")
+
+
+def test_what_cannot_be_added_is_refused_before_anything_is_asked(sessionrun: Command) -> None:
+    session_id = start_waiting(sessionrun)
+    one = {"prompts": ["true"]}
+    refused: tuple[tuple[object, tuple[str, ...], str], ...] = (
+        ({"prompts": [{"id": "A", "prompt": "true"}]}, (), "the session has a task 'A' already ('a'; ids differ"),
+        ({"prompts": [{"prompt": "true", "needs": ["x"]}]}, (), '"x" is not a task of this input'),
+        ({"prompts": [{"prompt": "true", "uses": {"db": 1}}]}, (), "uses 'db': add it to"),
+        ({"prompts": ["true"], "limits": {"budget_usd": 3}}, (), "budget_usd holds for a whole session"),
+        (one, ("--max-parallel", "2"), f"(sessionrun set {session_id} --max-parallel N)"),
+        (one, ("--name", "x"), "--name holds for a whole session"),
+        (one, ("--no-yolo",), "--no-yolo holds for a whole session"),
+        (one, ("--land", "--worktree"), "--land holds for a whole session"),
+        ({"prompts": ["true"], "land": True}, (), "land holds for a whole session"),
+        (one, ("--worktree",), "was started without a repository"),
+        (one, ("--agent", "nonesuch"), "unknown agent"),
+        ({"prompts": [{"prompt": "true", "promt": "x"}]}, (), "promt"),
+    )
+    for plan, words, why in refused:
+        done = add(sessionrun, session_id, plan, *words)
+        assert (done.returncode, done.stdout) == (2, ""), (why, done)
+        assert why in done.stderr
+        assert done.stderr.count("\n") == 1
+    assert count_added(SessionDir(sessionrun.directory(session_id))) == 0
+    assert requests_of(sessionrun, session_id) == []
+    done = add(sessionrun, session_id, one, "--dry-run", "--json")
+    assert (done.returncode, json.loads(done.stdout)["total"]) == (0, 1), done
+    let_go(sessionrun)
+    assert sessionrun.wait(session_id)["total"] == 1
+    done = add(sessionrun, session_id, one)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"session {session_id} has ended, and nothing was added: start a new one" in done.stderr
+
+
+def test_an_agent_that_the_session_does_not_know_comes_along(sessionrun: Command) -> None:
+    session_id = start_waiting(sessionrun)
+    (sessionrun.cwd / "sessionrun.toml").write_text('[agents.echo]\nargv = ["cat"]\n')
+    done = add(sessionrun, session_id, {"prompts": [{"id": "b", "prompt": "x", "agent": "echo"}]})
+    assert done.returncode == 0, done.stderr
+    (sessionrun.cwd / "sessionrun.toml").unlink()
+    view = sessionrun.until(session_id, lambda view: view["completed"] == 1)
+    assert (view["tasks"][1]["agent"], outcomes(view)["b"]) == ("echo", "succeeded")
+    session = SessionDir(sessionrun.directory(session_id))
+    assert [*session.load_spec().agents] == ["shell"]
+    assert sorted(load_spec_now(session).agents) == ["echo", "shell"]
+    for verb in ("logs", "results", "explain"):
+        assert sessionrun(verb, session_id, "b").returncode == 0, verb
+    let_go(sessionrun)
+    assert sessionrun.wait(session_id)["outcome"] == "succeeded"
+    done = sessionrun("retry", session_id, "--new")
+    assert "nothing to retry" in done.stdout
+
+
+def test_two_add_at_once(sessionrun: Command) -> None:
+    """Each id is added by one of them; the other is refused whole."""
+    session_id = start_waiting(sessionrun)
+    for name in ("one", "two"):
+        plan = {"prompts": [{"id": "same", "prompt": "true"}, {"id": name, "prompt": "true"}]}
+        (sessionrun.cwd / f"{name}.json").write_text(json.dumps(plan))
+    both = [
+        sessionrun.popen("run", "--into", session_id, f"{name}.json", stderr=subprocess.PIPE)
+        for name in ("one", "two")
+    ]
+    said = [process.communicate(timeout=60)[1] for process in both]
+    assert sorted(process.wait() for process in both) == [0, 2], said
+    let_go(sessionrun)
+    view = sessionrun.wait(session_id)
+    assert view["total"] == 3
+    assert outcomes(view)["same"] == "succeeded"
+
+
+# --- crashes, and the end of the session ---
+
+
+def test_a_supervisor_that_is_killed_adds_nothing_twice(sessionrun: Command) -> None:
+    """Its request lies there still, as if it had been killed between the journal and the removal."""
+    session_id = start_waiting(sessionrun)
+    session = SessionDir(sessionrun.directory(session_id))
+    record = {"kind": "add", "tasks": [TaskSpec("b", ("echo b >>ran",))]}
+    request_id, _ = send_request(session, record)
+    path = session.path / "requests" / f"{request_id}.json"
+    kept = session.path / "kept"
+    shutil.copy(path, kept) if path.exists() else kept.write_bytes(
+        json.dumps(
+            {"request_id": request_id, "kind": "add", "tasks": [{"id": "b", "prompts": ["echo b >>ran"]}]}
+        ).encode()
+    )
+    sessionrun.until(session_id, lambda view: view["completed"] == 1)
+    sessionrun.kill_chain(session_id)
+    shutil.copy(kept, path)
+    assert outcomes(sessionrun.status(session_id))["b"] == "succeeded"
+    assert sessionrun("resume", session_id).returncode == 0
+    eventually(lambda: not path.exists())
+    assert count_added(session) == 1
+    let_go(sessionrun)
+    view = sessionrun.wait(session_id)
+    assert (view["total"], outcomes(view)["b"]) == (2, "succeeded")
+    assert (sessionrun.cwd / "ran").read_text() == "b\n"
+
+
+def test_tasks_wait_for_a_session_whose_processes_are_gone(sessionrun: Command) -> None:
+    session_id = start_waiting(sessionrun)
+    sessionrun.kill_chain(session_id)
+    done = add(sessionrun, session_id, {"prompts": [{"id": "b", "prompt": "true"}]})
+    assert done.returncode == 4
+    assert "the request waits until the session is resumed" in done.stderr
+    assert sessionrun("resume", session_id).returncode == 0
+    sessionrun.until(session_id, lambda view: outcomes(view).get("b") == "succeeded")
+    let_go(sessionrun)
+    assert sessionrun.wait(session_id)["total"] == 2
+
+
+def test_supervisors_are_killed_while_tasks_are_added(sessionrun: Command) -> None:
+    session_id = start_waiting(sessionrun)
+    for num in range(3):
+        plan = {"prompts": [{"id": f"b{num}", "prompt": f"echo {num} >>ran"}]}
+        adding = sessionrun.popen("run", "--into", session_id, "-q", write(sessionrun, f"b{num}.json", plan))
+        os.kill(sessionrun.supervisor(session_id), signal.SIGKILL)
+        assert adding.wait(timeout=60) == 0
+    let_go(sessionrun)
+    view = sessionrun.wait(session_id)
+    assert (view["total"], set(outcomes(view).values())) == (4, {"succeeded"})
+    assert sorted((sessionrun.cwd / "ran").read_text().split()) == ["0", "1", "2"]
+
+
+def test_tasks_that_come_as_the_session_ends_are_added_or_refused(sessionrun: Command) -> None:
+    for num in range(4):
+        session_id = sessionrun.start({"prompts": [f"sleep 0.{num}"]})
+        plan = {"prompts": [{"id": "late", "prompt": "true"}]}
+        done = add(sessionrun, session_id, plan)
+        view = sessionrun.wait(session_id)
+        assert (done.returncode, outcomes(view).get("late")) in ((0, "succeeded"), (2, None)), done.stderr
+        assert (done.returncode == 2) == ("has ended, and nothing was added" in done.stderr)
+
+
+def write(sessionrun: Command, name: str, plan: object) -> str:
+    (sessionrun.cwd / name).write_text(json.dumps(plan))
+    return name
+
+
+def test_requests_of_any_shape_are_refused(sessionrun: Command) -> None:
+    session_id = start_waiting(sessionrun)
+    session = SessionDir(sessionrun.directory(session_id))
+    tasks: tuple[Any, ...] = (
+        None,
+        [],
+        [{"id": "b"}],
+        [{"id": "../b", "prompts": ["true"]}],
+        [{"id": "b", "prompts": ["true"], "agent": "nonesuch"}],
+        [{"id": "b", "prompts": ["true"], "needs": ["b"]}],
+        [{"id": "b", "prompts": ["true"]}, {"id": "B", "prompts": ["true"]}],
+        [{"id": "b", "prompts": ["true"], "workspace": {"kind": "worktree"}}],
+    )
+    for value in tasks:
+        request_id, _ = send_request(session, {"kind": "add", "tasks": value})
+        eventually((session.path / "requests" / f"{request_id}.refused").exists)
+    assert count_added(session) == 0
+    let_go(sessionrun)
+    assert sessionrun.wait(session_id)["total"] == 1
+
+
+# --- the fold ---
+
+
+def fold(events: Iterable[TasksAdded]) -> Any:
+    state = begin(make_session([TaskSpec("a", ("x",))], resources={"slot": 1}))
+    for seq, event in enumerate(events, 1):
+        apply(state, Entry(seq, 0.0, 0.0, event))
+    return state
+
+
+def test_an_id_that_is_taken_twice_counts_once() -> None:
+    event = TasksAdded("r", (TaskSpec("b", ("x",)),), {"new": AgentSpec("new", ("new",))}, resources={"db": 2})
+    once, twice = fold([event]), fold([event, event])
+    twice.seq = once.seq
+    assert once == twice
+    assert [task.num for task in once.tasks.values()] == [1, 2]
+    assert (once.free, once.spec.resources) == ({"slot": 1, "db": 2}, {"slot": 1, "db": 2})
+    assert "new" in once.spec.agents
+    entry = Entry(1, 0.0, 0.0, event)
+    assert from_record(json.loads(json.dumps(to_record(entry), default=vars_of))) == entry
+
+
+def vars_of(value: Any) -> Any:
+    from dataclasses import fields
+
+    return {field.name: getattr(value, field.name) for field in fields(value)}
+
+
+def test_tasks_of_one_request_may_need_each_other_in_any_order() -> None:
+    spec = make_session([TaskSpec("a", ("x",))])
+    late = TasksAdded("r", (TaskSpec("c", ("x",), needs=("b", "a")), TaskSpec("b", ("x",))))
+    drive = Drive(spec, SimulatedExecutor(lambda job: Fate(duration_s=2.0)), [(1.0, late)])
+    drive.run()
+    assert drive.state.ended is not None
+    assert {name: task.end.outcome for name, task in drive.state.tasks.items()} == {
+        "a": "succeeded",
+        "b": "succeeded",
+        "c": "succeeded",
+    }
+
+
+@pytest.mark.parametrize(
+    ("task", "why"),
+    [
+        (TaskSpec("b", ("x",), agent="one", workspace=Workspace("worktree")), "wants a worktree"),
+        (TaskSpec("b", ("x",), agent="nonesuch"), "has the agent 'nonesuch', which the session does not know"),
+        (TaskSpec("b", ("x",), agent="one", needs=("x",)), "needs 'x', which is not a task of this session"),
+        (TaskSpec("a", ("x",), agent="one"), "has a task 'a' already"),
+        (TaskSpec("b", ("x",), agent="one", uses={"slot": 2}), "uses 2 of 'slot', but there are 1"),
+    ],
+)
+def test_what_does_not_fit_is_named(task: TaskSpec, why: str) -> None:
+    spec = make_session([TaskSpec("a", ("x",))], resources={"slot": 1})
+    assert why in (find_clash(spec, TasksAdded("r", (task,))) or "")
+
+
+def test_a_session_that_is_cancelled_takes_no_more() -> None:
+    state = fold([])
+    event = TasksAdded("r", (TaskSpec("b", ("x",), agent="one"),))
+    assert find_addition_fault(state, event) is None
+    state.cancelled = True
+    assert find_addition_fault(state, event) == "the session is being cancelled"
+
+
+def test_what_a_new_agent_leaves_is_ignored_and_the_rules_of_the_user_come_last() -> None:
+    place = Repository("/r", "/r/.git", "main", "c" * 40, "/w", excludes="mine")
+    spec = replace(make_session([TaskSpec("a", ("x",))]), repository=place)
+    event = TasksAdded("r", (TaskSpec("b", ("x",)),), leavings=("theirs", "mine"))
+    wide = widen_spec(spec, event)
+    assert wide.repository is not None
+    assert wide.repository.excludes == "theirs\nmine"
+    assert widen_spec(wide, event).repository == wide.repository
+
+
+def test_an_agent_that_comes_later_shares_its_limits(tmp_path: Path) -> None:
+    """A session of scripts has no account, until an agent with one comes along."""
+    script = AgentSpec("shell", ("/bin/sh",), prompt_kind="script")
+    state = begin(replace(make_session([TaskSpec("a", ("x",))]), agents={"shell": script}))
+    shared = _SharingOfAll(SessionDir(tmp_path / "session-s"), state.spec)
+    assert list(shared.hear(state, 0.0, 0.0)) == []
+    assert shared._known is None
+    late = TasksAdded("r", (TaskSpec("b", ("x",), agent="one"),), {"one": AgentSpec("one", ("one",))})
+    apply(state, Entry(1, 0.0, 0.0, late))
+    shared.hear(state, 0.0, 0.0)
+    first = shared._known
+    assert isinstance(first, LimitSharing)
+    shared.hear(state, 0.0, 0.0)
+    assert shared._known is first
+
+
+def git(folder: Path, *words: str) -> str:
+    done = subprocess.run(["git", *words], cwd=folder, capture_output=True, text=True, check=True)
+    return done.stdout
+
+
+def make_repository(folder: Path) -> None:
+    folder.mkdir(exist_ok=True)
+    git(folder, "init", "-q", "-b", "main")
+    git(folder, "-c", "user.name=n", "-c", "user.email=e@x", "commit", "-q", "--allow-empty", "-m", "one")
+
+
+def test_tasks_with_worktrees_are_added(sessionrun: Command) -> None:
+    """They begin where the worktrees of the session do, or with the work of its tasks."""
+    make_repository(sessionrun.cwd)
+    go = sessionrun.cwd / "go"
+    prompt = f"while ! [ -e {go} ]; do sleep 0.05; done; echo a >a"
+    session_id = sessionrun.start({"prompts": [{"id": "a", "prompt": prompt}]}, "--worktree")
+    sessionrun.until(session_id, lambda view: view["tasks"][0]["phase"] == "running")
+    git(sessionrun.cwd, "-c", "user.name=n", "-c", "user.email=e@x", "commit", "-q", "--allow-empty", "-m", "two")
+    plan = [{"id": "b", "prompt": "ls; echo b >b", "needs": ["a"]}, {"id": "c", "prompt": "echo c >c"}]
+    done = add(sessionrun, session_id, {"prompts": plan}, "--worktree")
+    assert done.returncode == 0, done.stderr
+    make_repository(sessionrun.cwd / "other")
+    other = Command(sessionrun.cwd / "other", sessionrun.results)
+    words = ("run", "--into", session_id, "--worktree", "--results-dir", str(sessionrun.results))
+    done = other(*words, stdin='{"prompts": ["x"]}')
+    assert (done.returncode, f"and {other.cwd} is not in it" in done.stderr) == (2, True), done.stderr
+    done = add(sessionrun, session_id, {"prompts": ["x"]}, "--worktree", "--base", "main")
+    assert (done.returncode, "--base holds for a whole session" in done.stderr) == (2, True)
+    go.touch()
+    view = sessionrun.wait(session_id)
+    assert set(outcomes(view).values()) == {"succeeded"}, view["tasks"]
+    assert len({task["base_commit"] for task in view["tasks"] if task["id"] != "b"}) == 1
+    assert (sessionrun.directory(session_id) / "task-b.txt").read_text() == "a\n"
+    merged = view["tasks"][1]["branch"]
+    assert git(sessionrun.cwd, "ls-tree", "--name-only", merged).split() == ["a", "b"]
+    assert f"git merge {merged}" in sessionrun("results", session_id).stdout
+    assert "+c" in sessionrun("diff", session_id, "c").stdout
+
+
+def test_runs_of_a_matrix_are_added_to_a_session_of_another_one(sessionrun: Command) -> None:
+    """The results file of the session shows all runs; that of the input that was added is not written."""
+    make_repository(sessionrun.cwd)
+    (sessionrun.cwd / "f").touch()
+    git(sessionrun.cwd, "add", "f")
+    git(sessionrun.cwd, "-c", "user.name=n", "-c", "user.email=e@x", "commit", "-q", "-m", "two")
+    go = sessionrun.cwd / "go"
+    for name, prompt in (("one", f"while ! [ -e {go} ]; do sleep 0.05; done"), ("two", "echo two >two")):
+        matrix = {
+            "results_file": f"./{name}.json",
+            "outputs_dir": f"./{name}",
+            "worktree_base": "../trees",
+            "tasks": [{"id": name, "name": name, "prompts": [prompt]}],
+            "models": ["m1", "m2"],
+            "agents": ["shell"],
+        }
+        write(sessionrun, f"matrix-{name}.json", matrix)
+    session_id = sessionrun("-q", "matrix-one.json").stdout.strip()
+    sessionrun.sessions.append(session_id)
+    sessionrun.until(session_id, lambda view: view["running"] > 0)
+    done = sessionrun("run", "--into", session_id, "matrix-two.json")
+    assert done.returncode == 0, done.stderr
+    assert "the results file of this input is not written" in done.stderr
+    go.touch()
+    view = sessionrun.wait(session_id)
+    assert (view["total"], view["successful"], view["view_problems"]) == (4, 4, [])
+    shown = json.loads((sessionrun.cwd / "one.json").read_text())
+    assert [run["task_id"] for run in shown["runs"]] == ["one", "one", "two", "two"]
+    assert not (sessionrun.cwd / "two.json").exists()

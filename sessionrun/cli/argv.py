@@ -70,6 +70,7 @@ VALUE_OPTIONS: Final = frozenset(
         "--keep",
         "--keep-worktree",
         "--label",
+        "--land-into",
         "--limit",
         "--lines",
         "--max-concurrent",

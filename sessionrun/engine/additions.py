@@ -65,9 +65,9 @@ def widen_spec(spec: SessionSpec, event: TasksAdded) -> SessionSpec:
 
 def _ignore(ruled: Ruled, leavings: tuple[str, ...]) -> Ruled:
     """The same with more rules of what git ignores; the user's own come last."""
-    known = ruled.excludes or ""
-    new: list[str] = [rule for rule in leavings if rule not in known.split("\n")]
-    return replace(ruled, excludes="\n".join((*new, known))) if new else ruled
+    present = ruled.excludes or ""
+    new: list[str] = [rule for rule in leavings if rule not in present.split("\n")]
+    return replace(ruled, excludes="\n".join((*new, present))) if new else ruled
 
 
 def find_addition_fault(state: State, event: TasksAdded) -> str | None:

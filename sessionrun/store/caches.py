@@ -180,6 +180,21 @@ _ENVIRONMENT: Final = objects(
     }
 )
 
+_LANDING: Final = objects(
+    {
+        "status": words("ready", "landing", "waiting", "landed", "bounced", "held"),
+        "target": path,
+        "commit": nullable(TEXT),
+        "reason_class": nullable(TEXT),
+        "reason": nullable(path),
+        "mend": nullable(path),
+        "files": lists(path),
+        "against": lists(TEXT),
+        "output": nullable(path),
+        "at": nullable(time),
+    }
+)
+
 OPTIONAL_OF_TASK: Final[Mapping[str, Kind]] = {
     "git_config_changed": nullable(lists(TEXT)),
     "setup_commit": nullable(path),
@@ -189,6 +204,7 @@ OPTIONAL_OF_TASK: Final[Mapping[str, Kind]] = {
     "ref_name": nullable(path),
     "ref_commit": nullable(path),
     "environment": nullable(_ENVIRONMENT),
+    "landing": nullable(_LANDING),
 }
 """The same for a task."""
 

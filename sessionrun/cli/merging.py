@@ -8,10 +8,10 @@ from typing import Any, Final
 
 import click
 
-from sessionrun.cli.render import SINGLE_LINE, escape, escape_line, task_word
+from sessionrun.cli.render import SINGLE_LINE, escape, escape_line, landing_lines, task_word
 from sessionrun.cli.status import kept_lines
 from sessionrun.client.changes import find_work_base
-from sessionrun.client.merging import Inspected, Merged, Merges, Shared, Task, plan_merges
+from sessionrun.client.merging import Inspected, Merged, Merges, Shared, Task, plan_merges, read_landing
 from sessionrun.model.places import Repository
 
 MAX_NAMED: Final = 5
@@ -31,10 +31,17 @@ def print_merge_instructions(view: dict[str, Any], tasks: Sequence[Task], reposi
         click.echo(f"\nTo look at first, in {escape_line(repository.top)}:\n{SINGLE_LINE}")
     for inspected in merges.inspected:
         _print_to_look_at(inspected)
+    mended = [inspected.task["id"] for inspected in merges.inspected if read_landing(inspected.task) == "bounced"]
+    if mended:
+        words = " ".join(map(_quote, ("sessionrun", "merge", view["session_id"], *mended)))
+        click.echo(f"# when the bounced work is mended on its branch:\n{words}")
     if merges.landing:
         _print_to_land(view, tasks, merges, repository)
     if merges.merged:
         _print_to_merge(view, merges, repository)
+    if merges.landed:
+        click.echo(f"\nNo longer needed, because their work has landed:\n{SINGLE_LINE}")
+        click.echo("\n".join(f"git branch -d {_quote(branch)}" for branch in merges.landed))
 
 
 def _print_to_look_at(inspected: Inspected) -> None:
@@ -104,7 +111,7 @@ def _describe_work(task: Task) -> str:
         changes = f"{files}, +{stat['insertions']} -{stat['deletions']}"
     words = changes if task["outcome"] == "succeeded" else f"{task_word(task)}; {changes}"
     head = f"# Task {task['num']} (ID: {escape(task['id'])}): {words}"
-    return "\n".join([head, *kept_lines(task, "# ")])
+    return "\n".join([head, *landing_lines(task, "# "), *kept_lines(task, "# ")])
 
 
 def _quote(word: str) -> str:

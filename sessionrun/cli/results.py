@@ -16,11 +16,13 @@ from sessionrun.cli.render import (
     WAITING,
     check_lines,
     escape,
+    landing_lines,
     proof_lines,
     reason_lines,
     task_word,
     write_bytes,
 )
+from sessionrun.client.landed import add_landings
 from sessionrun.client.lookup import choose_tasks, open_session
 from sessionrun.client.outputs import find_tail, iterate_chunks, iterate_tail
 from sessionrun.client.view import load_view
@@ -49,6 +51,7 @@ def command(
         raise InputError("--raw prints what the agents printed and cannot be had as --json")
     session = open_session(results_dir, session_id)
     view = load_view(session)
+    view = {**view, "tasks": add_landings(session, view["tasks"])}
     chosen = choose_tasks(view, tasks)
     if raw:
         for task in chosen:
@@ -68,7 +71,7 @@ def print_results(
         failed = task["status"] == "completed" and task["outcome"] != "succeeded"
         word = f" {task_word(task)}" if failed else ""
         click.echo(f"\nTask {task['num']} (ID: {escape(task['id'])}):{word}")
-        about = [*reason_lines(task, ""), *check_lines(task), *proof_lines(task, "")]
+        about = [*reason_lines(task, ""), *check_lines(task), *proof_lines(task, ""), *landing_lines(task, "")]
         click.echo("\n".join([*about, SINGLE_LINE]))
         if task["status"] == "completed":
             _print_file(session.path / task["output"], tail)

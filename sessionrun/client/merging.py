@@ -53,13 +53,15 @@ class Merged(NamedTuple):
 class Merges(NamedTuple):
     """What to look at first, and what to merge in this order.
 
-    `landing` are the ids of the tasks that one `sessionrun merge` lands; empty: it cannot.
+    `landing` are the ids of the tasks that one `sessionrun merge` lands; empty: it cannot.  `landed` are the
+    branches whose work is where it was to land.
     """
 
     inspected: tuple[Inspected, ...]
     merged: tuple[Merged, ...]
     shared: tuple[Shared, ...]
     landing: tuple[str, ...] = ()
+    landed: tuple[str, ...] = ()
 
 
 def group_by_repository(session: SessionDir, tasks: Sequence[Task]) -> list[tuple[Repository, list[Task]]]:
@@ -112,12 +114,17 @@ def _plan(
     ended = [task for task in tasks if task["status"] == "completed" and task["base_commit"]]
     holders = {task["id"]: _find_holders(task, branches) for task in ended}
     sound = [task for task in ended if task["outcome"] == "succeeded" and task["commit"] is not None]
-    good = [task for task in sound if holders[task["id"]] == [task["branch"]]]
+    graph = view["tasks"]
+    there = {node["id"] for node in graph if read_landing(node) == "landed"}
+    stuck = [task for task in ended if read_landing(task) in ("bounced", "waiting")]
+    ended = [task for task in ended if task["id"] not in there or task["worktree"]]
+    good = [task for task in sound if holders[task["id"]] == [task["branch"]] and task not in stuck]
+    landed = tuple(task["branch"] for task in good if task["id"] in there and not task["worktree"])
+    good = [task for task in good if task["id"] not in there]
     others = [task for task in ended if holders[task["id"]] or task["worktree"] or task.get("worktree_remark")]
     inspected = tuple(Inspected(task, tuple(holders[task["id"]])) for task in others if task not in good)
     if not good:
-        return Merges(inspected, (), ())
-    graph = view["tasks"]
+        return Merges(inspected, (), (), (), landed)
     reached = {task["id"]: _find_reached(task, graph, repository.base_commit) for task in good}
     ordered = order_by_needs(good, graph)
     listed = _leave_out_contained(git, ordered, branches, reached)
@@ -128,8 +135,15 @@ def _plan(
         merged.append(Merged(task, inside, holder if inside else None))
     within = {name for task in good for name in reached[task["id"]]}
     can_land = repository.base_branch in branches and not any(task.get("repo") for task in good)
-    landing = [node["id"] for node in graph if node["id"] in within and not is_unchanged(node)] if can_land else []
-    return Merges(inspected, tuple(merged), tuple(_find_shared(git, graph, listed, reached)), tuple(landing))
+    nodes = [node["id"] for node in graph if node["id"] in within - there and not is_unchanged(node)]
+    landing = tuple(nodes) if can_land else ()
+    return Merges(inspected, tuple(merged), tuple(_find_shared(git, graph, listed, reached)), landing, landed)
+
+
+def read_landing(task: Task) -> str | None:
+    """Where a task's work stands on its way to a branch; None: nothing has tried to land it."""
+    landing = task.get("landing")
+    return landing["status"] if landing else None
 
 
 def _list_branches(git: Git) -> dict[str, str]:

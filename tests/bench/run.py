@@ -11,6 +11,7 @@ from . import (
     bench_environments,
     bench_graph,
     bench_jobs,
+    bench_landing,
     bench_launch,
     bench_list,
     bench_memory,
@@ -29,6 +30,7 @@ BENCHMARKS: Final[Mapping[str, Callable[[], list[Row]]]] = {
     "memory": bench_memory.measure,
     "worktrees": bench_worktrees.measure,
     "environments": bench_environments.measure,
+    "landing": bench_landing.measure,
 }
 
 

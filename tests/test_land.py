@@ -274,6 +274,12 @@ def test_a_held_session_lands_when_it_is_released(project: Project) -> None:
     assert landings_of(project, session_id) == {"one": ("landed", None)}
 
 
+def test_a_preview_says_where_it_lands(project: Project) -> None:
+    plan = orjson.dumps({"land": {"gates": ["make check", "true"]}, "prompts": ["true"]})
+    shown = project("run", "--dry-run", "--worktree", "--agent", "shell", stdin=plan).stdout
+    assert "\nLands: on main, if they pass `make check` and `true`\n" in shown
+
+
 def test_what_is_added_while_it_runs_lands_too(project: Project) -> None:
     go = project.cwd.parent / "go"
     plan = {"prompts": [{"id": "one", "prompt": f"echo one > one.txt; while ! [ -e {go} ]; do sleep 0.05; done"}]}

@@ -26,6 +26,10 @@ def print_preview(planned: Planned, *, as_json: bool) -> None:
     if record["worktree_dir"]:
         click.echo(f"Worktrees: in {escape_line(record['worktree_dir'])}")
         click.echo(f"Base: {escape_line(record['base_branch'])} at {record['base_commit'][:12]}")
+    if record["land"]:
+        gates = [f"`{escape_line(gate)}`" for gate in record["land"]["gates"]]
+        after = f", if they pass {' and '.join(gates)}" if gates else ""
+        click.echo(f"Lands: on {escape_line(record['land']['target'])}{after}")
     for task in record["tasks"]:
         click.echo(f"\n  Task {task['num']} (ID: {task['id']}): {escape_line(task['title'])}")
         click.echo(f"    argv: {escape_line(shlex.join(task['argv']))}")

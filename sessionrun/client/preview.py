@@ -36,6 +36,11 @@ def describe_plan(planned: Planned) -> dict[str, Any]:
         "base_branch": repository and repository.base_branch,
         "base_commit": repository and repository.base_commit,
         "worktree_dir": repository and repository.worktree_dir,
+        "land": spec.landing
+        and {
+            "target": spec.landing.target.removeprefix("refs/heads/"),
+            "gates": spec.landing.gates,
+        },
         "waves": list_waves(spec.tasks),
         "critical_path": find_critical_path(spec.tasks),
         "tasks": [

@@ -331,10 +331,25 @@ def run(program: Callable[[], object]) -> NoReturn:
     except BaseException:
         traceback.print_exc()
     finally:
-        if code is not None and not isinstance(code, int):
-            print(code, file=sys.stderr)
-            code = 1
-        os._exit(int(code or 0) & 0xFF if _flush() else 120)
+        os._exit(_finish(code))
+
+
+def run_and_stay(program: Callable[[], object]) -> int:
+    """Run a program on new streams and return its code; the state of our modules is that of their import."""
+    _Origin.restore()
+    try:
+        _open_streams()
+        return _finish(program())
+    except SystemExit as error:
+        return _finish(error.code)
+
+
+def _finish(code: object) -> int:
+    """The exit code of a program that ended with this value, when what it said is written."""
+    if code is not None and not isinstance(code, int):
+        print(code, file=sys.stderr)
+        code = 1
+    return int(code or 0) & 0xFF if _flush() else 120
 
 
 def _flush() -> bool:

@@ -37,8 +37,10 @@ from prewarm import make_ready
 
 STREAMS: Final = ("stdin", "stdout", "stderr")
 
-READERS: Final = frozenset(("status", "results", "explain", "list", "overview", "cost"))
-"""Verbs that start nothing, hold nothing and change nothing but caches."""
+READERS: Final = frozenset(
+    ("status", "results", "explain", "list", "overview", "cost", "diff", "logs", "wait", "schema", "agents")
+)
+"""Verbs that start no session, hold nothing and change nothing but caches."""
 
 MOST_READS: Final = 100
 """Each verb leaves some garbage: it expects that its process ends."""

@@ -118,6 +118,7 @@ def test_verbs_that_share_a_process_are_as_in_their_own(sessionrun: Command) -> 
         (("results", session_id, "1"), sessionrun.cwd, own),
         (("explain", "--nonsense"), sessionrun.cwd, own),
         (("overview",), sessionrun.cwd, own),
+        (("run", "--help"), sessionrun.cwd, own),
         (("logs", session_id), sessionrun.cwd, own),
         (("diff", session_id), sessionrun.cwd, own),
         (("wait", session_id, "2"), sessionrun.cwd, own),

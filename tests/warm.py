@@ -99,7 +99,8 @@ class Warm:
     def read(self, words: Sequence[str], *, cwd: Path, environ: Mapping[str, str]) -> tuple[int, str, str] | None:
         """Run a verb that reads: its exit code and what it said; None where it needs a process of its own."""
         apart = any(name.startswith("SESSIONRUN_CRASH") for name in environ)
-        if not words or words[0] not in READERS or apart or not self._reading.acquire(blocking=False):
+        reads = bool(words) and (words[0] in READERS or words[-1] == "--help")
+        if not reads or apart or not self._reading.acquire(blocking=False):
             return None
         try:
             with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as error, open(os.devnull) as nothing:

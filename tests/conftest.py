@@ -24,7 +24,6 @@ from typing import Any, ClassVar, Final
 import psutil
 import pytest
 from bill import Bill
-from hypothesis import HealthCheck, settings
 from recorded import Recorded
 from warm import STREAMS, Warm
 
@@ -43,11 +42,6 @@ RESTED_S = 0.6
 _COMPILED: Final = pytest.StashKey[bool]()
 
 _NUMBERS: Final = itertools.count()
-
-for _name, _count, _same in (("fast", 50, True), ("slow", 500, False)):
-    settings.register_profile(
-        _name, max_examples=_count, derandomize=_same, deadline=None, suppress_health_check=[HealthCheck.too_slow]
-    )
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -71,7 +65,21 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(Bill(config))
     if (place := find_bytecode(config)) is not None:
         sys.dont_write_bytecode, sys.pycache_prefix = False, str(place)
-    settings.load_profile("slow" if config.getoption("--slow") else "fast")
+    _load_profile("slow" if config.getoption("--slow") else "fast")
+
+
+def _load_profile(name: str) -> None:
+    """Say how many examples hypothesis draws.
+
+    Hypothesis is imported here, after the place for byte code is known: pytest rewrites all of it.
+    """
+    from hypothesis import HealthCheck, settings
+
+    for tier, count, same in (("fast", 50, True), ("slow", 500, False)):
+        settings.register_profile(
+            tier, max_examples=count, derandomize=same, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+        )
+    settings.load_profile(name)
 
 
 def find_bytecode(config: pytest.Config) -> Path | None:
@@ -269,6 +277,9 @@ class Command:
         environ = {**os.environ, **(env or {})}
         argv = [*self.argv, *words]
         if not real and self.warm.serves(environ):
+            read = None if content is not None else self.warm.read(words, cwd=self.cwd, environ=environ)
+            if read is not None:
+                return subprocess.CompletedProcess(argv, *read)
             called = self.warm.popen(words, cwd=self.cwd, environ=environ, stdin=content or b"")
             try:
                 out, error = called.communicate(timeout=120)

@@ -11,7 +11,8 @@ program gets what a new interpreter would give it; `tests/test_execs.py` compare
 - descriptors that are close-on-exec are closed; errors of `file_actions` are raised in the parent;
 - handlers of signals are the default ones, ignored signals stay ignored, then Python's start sets its own;
 - the argument list and the environment are new: in Python, for libc, and in /proc/PID/cmdline and environ;
-- streams, `sys.argv` and `sys.path` are new; modules of ours have the values of their import and empty caches;
+- streams, `sys.argv` and `sys.path` are new; modules of ours have the values of their import, and their caches are
+  empty but for what `prewarm.py` put there: that follows from our classes alone;
 - the process ends with the code of the program; nothing of what was there before is cleaned up.
 
 A restart after a kill begins its program in the same way, since the process that restarts it has these functions.
@@ -98,7 +99,8 @@ class _Origin:
             (vars(module), name, vars(module)[name]) for module in modules for name in _find_rebound(module)
         ]
         cls.growing = [value for value in every if type(value) in (list, dict, set) and not value]
-        cls.caches = [value for value in every if isinstance(value, functools._lru_cache_wrapper)]
+        caches = [value for value in every if isinstance(value, functools._lru_cache_wrapper)]
+        cls.caches = [cache for cache in caches if not cache.cache_info().currsize]
 
     @classmethod
     def restore(cls) -> None:
@@ -329,10 +331,25 @@ def run(program: Callable[[], object]) -> NoReturn:
     except BaseException:
         traceback.print_exc()
     finally:
-        if code is not None and not isinstance(code, int):
-            print(code, file=sys.stderr)
-            code = 1
-        os._exit(int(code or 0) & 0xFF if _flush() else 120)
+        os._exit(_finish(code))
+
+
+def run_and_stay(program: Callable[[], object]) -> int:
+    """Run a program on new streams and return its code; the state of our modules is that of their import."""
+    _Origin.restore()
+    try:
+        _open_streams()
+        return _finish(program())
+    except SystemExit as error:
+        return _finish(error.code)
+
+
+def _finish(code: object) -> int:
+    """The exit code of a program that ended with this value, when what it said is written."""
+    if code is not None and not isinstance(code, int):
+        print(code, file=sys.stderr)
+        code = 1
+    return int(code or 0) & 0xFF if _flush() else 120
 
 
 def _flush() -> bool:

@@ -5,6 +5,11 @@ child is a process like any other: with descriptors, a directory, an environment
 own.  Only its imports were made by another: tests that look at these ask for the real command.  A session that it
 starts has its own processes, and these begin without interpreters too: `tests/execs.py` says how.
 
+A fork and what the child copies of its parent cost several times what a verb does that only reads.  So the verbs
+in `READERS` share a process, one after the other, if the test waits for their end.  Each begins with modules as
+they were imported, and with streams, a directory, an environment and arguments of its own.  The process ends after
+a verb that leaves a file open, and after `MOST_READS` verbs.
+
     python tests/warm.py FD      serve the socket until standard input ends; each message brings a connection
 """
 
@@ -22,14 +27,30 @@ import sys
 import tempfile
 import threading
 import time
+import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NoReturn, cast
 
-from execs import CODE, choose, install, run, show_as, take_environ
+from execs import CODE, choose, install, run, run_and_stay, show_as, take_environ
 from prewarm import make_ready
 
 STREAMS: Final = ("stdin", "stdout", "stderr")
+
+READERS: Final = frozenset(
+    ("status", "results", "explain", "list", "overview", "cost", "diff", "logs", "wait", "schema", "agents")
+)
+"""Verbs that start no session, hold nothing and change nothing but caches."""
+
+MOST_READS: Final = 100
+"""Each verb leaves some garbage: it expects that its process ends."""
+
+READ_S: Final = 120.0
+"""A verb that reads for so long hangs."""
+
+_ANSWERED: Final = 0x100
+_LEAVES: Final = 0x200
+"""What a process that stays adds to the exit code of a verb; without these it is the end of the process."""
 
 _LENGTH: Final = struct.Struct("!I")
 _NUMBER: Final = struct.Struct("!i")
@@ -46,6 +67,9 @@ class Warm:
         self._base = dict(os.environ)
         self._process: subprocess.Popen[bytes] | None = None
         self._lock = threading.Lock()
+        self._reading = threading.Lock()
+        self._reader: Called | None = None
+        self._reads = 0
 
     def _start(self) -> subprocess.Popen[bytes]:
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -60,6 +84,7 @@ class Warm:
 
     def close(self) -> None:
         """End it."""
+        self._end_reader()
         if self._process is None:
             return
         assert self._process.stdin is not None
@@ -71,12 +96,51 @@ class Warm:
         """Whether its fork is as good as a new process with this environment."""
         return choose(environ) == choose(self._base)
 
+    def read(self, words: Sequence[str], *, cwd: Path, environ: Mapping[str, str]) -> tuple[int, str, str] | None:
+        """Run a verb that reads: its exit code and what it said; None where it needs a process of its own."""
+        apart = any(name.startswith("SESSIONRUN_CRASH") for name in environ)
+        reads = bool(words) and (words[0] in READERS or words[-1] == "--help")
+        if not reads or apart or not self._reading.acquire(blocking=False):
+            return None
+        try:
+            with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as error, open(os.devnull) as nothing:
+                streams = (nothing, out, error)
+                code = self._read(_make_call(words, cwd, environ), [stream.fileno() for stream in streams])
+                said = []
+                for stream in (out, error):
+                    stream.seek(0)
+                    said.append(decode(stream.read()))
+            return code, said[0], said[1]
+        finally:
+            self._reading.release()
+
+    def _read(self, call: Mapping[str, Any], fds: list[int]) -> int:
+        if self._reader is not None:
+            try:
+                _send_call(self._reader.connection, call, fds)
+            except OSError:  # it has died since the last verb
+                self._end_reader()
+        if self._reader is None:
+            connection = self._call({**call, "stays": True}, fds)
+            self._reader, self._reads = Called((), connection, ()), 0
+        self._reads += 1
+        answer = self._reader.read_answer(READ_S)
+        if answer & _ANSWERED == 0 or answer & _LEAVES or self._reads == MOST_READS:
+            self._end_reader()
+        return answer & 0xFF if answer > 0 else answer
+
+    def _end_reader(self) -> None:
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            reader.connection.close()
+
     def popen(self, words: Sequence[str], *, cwd: Path, environ: Mapping[str, str], stdin: bytes = b"") -> Called:
         """Call the command beside the test, which need not read what it says."""
         streams = [tempfile.TemporaryFile() for _ in range(3)]
         streams[0].write(stdin)
         streams[0].seek(0)
-        connection = self._call(words, cwd, environ, [stream.fileno() for stream in streams])
+        call = _make_call(words, cwd, environ)
+        connection = self._call(call, [stream.fileno() for stream in streams])
         streams.pop(0).close()
         return Called(words, connection, streams)
 
@@ -100,21 +164,18 @@ class Warm:
                 theirs.append(own)
                 continue
             theirs.append(opened[-1])
-        connection = self._call(words, cwd, environ, theirs)
+        connection = self._call(_make_call(words, cwd, environ), theirs)
         for fd in opened:
             os.close(fd)
         return Streamed(words, connection, ours)
 
-    def _call(self, words: Sequence[str], cwd: Path, environ: Mapping[str, str], fds: list[int]) -> socket.socket:
+    def _call(self, call: Mapping[str, Any], fds: list[int]) -> socket.socket:
         with self._lock:
             self._process = self._process or self._start()
-        call = {"words": [*words], "cwd": str(cwd), "environ": dict(environ), "umask": _umask()}
-        content = json.dumps(call).encode()
         connection, theirs = socket.socketpair(socket.AF_UNIX)
         with theirs:
             _send(self._control, b".", [theirs.fileno()])
-        _send(connection, _LENGTH.pack(len(content)), fds)
-        connection.sendall(content)
+        _send_call(connection, call, fds)
         return connection
 
 
@@ -125,12 +186,12 @@ class Called:
         """It has been asked for, and begins."""
         self.args = ["sessionrun", *words]
         self.returncode: int | None = None
-        self._connection = connection
+        self.connection = connection
         self._streams = streams
         self.pid = self._read()
 
     def _read(self) -> int:
-        content = self._connection.recv(_NUMBER.size, socket.MSG_WAITALL)
+        content = self.connection.recv(_NUMBER.size, socket.MSG_WAITALL)
         if len(content) < _NUMBER.size:
             raise RuntimeError("the warm process has died")
         number: int = _NUMBER.unpack(content)[0]
@@ -139,13 +200,24 @@ class Called:
     def wait(self, timeout: float | None = None) -> int:
         """Wait for its end; its exit code, or the negative number of the signal that killed it."""
         if self.returncode is None:
-            self._connection.settimeout(timeout)
+            self.connection.settimeout(timeout)
             try:
                 self.returncode = self._read()
             except (TimeoutError, BlockingIOError):
                 raise subprocess.TimeoutExpired(self.args, timeout or 0) from None
-            self._connection.close()
+            self.connection.close()
         return self.returncode
+
+    def read_answer(self, timeout_s: float) -> int:
+        """What a process that stays says of a verb; the negative number of a signal if it was killed meanwhile."""
+        self.connection.settimeout(timeout_s)
+        try:
+            return self._read()
+        except TimeoutError:
+            os.kill(self.pid, signal.SIGKILL)
+            self.connection.settimeout(None)
+            self._read()
+            raise subprocess.TimeoutExpired(self.args, timeout_s) from None
 
     def poll(self) -> int | None:
         """Its exit code, or None while it runs."""
@@ -169,11 +241,7 @@ class Called:
         for stream in self._streams:
             stream.seek(0)
         with self._streams[0] as out, self._streams[1] as error:
-            return self._decode(out.read()), self._decode(error.read())
-
-    @staticmethod
-    def _decode(content: bytes) -> str:
-        return content.decode("utf-8", "surrogateescape")
+            return decode(out.read()), decode(error.read())
 
 
 class Streamed(Called):
@@ -216,6 +284,21 @@ class Streamed(Called):
         self.wait(None if until is None else max(0.1, until - time.monotonic()))
         self._close()
         return tuple(None if stream is None else said[stream] for stream in (self.stdout, self.stderr))  # type: ignore[return-value]
+
+
+def decode(content: bytes) -> str:
+    """What a process said, whatever it is."""
+    return content.decode("utf-8", "surrogateescape")
+
+
+def _make_call(words: Sequence[str], cwd: Path, environ: Mapping[str, str]) -> dict[str, Any]:
+    return {"words": [*words], "cwd": str(cwd), "environ": dict(environ), "umask": _umask()}
+
+
+def _send_call(connection: socket.socket, call: Mapping[str, Any], fds: list[int]) -> None:
+    content = json.dumps(call).encode()
+    _send(connection, _LENGTH.pack(len(content)), fds)
+    connection.sendall(content)
 
 
 def _umask() -> int:
@@ -269,12 +352,13 @@ def _reap(running: dict[int, socket.socket]) -> None:
 
 
 def _start(connection: socket.socket, running: dict[int, socket.socket], ours: list[int]) -> None:
-    prefix, fds = _receive(connection, _LENGTH.size, len(STREAMS))
-    call = json.loads(connection.recv(_LENGTH.unpack(prefix)[0], socket.MSG_WAITALL))
+    call, fds = _receive_call(connection)
     pid = os.fork()
     if pid == 0:
-        ours += [connection.fileno(), *(one.fileno() for one in running.values())]
-        _become(call, fds, ours)
+        ours += [one.fileno() for one in running.values()]
+        if "stays" in call:
+            _stay(connection, call, fds, ours)
+        _become(call, fds, [*ours, connection.fileno()])
     for fd in fds:
         os.close(fd)
     running[pid] = connection
@@ -293,15 +377,57 @@ def _receive(connection: socket.socket, size: int, number: int) -> tuple[bytes, 
     return content, list(fds)
 
 
+def _receive_call(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
+    prefix, fds = _receive(connection, _LENGTH.size, len(STREAMS))
+    if not prefix:
+        raise EOFError
+    return json.loads(connection.recv(_LENGTH.unpack(prefix)[0], socket.MSG_WAITALL)), fds
+
+
 def _become(call: dict[str, Any], fds: list[int], ours: list[int]) -> NoReturn:
     """In the child: what a new interpreter would be, and then the command."""
     from sessionrun.cli import main
 
+    _let_go(ours)
+    _take(call, fds)
+    run(main)
+
+
+def _stay(connection: socket.socket, call: dict[str, Any], fds: list[int], ours: list[int]) -> NoReturn:
+    """In the child: the same for one verb after the other, until the test process closes its end."""
+    from sessionrun.cli import main
+
+    _let_go(ours)
+    try:
+        while True:
+            _take(call, fds)
+            before = _count_files()
+            answer = run_and_stay(main) | _ANSWERED
+            os.chdir("/")  # between two verbs it is in no test's way, and shows nothing of a session
+            show_as([b"sessionrun-tests"], {})
+            connection.sendall(_NUMBER.pack(answer if _count_files() == before else answer | _LEAVES))
+            call, fds = _receive_call(connection)
+    except EOFError:
+        os._exit(0)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(1)
+
+
+def _count_files() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def _let_go(ours: list[int]) -> None:
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for fd in ours:
         os.close(fd)
+
+
+def _take(call: dict[str, Any], fds: list[int]) -> None:
     for number, fd in enumerate(fds):
         os.dup2(fd, number)
     for fd in fds:
@@ -313,7 +439,6 @@ def _become(call: dict[str, Any], fds: list[int], ours: list[int]) -> NoReturn:
     show_as([os.fsencode(word) for word in words], environ)
     take_environ(environ)
     sys.argv = ["sessionrun", *call["words"]]
-    run(main)
 
 
 def main() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 from zlib import crc32
 
@@ -10,6 +11,8 @@ import pytest
 from conftest import eventually
 from test_cli_worktrees import Finished, Project, finished, project, stage
 from test_documents import Part, is_bold, iterate_keys, part
+
+from sessionrun.workspaces.registration import hold_lock
 
 __all__ = ["finished", "project", "stage"]
 
@@ -55,6 +58,13 @@ def test_the_work_of_a_session_lands(ended: Project) -> None:
         "after": ("ready", None),
     }
     assert forecast["tasks"][3]["against"] == ["one"] and forecast["gate_runs"] == 1
+    assert forecast["conflicts"] == [{"tasks": ["one", "clash"], "files": ["one.txt"]}]
+    assert 1 < forecast["expected_gate_runs"] < 6 and forecast["choose"] is None
+    shown = ended("merge", session, "--dry-run", "--gate", GATE)
+    assert "\none and clash conflict in one.txt\n" in shown.stdout and shown.stderr == ""
+    assert shown.stdout.endswith(
+        f"gates would run about {forecast['expected_gate_runs']:g} times, 1 if all are green\n"
+    )
 
     done = ended("merge", session, "--gate", GATE, "--json")
     record = json.loads(done.stdout)
@@ -207,6 +217,107 @@ def test_a_hold_names_the_command_that_mends_it(ended: Project) -> None:
     assert f"mend: mv {ended.cwd}/one.txt {ended.cwd}/one.txt.mine" in done.stderr
     (ended.cwd / "one.txt").unlink()
     assert ended("merge", session, "one").returncode == 0
+
+
+ATTEMPTS: list[dict[str, Any]] = [
+    {"id": "x1", "prompt": "seq 3 > x.txt", "labels": {"task": "x"}},
+    {"id": "x2", "prompt": "seq 1 > x.txt", "labels": {"task": "x"}},
+    {"id": "x3", "prompt": "exit 3", "labels": {"task": "x"}},
+    {"id": "y1", "prompt": "echo BAD > y.txt", "labels": {"task": "y"}},
+    {"id": "y2", "prompt": "seq 2 > y.txt", "labels": {"task": "y"}},
+    {"id": "alone", "prompt": "echo alone > alone.txt"},
+]
+
+
+def test_of_several_attempts_at_a_task_one_lands(finished: Finished) -> None:
+    project = finished(ATTEMPTS)
+    session, before = project.sessions[0], project.git("rev-parse", "main")
+    hint = "2 tasks have several attempts that succeeded: --choose best lands one of each\n"
+    assert project("merge", session, "--dry-run").stderr == hint
+    assert project("merge", session, "--dry-run", "x1", "y1", "alone").stderr == ""
+    union = project.load("merge", session, "--dry-run", "--choose", "union")
+    assert project.git("rev-parse", "main") == before
+    assert {task["id"] for task in union["tasks"] if task["status"] == "ready"} == {"x2", "y1", "alone"}
+
+    done = project("merge", session, "--choose", "best", "--gate", GATE, "--json")
+    record = json.loads(done.stdout)
+    assert (done.returncode, done.stderr.count("several")) == (0, 0), "each task has an attempt that landed"
+    told = {task["id"]: (task["status"], task["chosen"], task["not_chosen"]) for task in record["tasks"]}
+    assert told == {
+        "x1": ("none", False, "x2 landed"),
+        "x2": ("landed", True, None),
+        "x3": ("none", False, "it is failed"),
+        "y1": ("bounced", True, None),
+        "y2": ("landed", True, None),
+        "alone": ("landed", True, None),
+    }
+    assert [task["group"] for task in record["tasks"]] == ["x", "x", "x", "y", "y", "alone"]
+    assert (record["choose"], record["old"], record["new"]) == ("best", before, project.git("rev-parse", "main"))
+    contract = Part(part("sessionrun-files.5", "JSON OUTPUT").source)
+    assert [key for key in iterate_keys(record) if not is_bold(contract, key)] == []
+    again = project("merge", session, "--choose", "union", "x1", "y1")
+    assert (again.returncode, again.stdout.split("\n")[:2]) == (
+        0,
+        ["x1: not chosen: x2 landed", "y1: not chosen: y2 landed"],
+    )
+    assert project.git("rev-parse", "main") == record["new"]
+
+
+def test_where_there_is_no_choice_none_can_be_made(ended: Project) -> None:
+    done = ended("merge", ended.sessions[0], "--choose", "best")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert done.stderr.endswith(" has one attempt at each task: leave out --choose\n")
+
+
+def list_rooms(project: Project) -> list[Path]:
+    return sorted((project.cwd.parent / "repo-worktrees").glob(".gate-*"))
+
+
+@pytest.mark.parametrize(
+    "words", [("--worktrees",), pytest.param(("ID", "--worktrees", "--keep", "0"), marks=pytest.mark.slow)]
+)
+def test_the_room_of_gates_goes_when_no_landing_uses_it(ended: Project, words: tuple[str, ...]) -> None:
+    session = ended.sessions[0]
+    words = tuple(session if word == "ID" else word for word in words)
+    assert ended("merge", session, "one", "--gate", "true").returncode == 0
+    tip = ended.git("rev-parse", "main")
+    for number in (1, 2):
+        ended.git("branch", f"main-task-clash-mend-{number}", "main-task-clash")
+    ended.git("branch", "main-task-one-mend-1", "main")
+    (room,) = list_rooms(ended)
+    foreign = room.with_name(".gate-00000000-00000000")
+    foreign.mkdir()
+    (lock,) = (ended.cwd / ".git").glob("sessionrun-land-*.lock")
+    with hold_lock(lock):
+        kept = [record for record in ended.load("clean", *words) if record["what"] == "room"]
+        assert [(record["name"], record["removed"], record["why"]) for record in kept] == [
+            (str(room), False, "a landing uses it")
+        ]
+    before = ended.snapshot()
+    (dry,) = (record for record in ended.load("clean", *words, "--dry-run") if record["what"] == "room")
+    assert (dry["removed"], dry["would_remove"], dry["task"]) == (False, True, None)
+    assert ended.snapshot() == before, "a dry run changes nothing"
+    (gone,) = (record for record in ended.load("clean", *words) if record["what"] == "room")
+    assert (gone["removed"], gone["why"], gone["repository"]) == (True, "no landing uses it", str(ended.cwd))
+    assert list_rooms(ended) == [foreign], "that of another repository stays"
+    assert ended("merge", session, "two", "--gate", "true").returncode == 0, "the next landing makes it anew"
+    assert {f"main-task-{name}" for name in ("clash-mend-1", "clash-mend-2", "one-mend-1")} <= set(
+        ended.branches()
+    )
+    ended.git("merge-base", "--is-ancestor", tip, "main")
+
+
+def test_the_room_of_gates_goes_with_the_session(ended: Project) -> None:
+    session = ended.sessions[0]
+    assert ended("merge", session, "one", "--gate", "true").returncode == 0
+    (room,) = list_rooms(ended)
+    assert "room" not in {record["what"] for record in ended.load("clean", session)}, "its branches are needed"
+    assert list_rooms(ended) == [room]
+    for branch in ended.branches():
+        if branch != "main":
+            ended.git("branch", "-q", "-D", branch)
+    records = {record["what"]: record for record in ended.load("clean", session)}
+    assert records["session"]["removed"] and records["room"]["removed"] and list_rooms(ended) == []
 
 
 def test_it_lands_on_another_branch_and_says_what_is_wrong(ended: Project) -> None:

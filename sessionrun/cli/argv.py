@@ -52,6 +52,7 @@ VALUE_OPTIONS: Final = frozenset(
         "--budget",
         "--by",
         "--cache-dir",
+        "--choose",
         "--depends",
         "--fallback",
         "--filter",

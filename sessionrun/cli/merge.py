@@ -11,7 +11,7 @@ import click
 from sessionrun.cli.options import Count, Duration, json_option, results_dir_option
 from sessionrun.cli.render import escape, escape_line, print_json
 from sessionrun.client.config import load_merge_trailers
-from sessionrun.client.landing import AskedLanding, merge
+from sessionrun.client.landing import AskedLanding, Choice, merge
 from sessionrun.client.lookup import open_session
 
 EXIT_BOUNCED: Final = 1
@@ -30,6 +30,12 @@ _WORDS: Final = {"ready": "would land", "none": "no work"}
     "--gate-timeout", type=Duration(), metavar="TIME", default="1h", help="For each gate.  [default: 1h]"
 )
 @click.option("--batch", type=Count(1), metavar="N", help="At most N tasks at a time.  [default: as many as pays]")
+@click.option(
+    "--choose",
+    type=click.Choice(["best", "union"]),
+    metavar="WHICH",
+    help="Of several attempts at a task land one: best or union.  [default: each of them]",
+)
 @click.option("--no-trailers", is_flag=True, help="Do not say in the merges whose work they are.")
 @click.option("--dry-run", is_flag=True, help="Forecast what would land and what conflicts; change nothing.")
 @json_option
@@ -41,6 +47,7 @@ def command(
     gates: tuple[str, ...],
     gate_timeout: float,
     batch: int | None,
+    choose: Choice | None,
     no_trailers: bool,
     dry_run: bool,
     as_json: bool,
@@ -54,7 +61,7 @@ def command(
     cannot move now.
     """
     trailers = not no_trailers and load_merge_trailers(Path.cwd(), os.environ)
-    asked = AskedLanding(into, gates, gate_timeout or None, batch, trailers, dry_run)
+    asked = AskedLanding(into, gates, gate_timeout or None, batch, trailers, dry_run, choose)
     record = merge(open_session(results_dir, session_id), tasks, asked, _tell)
     if as_json:
         print_json(record)
@@ -68,7 +75,8 @@ def _tell(line: str) -> None:
 
 
 def _choose_code(record: dict[str, Any]) -> int:
-    ends = {task["status"] for task in record["tasks"]}
+    there = {task["group"] for task in record["tasks"] if task["status"] == "landed"} - {None}
+    ends = {task["status"] for task in record["tasks"] if task["group"] not in there}
     if record["dry_run"]:
         return 0
     if "held" in ends:
@@ -78,7 +86,8 @@ def _choose_code(record: dict[str, Any]) -> int:
 
 def _print(record: dict[str, Any]) -> None:
     for task in record["tasks"]:
-        line = f"{task['id']}: {_WORDS.get(task['status'], task['status'])}"
+        is_left = task["reason_class"] == "not_chosen"
+        line = f"{task['id']}: {'not chosen' if is_left else _WORDS.get(task['status'], task['status'])}"
         line += f" {task['commit'][:12]}" if task["commit"] else ""
         line += f": {task['reason']}" if task["reason"] else ""
         click.echo(escape_line(line))
@@ -90,8 +99,16 @@ def _print(record: dict[str, Any]) -> None:
         click.echo(escape_line(f"held: {record['hold']['reason']}"), err=True)
         if record["hold"]["mend"]:
             click.echo(escape(f"mend: {record['hold']['mend']}"), err=True)
-    runs = f", gates {'would run' if record['dry_run'] else 'ran'} {record['gate_runs']} times"
+    for clash in record["conflicts"] or ():
+        click.echo(escape_line(f"{' and '.join(clash['tasks'])} conflict in {', '.join(clash['files'])}"))
     moved = "" if record["old"] == record["new"] else f"{record['old'][:12]} -> "
-    click.echo(
-        f"{escape_line(record['target'])}: {moved}{record['new'][:12]}{runs if record['gate_runs'] else ''}"
-    )
+    click.echo(f"{escape_line(record['target'])}: {moved}{record['new'][:12]}{_word_gates(record)}")
+
+
+def _word_gates(record: dict[str, Any]) -> str:
+    if not record["gate_runs"]:
+        return ""
+    if not record["dry_run"]:
+        return f", gates ran {record['gate_runs']} times"
+    expected = f"about {record['expected_gate_runs']:g} times, {record['gate_runs']} if all are green"
+    return f", gates would run {expected}"

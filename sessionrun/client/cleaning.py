@@ -12,6 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sessionrun.client.landed import has_landings
 from sessionrun.client.leftovers import find_marked
 from sessionrun.client.lookup import find_results_dir, open_session
 from sessionrun.client.notices import notify
@@ -25,6 +26,7 @@ from sessionrun.store.creation import sweep_unbegun
 from sessionrun.store.session import SessionDir, iterate_sessions
 
 if TYPE_CHECKING:
+    from sessionrun.model.places import Repository
     from sessionrun.model.spec import SessionSpec, TaskSpec
     from sessionrun.workspaces.clean import Leftover
 
@@ -84,6 +86,7 @@ def clean_worktrees(
     sessions = _find_sessions(find_results_dir(results_dir), results_dir, session_ids)
     named = bool(session_ids)
     records = [record for session in sessions for record in _clean(session, dry_run=dry_run, named=named)]
+    records += _clean_rooms(_find_gated(sessions), dry_run=dry_run)
     return [_finish(record, dry_run=dry_run) for record in _name_once(records)]
 
 
@@ -127,6 +130,7 @@ def find_candidates(sessions: Iterable[SessionDir]) -> list[Candidate]:
 def _remove(going: list[Candidate], *, worktrees: bool, dry_run: bool) -> Iterator[Record]:
     """Remove sessions; with `worktrees`, first what they left in their repositories."""
     freed: set[str] = set()
+    gated = _find_gated([candidate.session for candidate in going])
     if worktrees:
         for candidate in going:
             for record in _clean(candidate.session, dry_run=dry_run):
@@ -142,11 +146,50 @@ def _remove(going: list[Candidate], *, worktrees: bool, dry_run: bool) -> Iterat
             emptied.extend(_clean(session, dry_run=False))
         return [name for name in left if not (dry_run and name in freed)]
 
+    gone: set[Path] = set()
     for removal in remove_sessions(going, find, dry_run=dry_run):
         yield from emptied
         emptied.clear()
         yield _describe(removal)
+        gone |= {removal.session.path} if removal.removed else set()
     yield from emptied
+    yield from _clean_rooms(gated if worktrees else [one for one in gated if one[0].path in gone], dry_run=dry_run)
+
+
+def _find_gated(sessions: Iterable[SessionDir]) -> list[tuple[SessionDir, Repository]]:
+    """The sessions whose work a landing tried, with their repositories: gates may have run there."""
+    gated = []
+    for session in sessions:
+        try:
+            repository = load_spec_now(session).repository if has_landings(session) else None
+        except (SessionrunError, OSError):
+            continue  # what reads the session after us says so
+        if repository is not None:
+            gated.append((session, repository))
+    return gated
+
+
+def _clean_rooms(gated: Iterable[tuple[SessionDir, Repository]], *, dry_run: bool) -> Iterator[Record]:
+    """Remove the rooms of gates that no landing uses, of any session."""
+    from sessionrun.landing.rooms import clean_rooms
+
+    places: dict[tuple[str, str], tuple[SessionDir, Repository]] = {}
+    for session, repository in gated:
+        places.setdefault((repository.common_dir, repository.worktree_dir), (session, repository))
+    for session, repository in places.values():
+        try:
+            for room in clean_rooms(repository, dry_run=dry_run):
+                yield {
+                    "session_id": session.session_id,
+                    "repository": repository.top,
+                    "what": "room",
+                    "name": str(room.path),
+                    "task": None,
+                    "removed": room.removed,
+                    "why": room.why,
+                }
+        except (SessionrunError, OSError) as error:
+            notify(f"rooms of gates in {repository.worktree_dir}: {error}")
 
 
 def _describe(removal: Removal) -> Record:

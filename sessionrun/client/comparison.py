@@ -39,8 +39,8 @@ def compare_tasks(status: Mapping[str, Any], tasks: Sequence[Mapping[str, Any]],
     """
     cells: dict[str, dict[tuple[str, ...], list[Mapping[str, Any]]]] = {}
     for task in tasks:
-        place = tuple(_key(task, axis) for axis in AXES)
-        cells.setdefault(_key(task, by), {}).setdefault(place, []).append(task)
+        place = tuple(find_place(task, axis) for axis in AXES)
+        cells.setdefault(find_place(task, by), {}).setdefault(place, []).append(task)
     samples = max((len(runs) for group in cells.values() for runs in group.values()), default=0)
     return {
         "session_id": status["session_id"],
@@ -66,7 +66,8 @@ def wilson(share: float, count: int) -> tuple[float, float]:
     return max(0.0, (middle - spread) / whole), min(1.0, (middle + spread) / whole)
 
 
-def _key(task: Mapping[str, Any], axis: str) -> str:
+def find_place(task: Mapping[str, Any], axis: str) -> str:
+    """Where a task is on one of `AXES`."""
     return str(task["labels"].get(axis) or task[_OWN[axis]] or "default")
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from sessionrun.client.attempts import name_group, rank_attempts
 from sessionrun.client.changes import find_work_base, is_unchanged
 from sessionrun.client.lookup import choose_tasks
 from sessionrun.client.merging import order_by_needs
@@ -18,7 +20,11 @@ from sessionrun.model.landings import LANDING_FOLDER
 from sessionrun.runtime.history import load_spec_now
 from sessionrun.store.session import SessionDir
 
+if TYPE_CHECKING:
+    from sessionrun.model.spec import SessionSpec
+
 Task = Mapping[str, Any]
+Choice = Literal["best", "union"]
 
 
 class AskedLanding(NamedTuple):
@@ -31,6 +37,7 @@ class AskedLanding(NamedTuple):
         batch: how many tasks are merged and gated together at most; None: as many as pays.
         trailers: whether the merge of a task says whose work it is.
         dry_run: only forecast what would land; nothing changes, and no gate runs.
+        choose: which of several attempts at the same task lands: `best` or `union`; None: each of them.
     """
 
     into: str | None = None
@@ -39,6 +46,7 @@ class AskedLanding(NamedTuple):
     batch: int | None = None
     trailers: bool = True
     dry_run: bool = False
+    choose: Choice | None = None
 
 
 def merge(
@@ -64,17 +72,66 @@ def merge(
     if spec.repository is None:
         raise InputError(f"session {view['session_id']} has no worktrees of this repository: nothing can land")
     chosen = {task["id"] for task in choose_tasks(view, wanted)}
-    target = find_target(spec.repository, asked.into)
     others = {task.id for task in spec.tasks if task.upstream is not None}
     reasons = {task["id"]: _find_obstacle(task, task["id"] in others) for task in view["tasks"]}
     ready = [task for task in view["tasks"] if reasons[task["id"]] is None]
+    groups = rank_attempts(ready)
+    _examine_choice(view, chosen, groups, asked.choose, tell)
+    request = _make_request(session, view, spec, ready, chosen, asked)
+    run = _forecast if asked.dry_run else partial(_land, tell=tell)
+    tried: frozenset[str] | None = None
+    if asked.choose is None:
+        report = run(request)
+    else:
+        from sessionrun.landing.choosing import land_chosen
+
+        report, tried = land_chosen(request, groups, asked.choose, run, dry_run=asked.dry_run)
+    fates = {fate.task: fate for fate in report.fates}
+    fates |= {task: fate for task, fate in reasons.items() if fate is not None}
+    tasks = [_describe(task, fates[task["id"]], tried) for task in view["tasks"] if task["id"] in chosen]
+    return _describe_report(request, report, tasks, asked)
+
+
+def _examine_choice(
+    view: Mapping[str, Any],
+    chosen: Collection[str],
+    groups: Mapping[str, Sequence[str]],
+    choose: str | None,
+    tell: Callable[[str], None],
+) -> None:
+    """Refuse a choice where there is none, and tell of one that was not asked for.
+
+    Raises:
+        InputError: no two tasks of the session are attempts at the same thing.
+    """
+    if choose is not None:
+        names = [name_group(task) for task in view["tasks"]]
+        if len(set(names)) == len(names):
+            raise InputError(f"session {view['session_id']} has one attempt at each task: leave out --choose")
+        return
+    several = sum(sum(one in chosen for one in attempts) > 1 for attempts in groups.values())
+    if several:
+        what = "1 task has" if several == 1 else f"{several} tasks have"
+        tell(f"{what} several attempts that succeeded: --choose best lands one of each")
+
+
+def _make_request(
+    session: SessionDir,
+    view: Mapping[str, Any],
+    spec: SessionSpec,
+    ready: Sequence[Task],
+    chosen: Collection[str],
+    asked: AskedLanding,
+) -> LandRequest:
+    assert spec.repository is not None
+    target = find_target(spec.repository, asked.into)
     commits = {task["id"]: task["commit"] for task in ready}
     tips = follow_branches(spec.repository, commits, {task["id"]: task["branch"] or "" for task in ready})
     entries = tuple(
         _make_entry(task, view, tips[task["id"]], wanted=task["id"] in chosen, trailers=asked.trailers)
         for task in order_by_needs(ready, view["tasks"])
     )
-    request = LandRequest(
+    return LandRequest(
         repository=spec.repository,
         session_id=view["session_id"],
         folder=str(session.path.absolute() / LANDING_FOLDER / digest_target(target)),
@@ -84,11 +141,6 @@ def merge(
         batch=asked.batch,
         setups=tuple(task["setup_commit"] for task in view["tasks"] if task.get("setup_commit")),
     )
-    report = _forecast(request) if asked.dry_run else _land(request, tell)
-    fates = {fate.task: fate for fate in report.fates}
-    fates |= {task: fate for task, fate in reasons.items() if fate is not None}
-    tasks = [_describe(task, fates[task["id"]]) for task in view["tasks"] if task["id"] in chosen]
-    return _describe_report(request, report, tasks, dry_run=asked.dry_run)
 
 
 def _land(request: LandRequest, tell: Callable[[str], None]) -> Report:
@@ -155,7 +207,9 @@ def _word_trailers(task: Task, session_id: str) -> tuple[str, ...]:
     return word_trailers(task["id"], session_id, task["agent"], task["model"], cost)
 
 
-def _describe(task: Task, fate: Fate) -> dict[str, Any]:
+def _describe(task: Task, fate: Fate, tried: Collection[str] | None) -> dict[str, Any]:
+    """A task of ``merge --json``; `tried` are those that were chosen, None: nothing was asked to choose."""
+    chosen = None if tried is None else task["id"] in tried
     return {
         "id": task["id"],
         "num": task["num"],
@@ -168,11 +222,14 @@ def _describe(task: Task, fate: Fate) -> dict[str, Any]:
         "files": list(fate.files),
         "against": list(fate.against),
         "output": fate.output or None,
+        "group": None if tried is None else name_group(task),
+        "chosen": chosen,
+        "not_chosen": fate.reason or None if chosen is False else None,
     }
 
 
 def _describe_report(
-    request: LandRequest, report: Report, tasks: list[dict[str, Any]], *, dry_run: bool
+    request: LandRequest, report: Report, tasks: list[dict[str, Any]], asked: AskedLanding
 ) -> dict[str, Any]:
     hold = report.hold
     return {
@@ -180,9 +237,16 @@ def _describe_report(
         "target": request.target.removeprefix(HEADS),
         "old": report.old,
         "new": report.new,
-        "dry_run": dry_run,
+        "dry_run": asked.dry_run,
+        "choose": asked.choose,
         "gate_runs": report.gate_runs,
+        "expected_gate_runs": report.expected_runs if asked.dry_run else None,
+        "conflicts": _list_clashes(report) if asked.dry_run else None,
         "hold": hold and {"reason_class": hold.reason_class, "reason": hold.reason, "mend": hold.mend},
         "remarks": list(report.remarks),
         "tasks": tasks,
     }
+
+
+def _list_clashes(report: Report) -> list[dict[str, Any]]:
+    return [{"tasks": list(clash.tasks), "files": list(clash.files)} for clash in report.clashes]

@@ -116,8 +116,13 @@ class GateRoom:
 
 def room_path(repository: Repository, target: str) -> Path:
     """Where the gates of a target run."""
+    return Path(repository.worktree_dir, find_prefix(repository) + digest_target(target))
+
+
+def find_prefix(repository: Repository) -> str:
+    """How the names of a repository's rooms begin; the digest of the target follows."""
     whose = sha256(os.fsencode(repository.common_dir)).hexdigest()[:8]
-    return Path(repository.worktree_dir, f".gate-{whose}-{digest_target(target)}")
+    return f".gate-{whose}-"
 
 
 def open_gates(fence: Fence, target: str, old: str, gates: Gates, folder: Path) -> GateRoom:

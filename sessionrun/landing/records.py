@@ -23,6 +23,7 @@ RED: Final = "gate_red"
 SETUP: Final = "setup_conflict"
 GONE: Final = "work_gone"
 NEEDS: Final = "needs"
+NOT_CHOSEN: Final = "not_chosen"
 
 
 @frozen
@@ -122,10 +123,19 @@ class Fate:
 
 
 @frozen
+class Clash:
+    """Two tasks whose work cannot be merged with each other, and the files in conflict."""
+
+    tasks: tuple[str, str]
+    files: tuple[str, ...]
+
+
+@frozen
 class Report:
     """What a landing came to: where the target stood and stands, the tasks in the order of the request.
 
-    `gate_runs` counts runs of the gates; `left` names what an earlier landing left and may not be mended by us.
+    `gate_runs` counts runs of the gates; `remarks` name what an earlier landing left and may not be mended by us.
+    A forecast also has the `clashes`, and how often the gates run if as many tasks are red as were so far.
     """
 
     old: str
@@ -134,6 +144,8 @@ class Report:
     hold: Hold | None = None
     gate_runs: int = 0
     remarks: tuple[str, ...] = ()
+    clashes: tuple[Clash, ...] = ()
+    expected_runs: float | None = None
 
 
 @frozen

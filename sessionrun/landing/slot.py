@@ -105,4 +105,13 @@ class Slot:
         crashpoint.step()
 
     def _path(self, end: str) -> Path:
-        return Path(self.repository.common_dir, f"{PREFIX}{digest_target(self.target)}{end}")
+        return _path(self.repository, digest_target(self.target), end)
+
+
+def lock_path(repository: Repository, digest: str) -> Path:
+    """The lock of the slot of a target, by the short name of the target."""
+    return _path(repository, digest, ".lock")
+
+
+def _path(repository: Repository, digest: str, end: str) -> Path:
+    return Path(repository.common_dir, f"{PREFIX}{digest}{end}")

@@ -47,6 +47,6 @@ def _print(found: Ingested, maximum: int, *, dry_run: bool) -> None:
         click.echo(escape_line(f"{head}: {task['title']}"))
     for one in found.kept:
         lines = f"{one['lines']} line{'s' * (one['lines'] != 1)}"
-        click.echo(escape_line(f"kept {lines} in {one['source']}: --max is {maximum}"), err=True)
+        click.echo(escape_line(f"kept {lines} of {one['source']}: --max is {maximum}"), err=True)
     verb = "would be added" if dry_run else "added"
     click.echo(f"{len(found.added)} {verb}, {len(found.known)} in the queue already", err=True)

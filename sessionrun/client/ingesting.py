@@ -53,13 +53,14 @@ class Ingested(NamedTuple):
 
 @dataclass
 class _Intake:
-    """What is being taken in: which titles count as known, what was chosen, and what is above the limit."""
+    """What is being taken in: titles that open tasks and all tasks have, and what becomes of the lines."""
 
     limit: int
-    opened: set[str]
-    every: set[str]
+    opened: frozenset[str]
+    every: frozenset[str]
     taken: dict[str, State]
     group: str | None
+    seen: set[str] = field(default_factory=set)
     chosen: list[tuple[str, str]] = field(default_factory=list)
     known: list[tuple[str, str]] = field(default_factory=list)
     kept: dict[str, int] = field(default_factory=dict)
@@ -73,22 +74,22 @@ class _Intake:
 
         With `once`, what was taken before does not count again.
         """
-        settled = 0
-        for place, line in enumerate(lines):
+        settled, kept = 0, 0
+        for line in lines:
             text = read_line(line.text)
             title = "" if text is None else fold_draft(text)
             state = self.taken.get(title)
-            if text is None or (once and state == "+"):
-                pass
-            elif title in self.opened or (state == "?" and title in self.every):
-                self.known.append((text, source))
-            elif self.is_full:
-                self.kept[source] = sum(read_line(left.text) is not None for left in lines[place:])
-                return settled
-            else:
-                self.opened.add(title)
-                self.chosen.append((text, source))
-            settled = line.end
+            if text is not None and not (once and (state == "+" or title in self.seen)):
+                if title in self.seen | self.opened or (state == "?" and title in self.every):
+                    self.known.append((text, source))
+                elif self.is_full:
+                    kept += 1
+                else:
+                    self.chosen.append((text, source))
+                self.seen.add(title)
+            settled = settled if kept else line.end
+        if kept:
+            self.kept[source] = self.kept.get(source, 0) + kept
         return settled
 
 
@@ -126,7 +127,7 @@ def ingest(
     sources = _find_sources(place.top, wanted)
     with _hold(shelf, dry_run=dry_run):
         tasks = feed.load()
-        every = {fold(task.title) for task in tasks}
+        every = frozenset(fold(task.title) for task in tasks)
         intake = _Intake(maximum, find_open(tasks), every, shelf.load_taken(), group)
         return _peek(shelf, intake, sources) if dry_run else _take(shelf, intake, sources, feed)
 

@@ -132,28 +132,27 @@ class Shelf:
         record = {"source": str(held.source), "held": str(held.path), "at": held.at, "taken": held.taken}
         replace_file(held.note, json.dumps(record).encode(), durable=False)
 
-    def give_back(self, held: Held, end: int) -> Held:
-        """Append what was not taken, up to an offset, to the file where it lay; return what is on the shelf then.
+    def give_back(self, held: Held, end: int) -> None:
+        """Put what was not taken, up to an offset, into a new file where the old one lay.
 
-        Nothing is changed if its directory is gone, or the file there does not end with a whole line.
+        If there is a new file already, or its directory is gone, all stays on the shelf.
         """
         content = read_part(held.path, held.taken, end)
-        if held.source == held.path:
-            return held
+        beside = held.note.with_suffix(".back")
+        fd = open_regular(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+        try:
+            _append(fd, content if content.endswith(b"\n") else content + b"\n")
+        finally:
+            os.close(fd)
         with suppress(OSError):
-            fd = open_regular(held.source, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
-            try:
-                size = os.fstat(fd).st_size
-                if not size or os.pread(fd, 1, size - 1) == b"\n":
-                    _append(fd, content if content.endswith(b"\n") else content + b"\n")
-                    held = replace(held, taken=end)
-            finally:
-                os.close(fd)
-        self.note(held)
-        return held
+            os.link(beside, held.source)  # whole or not at all, and never in the place of another file
+            self.note(replace(held, taken=end))
+        beside.unlink()
 
     def clear(self) -> None:
         """Delete the files of which all was taken and to which no process can append, and notes without a file."""
+        for stale in self.folder.glob("*.back"):
+            stale.unlink()
         for _, note in self._iterate_notes():
             held = _parse_note(note, read_regular(note))
             if not os.path.lexists(held.path):

@@ -123,7 +123,7 @@ def _drop_known(parts: Iterable[str]) -> list[str]:
 
 def name_group(goal: str, taken: Iterable[str]) -> str:
     """Return an id for the group of a goal that no task has as its id or title."""
-    stem = re.sub(r"[^a-z0-9]+", "-", goal.lower()).strip("-")[:40].rstrip("-") or "goal"
+    stem = re.sub(r"[^a-z0-9]+", "-", goal.lower()).strip("-")[:30].rstrip("-") or "goal"
     known = {name.casefold() for name in taken}
     number, name = 1, stem
     while name in known:

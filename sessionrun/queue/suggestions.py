@@ -52,6 +52,6 @@ def make_draft(text: str, group: str | None = None) -> Draft:
     return Draft(f"{text[: MAX_TITLE - 3].rstrip()}...", text[:MAX_BODY], group=group)
 
 
-def find_open(tasks: Iterable[QueueTask]) -> set[str]:
+def find_open(tasks: Iterable[QueueTask]) -> frozenset[str]:
     """Return the folded titles of the tasks that are not closed."""
-    return {fold(task.title) for task in tasks if task.status != "closed"}
+    return frozenset(fold(task.title) for task in tasks if task.status != "closed")

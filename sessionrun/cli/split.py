@@ -69,7 +69,7 @@ def _print(found: Split) -> None:
         return
     click.echo(escape_line(f"{found.group.id}: {found.group.title}"))
     for task in found.tasks:
-        click.echo(escape_line(f"  {task.id}: {task.title}"))
+        click.echo("  " + escape_line(f"{task.id}: {task.title}"))
 
 
 def _dispatch(found: Split, *, as_json: bool) -> int:

@@ -169,13 +169,16 @@ def _take(shelf: Shelf, intake: _Intake, sources: _Sources, feed: Feed) -> Inges
     drafts = [make_draft(text, intake.group) for text, _ in intake.chosen]
     shelf.remember([fold(draft.title) for draft in drafts], "?")
     made = feed.create(drafts) if drafts else []
-    shelf.remember([fold_draft(text) for text, _ in (*intake.chosen, *intake.known)], "+")
+    rests: list[tuple[Held, int]] = []
     for held, end, last in ends:
         if end != held.taken:
             held = replace(held, taken=end)
             shelf.note(held)
-        if end < last:
-            shelf.give_back(held, last)
+        rests += [(held, last)] if end < last else []
+    # after the notes: until they are written, a title that is closed meanwhile has to be known for its line
+    shelf.remember([fold_draft(text) for text, _ in (*intake.chosen, *intake.known)], "+")
+    for held, last in rests:
+        shelf.give_back(held, last)
     return _report(intake, [None if task is None else task.id for task in made])
 
 

@@ -181,8 +181,14 @@ def _plan(prompt: str, agent: str | None, model: str | None) -> SessionSpec:
     """
     from sessionrun.client.planning import Asked, Planned, plan
 
+    given = {"prompts": [{"id": "split", "prompt": prompt}]}
     asked = Asked(agent=agent, model=model, timeout_s=TIMEOUT_S, name="split", approve=False)
-    planned = plan({"prompts": [{"id": "split", "prompt": prompt}]}, asked)
+    try:
+        planned = plan(given, asked)
+    except AgentNotFound:
+        raise
+    except InputError:  # an agent that has no option for it may do all that the user may
+        planned = plan(given, asked._replace(approve=None))
     assert isinstance(planned, Planned)
     name = planned.spec.tasks[0].agent
     if planned.spec.agents[name].prompt_kind == "script":

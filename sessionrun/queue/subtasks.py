@@ -15,11 +15,11 @@ MAX_SUBTASKS: Final = 10
 
 _QUOTED: Final = r"""`[^`\n]*`|"[^"\n]*"|(?<!\w)'[^'\n]*'(?!\w)"""
 _SEPARATOR: Final = (
-    r"\s*(?:;\s+|;$|\n)\s*|(?<!\be\.g)(?<!\bi\.e)\.(?:\s+|$)|,\s+(?:and\s+)?(?:then\s+)?"
+    r"\s*;(?:\s+|$)|(?<!\be\.g)(?<!\bi\.e)\.(?:\s+|$)|,\s+(?:and\s+)?(?:then\s+)?"
     r"|\s+and\s+(?:then\s+)?|\s+then\s+"
 )
 _PIECE: Final = re.compile(rf"(?P<quoted>{_QUOTED})|(?P<separator>{_SEPARATOR})|.", re.DOTALL | re.IGNORECASE)
-_LEADING: Final = re.compile(r"(?:and\s+then|and|then)\s+", re.IGNORECASE)
+_LEADING: Final = re.compile(r"^(?:and\s+then|and|then)\s+", re.IGNORECASE)
 
 _CODE: Final = re.compile(r"[$>#%|<{}\[\]()&]|sudo\s|cd\s+\S+$|(?:git|npm|pip|make|bash|sh|echo|cat|ls)\s+-")
 _OPERATORS: Final = re.compile(r"&&|\|\||[<>]{2}|[;{\\]$")
@@ -105,12 +105,14 @@ def split_by_rule(goal: str, maximum: int) -> list[str]:
     ['Fix login', 'write "a, b" to notes.md', 'test it']
     """
     parts = [""]
-    for piece in _PIECE.finditer(goal):
-        if piece["separator"] is None:
-            parts[-1] += piece[0]
-        else:
-            parts.append("")
-    parts = [*_drop_known(_LEADING.sub("", strip_mark(part), count=1).strip(" .,;") for part in parts)]
+    for line in goal.splitlines():
+        for piece in _PIECE.finditer(strip_mark(line)):
+            if piece["separator"] is None:
+                parts[-1] += piece[0]
+            else:
+                parts.append("")
+        parts.append("")
+    parts = _drop_known(_LEADING.sub("", part.strip()).strip(" .,;") for part in parts)
     if len(parts) <= maximum:
         return parts
     return [*parts[: maximum - 1], "; ".join(parts[maximum - 1 :])]

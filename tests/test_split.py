@@ -195,7 +195,7 @@ def test_what_is_refused(own_place: Path) -> None:
         ({"goal": "a and b", "maximum": 1}, "--max-subtasks is 2 or more"),
     ):
         with pytest.raises(InputError) as caught:
-            split(**options, by_rule=True)  # type: ignore[arg-type]
+            split(**options, by_rule=True)
         assert problem in str(caught.value)
     assert len(tasks()) == 2
 

@@ -45,7 +45,7 @@ def tasks(**wanted: Any) -> list[client.QueueTask]:
     ("goal", "parts"),
     [
         (GOAL, PARTS),
-        ("a1; b2;c3. D4, e5 and f6 then g7", ["a1", "b2;c3", "D4", "e5", "f6", "g7"]),
+        ("a1; b2;c3. D4, e5 and f6 then g7", ["a1", "b2", "c3", "D4", "e5", "f6", "g7"]),
         ("say \"a, b and c; d\" and `x; y`, and then 'p, q'", ['say "a, b and c; d"', "`x; y`", "'p, q'"]),
         ("don't stop and don't wait", ["don't stop", "don't wait"]),
         ("Use e.g. tar, i.e. no zip", ["Use e.g. tar", "i.e. no zip"]),

@@ -15,7 +15,7 @@ MAX_SUBTASKS: Final = 10
 
 _QUOTED: Final = r"""`[^`\n]*`|"[^"\n]*"|(?<!\w)'[^'\n]*'(?!\w)"""
 _SEPARATOR: Final = (
-    r"\s*;(?:\s+|$)|(?<!\be\.g)(?<!\bi\.e)\.(?:\s+|$)|,\s+(?:and\s+)?(?:then\s+)?"
+    r"\s*;\s*|(?<!\be\.g)(?<!\bi\.e)\.(?:\s+|$)|,\s+(?:and\s+)?(?:then\s+)?"
     r"|\s+and\s+(?:then\s+)?|\s+then\s+"
 )
 _PIECE: Final = re.compile(rf"(?P<quoted>{_QUOTED})|(?P<separator>{_SEPARATOR})|.", re.DOTALL | re.IGNORECASE)
@@ -96,7 +96,7 @@ def _shorten(text: str) -> str:
 
 
 def split_by_rule(goal: str, maximum: int) -> list[str]:
-    """Return the parts of a goal: between ``; `` ``. `` ``, ``, `and`, `then` and ends of lines; once each.
+    """Return the parts of a goal: between ``;`` ``. `` ``, ``, `and`, `then` and ends of lines; once each.
 
     What stands in quotes or backticks stays whole.  If there are more parts than `maximum`, the last one has the
     rest.

@@ -170,7 +170,9 @@ def test_common_options_are_common() -> None:
     for verb in VERBS:
         for name in leaves(verb):
             missing = common - help_options(load_verb(name), hidden=False)
-            assert missing <= ({"--results-dir"} if verb in ("agents", "schema", "precache", "queue") else set())
+            assert missing <= (
+                {"--results-dir"} if verb in ("agents", "schema", "precache", "queue", "ingest") else set()
+            )
 
 
 def test_every_verb_and_its_other_spelling_is_in_the_manual(sessionrun: Command) -> None:
@@ -229,6 +231,8 @@ def test_every_key_of_status_json_is_in_the_contract(sessionrun: Command) -> Non
         "clean --older-than 0 --dry-run",
         "agents",
         "queue list",
+        "ingest",
+        "split one;two --no-llm",
     ],
 )
 def test_every_key_that_a_verb_prints_as_json_is_in_the_contract(sessionrun: Command, words: str) -> None:

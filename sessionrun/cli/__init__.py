@@ -23,12 +23,9 @@ EXIT_INTERRUPTED: Final = 130
 _EPILOG: Final = """\b
 Examples (manual: man sessionrun):
   sessionrun tasks.json                 start a session, print its id at once
-  echo '{"prompts": ["..."]}' | sessionrun
   sessionrun --sync tasks.json          start, follow, print the results
-
-\b
-Exit codes: 0 ok; 1 a task failed; 2 bad input; 3 internal error; 4 the
-session's processes are gone; 75 all held; 124 timed out; 130 interrupted."""
+Exit codes: 0 ok; 1 a task failed; 2 bad input; 3 internal error; 4 processes
+gone; 75 all held; 124 timed out; 130 interrupted."""
 
 
 class VerbGroup(click.Group):

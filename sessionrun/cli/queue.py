@@ -29,14 +29,16 @@ _TITLE: Final = 34
 """Columns for a title at least."""
 
 
+backend_option = click.option(
+    "--backend",
+    type=click.Choice(BACKEND_NAMES),
+    help="Where the queue is kept.  [default: the first of these that the repository has, else file]",
+)
+
+
 def queue_options(command: _Command) -> _Command:
     """`--backend` and `--json`."""
-    option = click.option(
-        "--backend",
-        type=click.Choice(BACKEND_NAMES),
-        help="Where the queue is kept.  [default: the first of these that the repository has, else file]",
-    )
-    return json_option(option(command))
+    return json_option(backend_option(command))
 
 
 def depends_option(text: str) -> Callable[[_Command], _Command]:

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from sessionrun.client.doctor.report import Report as Report
     from sessionrun.client.doctor.report import diagnose as diagnose
     from sessionrun.client.grounds import explain as explain
+    from sessionrun.client.ingesting import Ingested as Ingested
+    from sessionrun.client.ingesting import ingest as ingest
     from sessionrun.client.installed import examine_agents as examine_agents
     from sessionrun.client.installed import list_agents as list_agents
     from sessionrun.client.landing import AskedLanding as AskedLanding
@@ -55,6 +57,8 @@ if TYPE_CHECKING:
     from sessionrun.client.queue import open_queue as open_queue
     from sessionrun.client.queue import take_back as take_back
     from sessionrun.client.renewal import renew as renew
+    from sessionrun.client.splitting import Split as Split
+    from sessionrun.client.splitting import split as split
     from sessionrun.client.view import load_summary_view as load_summary_view
     from sessionrun.client.view import load_view as load_view
     from sessionrun.client.waiting import Waited as Waited
@@ -80,6 +84,7 @@ _NAMES = {
     "sessionrun.client.control": ("Reply", "cancel", "find_retried", "hold", "release", "resume", "retry"),
     "sessionrun.client.doctor.report": ("Report", "diagnose"),
     "sessionrun.client.grounds": ("explain",),
+    "sessionrun.client.ingesting": ("Ingested", "ingest"),
     "sessionrun.client.installed": ("examine_agents", "list_agents"),
     "sessionrun.client.landing": ("AskedLanding", "merge"),
     "sessionrun.client.launching": ("launch",),
@@ -93,6 +98,7 @@ _NAMES = {
     "sessionrun.client.preview": ("describe_plan",),
     "sessionrun.client.queue": ("import_list", "open_queue", "take_back"),
     "sessionrun.client.renewal": ("renew",),
+    "sessionrun.client.splitting": ("Split", "split"),
     "sessionrun.client.view": ("load_summary_view", "load_view"),
     "sessionrun.client.waiting": ("Waited", "wait"),
     "sessionrun.model.errors": (

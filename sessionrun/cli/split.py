@@ -1,0 +1,81 @@
+"""`split`: a goal becomes a group of small tasks of the queue."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+import click
+
+from sessionrun.cli.argv import VERBS
+from sessionrun.cli.options import Count, json_option, results_dir_option
+from sessionrun.cli.queue import backend_option
+from sessionrun.cli.render import escape_line, print_json
+from sessionrun.client.queue import describe_task
+from sessionrun.client.splitting import SUBTASKS, Split, split
+from sessionrun.model.errors import InputError
+
+_DISPATCH = "dispatch"
+
+
+@click.command("split")
+@click.argument("goal", metavar="[GOAL]", required=False)
+@click.option("--id", "task_id", metavar="ID", help="Split this task of the queue: it becomes the group.")
+@click.option("--bead", "task_id", metavar="ID", hidden=True, help="The same as --id.")
+@click.option(
+    "--max-subtasks",
+    "maximum",
+    type=Count(2),
+    default=SUBTASKS,
+    metavar="N",
+    help=f"Make no more than N tasks.  [default: {SUBTASKS}]",
+)
+@click.option("--agent", metavar="NAME", help="Which agent is asked.  [default: as for run]")
+@click.option("--model", metavar="NAME", help="Which model is asked.")
+@click.option("--no-llm", "by_rule", is_flag=True, help="Ask no agent: split by rule.")
+@click.option("--dry-run", is_flag=True, help="Show the tasks; leave the queue as it is.")
+@click.option("--dispatch", "dispatch", is_flag=True, help="Then start `dispatch --group` with the new group.")
+@backend_option
+@json_option
+@results_dir_option
+def command(dispatch: bool, as_json: bool, **options: Any) -> int:
+    """Split GOAL into small tasks that agents can do side by side.
+
+    An agent is asked for them, in a session; a second time if the answer is bad.  Without an agent the goal is
+    split by rule.  The tasks come into the queue as a group, which closes when they are closed.
+    """
+    if dispatch and _DISPATCH not in VERBS:
+        raise InputError("split: --dispatch: this version has no verb dispatch; nothing was done")
+    if options["by_rule"] and (options["agent"] or options["model"]):
+        raise InputError("split: --no-llm excludes --agent and --model")
+    found = split(**options, on_start=lambda session: click.echo(f"session: {session.session_id}", err=True))
+    if as_json:
+        print_json(_describe(found))
+    else:
+        _print(found)
+    return _dispatch(found, as_json=as_json) if dispatch and found.group is not None else 0
+
+
+def _describe(found: Split) -> dict[str, Any]:
+    group = None if found.group is None else describe_task(found.group)
+    tasks = [describe_task(task) for task in found.tasks]
+    return {**found._asdict(), "group": group, "tasks": tasks}
+
+
+def _print(found: Split) -> None:
+    if found.group is None:
+        for title in found.titles:
+            click.echo(escape_line(f"would add: {title}"))
+        return
+    click.echo(escape_line(f"{found.group.id}: {found.group.title}"))
+    for task in found.tasks:
+        click.echo("  " + escape_line(f"{task.id}: {task.title}"))
+
+
+def _dispatch(found: Split, *, as_json: bool) -> int:
+    """Run the verb `dispatch` for the new group; its exit code."""
+    assert found.group is not None
+    verb = import_module(f"sessionrun.cli.{_DISPATCH}").command
+    words = ["--group", found.group.id, *(["--json"] if as_json else [])]
+    code = verb.main(args=words, prog_name=f"sessionrun {_DISPATCH}", standalone_mode=False)
+    return code if isinstance(code, int) else 0

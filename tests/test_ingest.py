@@ -1,0 +1,357 @@
+"""`ingest`: follow-ups that agents wrote become tasks, each line once, whatever is written or killed meanwhile."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from conftest import Command, eventually
+from killed_calls import preload
+
+from sessionrun import client
+from sessionrun.client.ingesting import Ingested, ingest
+from sessionrun.queue.shelf import FORGOTTEN_S, SETTLED_S, Shelf, has_writer
+from sessionrun.queue.suggestions import MAX_TITLE, NAME, make_draft, read_line
+
+__all__ = ["preload"]
+
+needs_leases = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="leases are Linux's")
+
+
+def git(*words: str, cwd: Path | None = None) -> str:
+    who = ("-c", "user.name=a", "-c", "user.email=a@b")
+    done = subprocess.run(["git", *who, *words], cwd=cwd, check=True, capture_output=True, text=True)
+    return done.stdout.strip()
+
+
+@pytest.fixture
+def repository(own_place: Path) -> Path:
+    """A repository with a commit."""
+    git("init", "-q", "-b", "main")
+    git("commit", "-q", "--allow-empty", "-m", "begin")
+    return own_place
+
+
+def titles(*, closed: bool = False) -> list[str]:
+    tasks = client.open_queue().load()
+    return [task.title for task in tasks if not task.is_group and (closed or task.status != "closed")]
+
+
+def added(found: Ingested) -> list[str]:
+    return [task["title"] for task in found.added]
+
+
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        ("Fix the  login ", "Fix the login"),
+        ("- Fix it", "Fix it"),
+        ("  * [ ] Fix it\r", "Fix it"),
+        ("12. Fix it", "Fix it"),
+        ("-v is not an option", "-v is not an option"),
+        ("3.5 is the version", "3.5 is the version"),
+        ("Fix\x1b[2J\0it", "Fix [2J it"),
+        ("---", None),
+        ("```", None),
+        ("", None),
+    ],
+)
+def test_a_line_is_a_task(line: str, text: str | None) -> None:
+    assert read_line(line) == text
+
+
+def test_a_long_line_is_title_and_body() -> None:
+    draft = make_draft("word " * 100)
+    assert len(draft.title) <= MAX_TITLE
+    assert draft.title.endswith("...")
+    assert draft.body.startswith("word " * 100)
+    assert make_draft("short").body == ""
+
+
+def test_from_the_root_and_every_worktree_and_branch(repository: Path, sessionrun: Command) -> None:
+    git("worktree", "add", "-q", "-b", "side", "../side")
+    git("worktree", "add", "-q", "-b", "done", "../done")
+    side, done = repository.parent / "side", repository.parent / "done"
+    (done / NAME).write_text("Of a branch\nfix  THE login\n")
+    git("add", NAME, cwd=done)
+    git("commit", "-q", "-m", "work", cwd=done)
+    git("worktree", "remove", "../done")
+    (repository / NAME).write_text("- Fix the login\n\n---\nKnown\nfix the LOGIN\n")
+    (side / NAME).write_text("Write the manual")
+    client.open_queue().create([client.Draft("known")])
+
+    would = sessionrun.load("ingest", "--dry-run")
+    assert (would["dry_run"], [task["id"] for task in would["added"]]) == (True, [None] * 3)
+    assert (repository / NAME).exists() and (side / NAME).exists()
+    assert titles() == ["known"]
+    assert not (repository / ".git" / "sessionrun-ingest").exists()
+
+    found = sessionrun("ingest", "--group", "next")
+    assert found.stdout == "task-2: Fix the login\ntask-3: Write the manual\ntask-4: Of a branch\n"
+    assert found.stderr == "3 added, 2 in the queue already\n"
+    assert {task.group for task in client.open_queue().ready()} == {None, "next"}
+    assert not (repository / NAME).exists() and not (side / NAME).exists()
+    assert git("status", "--short", cwd=side) == ""
+    assert sessionrun("ingest").stderr == "0 added, 0 in the queue already\n"
+
+    for task in client.open_queue().ready():
+        client.open_queue().close(task.id)
+    (side / NAME).write_text("Fix the login\n")  # again: it came back
+    shown = sessionrun.load("ingest")
+    assert [(task["id"], task["title"]) for task in shown["added"]] == [("task-5", "Fix the login")]
+    assert [*shown] == ["dry_run", "added", "known", "kept"]
+
+
+def test_a_file_that_git_tracks_stays_as_it_is_and_counts_once(repository: Path) -> None:
+    (repository / NAME).write_text("one\n")
+    git("add", NAME)
+    git("commit", "-q", "-m", "it")
+    assert added(ingest()) == ["one"]
+    client.open_queue().close("task-1")
+    with (repository / NAME).open("a") as stream:
+        stream.write("two\n")
+    assert added(ingest()) == ["two"]
+    assert added(ingest(files=[Path(NAME)])) == []
+    assert (repository / NAME).read_text() == "one\ntwo\n"
+
+
+def test_what_is_above_the_limit_stays_in_its_file(repository: Path, sessionrun: Command) -> None:
+    git("worktree", "add", "-q", "-b", "side", "../side")
+    side = repository.parent / "side"
+    (repository / NAME).write_text("a1\na2\na3\na4")
+    (side / NAME).write_text("b1\n")
+    done = sessionrun("ingest", "--max", "2")
+    assert done.stdout == "task-1: a1\ntask-2: a2\n"
+    assert done.stderr == (
+        f"kept 2 lines of {repository / NAME}: --max is 2\n"
+        f"kept 1 line of {side / NAME}: --max is 2\n"
+        "2 added, 0 in the queue already\n"
+    )
+    assert (repository / NAME).read_text() == "a3\na4\n"
+    assert added(ingest(maximum=0)) == []
+    assert added(ingest()) == ["a3", "a4", "b1"]
+    assert titles() == ["a1", "a2", "a3", "a4", "b1"]
+
+
+def test_what_cannot_go_back_stays_on_the_shelf(repository: Path) -> None:
+    with (repository / NAME).open("ab", buffering=0) as stream:
+        stream.write(b"a1\n")
+        assert added(ingest()) == ["a1"]
+        stream.write(b"a2\na3\n")  # onto the shelf, for the file was renamed
+        (repository / NAME).write_text("half a li")
+        found = ingest(maximum=1)
+    assert (added(found), [one["lines"] for one in found.kept]) == (["a2"], [2])
+    assert (repository / NAME).read_text() == "half a li"
+    with (repository / NAME).open("a") as again:
+        again.write("ne\n")
+    assert added(ingest()) == ["a3", "half a line"]
+
+
+def test_outside_of_a_repository_and_from_files_by_name(own_place: Path, sessionrun: Command) -> None:
+    (own_place / NAME).write_text("here\n")
+    (own_place / "more.txt").write_bytes(b"more \xff\n")
+    assert added(ingest(files=[Path("more.txt")])) == ["more \ufffd"]
+    assert added(ingest()) == ["here"]
+    assert not (own_place / "more.txt").exists()
+    done = sessionrun("ingest", "more.txt")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"sessionrun: error: {own_place / 'more.txt'}: No such file or directory\n"
+
+
+def test_what_an_agent_put_in_the_place_of_the_file(repository: Path, sessionrun: Command) -> None:
+    (repository.parent / "secret").write_text("secret\n")
+    for is_link in (True, False):
+        if is_link:
+            (repository / NAME).symlink_to("../secret")
+        else:
+            (repository / NAME).mkdir()
+        done = sessionrun("ingest")
+        assert (done.returncode, done.stdout) == (0, "")
+        assert f"{NAME}: not a regular file, so nothing was taken from it" in done.stderr
+        if is_link:
+            (repository / NAME).unlink()
+    assert (repository.parent / "secret").read_text() == "secret\n"
+    os.rmdir(repository / NAME)
+    os.mkfifo(repository / NAME)
+    assert "not a regular file" in sessionrun("ingest", "--dry-run").stderr
+
+
+def test_what_a_released_worktree_leaves(repository: Path, sessionrun: Command) -> None:
+    """RELEASE commits the file to the task's branch, whatever became of the task; an ignored file is gone."""
+    plan = [
+        {"id": "left", "prompt": f"echo 'Of left' >> {NAME}"},
+        {"id": "committed", "prompt": f"echo 'Of committed' >> {NAME}; git add -A; git commit -qm work"},
+        {"id": "failed", "prompt": f"echo 'Of failed' >> {NAME}; exit 3"},
+        {"id": "ignored", "prompt": f"echo {NAME} > .gitignore; echo 'Of ignored' >> {NAME}"},
+    ]
+    for variable in ("AUTHOR", "COMMITTER"):
+        for name in ("NAME", "EMAIL"):
+            os.environ[f"GIT_{variable}_{name}"] = "a@b"
+    sessionrun.wait(sessionrun.start(plan, "--worktree"))
+    assert git("worktree", "list").count("\n") == 0
+    found = ingest()
+    assert sorted((task["title"], task["source"]) for task in found.added) == [
+        ("Of committed", f"main-task-committed:{NAME}"),
+        ("Of failed", f"main-task-failed:{NAME}"),
+        ("Of left", f"main-task-left:{NAME}"),
+    ]
+    assert added(ingest()) == []
+
+
+@needs_leases
+def test_a_process_that_has_the_file_open_loses_no_line(repository: Path) -> None:
+    with (repository / NAME).open("ab", buffering=0) as stream:
+        stream.write(b"one\ntw")
+        assert added(ingest()) == ["one"]
+        assert not (repository / NAME).exists()
+        stream.write(b"o\nthr")
+        (repository / NAME).write_text("new\n")
+        assert added(ingest()) == ["two", "new"]
+    assert added(ingest()) == ["thr"]  # no process can write the rest of it any more
+
+
+@needs_leases
+def test_the_shelf_is_emptied_when_no_process_can_write_to_it(repository: Path) -> None:
+    folder = repository / ".git" / "sessionrun-ingest"
+    with (repository / NAME).open("ab", buffering=0) as stream:
+        stream.write(b"one\n")
+        assert added(ingest()) == ["one"]
+        (held,) = Shelf(folder).load()
+        assert has_writer(os.open(held.path, os.O_RDONLY)) is True
+        Shelf(folder, now=lambda: time.time() + FORGOTTEN_S - 60).clear()
+        assert held.path.exists()
+    Shelf(folder, now=lambda: time.time() + SETTLED_S - 30).clear()
+    assert held.path.exists()
+    Shelf(folder, now=lambda: time.time() + SETTLED_S + 30).clear()
+    assert sorted(os.listdir(folder)) == ["lock", "taken"]
+
+
+def test_a_file_on_the_shelf_whose_note_is_damaged(repository: Path) -> None:
+    folder = repository / ".git" / "sessionrun-ingest"
+    (repository / NAME).write_text("one\ntwo\n")
+    assert added(ingest()) == ["one", "two"]
+    (note,) = folder.glob("*.json")
+    note.write_text("")
+    with note.with_suffix(".txt").open("a") as stream:
+        stream.write("three\n")
+    assert added(ingest()) == ["three"]
+
+
+WRITER = """
+import sys, time
+name, file, keeps = sys.argv[1:]
+stream, number = None, 0
+while sys.stdin.buffer.read(1):
+    for number in range(number, number + 20):
+        if stream is None or keeps == "no":
+            stream = open(file, "ab", buffering=0)
+        line = f"{name} wants {number}\\n".encode()
+        if keeps == "half":
+            stream.write(line[:5])
+            time.sleep(0.0005)
+            line = line[5:]
+        stream.write(line)
+        if keeps == "no":
+            stream.close()
+        time.sleep(0.001)
+    number += 1
+"""
+ROUNDS = 8
+
+
+@needs_leases
+def test_writers_that_append_all_the_time(repository: Path) -> None:
+    """Real processes: two open the file for each line, two keep it open, one of them writes lines in halves."""
+    kinds = {"ann": "no", "bob": "no", "cid": "yes", "dan": "half"}
+    git("worktree", "add", "-q", "-b", "side", "../side")
+    files = {name: repository.parent / "side" / NAME if name == "dan" else repository / NAME for name in kinds}
+    pipes = {"stdin": subprocess.PIPE, "bufsize": 0}
+    words = (sys.executable, "-I", "-S", "-c", WRITER)
+    writers = [
+        subprocess.Popen([*words, name, str(files[name]), keeps], **pipes)  # type: ignore[call-overload]
+        for name, keeps in kinds.items()
+    ]
+    try:
+        for _ in range(ROUNDS):
+            for writer in writers:
+                writer.stdin.write(b"x")
+            ingest(maximum=1000)
+        for writer in writers:
+            writer.stdin.close()
+            assert writer.wait(timeout=60) == 0
+    finally:
+        for writer in writers:
+            writer.kill()
+    while ingest(maximum=1000).added:
+        pass
+    assert Counter(titles()) == Counter(f"{name} wants {n}" for name in kinds for n in range(20 * ROUNDS))
+
+
+KILLED = """
+import os, struct, sys
+from pathlib import Path
+from sessionrun import client
+from sessionrun.client.ingesting import ingest
+
+counter, base, closes = sys.argv[1], Path.cwd(), sys.argv[2] == "closes"
+LINES = {"one", "two", "three", "four"}
+NAME = "suggested_tasks.txt"
+at, ended = 0, None
+while ended != 0:
+    at += 1
+    for left in ("task_queue.json", NAME, "more.txt"):
+        (base / left).unlink(missing_ok=True)
+    os.system("rm -rf .sessionrun-ingest .git/sessionrun-ingest")
+    (base / NAME).write_text("one\\ntwo\\n")
+    (base / "more.txt").write_text("three\\nfour\\n")
+    files = [Path(NAME), Path("more.txt")]
+    reset = os.open(counter, os.O_WRONLY)
+    os.pwrite(reset, struct.pack("l", 0), 0)
+    child = os.fork()
+    if not child:
+        os.environ["KILL_AT"] = str(at)
+        code = 1
+        try:
+            ingest(files=files, maximum=3)
+            code = 0
+        finally:
+            os._exit(code)
+    ended = os.waitpid(child, 0)[1]
+    with open(NAME, "a") as stream:
+        stream.write("five\\n")
+    if closes:
+        for task in client.open_queue().load():
+            client.open_queue().close(task.id)
+    ingest(files=[file for file in files if file.exists()])
+    ingest(files=[file for file in files if file.exists()])
+    titles = sorted(task.title for task in client.open_queue().load())
+    assert titles == sorted(LINES | {"five"}), (at, ended, titles)
+print(at)
+"""
+
+
+@pytest.mark.parametrize("closes", ["", "closes"])
+def test_killed_before_each_call_that_changes_a_file(own_place: Path, preload: Path, closes: str) -> None:
+    """No line is lost, and none comes twice, also if its task was closed before the next call."""
+    counter = own_place.parent / "counter"
+    counter.write_bytes(bytes(8))
+    environ = {**os.environ, "LD_PRELOAD": str(preload), "KILL_COUNTER": str(counter)}
+    words = [sys.executable, "-c", KILLED, str(counter), closes]
+    done = subprocess.run(words, env=environ, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert int(done.stdout) > 20
+
+
+def test_two_at_once_take_each_line_once(repository: Path, sessionrun: Command) -> None:
+    (repository / NAME).write_text("".join(f"task {number}\n" for number in range(50)))
+    both = [sessionrun.popen("ingest", "--json", stdout=subprocess.PIPE) for _ in range(2)]
+    counts = [len(json.loads(one.communicate(timeout=60)[0])["added"]) for one in both]
+    assert sum(counts) == 50
+    assert len(set(titles())) == len(titles()) == 50
+    eventually(lambda: all(one.poll() is not None for one in both))

@@ -120,6 +120,13 @@ def test_words_that_git_would_take_for_something_else_are_refused(change: dict[s
             load(tmp_path)
 
 
+@pytest.mark.parametrize("owner", ["", "session", "session/", "/a", "../a", "session/a/b", "x" * 500 + "/a"])
+def test_an_owner_that_is_no_session_and_task_is_refused(owner: str, tmp_path: Path) -> None:
+    (tmp_path / CLAIM).write_bytes(orjson.dumps({**orjson.loads(orjson.dumps(CLAIMED)), "owner": owner}))
+    with pytest.raises(JobFileError, match="is not SESSION/TASK"):
+        load_claim(tmp_path)
+
+
 def test_the_end_of_what_is_no_file_is_empty(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "stdout")
     assert read_tail(tmp_path / "stdout") == b""

@@ -16,6 +16,7 @@ from sessionrun.model.errors import JobFileError, SessionrunError
 from sessionrun.model.frozen import frozen
 from sessionrun.model.places import KeepPolicy, Place, Repository, Start
 from sessionrun.model.upstreams import Upstream
+from sessionrun.model.validation import describe_id_problem
 from sessionrun.store.jobfiles import ANSWER, load_answer, load_record_if_any
 from sessionrun.workspaces.git import WORKSPACE_LIMIT_S
 
@@ -172,7 +173,15 @@ def load_claim(folder: Path) -> Claim | None:
         _check_names(folder / CLAIM, claim.worktree, claim.branch, claim.base_commit)
         _check_names(folder / CLAIM, claim.moved, None, claim.setup_commit)
         _check_start(folder / CLAIM, claim.start)
+        _check_owner(folder / CLAIM, claim.owner)
     return claim
+
+
+def _check_owner(path: Path, owner: str) -> None:
+    """Refuse what is no session and task: a part of it becomes the name of a directory."""
+    session_id, _, task = owner.partition("/")
+    if describe_id_problem(session_id) or describe_id_problem(task):
+        raise JobFileError(path, f"it is damaged: {owner!r:.140} is not SESSION/TASK")
 
 
 def _check_start(path: Path, start: Start | None) -> None:

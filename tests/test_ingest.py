@@ -336,7 +336,7 @@ print(at)
 """
 
 
-@pytest.mark.parametrize("closes", ["", "closes"])
+@pytest.mark.parametrize("closes", ["closes", pytest.param("", marks=pytest.mark.slow)])
 def test_killed_before_each_call_that_changes_a_file(own_place: Path, preload: Path, closes: str) -> None:
     """No line is lost, and none comes twice, also if its task was closed before the next call."""
     counter = own_place.parent / "counter"

@@ -195,7 +195,7 @@ def arm_landing(monkeypatch: pytest.MonkeyPatch, at: int, marks: Path) -> None:
     monkeypatch.setattr(crashpoint, "arm", arm)
 
 
-@pytest.mark.parametrize("every", [17, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("every", [41, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_kill_at_a_step_of_a_land(own_place: Path, monkeypatch: pytest.MonkeyPatch, every: int) -> None:
     """SIGKILL between two steps of a LAND; the next one ends well."""
     prompts = [*THREE[:2], {"id": "bad", "prompt": "echo BAD > bad.txt"}]

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 
 import orjson
 import pytest
@@ -31,10 +32,21 @@ pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="lo
 END_S = 60.0
 
 
+GATED_FROM = 16
+"""Jobs that begin when so many have begun wait for the gate: none ends before its test disturbs it."""
+
+
 @pytest.fixture
-def session(place: Place) -> SessionDir:
-    """One of which a part has run."""
-    begun = place.start(make_plan(place.executed, 60, random.Random(7)), "--max-parallel", "2")
+def gate(place: Place) -> Path:
+    """The file for which jobs wait."""
+    return place.path / "gate"
+
+
+@pytest.fixture
+def session(place: Place, gate: Path) -> SessionDir:
+    """One of which a part has run; the rest waits for the gate."""
+    waits = f"[ $(wc -l < '{place.executed}') -lt {GATED_FROM} ] || while ! [ -e '{gate}' ]; do sleep 0.05; done;"
+    begun = place.start(make_plan(place.executed, 60, random.Random(7), more=waits), "--max-parallel", "2")
     assert wait_until(place.executed.exists, END_S)
     return begun
 
@@ -64,36 +76,38 @@ def has_no_job(session: SessionDir) -> bool:
     return all(job.gone or job.lost for job in jobs if job.tried)
 
 
-def test_a_stopped_root(place: Place, session: SessionDir) -> None:
+def test_a_stopped_root(place: Place, session: SessionDir, gate: Path) -> None:
     with stopped(session, "root"):
         assert kill_role(session.path, "keeper")
         assert wait_until(lambda: not find_chain(session.path)["keeper"], END_S)
         assert session.held_locks()[-1] == "root.lock"
+    gate.touch()
     assert_sound(place, session)
 
 
 @pytest.mark.slow
-def test_a_supervisor_that_goes_on(place: Place, session: SessionDir) -> None:
+def test_a_supervisor_that_goes_on(place: Place, session: SessionDir, gate: Path) -> None:
     with stopped(session, "supervisor") as first:
         old = find_chain(session.path)["keeper"]
         assert kill_role(session.path, "keeper")
         assert wait_until(lambda: find_chain(session.path)["keeper"] not in ([], old), END_S)
     assert wait_until(lambda: not is_alive(first), END_S)
+    gate.touch()
     assert_sound(place, session)
 
 
-def test_a_supervisor_that_stays_stopped(place: Place, session: SessionDir) -> None:
+def test_a_supervisor_that_stays_stopped(place: Place, session: SessionDir, gate: Path) -> None:
     """It holds the session's lock, and no job is left to wait for: the next one takes it by force."""
     with stopped(session, "supervisor") as first:
+        gate.touch()
         assert wait_until(lambda: has_no_job(session), END_S)
         assert kill_role(session.path, "keeper")
         assert wait_until(lambda: not is_alive(first), END_S)
         assert_sound(place, session)
 
 
-def test_the_root_tells_how_jobs_of_a_dead_keeper_ended(place: Place) -> None:
+def test_the_root_tells_how_jobs_of_a_dead_keeper_ended(place: Place, gate: Path) -> None:
     """The next keeper is not their parent, so only the root can see their codes; none of them is lost."""
-    gate = place.path / "gate"
     plan = make_plan(place.executed, 4, random.Random(7), more=f"while ! [ -e '{gate}' ]; do sleep 0.05; done;")
     session = place.start(plan, "--max-parallel", "4")
     assert wait_until(lambda: sum(count_executed(session, place.executed).values()) == 4, END_S)
@@ -104,8 +118,9 @@ def test_the_root_tells_how_jobs_of_a_dead_keeper_ended(place: Place) -> None:
     assert_sound(place, session)
 
 
-def test_who_is_not_the_roots_is_not_killed(place: Place, session: SessionDir) -> None:
+def test_who_is_not_the_roots_is_not_killed(place: Place, session: SessionDir, gate: Path) -> None:
     """Whatever the journal says: it is an agent's to write in, too."""
+    gate.touch()
     assert_sound(place, session)
     entries, _ = session.load_journal()
     begun = next(entry.event for entry in entries if isinstance(entry.event, SupervisorStarted))

@@ -124,6 +124,11 @@ def slow_seed() -> int:
     return int(os.environ.get("SLOW_SEED") or random.SystemRandom().getrandbits(32))
 
 
+def slow(*values: Any) -> list[Any]:
+    """Parameters of the slow tier: those beside them have the same behaviour in the fast one."""
+    return [pytest.param(value, marks=pytest.mark.slow) for value in values]
+
+
 @pytest.fixture
 def say(request: pytest.FixtureRequest) -> Callable[[str], None]:
     """Print something at the end of the run, whether the test fails or not, and in whichever process it ran."""

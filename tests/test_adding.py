@@ -380,6 +380,7 @@ def test_tasks_with_worktrees_are_added(sessionrun: Command) -> None:
     assert "+c" in sessionrun("diff", session_id, "c").stdout
 
 
+@pytest.mark.slow
 def test_runs_of_a_matrix_are_added_to_a_session_of_another_one(sessionrun: Command) -> None:
     """The results file of the session shows all runs; that of the input that was added is not written."""
     make_repository(sessionrun.cwd)

@@ -200,6 +200,7 @@ def test_a_repository_that_fails_is_told_from_an_agent_that_fails(place: Place) 
     assert "\n" not in reasons["gone"]
 
 
+@pytest.mark.slow
 def test_precache_then_require_cache_without_the_source(place: Place) -> None:
     plan = {"prompts": TWO["prompts"][:2]}
     file = place.write(plan)

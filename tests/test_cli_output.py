@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Command
+from conftest import Command, slow
 from terminal import Terminal
 
 from sessionrun.client.outputs import find_tail, iterate_chunks, iterate_tail
@@ -217,7 +217,7 @@ def test_logs_begin_anew_with_another_attempt(sessionrun: Command) -> None:
 # --- readers that leave, and disks that are full ---
 
 
-@pytest.mark.parametrize("words", ["results", "results --json", "logs", "status", "list", "--help"])
+@pytest.mark.parametrize("words", ["results", "list", *slow("results --json", "logs", "status", "--help")])
 def test_a_reader_that_leaves_is_no_error(sessionrun: Command, words: str) -> None:
     """The pipe has no reader from the start, so every write fails."""
     run_outputs(sessionrun, a=b"line\n" * 200_000)
@@ -238,7 +238,9 @@ def test_head(sessionrun: Command) -> None:
     assert done.stdout == f"Session: {session_id}\n"
 
 
-@pytest.mark.parametrize("words", ["results", "results --json", "logs", "status", "status --json", "list", "wait"])
+@pytest.mark.parametrize(
+    "words", ["results", "logs", "status --json", *slow("results --json", "status", "list", "wait")]
+)
 def test_full_standard_output_is_one_line(sessionrun: Command, words: str) -> None:
     run_outputs(sessionrun, a=b"line\n" * 1000)
     with open("/dev/full", "wb") as full:

@@ -430,6 +430,7 @@ def test_what_an_agent_writes_for_itself_is_no_work(project: Project) -> None:
         assert names.split() == [".aider.conf.yml", ".gitignore", "README"]
 
 
+@pytest.mark.slow
 def test_a_retry_gets_a_branch_of_its_own(project: Project) -> None:
     """In the same session and in a new one, which begins where the branch stands by then."""
     plan = {"prompts": [{"id": "a", "prompt": "echo $SESSIONRUN_ATTEMPT > f; cat ../../ok"}, WAITS]}
@@ -513,6 +514,7 @@ def merge_block(results: str) -> str:
     return results[results.index("\nTo ") + 1 :]
 
 
+@pytest.mark.slow
 def test_merge_instructions(finished: Finished) -> None:
     project = finished(ALL)
     session = project.sessions[0]

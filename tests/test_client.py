@@ -140,6 +140,7 @@ def test_a_session_from_plan_to_clean(own_place: Path, results: Path) -> None:
     assert not session.path.exists()
 
 
+@pytest.mark.slow
 def test_tasks_that_failed_are_tried_again_here_or_in_a_new_session(own_place: Path) -> None:
     session = start({"id": "a", "prompt": "test -e mended && echo well"}, {"id": "b", "prompt": "true"})
     assert client.wait(session).view["outcome"] == "failed"

@@ -15,17 +15,11 @@ from typing import Any
 
 import psutil
 import pytest
-from conftest import Command, eventually, rests
+from conftest import Command, eventually, rests, slow
 from terminal import Terminal
 
 from sessionrun.client.view import load_view
 from sessionrun.store.session import SessionDir
-
-
-def slow(*values: Any) -> list[Any]:
-    """Parameters of the slow tier: each launch is a real one, of four interpreters."""
-    return [pytest.param(value, marks=pytest.mark.slow) for value in values]
-
 
 LONG = '{"prompts": [{"id": "a", "prompt": "echo begun; while ! [ -e go ]; do sleep 0.05; done; echo over"}]}'
 

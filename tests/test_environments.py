@@ -290,6 +290,7 @@ def test_one_process_builds_and_the_others_wait(shop: Shop) -> None:
     assert sorted(reports[name].cached for name in names) == [False, True, True, True]
 
 
+@pytest.mark.slow
 def test_a_wait_for_another_process_has_an_end(shop: Shop) -> None:
     from filelock import FileLock
 

@@ -145,6 +145,7 @@ def test_a_resumed_session_gives_the_same_branches(project: Project) -> None:
     check_five(project, session)
 
 
+@pytest.mark.slow
 def test_a_prepare_that_is_killed_gives_the_same_branch(sessionrun: Command, repo: Repo) -> None:
     """Its third start comes to its end: the task has the names and the base that it would have had."""
     script, count = repo.root / "filter.sh", repo.root / "count"
@@ -257,7 +258,9 @@ def base_of(repo: Repo, request: WorkspaceRequest, folder: Path) -> str:
         return find_base(fence, request, folder)
 
 
-@pytest.mark.parametrize("by_index", [False, True], ids=["git 2.38", "older git"])
+@pytest.mark.parametrize(
+    "by_index", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["git 2.38", "older git"]
+)
 def test_merges_are_the_same_each_time(repo: Repo, by_index: bool) -> None:
     (repo.top / ".gitattributes").write_text("list merge=union\n")
     (repo.top / "list").write_text("0\n")

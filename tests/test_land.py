@@ -174,6 +174,7 @@ def find_land_pid(project: Project, session_id: str) -> int:
     return found[-1] or 0
 
 
+@pytest.mark.slow
 def test_a_land_that_is_killed_is_followed_by_another(project: Project) -> None:
     session_id = begin(project)
     os.kill(find_land_pid(project, session_id), signal.SIGKILL)
@@ -195,7 +196,7 @@ def arm_landing(monkeypatch: pytest.MonkeyPatch, at: int, marks: Path) -> None:
     monkeypatch.setattr(crashpoint, "arm", arm)
 
 
-@pytest.mark.parametrize("every", [41, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("every", [83, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_kill_at_a_step_of_a_land(own_place: Path, monkeypatch: pytest.MonkeyPatch, every: int) -> None:
     """SIGKILL between two steps of a LAND; the next one ends well."""
     prompts = [*THREE[:2], {"id": "bad", "prompt": "echo BAD > bad.txt"}]
@@ -241,7 +242,7 @@ def test_a_person_moves_the_target_meanwhile(project: Project) -> None:
     assert_clean(project)
 
 
-@pytest.mark.parametrize("now", [(), ("--now",)], ids=str)
+@pytest.mark.parametrize("now", [("--now",), pytest.param((), marks=pytest.mark.slow)], ids=str)
 def test_cancel_leaves_the_branch_whole(project: Project, now: tuple[str, ...]) -> None:
     session_id = begin(project, tasks=1)
     before = project.git("rev-parse", "main")

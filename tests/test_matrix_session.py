@@ -308,6 +308,7 @@ def test_what_succeeded_is_skipped_unless_it_is_to_run_again(one_failed: Matrix)
     assert {run["run_id"] for run in matrix.runs()} & {kept["run_id"], fresh["run_id"]} == set()
 
 
+@pytest.mark.slow
 def test_of_several_launches_at_once_one_gets_the_file(matrix: Matrix) -> None:
     matrix.config()
     (Path(os.environ["HOME"]) / "wait").touch()
@@ -360,6 +361,7 @@ def test_the_results_file_is_right_after_a_crash_and_a_launch_over_it_says_so(ma
     assert all((run["error_message"] is None) == (run["status"] == "succeeded") for run in runs)
 
 
+@pytest.mark.slow
 def test_the_results_file_outlives_its_writer(matrix: Matrix) -> None:
     """Whoever dies is started again, and knows from the journal alone what belongs into the file."""
     matrix.config(samples=2, concurrency=2)

@@ -12,7 +12,7 @@ from typing import Any
 
 import psutil
 import pytest
-from conftest import Command, eventually
+from conftest import Command, eventually, slow
 
 from sessionrun.client.stopped import find_stopped
 from sessionrun.client.view import load_summary_view, load_view
@@ -129,7 +129,9 @@ def test_a_session_that_no_supervisor_began_yet_is_not_recovering(sessionrun: Co
 # --- gone ---
 
 
-@pytest.mark.parametrize("words", [["wait"], ["wait", "--timeout", "0"], ["wait", "--any", "a"], ["logs", "-f"]])
+@pytest.mark.parametrize(
+    "words", [["wait", "--timeout", "0"], ["logs", "-f"], *slow(["wait"], ["wait", "--any", "a"])]
+)
 def test_gone_is_said_a_second_later(sessionrun: Command, running: str, words: list[str]) -> None:
     """Also by who waits in slices that are shorter: else it would be told 124 for ever."""
     kill_session(sessionrun, running)

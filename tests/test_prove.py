@@ -278,7 +278,7 @@ def test_a_check_that_never_ends_in_the_room(ended: Project) -> None:
     assert "not done after 1 s" in task["reason"]
 
 
-@pytest.mark.parametrize("victim", ["supervisor", "prove"])
+@pytest.mark.parametrize("victim", ["supervisor", pytest.param("prove", marks=pytest.mark.slow)])
 def test_a_process_that_dies_during_the_proof(project: Project, victim: str) -> None:
     begun, go = project.cwd.parent / "begun", project.cwd.parent / "go"
     wait = f'case "$PWD" in *.room-*) echo $PPID > {begun}; while ! [ -e {go} ]; do sleep 0.2; done;; esac'

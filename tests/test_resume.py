@@ -185,6 +185,7 @@ def test_whoever_has_the_pid_now_is_left_alone(sessionrun: Command, crashed: str
         sessionrun("cancel", crashed, "--now")
 
 
+@pytest.mark.slow
 def test_a_zombie_that_nobody_reaps_is_lost(sessionrun: Command) -> None:
     """In a container without an init orphans go to a process that knows nothing of them."""
     code = """

@@ -87,6 +87,7 @@ def is_releasing(view: dict[str, Any]) -> bool:
     return only(view)["phase"] == "releasing" and only(view)["pid"] is not None
 
 
+@pytest.mark.slow
 def test_a_prepare_over_its_time_fails_its_task_alone(
     sessionrun: Command, project: Project, slow: SlowGit
 ) -> None:

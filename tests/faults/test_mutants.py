@@ -11,6 +11,7 @@ from .mutants import MUTANTS, Mutant, make_copy, run_mutant
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks for processes in /proc")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_a_mutant_can_be_made(mutant: Mutant) -> None:
     with make_copy(mutant) as code:

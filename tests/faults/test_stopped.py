@@ -32,7 +32,7 @@ pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="lo
 END_S = 60.0
 
 
-GATED_FROM = 16
+GATED_FROM = 8
 """Jobs that begin when so many have begun wait for the gate: none ends before its test disturbs it."""
 
 
@@ -46,7 +46,7 @@ def gate(place: Place) -> Path:
 def session(place: Place, gate: Path) -> SessionDir:
     """One of which a part has run; the rest waits for the gate."""
     waits = f"[ $(wc -l < '{place.executed}') -lt {GATED_FROM} ] || while ! [ -e '{gate}' ]; do sleep 0.05; done;"
-    begun = place.start(make_plan(place.executed, 60, random.Random(7), more=waits), "--max-parallel", "2")
+    begun = place.start(make_plan(place.executed, 24, random.Random(7), more=waits), "--max-parallel", "2")
     assert wait_until(place.executed.exists, END_S)
     return begun
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from conftest import Command, eventually
+from conftest import Command, eventually, rests
 from stages import begin_repository, commit_all
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="/proc is Linux's")
@@ -81,7 +81,10 @@ def picture(sessionrun: Command, *, real: bool) -> list[dict[str, object]]:
     assert done.returncode == 0, done.stderr
     session_id = done.stdout.strip()
     eventually((place / "setup" / "all").exists)
-    chain = [look_at(pid) for pid in sessionrun.chain(session_id)]
+    eventually(lambda: sessionrun.status(session_id)["tasks"][0]["phase"] == "running")
+    pids = sessionrun.chain(session_id)
+    eventually(rests(*pids))  # a busy keeper has files open for a moment
+    chain = [look_at(pid) for pid in pids]
     jobs = []
     for job in ("prepare", "setup"):
         files = (place / job / "fds").read_text().splitlines()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -411,6 +413,19 @@ def test_a_half_made_worktree_does_not_stop_clean(project: Project, dry_run: boo
     assert [(finding.what, finding.removed) for finding in found] == [("worktree", True), ("branch", False)]
     assert found[1].why == "it holds work that is not merged"
     assert admin.is_dir()  # another claim's
+
+
+@pytest.mark.parametrize(("age_s", "dry_run"), [(60, False), (60, True), (0, False)])
+def test_the_lock_of_a_branch_that_a_killed_git_was_about_to_make_goes(
+    project: Project, age_s: int, dry_run: bool
+) -> None:
+    leftover = leave(project, _delete_all, worked=False)
+    lock = project.top / ".git/refs/heads/main-task-t.lock"
+    lock.touch()
+    made = time.time() - age_s
+    os.utime(lock, (made, made))
+    assert list(clean_leftover(leftover, dry_run=dry_run)) == []
+    assert lock.exists() is (dry_run or age_s == 0)
 
 
 @pytest.fixture

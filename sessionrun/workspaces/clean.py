@@ -171,6 +171,8 @@ def _clean_claim(leftover: Leftover, *, dry_run: bool) -> Iterator[CleanResult]:
                 drop_empty_books(Path(leftover.repository.common_dir))
             names = [leftover.claim.branch, *find_rescues(main, leftover.claim.branch), *tips]
             for branch in dict.fromkeys(names):
+                if not dry_run:
+                    break_old_lock(leftover.repository, branch)  # also of a branch that git was about to make
                 tip = tips.get(branch) or main.commit_of(f"refs/heads/{branch}")
                 if tip is not None:
                     finding = _clean_branch(main, leftover, branch, tip, but=path if dry_run else None)
@@ -253,8 +255,6 @@ def _clean_environments(leftover: Leftover, *, dry_run: bool) -> Iterator[CleanR
 
 def _clean_branch(main: Git, leftover: Leftover, branch: str, tip: str, *, but: Path | None) -> CleanResult:
     """Delete a branch that is not needed; `but` is a worktree that does not count, for it is removed."""
-    if main.trial is None:
-        break_old_lock(leftover.repository, branch)
     finding = CleanResult("branch", branch, leftover.task, False, "it holds work that is not merged")
     if branch in read_heads(leftover.repository, but):
         return replace(finding, why="it is checked out")

@@ -140,7 +140,9 @@ class Storm:
     def left(self) -> list[str]:
         """The good tasks that are still to be done."""
         queue = self.queue()
-        return [title for title in self.titles if is_good(title) and queue[title]["status"] not in ("done", "closed")]
+        return [
+            title for title in self.titles if is_good(title) and queue[title]["status"] not in ("done", "closed")
+        ]
 
     def judge(self) -> None:
         """All that must be true at the end, but for what stays in the worktrees."""
@@ -158,11 +160,11 @@ class Storm:
             _, kind, number = title.split()
             expected.add(f"shared/{number}" if kind in ("left", "right") else f"work/{kind}-{number}")
         assert set(self.git("ls-tree", "-r", "--name-only", "main").splitlines()) == expected
-        for number in range(self.shares["left"]):
-            lines = sorted(self.git("show", f"main:shared/{number}").splitlines())
-            assert lines == [f"left {number}", f"right {number}"], number
-        for number in range(self.shares["one"]):
-            claims = [self.git("show", f"main:work/{kind}-{number}") for kind in ("one", "two")]
+        for pair in range(self.shares["left"]):
+            lines = sorted(self.git("show", f"main:shared/{pair}").splitlines())
+            assert lines == [f"left {pair}", f"right {pair}"], pair
+        for pair in range(self.shares["one"]):
+            claims = [self.git("show", f"main:work/{kind}-{pair}") for kind in ("one", "two")]
             assert sorted(claims) == ["claims", "yields"], claims
 
     def _judge_queue(self) -> None:

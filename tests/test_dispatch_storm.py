@@ -7,11 +7,14 @@ import random
 import re
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 from conftest import Command, eventually, kill_sessions, slow_seed
 from storm import SAMPLE, WHOLE, Storm
+
+from sessionrun.store.session import SessionDir
 
 MOST_RUNS = 12
 """How often the dispatcher is begun again before what is left counts as lost: a kill may cost a task its attempts."""
@@ -38,7 +41,7 @@ def judge(sessionrun: Command, storm: Storm) -> None:
     """What must be true, and then nothing is left of any worktree."""
     for path in sessionrun.results.glob("session-*"):
         session_id = path.name.removeprefix("session-")
-        eventually(lambda one=session_id: not is_alive(sessionrun, one))
+        eventually(partial(is_over, sessionrun, session_id))
         done = sessionrun("clean", session_id, "--worktrees", "--json")
         assert (done.returncode, done.stderr) == (0, ""), done.stderr
     storm.judge()
@@ -47,10 +50,9 @@ def judge(sessionrun: Command, storm: Storm) -> None:
     assert not any(storm.top.glob("worktrees/*"))
 
 
-def is_alive(sessionrun: Command, session_id: str) -> bool:
-    from sessionrun.store.session import SessionDir
-
-    return SessionDir(sessionrun.directory(session_id)).is_alive()
+def is_over(sessionrun: Command, session_id: str) -> bool:
+    """Whether no process of the session lives."""
+    return not SessionDir(sessionrun.directory(session_id)).is_alive()
 
 
 @pytest.fixture

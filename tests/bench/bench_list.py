@@ -5,6 +5,9 @@ from __future__ import annotations
 import uuid
 from typing import Final
 
+import orjson
+
+from sessionrun.store.caches import find_body, seal
 from sessionrun.store.session import SessionDir
 
 from .measure import Row, command, compare, interleave, make_place
@@ -40,6 +43,11 @@ def _copy(session: SessionDir) -> None:
     folder = session.path.with_name(f"session-{new}")
     folder.mkdir()
     for file in session.path.iterdir():
-        if file.is_file():
-            content = file.read_bytes().replace(session.session_id.encode(), new.encode())
-            (folder / file.name).write_bytes(content)
+        if not file.is_file():
+            continue
+        content = file.read_bytes().replace(session.session_id.encode(), new.encode())
+        if file in (session.status_path, session.summary_path):  # they bear a checksum
+            body = find_body(file.read_bytes())
+            assert body is not None
+            content = seal(orjson.loads(bytes(body).replace(session.session_id.encode(), new.encode()) + b"}"))
+        (folder / file.name).write_bytes(content)

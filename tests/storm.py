@@ -1,7 +1,7 @@
-"""A storm for the dispatcher: a repository, tasks of known kinds, a scripted agent, and what must be true at the end.
+"""A storm for the dispatcher: a repository, tasks of known kinds, a scripted agent, and what must come out.
 
-Each task says in its title what it is: ``storm KIND NUMBER``.  By that the agent knows what to do, and the test what
-must come out.
+Each task says in its title what it is: ``storm KIND NUMBER``.  By that the agent knows what to do, and the test
+what must be true at the end.
 """
 
 from __future__ import annotations
@@ -63,8 +63,7 @@ prompt=$(cat)
 keep() {{ git add -A && git -c user.name=storm -c user.email=storm@example.org commit -qm "$*"; }}
 mend() {{
     for file in $(git grep -l '^<<<<<<< '); do
-        sed -e '/^||||||| /,/^=======$/d' -e '/^<<<<<<< /d' -e '/^=======$/d' -e '/^>>>>>>> /d' "$file" >"$file.new"
-        mv "$file.new" "$file"
+        sed -i -e '/^||||||| /,/^=======$/d' -e '/^<<<<<<< /d' -e '/^=======$/d' -e '/^>>>>>>> /d' "$file"
     done
     for one in work/one-*; do
         two="work/two-${{one#work/one-}}"

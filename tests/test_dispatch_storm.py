@@ -1,4 +1,4 @@
-"""Many tasks of all kinds at once, through queue, worktrees that stay, landing and mends; then the same under kills."""
+"""Many tasks of all kinds at once, through queue, worktrees that stay, landing and mends; then under kills."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from storm import SAMPLE, WHOLE, Storm
 from sessionrun.store.session import SessionDir
 
 MOST_RUNS = 12
-"""How often the dispatcher is begun again before what is left counts as lost: a kill may cost a task its attempts."""
+"""How often the dispatcher is begun again, at most: a kill may cost a task its attempts."""
 
 
 def dispatch(sessionrun: Command, workers: int, *words: str) -> tuple[str, ...]:

@@ -123,6 +123,41 @@ def test_an_environment_that_cannot_be_made_is_told_from_work_and_setup(place: P
     assert "the build of demo failed" in (folder / report["steps"][-1]["log"]).read_text()
 
 
+def test_gates_run_in_an_environment_of_what_they_try(place: Place) -> None:
+    """By itself, and with `merge`; it is not the environment of a task, and goes after the gates."""
+    seen = place.root / "gate.txt"
+    gate = ("--gate", SEEN.replace("$OUT", str(seen)))
+    tasks = place.run([{"id": "a", "prompt": "touch new"}], "--land", *gate)
+    assert tasks["a"]["landing"]["status"] == "landed", tasks["a"]["landing"]
+    other = place.run([{"id": "b", "prompt": "touch newer"}])
+    assert place.in_use() == []
+    first = seen.read_text().splitlines()
+    done = place.command("merge", place.command.sessions[-1], "--json", *gate)
+    assert done.returncode == 0, done.stderr
+    assert [task["status"] for task in json.loads(done.stdout)["tasks"]] == ["landed"]
+    for demo, pytest_, virtual, python in (first, seen.read_text().splitlines()):
+        assert demo.startswith(f"demo at {place.root}/repo-worktrees/.gate-")
+        assert (pytest_, python) == (f"pytest in {virtual}", f"{virtual}/bin/python")
+        assert virtual not in (tasks["a"]["environment"]["path"], other["b"]["environment"]["path"])
+    assert place.in_use() == [] and place.log.read_text().count("venv") == 1
+
+
+def test_work_whose_environment_cannot_be_made_does_not_land(place: Place) -> None:
+    tasks = place.run(
+        [
+            {"id": "a", "prompt": "touch broken; echo '# new' >>pyproject.toml"},
+            {"id": "b", "prompt": "touch good"},
+        ],
+        *("--land", "--gate", "pytest"),
+    )
+    landing = tasks["a"]["landing"]
+    assert (landing["status"], landing["reason_class"]) == ("bounced", "gate_red")
+    assert "its environment: editable and pytest: exit code 1" in landing["reason"]
+    assert "the build of demo failed" in Path(landing["output"]).read_text()
+    assert tasks["b"]["landing"]["status"] == "landed"
+    assert place.in_use() == []
+
+
 @pytest.mark.slow
 def test_a_kept_worktree_keeps_its_environment_and_clean_takes_both(place: Place) -> None:
     tasks = place.run([{"id": "a", "prompt": "touch new"}], "--keep-worktree", "always")

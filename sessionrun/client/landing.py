@@ -12,6 +12,7 @@ from sessionrun.client.lookup import choose_tasks
 from sessionrun.client.merging import order_by_needs
 from sessionrun.client.view import load_view
 from sessionrun.landing.entries import follow_branches, gather_links, word_trailers
+from sessionrun.landing.gate_environment import gather_environment
 from sessionrun.landing.records import Entry, Fate, Gates, LandRequest, Report
 from sessionrun.landing.slot import digest_target
 from sessionrun.landing.target import HEADS, find_target
@@ -137,7 +138,12 @@ def _make_request(
         folder=str(session.path.absolute() / LANDING_FOLDER / digest_target(target)),
         target=target,
         entries=entries,
-        gates=Gates(asked.gates, asked.gate_timeout_s, gather_links(spec.tasks)),
+        gates=Gates(
+            asked.gates,
+            asked.gate_timeout_s,
+            gather_links(spec.tasks),
+            gather_environment(spec.tasks, spec.cache, session.path) if asked.gates else None,
+        ),
         batch=asked.batch,
         setups=tuple(task["setup_commit"] for task in view["tasks"] if task.get("setup_commit")),
     )

@@ -7,18 +7,22 @@ counts, and if the candidate changes it, its own version has to pass as well.
 
 from __future__ import annotations
 
+import io
 import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stdout
 from hashlib import sha256
 from pathlib import Path
 from typing import IO, Final, NamedTuple
 
-from sessionrun.landing.records import Gates
+from sessionrun.landing.gate_environment import open_environment
+from sessionrun.landing.records import Gates, LandRequest
 from sessionrun.landing.slot import digest_target
 from sessionrun.model.frozen import frozen
 from sessionrun.model.places import Repository
 from sessionrun.workspaces.bringing import bring_files
+from sessionrun.workspaces.environments.request import EnvironmentProblem
 from sessionrun.workspaces.fence import Fence
 from sessionrun.workspaces.git import Git
 from sessionrun.workspaces.ignoring import ignore_words
@@ -55,6 +59,7 @@ class GateRoom:
     """
 
     fence: Fence
+    session_id: str
     target: str
     gates: Gates
     folder: Path
@@ -80,7 +85,7 @@ class GateRoom:
                 git = self._make_room(commit)
                 if overlaid:
                     self._lay_over(git, changed)
-                why = self._run_all(stream)
+                why = self._run_all(commit, stream)
                 if why is not None:
                     whose = f" (with the target's {', '.join(changed)})" if overlaid else ""
                     return Ran(why + whose, str(output))
@@ -101,9 +106,26 @@ class GateRoom:
         git("update-index", "-z", "--add", "--index-info", stdin=os.fsencode(entries))
         git("checkout-index", "-f", "-z", "--stdin", stdin=os.fsencode("".join(f"{name}\0" for name in names)))
 
-    def _run_all(self, stream: IO[bytes]) -> str | None:
+    def _run_all(self, commit: str, stream: IO[bytes]) -> str | None:
+        """Why the gates are red, in one line; None: they are green."""
+        wish = self.gates.environment
+        if wish is None:
+            return self._run_commands({}, stream)
+        work = self.folder / WORK
+        work.mkdir(exist_ok=True)
+        try:
+            with (
+                _print_into(stream),
+                open_environment(wish, self.session_id, self.path, commit, work) as variables,
+            ):
+                return self._run_commands(variables, stream)
+        except EnvironmentProblem as error:
+            stream.write(f"environment: {error}\n".encode("utf-8", "surrogateescape"))
+            return f"its environment: {error}"[:200]
+
+    def _run_commands(self, variables: Mapping[str, str], stream: IO[bytes]) -> str | None:
         environ = {name: value for name, value in os.environ.items() if name not in _OF_A_REPOSITORY}
-        environ["SESSIONRUN_WORKTREE"] = str(self.path)
+        environ |= {**variables, "SESSIONRUN_WORKTREE": str(self.path)}
         for command in self.gates.commands:
             stream.write(f"$ {command}\n".encode("utf-8", "surrogateescape"))
             stream.flush()
@@ -125,17 +147,19 @@ def find_prefix(repository: Repository) -> str:
     return f".gate-{whose}-"
 
 
-def open_gates(fence: Fence, target: str, old: str, gates: Gates, folder: Path) -> GateRoom:
+def open_gates(fence: Fence, request: LandRequest, target: str, old: str) -> GateRoom:
     """The gates of a target that is at the commit `old`.
 
     Raises:
         GitError: git failed.
     """
+    gates = request.gates
     names = list_gate_files(gates.commands)
     files = find_blobs(fence.main(), old, names)
     parts = repr((gates.commands, gates.timeout_s, sorted(files.items()), gates.links))
+    parts += "" if gates.environment is None else f" python {gates.environment.python}"
     digest = sha256(parts.encode("utf-8", "surrogateescape")).hexdigest()[:16]
-    return GateRoom(fence, target, gates, folder, files, digest)
+    return GateRoom(fence, request.session_id, target, gates, Path(request.folder), files, digest)
 
 
 def list_gate_files(commands: Sequence[str]) -> list[str]:
@@ -170,6 +194,17 @@ def find_blobs(git: Git, commit: str, names: Sequence[str]) -> dict[str, str]:
         if mode.startswith("100"):
             blobs[name] = f"{mode} {blob}"
     return blobs
+
+
+@contextmanager
+def _print_into(stream: IO[bytes]) -> Iterator[None]:
+    """What this process prints comes into the file of what the gates print."""
+    text = io.TextIOWrapper(stream, "utf-8", "surrogateescape", write_through=True)
+    try:
+        with redirect_stdout(text):
+            yield
+    finally:
+        text.detach()
 
 
 def _open_private(path: str, flags: int) -> int:

@@ -50,15 +50,27 @@ class Entry:
 
 
 @frozen
+class GateEnvironment:
+    """In what environment gates run: as that of a task.  `session` is the directory of the session that lands."""
+
+    cache: str
+    session: str
+    python: str | None = None
+    require_cache: bool = False
+
+
+@frozen
 class Gates:
     """Shell commands that all have to exit 0; each may take `timeout_s` (seconds; None: any time).
 
-    `links` are those that the worktrees of the session have: the room of the gates has them, too.
+    `links` are those that the worktrees of the session have: the room of the gates has them, too.  With an
+    `environment` the commands run in one that is made for what they try.
     """
 
     commands: tuple[str, ...] = ()
     timeout_s: float | None = None
     links: tuple[str, ...] = ()
+    environment: GateEnvironment | None = None
 
 
 @frozen

@@ -171,8 +171,7 @@ class Turn:
             self._judge(chain.links[green].entry)
 
     def _open_gates(self, old: str) -> GateRoom:
-        request = self._request
-        return open_gates(self._fence, self._slot.target, old, request.gates, Path(request.folder))
+        return open_gates(self._fence, self._request, self._slot.target, old)
 
     def _passes(self, chain: Chain, count: int) -> bool:
         tree = chain.links[count - 1].tree

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from sessionrun.agents.verdict import Problem, split_status
 from sessionrun.engine.state import TaskState
 from sessionrun.landing.entries import gather_links, word_trailers
+from sessionrun.landing.gate_environment import gather_environment
 from sessionrun.landing.records import Entry, Fate, Gates, Hold, LandRequest
 from sessionrun.landing.slot import digest_target
 from sessionrun.model.errors import JobFileError
@@ -15,7 +16,7 @@ from sessionrun.model.events import Event
 from sessionrun.model.keys import JobKey
 from sessionrun.model.landings import LAND_FAILED, LANDING_FOLDER, WorkBounced, WorkHeld, WorkLanded
 from sessionrun.model.places import Place
-from sessionrun.model.spec import Job, title_of
+from sessionrun.model.spec import Job, Landing, TaskSpec, title_of
 from sessionrun.runtime.executors.protocol import Exit
 from sessionrun.runtime.jobs.land.request import LandAnswer, LandOrder
 from sessionrun.runtime.jobs.shared import Judged, Site
@@ -42,12 +43,17 @@ def build_land(site: Site, key: JobKey, tasks: Mapping[str, TaskState], *, only_
         folder=str(site.session.path.absolute() / LANDING_FOLDER / digest_target(asked.target)),
         target=asked.target,
         entries=tuple(_make_entry(site, task, task.place, tasks) for task in chosen if task.place is not None),
-        gates=Gates(asked.gates, asked.gate_timeout_s, gather_links(task.spec for task in tasks.values())),
+        gates=_settle_gates(site, asked, [task.spec for task in tasks.values()]),
         batch=asked.batch,
         setups=tuple(place.setup_commit for place in places if place.setup_commit is not None),
     )
     branches = {task.spec.id: task.place.branch for task in chosen if task.place and task.place.branch}
     return site.ask(key, LandOrder(request, branches, only_mend), cwd=repository.top)
+
+
+def _settle_gates(site: Site, asked: Landing, tasks: Sequence[TaskSpec]) -> Gates:
+    environment = gather_environment(tasks, site.spec.cache, site.session.path) if asked.gates else None
+    return Gates(asked.gates, asked.gate_timeout_s, gather_links(tasks), environment)
 
 
 def judge_land(site: Site, ended: Exit, problem: Problem | None) -> Judged:

@@ -1,0 +1,79 @@
+"""The environment in which gates run: made for each candidate from its own inputs, and removed after its gates.
+
+It is a copy of an entry of the cache, like the environment of a task, and never one in which an agent worked.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from sessionrun.landing.records import GateEnvironment
+from sessionrun.model.spec import CacheSite, TaskSpec
+from sessionrun.workspaces.environments.make import make_environment
+from sessionrun.workspaces.environments.removal import clear
+from sessionrun.workspaces.environments.request import (
+    EnvironmentProblem,
+    EnvironmentRequest,
+    Tenant,
+    find_cache,
+    find_target,
+    name_variables,
+)
+
+
+def gather_environment(tasks: Iterable[TaskSpec], site: CacheSite | None, session: Path) -> GateEnvironment | None:
+    """The environment that the tasks of a session want, if all that want one want the same; else None.
+
+    Args:
+        tasks: of the session; those with a repository elsewhere do not count.
+        site: its cache.
+        session: its directory.
+    """
+    wanted = {task.environment for task in tasks if task.upstream is None and task.environment is not None}
+    if len(wanted) != 1:
+        return None
+    require_cache = site is not None and site.require_cache
+    return GateEnvironment(find_cache(site), str(session.absolute()), wanted.pop().python, require_cache)
+
+
+@contextmanager
+def open_environment(
+    wish: GateEnvironment, session_id: str, room: Path, commit: str, folder: Path
+) -> Iterator[Mapping[str, str]]:
+    """The variables by which programs find the environment of a room.
+
+    Args:
+        wish: what is asked for.
+        session_id: of the session that lands.
+        room: where the candidate is checked out.
+        commit: the candidate.
+        folder: for the report and the logs of a build.
+
+    Raises:
+        EnvironmentProblem: it cannot be made.
+        OSError: it cannot be removed.
+    """
+    task = room.name  # no task has such a name
+    target = find_target(wish.cache, session_id, task, 1, in_room=True)
+    request = EnvironmentRequest(
+        top=str(room),
+        directory=str(room),
+        cache=wish.cache,
+        target=target,
+        owner=f"{session_id}/{task}",
+        python=wish.python,
+        require_cache=wish.require_cache,
+        tenant=Tenant(wish.session, session_id, task, 1, in_room=True),
+        commit=commit,
+    )
+    clear(Path(target))
+    try:
+        report = make_environment(request, folder)
+        if report.problem is not None:
+            raise EnvironmentProblem(report.problem)
+        yield name_variables(target, os.environ.get("PATH") or os.defpath, os.environ)
+    finally:
+        clear(Path(target))

@@ -12,7 +12,7 @@ from simulation import make_session
 
 from sessionrun.engine.fold import apply, begin
 from sessionrun.engine.landing import next_landing
-from sessionrun.engine.orders import CancelJob, EndSession, Record, StartJob
+from sessionrun.engine.orders import CancelJob, EndSession, Record, StartJob, WakeAt
 from sessionrun.engine.scheduler import decide
 from sessionrun.engine.state import State
 from sessionrun.engine.status import project
@@ -56,14 +56,18 @@ class World:
         self.entries: list[Entry] = []
         self.landed: set[str] = set()
         self.requests = 0
+        self.later = 0.0
+
+    def now(self) -> float:
+        return len(self.entries) + self.later
 
     def record(self, event: Event) -> None:
-        entry = Entry(len(self.entries) + 1, 0.0, float(len(self.entries)), event)
+        entry = Entry(len(self.entries) + 1, 0.0, self.now(), event)
         self.entries.append(from_record(orjson.loads(orjson.dumps(to_record(entry)))))
         apply(self.state, self.entries[-1])
 
     def carry_out(self) -> None:
-        while orders := decide(self.state, float(len(self.entries))):
+        while orders := decide(self.state, self.now()):
             for order in orders:
                 if isinstance(order, StartJob):
                     self.record(JobClaimed(order.key))
@@ -169,6 +173,8 @@ def test_nothing_is_lost_and_nothing_lands_twice(data: st.DataObject) -> None:
             asked += 1
             world.ask()
         elif world.running:
+            world.later += 100.0 if draw(4) == 0 else 0.0
+            world.carry_out()
             world.finish(draw(len(world.running)))
         else:  # it is held
             assert world.state.held is not None
@@ -190,3 +196,31 @@ def test_nothing_is_lost_and_nothing_lands_twice(data: st.DataObject) -> None:
         apply(again, entry)
     assert again == state
     assert project(again) == project(state)
+
+
+def test_held_work_is_tried_again_after_a_minute_then_after_longer() -> None:
+    """As long as the session lives: a task at work keeps it alive, and held work alone does not."""
+    world = World(make_spec([[], []]), lambda count: count - 1)
+    for phase in ("prepare", "work", "release", "prepare", "work"):
+        world.carry_out()
+        world.finish(next(at for at, key in enumerate(world.running) if key.phase == phase))
+    world.carry_out()
+    waits = []
+    for _ in range(3):
+        (at,) = (at for at, key in enumerate(world.running) if key.phase == "land")
+        key = world.running.pop(at)
+        world.record(WorkHeld("t0", "main", "dirty", "it is dirty", "git stash"))
+        held_at = world.now()
+        world.record(JobFinished(key, "passed"))
+        world.carry_out()
+        assert not any(key.phase == "land" for key in world.running)
+        (wake,) = (order.mono for order in decide(world.state, world.now()) if isinstance(order, WakeAt))
+        world.later += wake - world.now()
+        waits.append(round((wake - held_at) / 60))
+        world.carry_out()
+    assert waits == [1, 2, 4]
+    assert world.state.land.taken == ("t0",)
+    again = begin(world.spec)
+    for entry in world.entries:
+        apply(again, entry)
+    assert again == world.state

@@ -122,7 +122,7 @@ def _on_feed_closed(state: State, entry: Entry, event: FeedClosed) -> None:
 def _on_job_claimed(state: State, entry: Entry, event: JobClaimed) -> None:
     task = state.tasks[event.key.task]
     if is_turn(state, event.key):
-        begin_landing(state, event.key)
+        begin_landing(state, entry, event.key)
         return
     take(state, list(wanted_tokens(state, task)))
     task.progress.phase = event.key.phase

@@ -24,13 +24,30 @@ AGAIN: Final = "sessionrun retry"
 """What a user does after a LAND job failed."""
 
 
-def next_landing(state: State) -> JobKey | None:
-    """The key of the next LAND job; None: one runs, or there is nothing to land."""
+HELD_FIRST_S: Final = 60.0
+HELD_DOUBLINGS: Final = 6
+"""Held work is tried again after a minute, and each time after twice as long: at last after about an hour."""
+
+
+def next_landing(state: State, now: float | None = None) -> JobKey | None:
+    """The key of the next LAND job; None: one runs, or there is nothing to land.
+
+    With `now` (monotonic) also of one that tries held work again, if it is time for that.
+    """
     land = state.land
-    if land.lander is not None or not land.ready or (state.cancelled and not land.owed):
+    if land.lander is not None or (state.cancelled and not land.owed):
         return None
-    first = state.tasks[next(iter(land.ready))]
+    queue = land.ready or (land.held if now is not None and _is_due(state, now) else None)
+    if not queue:
+        return None
+    first = state.tasks[next(iter(queue))]
     return JobKey(first.spec.id, first.progress.attempt, first.progress.round, "land", land.turns + 1)
+
+
+def held_again_at(state: State) -> float | None:
+    """When held work is tried again by itself (monotonic); None: it is not, or a LAND job runs."""
+    land = state.land
+    return land.again_at if land.held and land.lander is None and not state.cancelled else None
 
 
 def is_turn(state: State, key: JobKey) -> bool:
@@ -92,9 +109,11 @@ def cancel_landing(state: State, *, now: bool) -> None:
         _hold_cancelled(state, [*land.ready, *land.waiting])
 
 
-def begin_landing(state: State, key: JobKey) -> None:
-    """A LAND job is claimed: it takes all that is ready."""
+def begin_landing(state: State, entry: Entry, key: JobKey) -> None:
+    """A LAND job is claimed: it takes all that is ready, and what is held if it is time for that."""
     land = state.land
+    if land.held and _is_due(state, entry.mono):
+        _requeue(state, list(land.held))
     land.turns, land.lander, land.taken = key.start, key.task, tuple(land.ready)
     state.tasks[key.task].job = RunningJob(key)
     state.running_jobs += 1
@@ -106,6 +125,7 @@ def end_landing(state: State, entry: Entry, event: JobFinished | JobLost) -> Non
     job, task.job = task.job, None
     state.running_jobs -= 1
     taken, land.taken, land.lander = land.taken, (), None
+    land.in_vain = land.in_vain + 1 if land.held else 0
     void = event.verdict == "void"
     given_up: tuple[str, ...] = ()
     if event.verdict == "passed" or (event.verdict == "failed" and (job is None or job.stopping is None)):
@@ -136,7 +156,13 @@ def _on_work_bounced(state: State, entry: Entry, event: WorkBounced) -> None:
 
 def _on_work_held(state: State, entry: Entry, event: WorkHeld) -> None:
     _leave(state, event.task, LandEntry("held", event.reason_class, event.reason, None, event.mend, at=entry.at))
-    state.land.held[event.task] = None
+    land = state.land
+    land.held[event.task] = None
+    land.again_at = entry.mono + HELD_FIRST_S * 2.0 ** min(land.in_vain, HELD_DOUBLINGS)
+
+
+def _is_due(state: State, now: float) -> bool:
+    return not state.cancelled and now >= state.land.again_at
 
 
 LANDING_EVENTS: Final[Mapping[type, Callable[[State, Entry, Any], None]]] = {

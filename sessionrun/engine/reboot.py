@@ -40,4 +40,5 @@ def rebase_clock(state: State, entry: Entry) -> None:
     for name, hold in state.holds.items():
         if hold.until is not None and name not in state.providers:
             state.holds[name] = replace(hold, until=now)
+    state.land.again_at = min(state.land.again_at, now)
     rebase(state, now)

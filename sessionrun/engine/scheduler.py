@@ -27,7 +27,7 @@ from sessionrun.engine.budget import (
     soft_budget_spent,
     wanted_money,
 )
-from sessionrun.engine.landing import has_all_landed, is_landing, next_landing
+from sessionrun.engine.landing import has_all_landed, held_again_at, is_landing, next_landing
 from sessionrun.engine.moves import backoff_s
 from sessionrun.engine.orders import CancelJob, CheckOutput, EndSession, Order, Record, StartJob, WakeAt
 from sessionrun.engine.providers import prefers_fallback
@@ -144,7 +144,7 @@ def _start_jobs(state: State, now: float) -> Iterator[Order]:
     """
     if SLOT in state.holds:
         return  # every job waits for this one, so all may stay where they are
-    landing = next_landing(state) if state.held is None else None
+    landing = next_landing(state, now) if state.held is None else None
     if landing is not None:
         yield StartJob(landing)
     taken: dict[str, int] = {}
@@ -210,6 +210,9 @@ def _session_ended(state: State) -> SessionEnded:
 def _next_wake(state: State) -> float | None:
     times = [hold.until for hold in state.holds.values() if hold.until is not None]
     times += [provider.canary_until for provider in state.providers.values() if provider.canary_until is not None]
+    again = held_again_at(state) if state.held is None and SLOT not in state.holds else None
+    if again is not None:
+        times.append(again)
     first = state.queue.next_time()
     if first is not None:
         times.append(first)

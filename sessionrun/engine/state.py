@@ -268,6 +268,10 @@ class LandQueue:
     """The tasks whose work waits for that of others."""
     held: dict[str, None] = field(default_factory=dict)
     """The tasks whose work could not land for a reason that is not its own: the next LAND job tries it again."""
+    again_at: float = 0.0
+    """When a LAND job tries that again if none does so before (monotonic)."""
+    in_vain: int = 0
+    """How many LAND jobs in a row left work held."""
     turns: int = 0
     """How many LAND jobs were claimed."""
     tries: int = 0

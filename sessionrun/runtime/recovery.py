@@ -15,6 +15,7 @@ Pure.  The journal says what was decided, the ledger what became of it; the ledg
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from sessionrun.engine.landing import next_landing
@@ -30,7 +31,7 @@ def find_unclaimed(state: State, ledger: Ledger) -> Iterator[JobClaimed]:
     for task in state.tasks.values():
         if task.job is None and task.end.outcome is None and task.next_key().text() in ledger.jobs:
             yield JobClaimed(task.next_key())
-    landing = next_landing(state)
+    landing = next_landing(state, math.inf)
     if landing is not None and landing.text() in ledger.jobs:
         yield JobClaimed(landing)
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import orjson
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from simulation import make_session
@@ -24,6 +25,7 @@ from sessionrun.model.events import (
     JobLost,
     JobStarted,
     RequestReceived,
+    SupervisorStarted,
     from_record,
     to_record,
 )
@@ -224,3 +226,22 @@ def test_held_work_is_tried_again_after_a_minute_then_after_longer() -> None:
     for entry in world.entries:
         apply(again, entry)
     assert again == world.state
+
+
+@pytest.mark.parametrize(("keepers", "most"), [(1, 3), (100, 15)])
+def test_how_many_land_jobs_may_die_in_a_row(keepers: int, most: int) -> None:
+    """Three, if they die alone; more of those that die with their keeper, as when all processes are killed."""
+    world = World(make_spec([[]]), lambda count: count - 1)
+    for _ in ("prepare", "work", "release"):
+        world.carry_out()
+        world.finish(0)
+    for number in range(most):
+        world.record(SupervisorStarted(number, number, 1, "boot", "ns", "0", keeper=number % keepers))
+        if number:
+            world.record(JobLost(world.running.pop(), "lost", "it is gone"))
+        world.carry_out()
+        assert status_of(world.state, "t0") == "ready"
+    world.record(SupervisorStarted(most, most, 1, "boot", "ns", "0", keeper=most % keepers))
+    world.record(JobLost(world.running.pop(), "lost", "it is gone"))
+    world.carry_out()
+    assert status_of(world.state, "t0") == "held" and world.state.ended is not None

@@ -24,6 +24,9 @@ AGAIN: Final = "sessionrun retry"
 """What a user does after a LAND job failed."""
 
 
+WITH_KEEPER: Final = 5
+"""As many LAND jobs may die together with their keeper as one that dies alone: the fault was hardly theirs."""
+
 HELD_FIRST_S: Final = 60.0
 HELD_DOUBLINGS: Final = 6
 """Held work is tried again after a minute, and each time after twice as long: at last after about an hour."""
@@ -115,6 +118,7 @@ def begin_landing(state: State, entry: Entry, key: JobKey) -> None:
     if land.held and _is_due(state, entry.mono):
         _requeue(state, list(land.held))
     land.turns, land.lander, land.taken = key.start, key.task, tuple(land.ready)
+    land.keeper = _find_keeper(state)
     state.tasks[key.task].job = RunningJob(key)
     state.running_jobs += 1
 
@@ -132,8 +136,9 @@ def end_landing(state: State, entry: Entry, event: JobFinished | JobLost) -> Non
         land.tries, land.owed, given_up = 0, False, taken
     else:
         land.owed = land.owed or not void
-        land.tries += not (void and isinstance(event, JobLost) and not event.counts)
-        if land.tries >= MAX_STARTS:
+        if not (void and isinstance(event, JobLost) and not event.counts):
+            land.tries += 1 if _find_keeper(state) != land.keeper else WITH_KEEPER
+        if land.tries >= MAX_STARTS * WITH_KEEPER:
             land.tries, land.owed, given_up = 0, False, taken
     if state.cancelled and not land.owed:
         _hold_cancelled(state, [*land.ready, *land.waiting])
@@ -159,6 +164,12 @@ def _on_work_held(state: State, entry: Entry, event: WorkHeld) -> None:
     land = state.land
     land.held[event.task] = None
     land.again_at = entry.mono + HELD_FIRST_S * 2.0 ** min(land.in_vain, HELD_DOUBLINGS)
+
+
+def _find_keeper(state: State) -> tuple[int | None, int | None]:
+    """Which keeper runs the jobs: its pid, and the kernel's start time of it."""
+    lives = state.supervisor
+    return (None, None) if lives is None else (lives.keeper, lives.keeper_started)
 
 
 def _is_due(state: State, now: float) -> bool:

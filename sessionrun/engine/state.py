@@ -275,7 +275,9 @@ class LandQueue:
     turns: int = 0
     """How many LAND jobs were claimed."""
     tries: int = 0
-    """How many LAND jobs in a row ended without an answer."""
+    """How many LAND jobs in a row ended without an answer; one that died alone counts as `landing.WITH_KEEPER`."""
+    keeper: tuple[int | None, int | None] = (None, None)
+    """The keeper of the last LAND job: its pid and start time."""
     lander: str | None = None
     """The task in whose name a LAND job runs; None: there is none."""
     taken: tuple[str, ...] = ()

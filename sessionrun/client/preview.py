@@ -65,7 +65,7 @@ def describe_plan(planned: Planned) -> dict[str, Any]:
 def _foresee_places(repository: Repository, tasks: tuple[TaskSpec, ...]) -> dict[str, tuple[str, str]]:
     """Branch and worktree of each task that gets one, unless these names are taken before the task starts."""
     from sessionrun.workspaces.fence import open_fence
-    from sessionrun.workspaces.worktree import branch_stem, free_names
+    from sessionrun.workspaces.naming import branch_stem, free_names
 
     with open_fence(repository) as fence:
         taken = set(fence.main().line("for-each-ref", "--format=%(refname:lstrip=2)", "refs/heads").split("\n"))

@@ -56,11 +56,14 @@ NOTHING_OWN: Final = "it holds nothing of its own"
 
 @frozen
 class CleanResult:
-    """A leftover worktree or branch: `removed` is whether it was (or would be) removed, `why` the reason."""
+    """A leftover worktree or branch: `removed` is whether it was (or would be) removed, `why` the reason.
+
+    A worktree that stays is of no `task`.
+    """
 
     what: What
     name: str
-    task: str
+    task: str | None
     removed: bool
     why: str
 

@@ -7,7 +7,7 @@ checkout.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -60,24 +60,9 @@ def _prepare(fence: Fence, request: WorkspaceRequest, folder: Path) -> Place:
     note_settings(repository, folder, git)
     base = find_base(fence, request, folder)
     ignore = ignore_words(repository, folder)
-    claim = load_claim(folder) or find_begun(request, folder)
-    take_back_unused(git, replace(request, place=Place(worktree=claim.worktree) if claim else None), folder)
-    with register_lock(repository):
-        if claim is not None and not _is_registered(request, claim):
-            drop_unused(git, request, claim)
-            claim = None
-        claim = claim or (take_seat if request.seats else _register)(fence, request, folder, base)
-    path = Path(claim.worktree)
+    claim = _find_claim(fence, request, folder, base)
     try:
-        _sync_claim(claim, folder)
-        if claim.seat is None:
-            _check_out(fence, path)
-        else:
-            make_ready(fence, request, claim, folder)
-        bring_files(git, request, path, ignore)
-        write_hidden(repository.top, request.links, (folder / RULES).read_text(), folder)
-        if claim.seat is not None:
-            show_task(fence, request, claim)
+        _furnish(fence, request, claim, folder, ignore)
     except (SessionrunError, OSError):
         with register_lock(repository):
             if claim.seat is None:
@@ -92,6 +77,32 @@ def _prepare(fence: Fence, request: WorkspaceRequest, folder: Path) -> Place:
         start=claim.start,
         seat=claim.seat,
     )
+
+
+def _find_claim(fence: Fence, request: WorkspaceRequest, folder: Path, base: str) -> Claim:
+    """The claim of a worktree that is registered for the task: what an earlier start began, or a new one."""
+    git = fence.main()
+    claim = load_claim(folder) or find_begun(request, folder)
+    take_back_unused(git, replace(request, place=Place(worktree=claim.worktree) if claim else None), folder)
+    with register_lock(request.repository):
+        if claim is not None and not _is_registered(request, claim):
+            drop_unused(git, request, claim)
+            claim = None
+        return claim or (take_seat if request.seats else _register)(fence, request, folder, base)
+
+
+def _furnish(fence: Fence, request: WorkspaceRequest, claim: Claim, folder: Path, ignore: Sequence[str]) -> None:
+    """Put into the worktree what the task begins with."""
+    path = Path(claim.worktree)
+    _sync_claim(claim, folder)
+    if claim.seat is None:
+        _check_out(fence, path)
+    else:
+        make_ready(fence, request, claim, folder)
+    bring_files(fence.main(), request, path, ignore)
+    write_hidden(request.repository.top, request.links, (folder / RULES).read_text(), folder)
+    if claim.seat is not None:
+        show_task(fence, request, claim)
 
 
 def _check_out(fence: Fence, path: Path) -> None:

@@ -74,5 +74,5 @@ def _leads_nowhere(repository: Repository, link: Path) -> bool:
         text = read_regular(link)
     except OSError:
         return False
-    books = os.fsencode(Path(repository.common_dir, "worktrees")) + b"/"
-    return not text or (text.startswith(b"gitdir: " + books) and not os.path.exists(text[8:].rstrip(b"\n")))
+    begun = b"gitdir: " + os.fsencode(Path(repository.common_dir, "worktrees")) + b"/"
+    return begun.startswith(text) or (text.startswith(begun) and not os.path.exists(text[8:].rstrip(b"\n")))

@@ -88,7 +88,7 @@ def take_seat(fence: Fence, request: WorkspaceRequest, folder: Path, base: str) 
     """
     seats = request.seats
     assert seats is not None
-    _hide_seats(request.repository, seats)
+    _hide_seats(fence.main(), seats)
     for number in _numbers(request.seat):
         path = Path(seats.path_of(number))
         if os.path.lexists(path):
@@ -260,14 +260,26 @@ def hide_task_file(repository: Repository) -> None:
             stream.write(line)
 
 
-def _hide_seats(repository: Repository, seats: Seats) -> None:
+def _hide_seats(git: Git, seats: Seats) -> None:
     """Make the directory of the seats; git overlooks it where it lies in the checkout."""
     folder = Path(seats.directory)
     make_directories(folder)
     path = folder / ".gitignore"
-    if seats.placement != "inside":
-        return
-    present = read_regular(path, 1 << 20) if path.is_file() and not path.is_symlink() else b""
-    if (present or not os.path.lexists(path)) and present != GITIGNORE and GITIGNORE.startswith(present):
+    if seats.placement == "inside" and may_write_rules(git, path):
         with os.fdopen(open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644), "wb") as stream:
             stream.write(GITIGNORE)
+
+
+def may_write_rules(git: Git, path: Path) -> bool:
+    """Whether the rules that hide the seats are not there yet, or in part: a kill may have left them so.
+
+    A file that the repository has is the user's.
+    """
+    if not os.path.lexists(path):
+        return True
+    try:
+        present = read_regular(path, 1 << 20)
+    except OSError:
+        return False
+    ours = present != GITIGNORE and GITIGNORE.startswith(present)
+    return ours and not git.names("--literal-pathspecs", "ls-files", "-z", "--", str(path))

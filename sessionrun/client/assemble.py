@@ -17,6 +17,7 @@ from sessionrun.dialects.plan import Plan
 from sessionrun.model.errors import AgentNotFound, InputError
 from sessionrun.model.places import Repository
 from sessionrun.model.repositories import has_worktree
+from sessionrun.model.seats import Seats
 from sessionrun.model.spec import SLOT, AgentSpec, CacheSite, Landing, Price, SessionSpec, TaskSpec
 from sessionrun.model.times import format_time
 from sessionrun.model.upstreams import MirrorSite
@@ -44,6 +45,7 @@ def assemble_spec(
     envelope: bool,
     repository: Repository | None,
     landing: Landing | None = None,
+    seats: Seats | None = None,
     mirrors: MirrorSite | None = None,
     cache: CacheSite | None = None,
     missing: list[str] | None = None,
@@ -81,6 +83,7 @@ def assemble_spec(
         auto_release=plan.auto_release,
         repository=ignore_leavings(repository, settled),
         landing=landing,
+        seats=seats,
         mirrors=ignore_leavings(mirrors, settled),
         cache=cache,
         prices=_settle_prices(config, used),
@@ -340,7 +343,7 @@ def _find_seen(task: TaskSpec, by_id: Mapping[str, TaskSpec]) -> set[str]:
     queue = [task]
     while queue:
         at = queue.pop()
-        needs = [need for need in at.needs if need in by_id and need not in seen] if at.base == "needs" else []
+        needs = [need for need in at.needs if need in by_id and need not in seen] if at.base != "session" else []
         seen.update(needs)
         queue += [by_id[need] for need in needs]
     return seen
@@ -361,7 +364,7 @@ def _check_worktrees(spec: SessionSpec, repository: Repository) -> None:
         cwd = inside[task.id]
         if cwd.split(os.sep)[0] == os.pardir:
             raise InputError(f"task {num} (ID: {task.id}): cwd {task.cwd} lies outside {repository.top}")
-        begins_elsewhere = task.base == "needs" and (task.needs or task.handed)  # they may make the directory
+        begins_elsewhere = task.base == "target" or (task.base == "needs" and (task.needs or task.handed))
         if (
             cwd in missing
             and not begins_elsewhere

@@ -14,6 +14,7 @@ from sessionrun.model.ends import Handed
 from sessionrun.model.errors import InputError
 from sessionrun.model.hidden import hidden_from_record
 from sessionrun.model.places import repository_from_record
+from sessionrun.model.seats import Seats
 from sessionrun.model.spec import (
     SCHEMA_VERSION,
     AgentSpec,
@@ -82,6 +83,8 @@ def spec_from_record(record: Mapping[str, Any]) -> SessionSpec:
     if values.get("landing"):
         landing = {**values["landing"], "gates": tuple(values["landing"].get("gates", ()))}
         values["landing"] = _from_record(Landing, landing)
+    if values.get("seats"):
+        values["seats"] = _from_record(Seats, values["seats"])
     if values.get("mirrors"):
         values["mirrors"] = mirror_site_from_record(values["mirrors"])
     if values.get("cache"):
@@ -134,6 +137,7 @@ _NAMES: Final[dict[type[Any], frozenset[str]]] = {
         TaskSpec,
         SessionSpec,
         Export,
+        Seats,
         Upstream,
     )
 }

@@ -79,6 +79,7 @@ from sessionrun.model.events import (
     TimerFired,
     Verdict,
 )
+from sessionrun.model.feeds import QueueTold
 from sessionrun.model.keys import Phase
 from sessionrun.model.reasons import EXIT_UNSEEN, effect_of
 from sessionrun.model.spec import SessionSpec
@@ -118,6 +119,10 @@ def _on_supervisor_started(state: State, entry: Entry, event: SupervisorStarted)
 
 def _on_feed_closed(state: State, entry: Entry, event: FeedClosed) -> None:
     state.feed_open = False
+
+
+def _on_queue_told(state: State, entry: Entry, event: QueueTold) -> None:
+    state.tasks[event.task].told = event
 
 
 def _on_job_claimed(state: State, entry: Entry, event: JobClaimed) -> None:
@@ -300,6 +305,7 @@ _APPLY: Final[Mapping[type, Callable[[State, Entry, Any], None]]] = {
     TaskAdded: add_task,
     TasksAdded: add_tasks,
     FeedClosed: _on_feed_closed,
+    QueueTold: _on_queue_told,
     JobClaimed: _on_job_claimed,
     JobStarted: _on_job_started,
     JobFinished: _on_job_finished,

@@ -31,6 +31,7 @@ from sessionrun.engine.task import (
 )
 from sessionrun.engine.transitions import Stopping
 from sessionrun.model.events import HoldPlaced, SessionEnded, SupervisorStarted, Timer
+from sessionrun.model.feeds import QueueTold
 from sessionrun.model.frozen import changeable
 from sessionrun.model.keys import JobKey, Phase
 from sessionrun.model.places import Place
@@ -155,6 +156,8 @@ class TaskState:
     """Its place in the landing queue; None: it has none."""
     seat: int | None = None
     """The number of the worktree that stays in which it works; None: it has none."""
+    told: QueueTold | None = None
+    """What the queue that it came from was last told of it."""
 
     @property
     def order(self) -> int:

@@ -12,6 +12,7 @@ from dataclasses import field, fields
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 from sessionrun.model.checks import Checked, checked_from_record
+from sessionrun.model.feeds import QueueTold
 from sessionrun.model.frozen import frozen
 from sessionrun.model.keys import JobKey, parse_job_key
 from sessionrun.model.landings import WorkBounced, WorkHeld, WorkLanded
@@ -279,6 +280,7 @@ Event: TypeAlias = (
     | TaskAdded
     | TasksAdded
     | FeedClosed
+    | QueueTold
     | JobClaimed
     | JobStarted
     | JobFinished
@@ -308,6 +310,7 @@ EVENTS: Final[dict[str, type[Any]]] = {
         TaskAdded,
         TasksAdded,
         FeedClosed,
+        QueueTold,
         JobClaimed,
         JobStarted,
         JobFinished,

@@ -39,3 +39,12 @@ class Feed:
     watch: bool = False
     poll_s: float = 30.0
     ingest: int = 0
+
+
+@frozen
+class QueueTold:
+    """The queue knows what became of a task: it was closed there, or opened again, with this reason."""
+
+    task: str
+    closes: bool
+    reason: str

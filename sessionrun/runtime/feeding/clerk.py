@@ -57,9 +57,9 @@ class Clerk:
         return found
 
     def settle(self, call: Settle) -> None:
-        """Close a task, or open it again; if someone else has changed it meanwhile, that stands.
+        """Close a task, or open it again; if something else has changed it meanwhile, that stands.
 
-        A task that was opened again, and is done after all, is claimed once more to be closed.
+        A task that the session has opened again, and that is done after all, is claimed once more to be closed.
         """
         worker = Worker(call.name, self._session_id)
         close, reopen, reason = self._queue.close, self._queue.reopen, call.fate.reason
@@ -67,7 +67,7 @@ class Clerk:
             reopen(call.queue_id, reason=reason, worker=worker)
             return
         done = close(call.queue_id, reason=reason, worker=worker)
-        if done is None and self._queue.claim(call.queue_id, worker) is not None:
+        if done is None and call.again and self._queue.claim(call.queue_id, worker) is not None:
             close(call.queue_id, reason=reason, worker=worker)
 
     def _find_claimed(self, names: Collection[str]) -> list[TaskSpec]:

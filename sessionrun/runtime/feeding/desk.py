@@ -1,12 +1,12 @@
 """What is to be asked of the queue next, from the state of the session alone.  No thread, no file, no clock.
 
-The queue is asked for as many tasks as could begin now.  Each task of the queue that the session took is told of
-once more when its fate changes: a `retry` may land later what was opened again.  After a crash all of them are
-told of again, which changes nothing where it was told before.
+The queue is asked for as many tasks as could begin now.  It is told of each task that the session took once, and
+once more when the fate of that task changes: a `retry` may land later what was opened again.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import islice
 from typing import Final
 
@@ -38,51 +38,47 @@ class Fetch:
 
 @frozen
 class Settle:
-    """Tell the queue what became of a task: its id in the session, and in the queue."""
+    """Tell the queue what became of a task: its id in the session, and in the queue.
+
+    `again`: the session has opened it again before, so it may not have the claim any more.
+    """
 
     name: str
     queue_id: str
     fate: Fate
+    again: bool = False
 
 
 class Desk:
-    """Remembers what the queue was asked for and what it answered."""
+    """Remembers what the queue is being asked, and whether it has more."""
 
     def __init__(self, *, watch: bool) -> None:
         self._watch = watch
         self._open: dict[str, str] = {}
-        self._fates: dict[str, Fate] = {}
-        self._told: dict[str, Fate] = {}
+        self._telling: set[str] = set()
         self._seen = (0, 0)
         self._fetching = False
         self._dry = False
-        self._looked = False
 
     def next_calls(self, state: State) -> list[Fetch | Settle]:
-        """What to ask of the queue now; each is answered by `settled` or `fetched`."""
+        """What to ask of the queue now; each is answered by `settled`, `fetched` or `failed`."""
         self._look_at(state)
-        calls: list[Fetch | Settle] = []
-        for name, queue_id in self._open.items():
-            fate = find_fate(state.tasks[name])
-            if fate is not None and self._fates.get(name) != fate:
-                self._fates[name] = fate
-                calls.append(Settle(name, queue_id, fate))
+        calls: list[Fetch | Settle] = list(self._find_untold(state))
+        self._telling |= {call.name for call in calls if isinstance(call, Settle)}
         count = self._count_wanted(state)
-        if count and not self._fetching and not self._dry:
+        if count and not (self._fetching or self._telling or self._dry):  # what was told of is not to come again
             self._fetching = True
-            calls.append(Fetch(count, frozenset(state.tasks), self._list_given_up(state)))
+            calls.append(Fetch(count, frozenset(state.tasks), _list_given_up(state)))
         return calls
 
     def settled(self, call: Settle) -> None:
         """The queue was told; that may have made other tasks ready."""
-        self._told[call.name] = call.fate
-        if self._fates.get(call.name) == call.fate:
-            self._open.pop(call.name, None)
+        self._telling.discard(call.name)
         self._dry = False
 
     def fetched(self, call: Fetch, count: int) -> None:
         """The queue gave `count` tasks."""
-        self._fetching, self._looked = False, True
+        self._fetching = False
         self._dry = count < call.count
 
     def failed(self, call: Fetch | Settle) -> None:
@@ -90,7 +86,7 @@ class Desk:
         if isinstance(call, Fetch):
             self._fetching = False
         else:
-            self._fates.pop(call.name, None)
+            self._telling.discard(call.name)
 
     def changed(self) -> None:
         """The queue has changed."""
@@ -98,14 +94,13 @@ class Desk:
 
     def is_done(self, state: State) -> bool:
         """Whether the feed may be closed: nothing runs, nothing is ready, and the queue knows all."""
-        if self._watch or not state.feed_open or state.held is not None or not (self._dry and self._looked):
+        if self._watch or not state.feed_open or state.held is not None or not self._dry:
             return False
-        if self._fetching or state.completed < len(state.tasks) or is_landing(state):
-            return False
-        return all(self._told.get(name) == self._fates[name] for name in self._fates)
+        busy = self._fetching or self._telling or state.completed < len(state.tasks) or is_landing(state)
+        return not busy and not any(self._find_untold(state))
 
     def _look_at(self, state: State) -> None:
-        """Find the tasks that are new; after a request all may have begun anew."""
+        """Find the tasks that are new; after a request any may have begun anew."""
         seen = (len(state.tasks), len(state.requests))
         if seen == self._seen:
             return
@@ -116,6 +111,17 @@ class Desk:
                 self._open[task.spec.id] = queue_id
         self._seen = seen
 
+    def _find_untold(self, state: State) -> Iterator[Settle]:
+        """Of which tasks the queue is to be told; those that are closed there are not looked at again."""
+        for name, queue_id in list(self._open.items()):
+            told, fate = state.tasks[name].told, find_fate(state.tasks[name])
+            if fate is None or name in self._telling:
+                continue
+            if told is None or (told.closes, told.reason) != (fate.closes, fate.reason):
+                yield Settle(name, queue_id, fate, again=told is not None and not told.closes)
+            elif told.closes:
+                del self._open[name]
+
     def _count_wanted(self, state: State) -> int:
         if not state.feed_open or state.ended is not None or state.held is not None or SLOT in state.holds:
             return 0
@@ -123,10 +129,11 @@ class Desk:
         width = state.spec.resources.get(SLOT)
         return ANY if width is None else max(0, width - waiting)
 
-    def _list_given_up(self, state: State) -> tuple[tuple[str, str], ...]:
-        given_up = {}
-        for name, fate in self._fates.items():
-            queue_id = find_queue_id(state.tasks[name])
-            if not fate.closes and queue_id is not None:
-                given_up[queue_id] = fate.reason
-        return tuple(given_up.items())
+
+def _list_given_up(state: State) -> tuple[tuple[str, str], ...]:
+    given_up = {}
+    for task in state.tasks.values():
+        queue_id = find_queue_id(task)
+        if queue_id is not None and task.told is not None and not task.told.closes:
+            given_up[queue_id] = task.told.reason
+    return tuple(given_up.items())

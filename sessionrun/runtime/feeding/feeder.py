@@ -22,7 +22,7 @@ from typing import Final, NamedTuple, TypeVar
 from sessionrun.engine.state import State
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.events import Event, FeedClosed, HoldLifted, HoldPlaced, TaskAdded
-from sessionrun.model.feeds import LABEL, Feed
+from sessionrun.model.feeds import LABEL, Feed, QueueTold
 from sessionrun.model.spec import SessionSpec, TaskSpec
 from sessionrun.queue.watch import Watch
 from sessionrun.runtime.feeding.clerk import Clerk
@@ -83,11 +83,13 @@ class Feeder:
     def hear(self, state: State) -> list[Event]:
         """What is to be recorded; the queue is asked for what is wanted next."""
         events = [event for result in _drain(self._results) for event in self._take(state, result)]
-        if not any(isinstance(event, TaskAdded) for event in events):  # else the state does not know them yet
-            self._ask(self._desk.next_calls(state))
-            gives_up = self._failures >= MOST_FAILURES and not self._feed.watch and state.feed_open
-            if self._desk.is_done(state) or (gives_up and state.completed == len(state.tasks)):
-                events.append(FeedClosed())
+        if any(isinstance(event, (TaskAdded, QueueTold)) for event in events):
+            ring(self._session)  # to be asked again when the state knows them
+            return events
+        self._ask(self._desk.next_calls(state))
+        gives_up = self._failures >= MOST_FAILURES and not self._feed.watch and state.feed_open
+        if self._desk.is_done(state) or (gives_up and state.completed == len(state.tasks)):
+            events.append(FeedClosed())
         return events
 
     def close(self, state: State) -> None:
@@ -122,6 +124,8 @@ class Feeder:
             yield HoldLifted(QUEUE)
         if isinstance(call, Settle):
             self._desk.settled(call)
+            if call.name in state.tasks:
+                yield QueueTold(call.name, call.fate.closes, call.fate.reason)
             return
         self._desk.fetched(call, len(result.tasks))
         if state.ended is not None or not state.feed_open:

@@ -50,11 +50,11 @@ def _check_inside(top: Path, seats: Seats) -> None:
         raise InputError(f'worktrees: {folder} is not a directory: move it, or say "sibling"')
     _check_writable(folder if folder.is_dir() else top)
     from sessionrun.workspaces.git import Git
-    from sessionrun.workspaces.seating import may_write_rules
+    from sessionrun.workspaces.seating import has_other_rules
 
     git = Git(top)
     shown = git.attempt("check-ignore", "-q", "--", f"{INSIDE}/{seats.prefix}1").returncode == 1
-    if shown and not may_write_rules(git, rules):
+    if shown and has_other_rules(git, rules):
         line = f"/{seats.prefix}[0-9]*/"
         raise InputError(f'worktrees: git would show them: add the line {line} to {rules}, or say "sibling"')
 

@@ -265,21 +265,22 @@ def _hide_seats(git: Git, seats: Seats) -> None:
     folder = Path(seats.directory)
     make_directories(folder)
     path = folder / ".gitignore"
-    if seats.placement == "inside" and may_write_rules(git, path):
+    if seats.placement == "inside" and not has_other_rules(git, path) and _load_rules(path) != GITIGNORE:
         with os.fdopen(open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644), "wb") as stream:
             stream.write(GITIGNORE)
 
 
-def may_write_rules(git: Git, path: Path) -> bool:
-    """Whether the rules that hide the seats are not there yet, or in part: a kill may have left them so.
-
-    A file that the repository has is the user's.
-    """
-    if not os.path.lexists(path):
-        return True
-    try:
-        present = read_regular(path, 1 << 20)
-    except OSError:
+def has_other_rules(git: Git, path: Path) -> bool:
+    """Whether the file for the rules that hide the seats is a user's; a kill may have left a part of ours."""
+    present = _load_rules(path)
+    if not os.path.lexists(path) or present == GITIGNORE:
         return False
-    ours = present != GITIGNORE and GITIGNORE.startswith(present)
-    return ours and not git.names("--literal-pathspecs", "ls-files", "-z", "--", str(path))
+    tracked = git.names("--literal-pathspecs", "ls-files", "-z", "--", str(path))
+    return present is None or not GITIGNORE.startswith(present) or bool(tracked)
+
+
+def _load_rules(path: Path) -> bytes | None:
+    try:
+        return read_regular(path, 1 << 20)
+    except OSError:
+        return None

@@ -158,7 +158,9 @@ def make_ready(fence: Fence, request: WorkspaceRequest, claim: Claim, folder: Pa
     """
     try:
         _set_back(fence, request, claim, folder)
-    except (GitError, OSError):
+    except (GitError, OSError) as error:
+        if getattr(error, "signal", None):
+            raise  # git was killed: the job is done again
         with register_lock(request.repository):
             take_back(fence.main(), request.repository, claim)
             register(fence.main(), fence.settings, request.repository, claim)

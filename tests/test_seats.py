@@ -6,6 +6,7 @@ import json
 import os
 import signal
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,11 +28,10 @@ from sessionrun.model.errors import SessionrunError
 from sessionrun.model.events import Entry, Event, JobClaimed, JobFinished, JobLost, JobStarted
 from sessionrun.model.keys import JobKey
 from sessionrun.model.places import Place
-from sessionrun.model.seats import Seats
+from sessionrun.model.seats import TASK_FILE, Seats
 from sessionrun.model.spec import TaskSpec, Workspace
 from sessionrun.workspaces.release import release
 from sessionrun.workspaces.request import WorkspaceRequest
-from sessionrun.workspaces.seats import TASK_FILE
 from sessionrun.workspaces.worktree import prepare
 
 __all__ = ["project"]
@@ -305,6 +305,57 @@ def test_the_file_of_the_task_is_no_work(seated: Seated, how: str) -> None:
     assert seated.end(request).kept is None
     assert TASK_FILE not in seated.project.files("main-task-one")
     assert (seated.begin("two")[1] / TASK_FILE).read_text() == "do two\n"
+
+
+@pytest.mark.slow
+def test_a_submodule_of_the_task_before_is_no_work_of_the_next(seated: Seated) -> None:
+    project, allow = seated.project, ("-c", "protocol.file.allow=always")
+    project.run("init", "-q", "-b", "main", str(project.root / "other"))
+    for message in ("one", "two"):
+        words = ("-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "--allow-empty", "-m", message)
+        project.run(*words, cwd=project.root / "other")
+    project.run(*allow, "submodule", "add", "-q", str(project.root / "other"), "lib")
+    project.run("commit", "-q", "-m", "lib")
+    request, path = seated.begin("one")
+    project.run(*allow, "submodule", "update", "-q", "--init", cwd=path)
+    done = seated.end(request)
+    assert (done.kept, (path / "lib" / ".git").exists()) == (None, True)
+    project.run("checkout", "-q", "HEAD~", cwd=project.top / "lib")
+    project.run("commit", "-q", "-a", "-m", "older")
+    again, same = seated.begin("two")
+    assert (same, list((path / "lib").iterdir())) == (path, [])
+    done = seated.end(again)
+    assert (done.kept, done.changed, done.branch) == (None, False, None)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "how",
+    ["rm -rf {0}", "mv {0} {0}-moved", "rm {0}/.git", "echo broken > {0}/.git", "rm -rf {0}/../../.git/worktrees"],
+)
+def test_a_task_that_breaks_its_seat_breaks_no_other(seated: Seated, how: str) -> None:
+    request, path = seated.begin("one")
+    (path / "work").write_text("work")
+    os.system(how.format(path))
+    with suppress(SessionrunError):
+        seated.end(request)
+    again, other = seated.begin("two")
+    assert (other / TASK_FILE).read_text() == "do two\n"
+    (other / "two").write_text("2")
+    done = seated.end(again)
+    assert (done.kept, "two" in seated.project.files("main-task-two")) == (None, True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["printf broken > index", "rm index", "rm -rf logs HEAD.lock; touch HEAD.lock"])
+def test_books_that_were_broken_while_it_was_free(seated: Seated, how: str) -> None:
+    request, path = seated.begin("one")
+    (path / "work").write_text("work")
+    seated.end(request)
+    os.system(f"cd {seated.top}/.git/worktrees/w1 && {how}")
+    again, _ = seated.begin("two")
+    assert again.place and not (Path(again.place.worktree or "") / "work").exists()
+    assert seated.project.run("status", "--porcelain", cwd=Path(again.place.worktree or "")) == ""
 
 
 # --- sessions ---

@@ -18,7 +18,7 @@ import orjson
 
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.places import Place, Repository
-from sessionrun.model.seats import Seats
+from sessionrun.model.seats import TASK_FILE, Seats
 from sessionrun.store import crashpoint
 from sessionrun.store.files import make_directories, open_regular, read_regular, replace_file
 from sessionrun.workspaces.books import MARK, bring_settings
@@ -43,7 +43,6 @@ from sessionrun.workspaces.registration import (
 from sessionrun.workspaces.request import CLAIM, Claim, WorkspaceRequest
 from sessionrun.workspaces.rounds import show_hidden
 from sessionrun.workspaces.seats import (
-    TASK_FILE,
     drop_task_file,
     is_seat_of,
     is_tracked,

@@ -18,13 +18,13 @@ from stages import Tree, refresh
 from test_workspaces import Project, project
 
 from sessionrun.model.places import Place
-from sessionrun.model.seats import Seats
+from sessionrun.model.seats import TASK_FILE, Seats
 from sessionrun.runtime.jobs import job as own_job
 from sessionrun.store.jobfiles import load_answer
 from sessionrun.workspaces.git_locks import _BEGUN, STALE_LOCK_S
 from sessionrun.workspaces.release import park_work, release, settle
 from sessionrun.workspaces.request import WorkspaceRequest
-from sessionrun.workspaces.seats import TASK_FILE, list_free
+from sessionrun.workspaces.seats import list_free
 from sessionrun.workspaces.worktree import prepare
 
 __all__ = ["preload", "project"]
@@ -85,10 +85,11 @@ class Bench:
         examine: Callable[[Place], list[str]],
         *,
         first: int = 1,
+        elsewhere: bool = False,
     ) -> int:
         """Kill the job at each of its calls from the `first`, let it begin again, and examine what came out.
 
-        Returns how many kills.
+        With `elsewhere` it begins again in another folder, as a job of its own.  Returns how many kills.
         """
         wrong: list[str] = []
         at = first
@@ -96,6 +97,7 @@ class Bench:
             request, folder = begin(), self.make_folder(f"a1-3-{phase}")
             if self.run(phase, request, folder, at) < at:
                 break
+            folder = self.make_folder(f"a1-4-{phase}") if elsewhere else folder
             self.run(phase, request, folder)
             answer = load_answer(folder, Place)
             found = ["no answer"] if answer is None else examine(answer)
@@ -258,8 +260,11 @@ EARLIER = "mkdir cache; echo '*' > cache/.gitignore; echo old > old; echo change
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("elsewhere", [False, True], ids=["again", "another"])
 @pytest.mark.parametrize("work", ["", EARLIER], ids=["new", "used"])
-def test_prepare_of_a_worktree_that_stays(bench: Bench, work: str, say: Callable[[str], None]) -> None:
+def test_prepare_of_a_worktree_that_stays(
+    bench: Bench, work: str, elsewhere: bool, say: Callable[[str], None]
+) -> None:
     """It is the same worktree, with what git ignores, on its branch, and nothing else is left in it."""
     project = bench.project
 
@@ -280,7 +285,8 @@ def test_prepare_of_a_worktree_that_stays(bench: Bench, work: str, say: Callable
         wrong += [f"the checkout shows {shown}"] if shown else []
         return wrong if cached else [*wrong, "the cache is gone"]
 
-    say(f"{bench.sweep('prepare', lambda: seated(bench, work=work), examine)} kills")
+    kills = bench.sweep("prepare", lambda: seated(bench, work=work), examine, elsewhere=elsewhere)
+    say(f"{kills} kills")
 
 
 @pytest.mark.slow

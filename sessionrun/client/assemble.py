@@ -17,7 +17,6 @@ from sessionrun.dialects.plan import Plan
 from sessionrun.model.errors import AgentNotFound, InputError
 from sessionrun.model.places import Repository
 from sessionrun.model.repositories import has_worktree
-from sessionrun.model.seats import Seats
 from sessionrun.model.spec import SLOT, AgentSpec, CacheSite, Landing, Price, SessionSpec, TaskSpec
 from sessionrun.model.times import format_time
 from sessionrun.model.upstreams import MirrorSite
@@ -45,7 +44,6 @@ def assemble_spec(
     envelope: bool,
     repository: Repository | None,
     landing: Landing | None = None,
-    seats: Seats | None = None,
     mirrors: MirrorSite | None = None,
     cache: CacheSite | None = None,
     missing: list[str] | None = None,
@@ -83,7 +81,6 @@ def assemble_spec(
         auto_release=plan.auto_release,
         repository=ignore_leavings(repository, settled),
         landing=landing,
-        seats=seats,
         mirrors=ignore_leavings(mirrors, settled),
         cache=cache,
         prices=_settle_prices(config, used),

@@ -17,7 +17,7 @@ from sessionrun.client.inputs import Given, read_source
 from sessionrun.client.landing_wish import settle_landing
 from sessionrun.client.mirroring import MirrorWish, settle_cache, settle_mirrors
 from sessionrun.client.own_options import add_variables, find_input, read_own
-from sessionrun.client.seats import check_bases, settle_seats
+from sessionrun.client.seats import settle_seats
 from sessionrun.dialects.own_options import refuse_others
 from sessionrun.dialects.plan import Fallback, Options, Plan, RepositoryWish, Source
 from sessionrun.dialects.table import choose_dialect
@@ -163,8 +163,6 @@ def _settle(
     if into is not None:
         plan, ignored = join_plan(plan, into)
         remarks += ignored
-    landing = settle_landing(plan.landing, land.land_into, land.gates, repository, asked=land.land)
-    check_bases(plan.tasks, landing if into is None else into.landing)
     missing: list[str] | None = [] if preview else None
     spec = assemble_spec(
         plan,
@@ -175,13 +173,13 @@ def _settle(
         approve=_settle_approval(asked, plan, config),
         envelope=options.envelope,
         repository=repository,
-        landing=landing,
-        seats=settle_seats(plan, repository) if into is None else None,
+        landing=settle_landing(plan.landing, land.land_into, land.gates, repository, asked=land.land),
         mirrors=mirrors,
         cache=settle_cache(plan, wish, config),
         missing=missing,
         others=options.others,
     )
+    spec = settle_seats(spec, plan, into)
     remarks += missing or ()
     if spec.tasks:
         refuse_idle_options({**asked._asdict(), **git._asdict(), **money._asdict()}, spec)

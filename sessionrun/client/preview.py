@@ -35,7 +35,7 @@ def describe_plan(planned: Planned) -> dict[str, Any]:
         "max_parallel": spec.resources.get(SLOT),
         "base_branch": repository and repository.base_branch,
         "base_commit": repository and repository.base_commit,
-        "worktree_dir": repository and repository.worktree_dir,
+        "worktree_dir": spec.seats.directory if spec.seats else repository and repository.worktree_dir,
         "land": spec.landing
         and {
             "target": spec.landing.target.removeprefix("refs/heads/"),

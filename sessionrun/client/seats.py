@@ -4,24 +4,37 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from sessionrun.dialects.plan import Plan
+from sessionrun.dialects.plan import Plan, SeatsWish
 from sessionrun.model.errors import InputError
 from sessionrun.model.places import Repository
-from sessionrun.model.seats import INSIDE, Seats
-from sessionrun.model.spec import Landing, TaskSpec
+from sessionrun.model.seats import INSIDE, TASK_FILE, Seats
+from sessionrun.model.spec import Landing, SessionSpec, TaskSpec
 
 
-def settle_seats(plan: Plan, repository: Repository | None) -> Seats | None:
-    """Where the worktrees of a session stay; None: each goes with its task.
+def settle_seats(spec: SessionSpec, plan: Plan, into: SessionSpec | None) -> SessionSpec:
+    """The spec with where its worktrees stay, as the plan wishes.
+
+    Args:
+        spec: without that.
+        plan: what it was made of.
+        into: the session to which its tasks will be added.
 
     Raises:
-        InputError: no task has such a worktree, or it cannot stay there.
+        InputError: worktrees cannot stay, or tasks cannot begin at the branch on which work lands.
     """
-    wish = plan.seats
-    if wish is None:
-        return None
+    _check_bases(spec.tasks, spec.landing if into is None else into.landing)
+    if plan.seats is None:
+        return spec
+    seats = _find_seats(plan, plan.seats, spec.repository)
+    assert spec.repository is not None
+    excludes = f"/{TASK_FILE}\n{spec.repository.excludes or ''}"
+    return replace(spec, seats=seats, repository=replace(spec.repository, excludes=excludes))
+
+
+def _find_seats(plan: Plan, wish: SeatsWish, repository: Repository | None) -> Seats:
     mirrored = next((task for task in plan.tasks if task.upstream is not None), None)
     if mirrored is not None:
         whose = f"task {mirrored.id} has a repository of its own"
@@ -50,11 +63,11 @@ def _check_inside(top: Path, seats: Seats) -> None:
         raise InputError(f'worktrees: {folder} is not a directory: move it, or say "sibling"')
     _check_writable(folder if folder.is_dir() else top)
     from sessionrun.workspaces.git import Git
-    from sessionrun.workspaces.seating import may_write_rules
+    from sessionrun.workspaces.seating import has_other_rules
 
     git = Git(top)
     shown = git.attempt("check-ignore", "-q", "--", f"{INSIDE}/{seats.prefix}1").returncode == 1
-    if shown and not may_write_rules(git, rules):
+    if shown and has_other_rules(git, rules):
         line = f"/{seats.prefix}[0-9]*/"
         raise InputError(f'worktrees: git would show them: add the line {line} to {rules}, or say "sibling"')
 
@@ -64,12 +77,8 @@ def _check_writable(folder: Path) -> None:
         raise InputError(f"worktrees: {folder} cannot be written, and they would stay there")
 
 
-def check_bases(tasks: Sequence[TaskSpec], landing: Landing | None) -> None:
-    """Refuse tasks that are to begin at a branch on which nothing lands.
-
-    Raises:
-        InputError: which task it is.
-    """
+def _check_bases(tasks: Sequence[TaskSpec], landing: Landing | None) -> None:
+    """Refuse tasks that are to begin at a branch on which nothing lands."""
     for num, task in enumerate(tasks, 1):
         if task.base != "target":
             continue

@@ -15,6 +15,9 @@ PLACEMENTS: Final[tuple[Placement, ...]] = get_args(Placement)
 INSIDE: Final = "worktrees"
 """The directory in the user's checkout for seats that lie inside."""
 
+TASK_FILE: Final = ".current_task.txt"
+"""In a seat while a task has it: the task's prompt."""
+
 PREFIX: Final = "w"
 """What the names of seats begin with, of those that lie inside."""
 

@@ -11,6 +11,7 @@ import orjson
 
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.places import Place, Repository
+from sessionrun.model.seats import TASK_FILE
 from sessionrun.store.files import make_directories, replace_file
 from sessionrun.workspaces.bringing import included_files
 from sessionrun.workspaces.claims import prepare_jobs, take_back_unused
@@ -46,7 +47,7 @@ from sessionrun.workspaces.request import CLAIM, Claim, WorkspaceRequest
 from sessionrun.workspaces.rescues import find_rescues, rescue_lost_head
 from sessionrun.workspaces.room import remove_room
 from sessionrun.workspaces.rounds import Site, drop_rounds, put_back
-from sessionrun.workspaces.seats import TASK_FILE, drop_task_file, is_leaving, is_tracked, leave_seat
+from sessionrun.workspaces.seats import drop_task_file, is_leaving, is_tracked, leave_seat
 from sessionrun.workspaces.witness import tell_changed
 
 

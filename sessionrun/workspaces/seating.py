@@ -18,7 +18,7 @@ import orjson
 
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.places import Place, Repository
-from sessionrun.model.seats import Seats
+from sessionrun.model.seats import TASK_FILE, Seats
 from sessionrun.store import crashpoint
 from sessionrun.store.files import make_directories, open_regular, read_regular, replace_file
 from sessionrun.workspaces.books import MARK, bring_settings
@@ -43,7 +43,6 @@ from sessionrun.workspaces.registration import (
 from sessionrun.workspaces.request import CLAIM, Claim, WorkspaceRequest
 from sessionrun.workspaces.rounds import show_hidden
 from sessionrun.workspaces.seats import (
-    TASK_FILE,
     drop_task_file,
     is_seat_of,
     is_tracked,
@@ -158,7 +157,9 @@ def make_ready(fence: Fence, request: WorkspaceRequest, claim: Claim, folder: Pa
     """
     try:
         _set_back(fence, request, claim, folder)
-    except (GitError, OSError):
+    except (GitError, OSError) as error:
+        if getattr(error, "signal", None):
+            raise  # git was killed: the job is done again
         with register_lock(request.repository):
             take_back(fence.main(), request.repository, claim)
             register(fence.main(), fence.settings, request.repository, claim)
@@ -265,21 +266,22 @@ def _hide_seats(git: Git, seats: Seats) -> None:
     folder = Path(seats.directory)
     make_directories(folder)
     path = folder / ".gitignore"
-    if seats.placement == "inside" and may_write_rules(git, path):
+    if seats.placement == "inside" and not has_other_rules(git, path) and _load_rules(path) != GITIGNORE:
         with os.fdopen(open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644), "wb") as stream:
             stream.write(GITIGNORE)
 
 
-def may_write_rules(git: Git, path: Path) -> bool:
-    """Whether the rules that hide the seats are not there yet, or in part: a kill may have left them so.
-
-    A file that the repository has is the user's.
-    """
-    if not os.path.lexists(path):
-        return True
-    try:
-        present = read_regular(path, 1 << 20)
-    except OSError:
+def has_other_rules(git: Git, path: Path) -> bool:
+    """Whether the file for the rules that hide the seats is a user's; a kill may have left a part of ours."""
+    present = _load_rules(path)
+    if not os.path.lexists(path) or present == GITIGNORE:
         return False
-    ours = present != GITIGNORE and GITIGNORE.startswith(present)
-    return ours and not git.names("--literal-pathspecs", "ls-files", "-z", "--", str(path))
+    tracked = git.names("--literal-pathspecs", "ls-files", "-z", "--", str(path))
+    return present is None or not GITIGNORE.startswith(present) or bool(tracked)
+
+
+def _load_rules(path: Path) -> bytes | None:
+    try:
+        return read_regular(path, 1 << 20)
+    except OSError:
+        return None

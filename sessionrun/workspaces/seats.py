@@ -18,7 +18,7 @@ from typing import Final
 
 from sessionrun.model.frozen import frozen
 from sessionrun.model.places import Place, Repository
-from sessionrun.model.seats import Seats
+from sessionrun.model.seats import TASK_FILE, Seats
 from sessionrun.store import crashpoint
 from sessionrun.store.files import read_regular, replace_file
 from sessionrun.workspaces.books import MARK
@@ -35,9 +35,6 @@ LEAVES: Final = "leaves "
 
 OWN_RULES: Final = "sessionrun-rules"
 """In the administrative directory of a free seat: what git ignored there when its last task was released."""
-
-TASK_FILE: Final = ".current_task.txt"
-"""In a seat while a task has it: the task's prompt."""
 
 _MARK_BYTES: Final = 4096
 

@@ -42,7 +42,7 @@ def build_workspace(site: Site, state: TaskState, key: JobKey, tasks: Mapping[st
     """
     request = make_request(site, state, key)
     if key.phase == "prepare":
-        check_space(Path(request.repository.worktree_dir))
+        check_space(Path(request.seats.directory if request.seats else request.repository.worktree_dir))
         request = replace(request, needs=find_handed(state, tasks), target=_find_target(site, state))
         if request.seats is not None:
             request = replace(request, prompt="\n\n".join(state.spec.prompts))

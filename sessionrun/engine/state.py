@@ -13,6 +13,7 @@ from typing import Final
 from sessionrun.engine.queue import ReadyQueue
 from sessionrun.engine.task import (
     NO_END,
+    NO_FOLLOW_UPS,
     NO_SETBACKS,
     NO_THREAD,
     NO_TIMES,
@@ -20,6 +21,7 @@ from sessionrun.engine.task import (
     NO_WISH,
     NO_WORK,
     End,
+    FollowUps,
     LandEntry,
     LastWork,
     Progress,
@@ -153,6 +155,8 @@ class TaskState:
     """What its WORK jobs used."""
     landing: LandEntry | None = None
     """Its place in the landing queue; None: it has none."""
+    follow_ups: FollowUps = NO_FOLLOW_UPS
+    """What was asked of it after its end."""
 
     @property
     def order(self) -> int:

@@ -52,9 +52,18 @@ def _prepare(fence: Fence, request: WorkspaceRequest, folder: Path) -> Place:
     repository, git = request.repository, fence.main()
     check_links(request)
     note_settings(repository, folder, git)
-    base = find_base(fence, request, folder)
+    if request.earlier is not None:
+        from sessionrun.workspaces.taking_up import find_tip, reuse_worktree  # a first attempt has no need of it
+
+        place = reuse_worktree(fence, request, folder)
+        if place is not None:
+            return place
+        base = find_tip(git, request)
+    else:
+        base = find_base(fence, request, folder)
     take_back_unused(git, replace(request, place=None), folder)
     claim = load_claim(folder)
+    claim = None if claim is not None and claim.reused else claim
     with register_lock(repository):
         if claim is not None and not _is_registered(repository, claim):
             take_back(git, repository, claim)
@@ -70,7 +79,14 @@ def _prepare(fence: Fence, request: WorkspaceRequest, folder: Path) -> Place:
         with register_lock(repository):
             take_back(git, repository, claim)
         raise
-    return Place(branch=claim.branch, worktree=claim.worktree, base_commit=claim.base_commit, start=claim.start)
+    return Place(
+        branch=claim.branch,
+        worktree=claim.worktree,
+        base_commit=claim.base_commit,
+        setup_commit=claim.setup_commit,
+        start=claim.start,
+        taken_up=claim.taken_up,
+    )
 
 
 def _check_out(fence: Fence, path: Path) -> None:
@@ -111,7 +127,7 @@ def _register(fence: Fence, request: WorkspaceRequest, folder: Path, base: str) 
     git = fence.main()
     make_directories(Path(request.repository.worktree_dir))
     tries = 0
-    for claim in _free_names(git, request, base):
+    for claim in _name_claims(git, request, folder, base):
         replace_file(folder / CLAIM, orjson.dumps(claim), durable=False)
         try:
             register(git, fence.settings, request.repository, claim)
@@ -121,6 +137,15 @@ def _register(fence: Fence, request: WorkspaceRequest, folder: Path, base: str) 
             if tries == _NAME_TRIES:
                 raise SessionrunError(f"no name is free for {claim.worktree}: {error}") from error
     raise AssertionError("names never end")
+
+
+def _name_claims(git: Git, request: WorkspaceRequest, folder: Path, base: str) -> Iterator[Claim]:
+    """Claims of what is free: of a branch and a directory or, if the branch is to be taken up, of a directory."""
+    if request.earlier is None:
+        return _free_names(git, request, base)
+    from sessionrun.workspaces.taking_up import name_directories
+
+    return name_directories(request, folder, base)
 
 
 def _free_names(git: Git, request: WorkspaceRequest, base: str) -> Iterator[Claim]:

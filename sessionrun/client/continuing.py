@@ -80,15 +80,13 @@ def _check_ended(view: Mapping[str, Any], task: Mapping[str, Any]) -> None:
 
 def _check_branch(spec: SessionSpec, own: TaskSpec, task: Mapping[str, Any]) -> None:
     """Refuse a task whose branch does not hold its work any more, or is in use; PREPARE would find the same."""
+    from sessionrun.engine.follow_ups import is_empty
     from sessionrun.model.places import Place
     from sessionrun.model.repositories import has_worktree, repository_of
 
     repository = repository_of(spec, own)
-    if not has_worktree(own) or repository is None or not (task["branch"] or task["worktree"]):
+    if not has_worktree(own) or repository is None or task["base_commit"] is None:
         return
-    from sessionrun.workspaces.request import WorkspaceRequest
-    from sessionrun.workspaces.taking_up import check_earlier
-
     earlier = Place(
         branch=task["branch"],
         worktree=task["worktree"],
@@ -97,6 +95,11 @@ def _check_branch(spec: SessionSpec, own: TaskSpec, task: Mapping[str, Any]) -> 
         rescue=task["rescue_branch"],
         setup_commit=task.get("setup_commit"),
     )
+    if is_empty(earlier):
+        return
+    from sessionrun.workspaces.request import WorkspaceRequest
+    from sessionrun.workspaces.taking_up import check_earlier
+
     try:
         check_earlier(WorkspaceRequest(repository, spec.session_id, own.id, "", earlier=earlier))
     except (SessionrunError, OSError) as error:

@@ -63,6 +63,10 @@ def keep_place(task: TaskState) -> None:
 def find_earlier(task: TaskState) -> Place | None:
     """Where an attempt goes on with earlier work; None: there is none, and it begins as a first attempt does."""
     place = task.follow_ups.place
-    if place is None or (place.branch is None and place.worktree is None and place.commit is None):
-        return None
-    return None if place.branch is None and place.holds_no_work else place
+    return None if place is None or is_empty(place) else place
+
+
+def is_empty(place: Place) -> bool:
+    """Whether nothing is left of an attempt's workspace: neither work nor a branch."""
+    has_work = place.commit is not None and not place.holds_no_work
+    return place.branch is None and place.worktree is None and not has_work

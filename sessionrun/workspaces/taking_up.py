@@ -15,8 +15,8 @@ from pathlib import Path
 import orjson
 
 from sessionrun.model.errors import SessionrunError
-from sessionrun.model.places import Place
-from sessionrun.store.files import replace_file
+from sessionrun.model.places import Place, Repository
+from sessionrun.store.files import read_regular, replace_file
 from sessionrun.workspaces.claims import list_claims
 from sessionrun.workspaces.environments.removal import drop_environments
 from sessionrun.workspaces.fence import Fence, open_fence
@@ -36,20 +36,35 @@ def find_tip(git: Git, request: WorkspaceRequest) -> str:
     Raises:
         SessionrunError: the branch does not hold the work any more, or is checked out.
     """
-    earlier = request.earlier or Place()
-    tip = git.commit_of(f"refs/heads/{earlier.branch}") if earlier.branch else None
+    earlier, repository = request.earlier or Place(), request.repository
     commit = git.commit_of(earlier.commit) if earlier.commit else None
-    where = f"branch {earlier.branch}" if earlier.branch else "its branch"
+    holder = earlier.rescue or (commit or "")[:12]
+    if earlier.branch is None:
+        raise SessionrunError(f"its branch is gone; what is left of its work is on {holder}")
+    where = f"branch {earlier.branch}"
+    tip = git.commit_of(f"refs/heads/{earlier.branch}")
     if (tip or commit) is None or (earlier.commit is not None and commit is None):
-        raise SessionrunError(f"nothing holds the task's work: {where} or its commit is gone")
-    if tip is None:
-        return str(commit)
-    if commit is not None and git.attempt("merge-base", "--is-ancestor", commit, tip).returncode != 0:
-        holder = earlier.rescue or commit[:12]
-        raise SessionrunError(f"{where} does not hold {holder}, a part of the task's work: merge {holder} into it")
-    if (top := find_checkout(request.repository, str(earlier.branch), request.owner)) is not None:
+        raise SessionrunError(f"nothing holds its work any more: {where} or its commit is gone")
+    if tip is None or commit is None:
+        return str(tip or commit)
+    if git.attempt("merge-base", "--is-ancestor", commit, tip).returncode != 0:
+        raise SessionrunError(f"{where} does not hold {holder}, where its work is: merge {holder} into it")
+    if earlier.rescue is None and _was_made_anew(repository, earlier.branch, commit):
+        raise SessionrunError(f"{where} was made anew since then, and is not its own: rename that (git branch -m)")
+    if (top := find_checkout(repository, earlier.branch, request.owner)) is not None:
         raise SessionrunError(f"{where} is checked out in {top}: check out another one there")
     return tip
+
+
+def _was_made_anew(repository: Repository, branch: str, commit: str) -> bool:
+    """Whether the branch is another one of that name: git's log of it is whole, and has never seen the commit."""
+    try:
+        lines = read_regular(Path(repository.common_dir, "logs", "refs", "heads", branch)).splitlines()
+    except OSError:
+        return False
+    moves = [line.split(b" ")[:2] for line in lines]
+    is_whole = bool(moves) and not moves[0][0].strip(b"0")
+    return is_whole and not any(new == commit.encode() for _, new in moves)
 
 
 def reuse_worktree(fence: Fence, request: WorkspaceRequest, folder: Path) -> Place | None:
@@ -113,11 +128,11 @@ def check_on_branch(git: Git, earlier: Place) -> None:
 
 def name_directories(request: WorkspaceRequest, folder: Path, tip: str) -> Iterator[Claim]:
     """Claims of the branch as it stands at `tip`, each with a directory that is free; under the lock."""
-    earlier, repository = request.earlier, request.repository
-    assert earlier is not None
-    branch = earlier.branch or request.branch or f"{repository.base_branch}-task-{request.task}"
+    earlier = request.earlier
+    assert earlier is not None and earlier.branch is not None
+    branch = earlier.branch
     before = [claim.worktree for _, claim in list_claims(folder) if claim.branch == branch]
-    stem = os.path.join(repository.worktree_dir, (request.directory or branch).replace("/", "-"))
+    stem = os.path.join(request.repository.worktree_dir, (request.directory or branch).replace("/", "-"))
     more = (stem if number == 1 else f"{stem}-{number}" for number in itertools.count(1))
     for path in itertools.chain(dict.fromkeys(before), more):
         if os.path.lexists(path):

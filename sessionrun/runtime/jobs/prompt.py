@@ -119,10 +119,12 @@ def _word_follow_up(task: TaskState, agent: AgentSpec, prompt: str, conversation
     *earlier, text = task.follow_ups.texts
     if conversation is not None or agent.prompt_kind == "script":
         return text
-    reason = f": {task.end.reason}" if task.end.reason else ""
-    ended = f"It ended as {task.end.last_outcome}{reason}." if task.end.last_outcome else ""
     parts = [prompt, *(f"Then you were asked:\n\n{one}" for one in earlier)]
-    parts.append(f"You have worked on this before, and do not remember it. {ended} What was done is there.")
+    reason = f" ({task.end.reason})" if task.end.reason else ""
+    ended = f" It ended: {task.end.last_outcome}{reason}." if task.end.last_outcome else ""
+    parts.append(
+        f"You have worked on this before, in another conversation.{ended} What you did is in the working directory."
+    )
     if answer:
         parts.append(f"The end of your answer was:\n\n{answer}")
     return "\n\n".join((*parts, f"Now you are asked:\n\n{text}"))

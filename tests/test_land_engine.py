@@ -71,7 +71,7 @@ class World:
 
     def commit_of(self, name: str) -> str | None:
         place = self.state.tasks[name].place
-        return place and place.commit
+        return None if place is None else place.commit
 
     def carry_out(self) -> None:
         while orders := decide(self.state, float(len(self.entries))):

@@ -128,8 +128,9 @@ def close_attempt(state: State, task: TaskState) -> None:
     if task.last_work.thread is not task.thread:
         task.last_work = task.last_work._replace(thread=task.thread)
     task.thread = NO_THREAD
-    if task.place is None:  # a PREPARE that failed has changed nothing
-        task.place = task.follow_ups.place
+    before = task.follow_ups.place
+    if before is not None and (task.place is None or task.place.base_commit is None):
+        task.place = before  # a PREPARE that failed has changed nothing
     resign(state, task)
 
 

@@ -122,9 +122,7 @@ def _word_follow_up(task: TaskState, agent: AgentSpec, prompt: str, conversation
     parts = [prompt, *(f"Then you were asked:\n\n{one}" for one in earlier)]
     reason = f" ({task.end.reason})" if task.end.reason else ""
     ended = f" It ended: {task.end.last_outcome}{reason}." if task.end.last_outcome else ""
-    parts.append(
-        f"You have worked on this before, in another conversation.{ended} What you did is in the working directory."
-    )
+    parts.append(f"You have worked on this before, in another conversation.{ended} Your work is here.")
     if answer:
         parts.append(f"The end of your answer was:\n\n{answer}")
     return "\n\n".join((*parts, f"Now you are asked:\n\n{text}"))

@@ -57,14 +57,17 @@ def find_tip(git: Git, request: WorkspaceRequest) -> str:
 
 
 def _was_made_anew(repository: Repository, branch: str, commit: str) -> bool:
-    """Whether the branch is another one of that name: git's log of it is whole, and has never seen the commit."""
+    """Whether the branch is another one of that name: git's log of it is whole, and has never seen the commit.
+
+    A branch that a PREPARE makes for a first attempt gets no message in that log; where it begins proves nothing.
+    """
     try:
         lines = read_regular(Path(repository.common_dir, "logs", "refs", "heads", branch)).splitlines()
     except OSError:
         return False
-    moves = [line.split(b" ")[:2] for line in lines]
-    is_whole = bool(moves) and not moves[0][0].strip(b"0")
-    return is_whole and not any(new == commit.encode() for _, new in moves)
+    is_whole = bool(lines) and not lines[0].partition(b" ")[0].strip(b"0")
+    telling = lines[0 if b"\t" in lines[0] else 1 :] if lines else []
+    return is_whole and not any(line.split(b" ")[1] == commit.encode() for line in telling)
 
 
 def reuse_worktree(fence: Fence, request: WorkspaceRequest, folder: Path) -> Place | None:

@@ -165,6 +165,16 @@ def test_a_task_that_runs_is_refused_by_the_session_too(sessionrun: Command) -> 
     assert sessionrun.wait(session_id)["tasks"][0]["follow_ups"] == 0
 
 
+def test_a_session_that_was_interrupted_is_resumed_first(sessionrun: Command) -> None:
+    waits = "while ! [ -e go ]; do sleep 0.05; done"
+    session_id = sessionrun.start({"prompts": [{"id": "a", "prompt": "true"}, {"id": "b", "prompt": waits}]})
+    sessionrun.until(session_id, lambda view: view["completed"] == view["running"] == 1)
+    sessionrun.kill_chain(session_id)
+    (sessionrun.cwd / "go").touch()
+    done = sessionrun("continue", session_id, "a", "x")
+    assert done.returncode == 2 and "was interrupted: sessionrun resume lets it go on first" in done.stderr
+
+
 def test_a_branch_that_cannot_be_taken_up_is_refused_before_anything_starts(talking: Talking) -> None:
     session_id = talking.finish([{"id": "a", "prompt": "make it"}], "--agent", "talker")
     talking.git("switch", "-q", "main-task-a")

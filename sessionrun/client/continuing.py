@@ -68,6 +68,8 @@ def check_text(text: str) -> None:
 def _check_ended(view: Mapping[str, Any], task: Mapping[str, Any]) -> None:
     """Refuse what the session would refuse as well."""
     name = f"task {task['id']!r}"
+    if view["status"] == "interrupted":
+        raise InputError(f"session {view['session_id']} was interrupted: sessionrun resume lets it go on first")
     if task["status"] != "completed":
         raise InputError(f"{name} has not ended: wait for it, or cancel it first")
     if task.get("repo"):

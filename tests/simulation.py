@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 
 from sessionrun.engine.fold import apply, begin
 from sessionrun.engine.orders import CancelJob, CheckOutput, Order, StartJob, WakeAt
+from sessionrun.engine.refusals import find_fault
 from sessionrun.engine.scheduler import decide
 from sessionrun.engine.state import State
 from sessionrun.model.events import (
@@ -172,6 +173,8 @@ class Drive:
         """What is due; after the end only requests come, and holds may be lifted."""
         while self._planned and self._planned[0][0] <= self.executor.clock():
             event = self._planned.pop(0)[1]
+            if isinstance(event, RequestReceived) and find_fault(self.state, event) is not None:
+                continue
             if self.state.ended is None or isinstance(event, (HoldLifted, RequestReceived)):
                 self.record(event)
 

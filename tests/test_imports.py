@@ -421,7 +421,7 @@ def test_the_records_that_tasks_share_are_values() -> None:
     one, other = TaskState(TaskSpec("a", ("x",)), 1), TaskState(TaskSpec("b", ("x",)), 2)
     shared = [getattr(one, name) for name in TaskState.__slots__ if getattr(one, name) is getattr(other, name)]
     records = [record for record in shared if type(record).__module__ == "sessionrun.engine.task"]
-    assert len(records) == 7
+    assert len(records) == 8
     for record in records:
         for name in record._fields:
             with pytest.raises(AttributeError):

@@ -22,7 +22,14 @@ COMMIT = "0" * 40
 PLACE = Place(branch="main-task-a", worktree="/w/a", base_commit=COMMIT, diff_stat={"files": 1}, seat=1)
 CLAIMED = Claim("main-task-a", "/w/a", COMMIT, "session/a", seat=1)
 ASKED = WorkspaceRequest(
-    Repository("/r", "/r/.git", "main", COMMIT, "/w"), "session", "a", "A", links=("x",), place=PLACE, seat=1
+    Repository("/r", "/r/.git", "main", COMMIT, "/w"),
+    "session",
+    "a",
+    "A",
+    links=("x",),
+    place=PLACE,
+    earlier=PLACE,
+    seat=1,
 )
 CHECK = CheckRequest(
     "/r",
@@ -71,6 +78,7 @@ def test_a_value_of_another_type_is_refused(kind: str, tmp_path: Path) -> None:
                 continue
             if other is None and key in (
                 "place",
+                "earlier",
                 "moved",
                 "brief",
                 "verification",

@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 from simulation import make_session
 
 from sessionrun.engine.fold import apply, begin
+from sessionrun.engine.follow_ups import find_earlier
 from sessionrun.engine.landing import next_landing
 from sessionrun.engine.orders import CancelJob, EndSession, Record, StartJob, WakeAt
+from sessionrun.engine.refusals import find_fault
 from sessionrun.engine.scheduler import decide
 from sessionrun.engine.state import State
 from sessionrun.engine.status import project
@@ -26,6 +28,7 @@ from sessionrun.model.events import (
     JobStarted,
     RequestReceived,
     SupervisorStarted,
+    TaskEnded,
     from_record,
     to_record,
 )
@@ -56,7 +59,7 @@ class World:
         self.state = begin(spec)
         self.running: list[JobKey] = []
         self.entries: list[Entry] = []
-        self.landed: set[str] = set()
+        self.landed: dict[str, str | None] = {}
         self.requests = 0
         self.later = 0.0
 
@@ -67,6 +70,14 @@ class World:
         entry = Entry(len(self.entries) + 1, 0.0, self.now(), event)
         self.entries.append(from_record(orjson.loads(orjson.dumps(to_record(entry)))))
         apply(self.state, self.entries[-1])
+        if isinstance(event, TaskEnded) and event.outcome == "succeeded":
+            name = event.task
+            if self.landed.get(name) != self.commit_of(name):  # a follow-up has left more
+                self.landed.pop(name, None)
+
+    def commit_of(self, name: str) -> str | None:
+        place = self.state.tasks[name].place
+        return None if place is None else place.commit
 
     def carry_out(self) -> None:
         while orders := decide(self.state, self.now()):
@@ -93,9 +104,15 @@ class World:
         if key.phase == "prepare":
             place = Place("b", "/w", "base")
         elif key.phase == "release":
-            place = Place("b", None, "base", commit="base" if self.draw(5) == 0 else "tip")
+            place = Place("b", None, "base", commit=self.choose_commit(key))
         verdict = "passed" if good or key.phase == "release" else "failed"
         self.record(JobFinished(key, verdict, place=place))  # type: ignore[arg-type]
+
+    def choose_commit(self, key: JobKey) -> str:
+        """What RELEASE finds: nothing, or work; a follow-up adds to it, or leaves it as it was."""
+        earlier = find_earlier(self.state.tasks[key.task])
+        before = "base" if earlier is None or earlier.commit is None else earlier.commit
+        return before if self.draw(5) == 0 else f"tip {key.attempt}"
 
     def finish_land(self, key: JobKey, *, stopped: bool) -> None:
         taken = self.state.land.taken
@@ -117,7 +134,7 @@ class World:
                     self.record(WorkHeld(name, "main", "dirty", "it is dirty", "git stash"))
             elif fate:
                 assert name not in self.landed, "it would land twice"
-                self.landed.add(name)
+                self.landed[name] = self.commit_of(name)
                 self.record(WorkLanded(name, "main", "c"))
             else:
                 self.record(WorkBounced(name, "main", "conflict", "it conflicts", ("f",)))
@@ -131,8 +148,14 @@ class World:
         return found
 
     def ask(self) -> None:
-        kind = ("retry", "hold", "release", "cancel", "retry")[self.draw(5)]
+        kind = ("retry", "hold", "release", "cancel", "retry", "continue", "continue")[self.draw(7)]
         self.requests += 1
+        if kind == "continue":
+            name = f"t{self.draw(len(self.state.tasks))}"
+            more = RequestReceived(f"r{self.requests}", "continue", (name,), text="more")
+            if find_fault(self.state, more) is None:
+                self.record(more)
+            return
         outcomes = ("failed", "timed_out") if kind == "retry" else ()
         self.record(RequestReceived(f"r{self.requests}", kind, (), outcomes=outcomes))  # type: ignore[arg-type]
 
@@ -147,9 +170,11 @@ class World:
             assert all(status_of(state, need) in ("ready", "landed") for need in self.find_needs(name))
         for name, task in state.tasks.items():
             assert (name in self.landed) == (status_of(state, name) == "landed")
-            if status_of(state, name) == "waiting":
+            if task.end.outcome != "succeeded":
+                assert name not in land.taken and name not in lanes
+            elif status_of(state, name) == "waiting":
                 assert any(status_of(state, need) not in ("ready", "landed") for need in self.find_needs(name))
-            if task.landing is not None:
+            if task.landing is not None and not task.follow_ups.texts:
                 assert task.end.outcome == "succeeded"
 
 
@@ -187,6 +212,9 @@ def test_nothing_is_lost_and_nothing_lands_twice(data: st.DataObject) -> None:
     assert state.ended is not None, "it comes to an end"
     assert next_landing(state) is None and not world.running
     for name, task in state.tasks.items():
+        if task.follow_ups.texts and task.end.outcome != "succeeded":
+            assert status_of(state, name) in (None, "landed", "held"), "work of a failed follow-up stays out"
+            continue
         has_work = task.end.outcome == "succeeded" and task.place is not None and not task.place.holds_no_work
         assert has_work == (task.landing is not None), name
         assert status_of(state, name) in (None, "landed", "bounced", "held", "waiting")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from simulation import AGENTS, CLASSES, Drive, Planned, make_session
 
 from sessionrun.engine.fold import apply, begin
-from sessionrun.engine.state import PROVIDED_PHASES, State, provider_of
+from sessionrun.engine.state import HELD_PHASES, PROVIDED_PHASES, State, provider_of
 from sessionrun.engine.tokens import job_tokens, span_tokens
 from sessionrun.engine.transitions import MAX_STARTS
 from sessionrun.model.events import (
@@ -144,6 +144,7 @@ def requests_of(draw: st.DrawFn, name: str, tasks: list[TaskSpec]) -> RequestRec
         tuple(draw(st.lists(known, max_size=2))),
         now=kind == "cancel" and draw(st.booleans()),
         outcomes=tuple(draw(st.lists(st.sampled_from(outcomes), max_size=3))) if kind == "retry" else (),
+        text="more" if kind == "continue" else None,
     )
 
 
@@ -212,10 +213,12 @@ class Watch:
         assert self.replayed == state
 
     def _see_what_was_reopened(self, state: State) -> None:
-        """An end is taken back on request only, and never that of a success."""
+        """An end is taken back on request only, and that of a success only by a follow-up."""
         for name, outcome in list(self.ended.items()):
-            if state.tasks[name].end.outcome is None:
-                assert outcome != "succeeded", "a success was tried again"
+            task = state.tasks[name]
+            if task.end.outcome is None:
+                is_new = task.follow_ups.texts and task.follow_ups.attempt == task.progress.attempt
+                assert outcome != "succeeded" or is_new, "a success was tried again"
                 assert state.ended is None
                 del self.ended[name]
         self.unwanted = {name for name in self.unwanted if state.tasks[name].wish.cancelled}
@@ -226,14 +229,16 @@ class Watch:
         assert key not in self.claimed, "a key was claimed twice"
         assert key.task not in self.running, "two jobs of one task"
         assert key.task not in self.ended, "a job after the end"
-        assert all(self.ended.get(need) == "succeeded" for need in task.spec.needs), "started before its needs"
+        unmet = [need for need in task.spec.needs if self.ended.get(need) != "succeeded"]
+        continued = [name for name in (key.task, *unmet) if state.tasks[name].follow_ups.texts]
+        assert key.task in continued or unmet == continued, "started before its needs"
         tokens = {SLOT, *dict(job_tokens(state, task, key.phase))}
         if key.phase in PROVIDED_PHASES:
             tokens.add(provider_of(state, task))
             provider = state.providers.get(provider_of(state, task))
             assert not (provider and provider.probing) or provider.canary == key.task, "two canaries"
         assert not tokens & set(state.holds), "started under a hold"
-        assert task.wish.held is None or key.phase in ("check", "release"), "started under a hold on request"
+        assert task.wish.held is None or key.phase not in HELD_PHASES, "started under a hold on request"
         assert key.task not in self.unsure or key.phase == "release", "what may have run ran again"
         if (key.task, key.attempt) not in self.begun:
             assert not state.halted, "a new attempt after the session was stopped"

@@ -22,9 +22,10 @@ from sessionrun.model.seats import TASK_FILE, Seats
 from sessionrun.runtime.jobs import job as own_job
 from sessionrun.store.jobfiles import load_answer
 from sessionrun.workspaces.git_locks import _BEGUN, STALE_LOCK_S
-from sessionrun.workspaces.release import park_work, release, settle
+from sessionrun.workspaces.release import park_work, release
 from sessionrun.workspaces.request import WorkspaceRequest
 from sessionrun.workspaces.seats import list_free
+from sessionrun.workspaces.settling import settle
 from sessionrun.workspaces.worktree import prepare
 
 __all__ = ["preload", "project"]

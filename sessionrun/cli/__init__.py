@@ -21,11 +21,10 @@ EXIT_BUG: Final = 3
 EXIT_INTERRUPTED: Final = 130
 
 _EPILOG: Final = """\b
-Examples (manual: man sessionrun):
-  sessionrun tasks.json                 start a session, print its id at once
-  sessionrun --sync tasks.json          start, follow, print the results
+sessionrun tasks.json           start a session, print its id at once
+sessionrun --sync tasks.json    start, follow, print the results
 Exit codes: 0 ok; 1 a task failed; 2 bad input; 3 internal error; 4 processes
-gone; 75 all held; 124 timed out; 130 interrupted."""
+gone; 75 all held; 124 timed out; 130 interrupted.  Manual: man sessionrun"""
 
 
 class VerbGroup(click.Group):

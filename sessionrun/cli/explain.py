@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -20,6 +20,9 @@ from sessionrun.cli.render import (
 )
 from sessionrun.client.lookup import open_session
 from sessionrun.store.session import SessionDir
+
+_SHOWN: Final = 200
+"""How much of a follow-up is shown (characters)."""
 
 
 @click.command("explain")
@@ -95,6 +98,9 @@ def _tell_tasks(session: SessionDir, explanation: Mapping[str, Any]) -> Iterator
     for task in explanation["tasks"]:
         yield f"\nTask {task['num']} (ID: {task['id']}): {task_word(task)}"
         yield f"  {task['cause']}: {escape_line(task['why'])}"
+        if task["follow_up"] is not None:
+            asked = " ".join(task["follow_up"].split())
+            yield f"  last follow-up: {escape_line(asked[:_SHOWN] + (' ...' if len(asked) > _SHOWN else ''))}"
         yield from landing_lines(task, "  ")
         for need in task["needs"]:
             yield f"  needs {need['id']}: {need['outcome'] or need['status'] or 'no such task'}"

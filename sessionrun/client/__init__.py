@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from sessionrun.client.changes import read_changes as read_changes
     from sessionrun.client.cleaning import clean as clean
     from sessionrun.client.cleaning import clean_worktrees as clean_worktrees
+    from sessionrun.client.continuing import continue_task as continue_task
     from sessionrun.client.control import Reply as Reply
     from sessionrun.client.control import cancel as cancel
     from sessionrun.client.control import find_retried as find_retried
@@ -81,6 +82,7 @@ _NAMES = {
     "sessionrun.client.cache": ("clean_cache",),
     "sessionrun.client.changes": ("Change", "find_changed", "read_changes"),
     "sessionrun.client.cleaning": ("clean", "clean_worktrees"),
+    "sessionrun.client.continuing": ("continue_task",),
     "sessionrun.client.control": ("Reply", "cancel", "find_retried", "hold", "release", "resume", "retry"),
     "sessionrun.client.doctor.report": ("Report", "diagnose"),
     "sessionrun.client.grounds": ("explain",),

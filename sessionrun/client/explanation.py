@@ -138,6 +138,7 @@ def _explain_state(grounds: Grounds, shown: Mapping[str, Any]) -> dict[str, Any]
         "reason": shown["reason"],
         "attempt": shown["attempt"],
         "round": shown["round"],
+        "follow_up": next(reversed(task.follow_ups.texts), None),
         "pid": shown["pid"],
         "needs": [_describe_need(state, need) for need in task.spec.needs],
         "holds": [

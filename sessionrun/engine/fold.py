@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from sessionrun.engine.additions import add_task, add_tasks
 from sessionrun.engine.budget import describe_refusal, describe_used_up, is_used_up, reserve, settle
+from sessionrun.engine.follow_ups import keep_place, take_up
 from sessionrun.engine.judging import fail, take_back, tell_kept
 from sessionrun.engine.landing import LANDING_EVENTS, begin_landing, end_landing, enter_landing, is_turn
 from sessionrun.engine.moves import (
@@ -137,6 +138,7 @@ def _on_job_claimed(state: State, entry: Entry, event: JobClaimed) -> None:
     if event.key.phase in PROVIDED_PHASES:
         begin_canary(state, task, None)
     if event.key.phase == "prepare":
+        keep_place(task)
         task.progress.prepared, task.place = True, None
         take_seat(state, task)
     task.job = RunningJob(event.key, reserved=reserve(state, task, event.key.phase))
@@ -259,6 +261,7 @@ def _on_task_retried(state: State, entry: Entry, event: TaskRetried) -> None:
     )
     task.end = End(last_outcome=event.outcome, reason_class=event.reason_class, reason=event.reason)
     task.wish = task.wish._replace(again=False)
+    take_up(task)
     state.queue.delay(event.not_before, task.order, task.spec.id)
 
 

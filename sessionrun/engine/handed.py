@@ -25,12 +25,19 @@ def find_handed(task: TaskState, tasks: Mapping[str, TaskState]) -> tuple[Handed
     return tuple(replace(end, follow=end.follow or asked_for) for end in ends.values())
 
 
+def find_end(task: TaskState) -> Place | None:
+    """Where the work of a task ended; until its follow-up has succeeded, this is where it ended before."""
+    before = task.follow_ups.handed
+    return task.place if before is None or task.end.outcome == "succeeded" else before
+
+
 def _walk(task: TaskState, tasks: Mapping[str, TaskState]) -> Iterator[Handed]:
     stack = [task]
     seen = {task.spec.id}
     while stack:
         at = stack.pop()
-        holds_no_work = at.place is not None and at.place.holds_no_work
+        place = find_end(at)
+        holds_no_work = place is not None and place.holds_no_work
         if at is not task and has_worktree(at.spec) and not holds_no_work:
             yield _handed(at)
         elif at.spec.base != "session":
@@ -41,7 +48,7 @@ def _walk(task: TaskState, tasks: Mapping[str, TaskState]) -> Iterator[Handed]:
 
 
 def _handed(need: TaskState) -> Handed:
-    place = need.place or Place()
+    place = find_end(need) or Place()
     if place.commit is None:
         why = place.remark or place.kept or "nothing says where its work is"
         return Handed(need.spec.id, None, place.branch, why)

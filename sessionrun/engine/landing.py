@@ -23,6 +23,9 @@ from sessionrun.model.landings import LAND_FAILED, WorkBounced, WorkHeld, WorkLa
 AGAIN: Final = "sessionrun retry"
 """What a user does after a LAND job failed."""
 
+FOLLOW_UP: Final = "follow_up"
+"""Why work is not in the queue: a follow-up of its task has not succeeded yet."""
+
 
 WITH_KEEPER: Final = 5
 """As many LAND jobs may die together with their keeper as one that dies alone: the fault was hardly theirs."""
@@ -71,10 +74,14 @@ def has_all_landed(state: State) -> bool:
 def enter_landing(state: State, task: TaskState) -> None:
     """The task has its outcome: what it left may land, if the session was asked for that.
 
-    What could not land before is tried once more with it.
+    What could not land before is tried once more with it.  After a follow-up the work is in the queue once more,
+    and what waits for it may be ready with it.
     """
     place = task.place
-    if state.spec.landing is None or task.end.outcome != "succeeded" or task.spec.upstream is not None:
+    if task.end.outcome != "succeeded":
+        _hold_unfinished(state, task)
+        return
+    if state.spec.landing is None or task.spec.upstream is not None or _has_landed_whole(task):
         return
     if place is None or place.base_commit is None or place.holds_no_work:
         return
@@ -85,8 +92,21 @@ def enter_landing(state: State, task: TaskState) -> None:
         _hold_cancelled(state, [task.spec.id])
     elif state.land.held:
         _requeue(state, [*state.land.held, task.spec.id])
-    else:  # nothing in the queue waits for it: a task that needs it ends later
-        _sort_out(state, [task.spec.id])
+    else:  # nothing in the queue waits for it at its first end: a task that needs it ends later
+        _sort_out(state, [task.spec.id, *(state.land.waiting if task.follow_ups.texts else ())])
+
+
+def pause_landing(state: State, task: TaskState) -> None:
+    """A follow-up begins: work of the task that has not landed waits for the end of it."""
+    if task.landing is not None and task.landing.status != "landed":
+        _leave(state, task.spec.id, LandEntry("waiting", FOLLOW_UP, "its follow-up has not ended"))
+        _sort_out(state, [*state.land.ready, *state.land.waiting])
+
+
+def is_being_landed(state: State, task: TaskState) -> bool:
+    """Whether a LAND job has taken the task's work, or has left it half landed."""
+    land = state.land
+    return task.spec.id in land.taken or (land.owed and task.spec.id in land.ready)
 
 
 def land_again(state: State, names: Iterable[str], *, bounced: bool = True) -> None:
@@ -95,7 +115,9 @@ def land_again(state: State, names: Iterable[str], *, bounced: bool = True) -> N
     chosen = []
     for name in names:
         task = state.tasks[name]
-        if task.landing is not None and task.landing.status in wanted and task.landing.reason_class != "rescued":
+        if task.landing is None or task.end.outcome != "succeeded":
+            continue
+        if task.landing.status in wanted and task.landing.reason_class != "rescued":
             chosen.append(name)
     if chosen:
         state.ended, state.ended_at, state.cancelled = None, None, False
@@ -203,6 +225,20 @@ def _hold_cancelled(state: State, names: Iterable[str]) -> None:
     for name in names:
         mend = f"sessionrun merge {state.spec.session_id}"
         _leave(state, name, LandEntry("held", "cancelled", "cancelled: on request", mend=mend))
+
+
+def _hold_unfinished(state: State, task: TaskState) -> None:
+    """The follow-up did not succeed: work that has not landed stays out of the branch until it does."""
+    if task.landing is not None and task.landing.reason_class == FOLLOW_UP:
+        mend = f"{AGAIN} {state.spec.session_id} {task.spec.id}"
+        task.landing = LandEntry("held", FOLLOW_UP, "its follow-up did not succeed", mend=mend)
+
+
+def _has_landed_whole(task: TaskState) -> bool:
+    """Whether the follow-up has added nothing to work that has landed."""
+    before, place = task.follow_ups.handed, task.place
+    has_landed = task.landing is not None and task.landing.status == "landed"
+    return has_landed and before is not None and place is not None and before.commit == place.commit
 
 
 def _requeue(state: State, names: list[str]) -> None:

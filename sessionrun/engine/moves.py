@@ -29,7 +29,13 @@ def backoff_s(task_id: str, attempt: int) -> float:
 
 
 def enlist(state: State, task: TaskState) -> None:
-    """Count what a new task waits for; ready at once when that is nothing."""
+    """Count what a new task waits for; ready at once when that is nothing.
+
+    A follow-up waits for nothing: the task has long got what its needs hand on.
+    """
+    if task.follow_ups.texts:
+        state.queue.push(NEW, task.order, task.spec.id)
+        return
     for need in dict.fromkeys(task.spec.needs):
         needed = state.tasks.get(need)
         if needed is None:
@@ -120,8 +126,13 @@ def close_attempt(state: State, task: TaskState) -> None:
     progress.phase, progress.start, progress.tries, progress.prepared = None, 1, 0, False
     if task.setbacks.suspended:
         task.setbacks = task.setbacks._replace(suspended=False)
+    if task.last_work.thread is not task.thread:
+        task.last_work = task.last_work._replace(thread=task.thread)
     task.thread = NO_THREAD
     leave_seat(state, task)
+    before = task.follow_ups.place
+    if before is not None and (task.place is None or task.place.base_commit is None):
+        task.place = before  # a PREPARE that failed has changed nothing
     resign(state, task)
 
 

@@ -6,6 +6,7 @@ Pure.  The question comes before the record: a request that is refused leaves no
 from __future__ import annotations
 
 from sessionrun.engine.additions import find_addition_fault
+from sessionrun.engine.follow_ups import find_follow_up_fault
 from sessionrun.engine.state import State
 from sessionrun.engine.width import find_width_fault
 from sessionrun.model.events import RequestReceived, TasksAdded
@@ -20,4 +21,6 @@ def find_fault(state: State, request: RequestReceived | TasksAdded) -> str | Non
     if request.kind == "set":
         return find_width_fault(state, request)
     unknown = next((name for name in request.tasks if name not in state.tasks), None)
-    return None if unknown is None else f"there is no task {unknown!r:.140}"
+    if unknown is not None:
+        return f"there is no task {unknown!r:.140}"
+    return find_follow_up_fault(state, request) if request.kind == "continue" else None

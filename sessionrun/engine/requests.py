@@ -1,4 +1,4 @@
-"""What requests do to the state: cancel, retry, hold, release, set.
+"""What requests do to the state: cancel, retry, continue, hold, release, set.
 
 A request says what is wanted; which tasks that means is settled here, when it is applied, so that a task that
 ended or began meanwhile does no harm.  Nothing here knows which client asked, or how.
@@ -10,7 +10,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from typing import Final
 
 from sessionrun.engine.budget import cost_of
-from sessionrun.engine.landing import cancel_landing, land_again
+from sessionrun.engine.follow_ups import ask_more, take_up
+from sessionrun.engine.landing import cancel_landing, land_again, pause_landing
 from sessionrun.engine.moves import decide_outcome, enlist, resign, stop
 from sessionrun.engine.providers import lift
 from sessionrun.engine.queue import CONTINUING, NEW
@@ -100,6 +101,14 @@ def _retry(state: State, event: RequestReceived) -> None:
         land_again(state, [task.spec.id for task in _named(state, event.tasks)])
 
 
+def _continue(state: State, event: RequestReceived) -> None:
+    for task in _named(state, event.tasks[:1]) if event.tasks else ():
+        if task.end.outcome is not None and event.text:
+            ask_more(task, event.text)
+            pause_landing(state, task)
+            reopen(state, [task])
+
+
 def _is_chosen(task: TaskState, event: RequestReceived) -> bool:
     outcome = task.end.known_outcome
     if outcome is None or outcome == "succeeded":
@@ -156,6 +165,7 @@ _ACTS: Final[Mapping[str, Callable[[State, RequestReceived], None]]] = {
     "hold": _hold,
     "release": _release,
     "set": _set,
+    "continue": _continue,
 }
 
 
@@ -187,5 +197,8 @@ def _reset(state: State, task: TaskState) -> None:
     else:
         task.progress = Progress(attempt + 1)
         task.end = End(last_outcome=end.outcome, reason_class=end.reason_class, reason=end.reason)
-    task.unmet, task.wish, task.setbacks, task.times = 0, state.wish, NO_SETBACKS, NO_TIMES
+    taken = task.setbacks.fallbacks if task.follow_ups.texts else 0  # the agent that knows the conversation
+    task.unmet, task.wish, task.times = 0, state.wish, NO_TIMES
+    task.setbacks = NO_SETBACKS._replace(fallbacks=taken) if taken else NO_SETBACKS
     task.totals = task.totals._replace(forgiven=cost_of(task))
+    take_up(task)

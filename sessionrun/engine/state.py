@@ -13,6 +13,7 @@ from typing import Final
 from sessionrun.engine.queue import ReadyQueue
 from sessionrun.engine.task import (
     NO_END,
+    NO_FOLLOW_UPS,
     NO_SETBACKS,
     NO_THREAD,
     NO_TIMES,
@@ -20,6 +21,7 @@ from sessionrun.engine.task import (
     NO_WISH,
     NO_WORK,
     End,
+    FollowUps,
     LandEntry,
     LastWork,
     Progress,
@@ -158,6 +160,8 @@ class TaskState:
     """The number of the worktree that stays in which it works; None: it has none."""
     told: QueueTold | None = None
     """What the queue that it came from was last told of it."""
+    follow_ups: FollowUps = NO_FOLLOW_UPS
+    """What was asked of it after its end."""
 
     @property
     def order(self) -> int:

@@ -186,6 +186,7 @@ def _project_task(state: State, task: TaskState) -> dict[str, Any]:
         "held_until": format_time(held_until),
         "attempt": task.progress.attempt,
         "round": task.progress.round,
+        "follow_ups": len(task.follow_ups.texts),
         "agent": task.agent,
         "model": task.last_work.model or task.asked_model,
         "exit_code": task.last_work.exit_code,

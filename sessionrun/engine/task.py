@@ -16,6 +16,7 @@ from typing import Final, Literal, NamedTuple
 
 from sessionrun.model.checks import Checked
 from sessionrun.model.keys import Phase
+from sessionrun.model.places import Place
 from sessionrun.model.spec import Outcome, ProofVerdict
 from sessionrun.model.usage import Usage
 
@@ -123,6 +124,21 @@ class LastWork(NamedTuple):
     """The model that it used; if the job named no model, that of an earlier job."""
     unseen: str | None = None
     """Why it counts as passed although its exit was not seen."""
+    thread: Thread = Thread()
+    """The conversation as it stood when its attempt ended; a follow-up goes on with it."""
+
+
+class FollowUps(NamedTuple):
+    """What a user asked of a task after its end, and what its further attempts go on with."""
+
+    texts: tuple[str, ...] = ()
+    """The follow-ups, in their order; the attempts work on the last one."""
+    attempt: int = 1
+    """The attempt with which the last one began."""
+    place: Place | None = None
+    """Where the work lay when the last attempt ended: the next PREPARE goes on there."""
+    handed: Place | None = None
+    """Where the task ended when it last succeeded: tasks that need it get this until it succeeds again."""
 
 
 class End(NamedTuple):
@@ -222,3 +238,4 @@ NO_WORK: Final = LastWork()
 NO_END: Final = End()
 NO_TIMES: Final = Times()
 NO_TOTALS: Final = Totals()
+NO_FOLLOW_UPS: Final = FollowUps()

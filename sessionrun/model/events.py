@@ -30,7 +30,7 @@ VERDICTS: Final[tuple[Verdict, ...]] = get_args(Verdict)
 
 StopReason = Literal["timed_out", "cancelled"]
 Timer = Literal["timeout", "round_timeout", "setup_timeout", "check_timeout", "idle_timeout", "workspace_timeout"]
-RequestKind = Literal["cancel", "retry", "hold", "release", "set"]
+RequestKind = Literal["cancel", "retry", "hold", "release", "set", "continue"]
 REQUEST_KINDS: Final[tuple[RequestKind, ...]] = get_args(RequestKind)
 
 
@@ -254,7 +254,7 @@ class RequestReceived:
 
     `now` (cancel): without any grace.  `outcomes` (retry): only tasks that ended, or are about to end, in one of
     these ways; empty = any but success, of the tasks that are named.  `reason` (hold): what is shown for it.
-    `max_parallel` (set): how many tasks may run at once; 0 = no limit.
+    `max_parallel` (set): how many tasks may run at once; 0 = no limit.  `text` (continue): the follow-up.
     """
 
     request_id: str
@@ -264,6 +264,7 @@ class RequestReceived:
     outcomes: tuple[Outcome, ...] = ()
     reason: str | None = None
     max_parallel: int | None = None
+    text: str | None = None
 
 
 @frozen

@@ -92,7 +92,7 @@ class Place:
     that git does not ignore differs from `work_base`, as far as RELEASE can tell.  `git_config_changed` names
     the settings that all worktrees of the repository share and that changed while the task ran.  `start` is there
     if the worktree is of a mirror.  `environment` is what SETUP made for it.  `seat` is the number of a worktree
-    that stays.
+    that stays.  `taken_up` is the commit at which the last attempt began, if it went on with earlier work.
     """
 
     branch: str | None = None
@@ -109,6 +109,7 @@ class Place:
     start: Start | None = None
     environment: MadeEnvironment | None = None
     seat: int | None = None
+    taken_up: str | None = None
 
     @property
     def work_base(self) -> str | None:

@@ -98,6 +98,8 @@ WORKSPACE_REASONS: Final[Mapping[str, str]] = {
 
 NO_CONVERSATION: Final = "no_conversation"
 
+CONTEXT_FULL: Final = "context_full"
+
 NEVER_RETRIED: Final = frozenset(("needs_conflict",))
 """Failures that come again as long as nothing is changed: `retries` are for others."""
 

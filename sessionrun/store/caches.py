@@ -205,6 +205,7 @@ OPTIONAL_OF_TASK: Final[Mapping[str, Kind]] = {
     "ref_commit": nullable(path),
     "environment": nullable(_ENVIRONMENT),
     "landing": nullable(_LANDING),
+    "follow_ups": count,
 }
 """The same for a task."""
 

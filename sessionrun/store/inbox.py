@@ -102,7 +102,7 @@ def spell_request(record: dict[str, Any]) -> tuple[str, bytes]:
     line = b"\n%b\n" % orjson.dumps({"request_id": request_id, **record})
     if len(line) > MAX_SPOKEN_BYTES:
         raise StoreError(
-            "the disk is full and the request has too many tasks: name fewer tasks or none, or make room"
+            "the disk is full and the request is too long for it: name fewer tasks, write less, or make room"
         )
     return request_id, line
 

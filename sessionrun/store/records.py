@@ -54,6 +54,7 @@ _NARROWER: Final[Mapping[str, Kind]] = {
     "Place.worktree": shapes.nullable(shapes.path),
     "Place.base_commit": shapes.nullable(shapes.path),
     "Place.setup_commit": shapes.nullable(shapes.path),
+    "Place.taken_up": shapes.nullable(shapes.path),
     "Place.commit": shapes.nullable(shapes.path),
     "Place.rescue": shapes.nullable(shapes.path),
     "Place.diff_stat": shapes.nullable(caches.DIFF_STAT),

@@ -28,6 +28,9 @@ ADD: Final = "add"
 Request: TypeAlias = RequestReceived | TasksAdded
 
 MAX_REASON: Final = 300
+MAX_TEXT: Final = 1 << 20
+"""Longest text of a follow-up (bytes): it fits into a request however it is escaped."""
+
 MAX_FAULTS: Final = 10
 """So many requests that are none are told of, of those that were spoken: a process may go on for ever."""
 
@@ -88,7 +91,8 @@ def parse_request(record: Any, name: str) -> Request:
     if width is not None and (type(width) is not int or width < 0):
         raise ValueError("max_parallel must be a whole number")
     reason = " ".join(reason.split())[:MAX_REASON] or None if reason else None
-    return RequestReceived(name, kind, tasks, now, cast(Any, outcomes), reason, width)
+    text = _follow_up(record) if kind == "continue" else None
+    return RequestReceived(name, kind, tasks, now, cast(Any, outcomes), reason, width, text)
 
 
 class Spoken:
@@ -144,6 +148,13 @@ def _texts(record: dict[str, Any], name: str) -> tuple[str, ...]:
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
         raise ValueError(f"{name} must be a list of texts")
     return tuple(texts)
+
+
+def _follow_up(record: dict[str, Any]) -> str:
+    text = record.get("text")
+    if not isinstance(text, str) or not text.strip() or len(text.encode()) > MAX_TEXT:
+        raise ValueError(f"text must be a text that is not empty, of at most {MAX_TEXT} bytes")
+    return text
 
 
 def _age(path: Path) -> tuple[int, str]:

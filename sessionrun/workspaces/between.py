@@ -107,6 +107,6 @@ def take_back(request: WorkRequest, folder: Path) -> None:
     with open_site(request.loop.workspace, folder) as site:
         if not is_kept(site, request.loop.name):
             keep_work(site, request.loop.name, Path(request.before, PATCH))
-        base = work_base(site.place)
+        base = site.place.taken_up or work_base(site.place)
         set_back(site, base, base)
     replace_file(done, b"", durable=True)

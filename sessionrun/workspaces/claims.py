@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
+from sessionrun.model.errors import JobFileError
 from sessionrun.model.places import Repository
 from sessionrun.store.files import read_regular
 from sessionrun.workspaces.git import Git
@@ -30,11 +32,23 @@ def prepare_jobs(folder: Path) -> Iterator[tuple[Path, Claim]]:
             yield job, claim
 
 
+def list_claims(folder: Path) -> list[tuple[Path, Claim]]:
+    """The claims of a job's attempt and of all before it, the newest first; what cannot be read is left out."""
+    found: list[tuple[int, Path, Claim]] = []
+    for job in folder.parent.glob("a*-prepare*"):
+        attempt = job.name[1:].partition("-")[0]
+        with suppress(JobFileError):
+            claim = load_claim(job) if attempt.isdecimal() else None
+            if claim is not None:
+                found.append((int(attempt), job, claim))
+    return [(job, claim) for _, job, claim in sorted(found, key=lambda one: one[:2], reverse=True)]
+
+
 def take_back_unused(main: Git, request: WorkspaceRequest, folder: Path) -> None:
     """Take back what other PREPARE jobs of this attempt began and did not finish: no task has worked there."""
     used = request.place.worktree if request.place else None
     for job, claim in prepare_jobs(folder):
-        if job == folder or claim.worktree == used:
+        if job == folder or claim.worktree == used or claim.reused:
             continue
         with register_lock(request.repository):
             drop_unused(main, request, claim)

@@ -90,7 +90,9 @@ def take_back(git: Git, repository: Repository, claim: Claim) -> None:
 
 
 def drop_branch(git: Git, repository: Repository, claim: Claim) -> None:
-    """Delete a claim's branch if it has not moved."""
+    """Delete a claim's branch if it has not moved; one that holds the work of an earlier attempt stays."""
+    if claim.taken_up is not None:
+        return
     _break_lock_of_start(repository, claim.branch, claim.base_commit)
     git.attempt("update-ref", "-d", f"refs/heads/{claim.branch}", claim.base_commit)
 
@@ -190,9 +192,21 @@ def list_worktrees(repository: Repository) -> list[tuple[Path, Path]]:
 
 def read_heads(repository: Repository, but: Path | None) -> set[str]:
     """Branches that worktrees, except the one at `but`, have checked out; also those that git does not list."""
-    heads = [_read(Path(repository.common_dir) / "HEAD")]
-    heads += [_read(admin / "HEAD") for admin in _admins(repository) if but is None or _target(admin) != but]
-    return {os.fsdecode(head.rstrip(b"\n")).removeprefix("ref: refs/heads/") for head in heads}
+    admins = [admin for admin in _admins(repository) if but is None or _target(admin) != but]
+    return {_read_head(admin) for admin in (Path(repository.common_dir), *admins)}
+
+
+def find_checkout(repository: Repository, branch: str, owner: str) -> Path | None:
+    """Where a branch is checked out, in a directory that exists and is not a worktree of this owner."""
+    common = Path(repository.common_dir)
+    for top, admin in ((common.parent, common), *list_worktrees(repository)):
+        if top.is_dir() and load_owner(admin) != owner and _read_head(admin) == branch:
+            return top
+    return None
+
+
+def _read_head(admin: Path) -> str:
+    return os.fsdecode(_read(admin / "HEAD").rstrip(b"\n")).removeprefix("ref: refs/heads/")
 
 
 def read_branches(repository: Repository) -> set[str]:
@@ -217,14 +231,17 @@ def remove_tree(path: Path) -> None:
 
 
 def create_branch(git: Git, claim: Claim) -> None:
-    """A new branch at the base commit.
+    """A new branch at the base commit; if an earlier attempt left one, that, or a new one where it ended.
 
     Raises:
         FileExistsError: the name is taken, or a lock that a crash left behind is in its way.
         GitError: no branch can have this name.
     """
-    nothing = "0" * len(claim.base_commit)
-    done = git.attempt("update-ref", "--no-deref", f"refs/heads/{claim.branch}", claim.base_commit, nothing)
+    nothing, begin = "0" * len(claim.base_commit), claim.taken_up or claim.base_commit
+    if claim.taken_up is not None and git.commit_of(f"refs/heads/{claim.branch}") is not None:
+        return
+    told = ("-m", "taken up again") if claim.taken_up is not None else ()
+    done = git.attempt("update-ref", *told, "--no-deref", f"refs/heads/{claim.branch}", begin, nothing)
     if done.returncode == 0:
         return
     error = done.stderr.decode("utf-8", "replace")

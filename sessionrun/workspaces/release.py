@@ -28,7 +28,6 @@ from sessionrun.workspaces.mirrors import hold_mirror
 from sessionrun.workspaces.park import (
     Brought,
     Parked,
-    commit_setup,
     park,
     settle_index,
     write_patch,
@@ -274,41 +273,15 @@ def park_work(request: WorkspaceRequest, folder: Path) -> Place:
         return replace(parked_at, remark=remark)
 
 
-def settle(request: WorkspaceRequest, folder: Path) -> Place:
-    """Commit what SETUP left, so that it does not count as work; done again after a crash, do it once.
-
-    Raises:
-        SessionrunError, OSError: it could not be committed; the worktree is as it was.
-    """
-    place = request.place
-    assert place is not None and place.worktree is not None
-    with open_fence(request.repository, folder, limit_s=request.git_limit_s) as fence:
-        break_own_locks(request, folder, Path(place.worktree))
-        git = find_git(fence, request, Path(place.worktree))
-        ignore = ignore_words(request.repository, folder)
-        begins_at = commit_setup(
-            fence,
-            git,
-            place,
-            brought=find_brought(request, fence.main(), ignore),
-            ignore=ignore,
-            message=_word_message("Setup", request),
-            folder=folder,
-        )
-    for job, claim in prepare_jobs(folder):
-        if claim.branch == place.branch:
-            replace_file(job / CLAIM, orjson.dumps(replace(claim, setup_commit=begins_at)), durable=False)
-    return replace(place, setup_commit=begins_at)
-
-
-def _word_message(what: str, request: WorkspaceRequest) -> str:
+def word_message(what: str, request: WorkspaceRequest) -> str:
+    """The message of a commit of ours: what it holds, and of which task."""
     title = request.title.replace("\0", "")
     return f"{what} of task {request.task}\n\n{title}\n\nParked by sessionrun session {request.session_id}.\n"
 
 
 def _park(fence: Fence, request: WorkspaceRequest, git: Git, folder: Path) -> Parked:
     assert request.place is not None
-    message = _word_message("Work", request)
+    message = word_message("Work", request)
     ignore = ignore_words(request.repository, folder)
     brought = find_brought(request, fence.main(), ignore)
     return park(fence, git, request.place, brought=brought, ignore=ignore, message=message, folder=folder)

@@ -62,6 +62,7 @@ class WorkspaceRequest:
         prompt: for PREPARE of a seat: what the file of the current task says.
         target: the branch at which the worktree begins beside its needs, by its full name.
         partly: for PARK: work that the branch cannot hold whole is committed as far as it can be.
+        earlier: for PREPARE: where an earlier attempt ended, with whose work this one goes on.
     """
 
     repository: Repository
@@ -88,6 +89,7 @@ class WorkspaceRequest:
     prompt: str = ""
     target: str | None = None
     partly: bool = False
+    earlier: Place | None = None
 
     @property
     def replaced_name(self) -> str:
@@ -111,8 +113,9 @@ class Claim:
 
     `moved` is where RELEASE found a worktree that had been moved: its remains lie there.  `emptied`: the
     worktree is gone, and RELEASE deletes the branch, or has deleted it, because it holds nothing.
-    `setup_commit` is that of the place, and so is `start`, which a worktree of a mirror has.  `seat` is its number
-    if the worktree stays.
+    `seat` is its number if the worktree stays.
+    `setup_commit` and `taken_up` are those of the place, and so is `start`, which a worktree of a mirror has.  A
+    branch that was `taken_up` holds earlier work; a worktree that was `reused` was there before, with its work.
     """
 
     branch: str
@@ -124,6 +127,8 @@ class Claim:
     setup_commit: str | None = None
     start: Start | None = None
     seat: int | None = None
+    taken_up: str | None = None
+    reused: bool = False
 
     @property
     def paths(self) -> tuple[Path, ...]:
@@ -160,6 +165,7 @@ def load_place(folder: Path) -> Place | None:
     if place is not None:
         _check_names(folder / ANSWER, place.worktree, place.branch, place.base_commit)
         _check_names(folder / ANSWER, None, None, place.setup_commit)
+        _check_names(folder / ANSWER, None, None, place.taken_up)
         _check_start(folder / ANSWER, place.start)
     return place
 
@@ -183,6 +189,7 @@ def load_claim(folder: Path) -> Claim | None:
     if claim is not None:
         _check_names(folder / CLAIM, claim.worktree, claim.branch, claim.base_commit)
         _check_names(folder / CLAIM, claim.moved, None, claim.setup_commit)
+        _check_names(folder / CLAIM, None, None, claim.taken_up)
         _check_start(folder / CLAIM, claim.start)
         _check_owner(folder / CLAIM, claim.owner)
     return claim

@@ -130,9 +130,7 @@ def _forget_lost(request: WorkspaceRequest, path: Path) -> bool:
 def _take(fence: Fence, request: WorkspaceRequest, folder: Path, wanted: Claim, admin: Path | None) -> Claim:
     """Take a free seat, or make it, for a branch of the first name that is free."""
     git, tries = fence.main(), 0
-    stem, taken = list_taken(git, request)
-    for branch, _ in free_branches(stem, taken):
-        claim = replace(wanted, branch=branch)
+    for claim in _name_branches(git, request, wanted):
         replace_file(folder / CLAIM, orjson.dumps(claim), durable=False)
         try:
             if admin is None:
@@ -140,13 +138,27 @@ def _take(fence: Fence, request: WorkspaceRequest, folder: Path, wanted: Claim, 
             else:
                 create_branch(git, claim)
                 crashpoint.step()
-                write_mark(admin, claim.owner, branch)
+                write_mark(admin, claim.owner, claim.branch)
             return claim
         except FileExistsError as error:
             tries += 1
             if tries == NAME_TRIES:
                 raise SessionrunError(f"no name is free for {claim.branch}: {error}") from error
     raise AssertionError("names never end")
+
+
+def _name_branches(git: Git, request: WorkspaceRequest, wanted: Claim) -> Iterator[Claim]:
+    """Claims of branches whose names are free or, if earlier work is taken up, of the branch that holds it."""
+    earlier = request.earlier
+    if earlier is not None and earlier.branch is not None:
+        base, setup = earlier.base_commit or "", earlier.setup_commit
+        yield replace(
+            wanted, branch=earlier.branch, base_commit=base, setup_commit=setup, taken_up=wanted.base_commit
+        )
+        return
+    stem, taken = list_taken(git, request)
+    for branch, _ in free_branches(stem, taken):
+        yield replace(wanted, branch=branch)
 
 
 def make_ready(fence: Fence, request: WorkspaceRequest, claim: Claim, folder: Path) -> None:
@@ -176,7 +188,7 @@ def give_back(fence: Fence, request: WorkspaceRequest, claim: Claim, folder: Pat
         assert admin is not None
         git, rules = fence.inside(path, admin), (folder / RULES).read_bytes()
         drop_task_file(git, Place(base_commit=claim.base_commit))
-        leave_seat(git, claim.base_commit, brought=Brought(Path(top), links), rules=rules)
+        leave_seat(git, claim.taken_up or claim.base_commit, brought=Brought(Path(top), links), rules=rules)
         drop_branch(fence.main(), request.repository, claim)
     except (SessionrunError, OSError):
         take_back(fence.main(), request.repository, claim)

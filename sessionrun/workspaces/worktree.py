@@ -58,7 +58,15 @@ def _prepare(fence: Fence, request: WorkspaceRequest, folder: Path) -> Place:
     if request.seats is not None:
         hide_task_file(repository)
     note_settings(repository, folder, git)
-    base = find_base(fence, request, folder)
+    if request.earlier is not None:
+        from sessionrun.workspaces.taking_up import find_tip, reuse_worktree  # a first attempt has no need of it
+
+        place = reuse_worktree(fence, request, folder)
+        if place is not None:
+            return place
+        base = find_tip(git, request)
+    else:
+        base = find_base(fence, request, folder)
     ignore = ignore_words(repository, folder)
     claim = _find_claim(fence, request, folder, base)
     try:
@@ -74,8 +82,10 @@ def _prepare(fence: Fence, request: WorkspaceRequest, folder: Path) -> Place:
         branch=claim.branch,
         worktree=claim.worktree,
         base_commit=claim.base_commit,
+        setup_commit=claim.setup_commit,
         start=claim.start,
         seat=claim.seat,
+        taken_up=claim.taken_up,
     )
 
 
@@ -83,6 +93,7 @@ def _find_claim(fence: Fence, request: WorkspaceRequest, folder: Path, base: str
     """The claim of a worktree that is registered for the task: what an earlier start began, or a new one."""
     git = fence.main()
     claim = load_claim(folder) or find_begun(request, folder)
+    claim = None if claim is not None and claim.reused else claim
     take_back_unused(git, replace(request, place=Place(worktree=claim.worktree) if claim else None), folder)
     with register_lock(request.repository):
         if claim is not None and not _is_registered(request, claim):
@@ -118,7 +129,7 @@ def _register(fence: Fence, request: WorkspaceRequest, folder: Path, base: str) 
     git = fence.main()
     make_directories(Path(request.repository.worktree_dir))
     tries = 0
-    for claim in _free_names(git, request, base):
+    for claim in _name_claims(git, request, folder, base):
         replace_file(folder / CLAIM, orjson.dumps(claim), durable=False)
         try:
             register(git, fence.settings, request.repository, claim)
@@ -128,6 +139,15 @@ def _register(fence: Fence, request: WorkspaceRequest, folder: Path, base: str) 
             if tries == NAME_TRIES:
                 raise SessionrunError(f"no name is free for {claim.worktree}: {error}") from error
     raise AssertionError("names never end")
+
+
+def _name_claims(git: Git, request: WorkspaceRequest, folder: Path, base: str) -> Iterator[Claim]:
+    """Claims of what is free: of a branch and a directory or, if the branch is to be taken up, of a directory."""
+    if request.earlier is None:
+        return _free_names(git, request, base)
+    from sessionrun.workspaces.taking_up import name_directories
+
+    return name_directories(request, folder, base)
 
 
 def _free_names(git: Git, request: WorkspaceRequest, base: str) -> Iterator[Claim]:

@@ -100,8 +100,8 @@ def _find_work(phase: str) -> tuple[type[Any], Callable[[Any, Path], object]]:
 
         return WorkspaceRequest, prepare
     if phase == "setup":
-        from sessionrun.workspaces.release import settle
         from sessionrun.workspaces.request import WorkspaceRequest
+        from sessionrun.workspaces.settling import settle
 
         return WorkspaceRequest, settle
     if phase == "park":

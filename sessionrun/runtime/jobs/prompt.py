@@ -80,6 +80,7 @@ def word_prompt(
     prompt: str,
     red_check: Feedback | None,
     conversation: str | None,
+    answer: str = "",
 ) -> bytes:
     """The prompt of the task's next WORK job.
 
@@ -90,8 +91,12 @@ def word_prompt(
         prompt: what the task asks for.
         red_check: what sent the task into this round; None: it is the first.
         conversation: the agent's id of the conversation that goes on; None: a new one begins.
+        answer: what a new conversation is told of the answer of the attempt before a follow-up.
     """
-    text = _turn_of(task, agent, conversation) if task.spec.prompt_mode == "continue" else prompt
+    if task.follow_ups.texts:
+        text = _word_follow_up(task, agent, prompt, conversation, answer)
+    else:
+        text = _turn_of(task, agent, conversation) if task.spec.prompt_mode == "continue" else prompt
     if agent.prompt_kind == "script":
         return text.encode()
     if conversation is not None and (task.thread.broken_off or red_check is not None):
@@ -109,6 +114,20 @@ def _turn_of(task: TaskState, agent: AgentSpec, conversation: str | None) -> str
     return prompts[-1] if conversation is not None or agent.prompt_kind == "script" else "\n\n".join(prompts)
 
 
+def _word_follow_up(task: TaskState, agent: AgentSpec, prompt: str, conversation: str | None, answer: str) -> str:
+    """The last follow-up; a conversation that begins anew also gets the prompt, and what became of it."""
+    *earlier, text = task.follow_ups.texts
+    if conversation is not None or agent.prompt_kind == "script":
+        return text
+    parts = [prompt, *(f"Then you were asked:\n\n{one}" for one in earlier)]
+    reason = f" ({task.end.reason})" if task.end.reason else ""
+    ended = f" It ended: {task.end.last_outcome}{reason}." if task.end.last_outcome else ""
+    parts.append(f"You have worked on this before, in another conversation.{ended} Your work is here.")
+    if answer:
+        parts.append(f"The end of your answer was:\n\n{answer}")
+    return "\n\n".join((*parts, f"Now you are asked:\n\n{text}"))
+
+
 def word_feedback(told: Feedback, who: str) -> bytes:
     """What a round is told of the one before; `who` is what did not pass."""
     head = f"{who} did not pass its check."
@@ -123,7 +142,7 @@ def word_feedback(told: Feedback, who: str) -> bytes:
 
 def _word_continuation(task: TaskState, red_check: Feedback | None, text: str) -> bytes:
     if task.thread.broken_off or red_check is None:
-        asked = f" You were asked:\n\n{text}" if task.thread.turn > 1 else ""
+        asked = f" You were asked:\n\n{text}" if task.thread.turn > 1 or task.follow_ups.texts else ""
         return f"Your last run was broken off ({task.thread.broken_off}). Go on where you stopped.{asked}".encode()
     return word_feedback(red_check, "Your work")
 
@@ -140,6 +159,6 @@ def _tell_evidence(task: TaskState) -> str:
     if task.thread.broken_off:
         place = " What it did may be in the working directory."
         return f"\n\nAn earlier run of this task was broken off ({task.thread.broken_off}).{place}"
-    if task.progress.attempt > 1 and task.end.reason and goes_on(task.end.reason_class):
+    if task.progress.attempt > task.follow_ups.attempt and task.end.reason and goes_on(task.end.reason_class):
         return f"\n\nAn earlier attempt at this task was broken off ({task.end.reason})."
     return ""

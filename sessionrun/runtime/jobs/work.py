@@ -34,6 +34,9 @@ TASK_DIR: Final = "{task_dir}"
 REFUSAL: Final = "refusal"
 """File in the folder of a WORK job whose prompt could not be made: the reason."""
 
+_TOLD_BYTES: Final = 4096
+"""How much of an earlier answer a new conversation is told."""
+
 
 @frozen
 class Traces:
@@ -67,7 +70,15 @@ def build_work(site: Site, state: TaskState, key: JobKey, tasks: Mapping[str, Ta
     conversation = state.thread.conversation if agent.continue_args else None
     with _open_private(prompt_path) as stream:
         stream.write(
-            word_prompt(site.spec, state, agent, prompt=wanted, red_check=red_check, conversation=conversation)
+            word_prompt(
+                site.spec,
+                state,
+                agent,
+                prompt=wanted,
+                red_check=red_check,
+                conversation=conversation,
+                answer=_read_earlier_answer(site, state) if conversation is None else "",
+            )
         )
     env = {**agent.env, **site.environment_of(task, key, state.place)}
     job = Job(
@@ -194,6 +205,18 @@ def find_feedback(site: Site, state: TaskState, key: JobKey) -> tuple[Path | Non
         path = site.session.make_job_path(key) / FEEDBACK
         replace_file(path, word_feedback(told, "Your last round"), durable=False)
     return path, told if path is not None else None
+
+
+def _read_earlier_answer(site: Site, state: TaskState) -> str:
+    """The end of what the attempt before a follow-up answered; '' for any other task."""
+    if not state.follow_ups.texts:
+        return ""
+    key = JobKey(state.spec.id, state.progress.attempt - 1, 1, "work", 1)
+    for number in range(state.spec.rounds + 1, 0, -1):  # where they were put away
+        for folder in site.session.find_starts(key._replace(round=number)):
+            if answer := read_tail(folder / "stdout")[-_TOLD_BYTES:]:
+                return answer.decode("utf-8", "replace").strip()
+    return ""
 
 
 def _put_away_older_outputs(site: Site, key: JobKey) -> None:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from sessionrun.agents.verdict import Problem, format_reason, split_status
+from sessionrun.engine.follow_ups import find_earlier
 from sessionrun.engine.handed import find_handed
 from sessionrun.engine.rounds import find_better
 from sessionrun.engine.state import TaskState
@@ -43,7 +44,8 @@ def build_workspace(site: Site, state: TaskState, key: JobKey, tasks: Mapping[st
     request = make_request(site, state, key)
     if key.phase == "prepare":
         check_space(Path(request.seats.directory if request.seats else request.repository.worktree_dir))
-        request = replace(request, needs=find_handed(state, tasks), target=_find_target(site, state))
+        target, earlier = _find_target(site, state), find_earlier(state)
+        request = replace(request, needs=find_handed(state, tasks), target=target, earlier=earlier)
         if request.seats is not None:
             request = replace(request, prompt="\n\n".join(state.spec.prompts))
     else:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from sessionrun.agents.verdict import Problem, split_status
+from sessionrun.engine.handed import find_end
 from sessionrun.engine.state import TaskState
 from sessionrun.landing.entries import gather_links, word_trailers
 from sessionrun.landing.gate_environment import gather_environment
@@ -42,12 +43,15 @@ def build_land(site: Site, key: JobKey, tasks: Mapping[str, TaskState], *, only_
         session_id=site.spec.session_id,
         folder=str(site.session.path.absolute() / LANDING_FOLDER / digest_target(asked.target)),
         target=asked.target,
-        entries=tuple(_make_entry(site, task, task.place, tasks) for task in chosen if task.place is not None),
+        entries=tuple(
+            _make_entry(site, task, place, tasks) for task in chosen if (place := find_end(task)) is not None
+        ),
         gates=_settle_gates(site, asked, [task.spec for task in tasks.values()]),
         batch=asked.batch,
         setups=tuple(place.setup_commit for place in places if place.setup_commit is not None),
     )
-    branches = {task.spec.id: task.place.branch for task in chosen if task.place and task.place.branch}
+    ended = [task for task in chosen if task.end.outcome == "succeeded"]  # a follow-up goes on with its branch
+    branches = {task.spec.id: task.place.branch for task in ended if task.place and task.place.branch}
     return site.ask(key, LandOrder(request, branches, only_mend), cwd=repository.top)
 
 

@@ -1,0 +1,49 @@
+"""The end of a SETUP in a worktree: what it left is committed, so that it does not count as work."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import orjson
+
+from sessionrun.model.places import Place
+from sessionrun.store.files import replace_file
+from sessionrun.workspaces.claims import prepare_jobs
+from sessionrun.workspaces.fence import open_fence
+from sessionrun.workspaces.git_locks import break_own_locks
+from sessionrun.workspaces.ignoring import ignore_words
+from sessionrun.workspaces.park import commit_setup
+from sessionrun.workspaces.release import find_brought, find_git, word_message
+from sessionrun.workspaces.request import CLAIM, WorkspaceRequest
+
+
+def settle(request: WorkspaceRequest, folder: Path) -> Place:
+    """Commit what SETUP left; done again after a crash, do it once.
+
+    In an attempt that goes on with earlier work it is a part of the work: only where this attempt began moves.
+
+    Raises:
+        SessionrunError, OSError: it could not be committed; the worktree is as it was.
+    """
+    place = request.place
+    assert place is not None and place.worktree is not None
+    with open_fence(request.repository, folder, limit_s=request.git_limit_s) as fence:
+        break_own_locks(request, folder, Path(place.worktree))
+        git = find_git(fence, request, Path(place.worktree))
+        ignore = ignore_words(request.repository, folder)
+        begins_at = commit_setup(
+            fence,
+            git,
+            place,
+            brought=find_brought(request, fence.main(), ignore),
+            ignore=ignore,
+            message=word_message("Setup", request),
+            folder=folder,
+        )
+    if place.taken_up is not None:
+        return replace(place, taken_up=begins_at or place.taken_up)
+    for job, claim in prepare_jobs(folder):
+        if claim.branch == place.branch:
+            replace_file(job / CLAIM, orjson.dumps(replace(claim, setup_commit=begins_at)), durable=False)
+    return replace(place, setup_commit=begins_at)

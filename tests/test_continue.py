@@ -1,0 +1,218 @@
+"""`continue`: a task that has ended goes on with a follow-up; the agents of these sessions note what they got."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Command, kill_sessions
+from inside import run_inside
+from test_cli_worktrees import Project, project_in
+
+from sessionrun.store.requests import MAX_TEXT
+
+PROGRAM = """\
+#!/bin/sh
+# a conversation is a file: each run notes what it was told, and a line of work
+here=$(dirname "$0") id=talk-1
+[ "$1" = --resume ] && { id=$2; shift 2; }
+{ echo "$id:"; cat "$1"; echo; } >>"$here/got"
+[ -e "$here/fail" ] && { rm "$here/fail"; exit 7; }
+echo "$(wc -l <"$here/got")" >>work.txt
+[ -d .git ] || [ -f .git ] && git add work.txt && git commit -q -m "$(tail -n 1 "$here/got")"
+printf '{"type":"system","subtype":"init","session_id":"%s","model":"m"}\\n' $id
+printf '{"type":"result","subtype":"success","is_error":false,"result":"did %s","session_id":"%s"}\\n' \\
+    "$(tail -n 1 "$here/got")" $id
+"""
+"""An agent that knows its conversations, and prints what claude prints."""
+
+
+class Talking(Project):
+    """A repository with the agents `talker`, which has conversations, and `plain`, which has none."""
+
+    def install(self) -> None:
+        program = self.bin / "talker"
+        program.parent.mkdir()
+        program.write_text(PROGRAM)
+        program.chmod(0o755)
+        talker = f"argv = ['{program}', '{{continue_args}}', '{{prompt_file}}']\noutput = 'claude'\n"
+        resume = "continue_args = ['--resume', '{conversation}']\n"
+        plain = f"argv = ['{program}', '{{prompt_file}}']\n"
+        (self.cwd / "sessionrun.toml").write_text(f"[agents.talker]\n{talker}{resume}[agents.plain]\n{plain}")
+        with (self.cwd / ".git" / "info" / "exclude").open("a") as stream:
+            stream.write("sessionrun.toml\n")
+
+    @property
+    def bin(self) -> Path:
+        return self.cwd.parent / "bin"
+
+    def got(self) -> list[str]:
+        """What the agent was told, run by run."""
+        text = (self.bin / "got").read_text()
+        return [words.rstrip("\n") for words in text.split("talk-1:\n")[1:]]
+
+    def go_on(self, *words: str, **options: Any) -> str:
+        """`continue`, to the end of the session; what it printed."""
+        done = run_inside(self, "continue", self.sessions[-1], *words, **options)
+        assert done.returncode == 0, done.stderr
+        return done.stdout + done.stderr
+
+    def task(self) -> dict[str, Any]:
+        task = self.load("status", self.sessions[-1])["tasks"][0]
+        assert isinstance(task, dict)
+        return task
+
+
+@pytest.fixture
+def talking(own_place: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Talking]:
+    made = project_in(own_place, monkeypatch)
+    project = Talking(made.cwd, made.results)
+    project.install()
+    yield project
+    kill_sessions(project.results)
+
+
+def test_a_follow_up_goes_on_in_the_conversation_and_on_the_branch(talking: Talking) -> None:
+    session_id = talking.finish([{"id": "a", "prompt": "make it"}], "--agent", "talker")
+    first = talking.task()
+    assert talking.go_on("a", "now test it") == f"Session: {session_id}: task a goes on, attempt 2\n"
+    assert talking.got() == ["make it", "now test it"]
+    task = talking.task()
+    assert (task["outcome"], task["attempt"], task["follow_ups"]) == ("succeeded", 2, 1)
+    assert (task["branch"], task["base_commit"]) == (first["branch"], first["base_commit"])
+    assert talking.git("log", "--format=%s", "main-task-a").split("\n")[:2] == ["now test it", "make it"]
+    assert talking.branches() == ["main", "main-task-a"]
+    assert talking("diff", session_id, "a").stdout.count("\n+") == 3, "both lines, and the name of the file"
+    assert talking("results", session_id, "--tail", "5").stdout.count("did now test it") == 1
+    explained = talking.load("explain", session_id, "a")["tasks"][0]
+    assert (explained["follow_up"], len(explained["attempts"])) == ("now test it", 2)
+    assert "\n  last follow-up: now test it\n" in talking("explain", session_id, "a").stdout
+
+
+def test_an_agent_without_conversations_is_told_what_was_done(talking: Talking) -> None:
+    talking.finish([{"id": "a", "prompt": "make it", "retries": 1}], "--agent", "plain")
+    (talking.bin / "fail").touch()
+    (talking.cwd / "more.md").write_text("now\ntest it\n")
+    said = talking.go_on("a", "--file", "more.md", "--json")
+    assert "sessionrun: warning: task a: its agent has no conversation to go on with: it is told" in said
+    answer = '{"type":"system","subtype":"init","session_id":"talk-1","model":"m"}\n'
+    words = talking.got()
+    assert words[0] == "make it" and len(words) == 3
+    begin, rest = words[1].split(". It ended: succeeded. Your work is here.\n\n")
+    assert begin == "make it\n\nYou have worked on this before, in another conversation"
+    assert rest.startswith(f"The end of your answer was:\n\n{answer}")
+    assert words[1].endswith("\n\nNow you are asked:\n\nnow\ntest it")
+    assert "It ended: failed (exit_code: exit code 7). Your work is here." in words[2], "it was tried again"
+    assert talking.task()["attempt"] == 3
+
+
+def test_a_script_is_the_follow_up_of_a_script(sessionrun: Command) -> None:
+    """And without a worktree; the text comes from standard input."""
+    session_id = sessionrun.finished({"prompts": [{"id": "a", "prompt": "echo one; exit 3"}]})
+    done = sessionrun("continue", session_id, "1", "-", "--sync", "-q", stdin="echo two\n")
+    assert (done.returncode, done.stdout) == (0, f"{session_id}\n")
+    view = sessionrun.status(session_id)
+    assert (view["outcome"], view["tasks"][0]["outcome"], view["tasks"][0]["attempt"]) == ("succeeded",) * 2 + (2,)
+    assert sessionrun("results", session_id).stdout.count("two") == 1
+
+
+NEEDS = {"prompts": [{"id": "a", "prompt": "exit 3"}, {"id": "b", "prompt": "true", "needs": ["a"]}]}
+REFUSED = [
+    (("a", ""), "the follow-up is empty: write what the task shall do"),
+    (("a", " \n"), "the follow-up is empty: write what the task shall do"),
+    (("a",), "give the follow-up once: as TEXT, as - for standard input, or with --file FILE"),
+    (("a", "x", "--file", "f"), "give the follow-up once: as TEXT, as - for standard input, or with --file FILE"),
+    (("a", "--file", "none"), "none: no such file or verb"),
+    (("a", "--file", "latin"), "latin: is not UTF-8; save it as UTF-8"),
+    (("a", "--file", "long"), f"the follow-up has {MAX_TEXT + 1} bytes, and may have {MAX_TEXT}: "),
+    (("none", "x"), "no task 'none' in session "),
+    (("b", "x"), "task 'b' has not begun: there is nothing to go on with; use sessionrun retry"),
+]
+
+
+def test_what_cannot_be_continued_is_refused(sessionrun: Command) -> None:
+    (sessionrun.cwd / "latin").write_bytes(b"caf\xe9\n")
+    (sessionrun.cwd / "long").write_text("x" * (MAX_TEXT + 1))
+    session_id = sessionrun.finished(NEEDS)
+    before = sessionrun.load("status", session_id)
+    for words, said in REFUSED:
+        done = sessionrun("continue", session_id, *words)
+        assert (done.returncode, done.stdout) == (2, ""), words
+        assert done.stderr.startswith(f"sessionrun: error: {said}") and done.stderr.count("\n") == 1, done.stderr
+    assert sessionrun.load("status", session_id) == before
+    assert list((sessionrun.directory(session_id) / "requests").iterdir()) == []
+
+
+def test_a_task_that_runs_is_refused_by_the_session_too(sessionrun: Command) -> None:
+    from sessionrun.client.requests import Refused, ask
+    from sessionrun.store.session import SessionDir
+
+    session_id = sessionrun.start({"prompts": [{"id": "a", "prompt": "while ! [ -e go ]; do sleep 0.05; done"}]})
+    sessionrun.until(session_id, lambda view: view["running"])
+    done = sessionrun("continue", session_id, "a", "x")
+    assert done.stderr == "sessionrun: error: task 'a' has not ended: wait for it, or cancel it first\n"
+    session = SessionDir(sessionrun.directory(session_id))
+    with pytest.raises(Refused) as refused:
+        ask(session, {"kind": "continue", "tasks": ["a"], "text": "x"}, timeout_s=60)
+    assert refused.value.why == "task 'a' has not ended"
+    with pytest.raises(Refused) as refused:
+        ask(session, {"kind": "continue", "tasks": ["a"], "text": 7}, timeout_s=60)
+    assert refused.value.why.startswith("text must be a text")
+    (sessionrun.cwd / "go").touch()
+    assert sessionrun.wait(session_id)["tasks"][0]["follow_ups"] == 0
+
+
+def test_a_session_that_was_interrupted_is_resumed_first(sessionrun: Command) -> None:
+    waits = "while ! [ -e go ]; do sleep 0.05; done"
+    session_id = sessionrun.start({"prompts": [{"id": "a", "prompt": "true"}, {"id": "b", "prompt": waits}]})
+    sessionrun.until(session_id, lambda view: view["completed"] == view["running"] == 1)
+    sessionrun.kill_chain(session_id)
+    (sessionrun.cwd / "go").touch()
+    done = sessionrun("continue", session_id, "a", "x")
+    assert done.returncode == 2 and "was interrupted: sessionrun resume lets it go on first" in done.stderr
+
+
+def test_a_branch_that_cannot_be_taken_up_is_refused_before_anything_starts(talking: Talking) -> None:
+    session_id = talking.finish([{"id": "a", "prompt": "make it"}], "--agent", "talker")
+    talking.git("switch", "-q", "main-task-a")
+    done = talking("continue", session_id, "a", "more")
+    where = f"branch main-task-a is checked out in {talking.cwd}: check out another one there"
+    assert (done.returncode, done.stderr) == (2, f"sessionrun: error: task 'a' cannot be continued: {where}\n")
+    assert talking.task()["attempt"] == 1
+
+
+def test_what_a_follow_up_adds_lands_as_well(talking: Talking) -> None:
+    plan = [{"id": "a", "prompt": "make it"}, {"id": "b", "prompt": "true", "agent": "shell"}]
+    talking.finish({"land": True, "prompts": plan}, "--agent", "talker")
+    landed = talking.task()["landing"]
+    assert landed["status"] == "landed"
+    talking.go_on("a", "more")
+    again = talking.task()["landing"]
+    assert again["status"] == "landed" and again["commit"] != landed["commit"]
+    assert len((talking.cwd / "work.txt").read_text().splitlines()) == 2
+    merges = talking.git("log", "--first-parent", "--format=%s", "main").split("\n")
+    assert merges[:2] == ["Merge task a: make it"] * 2
+    assert talking.load("status", talking.sessions[-1])["outcome"] == "succeeded"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("step", range(1, 13))
+def test_a_follow_up_runs_once_wherever_the_supervisor_dies(
+    talking: Talking, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
+    """From the request to the end of the attempt."""
+    session_id = talking.finish([{"id": "a", "prompt": "make it"}], "--agent", "talker")
+    marks = tmp_path / "marks"
+    marks.mkdir()
+    crash = {"SESSIONRUN_CRASH_AT": f"supervisor:{step}", "SESSIONRUN_CRASH_MARKS": str(marks)}
+    done = talking("continue", session_id, "a", "more", env=crash)
+    assert done.returncode == 0, done.stderr
+    talking.until(session_id, lambda view: view["ended_at"] and view["tasks"][0]["attempt"] == 2)
+    task = talking.task()
+    assert (task["outcome"], task["follow_ups"]) == ("succeeded", 1)
+    assert talking.got() == ["make it", "more"]
+    assert any(marks.iterdir()), "it did not die"
+    assert json.loads(talking("diff", session_id, "--json").stdout)[0]["diff_stat"]["insertions"] == 2

@@ -1,0 +1,361 @@
+"""Follow-ups in the engine: what a further attempt goes on with, what others see of it, and what is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from simulation import AGENTS, make_session
+
+from sessionrun.engine.fold import apply, begin
+from sessionrun.engine.follow_ups import find_earlier
+from sessionrun.engine.handed import find_handed
+from sessionrun.engine.orders import EndSession, Record, StartJob, WakeAt
+from sessionrun.engine.refusals import find_fault
+from sessionrun.engine.scheduler import decide
+from sessionrun.engine.state import TaskState
+from sessionrun.engine.status import project
+from sessionrun.model.events import (
+    Entry,
+    Event,
+    JobClaimed,
+    JobFinished,
+    JobStarted,
+    RequestReceived,
+    from_record,
+    to_record,
+)
+from sessionrun.model.keys import JobKey
+from sessionrun.model.places import Place
+from sessionrun.model.spec import Alternative, Landing, SessionSpec, TaskSpec, Workspace
+from sessionrun.model.upstreams import Upstream
+from sessionrun.model.usage import Usage
+from sessionrun.runtime.jobs.prompt import word_prompt
+
+USED = Usage(input_tokens=10, output_tokens=5)
+
+
+class Script:
+    """A session whose jobs pass, but for those in `ends`: a reason class by `TASK/ATTEMPT` of a WORK job."""
+
+    def __init__(self, spec: SessionSpec) -> None:
+        self.spec, self.state = spec, begin(spec)
+        self.ends: dict[str, str] = {}
+        self.entries: list[Entry] = []
+        self.thread: dict[str, str | None] = {}
+
+    def __getitem__(self, name: str) -> TaskState:
+        return self.state.tasks[name]
+
+    def record(self, event: Event) -> None:
+        number = len(self.entries) + 1
+        self.entries.append(from_record(to_record_copy(Entry(number, float(number), float(number), event))))
+        apply(self.state, self.entries[-1])
+
+    def run(self, until: str = "") -> Script:
+        """Go on until nothing is left, or nothing beside the job `until` (its key as text)."""
+        while orders := decide(self.state, 1000.0 * (len(self.entries) + 1)):
+            for order in orders:
+                if isinstance(order, (Record, EndSession)):
+                    self.record(order.event)
+                elif isinstance(order, StartJob):
+                    self.record(JobClaimed(order.key))
+                    self.record(JobStarted(order.key, 1, 1, 1))
+                    if order.key.text() != until:
+                        self.end(order.key)
+            if all(isinstance(order, WakeAt) for order in orders):
+                break
+        return self
+
+    def end(self, key: JobKey) -> None:
+        phase, place = key.phase, None
+        said = self.ends.get(f"{key.task}/{key.attempt}") if phase == "work" else None
+        if phase == "work":
+            self.thread[key.text()] = self[key.task].thread.conversation
+        if phase == "prepare":
+            earlier = find_earlier(self[key.task])
+            place = Place("b", f"/w{key.attempt}", "base", taken_up=earlier.commit if earlier else None)
+        if phase == "release":
+            has_place = self[key.task].place is not None
+            place = Place("b", None, "base", commit=f"c{key.attempt}") if has_place else Place()
+        verdict = "failed" if said else "passed"
+        talk = {"conversation": f"talk-{key.task}", "usage": USED} if phase == "work" else {}
+        reason = f"{said}: so it was" if said else None
+        self.record(JobFinished(key, verdict, said, reason, place=place, **talk))  # type: ignore[arg-type]
+
+    def ask(self, name: str, text: str = "more") -> str | None:
+        """Continue a task, as the supervisor does; why not."""
+        request = RequestReceived(f"r{len(self.entries)}", "continue", (name,), text=text)
+        fault = find_fault(self.state, request)
+        if fault is None:
+            self.record(request)
+        return fault
+
+    def prompt(self, name: str, answer: str = "") -> str:
+        """What the next WORK job of a task is told."""
+        task, agent = self[name], self.spec.agents[self[name].agent]
+        talk = task.thread.conversation if agent.continue_args else None
+        words = word_prompt(
+            self.spec,
+            task,
+            agent,
+            prompt="\n\n".join(task.spec.prompts),
+            red_check=None,
+            conversation=talk,
+            answer=answer,
+        )
+        return words.decode()
+
+
+def to_record_copy(entry: Entry) -> dict[str, object]:
+    """What a journal gives back."""
+    import orjson
+
+    copy: dict[str, object] = orjson.loads(orjson.dumps(to_record(entry)))
+    return copy
+
+
+def make_task(name: str = "a", **changes: object) -> TaskSpec:
+    task = TaskSpec(name, ("first", "second"), agent="one", workspace=Workspace("worktree"))
+    return replace(task, **changes)  # type: ignore[arg-type]
+
+
+def make_script(*tasks: TaskSpec) -> Script:
+    return Script(make_session(tasks or [make_task()]))
+
+
+def test_a_follow_up_goes_on_in_the_conversation_and_where_the_work_lies() -> None:
+    script = make_script().run()
+    assert script.state.ended is not None
+    assert script.ask("a") is None
+    assert script.state.ended is None and script["a"].end.outcome is None
+    script.run("a/2/1/work/1")
+    assert script["a"].place == Place("b", "/w2", "base", taken_up="c1")
+    assert script["a"].thread == script["a"].thread._replace(conversation="talk-a", usage=USED)
+    assert script.prompt("a") == "more"
+    assert project(script.state)["tasks"][0]["follow_ups"] == 1
+    script.end(JobKey("a", 2, 1, "work", 1))
+    script.run()
+    assert (script["a"].end.outcome, script["a"].progress.attempt) == ("succeeded", 2)
+    assert script["a"].place == Place("b", None, "base", commit="c2")
+    again = begin(script.spec)
+    for entry in script.entries:
+        apply(again, entry)
+    assert again == script.state
+
+
+def test_each_follow_up_begins_where_the_one_before_ended() -> None:
+    script = make_script().run()
+    for number in (2, 3, 4):
+        assert script.ask("a", f"more {number}") is None
+        script.run(f"a/{number}/1/work/1")
+        earlier = find_earlier(script["a"])
+        assert earlier is not None and earlier.commit == f"c{number - 1}"
+        assert script.prompt("a") == f"more {number}"
+        script.end(JobKey("a", number, 1, "work", 1))
+        script.run()
+    assert script["a"].follow_ups.texts == ("more 2", "more 3", "more 4")
+    assert set(script.thread.values()) == {None, "talk-a"}
+
+
+@pytest.mark.parametrize("by_hand", [False, True])
+def test_an_attempt_that_is_tried_again_goes_on_with_the_follow_up(by_hand: bool) -> None:
+    script = make_script(make_task(retries=0 if by_hand else 1)).run()
+    script.ends["a/2"] = "agent_error"
+    script.ask("a")
+    if by_hand:
+        script.run()
+        assert script["a"].end.outcome == "failed"
+        script.record(RequestReceived("again", "retry", ("a",)))
+    script.run("a/3/1/work/1")
+    assert script["a"].place == Place("b", "/w3", "base", taken_up="c2"), "it goes on where the failed one stopped"
+    assert (script.prompt("a"), script["a"].thread.conversation) == ("more", "talk-a")
+
+
+def test_a_broken_attempt_at_a_follow_up_is_told_of() -> None:
+    script = make_script(make_task(agent="three", retries=1)).run()
+    script.ends["a/2"] = "agent_crashed"
+    script.ask("a")
+    script.run("a/3/1/work/1")
+    assert "It ended: failed (agent_crashed: so it was)" in script.prompt("a")
+
+
+def test_a_conversation_that_is_too_long_begins_anew() -> None:
+    script = make_script()
+    script.ends["a/1"] = "context_full"
+    script.run()
+    assert script["a"].last_work.thread.conversation == "talk-a"
+    script.ask("a")
+    script.run("a/2/1/work/1")
+    assert script["a"].thread.conversation is None
+    assert script.prompt("a", "my answer") == (
+        "first\n\nsecond\n\nYou have worked on this before, in another conversation. "
+        "It ended: failed (context_full: so it was). Your work is here.\n\n"
+        "The end of your answer was:\n\nmy answer\n\nNow you are asked:\n\nmore"
+    )
+
+
+def test_a_conversation_that_is_gone_begins_anew() -> None:
+    script = make_script().run()
+    script.ask("a")
+    script.run("a/2/1/work/1")
+    assert script.prompt("a") == "more"
+    gone = JobFinished(JobKey("a", 2, 1, "work", 1), "failed", "no_conversation", "no_conversation: talk-a")
+    script.record(gone)
+    script.run("a/2/1/work/2")
+    assert script["a"].thread.conversation is None
+    assert script.prompt("a").startswith("first\n\nsecond\n\nYou have worked")
+    assert script.prompt("a").endswith("Now you are asked:\n\nmore")
+
+
+def test_a_new_conversation_is_told_of_all_follow_ups() -> None:
+    script = make_script(make_task(agent="three")).run()  # it has no continue_args
+    for number in (2, 3):
+        script.ask("a", f"more {number}")
+        script.run(f"a/{number}/1/work/1")
+        words = script.prompt("a")
+        script.end(JobKey("a", number, 1, "work", 1))
+        script.run()
+    assert words.startswith("first\n\nsecond\n\nThen you were asked:\n\nmore 2\n\nYou have worked")
+    assert words.endswith("It ended: succeeded. Your work is here.\n\nNow you are asked:\n\nmore 3")
+
+
+def test_turns_of_a_conversation_are_not_taken_again() -> None:
+    script = make_script(make_task(prompt_mode="continue")).run()
+    script.ask("a")
+    script.run("a/2/1/work/1")
+    assert script.prompt("a") == "more"
+    script.end(JobKey("a", 2, 1, "work", 1))
+    script.run()
+    works = [entry.event.key for entry in script.entries if isinstance(entry.event, JobClaimed)]
+    assert sum(key.phase == "work" and key.attempt == 2 for key in works) == 1
+
+
+def test_a_run_that_a_limit_breaks_off_is_asked_again() -> None:
+    script = make_script().run()
+    script.ask("a")
+    script.run("a/2/1/work/1")
+    key = JobKey("a", 2, 1, "work", 1)
+    script.record(JobFinished(key, "failed", "usage_limit", "usage_limit: until noon", resets_at=1.0))
+    assert "Go on where you stopped. You were asked:\n\nmore" in script.prompt("a")
+
+
+def test_the_agent_that_knows_the_conversation_goes_on_with_it() -> None:
+    script = make_script(make_task(fallback=(Alternative("two"),)))
+    assert "two" in AGENTS
+    script.ends["a/1"] = "auth"
+    script.run("a/1/1/work/2")
+    assert script["a"].agent == "two"
+    del script.ends["a/1"]
+    script.end(JobKey("a", 1, 1, "work", 2))
+    script.run()
+    script.ask("a")
+    script.run("a/2/1/work/1")
+    assert script["a"].agent == "two"
+
+
+def test_tasks_that_need_it_get_its_work_as_it_was_until_the_follow_up_succeeds() -> None:
+    """One that has run does not run again; one that runs again meanwhile does not wait either."""
+    script = make_script(make_task("a"), make_task("b", needs=("a",))).run()
+    script.ask("a")
+    script.ask("b")
+    script.run("a/2/1/work/1")
+    commits = [end.commit for end in find_handed(script["b"], script.state.tasks)]
+    assert commits == ["c1"]
+    script.ends["a/2"] = "agent_error"
+    script.end(JobKey("a", 2, 1, "work", 1))
+    script.run()
+    assert (script["a"].end.outcome, script["b"].end.outcome) == ("failed", "succeeded")
+    assert [end.commit for end in find_handed(script["b"], script.state.tasks)] == ["c1"]
+    del script.ends["a/2"]
+    script.ask("a")
+    script.run()
+    assert [end.commit for end in find_handed(script["b"], script.state.tasks)] == ["c3"]
+
+
+def test_tasks_that_were_skipped_for_want_of_it_run_after_the_follow_up() -> None:
+    script = make_script(make_task("a"), make_task("b", needs=("a",)))
+    script.ends["a/1"] = "agent_error"
+    script.run()
+    assert script["b"].end.outcome == "skipped"
+    script.ask("a")
+    script.run()
+    assert (script["a"].end.outcome, script["b"].end.outcome) == ("succeeded", "succeeded")
+
+
+def test_a_prepare_that_fails_leaves_the_place_as_it_was() -> None:
+    script = make_script().run()
+    script.ask("a")
+    script.run("a/2/1/prepare/1")
+    script.record(
+        JobFinished(JobKey("a", 2, 1, "prepare", 1), "failed", "workspace_failed", "workspace_failed: no")
+    )
+    script.run()
+    assert script["a"].end.reason_class == "workspace_failed"
+    assert script["a"].place == Place("b", None, "base", commit="c1")
+    script.ask("a")
+    script.run("a/3/1/work/1")
+    assert script["a"].thread.conversation == "talk-a" and script["a"].place is not None
+    assert script["a"].place.taken_up == "c1"
+
+
+def test_what_cannot_be_continued_is_refused() -> None:
+    script = make_script(
+        make_task("a"), make_task("b", needs=("a",)), make_task("m", upstream=Upstream("u", None, "/m"))
+    )
+    script.ends["a/1"] = "agent_error"
+    script.run("a/1/1/work/1")
+    assert script["m"].end.outcome == "succeeded"
+    assert script.ask("a") == "task 'a' has not ended"
+    assert script.ask("none") == "there is no task 'none'"
+    assert script.ask("a", " \n") == "it has to name one task and a text"
+    script.end(JobKey("a", 1, 1, "work", 1))
+    script.run()
+    assert script.ask("b") == "task 'b' has not begun: there is nothing to go on with"
+    assert script.ask("m") == "task 'm' worked in a repository of its own, which may be gone"
+    fault = find_fault(script.state, RequestReceived("x", "continue", ("a", "b"), text="more"))
+    assert fault == "it has to name one task and a text"
+
+
+def test_nothing_goes_on_in_a_session_that_is_being_cancelled() -> None:
+    script = make_script(make_task("a"), make_task("b"))
+    script.run("b/1/1/work/1")
+    assert script["a"].end.outcome == "succeeded"
+    script.record(RequestReceived("stop", "cancel"))
+    assert script.ask("a") == "the session is being cancelled"
+    script.end(JobKey("b", 1, 1, "work", 1))
+    script.run()
+    assert script.state.ended is not None and script.ask("a") is None
+
+
+def test_work_that_is_landing_is_not_continued() -> None:
+    spec = replace(
+        make_session([make_task("a"), make_task("b", needs=("a",))]), landing=Landing("refs/heads/main")
+    )
+    script = Script(spec)
+    script.run("a/1/1/land/1")
+    assert script.state.land.taken == ("a",)
+    assert script.ask("a") == "the work of task 'a' is landing"
+
+
+def test_work_in_the_queue_waits_for_the_follow_up_and_others_with_it() -> None:
+    spec = replace(
+        make_session([make_task("a"), make_task("b", needs=("a",))]), landing=Landing("refs/heads/main")
+    )
+    script = Script(spec)
+    script.record(RequestReceived("wait", "hold"))
+    for name in ("a", "b"):
+        script.record(RequestReceived(f"go {name}", "release", (name,)))
+    script.run()
+    landings = {name: script[name].landing for name in ("a", "b")}
+    assert [one and one.status for one in landings.values()] == ["ready", "ready"], "the session is held"
+    assert script.ask("a") is None
+    waits = {
+        name: (one.landing.status, one.landing.reason_class)
+        for name, one in script.state.tasks.items()
+        if one.landing
+    }
+    assert waits == {"a": ("waiting", "follow_up"), "b": ("waiting", "needs")}
+    script.record(RequestReceived("on", "release"))
+    script.run("a/2/1/land/1")
+    assert script.state.land.taken == ("a", "b")

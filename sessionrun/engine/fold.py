@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
-from sessionrun.engine.additions import add_task, add_tasks
+from sessionrun.engine.additions import add_task, add_tasks, note_told
 from sessionrun.engine.budget import describe_refusal, describe_used_up, is_used_up, reserve, settle
 from sessionrun.engine.follow_ups import keep_place, take_up
 from sessionrun.engine.judging import fail, take_back, tell_kept
@@ -120,10 +120,6 @@ def _on_supervisor_started(state: State, entry: Entry, event: SupervisorStarted)
 
 def _on_feed_closed(state: State, entry: Entry, event: FeedClosed) -> None:
     state.feed_open = False
-
-
-def _on_queue_told(state: State, entry: Entry, event: QueueTold) -> None:
-    state.tasks[event.task].told = event
 
 
 def _on_job_claimed(state: State, entry: Entry, event: JobClaimed) -> None:
@@ -308,7 +304,7 @@ _APPLY: Final[Mapping[type, Callable[[State, Entry, Any], None]]] = {
     TaskAdded: add_task,
     TasksAdded: add_tasks,
     FeedClosed: _on_feed_closed,
-    QueueTold: _on_queue_told,
+    QueueTold: note_told,
     JobClaimed: _on_job_claimed,
     JobStarted: _on_job_started,
     JobFinished: _on_job_finished,

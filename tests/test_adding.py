@@ -23,7 +23,7 @@ from sessionrun.model.places import Repository
 from sessionrun.model.spec import AgentSpec, TaskSpec, Workspace
 from sessionrun.runtime.executors.simulated import Fate, SimulatedExecutor
 from sessionrun.runtime.history import load_spec_now, load_tasks
-from sessionrun.runtime.main import _Outside
+from sessionrun.runtime.main import _SharingOfAll
 from sessionrun.runtime.sharing import LimitSharing
 from sessionrun.store.inbox import send_request
 from sessionrun.store.session import SessionDir
@@ -328,7 +328,7 @@ def test_an_agent_that_comes_later_shares_its_limits(tmp_path: Path) -> None:
     """A session of scripts has no account, until an agent with one comes along."""
     script = AgentSpec("shell", ("/bin/sh",), prompt_kind="script")
     state = begin(replace(make_session([TaskSpec("a", ("x",))]), agents={"shell": script}))
-    shared = _Outside(SessionDir(tmp_path / "session-s"), state.spec)
+    shared = _SharingOfAll(SessionDir(tmp_path / "session-s"), state.spec)
     assert list(shared.hear(state, 0.0, 0.0)) == []
     assert shared._known is None
     late = TasksAdded("r", (TaskSpec("b", ("x",), agent="one"),), {"one": AgentSpec("one", ("one",))})

@@ -14,7 +14,6 @@ from sessionrun.engine.requests import cancel
 from sessionrun.engine.state import State, TaskState
 from sessionrun.model.errors import InputError
 from sessionrun.model.events import Entry, TaskAdded, TasksAdded
-from sessionrun.model.feeds import QueueTold
 from sessionrun.model.places import Repository
 from sessionrun.model.spec import SessionSpec, TaskSpec
 from sessionrun.model.upstreams import MirrorSite
@@ -35,12 +34,6 @@ def add_task(state: State, entry: Entry, event: TaskAdded) -> None:
         cancel(state, task)
     elif task.end.decided is None and state.halted:
         give_up(state, task)
-
-
-def note_told(state: State, entry: Entry, event: QueueTold) -> None:
-    """The queue that the task came from knows what became of it."""
-    task = state.tasks[event.task]
-    task.told = event
 
 
 def add_tasks(state: State, entry: Entry, event: TasksAdded) -> None:

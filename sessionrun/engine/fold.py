@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
-from sessionrun.engine.additions import add_task, add_tasks, note_told
+from sessionrun.engine.additions import add_task, add_tasks
 from sessionrun.engine.budget import describe_refusal, describe_used_up, is_used_up, reserve, settle
 from sessionrun.engine.follow_ups import keep_place, take_up
 from sessionrun.engine.judging import fail, take_back, tell_kept
@@ -80,7 +80,6 @@ from sessionrun.model.events import (
     TimerFired,
     Verdict,
 )
-from sessionrun.model.feeds import QueueTold
 from sessionrun.model.keys import Phase
 from sessionrun.model.reasons import EXIT_UNSEEN, effect_of
 from sessionrun.model.spec import SessionSpec
@@ -304,7 +303,6 @@ _APPLY: Final[Mapping[type, Callable[[State, Entry, Any], None]]] = {
     TaskAdded: add_task,
     TasksAdded: add_tasks,
     FeedClosed: _on_feed_closed,
-    QueueTold: note_told,
     JobClaimed: _on_job_claimed,
     JobStarted: _on_job_started,
     JobFinished: _on_job_finished,

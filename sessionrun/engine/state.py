@@ -33,7 +33,6 @@ from sessionrun.engine.task import (
 )
 from sessionrun.engine.transitions import Stopping
 from sessionrun.model.events import HoldPlaced, SessionEnded, SupervisorStarted, Timer
-from sessionrun.model.feeds import QueueTold
 from sessionrun.model.frozen import changeable
 from sessionrun.model.keys import JobKey, Phase
 from sessionrun.model.places import Place
@@ -158,8 +157,6 @@ class TaskState:
     """Its place in the landing queue; None: it has none."""
     seat: int | None = None
     """The number of the worktree that stays in which it works; None: it has none."""
-    told: QueueTold | None = None
-    """What the queue that it came from was last told of it."""
     follow_ups: FollowUps = NO_FOLLOW_UPS
     """What was asked of it after its end."""
 

@@ -12,7 +12,6 @@ from dataclasses import field, fields
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 from sessionrun.model.checks import Checked, checked_from_record
-from sessionrun.model.feeds import QueueTold
 from sessionrun.model.frozen import frozen
 from sessionrun.model.keys import JobKey, parse_job_key
 from sessionrun.model.landings import WorkBounced, WorkHeld, WorkLanded
@@ -281,7 +280,6 @@ Event: TypeAlias = (
     | TaskAdded
     | TasksAdded
     | FeedClosed
-    | QueueTold
     | JobClaimed
     | JobStarted
     | JobFinished
@@ -311,7 +309,6 @@ EVENTS: Final[dict[str, type[Any]]] = {
         TaskAdded,
         TasksAdded,
         FeedClosed,
-        QueueTold,
         JobClaimed,
         JobStarted,
         JobFinished,

@@ -13,7 +13,6 @@ from typing import Any, Final, Literal, get_args
 from sessionrun.model.brief import Brief
 from sessionrun.model.checks import AnswerKind, Reset
 from sessionrun.model.ends import Handed
-from sessionrun.model.feeds import Feed
 from sessionrun.model.frozen import frozen
 from sessionrun.model.hidden import HiddenTests
 from sessionrun.model.keys import JobKey
@@ -283,8 +282,7 @@ class SessionSpec:
     """One session as it was asked for.  Written once, to ``spec.json``.
 
     Without `auto_release` a usage limit holds its provider until a user releases it, not until the limit ends.
-    `origin` is set by `retry --new`: the id of the first session whose tasks are tried again.  With
-    `open_feed` tasks come while it runs, from the queue of `feed`; each is made from `template`.
+    `origin` is set by `retry --new`: the id of the first session whose tasks are tried again.
     """
 
     session_id: str
@@ -300,8 +298,6 @@ class SessionSpec:
     resources: Mapping[str, int] = field(default_factory=dict)
     limits: Limits = Limits()
     open_feed: bool = False
-    feed: Feed | None = None
-    template: TaskSpec | None = None
     approve: bool = True
     envelope: bool = False
     auto_release: bool = True

@@ -12,7 +12,6 @@ from typing import Any, Final, TypeVar
 from sessionrun.model.brief import brief_from_record
 from sessionrun.model.ends import Handed
 from sessionrun.model.errors import InputError
-from sessionrun.model.feeds import Feed
 from sessionrun.model.hidden import hidden_from_record
 from sessionrun.model.places import repository_from_record
 from sessionrun.model.seats import Seats
@@ -90,10 +89,6 @@ def spec_from_record(record: Mapping[str, Any]) -> SessionSpec:
         values["mirrors"] = mirror_site_from_record(values["mirrors"])
     if values.get("cache"):
         values["cache"] = _from_record(CacheSite, values["cache"])
-    if values.get("feed"):
-        values["feed"] = _from_record(Feed, {**values["feed"], "only": tuple(values["feed"].get("only", ()))})
-    if values.get("template"):
-        values["template"] = task_from_record(values["template"])
     values["limits"] = _from_record(Limits, record.get("limits", {}))
     values["prices"] = {name: _from_record(Price, price) for name, price in record.get("prices", {}).items()}
     exports = record.get("exports", record.get("views", ()))  # as sessions of version 0.x before called them
@@ -134,7 +129,6 @@ _NAMES: Final[dict[type[Any], frozenset[str]]] = {
         Workspace,
         Environment,
         Check,
-        Feed,
         Prove,
         Land,
         Landing,

@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import Final, NoReturn
 
 import orjson
 
@@ -39,9 +39,6 @@ from sessionrun.store.files import open_regular
 from sessionrun.store.journal import AppendLog, parse_log
 from sessionrun.store.ledger import fold_ledger
 from sessionrun.store.session import SessionDir
-
-if TYPE_CHECKING:
-    from sessionrun.runtime.feeding.feeder import Feeder
 
 LOCK_TIMEOUT_S: Final = 5.0
 ORPHANED_TIMEOUT_S: Final = 10.0
@@ -109,10 +106,9 @@ def _run(session: SessionDir, end: socket.socket) -> None:
     spec = state.spec
     _record(state, journal, _introduce(state, executor))
     notices = _recover(session, state, journal, executor.ledger_end)
-    exports, outside = _open_exports(session, spec), _Outside(session, spec)
+    exports, sharing = _open_exports(session, spec), _SharingOfAll(session, spec)
     jobs = JobMaker(session, lambda: state.spec)
-    Supervisor(session, state, journal, executor, jobs, SystemClock(), exports, outside).run(notices)
-    outside.close(state)
+    Supervisor(session, state, journal, executor, jobs, SystemClock(), exports, sharing).run(notices)
 
 
 def _open_exports(session: SessionDir, spec: SessionSpec) -> Exports | None:
@@ -123,41 +119,23 @@ def _open_exports(session: SessionDir, spec: SessionSpec) -> Exports | None:
     return ExportWriter(session, spec)
 
 
-class _Outside:
-    """What comes from outside: tasks of a queue, and the limits that other sessions met.
-
-    Limits are shared for all agents of the session, also those that come with added tasks.
-    """
+class _SharingOfAll:
+    """The sharing of limits for all agents of a session, also those that come with added tasks."""
 
     def __init__(self, session: SessionDir, spec: SessionSpec) -> None:
         self._session = session
         self._agents = spec.agents
         self._known = _open_sharing(session, spec)
-        self._feeder = _open_feeder(session, spec)
 
     def hear(self, state: State, at: float, mono: float) -> Sequence[Event]:
         """See `partners.Sharing`."""
         if len(state.spec.agents) != len(self._agents):  # agents are added, and never changed or removed
             self._agents, self._known = state.spec.agents, _open_sharing(self._session, state.spec)
-        heard = [] if self._known is None else self._known.hear(state, at, mono)
-        return heard if self._feeder is None else [*heard, *self._feeder.hear(state)]
+        return [] if self._known is None else self._known.hear(state, at, mono)
 
     def claim(self, state: State, key: JobKey, at: float, mono: float) -> Event | None:
         """See `partners.Sharing`."""
         return None if self._known is None else self._known.claim(state, key, at, mono)
-
-    def close(self, state: State) -> None:
-        """The supervisor leaves."""
-        if self._feeder is not None:
-            self._feeder.close(state)
-
-
-def _open_feeder(session: SessionDir, spec: SessionSpec) -> Feeder | None:
-    if spec.feed is None:
-        return None
-    from sessionrun.runtime.feeding.feeder import open_feeder
-
-    return open_feeder(session, spec)
 
 
 def _open_sharing(session: SessionDir, spec: SessionSpec) -> Sharing | None:

@@ -19,10 +19,10 @@ from sessionrun.store.jobfiles import ANSWER, REQUEST, load_request, read_tail
 from sessionrun.workspaces.request import CLAIM, Claim, WorkspaceRequest, load_claim, load_place
 
 COMMIT = "0" * 40
-PLACE = Place(branch="main-task-a", worktree="/w/a", base_commit=COMMIT, diff_stat={"files": 1})
-CLAIMED = Claim("main-task-a", "/w/a", COMMIT, "session/a")
+PLACE = Place(branch="main-task-a", worktree="/w/a", base_commit=COMMIT, diff_stat={"files": 1}, seat=1)
+CLAIMED = Claim("main-task-a", "/w/a", COMMIT, "session/a", seat=1)
 ASKED = WorkspaceRequest(
-    Repository("/r", "/r/.git", "main", COMMIT, "/w"), "session", "a", "A", links=("x",), place=PLACE
+    Repository("/r", "/r/.git", "main", COMMIT, "/w"), "session", "a", "A", links=("x",), place=PLACE, seat=1
 )
 CHECK = CheckRequest(
     "/r",

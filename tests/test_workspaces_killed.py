@@ -18,11 +18,13 @@ from stages import Tree, refresh
 from test_workspaces import Project, project
 
 from sessionrun.model.places import Place
+from sessionrun.model.seats import TASK_FILE, Seats
 from sessionrun.runtime.jobs import job as own_job
 from sessionrun.store.jobfiles import load_answer
 from sessionrun.workspaces.git_locks import _BEGUN, STALE_LOCK_S
 from sessionrun.workspaces.release import park_work, release, settle
 from sessionrun.workspaces.request import WorkspaceRequest
+from sessionrun.workspaces.seats import list_free
 from sessionrun.workspaces.worktree import prepare
 
 __all__ = ["preload", "project"]
@@ -83,10 +85,11 @@ class Bench:
         examine: Callable[[Place], list[str]],
         *,
         first: int = 1,
+        elsewhere: bool = False,
     ) -> int:
         """Kill the job at each of its calls from the `first`, let it begin again, and examine what came out.
 
-        Returns how many kills.
+        With `elsewhere` it begins again in another folder, as a job of its own.  Returns how many kills.
         """
         wrong: list[str] = []
         at = first
@@ -94,13 +97,14 @@ class Bench:
             request, folder = begin(), self.make_folder(f"a1-3-{phase}")
             if self.run(phase, request, folder, at) < at:
                 break
+            folder = self.make_folder(f"a1-4-{phase}") if elsewhere else folder
             self.run(phase, request, folder)
             answer = load_answer(folder, Place)
             found = ["no answer"] if answer is None else examine(answer)
             wrong += [f"killed at {at}: {line}" for line in [*found, *find_locks(self.project)]]
             self.begin_anew()
             at += 1
-        assert wrong == []
+        assert "\n".join(wrong) == ""
         return at - first
 
 
@@ -238,3 +242,77 @@ def test_a_prepare_that_was_killed_while_it_checked_out_goes_on(project: Project
     again = prepare(request, project.root / "job-1")
     assert again == place and {entry.name for entry in path.iterdir()} == names
     assert (project.run("status", "--porcelain", cwd=path), find_locks(project)) == ("", [])
+
+
+def seated(bench: Bench, *, work: str = "", task: str = "t") -> WorkspaceRequest:
+    """Worktrees stay; with `work`, a task has worked in the first and left it."""
+    top = bench.project.top
+    request = replace(bench.request, seats=Seats(str(top / "worktrees")), seat=1, prompt="do it", task=task)
+    if work:
+        earlier = replace(request, task="earlier")
+        place = prepare(earlier, bench.make_folder("earlier/a1-1-prepare"))
+        subprocess.run(["sh", "-ec", work], cwd=place.worktree, check=True)
+        release(replace(earlier, place=place), bench.make_folder("earlier/a1-3-release"))
+    return request
+
+
+EARLIER = "mkdir cache; echo '*' > cache/.gitignore; echo old > old; echo changed > a; ln -s a l"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("elsewhere", [False, True], ids=["again", "another"])
+@pytest.mark.parametrize("work", ["", EARLIER], ids=["new", "used"])
+def test_prepare_of_a_worktree_that_stays(
+    bench: Bench, work: str, elsewhere: bool, say: Callable[[str], None]
+) -> None:
+    """It is the same worktree, with what git ignores, on its branch, and nothing else is left in it."""
+    project = bench.project
+
+    def examine(place: Place) -> list[str]:
+        path = Path(place.worktree or "")
+        changed = project.run("status", "--porcelain", cwd=path)
+        head = project.run("rev-parse", "--abbrev-ref", "HEAD", cwd=path)
+        refs = project.run("for-each-ref", "--format=%(refname:lstrip=2)").split()
+        cached = not work or (path / "cache/.gitignore").exists()
+        expected = ["main", *(["main-task-earlier"] if work else []), "main-task-t"]
+        wrong = [f"it has {changed}"] if changed else []
+        wrong += (
+            [] if (place.branch, head, path.name) == ("main-task-t", "main-task-t", "w1") else [f"{place} {head}"]
+        )
+        wrong += [] if refs == expected else [f"refs: {refs}"]
+        wrong += [] if (path / TASK_FILE).read_text() == "do it\n" else ["no prompt"]
+        shown = project.run("status", "--porcelain", "--untracked-files=all")
+        wrong += [f"the checkout shows {shown}"] if shown else []
+        return wrong if cached else [*wrong, "the cache is gone"]
+
+    kills = bench.sweep("prepare", lambda: seated(bench, work=work), examine, elsewhere=elsewhere)
+    say(f"{kills} kills")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("work", WORKS)
+def test_release_of_a_worktree_that_stays(bench: Bench, work: str, say: Callable[[str], None]) -> None:
+    """One branch has the work, and the worktree is free for the next task, or keeps what is off its branch."""
+    project = bench.project
+    branches = {"none": ["main"], "off its branch": ["main", "main-task-t", "main-task-t-rescue"]}
+
+    def begin() -> WorkspaceRequest:
+        request = seated(bench)
+        place = prepare(request, bench.make_folder("a1-1-prepare"))
+        subprocess.run(["sh", "-ec", WORKS[work]], cwd=place.worktree, check=True)
+        return replace(request, place=place)
+
+    def examine(place: Place) -> list[str]:
+        refs = project.run("for-each-ref", "--format=%(refname:lstrip=2)").split()
+        wrong = [] if refs == branches.get(work, ["main", "main-task-t"]) else [f"refs: {refs}"]
+        if work == "off its branch":
+            kept = place.worktree is not None and {"new", "more"} <= project.files(refs[-1])
+            return wrong if kept else [*wrong, "work is lost"]
+        free = list_free(project.repository(), Seats(str(project.top / "worktrees")))
+        again = prepare(seated(bench, task="next"), bench.make_folder("next/a1-1-prepare"))
+        wrong += [f"not free: {again}"] if len(free) != 1 or again.seat != 1 else []
+        lies = {path.name for path in Path(again.worktree or "").iterdir()} & {"new", "more"}
+        wrong += [f"left: {lies}"] if lies else []
+        return wrong if work == "none" else [*wrong, *examine_branch(project, place, work)]
+
+    say(f"{bench.sweep('release', begin, examine)} kills")

@@ -144,6 +144,8 @@ def join_plan(plan: Plan, into: SessionSpec) -> tuple[Plan, list[str]]:
     remarks = []
     if plan.landing is not None:
         raise InputError(_describe_whole("land"))
+    if plan.seats is not None:
+        raise InputError(_describe_whole("worktrees"))
     for name in _LIMITS:
         wanted = getattr(plan.limits, name)
         if wanted not in (None, getattr(into.limits, name)):

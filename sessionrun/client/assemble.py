@@ -340,7 +340,7 @@ def _find_seen(task: TaskSpec, by_id: Mapping[str, TaskSpec]) -> set[str]:
     queue = [task]
     while queue:
         at = queue.pop()
-        needs = [need for need in at.needs if need in by_id and need not in seen] if at.base == "needs" else []
+        needs = [need for need in at.needs if need in by_id and need not in seen] if at.base != "session" else []
         seen.update(needs)
         queue += [by_id[need] for need in needs]
     return seen
@@ -361,7 +361,7 @@ def _check_worktrees(spec: SessionSpec, repository: Repository) -> None:
         cwd = inside[task.id]
         if cwd.split(os.sep)[0] == os.pardir:
             raise InputError(f"task {num} (ID: {task.id}): cwd {task.cwd} lies outside {repository.top}")
-        begins_elsewhere = task.base == "needs" and (task.needs or task.handed)  # they may make the directory
+        begins_elsewhere = task.base == "target" or (task.base == "needs" and (task.needs or task.handed))
         if (
             cwd in missing
             and not begins_elsewhere

@@ -28,7 +28,7 @@ from sessionrun.store.session import SessionDir, iterate_sessions
 if TYPE_CHECKING:
     from sessionrun.model.places import Repository
     from sessionrun.model.spec import SessionSpec, TaskSpec
-    from sessionrun.workspaces.clean import Leftover
+    from sessionrun.workspaces.clean import CleanResult, Leftover
 
 Record = dict[str, Any]
 """What was removed, or stays, and why: an object of ``clean --json``."""
@@ -232,6 +232,9 @@ def find_leftovers(session: SessionDir) -> tuple[list[str], list[str]]:
         for finding in findings
         if finding.what == "branch" and finding.removed and finding.why == NOTHING_OWN
     }
+    seats = list(find_seats(session, spec, dry_run=True))
+    empty |= {finding.name for finding in seats if finding.removed}
+    findings += seats
     left = dict.fromkeys(finding.name for finding in findings if finding.name not in empty)
     left |= dict.fromkeys(lost.claim.worktree for lost in gone if Path(lost.claim.worktree).exists())
     return list(left), list(empty)
@@ -277,6 +280,22 @@ def _clean_tasks(
             yield from _clean_leftover(leftover, dry_run=dry_run)
         for fault in unreadable:
             yield _describe_unreadable(spec, task, shown, fault)
+    if not living:
+        for finding in find_seats(session, spec, dry_run=dry_run):
+            yield _describe_finding(spec.session_id, spec.repository, finding)
+
+
+def find_seats(session: SessionDir, spec: SessionSpec, *, dry_run: bool) -> Iterator[CleanResult]:
+    """The worktrees that stay and that the session was the last to have: removed, or why not."""
+    if spec.seats is None or spec.repository is None or not Path(spec.repository.common_dir).exists():
+        return
+    from sessionrun.workspaces.seat_removal import clean_seats
+
+    yield from clean_seats(spec.repository, spec.seats, session.path, spec.session_id, dry_run=dry_run)
+
+
+def _describe_finding(session_id: str, repository: Repository | None, finding: CleanResult) -> Record:
+    return {"session_id": session_id, "repository": repository and repository.top, **asdict(finding)}
 
 
 def _describe_unreadable(spec: SessionSpec, task: TaskSpec, shown: dict[str, Any], fault: JobFileError) -> Record:
@@ -331,11 +350,7 @@ def _clean_leftover(leftover: Leftover, *, dry_run: bool) -> Iterator[Record]:
 
     try:
         for finding in clean_leftover(leftover, dry_run=dry_run):
-            yield {
-                "session_id": leftover.session_id,
-                "repository": leftover.repository.top,
-                **asdict(finding),
-            }
+            yield _describe_finding(leftover.session_id, leftover.repository, finding)
     except (SessionrunError, OSError) as error:
         notify(f"task {leftover.task} of session {leftover.session_id}: {error}")
 

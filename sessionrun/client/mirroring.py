@@ -101,7 +101,7 @@ def check_mirrors(tasks: Sequence[TaskSpec]) -> None:
     """
     by_id = {task.id: task for task in tasks}
     for num, task in enumerate(tasks, 1):
-        for need in _walk_needs(task, by_id) if has_worktree(task) and task.base == "needs" else ():
+        for need in _walk_needs(task, by_id) if has_worktree(task) and task.base != "session" else ():
             if need.upstream != task.upstream:
                 raise InputError(
                     f"task {num} (ID: {task.id}): it needs task {need.id!r}, whose work is in another repository, "
@@ -116,7 +116,7 @@ def _walk_needs(task: TaskSpec, by_id: Mapping[str, TaskSpec]) -> Iterator[TaskS
         at = queue.pop()
         if at is not task and has_worktree(at):
             yield at
-        elif at.base == "needs":
+        elif at.base != "session":
             needs = [need for need in at.needs if need in by_id and need not in seen]
             seen.update(needs)
             queue += [by_id[need] for need in needs]

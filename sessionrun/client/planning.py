@@ -17,6 +17,7 @@ from sessionrun.client.inputs import Given, read_source
 from sessionrun.client.landing_wish import settle_landing
 from sessionrun.client.mirroring import MirrorWish, settle_cache, settle_mirrors
 from sessionrun.client.own_options import add_variables, find_input, read_own
+from sessionrun.client.seats import settle_seats
 from sessionrun.dialects.own_options import refuse_others
 from sessionrun.dialects.plan import Fallback, Options, Plan, RepositoryWish, Source
 from sessionrun.dialects.table import choose_dialect
@@ -178,6 +179,7 @@ def _settle(
         missing=missing,
         others=options.others,
     )
+    spec = settle_seats(spec, plan, into)
     remarks += missing or ()
     if spec.tasks:
         refuse_idle_options({**asked._asdict(), **git._asdict(), **money._asdict()}, spec)

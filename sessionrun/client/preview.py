@@ -25,7 +25,7 @@ def describe_plan(planned: Planned) -> dict[str, Any]:
     spec = planned.spec
     states = {task.id: TaskState(task, num) for num, task in enumerate(spec.tasks, 1)}
     repository = spec.repository
-    places = {} if repository is None else _foresee_places(repository, spec.tasks)
+    places = {} if repository is None else _foresee_places(repository, spec)
     return {
         "dialect": spec.dialect,
         "dialect_reason": planned.dialect_reason,
@@ -35,7 +35,7 @@ def describe_plan(planned: Planned) -> dict[str, Any]:
         "max_parallel": spec.resources.get(SLOT),
         "base_branch": repository and repository.base_branch,
         "base_commit": repository and repository.base_commit,
-        "worktree_dir": repository and repository.worktree_dir,
+        "worktree_dir": spec.seats.directory if spec.seats else repository and repository.worktree_dir,
         "land": spec.landing
         and {
             "target": spec.landing.target.removeprefix("refs/heads/"),
@@ -62,15 +62,21 @@ def describe_plan(planned: Planned) -> dict[str, Any]:
     }
 
 
-def _foresee_places(repository: Repository, tasks: tuple[TaskSpec, ...]) -> dict[str, tuple[str, str]]:
-    """Branch and worktree of each task that gets one, unless these names are taken before the task starts."""
+def _foresee_places(repository: Repository, spec: SessionSpec) -> dict[str, tuple[str, str]]:
+    """Branch and worktree of each task that gets one, unless these names are taken before the task starts.
+
+    Which of the worktrees that stay it will be is not known yet.
+    """
     from sessionrun.workspaces.fence import open_fence
-    from sessionrun.workspaces.worktree import branch_stem, free_names
+    from sessionrun.workspaces.naming import branch_stem, free_branches, free_names
 
     with open_fence(repository) as fence:
         taken = set(fence.main().line("for-each-ref", "--format=%(refname:lstrip=2)", "refs/heads").split("\n"))
-    wanted = [task for task in tasks if task.workspace.kind == "worktree"]
+    wanted = [task for task in spec.tasks if task.workspace.kind == "worktree"]
     stems = {task.id: branch_stem(repository, task.id, task.workspace.branch) for task in wanted}
+    if spec.seats is not None:
+        seat = f"{spec.seats.directory}/{spec.seats.prefix}N"
+        return {task.id: (next(free_branches(stems[task.id], taken))[0], seat) for task in wanted}
     return {
         task.id: next(free_names(repository, stems[task.id], taken, task.workspace.directory)) for task in wanted
     }

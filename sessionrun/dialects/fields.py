@@ -38,9 +38,10 @@ from sessionrun.dialects.convert import (
 )
 from sessionrun.dialects.limits import quote
 from sessionrun.dialects.paths import as_project_paths
-from sessionrun.dialects.plan import LandingWish
+from sessionrun.dialects.plan import LandingWish, SeatsWish
 from sessionrun.model.brief import ANSWER_MODES, Brief
 from sessionrun.model.checks import ANSWER_KINDS, RESETS
+from sessionrun.model.seats import PLACEMENTS
 from sessionrun.model.spec import (
     BeginsAt,
     Check,
@@ -199,6 +200,16 @@ def as_landing(value: Any) -> LandingWish:
     return LandingWish(**read_fields(value, LANDING, []))
 
 
+def as_seats(value: Any) -> SeatsWish:
+    """Where worktrees stay, as a word or in an object with ``stay``."""
+    if not isinstance(value, Mapping):
+        return SeatsWish(_as_placement(value))  # type: ignore[arg-type]
+    fields = read_fields(value, SEATS, [])
+    if "stay" not in fields:
+        raise Misfit(f'needs "stay": {" or ".join(PLACEMENTS)}')
+    return SeatsWish(**fields)
+
+
 def as_environment_wish(value: Any) -> Environment:
     """A kind of environment, or an object with ``kind``."""
     if not isinstance(value, Mapping):
@@ -210,6 +221,8 @@ def as_limits(value: Any) -> Limits:
     """Session-wide stops."""
     return Limits(**read_fields(as_record(value), _LIMITS, []))
 
+
+_as_placement: Final = as_choice(PLACEMENTS)
 
 as_kind: Final = as_choice(get_args(EnvironmentKind))
 """The kinds of environments; other languages have `setup`."""
@@ -259,6 +272,12 @@ LANDING: Final[Mapping[str, Field]] = {
 }
 """What a plan, not a task of it, may say of landing."""
 
+SEATS: Final[Mapping[str, Field]] = {
+    "stay": Field("stay", _as_placement),
+    "prefix": Field("prefix", as_id),
+}
+"""What a plan may say of worktrees that stay."""
+
 _ENVIRONMENT: Final[Mapping[str, Field]] = {
     "kind": Field("kind", as_kind),
     "python": Field("python", as_line),
@@ -279,6 +298,7 @@ NESTED: Final[Mapping[str, Collection[str]]] = {
     "environment": _ENVIRONMENT,
     "land": {**_LAND, **LANDING},
     "limits": _LIMITS,
+    "worktrees": SEATS,
     "workspace": ("kind",),
 }
 """Fields that may be objects of their own, with the keys these know."""

@@ -11,6 +11,7 @@ from typing import Any
 
 from sessionrun.model.frozen import frozen
 from sessionrun.model.places import KeepPolicy
+from sessionrun.model.seats import Placement
 from sessionrun.model.spec import Alternative, Export, Limits, TaskSpec, WorkspaceKind
 
 
@@ -112,6 +113,14 @@ class LandingWish:
 
 
 @frozen
+class SeatsWish:
+    """Worktrees are to stay after their task, for the next one; without `prefix` it follows from the directory."""
+
+    stay: Placement
+    prefix: str | None = None
+
+
+@frozen
 class RepositoryWish:
     """What the input says of the repository and its worktrees; flags beat it, None = not said.
 
@@ -150,6 +159,7 @@ class Plan:
     approve: bool | None = None
     repository: RepositoryWish = RepositoryWish()
     landing: LandingWish | None = None
+    seats: SeatsWish | None = None
     exports: tuple[Export, ...] = ()
     optional_links: tuple[str, ...] = ()
     require_cache: bool | None = None

@@ -23,7 +23,7 @@ from sessionrun.dialects.convert import (
     as_record,
     describe,
 )
-from sessionrun.dialects.fields import DEFAULT_FIELDS, TASK_FIELDS, Field, as_landing, as_limits, suggest
+from sessionrun.dialects.fields import DEFAULT_FIELDS, TASK_FIELDS, Field, as_landing, as_limits, as_seats, suggest
 from sessionrun.dialects.levels import Level, first, list_levels, settle_agent, settle_defaults, settle_task
 from sessionrun.dialects.limits import plain, quote
 from sessionrun.dialects.parse import Document, parse_document
@@ -74,6 +74,7 @@ TOP_FIELDS: Final[Mapping[str, Field]] = {
     "limits": Field("limits", as_limits),
     "auto_release": Field("auto_release", as_flag),
     "land": Field("landing", as_landing),
+    "worktrees": Field("seats", as_seats),
     "require_cache": Field("require_cache", as_flag),
     "labels": Field("labels", as_labels),
 }
@@ -152,6 +153,7 @@ def load(source: Source, options: Options) -> Plan:
         auto_release=top.get("auto_release", True) and options.auto_release,
         agent=settle_agent(levels)[0] or None,
         landing=top.get("landing"),
+        seats=top.get("seats"),
         require_cache=top.get("require_cache"),
     )
 

@@ -13,6 +13,7 @@ from typing import Any, Final, get_args
 from sessionrun.dialects import convert, fields, paths, prompts
 from sessionrun.dialects.fields import Field
 from sessionrun.model.reasons import NOT_OF_WORK, REASONS
+from sessionrun.model.seats import PLACEMENTS
 from sessionrun.model.spec import SCHEMA_VERSION, EnvironmentKind, WorkspaceKind
 
 Schema = dict[str, Any]
@@ -68,6 +69,7 @@ _FRAGMENTS: Final[Mapping[Callable[..., Any], Schema]] = {
     fields.as_environment_wish: {"anyOf": [{"enum": list(get_args(EnvironmentKind))}, _ref("environment")]},
     fields.as_land: {"anyOf": [_TEXT, _ref("land")]},
     fields.as_landing: {"anyOf": [{"const": True}, _TEXT, _ref("landing")]},
+    fields.as_seats: {"anyOf": [{"enum": list(PLACEMENTS)}, _ref("worktrees")]},
     fields.as_limits: _ref("limits"),
     fields.as_brief: _ref("brief"),
     prompts.as_schema_version: {"const": SCHEMA_VERSION},

@@ -38,6 +38,7 @@ from sessionrun.engine.queue import CONTINUING
 from sessionrun.engine.reboot import ease_holds, rebase_clock
 from sessionrun.engine.requests import apply_request, reopen
 from sessionrun.engine.rounds import begin_clocks, begin_round, keep_round
+from sessionrun.engine.seats import keep_seat, take_seat
 from sessionrun.engine.state import BUDGET, PROVIDED_PHASES, START_BATCH, RunningJob, State, TaskState, find_job
 from sessionrun.engine.task import End, Progress, Times, share_end
 from sessionrun.engine.tokens import give, job_tokens, take, wanted_tokens
@@ -132,6 +133,7 @@ def _on_job_claimed(state: State, entry: Entry, event: JobClaimed) -> None:
         begin_canary(state, task, None)
     if event.key.phase == "prepare":
         task.progress.prepared, task.place = True, None
+        take_seat(state, task)
     task.job = RunningJob(event.key, reserved=reserve(state, task, event.key.phase))
     state.running_jobs += 1
 
@@ -191,6 +193,7 @@ def _on_job_finished(state: State, entry: Entry, event: JobFinished) -> None:
         settle(state, task, job.reserved, account(state, task, event.usage, event.model) if ran else None)
     if event.place is not None:
         task.place = event.place
+        keep_seat(state, task)
     if event.key.phase == "release":
         take_back(task)
     if event.key.phase == "check":

@@ -33,7 +33,7 @@ def _walk(task: TaskState, tasks: Mapping[str, TaskState]) -> Iterator[Handed]:
         holds_no_work = at.place is not None and at.place.holds_no_work
         if at is not task and has_worktree(at.spec) and not holds_no_work:
             yield _handed(at)
-        elif at.spec.base == "needs":
+        elif at.spec.base != "session":
             yield from at.spec.handed
             needs = [need for need in at.spec.needs if need in tasks and need not in seen]
             seen.update(needs)

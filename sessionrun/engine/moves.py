@@ -9,6 +9,7 @@ from typing import Final
 from zlib import crc32
 
 from sessionrun.engine.queue import CONTINUING, NEW
+from sessionrun.engine.seats import leave_seat
 from sessionrun.engine.state import PROVIDED_PHASES, RunningJob, State, TaskState, provider_of
 from sessionrun.engine.task import NO_THREAD, share_end
 from sessionrun.engine.tokens import give, is_shut, span_tokens
@@ -120,6 +121,7 @@ def close_attempt(state: State, task: TaskState) -> None:
     if task.setbacks.suspended:
         task.setbacks = task.setbacks._replace(suspended=False)
     task.thread = NO_THREAD
+    leave_seat(state, task)
     resign(state, task)
 
 

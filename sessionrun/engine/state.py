@@ -153,6 +153,8 @@ class TaskState:
     """What its WORK jobs used."""
     landing: LandEntry | None = None
     """Its place in the landing queue; None: it has none."""
+    seat: int | None = None
+    """The number of the worktree that stays in which it works; None: it has none."""
 
     @property
     def order(self) -> int:
@@ -336,6 +338,8 @@ class State:
     """Wall time less monotonic time (seconds) as of the last entry, to show deadlines to people."""
     land: LandQueue = field(default_factory=LandQueue)
     """The landing queue; empty unless the session was asked to land."""
+    seats: dict[int, str] = field(default_factory=dict)
+    """By number: the tasks that hold a worktree that stays."""
     queue: ReadyQueue = field(default_factory=ReadyQueue, compare=False)
     """Which tasks could start next."""
 

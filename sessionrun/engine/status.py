@@ -201,6 +201,7 @@ def _project_task(state: State, task: TaskState) -> dict[str, Any]:
         "worktree_remark": place.remark,
         "git_config_changed": list(place.git_config_changed) or None,
         "environment": _project_environment(place),
+        "seat": task.seat or place.seat,
         "base_commit": place.base_commit,
         "setup_commit": place.setup_commit,
         "commit": place.commit,

@@ -91,7 +91,8 @@ class Place:
     worktree was not removed; `remark` is what became of work that is nowhere.  `changed` is whether anything in it
     that git does not ignore differs from `work_base`, as far as RELEASE can tell.  `git_config_changed` names
     the settings that all worktrees of the repository share and that changed while the task ran.  `start` is there
-    if the worktree is of a mirror.  `environment` is what SETUP made for it.
+    if the worktree is of a mirror.  `environment` is what SETUP made for it.  `seat` is the number of a worktree
+    that stays.
     """
 
     branch: str | None = None
@@ -107,6 +108,7 @@ class Place:
     setup_commit: str | None = None
     start: Start | None = None
     environment: MadeEnvironment | None = None
+    seat: int | None = None
 
     @property
     def work_base(self) -> str | None:

@@ -18,6 +18,7 @@ from sessionrun.model.frozen import frozen
 from sessionrun.model.hidden import HiddenTests
 from sessionrun.model.keys import JobKey
 from sessionrun.model.places import Repository
+from sessionrun.model.seats import Seats
 from sessionrun.model.upstreams import MirrorSite, Upstream
 
 SCHEMA_VERSION: Final = 1
@@ -35,7 +36,7 @@ OUTCOMES: Final[tuple[Outcome, ...]] = (
 
 OutputFormat = Literal["text", "claude", "codex", "qwen", "gemini", "opencode", "aider"]
 PromptMode = Literal["join", "continue"]
-BeginsAt = Literal["needs", "session"]
+BeginsAt = Literal["needs", "session", "target"]
 WorkspaceKind = Literal["none", "worktree", "slot", "mirror"]
 IN_GIT: Final[tuple[WorkspaceKind, ...]] = ("worktree", "mirror")
 """Workspaces that are worktrees: of the session's repository, or of the mirror of the task's own."""
@@ -224,7 +225,8 @@ class Alternative:
 class TaskSpec:
     """One task as it was asked for.
 
-    With a worktree it begins where its needs ended, or, with the `base` ``session``, where the session begins;
+    With a worktree it begins where its needs ended; with the `base` ``session`` where the session begins; with
+    ``target`` where the branch on which the session lands is when it starts, with what its needs left.
     `handed` are needs that an earlier session met.
 
     `fallback` are the agents that take over, one after the other, when WORK fails for a reason class of
@@ -305,6 +307,7 @@ class SessionSpec:
     auto_release: bool = True
     repository: Repository | None = None
     landing: Landing | None = None
+    seats: Seats | None = None
     mirrors: MirrorSite | None = None
     cache: CacheSite | None = None
     prices: Mapping[str, Price] = field(default_factory=dict)

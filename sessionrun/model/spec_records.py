@@ -15,6 +15,7 @@ from sessionrun.model.errors import InputError
 from sessionrun.model.feeding import feed_from_record
 from sessionrun.model.hidden import hidden_from_record
 from sessionrun.model.places import repository_from_record
+from sessionrun.model.seats import Seats
 from sessionrun.model.spec import (
     SCHEMA_VERSION,
     AgentSpec,
@@ -87,6 +88,8 @@ def spec_from_record(record: Mapping[str, Any]) -> SessionSpec:
         values["feed"] = feed_from_record(values["feed"])
     if values.get("template"):
         values["template"] = task_from_record(values["template"])
+    if values.get("seats"):
+        values["seats"] = _from_record(Seats, values["seats"])
     if values.get("mirrors"):
         values["mirrors"] = mirror_site_from_record(values["mirrors"])
     if values.get("cache"):
@@ -139,6 +142,7 @@ _NAMES: Final[dict[type[Any], frozenset[str]]] = {
         TaskSpec,
         SessionSpec,
         Export,
+        Seats,
         Upstream,
     )
 }

@@ -1,7 +1,7 @@
 """Who listens for changes of a queue: a file beside its lock, with a path on each line.
 
-A process that changes the queue wakes those that are named.  A path of which nothing is left means nothing.  Must not
-know what the paths lead to.
+A process that changes the queue wakes those that are named.  A path of which nothing is left means nothing.  This
+module must not know what the paths lead to.
 """
 
 from __future__ import annotations

@@ -55,7 +55,13 @@ def _find_ends(git: Git, request: WorkspaceRequest) -> dict[str, Handed]:
         ends[repository.base_commit] = Handed("", repository.base_commit, repository.base_branch)
     for need, commit in zip(needs, _find_tips(git, needs), strict=True):
         ends.setdefault(commit, need)
-    return ends
+    if request.target is None:
+        return ends
+    name = request.target.removeprefix("refs/heads/")
+    tip = git.commit_of(request.target)
+    if tip is None:
+        raise SessionrunError(f"the branch {name}, at which it begins, is gone")
+    return {tip: Handed("", tip, name), **{commit: end for commit, end in ends.items() if commit != tip}}
 
 
 def _find_tips(git: Git, needs: Sequence[Handed]) -> list[str]:

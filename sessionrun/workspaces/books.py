@@ -106,6 +106,11 @@ def _write(path: Path, content: bytes, shared: int) -> None:
         stream.write(content)
 
 
+def bring_settings(admin: Path, settings: GitSettings) -> None:
+    """Give a worktree that is used again the settings of its own that a new one gets."""
+    _bring_own_settings(admin, Path(settings.git_dir), _find_shared_rights(settings))
+
+
 def _bring_own_settings(draft: Path, git_dir: Path, shared: int) -> None:
     """Copy what `git worktree add` copies for agents that run git: which files a sparse checkout has."""
     for name in ("config.worktree", "info/sparse-checkout"):

@@ -9,7 +9,15 @@ from pathlib import Path
 from sessionrun.model.places import Repository
 from sessionrun.store.files import read_regular
 from sessionrun.workspaces.git import Git
-from sessionrun.workspaces.registration import find_admin, load_owner, register_lock, take_back
+from sessionrun.workspaces.registration import (
+    drop_branch,
+    find_admin,
+    load_branch,
+    load_owner,
+    read_branches,
+    register_lock,
+    take_back,
+)
 from sessionrun.workspaces.request import Claim, WorkspaceRequest, load_claim
 
 
@@ -29,8 +37,18 @@ def take_back_unused(main: Git, request: WorkspaceRequest, folder: Path) -> None
         if job == folder or claim.worktree == used:
             continue
         with register_lock(request.repository):
-            if is_untouched(request, Path(claim.worktree)):
-                take_back(main, request.repository, claim)
+            drop_unused(main, request, claim)
+
+
+def drop_unused(main: Git, request: WorkspaceRequest, claim: Claim) -> None:
+    """Take back what a claim names and no task worked in; a seat that was not taken yet stays, under the lock."""
+    repository, path = request.repository, Path(claim.worktree)
+    admin = find_admin(repository, path) if claim.seat is not None else None
+    of_another = admin is not None and load_branch(admin) != claim.branch
+    if is_untouched(request, path) and not of_another:
+        take_back(main, repository, claim)
+    elif claim.seat is not None and claim.branch not in read_branches(repository):
+        drop_branch(main, repository, claim)
 
 
 def is_untouched(request: WorkspaceRequest, path: Path) -> bool:
@@ -56,5 +74,5 @@ def _leads_nowhere(repository: Repository, link: Path) -> bool:
         text = read_regular(link)
     except OSError:
         return False
-    books = os.fsencode(Path(repository.common_dir, "worktrees")) + b"/"
-    return not text or (text.startswith(b"gitdir: " + books) and not os.path.exists(text[8:].rstrip(b"\n")))
+    begun = b"gitdir: " + os.fsencode(Path(repository.common_dir, "worktrees")) + b"/"
+    return begun.startswith(text) or (text.startswith(begun) and not os.path.exists(text[8:].rstrip(b"\n")))

@@ -39,15 +39,9 @@ from sessionrun.workspaces.registration import (
     trash_path,
     unregister,
 )
-from sessionrun.workspaces.release import (
-    describe_broken_link,
-    find_rescues,
-    find_worktree,
-    foresee,
-    release_behind,
-    rescue_lost_head,
-)
+from sessionrun.workspaces.release import describe_broken_link, find_worktree, foresee, release_behind
 from sessionrun.workspaces.request import Claim, WorkspaceRequest, load_claim
+from sessionrun.workspaces.rescues import find_rescues, rescue_lost_head
 from sessionrun.workspaces.rounds import drop_rounds
 from sessionrun.workspaces.transport import HEADS
 
@@ -62,11 +56,14 @@ NOTHING_OWN: Final = "it holds nothing of its own"
 
 @frozen
 class CleanResult:
-    """A leftover worktree or branch: `removed` is whether it was (or would be) removed, `why` the reason."""
+    """A leftover worktree or branch: `removed` is whether it was (or would be) removed, `why` the reason.
+
+    A worktree that stays is of no `task`.
+    """
 
     what: What
     name: str
-    task: str
+    task: str | None
     removed: bool
     why: str
 
@@ -108,6 +105,7 @@ class Leftover:
                 worktree=claim.worktree,
                 base_commit=claim.base_commit,
                 setup_commit=claim.setup_commit,
+                seat=claim.seat,
             ),
             keep="never",
             upstream=self.upstream,

@@ -47,15 +47,18 @@ class Parked:
 class Brought:
     """What we put into the worktree out of the checkout `top`: unchanged, it does not count as work.
 
-    `links` says where each leads.
+    `links` says where each leads; what lies under a name of `own` never counts.
     """
 
     top: Path
     links: Mapping[str, str] = field(default_factory=dict)
     included: frozenset[str] = frozenset()
+    own: frozenset[str] = frozenset()
 
     def has(self, name: str, path: Path) -> bool:
         """Whether `path`, which is `name` in the worktree, is still what we put there."""
+        if name in self.own:
+            return os.path.lexists(path)
         if name in self.links:
             return path.is_symlink() and os.readlink(path) == self.links[name]
         if name not in self.included or path.is_symlink() or not path.is_file():

@@ -72,7 +72,7 @@ def register(git: Git, settings: GitSettings, repository: Repository, claim: Cla
     make_directory(path)
     _remove_half_made(repository)
     try:
-        _create_branch(git, claim)
+        create_branch(git, claim)
     except (SessionrunError, OSError):
         path.rmdir()
         raise
@@ -86,6 +86,11 @@ def register(git: Git, settings: GitSettings, repository: Repository, claim: Cla
 def take_back(git: Git, repository: Repository, claim: Claim) -> None:
     """Undo the registration of a worktree in which no job worked; the branch goes only if it has not moved."""
     remove_tree(unregister(repository, Path(claim.worktree), claim.owner))
+    drop_branch(git, repository, claim)
+
+
+def drop_branch(git: Git, repository: Repository, claim: Claim) -> None:
+    """Delete a claim's branch if it has not moved."""
     _break_lock_of_start(repository, claim.branch, claim.base_commit)
     git.attempt("update-ref", "-d", f"refs/heads/{claim.branch}", claim.base_commit)
 
@@ -158,7 +163,7 @@ def find_moved(repository: Repository, claim: Claim) -> Path | None:
         path = _target(admin)
         if path is None or path == Path(claim.worktree) or load_owner(admin) != claim.owner:
             continue
-        if _branch_of(admin) == claim.branch and find_admin(repository, path) == admin:
+        if load_branch(admin) == claim.branch and find_admin(repository, path) == admin:
             return path
     return None
 
@@ -171,7 +176,7 @@ def load_owner(admin: Path) -> str | None:
         return None
 
 
-def _branch_of(admin: Path) -> str:
+def load_branch(admin: Path) -> str:
     """The branch that a marked worktree was made for; marks of older versions lack it, then HEAD may name it."""
     named = os.fsdecode(_read(admin / MARK)).split("\n")[1:2]
     return named[0] if named else os.fsdecode(_read(admin / "HEAD").rstrip(b"\n")).removeprefix("ref: refs/heads/")
@@ -190,6 +195,11 @@ def read_heads(repository: Repository, but: Path | None) -> set[str]:
     return {os.fsdecode(head.rstrip(b"\n")).removeprefix("ref: refs/heads/") for head in heads}
 
 
+def read_branches(repository: Repository) -> set[str]:
+    """Branches that worktrees have checked out, or are to have: their marks say so first."""
+    return read_heads(repository, None) | {load_branch(admin) for admin in _admins(repository)}
+
+
 def remove_tree(path: Path) -> None:
     """Delete a directory tree, also one whose directories were made read-only; links are not followed."""
     if not path.exists():
@@ -206,7 +216,7 @@ def remove_tree(path: Path) -> None:
         shutil.rmtree(path)
 
 
-def _create_branch(git: Git, claim: Claim) -> None:
+def create_branch(git: Git, claim: Claim) -> None:
     """A new branch at the base commit.
 
     Raises:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import orjson
 
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.places import Place, Repository
+from sessionrun.model.seats import TASK_FILE
 from sessionrun.store.files import make_directories, replace_file
 from sessionrun.workspaces.bringing import included_files
 from sessionrun.workspaces.claims import prepare_jobs, take_back_unused
@@ -21,7 +21,7 @@ from sessionrun.workspaces.excerpt import drop_excerpt
 from sessionrun.workspaces.fence import Fence, open_fence
 from sessionrun.workspaces.git import Git
 from sessionrun.workspaces.git_locks import break_own_locks
-from sessionrun.workspaces.ignoring import ignore_words
+from sessionrun.workspaces.ignoring import RULES, ignore_words
 from sessionrun.workspaces.links import find_name, find_target
 from sessionrun.workspaces.mirrored import bring_home
 from sessionrun.workspaces.mirrors import hold_mirror
@@ -29,7 +29,6 @@ from sessionrun.workspaces.park import (
     Brought,
     Parked,
     commit_setup,
-    make_rescue,
     park,
     settle_index,
     write_patch,
@@ -44,9 +43,11 @@ from sessionrun.workspaces.registration import (
     trash_path,
     unregister,
 )
-from sessionrun.workspaces.request import CLAIM, RESCUE_SUFFIX, Claim, WorkspaceRequest
+from sessionrun.workspaces.request import CLAIM, Claim, WorkspaceRequest
+from sessionrun.workspaces.rescues import find_rescues, rescue_lost_head
 from sessionrun.workspaces.room import remove_room
 from sessionrun.workspaces.rounds import Site, drop_rounds, put_back
+from sessionrun.workspaces.seats import drop_task_file, is_leaving, is_tracked, leave_seat
 from sessionrun.workspaces.witness import tell_changed
 
 
@@ -107,18 +108,22 @@ def _release(fence: Fence, request: WorkspaceRequest, folder: Path) -> Place:
         return place or Place()
     path = find_worktree(request)
     break_own_locks(request, folder, path)
-    if path is None:
+    if path is None or is_leaving(request.repository, path):
         return _release_gone(request, main, folder)
     if path != Path(place.worktree):
         _note_move(place.branch, path, folder)
         place = replace(place, worktree=str(path))
     git = find_git(fence, request, path)
+    if place.seat is not None:
+        drop_task_file(git, place)
     remark = _put_back(fence, request, git, folder)
     parked = _park(fence, request, git, folder)
     released = replace(_describe(main, place, parked, request), remark=remark)
     if request.expect_change and not released.changed:
         request = replace(request, succeeded=False)
     kept = _why_kept(request, parked, path)
+    if kept is None and request.seats is not None and str(path) == place.worktree:
+        return _leave(request, git, released, folder)
     if kept is None:
         return _remove(request, path, released)
     if not parked.problems and parked.rescue is None:
@@ -157,31 +162,6 @@ def find_worktree(request: WorkspaceRequest) -> Path | None:
         return path
     claim = Claim(place.branch or "", place.worktree, place.base_commit or "", request.owner)
     return find_moved(request.repository, claim) or (path if admin is None and path.is_dir() else None)
-
-
-def rescue_lost_head(request: WorkspaceRequest, main: Git, path: Path) -> Iterator[tuple[str, str]]:
-    """Make a rescue branch for each commit that only the HEAD of a worktree holds whose directory is gone.
-
-    Yields commit and branch of each; no branch changes while `main` is on trial.
-
-    Raises:
-        SessionrunError: no branch can be made.
-    """
-    place = request.place
-    for admin in find_lost_admins(request.repository, path):
-        if place is None or place.branch is None or load_owner(admin) != request.owner or path.exists():
-            continue
-        commit = replace(main, git_dir=admin).commit_of("HEAD")
-        if commit is not None and not main.line("for-each-ref", "--count=1", "--contains", commit):
-            yield make_rescue(main, place.branch, commit, ours=False)
-
-
-def find_rescues(main: Git, branch: str) -> list[str]:
-    """The rescue branches of a task branch, oldest first."""
-    stem = f"refs/heads/{branch}{RESCUE_SUFFIX}"
-    listed = main.line("for-each-ref", "--format=%(refname)", f"{stem}*").split("\n")
-    names = [name for name in listed if re.fullmatch(r"(-[0-9]+)?", name.removeprefix(stem)) and name]
-    return [name.removeprefix("refs/heads/") for name in sorted(names, key=lambda name: (len(name), name))]
 
 
 def _note_move(branch: str, path: Path, folder: Path) -> None:
@@ -347,7 +327,9 @@ def find_brought(request: WorkspaceRequest, main: Git, ignore: Sequence[str]) ->
     top = request.repository.top
     links = {find_name(top, link): find_target(top, link) for link in request.links}
     files = () if request.upstream is not None else included_files(main, main.directory, ignore)
-    return Brought(main.directory, links, frozenset(files))
+    place = request.place
+    ours = place is not None and place.seat is not None and not is_tracked(main, TASK_FILE, place.base_commit)
+    return Brought(main.directory, links, frozenset(files), frozenset({TASK_FILE} if ours else ()))
 
 
 def _why_kept(request: WorkspaceRequest, parked: Parked, path: Path) -> str | None:
@@ -357,11 +339,24 @@ def _why_kept(request: WorkspaceRequest, parked: Parked, path: Path) -> str | No
     admin = find_admin(request.repository, path)
     if admin is not None and (admin / "locked").exists():
         return "it is locked (git worktree lock)"
+    if request.seats is not None:
+        return None
     if request.keep == "always":
         return "worktrees are kept"
     if request.keep == "on-failure" and not request.succeeded:
         return "worktrees of failed tasks are kept"
     return None
+
+
+def _leave(request: WorkspaceRequest, git: Git, released: Place, folder: Path) -> Place:
+    """The worktree stays, and no task has it; its work is safe."""
+    assert released.branch is not None or released.rescue is not None
+    assert released.commit is not None
+    top = request.repository.top
+    brought = Brought(Path(top), {find_name(top, link): find_target(top, link) for link in request.links})
+    with register_lock(request.repository):
+        leave_seat(git, released.commit, brought=brought, rules=(folder / RULES).read_bytes())
+    return replace(released, worktree=None)
 
 
 def _remove(request: WorkspaceRequest, path: Path, released: Place) -> Place:

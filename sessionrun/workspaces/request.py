@@ -15,6 +15,7 @@ from sessionrun.model.ends import Handed
 from sessionrun.model.errors import JobFileError, SessionrunError
 from sessionrun.model.frozen import frozen
 from sessionrun.model.places import KeepPolicy, Place, Repository, Start
+from sessionrun.model.seats import Seats
 from sessionrun.model.upstreams import Upstream
 from sessionrun.model.validation import describe_id_problem
 from sessionrun.store.jobfiles import ANSWER, load_answer, load_record_if_any
@@ -56,6 +57,10 @@ class WorkspaceRequest:
         upstream: the repository of the task's own, of which `repository` is the mirror.
         require_cache: whether nothing of it may be fetched.
         start: where its ref is in the mirror; None: not known yet.
+        seats: where worktrees that stay lie; None: the worktree goes with its task.
+        seat: the number of the seat to begin with, in the search for one.
+        prompt: for PREPARE of a seat: what the file of the current task says.
+        target: the branch at which the worktree begins beside its needs, by its full name.
         partly: for PARK: work that the branch cannot hold whole is committed as far as it can be.
     """
 
@@ -78,6 +83,10 @@ class WorkspaceRequest:
     upstream: Upstream | None = None
     require_cache: bool = False
     start: Start | None = None
+    seats: Seats | None = None
+    seat: int | None = None
+    prompt: str = ""
+    target: str | None = None
     partly: bool = False
 
     @property
@@ -102,7 +111,8 @@ class Claim:
 
     `moved` is where RELEASE found a worktree that had been moved: its remains lie there.  `emptied`: the
     worktree is gone, and RELEASE deletes the branch, or has deleted it, because it holds nothing.
-    `setup_commit` is that of the place, and so is `start`, which a worktree of a mirror has.
+    `setup_commit` is that of the place, and so is `start`, which a worktree of a mirror has.  `seat` is its number
+    if the worktree stays.
     """
 
     branch: str
@@ -113,6 +123,7 @@ class Claim:
     emptied: bool = False
     setup_commit: str | None = None
     start: Start | None = None
+    seat: int | None = None
 
     @property
     def paths(self) -> tuple[Path, ...]:

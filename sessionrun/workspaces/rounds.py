@@ -110,7 +110,7 @@ def set_back(site: Site, content: str, head: str) -> None:
     git, branch = site.git, f"refs/heads/{site.place.branch}"
     _unlock(git)
     git("symbolic-ref", "HEAD", branch)
-    _show_hidden(git)
+    show_hidden(git)
     git("reset", "--hard", "--quiet", content)
     crashpoint.step()
     _remove_new_files(site)
@@ -176,7 +176,7 @@ def _unlock(git: Git) -> None:
         (git.git_dir / name).unlink(missing_ok=True)
 
 
-def _show_hidden(git: Git) -> None:
+def show_hidden(git: Git) -> None:
     """Take off flags by which git overlooks changes; an index that cannot be read is made anew by the reset."""
     assert git.git_dir is not None
     listed = git.attempt("ls-files", "-v", "-z")

@@ -7,32 +7,36 @@ checkout.
 
 from __future__ import annotations
 
-import itertools
-import os
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
 
 import orjson
 
 from sessionrun.model.errors import SessionrunError
-from sessionrun.model.places import Place, Repository
+from sessionrun.model.places import Place
 from sessionrun.store.files import make_directories, replace_file
 from sessionrun.workspaces.bases import find_base
 from sessionrun.workspaces.bringing import bring_files, check_links
-from sessionrun.workspaces.claims import take_back_unused
+from sessionrun.workspaces.claims import drop_unused, take_back_unused
 from sessionrun.workspaces.fence import Fence, open_fence
 from sessionrun.workspaces.git import Git
 from sessionrun.workspaces.ignoring import RULES, ignore_words
 from sessionrun.workspaces.links import write_hidden
-from sessionrun.workspaces.mirrored import list_home, settle_start
+from sessionrun.workspaces.mirrored import settle_start
+from sessionrun.workspaces.naming import NAME_TRIES, free_names, list_taken
 from sessionrun.workspaces.registration import find_admin, load_owner, register, register_lock, take_back
-from sessionrun.workspaces.request import CLAIM, RESCUE_SUFFIX, Claim, WorkspaceRequest, load_claim
+from sessionrun.workspaces.request import CLAIM, Claim, WorkspaceRequest, load_claim
+from sessionrun.workspaces.seating import (
+    find_begun,
+    give_back,
+    has_seat,
+    hide_task_file,
+    make_ready,
+    show_task,
+    take_seat,
+)
 from sessionrun.workspaces.witness import note_settings
-
-_NAME_TRIES: Final = 8
-"""How many names to try that look free and turn out to be taken."""
 
 
 def prepare(request: WorkspaceRequest, folder: Path) -> Place:
@@ -51,26 +55,54 @@ def prepare(request: WorkspaceRequest, folder: Path) -> Place:
 def _prepare(fence: Fence, request: WorkspaceRequest, folder: Path) -> Place:
     repository, git = request.repository, fence.main()
     check_links(request)
+    if request.seats is not None:
+        hide_task_file(repository)
     note_settings(repository, folder, git)
     base = find_base(fence, request, folder)
-    take_back_unused(git, replace(request, place=None), folder)
-    claim = load_claim(folder)
-    with register_lock(repository):
-        if claim is not None and not _is_registered(repository, claim):
-            take_back(git, repository, claim)
-            claim = None
-        claim = claim or _register(fence, request, folder, base)
-    path = Path(claim.worktree)
+    ignore = ignore_words(repository, folder)
+    claim = _find_claim(fence, request, folder, base)
     try:
-        _sync_claim(claim, folder)
-        _check_out(fence, path)
-        bring_files(git, request, path, ignore_words(repository, folder))
-        write_hidden(repository.top, request.links, (folder / RULES).read_text(), folder)
+        _furnish(fence, request, claim, folder, ignore)
     except (SessionrunError, OSError):
         with register_lock(repository):
-            take_back(git, repository, claim)
+            if claim.seat is None:
+                take_back(git, repository, claim)
+            else:
+                give_back(fence, request, claim, folder)
         raise
-    return Place(branch=claim.branch, worktree=claim.worktree, base_commit=claim.base_commit, start=claim.start)
+    return Place(
+        branch=claim.branch,
+        worktree=claim.worktree,
+        base_commit=claim.base_commit,
+        start=claim.start,
+        seat=claim.seat,
+    )
+
+
+def _find_claim(fence: Fence, request: WorkspaceRequest, folder: Path, base: str) -> Claim:
+    """The claim of a worktree that is registered for the task: what an earlier start began, or a new one."""
+    git = fence.main()
+    claim = load_claim(folder) or find_begun(request, folder)
+    take_back_unused(git, replace(request, place=Place(worktree=claim.worktree) if claim else None), folder)
+    with register_lock(request.repository):
+        if claim is not None and not _is_registered(request, claim):
+            drop_unused(git, request, claim)
+            claim = None
+        return claim or (take_seat if request.seats else _register)(fence, request, folder, base)
+
+
+def _furnish(fence: Fence, request: WorkspaceRequest, claim: Claim, folder: Path, ignore: Sequence[str]) -> None:
+    """Put into the worktree what the task begins with."""
+    path = Path(claim.worktree)
+    _sync_claim(claim, folder)
+    if claim.seat is None:
+        _check_out(fence, path)
+    else:
+        make_ready(fence, request, claim, folder)
+    bring_files(fence.main(), request, path, ignore)
+    write_hidden(request.repository.top, request.links, (folder / RULES).read_text(), folder)
+    if claim.seat is not None:
+        show_task(fence, request, claim)
 
 
 def _check_out(fence: Fence, path: Path) -> None:
@@ -79,31 +111,6 @@ def _check_out(fence: Fence, path: Path) -> None:
         raise SessionrunError(f"{path} was removed while it was made")
     (admin / "index.lock").unlink(missing_ok=True)  # of an earlier start that was killed
     fence.inside(path, admin)("read-tree", "--reset", "-u", "HEAD")  # a `reset` would lock the branch as well
-
-
-def branch_stem(repository: Repository, task: str, wanted: str | None) -> str:
-    """The name of a task's branch, if it is free."""
-    return (wanted or "{base}-task-" + task).replace("{base}", repository.base_branch)
-
-
-def free_names(
-    repository: Repository, stem: str, taken: Collection[str], directory: str | None = None
-) -> Iterator[tuple[str, str]]:
-    """Branches and directories for a task that do not exist yet; a used name gets -2, -3 and so on.
-
-    Args:
-        repository: where.
-        stem: the name of the branch, if it is free.
-        taken: the branches there are.
-        directory: the name of the directory, if it is free; None = as the branch.
-    """
-    for number in itertools.count(1):
-        suffix = "" if number == 1 else f"-{number}"
-        branch = stem + suffix
-        path = os.path.join(repository.worktree_dir, (directory or stem).replace("/", "-") + suffix)
-        used = branch in taken or f"{branch}{RESCUE_SUFFIX}" in taken
-        if not used and not os.path.lexists(path):
-            yield branch, path
 
 
 def _register(fence: Fence, request: WorkspaceRequest, folder: Path, base: str) -> Claim:
@@ -118,18 +125,15 @@ def _register(fence: Fence, request: WorkspaceRequest, folder: Path, base: str) 
             return claim
         except FileExistsError as error:
             tries += 1
-            if tries == _NAME_TRIES:
+            if tries == NAME_TRIES:
                 raise SessionrunError(f"no name is free for {claim.worktree}: {error}") from error
     raise AssertionError("names never end")
 
 
 def _free_names(git: Git, request: WorkspaceRequest, base: str) -> Iterator[Claim]:
     """Claims of names that are free."""
-    repository = request.repository
-    stem = branch_stem(repository, request.task, request.branch)
-    listed = git.line("for-each-ref", "--format=%(refname)", f"refs/heads/{stem}*")
-    taken = {name.removeprefix("refs/heads/") for name in listed.split("\n")} | list_home(request, stem)
-    for branch, path in free_names(repository, stem, taken, request.directory):
+    stem, taken = list_taken(git, request)
+    for branch, path in free_names(request.repository, stem, taken, request.directory):
         yield Claim(branch, path, base, request.owner, start=request.start)
 
 
@@ -138,7 +142,9 @@ def _sync_claim(claim: Claim, folder: Path) -> None:
     replace_file(folder / CLAIM, orjson.dumps(claim), durable=True)
 
 
-def _is_registered(repository: Repository, claim: Claim) -> bool:
-    """Whether an earlier start of this job has made the worktree."""
-    admin = find_admin(repository, Path(claim.worktree))
+def _is_registered(request: WorkspaceRequest, claim: Claim) -> bool:
+    """Whether an earlier start of this job has made the worktree, or taken it."""
+    if claim.seat is not None:
+        return has_seat(request, claim)
+    admin = find_admin(request.repository, Path(claim.worktree))
     return admin is not None and load_owner(admin) == claim.owner

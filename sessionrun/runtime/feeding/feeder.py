@@ -1,8 +1,8 @@
 """Feeds a session from a queue: the supervisor's partner, and the thread that visits the queue.
 
 A queue may be slow: its lock is held, its program takes seconds.  So the supervisor waits for it at the end of the
-session alone.  The two threads share a board, from the supervisor, and news, for the supervisor, under one lock.  News
-wake the supervisor by its FIFO; the journal alone says what the session knew of them.
+session alone.  The two threads share a board, from the supervisor, and news, for the supervisor, under one lock.
+News wake the supervisor by its FIFO; the journal alone says what the session knew of them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What a visit to the queue finds to be done.  Pure: tasks of the queue and of the session in, steps out.
 
 A claim names the task of the session that works on the task of the queue.  So the queue alone says what is left
-to do after a crash.  If there is no task of that name, it was not added yet.  If that task is at its end, the claim
-was not settled yet.
+to do after a crash.  If there is no task of that name, it was not added yet.  If that task is at its end, the
+claim was not settled yet.
 """
 
 from __future__ import annotations

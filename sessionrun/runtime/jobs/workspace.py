@@ -42,8 +42,10 @@ def build_workspace(site: Site, state: TaskState, key: JobKey, tasks: Mapping[st
     """
     request = make_request(site, state, key)
     if key.phase == "prepare":
-        check_space(Path(request.repository.worktree_dir))
-        request = replace(request, needs=find_handed(state, tasks))
+        check_space(Path(request.seats.directory if request.seats else request.repository.worktree_dir))
+        request = replace(request, needs=find_handed(state, tasks), target=_find_target(site, state))
+        if request.seats is not None:
+            request = replace(request, prompt="\n\n".join(state.spec.prompts))
     else:
         partly = key.phase == "park" and hides_tests(state.spec)
         request = replace(request, patch=str(site.session.patch_path(key)), partly=partly)
@@ -52,6 +54,12 @@ def build_workspace(site: Site, state: TaskState, key: JobKey, tasks: Mapping[st
         replaced = str(site.session.job_path(key).with_name(REPLACED.format(key.attempt)))
         request = replace(request, best=better.checked.snapshot, replaced=replaced)
     return site.ask(key, request, cwd=find_cwd(site, request))
+
+
+def _find_target(site: Site, state: TaskState) -> str | None:
+    """The branch at whose end the task begins, wherever that is by now."""
+    landing = site.spec.landing
+    return landing.target if landing is not None and state.spec.base == "target" else None
 
 
 def judge_workspace(site: Site, state: TaskState, ended: Exit, problem: Problem | None) -> Judged:

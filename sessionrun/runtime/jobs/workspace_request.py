@@ -40,6 +40,8 @@ def make_request(site: Site, state: TaskState, key: JobKey) -> WorkspaceRequest:
         upstream=task.upstream,
         require_cache=spec.mirrors is not None and spec.mirrors.require_cache,
         start=start,
+        seats=spec.seats if task.workspace.kind == "worktree" else None,
+        seat=state.seat,
     )
 
 

@@ -1,0 +1,501 @@
+"""Worktrees that stay: which one a task gets, what it finds there, and what may never be lost in one."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import eventually, kill_sessions
+from inside import inside
+from simulation import make_session
+from test_cli_worktrees import Project as Cli
+from test_cli_worktrees import project_in
+from test_workspaces import Project, project
+
+from sessionrun.engine.fold import apply, begin
+from sessionrun.engine.orders import Record, StartJob
+from sessionrun.engine.scheduler import decide
+from sessionrun.engine.state import State
+from sessionrun.engine.status import project as project_status
+from sessionrun.model.errors import SessionrunError
+from sessionrun.model.events import Entry, Event, JobClaimed, JobFinished, JobLost, JobStarted
+from sessionrun.model.keys import JobKey
+from sessionrun.model.places import Place
+from sessionrun.model.seats import TASK_FILE, Seats
+from sessionrun.model.spec import TaskSpec, Workspace
+from sessionrun.workspaces.release import release
+from sessionrun.workspaces.request import WorkspaceRequest
+from sessionrun.workspaces.worktree import prepare
+
+__all__ = ["project"]
+
+
+# --- which one the engine chooses ---
+
+
+class Engine:
+    """A session of tasks in worktrees that stay; what its jobs find is as the test says."""
+
+    def __init__(self, count: int, width: int, **more: Any) -> None:
+        tasks = [TaskSpec(f"t{num}", ("x",), workspace=Workspace("worktree"), **more) for num in range(count)]
+        spec = make_session(tasks, resources={"slot": width})
+        self.state: State = begin(replace(spec, seats=Seats("/repo/worktrees")))
+        self.running: dict[str, JobKey] = {}
+        self.seq = 0
+
+    def record(self, event: Event) -> None:
+        self.seq += 1
+        apply(self.state, Entry(self.seq, 0.0, float(self.seq), event))
+
+    def go_on(self) -> None:
+        while True:
+            orders = decide(self.state, self.seq + 1e6)
+            for order in orders:
+                if isinstance(order, StartJob):
+                    self.record(JobClaimed(order.key))
+                    self.record(JobStarted(order.key, 1, 1, 1))
+                    self.running[order.key.task] = order.key
+                elif isinstance(order, Record):
+                    self.record(order.event)
+            if not any(isinstance(order, (StartJob, Record)) for order in orders):
+                return
+
+    def finish(self, task: str, seat: int | None = None, verdict: str = "passed") -> str:
+        """The job of this task ends; its phase."""
+        key, place = self.running.pop(task), None
+        if key.phase in ("prepare", "release") and verdict == "passed":
+            path = f"/repo/worktrees/w{seat}" if key.phase == "prepare" else None
+            place = Place("b", path, "base", commit="tip", seat=seat)
+        self.record(JobFinished(key, verdict, place=place))  # type: ignore[arg-type]
+        self.go_on()
+        return key.phase
+
+    def seats(self) -> dict[str, int]:
+        return {name: task.seat for name, task in self.state.tasks.items() if task.seat is not None}
+
+
+def test_the_lowest_number_that_is_free_is_chosen_and_held_until_release_is_over() -> None:
+    engine = Engine(4, 2)
+    engine.go_on()
+    assert engine.seats() == {"t0": 1, "t1": 2}
+    assert [engine.finish("t0", 1) for _ in range(2)] == ["prepare", "work"]
+    assert engine.seats() == {"t0": 1, "t1": 2}
+    assert engine.finish("t0", 1) == "release"
+    assert engine.seats() == {"t2": 1, "t1": 2}
+    assert [task["seat"] for task in project_status(engine.state)["tasks"]] == [1, 2, 1, None]
+
+
+def test_a_seat_that_prepare_found_taken_is_not_counted_and_that_which_it_took_is() -> None:
+    engine = Engine(3, 3)
+    engine.go_on()
+    engine.finish("t0", 2)  # 1 is another session's, and this task was before t1
+    assert engine.seats() == {"t0": 2, "t1": 2, "t2": 3}
+    engine.finish("t1", 4)
+    assert (engine.seats(), engine.state.seats) == ({"t0": 2, "t1": 4, "t2": 3}, {2: "t0", 4: "t1", 3: "t2"})
+
+
+def test_a_prepare_that_is_done_again_goes_to_the_same_seat_and_a_retry_chooses_anew() -> None:
+    engine = Engine(2, 2, retries=1)
+    engine.go_on()
+    engine.record(JobLost(engine.running.pop("t1"), "lost", "gone"))
+    engine.go_on()
+    assert (engine.seats(), engine.running["t1"].start) == ({"t0": 1, "t1": 2}, 2)
+    engine.finish("t1", 2)
+    assert engine.finish("t1", verdict="failed") == "work"
+    [engine.finish("t0", 1) for _ in range(3)]
+    engine.finish("t1", 2)
+    assert (engine.seats(), engine.state.tasks["t1"].progress.attempt) == ({"t1": 1}, 2)
+
+
+def test_without_seats_no_task_has_one() -> None:
+    state = begin(make_session([TaskSpec("t", ("x",), workspace=Workspace("worktree"))]))
+    apply(state, Entry(1, 0.0, 0.0, JobClaimed(JobKey("t", 1, 1, "prepare", 1))))
+    assert state.tasks["t"].seat is None
+
+
+# --- what PREPARE and RELEASE make of one ---
+
+
+class Seated:
+    """Tasks of one or more sessions in the same worktrees."""
+
+    def __init__(self, project: Project) -> None:
+        self.project, self.top = project, project.top
+        self.place = project.top / "worktrees"
+        self.jobs = 0
+
+    def folder(self) -> Path:
+        self.jobs += 1
+        folder = self.project.root / f"jobs-{self.jobs}" / "a1-1-prepare"
+        folder.mkdir(parents=True)
+        return folder
+
+    def begin(self, task: str, session: str = "s1", seat: int = 1, **more: Any) -> tuple[WorkspaceRequest, Path]:
+        """The request for RELEASE, and where the task works."""
+        seats = Seats(str(self.place))
+        request = WorkspaceRequest(self.project.repository(), session, task, task, seats=seats, seat=seat, **more)
+        request = replace(request, prompt=f"do {task}", patch=str(self.project.root / f"{task}.patch"))
+        place = prepare(request, self.folder())
+        return replace(request, place=place), Path(place.worktree or "")
+
+    def end(self, request: WorkspaceRequest) -> Place:
+        return release(request, self.folder())
+
+
+@pytest.fixture
+def seated(project: Project) -> Seated:
+    return Seated(project)
+
+
+def leave_much(top: Path) -> None:
+    """What tasks leave: work, caches, locks, settings, flags, half a merge, files that only their rules ignore."""
+    (top / ".gitignore").write_text("*.o\nout/\n")
+    (top / "a.o").write_text("cache")
+    (top / "out" / "deep").mkdir(parents=True)
+    (top / "out" / "deep" / "x").write_text("ignored by this task alone")
+    (top / "new").write_text("work")
+    os.chmod(top / "out" / "deep", 0o500)
+
+
+def test_the_next_task_finds_what_git_ignores_and_nothing_else(seated: Seated) -> None:
+    project = seated.project
+    (project.top / ".gitignore").write_text("*.o\n")
+    project.run("add", ".gitignore")
+    project.run("commit", "-q", "-m", "ignore")
+    request, path = seated.begin("one")
+    names = {entry.name for entry in path.iterdir()}
+    leave_much(path)
+    tracked = next(name for name in sorted(names - {".git", ".gitignore", TASK_FILE}) if (path / name).is_file())
+    (path / tracked).unlink()
+    project.run("update-index", "--assume-unchanged", ".gitignore", cwd=path)
+    admin = project.top / ".git/worktrees/w1"
+    (admin / "index.lock").touch()
+    (admin / "config.worktree").write_text("[core]\nhooksPath = /evil\n")
+    done = seated.end(request)
+    assert (done.kept, done.worktree, done.seat, done.branch) == (None, None, 1, "main-task-one")
+    assert {"new", ".gitignore"} <= project.files("main-task-one") and tracked not in project.files(
+        "main-task-one"
+    )
+    assert project.run("rev-parse", "--abbrev-ref", "HEAD", cwd=path) == "HEAD"
+    project.run("branch", "-m", "main-task-one", "taken")
+    again, same = seated.begin("two")
+    assert (same, again.place and again.place.seat) == (path, 1)
+    assert {entry.name for entry in path.iterdir()} == {*names, "a.o"}
+    assert (path / TASK_FILE).read_text() == "do two\n"
+    assert not (admin / "index.lock").exists() and not (admin / "config.worktree").exists()
+    assert project.run("status", "--porcelain", cwd=path) == ""
+    assert project.run("status", "--porcelain") == ""
+    (path / "two").write_text("2")
+    assert seated.end(again).diff_stat == {"files": 1, "insertions": 1, "deletions": 0}
+
+
+def change(path: Path) -> None:
+    (path / "README").write_text("mine")
+
+
+def add(path: Path) -> None:
+    (path / "mine").write_text("mine")
+
+
+def commit(path: Path) -> None:
+    os.system(f"cd {path} && git -c user.name=a -c user.email=a@b commit -q --allow-empty -m mine")
+
+
+def switch(path: Path) -> None:
+    os.system(f"cd {path} && git checkout -q -b mine")
+
+
+@pytest.mark.parametrize("touch", [change, add, commit, switch])
+def test_a_seat_in_which_a_user_worked_since_is_left_alone(seated: Seated, touch: Any) -> None:
+    request, path = seated.begin("one")
+    seated.end(request)
+    touch(path)
+    before = {entry.name: entry.read_bytes() for entry in path.iterdir() if entry.is_file()}
+    _, other = seated.begin("two")
+    assert other.name == "w2"
+    assert {entry.name: entry.read_bytes() for entry in path.iterdir() if entry.is_file()} == before
+
+
+def test_what_is_not_ours_is_never_touched(seated: Seated) -> None:
+    """A directory, a file, a link, a worktree of the user's, and the seat of a session that died."""
+    project = seated.project
+    (seated.place / "w1").mkdir(parents=True)
+    (seated.place / "w1" / "mine").write_text("mine")
+    (seated.place / "w2").write_text("mine")
+    (seated.place / "w3").symlink_to(project.root)
+    project.run("worktree", "add", "-q", "--detach", str(seated.place / "w4"))
+    _, dead = seated.begin("one", session="dead")
+    (dead / "unsaved").write_text("work")
+    request, path = seated.begin("two")
+    assert (dead.name, path.name) == ("w5", "w6")
+    assert seated.end(request).seat == 6
+    assert (dead / "unsaved").read_text() == "work"
+    assert (seated.place / "w1" / "mine").read_text() == "mine"
+    assert (seated.place / "w3").is_symlink() and (seated.place / "w4" / ".git").is_file()
+
+
+def test_work_that_no_commit_holds_keeps_its_seat(seated: Seated) -> None:
+    request, path = seated.begin("one")
+    seated.project.run("init", "-q", "inner", cwd=path)
+    (path / "inner" / "f").write_text("x")
+    done = seated.end(request)
+    assert (done.worktree, done.kept) == (str(path), "inner/ is a repository of its own")
+    assert seated.begin("two")[1].name == "w2"
+
+
+def test_two_sessions_have_different_seats_and_each_goes_back_to_a_free_one(seated: Seated) -> None:
+    first, one = seated.begin("t", session="a")
+    second, two = seated.begin("t", session="b")
+    assert (one.name, two.name) == ("w1", "w2")
+    seated.end(first)
+    third, three = seated.begin("u", session="b", seat=2)
+    assert three == one
+    seated.end(second)
+    seated.end(third)
+    assert seated.begin("v", session="a")[1] == one
+
+
+def test_a_seat_whose_directory_was_deleted_is_made_again(seated: Seated) -> None:
+    request, path = seated.begin("one")
+    seated.end(request)
+    os.rename(path, seated.project.root / "away")
+    _, again = seated.begin("two")
+    assert again == path
+    assert seated.project.run("worktree", "list").count(str(path)) == 1
+
+
+def test_a_prepare_that_fails_leaves_the_seat_free(seated: Seated) -> None:
+    request, path = seated.begin("one")
+    (path / "cache").mkdir()
+    (path / "cache" / ".gitignore").write_text("*")
+    seated.end(request)
+    (seated.top / "a-link").write_text("there when it is looked for")
+    with pytest.raises(SessionrunError, match="links"):
+        seated.begin("two", links=("README",))
+    assert seated.project.run("branch", "--list", "main-task-two") == ""
+    third, same = seated.begin("three", links=("a-link",))
+    assert same == path and (path / "cache").exists() and (path / "a-link").is_symlink()
+    seated.end(third)
+    assert not (path / "a-link").is_symlink()
+
+
+def test_a_file_of_that_name_that_the_repository_has_is_the_users(seated: Seated) -> None:
+    project = seated.project
+    (project.top / TASK_FILE).write_text("mine\n")
+    project.run("add", "-f", TASK_FILE)
+    project.run("commit", "-q", "-m", "mine")
+    request, path = seated.begin("one")
+    assert (path / TASK_FILE).read_text() == "mine\n"
+    (path / TASK_FILE).write_text("changed\n")
+    seated.end(request)
+    assert project.show("main-task-one", TASK_FILE) == b"changed\n"
+
+
+@pytest.mark.parametrize("how", ["git add -f .current_task.txt", "rm .current_task.txt; mkdir .current_task.txt"])
+def test_the_file_of_the_task_is_no_work(seated: Seated, how: str) -> None:
+    request, path = seated.begin("one")
+    os.system(f"cd {path} && {how} && echo x > work")
+    assert seated.end(request).kept is None
+    assert TASK_FILE not in seated.project.files("main-task-one")
+    assert (seated.begin("two")[1] / TASK_FILE).read_text() == "do two\n"
+
+
+@pytest.mark.slow
+def test_a_submodule_of_the_task_before_is_no_work_of_the_next(seated: Seated) -> None:
+    project, allow = seated.project, ("-c", "protocol.file.allow=always")
+    project.run("init", "-q", "-b", "main", str(project.root / "other"))
+    for message in ("one", "two"):
+        words = ("-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "--allow-empty", "-m", message)
+        project.run(*words, cwd=project.root / "other")
+    project.run(*allow, "submodule", "add", "-q", str(project.root / "other"), "lib")
+    project.run("commit", "-q", "-m", "lib")
+    request, path = seated.begin("one")
+    project.run(*allow, "submodule", "update", "-q", "--init", cwd=path)
+    done = seated.end(request)
+    assert (done.kept, (path / "lib" / ".git").exists()) == (None, True)
+    project.run("checkout", "-q", "HEAD~", cwd=project.top / "lib")
+    project.run("commit", "-q", "-a", "-m", "older")
+    again, same = seated.begin("two")
+    assert (same, list((path / "lib").iterdir())) == (path, [])
+    done = seated.end(again)
+    assert (done.kept, done.changed, done.branch) == (None, False, None)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "how",
+    ["rm -rf {0}", "mv {0} {0}-moved", "rm {0}/.git", "echo broken > {0}/.git", "rm -rf {0}/../../.git/worktrees"],
+)
+def test_a_task_that_breaks_its_seat_breaks_no_other(seated: Seated, how: str) -> None:
+    request, path = seated.begin("one")
+    (path / "work").write_text("work")
+    os.system(how.format(path))
+    with suppress(SessionrunError):
+        seated.end(request)
+    again, other = seated.begin("two")
+    assert (other / TASK_FILE).read_text() == "do two\n"
+    (other / "two").write_text("2")
+    done = seated.end(again)
+    assert (done.kept, "two" in seated.project.files("main-task-two")) == (None, True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["printf broken > index", "rm index", "rm -rf logs HEAD.lock; touch HEAD.lock"])
+def test_books_that_were_broken_while_it_was_free(seated: Seated, how: str) -> None:
+    request, path = seated.begin("one")
+    (path / "work").write_text("work")
+    seated.end(request)
+    os.system(f"cd {seated.top}/.git/worktrees/w1 && {how}")
+    again, _ = seated.begin("two")
+    assert again.place and not (Path(again.place.worktree or "") / "work").exists()
+    assert seated.project.run("status", "--porcelain", cwd=Path(again.place.worktree or "")) == ""
+
+
+# --- sessions ---
+
+
+@pytest.fixture
+def cli(own_place: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cli]:
+    cli = project_in(own_place, monkeypatch)
+    yield cli
+    kill_sessions(cli.results)
+
+
+def seats_of(cli: Cli, session_id: str) -> list[int]:
+    return [task["seat"] for task in cli.load("status", session_id)["tasks"]]
+
+
+def test_three_tasks_take_turns_in_two_worktrees(cli: Cli) -> None:
+    prompt = "cat .current_task.txt > x.log; echo {0} >> cache.log; cp cache.log {0}; git status --porcelain"
+    plan = [{"id": name, "prompt": prompt.format(name)} for name in ("one", "two", "three")]
+    session_id = cli.finish({"worktrees": "inside", "max_parallel": 2, "prompts": plan})
+    seats = seats_of(cli, session_id)
+    assert (sorted(seats[:2]), seats[2] in (1, 2)) == ([1, 2], True)
+    assert sorted(path.name for path in (cli.cwd / "worktrees").iterdir()) == [".gitignore", "w1", "w2"]
+    assert cli.branches() == ["main", "main-task-one", "main-task-three", "main-task-two"]
+    before = plan[seats.index(seats[2])]["id"]
+    assert cli.git("show", "main-task-three:three") == f"{before}\nthree"
+    assert cli.git("status", "--porcelain") == ""
+    said = (cli.directory(session_id) / "task-three.txt").read_text()
+    assert said == "?? three\n"
+
+
+def test_a_failed_task_leaves_its_seat_and_its_work_is_on_its_branch(cli: Cli) -> None:
+    plan = [{"id": "bad", "prompt": "echo half > half; exit 3"}, {"id": "next", "prompt": "ls > names"}]
+    session_id = cli.finish(
+        {"worktrees": {"stay": "sibling", "prefix": "desk"}, "max_parallel": 1, "prompts": plan}
+    )
+    assert seats_of(cli, session_id) == [1, 1]
+    assert (cli.cwd.parent / "desk1" / ".git").is_file()
+    assert cli.git("show", "main-task-bad:half") == "half"
+    assert "half" not in cli.git("show", "main-task-next:names")
+
+
+def test_a_task_that_begins_at_the_target_sees_what_landed_before(cli: Cli) -> None:
+    waits = f"while ! [ -e {cli.cwd.parent}/go ]; do sleep 0.05; done"
+    plan = {
+        "worktrees": "inside",
+        "land": True,
+        "max_parallel": 2,
+        "defaults": {"base": "target"},
+        "prompts": [
+            {"id": "first", "prompt": "echo first > first"},
+            {"id": "holds", "prompt": waits},
+            {"id": "holds-too", "prompt": waits},
+            {"id": "later", "prompt": "cat first > later"},
+        ],
+    }
+    file = cli.cwd / "plan-x.json"
+    file.write_text(json.dumps(plan))
+    with inside(cli, "-q", "--agent", "shell", "--worktree", str(file)) as running:
+        eventually(lambda: (cli.cwd / "first").exists())
+        (cli.cwd.parent / "go").touch()
+        session_id = running.end().stdout.strip()
+    later = cli.load("status", session_id)["tasks"][3]
+    assert (later["outcome"], cli.git("show", "main:later")) == ("succeeded", "first")
+    assert cli.git("status", "--porcelain") == ""
+
+
+def test_clean_takes_away_what_no_session_needs(cli: Cli) -> None:
+    plan = {"worktrees": "inside", "prompts": [{"id": name, "prompt": f"echo {name} > {name}"} for name in "ab"]}
+    cli.finish(plan)
+    (cli.cwd / "worktrees" / "w2" / "mine").write_text("mine")
+    dry = cli.load("clean", "--worktrees", "--dry-run")
+    found = {Path(record["name"]).name: record["would_remove"] for record in dry if record["what"] == "worktree"}
+    assert found == {"w1": True, "w2": False}
+    cli("clean", "--worktrees")
+    assert sorted(path.name for path in (cli.cwd / "worktrees").iterdir()) == [".gitignore", "w2"]
+    (cli.cwd / "worktrees" / "w2" / "mine").unlink()
+    cli("clean", "--worktrees")
+    assert not (cli.cwd / "worktrees").exists()
+    assert cli.git("worktree", "list").count("\n") == 0
+
+
+REFUSED = [
+    ({"worktrees": "inside", "prompts": ["true"]}, ["--worktree", "--keep-worktree", "always"], "--keep-worktree"),
+    ({"worktrees": "inside", "prompts": ["true"]}, [], "add --worktree"),
+    ({"worktrees": {"prefix": "x"}, "prompts": ["true"]}, ["--worktree"], 'needs "stay"'),
+    ({"worktrees": {"stay": "x"}, "prompts": ["true"]}, ["--worktree"], "inside, sibling"),
+    ({"worktrees": "inside", "prompts": [{"prompt": "true", "repo": "."}]}, [], "repository of its own"),
+    ({"prompts": [{"prompt": "true", "base": "target"}]}, ["--worktree"], "--land"),
+]
+
+
+@pytest.mark.parametrize(("plan", "words", "hint"), REFUSED)
+def test_what_cannot_be_is_refused(cli: Cli, plan: Any, words: list[str], hint: str) -> None:
+    done = cli("--agent", "shell", *words, stdin=json.dumps(plan))
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert hint in done.stderr
+    assert not cli.results.exists()
+
+
+def test_a_directory_whose_rules_show_the_seats_is_refused(cli: Cli) -> None:
+    (cli.cwd / "worktrees").mkdir()
+    (cli.cwd / "worktrees" / ".gitignore").write_text("*.x\n")
+    done = cli("--agent", "shell", "--worktree", stdin='{"worktrees": "inside", "prompts": ["true"]}')
+    assert (done.returncode, "add the line" in done.stderr) == (2, True)
+
+
+@pytest.mark.slow
+def test_two_sessions_at_once_and_one_that_was_killed(cli: Cli) -> None:
+    """After kill -9 of everything the session goes on in the same seats; another one has others meanwhile."""
+    waits = f"echo begun > begun; while ! [ -e {cli.cwd.parent}/go ]; do sleep 0.05; done"
+    plan = {"worktrees": "inside", "prompts": [{"id": name, "prompt": waits} for name in "ab"]}
+    file = cli.cwd / "plan-y.json"
+    file.write_text(json.dumps(plan))
+    ids = [cli("-q", "--agent", "shell", "--worktree", str(file)).stdout.strip() for _ in range(2)]
+    eventually(lambda: all((cli.cwd / f"worktrees/w{num}/begun").exists() for num in (1, 2, 3, 4)))
+    for session_id in ids:
+        cli.until(
+            session_id, lambda view: all(task["phase"] == "running" and task["pid"] for task in view["tasks"])
+        )
+    assert sorted(seats_of(cli, ids[0]) + seats_of(cli, ids[1])) == [1, 2, 3, 4]
+    before = seats_of(cli, ids[0])
+    pids = [task["pid"] for task in cli.load("status", ids[0])["tasks"]]
+    cli.kill_chain(ids[0])
+    for pid in pids:
+        os.killpg(pid, signal.SIGKILL)
+    (cli.cwd.parent / "go").touch()
+    cli("resume", ids[0])
+    for session_id in ids:
+        cli.wait(session_id)
+    assert {task["outcome"] for task in cli.load("status", ids[0])["tasks"]} <= {"lost", "interrupted"}
+    assert seats_of(cli, ids[0]) == before
+    assert cli.git("show", "main-task-a:begun") == "begun"
+    cli("retry", ids[0])
+    cli.wait(ids[0])
+    assert {task["outcome"] for task in cli.load("status", ids[0])["tasks"]} == {"succeeded"}
+    assert sorted(path.name for path in (cli.cwd / "worktrees").iterdir()) == [
+        ".gitignore",
+        "w1",
+        "w2",
+        "w3",
+        "w4",
+    ]

@@ -30,6 +30,7 @@ VERBS: Final[Mapping[str, str]] = {
     "merge": "Land the work of tasks on a branch, after gates.",
     "clean": "Remove old sessions, worktrees or mirrors that nothing needs.",
     "queue": "Keep the tasks that wait to be worked on in a repository.",
+    "dispatch": "Let agents work through the queue of a repository.",
     "ingest": "Take follow-ups that agents wrote into the queue.",
     "split": "Split a goal into small tasks of the queue.",
     "doctor": "Check sessions and the environment, and repair.",

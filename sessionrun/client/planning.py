@@ -59,6 +59,8 @@ class AskedGit(NamedTuple):
     keep: KeepPolicy | None = None
     cache_dir: Path | None = None
     require_cache: bool | None = None
+    repository: Path | None = None
+    """A directory in the repository; None: the current one."""
 
 
 class AskedLand(NamedTuple):
@@ -257,7 +259,7 @@ def _find_repository(
     wanted = Path(wish.worktree_dir) if wish.worktree_dir else config.worktree_dir
     try:
         repository, remark = find_repository(
-            Path(wish.path) if wish.path else Path.cwd(),
+            Path(wish.path) if wish.path else git.repository or Path.cwd(),
             base=git.base or wish.base,
             worktree_dir=git.worktree_dir or wanted,
             keep=git.keep or wish.keep or "never",

@@ -66,6 +66,8 @@ def renew_spec(
         tasks=chosen,
         agents=known,
         open_feed=False,
+        feed=None,
+        template=None,
         repository=ignore_leavings(repository, known),
         exports=_renew_exports(spec, chosen),
         origin=spec.origin or spec.session_id,

@@ -30,6 +30,7 @@ def add_task(state: State, entry: Entry, event: TaskAdded) -> None:
     task = TaskState(event.task, len(state.tasks) + 1, wish=state.wish)
     enlist(state, task)
     state.tasks[event.task.id] = task
+    state.spec = replace(state.spec, tasks=(*state.spec.tasks, event.task))
     if task.end.decided is None and state.cancelled:
         cancel(state, task)
     elif task.end.decided is None and state.halted:

@@ -13,6 +13,7 @@ from typing import Any, Final, Literal, get_args
 from sessionrun.model.brief import Brief
 from sessionrun.model.checks import AnswerKind, Reset
 from sessionrun.model.ends import Handed
+from sessionrun.model.feeding import FeedSpec
 from sessionrun.model.frozen import frozen
 from sessionrun.model.hidden import HiddenTests
 from sessionrun.model.keys import JobKey
@@ -283,6 +284,7 @@ class SessionSpec:
 
     Without `auto_release` a usage limit holds its provider until a user releases it, not until the limit ends.
     `origin` is set by `retry --new`: the id of the first session whose tasks are tried again.
+    With a `feed` tasks come while it runs, each made of `template`.
     """
 
     session_id: str
@@ -298,6 +300,8 @@ class SessionSpec:
     resources: Mapping[str, int] = field(default_factory=dict)
     limits: Limits = Limits()
     open_feed: bool = False
+    feed: FeedSpec | None = None
+    template: TaskSpec | None = None
     approve: bool = True
     envelope: bool = False
     auto_release: bool = True

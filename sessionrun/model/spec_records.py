@@ -12,6 +12,7 @@ from typing import Any, Final, TypeVar
 from sessionrun.model.brief import brief_from_record
 from sessionrun.model.ends import Handed
 from sessionrun.model.errors import InputError
+from sessionrun.model.feeding import feed_from_record
 from sessionrun.model.hidden import hidden_from_record
 from sessionrun.model.places import repository_from_record
 from sessionrun.model.seats import Seats
@@ -83,6 +84,10 @@ def spec_from_record(record: Mapping[str, Any]) -> SessionSpec:
     if values.get("landing"):
         landing = {**values["landing"], "gates": tuple(values["landing"].get("gates", ()))}
         values["landing"] = _from_record(Landing, landing)
+    if values.get("feed"):
+        values["feed"] = feed_from_record(values["feed"])
+    if values.get("template"):
+        values["template"] = task_from_record(values["template"])
     if values.get("seats"):
         values["seats"] = _from_record(Seats, values["seats"])
     if values.get("mirrors"):

@@ -30,7 +30,7 @@ from sessionrun.runtime.executors.protocol import Notice
 from sessionrun.runtime.history import project_status, replay
 from sessionrun.runtime.jobs.maker import JobMaker
 from sessionrun.runtime.keeper.command import EXIT_NO_ROOM, EXIT_REFUSED, EXIT_TAKEN, root_command, say
-from sessionrun.runtime.partners import Exports, Sharing, SystemClock
+from sessionrun.runtime.partners import Exports, Feeder, Sharing, SystemClock
 from sessionrun.runtime.processes import Identity
 from sessionrun.runtime.recovery import find_notices, find_unclaimed
 from sessionrun.runtime.supervisor import Supervisor
@@ -108,7 +108,8 @@ def _run(session: SessionDir, end: socket.socket) -> None:
     notices = _recover(session, state, journal, executor.ledger_end)
     exports, sharing = _open_exports(session, spec), _SharingOfAll(session, spec)
     jobs = JobMaker(session, lambda: state.spec)
-    Supervisor(session, state, journal, executor, jobs, SystemClock(), exports, sharing).run(notices)
+    feeder = _open_feeder(session, spec)
+    Supervisor(session, state, journal, executor, jobs, SystemClock(), exports, sharing, feeder).run(notices)
 
 
 def _open_exports(session: SessionDir, spec: SessionSpec) -> Exports | None:
@@ -117,6 +118,14 @@ def _open_exports(session: SessionDir, spec: SessionSpec) -> Exports | None:
     from sessionrun.runtime.exports.writer import ExportWriter
 
     return ExportWriter(session, spec)
+
+
+def _open_feeder(session: SessionDir, spec: SessionSpec) -> Feeder | None:
+    if spec.feed is None:
+        return None
+    from sessionrun.runtime.feeding.feeder import QueueFeeder
+
+    return QueueFeeder(session, spec, say)
 
 
 class _SharingOfAll:

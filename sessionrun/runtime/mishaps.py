@@ -75,3 +75,11 @@ def _log_traceback(key: JobKey, error: Exception) -> None:
         os.write(1, f"job {key.text()} is given up for a bug:\n{text}".encode("utf-8", "replace"))
     except OSError:
         pass  # the disk that is full may be the log's
+
+
+def log(line: str) -> None:
+    """Write a line into the log of the session."""
+    try:
+        os.write(1, f"{line}\n".encode("utf-8", "replace"))
+    except OSError:
+        pass  # the disk that is full may be the log's

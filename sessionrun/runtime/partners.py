@@ -5,7 +5,7 @@ others.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from sessionrun.engine.state import State, TaskState
@@ -54,6 +54,16 @@ class Sharing(Protocol):
 
     def claim(self, state: State, key: JobKey, at: float, mono: float) -> Event | None:
         """What is to be recorded instead of this job's start; None: it may start."""
+
+
+class Feeder(Protocol):
+    """Brings tasks while the session runs; see `feeding.QueueFeeder`."""
+
+    def hear(self, state: State, at: float, mono: float) -> Iterable[Event]:
+        """Tell how the tasks stand, and return what is to be recorded; the state changes between two of these."""
+
+    def finish(self, state: State) -> None:
+        """The session is about to end: give back what is left."""
 
 
 class Clock(Protocol):

@@ -43,8 +43,8 @@ from sessionrun.model.events import (
 from sessionrun.model.keys import JobKey
 from sessionrun.model.spec import SLOT, WORKTREE_SPACE, Job
 from sessionrun.runtime.executors.protocol import Executor, Exit, Notice
-from sessionrun.runtime.mishaps import fail_job, is_of_one_job
-from sessionrun.runtime.partners import Clock, Exports, Jobs, Sharing
+from sessionrun.runtime.mishaps import fail_job, is_of_one_job, log
+from sessionrun.runtime.partners import Clock, Exports, Feeder, Jobs, Sharing
 from sessionrun.store import ballast
 from sessionrun.store.inbox import drop_request
 from sessionrun.store.journal import AppendLog
@@ -73,6 +73,7 @@ class Supervisor:
         clock: Clock,
         exports: Exports | None = None,
         sharing: Sharing | None = None,
+        feeder: Feeder | None = None,
     ) -> None:
         self._session = session
         self._state = state
@@ -81,7 +82,7 @@ class Supervisor:
         self._jobs = jobs
         self._clock = clock
         self._views = exports
-        self._sharing = sharing
+        self._sharing, self._feeder = sharing, feeder
         self._unwritten: list[bytes] = []
         self._taken: set[str] = set()
         self._refused: set[str] = set()
@@ -145,7 +146,7 @@ class Supervisor:
             if sync:
                 self._journal.sync()
         except StoreError as error:
-            _log(str(error))
+            log(str(error))
             self._wake_at = min(self._wake_at or float("inf"), self._clock.mono() + RETRY_DISK_S)
             return False
         return True
@@ -206,12 +207,12 @@ class Supervisor:
         """Put aside a file that is not a request; if it cannot be moved, log that once and leave it there."""
         if path.name in self._refused:
             return False
-        _log(f"request {path.name!r:.140} is refused: {fault}")
+        log(f"request {path.name!r:.140} is refused: {fault}")
         try:
             put_aside(path)
         except OSError as error:
             self._refused.add(path.name)
-            _log(f"request {path.name!r:.140} cannot be put aside: {error.strerror}")
+            log(f"request {path.name!r:.140} cannot be put aside: {error.strerror}")
         return True
 
     def _acknowledge(self) -> bool:
@@ -224,7 +225,7 @@ class Supervisor:
             try:
                 drop_request(self._session, request_id)
             except OSError as error:
-                _log(f"request {request_id} cannot be removed: {error.strerror}")
+                log(f"request {request_id} cannot be removed: {error.strerror}")
         self._taken.clear()
         return any_taken
 
@@ -242,7 +243,7 @@ class Supervisor:
             else:
                 faults.append(problem)
         for fault in faults:
-            _log(f"a request in the FIFO is refused: {fault}")
+            log(f"a request in the FIFO is refused: {fault}")
         return bool(content)
 
     # --- what to do ---
@@ -251,19 +252,20 @@ class Supervisor:
         """Carry out orders until there is nothing left but to wait."""
         self._wake_at = None
         self._keep_reserve()
-        self._hear_of_limits()
+        self._hear_partners()
         while orders := decide(self._state, self._clock.mono()):
             starts = [key for order in orders if (key := self._carry_out(order)) is not None]
             if starts:
                 self._start(starts)
             if isinstance(orders[-1], WakeAt):
                 break
-            self._hear_of_limits()
+            self._hear_partners()
 
-    def _hear_of_limits(self) -> None:
-        if self._sharing is not None:
-            for event in self._sharing.hear(self._state, self._clock.wall(), self._clock.mono()):
-                self._record(event)
+    def _hear_partners(self) -> None:
+        for partner in (self._sharing, self._feeder):
+            if partner is not None:
+                for event in partner.hear(self._state, self._clock.wall(), self._clock.mono()):
+                    self._record(event)
 
     def _keep_reserve(self) -> None:
         """Without room for the end of what runs nothing new is started."""
@@ -286,6 +288,8 @@ class Supervisor:
         elif isinstance(order, WakeAt):
             self._wake_at = order.mono
         elif isinstance(order, (Record, EndSession)):
+            if self._feeder is not None and isinstance(order, EndSession):
+                self._feeder.finish(self._state)
             self._record(order.event)
         return None
 
@@ -351,7 +355,7 @@ class Supervisor:
             complaint = self._views.write(status, durable=ended)
             status["view_problems"] = self._views.problems
             if complaint:
-                _log(complaint)
+                log(complaint)
         shown = self._show(status, durable=ended or self._shown_ended)
         acknowledged = self._acknowledge()  # after it was shown, so that the client finds what it asked for
         if not shown and not (acknowledged and self._show(status, durable=ended or self._shown_ended)):
@@ -376,7 +380,7 @@ class Supervisor:
                     raise
                 self._session.replace_status(status, summary, durable=durable)
         except OSError as error:
-            _log(f"cannot write {self._session.status_path}: {error.strerror}")
+            log(f"cannot write {self._session.status_path}: {error.strerror}")
             return False
         return True
 
@@ -386,10 +390,3 @@ class Supervisor:
         if self._dirty:
             times.append(self._next_publish)
         return max(0.0, min(times) - self._clock.mono()) if times else None
-
-
-def _log(line: str) -> None:
-    try:
-        os.write(1, f"{line}\n".encode("utf-8", "replace"))
-    except OSError:
-        pass  # the disk that is full may be the log's

@@ -1,0 +1,82 @@
+"""Makes the spec of a dispatch: a session without tasks, its feed, and what each task will be made of."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from sessionrun.client.dispatching.settings import Settings
+from sessionrun.client.planning import Asked, AskedGit, Planned, plan
+from sessionrun.model.feeding import FeedSpec
+from sessionrun.model.spec import SessionSpec
+from sessionrun.queue.feed import Feed
+
+DIALECT = "queue"
+
+
+def plan_dispatch(settings: Settings, feed: Feed, *, preview: bool = False) -> Planned:
+    """Settle the session; its spec has no tasks yet.
+
+    Raises:
+        InputError: it cannot be started as it is asked for; nothing was created.
+    """
+    planned = plan(
+        _describe(settings),
+        Asked(dialect="prompts", name=settings.name, labels=settings.labels),
+        AskedGit(worktree=True, base=settings.branch, repository=settings.top),
+        preview=preview,
+    )
+    assert isinstance(planned, Planned)
+    return planned._replace(spec=_open(planned.spec, settings, feed))
+
+
+def _open(spec: SessionSpec, settings: Settings, feed: Feed) -> SessionSpec:
+    asked = FeedSpec(
+        top=str(settings.top),
+        backend=feed.name,
+        group=settings.group,
+        chosen=settings.tasks,
+        watch=settings.watch,
+        poll_s=settings.poll_s,
+        sync_s=settings.sync_s,
+        ingest=settings.ingest,
+    )
+    (template,) = spec.tasks
+    return replace(
+        spec,
+        dialect=DIALECT,
+        source=str(feed.place),
+        tasks=(),
+        template=template,
+        feed=asked,
+        open_feed=True,
+    )
+
+
+def _describe(settings: Settings) -> dict[str, Any]:
+    """The session as a plan, with the one task of which all others are made."""
+    task: dict[str, Any] = {
+        "id": "task",
+        "prompt": settings.frame,
+        "cwd": str(settings.top),
+        "base": "target" if settings.lands else "session",
+        "retries": settings.retries,
+        "expect_change": settings.expect_change,
+    }
+    if settings.timeout_s:
+        task["timeout_s"] = settings.timeout_s
+    if settings.checks:
+        task["check"] = list(settings.checks)
+    plan: dict[str, Any] = {"agent": settings.agent, "max_parallel": settings.workers, "prompts": [task]}
+    if settings.model:
+        plan["model"] = settings.model
+    if settings.lands:
+        plan["land"] = {"gates": list(settings.gates)}
+        if settings.branch:
+            plan["land"]["into"] = settings.branch
+        if settings.gate_timeout_s:
+            plan["land"]["timeout_s"] = settings.gate_timeout_s
+    plan["worktrees"] = {"stay": settings.placement}
+    if settings.placement == "sibling" and settings.prefix:
+        plan["worktrees"]["prefix"] = settings.prefix
+    return plan

@@ -1,0 +1,53 @@
+"""Frozen record of the queue from which a session takes its tasks while it runs: a part of `model`.
+
+This module must not know queues, files or processes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any, Final
+
+from sessionrun.model.frozen import frozen
+
+QUEUE_LABEL: Final = "queue"
+"""The label of a task that says which task of the queue it is."""
+
+POLL_S: Final = 2.0
+SYNC_S: Final = 30.0
+
+
+@frozen
+class FeedSpec:
+    """Which queue, which of its tasks, and for how long.
+
+    Attributes:
+        top: the directory with the queue (absolute).
+        backend: what keeps it, by name.
+        group: only tasks of this group.
+        chosen: only these tasks, by their ids in the queue; empty: all.
+        watch: whether to wait for more tasks when none is left.
+        poll_s: how often to look whether another program has changed the queue.
+        sync_s: how often to load a queue of which no file tells that it changed, and to exchange it with others.
+        ingest: how many follow-ups of agents may come into the queue by themselves; 0: none.
+    """
+
+    top: str
+    backend: str
+    group: str | None = None
+    chosen: tuple[str, ...] = ()
+    watch: bool = False
+    poll_s: float = POLL_S
+    sync_s: float = SYNC_S
+    ingest: int = 0
+
+
+_NAMES: Final = frozenset(field.name for field in fields(FeedSpec))
+
+
+def feed_from_record(record: Mapping[str, Any]) -> FeedSpec:
+    """Rebuild a feed from its record; keys that a later version added are left out."""
+    values = {name: value for name, value in record.items() if name in _NAMES}
+    values["chosen"] = tuple(values.get("chosen", ()))
+    return FeedSpec(**values)

@@ -1,0 +1,92 @@
+"""Claims of sessions of which no process is left: what landed is closed, all else is open again."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from sessionrun.engine.state import State, TaskState
+from sessionrun.landing.history import load_history
+from sessionrun.model.errors import SessionNotFound, SessionrunError
+from sessionrun.model.landings import LANDING_FOLDER
+from sessionrun.queue.feed import Feed
+from sessionrun.queue.task import QueueTask
+from sessionrun.runtime.feeding.standing import find_standing
+from sessionrun.runtime.history import replay
+from sessionrun.store.lookup import find_session
+from sessionrun.store.session import SessionDir
+from sessionrun.workspaces.git import Git
+
+PROBE_AGAIN_S: Final = 1.0
+"""A session changes its processes by itself: it is gone if none of them lives, and none so much later."""
+
+
+def is_session_gone(
+    session_id: str, results_dir: Path, sleep: Callable[[float], None] = time.sleep
+) -> SessionDir | None:
+    """Return a session of which no process is left; None: it lives, or is not known here: it may run elsewhere."""
+    try:
+        session = find_session(results_dir, session_id)
+    except SessionNotFound:
+        return None
+    if session.session_id != session_id or session.is_alive():
+        return None
+    sleep(PROBE_AGAIN_S)
+    return session if os.path.exists(session.path) and not session.is_alive() else None
+
+
+def take_back(feed: Feed, results_dir: Path, sleep: Callable[[float], None] = time.sleep) -> list[QueueTask]:
+    """Settle the claims of sessions that are gone; return the tasks as they are then.
+
+    What a session has done counts, also if it was killed before it could say so.
+    """
+    gone: dict[str, SessionDir] = {}
+
+    def probe(session_id: str) -> bool:
+        if session_id not in gone:
+            session = is_session_gone(session_id, results_dir, sleep)
+            if session is None:
+                return False
+            gone[session_id] = session
+        return True
+
+    closed = []
+    for task in feed.load():
+        worker = task.claim.worker if task.claim is not None else None
+        if worker is not None and probe(worker.session):
+            done = _find_done(gone[worker.session], worker.name)
+            one = feed.close(task.id, reason=done, worker=worker) if done is not None else None
+            closed += [one] if one is not None else []
+    return [*closed, *feed.take_back(probe)]
+
+
+def _find_done(session: SessionDir, name: str) -> str | None:
+    """Why a task of a session is done; None: it is not, or that is not known."""
+    try:
+        state, _, _ = replay(session)
+        task = state.tasks.get(name)
+        one = find_standing(state, task) if task is not None else None
+        if task is None or one is None or one.kind == "done":
+            return one.reason if one is not None else None
+        commit = _find_landed(session, state, task)
+    except (SessionrunError, OSError):
+        return None
+    return f"landed as {commit[:12]} (session {session.session_id[:8]}, task {name})" if commit else None
+
+
+def _find_landed(session: SessionDir, state: State, task: TaskState) -> str | None:
+    """The commit with which the work of a task landed; the journal may be behind the log of landings and git."""
+    tip = task.place.commit if task.place is not None and not task.place.holds_no_work else None
+    repository, landing = state.spec.repository, state.spec.landing
+    if tip is None or repository is None or landing is None:
+        return None
+    folder = session.path / LANDING_FOLDER
+    for target in sorted(os.listdir(folder)) if folder.is_dir() else ():
+        landed = load_history(folder / target).landed.get(task.spec.id)
+        if landed is not None and landed[0] == tip:
+            return landed[1]
+    git = Git(Path(repository.common_dir))
+    return tip if git.attempt("merge-base", "--is-ancestor", tip, landing.target).returncode == 0 else None

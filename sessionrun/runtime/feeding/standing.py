@@ -1,0 +1,65 @@
+"""Where a task of a session stands for the queue from which it came.  Pure."""
+
+from __future__ import annotations
+
+from typing import Final, Literal, NamedTuple
+
+from sessionrun.engine.state import State, TaskState
+from sessionrun.engine.task import LandEntry
+from sessionrun.model.feeding import QUEUE_LABEL
+
+UNDONE: Final = "not done by session "
+"""What the reason begins with for which a task of the queue was opened again."""
+
+Kind = Literal["going", "held", "done", "undone"]
+"""`going`: the session still works on it.  `held`: its work waits for something that only a person can do."""
+
+
+class Standing(NamedTuple):
+    """A task of the session: its id in the queue, how it stands, and why, on one line."""
+
+    queue_id: str
+    kind: Kind
+    reason: str = ""
+
+
+def find_standing(state: State, task: TaskState) -> Standing | None:
+    """How a task stands; None: it is not from the queue."""
+    queue_id = task.spec.labels.get(QUEUE_LABEL)
+    return None if queue_id is None else Standing(queue_id, *_judge(state, task))
+
+
+def _judge(state: State, task: TaskState) -> tuple[Kind, str]:
+    outcome, landing = task.end.outcome, task.landing
+    if outcome is None:
+        return "going", ""
+    where = f"session {state.spec.session_id[:8]}, task {task.spec.id}"
+    if outcome != "succeeded":
+        return "undone", _word_undone(where, task.end.reason or outcome)
+    if landing is None:
+        return "done", f"{_word_success(state, task)} ({where})"
+    if landing.status == "landed":
+        commit = f" as {landing.commit[:12]}" if landing.commit else ""
+        return "done", f"landed{commit} ({where})"
+    if landing.status == "bounced":
+        return "undone", _word_undone(where, _word_bounced(task, landing))
+    if landing.status == "held":
+        return "held", _word_undone(where, f"its work has not landed: {landing.reason or 'no reason is known'}")
+    return "going", ""
+
+
+def _word_undone(where: str, why: str) -> str:
+    return " ".join(f"{UNDONE}{where.removeprefix('session ')}: {why}".split())
+
+
+def _word_success(state: State, task: TaskState) -> str:
+    place = task.place
+    if place is None or place.holds_no_work:
+        return "done, without a change" if place is not None else "done"
+    branch = f"its work is on the branch {place.branch}" if place.branch else "its work was kept"
+    return f"done; {branch}: sessionrun merge {state.spec.session_id[:8]}"
+
+
+def _word_bounced(task: TaskState, landing: LandEntry) -> str:
+    branch = f"; its work is on the branch {task.place.branch}" if task.place and task.place.branch else ""
+    return f"its work did not land: {landing.reason or landing.reason_class}{branch}"

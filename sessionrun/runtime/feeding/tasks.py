@@ -1,0 +1,51 @@
+"""A task of the queue as a task of a session: its id and its prompt.  Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from dataclasses import replace
+from itertools import count
+from typing import Final
+
+from sessionrun.model.feeding import QUEUE_LABEL
+from sessionrun.model.spec import TaskSpec
+from sessionrun.model.validation import describe_id_problem
+from sessionrun.queue.task import QueueTask
+
+PLACE: Final = "{task}"
+"""What the frame of a prompt has in place of the task."""
+
+_LONGEST: Final = 100
+"""Characters of an id, so that a number has room behind it."""
+
+
+def make_task(template: TaskSpec, task: QueueTask, task_id: str) -> TaskSpec:
+    """Return the task of the session that works on a task of the queue."""
+    prompts = tuple(fill_frame(frame, task) for frame in template.prompts)
+    return replace(
+        template,
+        id=task_id,
+        title=" ".join(task.title.split()) or task.id,
+        prompts=prompts,
+        priority=task.priority,
+        labels={**template.labels, QUEUE_LABEL: task.id},
+    )
+
+
+def fill_frame(frame: str, task: QueueTask) -> str:
+    """Return a prompt: the frame with the task in its place, or before the task if it names no place."""
+    text = f"{task.title}\n\n{task.body}".strip()
+    return frame.replace(PLACE, text) if PLACE in frame else f"{frame.rstrip()}\n\n{text}\n"
+
+
+def choose_id(queue_id: str, taken: Collection[str]) -> str:
+    """Return an id for a task of the session; `taken` are the ids that there are, in lower case.
+
+    >>> choose_id("bd-a3f8.1", {"bd-a3f8.1"})
+    'bd-a3f8.1-2'
+    """
+    stem = re.sub(r"[^A-Za-z0-9._-]|\.(?=\.)", "-", queue_id)[:_LONGEST]
+    stem = stem if describe_id_problem(stem) is None else f"task-{stem.strip('.-_') or 'x'}".removesuffix(".lock")
+    names = (stem if number == 1 else f"{stem}-{number}" for number in count(1))
+    return next(name for name in names if name.casefold() not in taken)

@@ -1,0 +1,101 @@
+"""What a visit to the queue finds to be done.  Pure: tasks of the queue and of the session in, steps out.
+
+A claim names the task of the session that works on the task of the queue.  So the queue alone says what is left
+to do after a crash.  If there is no task of that name, it was not added yet.  If that task is at its end, the
+claim was not settled yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Literal, NamedTuple
+
+from sessionrun.queue.graph import Tasks, choose_ready
+from sessionrun.queue.task import QueueTask
+from sessionrun.runtime.feeding.standing import UNDONE, Standing
+
+What = Literal["close", "reopen", "add", "claim", "drop"]
+
+
+class Step(NamedTuple):
+    """One thing to do for a task of the queue and the task of the session that works on it.
+
+    Attributes:
+        what: close or reopen the claimed task of the queue; add a task for a claim; claim it (again) for a task
+            that works on it; or drop a task whose claim is gone.
+        queue_id: the task of the queue.
+        name: the task of the session.
+        reason: why, for people.
+    """
+
+    what: What
+    queue_id: str
+    name: str
+    reason: str = ""
+
+
+def find_steps(tasks: Tasks, known: Mapping[str, Standing], session_id: str) -> list[Step]:
+    """Return what has to be done for the claims of a session, and for its tasks without one.
+
+    Args:
+        tasks: of the queue.
+        known: how the tasks of the session stand.
+        session_id: of the session.
+    """
+    claims = dict(_iterate_claims(tasks, session_id))
+    steps = [step for name, task in claims.items() if (step := _settle(name, task, known.get(name))) is not None]
+    left = {name: one for name, one in known.items() if one.kind == "going" and name not in claims}
+    return [*steps, *(_claim_again(name, one, tasks.get(one.queue_id)) for name, one in left.items())]
+
+
+def find_last_steps(tasks: Tasks, known: Mapping[str, Standing], session_id: str) -> list[Step]:
+    """Return what has to be done for the claims of a session that ends: none may be left."""
+    steps = []
+    for name, task in _iterate_claims(tasks, session_id):
+        one = known.get(name)
+        what: What = "close" if one is not None and one.kind == "done" else "reopen"
+        steps.append(Step(what, task.id, name, one.reason if one is not None else ""))
+    return steps
+
+
+def choose_next(
+    tasks: Tasks, known: Mapping[str, Standing], group: str | None, chosen: Sequence[str]
+) -> list[QueueTask]:
+    """Return the tasks of the queue that the session may claim, the first to be claimed first.
+
+    A task that the session has tried waits for a person: it is ready again once its reason says something else.
+
+    Raises:
+        InputError: there is no such group.
+    """
+    tried: dict[str, bool] = {}
+    for one in known.values():
+        tried[one.queue_id] = tried.get(one.queue_id, False) or one.kind in ("going", "held")
+    wanted = frozenset(chosen)
+    return [
+        task
+        for task in choose_ready(tasks, group)
+        if (not wanted or task.id in wanted)
+        and (task.id not in tried or not (tried[task.id] or (task.reason or "").startswith(UNDONE)))
+    ]
+
+
+def _iterate_claims(tasks: Tasks, session_id: str) -> Iterator[tuple[str, QueueTask]]:
+    for task in tasks.values():
+        if task.claim is not None and task.claim.worker.session == session_id:
+            yield task.claim.worker.name, task
+
+
+def _settle(name: str, task: QueueTask, one: Standing | None) -> Step | None:
+    if one is None:
+        return Step("add", task.id, name)
+    if one.kind in ("going", "held"):
+        return None
+    return Step("close" if one.kind == "done" else "reopen", task.id, name, one.reason)
+
+
+def _claim_again(name: str, one: Standing, task: QueueTask | None) -> Step:
+    """A task that runs without a claim: it was tried again, or the claim was taken away."""
+    if task is not None and task.is_ready:
+        return Step("claim", one.queue_id, name)
+    return Step("drop", one.queue_id, name)

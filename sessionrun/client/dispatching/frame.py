@@ -13,5 +13,5 @@ Rules:
 - Leave task_queue.json, .beads and .current_task.txt alone.
 - Commit your work when it is done.
 - Then append 1 to 3 ideas for follow-up tasks to suggested_tasks.txt in the top of the worktree: each on a line of
-  its own, short, and one that can be done by itself. Do not commit that file. Write none if there is nothing to do.
+  its own, short, and one that can be done by itself. Do not commit that file. Write none if nothing is left.
 """

@@ -62,8 +62,10 @@ def load_spec_now(session: SessionDir) -> SessionSpec:
     Raises:
         StoreError: the spec is damaged, or a newer version's.
     """
+    from dataclasses import replace
+
     from sessionrun.engine.additions import widen_spec
-    from sessionrun.model.events import TasksAdded
+    from sessionrun.model.events import TaskAdded, TasksAdded
 
     spec = session.load_spec()
     try:
@@ -73,7 +75,8 @@ def load_spec_now(session: SessionDir) -> SessionSpec:
     added = {entry.event.request_id: entry.event for entry in entries if isinstance(entry.event, TasksAdded)}
     for event in added.values():
         spec = widen_spec(spec, event)
-    return spec
+    fed = {entry.event.task.id: entry.event.task for entry in entries if isinstance(entry.event, TaskAdded)}
+    return replace(spec, tasks=(*spec.tasks, *fed.values())) if fed else spec
 
 
 _Known = TypeVar("_Known")

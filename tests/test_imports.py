@@ -37,7 +37,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "workspaces": ("model", "store"),
     "landing": ("model", "store", "workspaces"),
     "queue": ("model", "store.files", "store.locks", "dialects.limits", "dialects.strict_json"),
-    "runtime": ("model", "engine", "store", "agents", "workspaces", "landing"),
+    "runtime": ("model", "engine", "store", "agents", "workspaces", "landing", "queue"),
     "client": ("model", "engine", "store", "agents", "workspaces", "landing", "queue", "runtime", "dialects"),
     "cli": ("client", "model", "store.session", "dialects.schema", "dialects.convert", "dialects.own_options"),
     "__main__": ("cli",),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -11,24 +11,62 @@ from sessionrun.cli.options import Count, Duration, json_option, results_dir_opt
 from sessionrun.cli.queue import backend_option
 from sessionrun.cli.run import Launch, start_session
 
+if TYPE_CHECKING:
+    from sessionrun.client.dispatching.dispatch import Prepared
+
 
 @click.command("dispatch")
 @click.argument("tasks", metavar="[TASK...]", nargs=-1)
-@click.option("--group", metavar="GROUP", help="Only tasks of this group.")
+@click.option("--group", metavar="GROUP", help="Only the tasks of this group.")
+@click.option("--once/--watch", "once", default=True, help="End when nothing is left, or wait for more tasks.")
 @click.option("--workers", type=Count(1), metavar="N", help="How many agents work at once.  [default: 14]")
 @click.option("--agent", metavar="NAME", help="Which agent works.  [default: aider]")
-@click.option("--model", metavar="NAME", help="Which model.  [default: that of the agent]")
+@click.option("--model", metavar="NAME", help="Which model.  [default: ollama/qwen2.5-coder:7b for aider]")
 @click.option("--into", "branch", metavar="BRANCH", help="Land the work there.  [default: the current branch]")
+@click.option("--land/--no-land", "lands", default=None, help="Land the work by itself.  [default: --land]")
 @click.option("--gate", "gates", multiple=True, metavar="COMMAND", help="Must exit 0 before work lands.")
-@click.option("--check", "checks", multiple=True, metavar="COMMAND", help="Must exit 0 after each task.")
+@click.option("--check", "checks", multiple=True, metavar="COMMAND", help="Must exit 0 after each attempt.")
 @click.option("--retries", type=Count(), metavar="N", help="How often a task is tried again.  [default: 2]")
 @click.option(
-    "--timeout", "timeout_s", type=Duration(), metavar="TIME", help="Time limit of each attempt.  [default: 30m]"
+    "--timeout",
+    "timeout_s",
+    type=Duration(),
+    metavar="TIME",
+    help="Time limit of each attempt; 0 = none.  [default: 30m]",
 )
 @click.option("--expect-change", is_flag=True, default=None, help="Fail tasks that change nothing.")
-@click.option("--once/--watch", "once", default=True, help="End when no task is ready, or wait for more.")
-@click.option("--dry-run", is_flag=True, help="Show what would run; create nothing.")
-@click.option("--sync", is_flag=True, help="Follow the session to its end; Ctrl+C ends it.")
+@click.option(
+    "--import",
+    "listed",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="First put the tasks of this list into the queue.",
+)
+@click.option(
+    "--ingest",
+    type=Count(),
+    metavar="N",
+    help="Let up to N follow-ups of agents come into the queue by themselves.",
+)
+@click.option(
+    "--config",
+    "configuration",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Settings.  [default: dispatch_config.json in the top of the repository]",
+)
+@click.option(
+    "--no-ready",
+    "ready",
+    is_flag=True,
+    default=True,
+    flag_value=False,
+    help="Do not look first whether Ollama and the agents are ready.",
+)
+@click.option("--name", metavar="TEXT", help="A name for the session.")
+@click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="Label the session; repeatable.")
+@click.option("--sync", is_flag=True, help="Follow the session to its end; Ctrl+C ends all workers.")
+@click.option("--dry-run", is_flag=True, help="Show what would run first; change nothing.")
 @click.option("-q", "--quiet", is_flag=True, help="Print the session id alone.")
 @backend_option
 @json_option
@@ -36,37 +74,58 @@ from sessionrun.cli.run import Launch, start_session
 def command(
     tasks: tuple[str, ...],
     once: bool,
-    dry_run: bool,
+    listed: Path | None,
+    configuration: Path | None,
+    ready: bool,
     sync: bool,
+    dry_run: bool,
     quiet: bool,
     as_json: bool,
     results_dir: Path | None,
     **options: Any,
 ) -> int:
-    """Let agents work through the queue, each task in a worktree, and land their work.
+    """Let agents work through the queue of this repository; land their work.
 
-    Prints the session id and returns at once.  A task that fails is tried again, and then stays open with the
-    reason.
+    Each TASK of the queue that is ready (default: all) goes to the next free worker.  A task that fails is tried
+    again from the branch as it is then; at last it stays open, with the reason.  Prints the session id and returns
+    at once.
     """
-    from sessionrun.cli.render import escape_line, warn
+    from sessionrun.cli.render import warn
     from sessionrun.client.dispatching.dispatch import foresee, prepare
-    from sessionrun.client.dispatching.settings import Settings
-    from sessionrun.queue.place import find_place
+    from sessionrun.client.dispatching.settings import settle
 
     given = {name: value for name, value in options.items() if value not in (None, ())}
-    settings = Settings(top=find_place(Path.cwd()).top, tasks=tasks, watch=not once, **given)
-    prepared = prepare(settings, preview=dry_run)
+    settings = settle({**given, "tasks": tasks, "watch": not once}, configuration)
+    prepared = prepare(settings, listed, preview=dry_run, ready=ready)
     for warning in prepared.planned.warnings:
         warn(warning)
+    if not quiet:
+        _tell_findings(prepared)
     if dry_run:
         from sessionrun.cli.preview import print_preview
 
         print_preview(foresee(prepared), as_json=as_json)
         return 0
-    if not prepared.ready and once:
-        click.echo("nothing to do: no task is ready", err=True)
-        return 0
-    if not quiet:
-        choice = prepared.planned.choice
-        click.echo(f"agent: {escape_line(choice.name)} ({choice.why})", err=True)
-    return start_session(prepared.planned.spec, Launch(results_dir, as_json, quiet, False, sync))
+    if once and not prepared.ready:
+        return _tell_nothing(prepared, as_json=as_json)
+    how = Launch(results_dir, as_json, quiet, False, sync, ready=ready, leaves_held=once)
+    return start_session(prepared.planned.spec, how)
+
+
+def _tell_findings(prepared: Prepared) -> None:
+    from sessionrun.cli.render import escape_line
+
+    for one in prepared.findings:
+        level = "" if one.level == "ok" else f"{one.level}: "
+        click.echo(f"{level}{one.what}: {escape_line(one.text)}", err=True)
+
+
+def _tell_nothing(prepared: Prepared, *, as_json: bool) -> int:
+    from sessionrun.cli.render import print_json
+
+    if as_json:
+        print_json({"session_id": None, "total": 0, "open": prepared.left})
+    else:
+        more = f"; {prepared.left} are open (sessionrun queue list)" if prepared.left else ""
+        click.echo(f"nothing to do: no task is ready{more}", err=True)
+    return 0

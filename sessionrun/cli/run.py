@@ -28,6 +28,8 @@ class Launch(NamedTuple):
     sync: bool
     ready: bool = True
     """Whether agents that can say so are asked if they are ready."""
+    leaves_held: bool = False
+    """Whether to follow no further where only held tasks are left."""
 
 
 @click.command(
@@ -267,7 +269,7 @@ def start_session(spec: SessionSpec, how: Launch) -> int:
         from sessionrun.cli.sync import follow_run  # before the start: Ctrl+C in between would leave it running
     session = launch(spec, results_dir, ready=how.ready)
     if how.sync:
-        return follow_run(session, as_json=how.as_json, quiet=how.quiet)
+        return follow_run(session, as_json=how.as_json, quiet=how.quiet, leaves_held=how.leaves_held)
     try:
         _tell_start(spec, SessionDir(results_dir / session.path.name), how)
     except BrokenPipeError:  # its reader has left

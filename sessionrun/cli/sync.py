@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import Any, Final
 
 import click
 
 from sessionrun.client.view import load_summary_view, load_view
-from sessionrun.client.waiting import View, has_ended, wait_until
+from sessionrun.client.waiting import View, has_ended, is_held, wait_until
 from sessionrun.store.session import SessionDir
 
 
@@ -25,8 +25,14 @@ def _summarise(session: SessionDir, view: View) -> dict[str, Any] | None:
     return summarise_jobs(session, spec, view)
 
 
-def follow_run(session: SessionDir, *, as_json: bool, quiet: bool) -> int:
+EXIT_HELD: Final = 75
+EXIT_INTERRUPTED: Final = 130
+
+
+def follow_run(session: SessionDir, *, as_json: bool, quiet: bool, leaves_held: bool = False) -> int:
     """`run --sync`: follow to the end, print the results, return the exit code.
+
+    With `leaves_held` also to where only held tasks, or held work, are left: then the code is `EXIT_HELD`.
 
     Ctrl+C cancels the session and waits for its end; anything else that ends us leaves it running.
     """
@@ -38,7 +44,8 @@ def follow_run(session: SessionDir, *, as_json: bool, quiet: bool) -> int:
         if not quiet:
             click.echo(f"session: {session.session_id}", err=True)
         progress = None if quiet else make_progress(sys.stderr)
-        wait_until(lambda: load_summary_view(session), has_ended, progress=progress)
+        load = load_view if leaves_held else load_summary_view
+        wait_until(lambda: load(session), is_over if leaves_held else has_ended, progress=progress)
     except KeyboardInterrupt:
         from sessionrun.client.requests import request_cancel
 
@@ -63,4 +70,22 @@ def follow_run(session: SessionDir, *, as_json: bool, quiet: bool) -> int:
             from sessionrun.client.job_summary import word_summary
 
             click.echo(f"\n{word_summary(summary)}")
-    return 130 if interrupted else int(view["outcome"] != "succeeded")
+    if interrupted:
+        return EXIT_INTERRUPTED
+    if leaves_held and (not has_ended(view) or _is_only_held(view)):
+        return EXIT_HELD
+    return int(view["outcome"] != "succeeded")
+
+
+def is_over(view: View) -> bool:
+    """Whether the session has ended, or only held tasks are left."""
+    return has_ended(view) or is_held(view, view["tasks"])
+
+
+def _is_only_held(view: View) -> bool:
+    """Whether all that has not succeeded is work that could not land for a reason that is not its own."""
+    if view["outcome"] == "succeeded" or any(task["outcome"] != "succeeded" for task in view["tasks"]):
+        return False
+    return all(
+        (task.get("landing") or {"status": "landed"})["status"] in ("landed", "held") for task in view["tasks"]
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -107,6 +107,7 @@ def plan(
     *,
     preview: bool = False,
     into: SessionSpec | None = None,
+    programs: Mapping[str, Sequence[str]] | None = None,
 ) -> Planned | Nothing:
     """Read an input and settle it: the spec then has all that a session needs.
 
@@ -117,6 +118,7 @@ def plan(
         money: the same about budgets.
         land: the same about landing.
         into: the session, as it is now, to which the tasks will be added; see `adding`.
+        programs: what starts an agent in place of its program, by the agent's name.
         preview: nothing will be started, so agents need not be installed: a missing agent is a warning.
 
     Raises:
@@ -125,11 +127,17 @@ def plan(
     asked, git, money = asked or Asked(), git or AskedGit(), money or AskedMoney()
     given, dialect = find_input(given, asked.own, asked.dialect)
     asked = asked._replace(dialect=dialect)
-    return _settle(read_source(given), asked, git, money, land or AskedLand(), preview=preview, into=into)
+    source = read_source(given)
+    config = load_config(Path.cwd(), os.environ, table.BUILTIN)
+    agents = {name: config.agents[name] for name in programs or () if name in config.agents}
+    others = {name: replace(one, argv=(*(programs or {})[name], *one.argv[1:])) for name, one in agents.items()}
+    config = replace(config, agents={**config.agents, **others})
+    return _settle(source, config, asked, git, money, land or AskedLand(), preview=preview, into=into)
 
 
 def _settle(
     source: Source,
+    config: Config,
     asked: Asked,
     git: AskedGit,
     money: AskedMoney,
@@ -138,7 +146,6 @@ def _settle(
     preview: bool,
     into: SessionSpec | None,
 ) -> Planned | Nothing:
-    config = load_config(Path.cwd(), os.environ, table.BUILTIN)
     if into is not None:
         from sessionrun.client.adding import join_config, join_plan, join_repository
 

@@ -5,7 +5,6 @@ What can be done with it are the methods of `queue.feed.Feed`.
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Callable
@@ -13,7 +12,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from sessionrun.client.notices import notify
-from sessionrun.model.errors import InputError, SessionNotFound
+from sessionrun.client.ringing import RingingFeed
+from sessionrun.model.errors import InputError
 from sessionrun.queue.feed import Feed
 from sessionrun.queue.graph import by_id, choose_group
 from sessionrun.queue.lists import parse_list
@@ -24,9 +24,6 @@ from sessionrun.queue.task import Draft as Draft
 from sessionrun.queue.task import QueueTask
 
 BACKEND_NAMES: Final = tuple(BACKENDS)
-
-PROBE_AGAIN_S: Final = 1.0
-"""A session changes its processes by itself: it is gone if none of them lives, and none so much later."""
 
 
 def open_queue(directory: Path | None = None, *, backend: str | None = None) -> Feed:
@@ -44,7 +41,7 @@ def open_queue(directory: Path | None = None, *, backend: str | None = None) -> 
     beads = BACKENDS[BEADS].keeps
     if backend is None and feed.name != BEADS and (place.top / beads).is_dir():
         notify(f"{place.top} has {beads}, but neither bd nor br is on PATH: the queue is {feed.place.name}")
-    return feed
+    return RingingFeed(feed, place)
 
 
 def load_tasks(
@@ -123,18 +120,17 @@ def read_text(name: str) -> str:
 def is_session_gone(session_id: str, sleep: Callable[[float], None] = time.sleep) -> bool:
     """Whether no process of a session is left.  A session that is not known here may run elsewhere: false."""
     from sessionrun.client.lookup import find_results_dir
-    from sessionrun.store.lookup import find_session
+    from sessionrun.runtime.feeding.gone import find_gone
 
-    try:
-        session = find_session(find_results_dir(None), session_id)
-    except SessionNotFound:
-        return False
-    if session.session_id != session_id or session.is_alive():
-        return False
-    sleep(PROBE_AGAIN_S)
-    return os.path.exists(session.path) and not session.is_alive()
+    return find_gone(session_id, find_results_dir(None), sleep) is not None
 
 
 def take_back(feed: Feed) -> list[QueueTask]:
-    """Reopen the tasks that are claimed by sessions of which no process is left; return them."""
-    return feed.take_back(is_session_gone)
+    """Settle the tasks that are claimed by sessions of which no process is left; return them.
+
+    What such a session has landed is closed, all else is open again.
+    """
+    from sessionrun.client.lookup import find_results_dir
+    from sessionrun.runtime.feeding.gone import take_back as settle
+
+    return settle(feed, find_results_dir(None))

@@ -87,7 +87,7 @@ def wait(
 
     def is_over(view: View) -> bool:
         chosen = choose_tasks(view, tasks)
-        return _are_done(chosen, need_all=need_all) or (no_held and _is_held(view, chosen))
+        return _are_done(chosen, need_all=need_all) or (no_held and is_held(view, chosen))
 
     seen = wait_until(
         (lambda: load_summary_view(session)) if whole else (lambda: load_view(session)),
@@ -160,7 +160,7 @@ def _is_landing(task: dict[str, Any]) -> bool:
     return (task.get("landing") or {}).get("status") in ("ready", "landing")
 
 
-def _is_held(view: dict[str, Any], chosen: list[dict[str, Any]]) -> bool:
+def is_held(view: dict[str, Any], chosen: list[dict[str, Any]]) -> bool:
     """Whether all tasks that are left are held or need a held task; false if no process could release them."""
     if view["status"] == "interrupted":
         return False

@@ -16,6 +16,7 @@ QUEUE_LABEL: Final = "queue"
 
 POLL_S: Final = 2.0
 SYNC_S: Final = 30.0
+TAKE_BACK_S: Final = 60.0
 
 
 @frozen
@@ -31,6 +32,9 @@ class FeedSpec:
         poll_s: how often to look whether another program has changed the queue.
         sync_s: how often to load a queue of which no file tells that it changed, and to exchange it with others.
         ingest: how many follow-ups of agents may come into the queue by themselves; 0: none.
+        take_back_s: how often to look for claims of sessions that are gone (seconds); 0: never.
+        take_back_most: of how many tasks at once; None: of all.
+        lands_again: whether work that did not land is tried again when its task is closed by another.
     """
 
     top: str
@@ -41,6 +45,9 @@ class FeedSpec:
     poll_s: float = POLL_S
     sync_s: float = SYNC_S
     ingest: int = 0
+    take_back_s: float = TAKE_BACK_S
+    take_back_most: int | None = None
+    lands_again: bool = True
 
 
 _NAMES: Final = frozenset(field.name for field in fields(FeedSpec))

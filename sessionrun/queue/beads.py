@@ -9,7 +9,7 @@ the place.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -28,13 +28,16 @@ from sessionrun.queue.beads_shape import (
     project,
 )
 from sessionrun.queue.entries import check_closing, check_removal, check_title
-from sessionrun.queue.graph import by_id, choose_ready, find_lost, find_members
+from sessionrun.queue.graph import by_id, choose_ready, find_members
 from sessionrun.queue.place import Place
 from sessionrun.queue.task import Changes, Draft, QueueTask, Worker
 from sessionrun.store import locks
 
 NAME: Final = "beads"
 PLACE: Final = ".beads"
+
+ASKED_AGAIN: Final = "open again"
+"""The reason of a bead that is opened again without another one."""
 
 LOCK_TIMEOUT_S: Final = 300.0
 _AT_ONCE: Final = 100
@@ -104,7 +107,11 @@ class BeadsFeed:
             if worker is not None and (task.claim is None or task.claim.worker != worker):
                 return None
             self._open(task, reason)
-            return self.show(task_id)
+            opened = self.show(task_id)
+            if reason is None and opened.reason is not None:  # of an earlier time: a comment stays
+                self._note(task_id, ASKED_AGAIN)
+                opened = self.show(task_id)
+            return opened
 
     def create(self, drafts: Sequence[Draft], *, unless_known: bool = False) -> list[QueueTask | None]:
         """See `Feed`."""
@@ -149,15 +156,6 @@ class BeadsFeed:
             self._call("delete", task_id, "--force")
             self._close_groups(task)
             return task
-
-    def take_back(self, is_gone: Callable[[str], bool]) -> list[QueueTask]:
-        """See `Feed`."""
-        lost = find_lost(self.load(), is_gone)
-        taken = []
-        for task_id, worker in lost.items():
-            task = self.reopen(task_id, reason=f"its worker {worker.name} is gone", worker=worker)
-            taken += [] if task is None else [task]
-        return taken
 
     def sync(self) -> bool:
         """See `Feed`."""

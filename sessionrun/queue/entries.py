@@ -109,9 +109,9 @@ def mark_closed(contents: Contents, task_id: str, reason: str | None) -> bool:
 
 
 def mark_open(contents: Contents, task_id: str, reason: str | None) -> bool:
-    """Open a task again, and its groups; false if it was open."""
+    """Open a task again, and its groups; false if it was open, for the same reason."""
     entry = find_entry(contents, task_id)
-    if entry.get("status", OPEN) == OPEN and "claim" not in entry:
+    if entry.get("status", OPEN) == OPEN and "claim" not in entry and entry.get("reason") == reason:
         return False
     _set_status(contents, task_id, OPEN, reason)
     _reopen_groups(contents, [task_id])

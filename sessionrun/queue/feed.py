@@ -6,7 +6,7 @@ as it is at that moment: other programs and people change it, too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -54,7 +54,10 @@ class Feed(Protocol):
         """
 
     def reopen(self, task_id: str, *, reason: str | None = None, worker: Worker | None = None) -> QueueTask | None:
-        """Make a task open again that is claimed, deferred or closed, and its groups; `worker` as in `close`."""
+        """Make a task open again that is claimed, deferred or closed, and its groups; `worker` as in `close`.
+
+        Of a task that is open the reason alone changes.
+        """
 
     def create(self, drafts: Sequence[Draft], *, unless_known: bool = False) -> list[QueueTask | None]:
         """Make tasks.  They cannot depend on each other: their ids are not known before.
@@ -67,13 +70,6 @@ class Feed(Protocol):
 
     def remove(self, task_id: str) -> QueueTask:
         """Take a task out of the queue on which no other depends, and which no worker has; return it."""
-
-    def take_back(self, is_gone: Callable[[str], bool]) -> list[QueueTask]:
-        """Reopen the tasks whose worker's session is gone.
-
-        Args:
-            is_gone: asked once for each session with a claim; true only if that session will not go on.
-        """
 
     def sync(self) -> bool:
         """Let the backend exchange its tasks with other places; false if it has nothing of the kind."""

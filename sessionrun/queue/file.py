@@ -17,7 +17,7 @@ from typing import Final
 from sessionrun.model.errors import StoreError
 from sessionrun.model.times import format_time
 from sessionrun.queue import entries
-from sessionrun.queue.graph import choose_ready, find_lost
+from sessionrun.queue.graph import choose_ready
 from sessionrun.queue.place import Place
 from sessionrun.queue.shape import Contents, format_contents, make_empty, parse_contents, project_tasks
 from sessionrun.queue.task import Changes, Draft, QueueTask, Worker
@@ -101,19 +101,6 @@ class FileFeed:
             entries.take_out(contents, task_id)
             write()
             return task
-
-    def take_back(self, is_gone: Callable[[str], bool]) -> list[QueueTask]:
-        """See `Feed`."""
-        lost = find_lost(self.load(), is_gone)
-        if not lost:
-            return []
-        with self._changing() as (contents, write):
-            taken = [name for name, worker in lost.items() if entries.has_claim(contents, name, worker)]
-            for task_id in taken:
-                entries.mark_open(contents, task_id, f"its worker {lost[task_id].name} is gone")
-            write()
-            tasks = project_tasks(contents.entries)
-            return [tasks[task_id] for task_id in taken]
 
     def sync(self) -> bool:
         """See `Feed`."""

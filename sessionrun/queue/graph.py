@@ -5,12 +5,12 @@ Pure.  A task waits for what it depends on, and for what its groups depend on.  
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from sessionrun.dialects.limits import plain
 from sessionrun.model.errors import InputError
 from sessionrun.model.validation import find_cycle
-from sessionrun.queue.task import QueueTask, Worker
+from sessionrun.queue.task import QueueTask
 
 Tasks = Mapping[str, QueueTask]
 
@@ -95,10 +95,3 @@ def find_dependents(tasks: Tasks, task_id: str) -> list[str]:
 def by_id(tasks: Iterable[QueueTask]) -> dict[str, QueueTask]:
     """Return the tasks by their ids."""
     return {task.id: task for task in tasks}
-
-
-def find_lost(tasks: Iterable[QueueTask], is_gone: Callable[[str], bool]) -> dict[str, Worker]:
-    """Return the claims whose session is gone, by the id of the task; each session is asked for once."""
-    claims = {task.id: task.claim.worker for task in tasks if task.claim is not None}
-    gone = {session for session in {worker.session for worker in claims.values()} if is_gone(session)}
-    return {task_id: worker for task_id, worker in claims.items() if worker.session in gone}

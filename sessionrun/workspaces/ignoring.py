@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import codecs
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from sessionrun.model.places import Repository
-from sessionrun.store.files import replace_file
+from sessionrun.store.files import make_directories, open_regular, read_regular, replace_file
 from sessionrun.workspaces.git import Git
 
 RULES: Final = "ignore-rules"
@@ -32,6 +33,20 @@ def read_rules(top: Path, common_dir: Path) -> str:
 def read_user_rules(folder: Path) -> str:
     """The user's own rules alone; git is asked in `folder`, any directory, where they are."""
     return _read(_find_users_file(folder))
+
+
+def hide_name(common_dir: Path, name: str) -> None:
+    """Let git overlook a file in the top of every worktree, if `info/exclude` can be written."""
+    path = common_dir / "info" / "exclude"
+    rule = f"/{name}".encode()
+    with suppress(OSError):
+        make_directories(path.parent)
+        present = read_regular(path) if os.path.lexists(path) else b""
+        if rule in present.split(b"\n"):
+            return
+        line = (b"" if not present or present.endswith(b"\n") else b"\n") + rule + b"\n"
+        with os.fdopen(open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644), "wb") as stream:
+            stream.write(line)
 
 
 def ignore_words(repository: Repository, folder: Path) -> tuple[str, ...]:

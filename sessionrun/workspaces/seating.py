@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -26,7 +25,7 @@ from sessionrun.workspaces.bringing import included_files
 from sessionrun.workspaces.claims import prepare_jobs
 from sessionrun.workspaces.fence import Fence
 from sessionrun.workspaces.git import Git, GitError
-from sessionrun.workspaces.ignoring import RULES
+from sessionrun.workspaces.ignoring import RULES, hide_name
 from sessionrun.workspaces.links import find_name, find_target
 from sessionrun.workspaces.naming import NAME_TRIES, free_branches, list_taken
 from sessionrun.workspaces.park import Brought
@@ -261,16 +260,7 @@ def show_task(fence: Fence, request: WorkspaceRequest, claim: Claim) -> None:
 
 def hide_task_file(repository: Repository) -> None:
     """Let every git overlook the file of the current task; where that cannot be, only ours does."""
-    path = Path(repository.common_dir, "info", "exclude")
-    rule = f"/{TASK_FILE}".encode()
-    with suppress(OSError):
-        make_directories(path.parent)
-        present = read_regular(path) if os.path.lexists(path) else b""
-        if rule in present.split(b"\n"):
-            return
-        line = (b"" if not present or present.endswith(b"\n") else b"\n") + rule + b"\n"
-        with os.fdopen(open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644), "wb") as stream:
-            stream.write(line)
+    hide_name(Path(repository.common_dir), TASK_FILE)
 
 
 def _hide_seats(git: Git, seats: Seats) -> None:

@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
-from typing import NamedTuple
+from pathlib import Path
+from typing import Final, NamedTuple
 
 from sessionrun.client.dispatching.planning import plan_dispatch
-from sessionrun.client.dispatching.settings import Settings
+from sessionrun.client.dispatching.preflight import Finding, look
+from sessionrun.client.dispatching.settings import Settings, check_branch
+from sessionrun.client.notices import notify
 from sessionrun.client.planning import Planned
-from sessionrun.client.queue import open_queue
+from sessionrun.client.queue import import_list, open_queue, read_text
 from sessionrun.model.errors import InputError
-from sessionrun.model.spec import SLOT, SessionSpec
+from sessionrun.model.spec import SLOT
+from sessionrun.queue.feed import Feed
 from sessionrun.queue.graph import by_id, choose_group, choose_ready
+from sessionrun.queue.lists import parse_list
+from sessionrun.queue.suggestions import NAME as SUGGESTIONS
 from sessionrun.queue.task import QueueTask
 from sessionrun.runtime.feeding.tasks import choose_id, make_task
+from sessionrun.workspaces.git import Git
+from sessionrun.workspaces.ignoring import hide_name
+from sessionrun.workspaces.repository import locate
+
+LIST: Final = "BEADS_FOR_ANALYSIS.md"
+"""The list in the top of a repository from which an empty queue is filled."""
 
 
 class Prepared(NamedTuple):
@@ -21,40 +34,51 @@ class Prepared(NamedTuple):
 
     Attributes:
         planned: its session.
+        feed: the queue.
         ready: the tasks of the queue that it can claim at once, the first first.
         left: how many tasks of the queue, of those that it is for, are not closed.
+        findings: what was looked at.
     """
 
     planned: Planned
+    feed: Feed
     ready: list[QueueTask]
     left: int
+    findings: list[Finding]
 
 
-def prepare(settings: Settings, *, preview: bool = False) -> Prepared:
-    """Settle a dispatch.
+def prepare(
+    settings: Settings, listed: Path | None = None, *, preview: bool = False, ready: bool = True
+) -> Prepared:
+    """Settle a dispatch; if the queue is empty, fill it from the list of the repository.
+
+    Args:
+        settings: what is asked for.
+        listed: a list whose tasks come into the queue first.
+        preview: nothing will be started: change nothing.
+        ready: look whether the agent's model can be asked.
 
     Raises:
         InputError: it cannot be started as it is asked for; no session was created.
     """
+    check_branch(settings)
+    if not preview:
+        _hide_suggestions(settings.top)
     feed = open_queue(settings.top, backend=settings.backend)
-    tasks = by_id(feed.load())
-    for name in settings.tasks:
-        if name not in tasks:
-            raise InputError(f"the queue has no task {name!r}; `sessionrun queue list` shows its tasks")
-    among = tasks.values() if settings.group is None else choose_group(tasks, settings.group)
-    wanted = frozenset(settings.tasks)
-    left = [
-        task
-        for task in among
-        if task.status != "closed" and not task.is_group and (not wanted or task.id in wanted)
-    ]
-    ready = [task for task in choose_ready(tasks, settings.group) if not wanted or task.id in wanted]
-    return Prepared(plan_dispatch(settings, feed, preview=preview), ready, len(left))
+    planned = plan_dispatch(settings, feed, preview=preview)
+    findings = [*_look(planned, settings)] if ready else []
+    problems = [f"{one.what}: {one.text}" for one in findings if one.level == "error"]
+    if problems and not preview:
+        raise InputError(f"{'; '.join(problems)} (--no-ready starts all the same)")
+    drafted = _import(settings, feed, listed, preview=preview)
+    tasks, left = _choose(settings, feed)
+    finding = Finding("queue", f"{feed.place.name}: {len(tasks)} of {left} open tasks are ready{drafted}")
+    return Prepared(planned, feed, tasks, left, [finding, *findings])
 
 
 def foresee(prepared: Prepared) -> Planned:
     """The session with the tasks that it begins with, for a preview."""
-    spec: SessionSpec = prepared.planned.spec
+    spec = prepared.planned.spec
     assert spec.template is not None
     taken: set[str] = set()
     tasks = []
@@ -63,3 +87,49 @@ def foresee(prepared: Prepared) -> Planned:
         taken.add(name.casefold())
         tasks.append(make_task(spec.template, task, name))
     return prepared.planned._replace(spec=replace(spec, tasks=tuple(tasks)))
+
+
+def _hide_suggestions(top: Path) -> None:
+    """Let git overlook the file of follow-ups: it is collected, and in commits it would conflict."""
+    git = Git(top)
+    _, common = locate(git)
+    hide_name(common, SUGGESTIONS)
+    if git.names("ls-files", "-z", "--", SUGGESTIONS):
+        hint = f"git rm --cached {SUGGESTIONS}"
+        notify(f"{SUGGESTIONS} is in the repository, so tasks that append to it conflict: take it out ({hint})")
+
+
+def _look(planned: Planned, settings: Settings) -> list[Finding]:
+    spec = planned.spec
+    assert spec.template is not None
+    agent = spec.agents[spec.template.agent]
+    return [*look(agent, spec.template.model, settings.workers, {**os.environ, **agent.env})]
+
+
+def _import(settings: Settings, feed: Feed, listed: Path | None, *, preview: bool) -> str:
+    """Fill the queue from a list; what to say of that."""
+    known = settings.top / LIST
+    if listed is None and (feed.load() or not known.is_file()):
+        return ""
+    path = str(listed or known)
+    if preview:
+        return f"; {len(parse_list(read_text(path)))} in {path} would be imported"
+    added, present = import_list(feed, path, group=settings.group)
+    return f"; {len(added)} were imported from {path}" + (f", {len(present)} were known" if present else "")
+
+
+def _choose(settings: Settings, feed: Feed) -> tuple[list[QueueTask], int]:
+    """The tasks that can be claimed, of those that are asked for, and how many of these are open."""
+    tasks = by_id(feed.load())
+    unknown = next((name for name in settings.tasks if name not in tasks), None)
+    if unknown is not None:
+        raise InputError(f"the queue has no task {unknown!r}; `sessionrun queue list` shows its tasks")
+    among = [*tasks.values()] if settings.group is None else choose_group(tasks, settings.group)
+    wanted = frozenset(settings.tasks)
+    left = [
+        task
+        for task in among
+        if task.status != "closed" and not task.is_group and (not wanted or task.id in wanted)
+    ]
+    ready = [task for task in choose_ready(tasks, settings.group) if not wanted or task.id in wanted]
+    return ready, len(left)

@@ -25,6 +25,7 @@ def plan_dispatch(settings: Settings, feed: Feed, *, preview: bool = False) -> P
         Asked(dialect="prompts", name=settings.name, labels=settings.labels),
         AskedGit(worktree=True, base=settings.branch, repository=settings.top),
         preview=preview,
+        programs={settings.agent: settings.program} if settings.agent and settings.program else {},
     )
     assert isinstance(planned, Planned)
     return planned._replace(spec=_open(planned.spec, settings, feed))
@@ -40,6 +41,9 @@ def _open(spec: SessionSpec, settings: Settings, feed: Feed) -> SessionSpec:
         poll_s=settings.poll_s,
         sync_s=settings.sync_s,
         ingest=settings.ingest,
+        take_back_s=settings.take_back_s if settings.takes_back else 0.0,
+        take_back_most=settings.take_back_most,
+        lands_again=settings.lands_again,
     )
     (template,) = spec.tasks
     return replace(
@@ -67,9 +71,9 @@ def _describe(settings: Settings) -> dict[str, Any]:
         task["timeout_s"] = settings.timeout_s
     if settings.checks:
         task["check"] = list(settings.checks)
-    plan: dict[str, Any] = {"agent": settings.agent, "max_parallel": settings.workers, "prompts": [task]}
-    if settings.model:
-        plan["model"] = settings.model
+    plan: dict[str, Any] = {"max_parallel": settings.workers, "prompts": [task]}
+    plan |= {"agent": settings.agent} if settings.agent else {}
+    plan |= {"model": settings.model} if settings.model else {}
     if settings.lands:
         plan["land"] = {"gates": list(settings.gates)}
         if settings.branch:

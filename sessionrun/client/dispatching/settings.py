@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final
 
+from sessionrun.agents import table
+from sessionrun.client.config import load_config
+from sessionrun.client.dispatching.configuration import MENDS, find_configuration, load_configuration
 from sessionrun.client.dispatching.frame import FRAME
-from sessionrun.model.feeding import POLL_S, SYNC_S
+from sessionrun.client.notices import notify
+from sessionrun.model.errors import InputError
+from sessionrun.model.feeding import POLL_S, SYNC_S, TAKE_BACK_S
 from sessionrun.model.frozen import frozen
+from sessionrun.model.seats import Placement
+from sessionrun.queue.place import find_place
+from sessionrun.workspaces.git import Git
+from sessionrun.workspaces.repository import locate
 
 WORKERS: Final = 14
 AGENT: Final = "aider"
@@ -22,20 +34,28 @@ class Settings:
 
     Attributes:
         top: the top of the repository, which has the queue (absolute).
+        tasks: only these tasks of the queue; empty: all.
         branch: on which the work lands, and where it begins; None: the current one.
+        program: what starts the agent, in place of its usual program.
+        gates: commands that have to exit 0 before work lands.
+        checks: commands that have to exit 0 after each attempt at a task.
         timeout_s: of an attempt (seconds); 0: none.
+        lands: whether work lands by itself.
         mends: how often a conflict is mended by a task of the session.
+        lands_again: whether work that did not land is tried again when a person closes its task.
         frame: the prompt around each task.
+        takes_back: whether claims of sessions that are gone are taken back.
     """
 
     top: Path
-    branch: str | None = None
     tasks: tuple[str, ...] = ()
-    backend: str | None = None
     group: str | None = None
+    backend: str | None = None
+    branch: str | None = None
     workers: int = WORKERS
-    agent: str = AGENT
+    agent: str | None = None
     model: str | None = None
+    program: tuple[str, ...] = ()
     name: str | None = None
     labels: tuple[str, ...] = ()
     gates: tuple[str, ...] = ()
@@ -45,10 +65,70 @@ class Settings:
     timeout_s: float = TIMEOUT_S
     expect_change: bool = False
     lands: bool = True
+    mends: int = MENDS
+    lands_again: bool = True
     watch: bool = False
-    placement: Literal["inside", "sibling"] = "inside"
+    placement: Placement = "inside"
     prefix: str | None = None
     ingest: int = 0
     poll_s: float = POLL_S
     sync_s: float = SYNC_S
+    takes_back: bool = True
+    take_back_s: float = TAKE_BACK_S
+    take_back_most: int | None = None
     frame: str = FRAME
+
+
+def settle(given: Mapping[str, Any], configuration: Path | None = None) -> Settings:
+    """Lay what was given over the configuration file, and that over defaults.
+
+    Args:
+        given: values of `Settings` by their names.
+        configuration: the file; None: that in the top of the repository, if there is one.
+
+    Raises:
+        InputError: there is no repository, or the file cannot be honoured.
+    """
+    path = configuration or find_configuration(find_place(Path.cwd()).top)
+    values = load_configuration(path) if path is not None else {}
+    if path is not None and configuration is None:
+        notify(f"configuration: {path}")
+    root = values.get("top", Path.cwd())
+    if values.get("agent") not in (None, given.get("agent", values.get("agent"))):
+        values = {name: value for name, value in values.items() if name not in ("model", "program")}
+    settings = Settings(**{**values, **given, "top": _find_top(root)})
+    return _choose_agent(settings)
+
+
+def _find_top(root: Path) -> Path:
+    """The main checkout, where the queue is and from which the worktrees are made."""
+    top = find_place(root).top
+    locate(Git(top))
+    return top
+
+
+def _choose_agent(settings: Settings) -> Settings:
+    """The agent and its model, if neither was named here nor in the configuration of `sessionrun`."""
+    if settings.agent is None:
+        config = load_config(Path.cwd(), os.environ, table.BUILTIN)
+        if config.agent is not None:
+            return settings
+        settings = replace(settings, agent=AGENT)
+    if settings.agent == AGENT and settings.model is None:
+        return replace(settings, model=MODEL)
+    return settings
+
+
+def check_branch(settings: Settings) -> None:
+    """Refuse a branch that is not there.
+
+    Raises:
+        InputError: which, and which there are.
+    """
+    if settings.branch is None:
+        return
+    git = Git(settings.top)
+    if git.commit_of(f"refs/heads/{settings.branch}") is None:
+        known = git.line("for-each-ref", "--count=6", "--format=%(refname:short)", "refs/heads/").split()
+        there = f"there are {', '.join(known[:5])}{' ...' * (len(known) > 5)}" if known else "there is none yet"
+        raise InputError(f"{settings.top}: there is no branch {settings.branch!r} to land on; {there}")

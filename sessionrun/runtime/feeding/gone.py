@@ -24,7 +24,7 @@ PROBE_AGAIN_S: Final = 1.0
 """A session changes its processes by itself: it is gone if none of them lives, and none so much later."""
 
 
-def is_session_gone(
+def find_gone(
     session_id: str, results_dir: Path, sleep: Callable[[float], None] = time.sleep
 ) -> SessionDir | None:
     """Return a session of which no process is left; None: it lives, or is not known here: it may run elsewhere."""
@@ -38,29 +38,45 @@ def is_session_gone(
     return session if os.path.exists(session.path) and not session.is_alive() else None
 
 
-def take_back(feed: Feed, results_dir: Path, sleep: Callable[[float], None] = time.sleep) -> list[QueueTask]:
+def take_back(
+    feed: Feed,
+    results_dir: Path,
+    *,
+    most: int | None = None,
+    sleep: Callable[[float], None] = time.sleep,
+) -> list[QueueTask]:
     """Settle the claims of sessions that are gone; return the tasks as they are then.
 
     What a session has done counts, also if it was killed before it could say so.
+
+    Args:
+        feed: the queue.
+        results_dir: where sessions are looked for before the user's index.
+        most: of how many tasks; None: of all.
+        sleep: waits for some seconds.
     """
     gone: dict[str, SessionDir] = {}
 
     def probe(session_id: str) -> bool:
         if session_id not in gone:
-            session = is_session_gone(session_id, results_dir, sleep)
+            session = find_gone(session_id, results_dir, sleep)
             if session is None:
                 return False
             gone[session_id] = session
         return True
 
-    closed = []
+    settled: list[QueueTask] = []
     for task in feed.load():
         worker = task.claim.worker if task.claim is not None else None
-        if worker is not None and probe(worker.session):
-            done = _find_done(gone[worker.session], worker.name)
-            one = feed.close(task.id, reason=done, worker=worker) if done is not None else None
-            closed += [one] if one is not None else []
-    return [*closed, *feed.take_back(probe)]
+        if worker is None or len(settled) == most or not probe(worker.session):
+            continue
+        done = _find_done(gone[worker.session], worker.name)
+        if done is not None:
+            one = feed.close(task.id, reason=done, worker=worker)
+        else:
+            one = feed.reopen(task.id, reason=f"its worker {worker.name} is gone", worker=worker)
+        settled += [one] if one is not None else []
+    return settled
 
 
 def _find_done(session: SessionDir, name: str) -> str | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from sessionrun.model.feeding import FeedSpec
 from sessionrun.model.spec import TaskSpec
@@ -23,9 +23,6 @@ from sessionrun.runtime.feeding.standing import Standing
 from sessionrun.runtime.feeding.tasks import choose_id, make_task
 from sessionrun.runtime.feeding.visit import Step, choose_next, find_last_steps, find_steps
 from sessionrun.store import crashpoint
-
-TAKE_BACK_S: Final = 60.0
-"""How often claims of sessions that are gone are looked for, while there is a free slot."""
 
 
 class Arrival(NamedTuple):
@@ -134,12 +131,12 @@ class Visitor:
         self._dropped -= {name for name, one in board.news.items() if one.kind == "going"}
 
     def _take_back(self, board: Board) -> None:
-        now = self._clock()
-        if not (board.takes and board.free > 0):
-            return
-        if self._taken_back_at is None or now - self._taken_back_at >= TAKE_BACK_S:
+        """Take back claims of sessions that are gone, while there is a free slot for their tasks."""
+        now, last = self._clock(), self._taken_back_at
+        is_due = last is None or now - last >= self._asked.take_back_s
+        if self._asked.take_back_s and is_due and board.takes and board.free > 0:
             self._taken_back_at = now
-            take_back(self._feed, self._results_dir)
+            take_back(self._feed, self._results_dir, most=self._asked.take_back_most)
 
     def _do(self, step: Step, tasks: dict[str, QueueTask]) -> None:
         worker = Worker(step.name, self._session_id)

@@ -75,7 +75,7 @@ def _describe(settings: Settings) -> dict[str, Any]:
     plan |= {"agent": settings.agent} if settings.agent else {}
     plan |= {"model": settings.model} if settings.model else {}
     if settings.lands:
-        plan["land"] = {"gates": list(settings.gates)}
+        plan["land"] = {"gates": list(settings.gates), "mends": settings.mends}
         if settings.branch:
             plan["land"]["into"] = settings.branch
         if settings.gate_timeout_s:

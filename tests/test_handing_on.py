@@ -375,7 +375,10 @@ def test_base_session_begins_with_the_session(some: Project) -> None:
     assert tasks["alone"]["base_commit"] == some.git("rev-parse", "main")
     assert changed(some, tasks["c"]) == ["c"]
     done = some("--worktree", "--agent", "shell", stdin='[{"prompt": "true", "base": "main"}]')
-    assert done.returncode == 2 and '[0].base: must be one of needs, session, not the text "main"' in done.stderr
+    assert (
+        done.returncode == 2
+        and '[0].base: must be one of needs, session, target, not the text "main"' in done.stderr
+    )
 
 
 def test_needs_that_changed_nothing_or_have_no_worktree(some: Project) -> None:

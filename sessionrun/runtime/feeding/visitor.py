@@ -28,7 +28,6 @@ from sessionrun.store import crashpoint
 from sessionrun.store.session import SessionDir
 from sessionrun.workspaces.git import Git
 
-
 _ROUNDS: Final = 100
 """The queue may change again and again while it is visited."""
 

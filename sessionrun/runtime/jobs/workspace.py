@@ -57,9 +57,11 @@ def build_workspace(site: Site, state: TaskState, key: JobKey, tasks: Mapping[st
 
 
 def _find_target(site: Site, state: TaskState) -> str | None:
-    """The branch at whose end the task begins, wherever that is by now."""
-    landing = site.spec.landing
-    return landing.target if landing is not None and state.spec.base == "target" else None
+    """The branch at whose end the task begins, wherever that is by now; a user lands the work of a dispatch there."""
+    landing, repository = site.spec.landing, site.spec.repository
+    if state.spec.base != "target" or repository is None:
+        return None
+    return landing.target if landing is not None else f"refs/heads/{repository.base_branch}"
 
 
 def judge_workspace(site: Site, state: TaskState, ended: Exit, problem: Problem | None) -> Judged:

@@ -149,7 +149,7 @@ class Visitor:
 
     def _load(self) -> dict[str, QueueTask]:
         self._signature = read_signature(self._feed.place)
-        if not self._signature and any(one.kind == "going" for one in self._known.values()):
+        if not self._feed.place.exists() and any(one.kind == "going" for one in self._known.values()):
             raise InputError(f"{self._feed.place} is gone: put it back, or cancel the session")
         return by_id(self._feed.load())
 

@@ -57,7 +57,7 @@ def build_workspace(site: Site, state: TaskState, key: JobKey, tasks: Mapping[st
 
 
 def _find_target(site: Site, state: TaskState) -> str | None:
-    """The branch at whose end the task begins, wherever that is by now: there its work lands, if a user lands it."""
+    """The branch at whose end the task begins, wherever that is by now; without landing a user lands there."""
     landing, repository = site.spec.landing, site.spec.repository
     if state.spec.base != "target" or repository is None:
         return None

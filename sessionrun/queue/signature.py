@@ -9,14 +9,14 @@ from typing import Final
 Signature = tuple[tuple[str, int, int, int], ...]
 
 _WRITTEN: Final = ("-wal", ".jsonl", "last-touched")
-"""How the names of files end that a program of Beads writes with a change; others it touches when it reads, too."""
+"""How the names of files end that a program of Beads writes with a change; others it touches to read, too."""
 
 
 def read_signature(place: Path) -> Signature:
     """Return what differs after a change; nothing if the queue is not there.
 
-    Not every version of a program shows each change in these files: a queue in a directory has to be loaded now and
-    then all the same.
+    Not every version of a program shows each change in these files: a queue in a directory has to be loaded now
+    and then all the same.
     """
     path = os.fspath(place)
     try:

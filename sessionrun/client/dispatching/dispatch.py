@@ -67,6 +67,8 @@ def prepare(
     feed = open_queue(settings.top, backend=settings.backend)
     planned = plan_dispatch(settings, feed, preview=preview)
     findings = [*_look(planned, settings)] if ready else []
+    if not settings.lands:
+        findings.append(Finding("land", "work stays on its branches: `sessionrun merge ID` lands it", "warning"))
     problems = [f"{one.what}: {one.text}" for one in findings if one.level == "error"]
     if problems and not preview:
         raise InputError(f"{'; '.join(problems)} (--no-ready starts all the same)")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from sessionrun.client.dispatching.settings import Settings
@@ -10,6 +11,7 @@ from sessionrun.client.planning import Asked, AskedGit, Planned, plan
 from sessionrun.model.feeding import FeedSpec
 from sessionrun.model.spec import SessionSpec
 from sessionrun.queue.feed import Feed
+from sessionrun.workspaces.git import Git
 
 DIALECT = "queue"
 
@@ -23,8 +25,9 @@ def plan_dispatch(settings: Settings, feed: Feed, *, preview: bool = False) -> P
     planned = plan(
         _describe(settings),
         Asked(dialect="prompts", name=settings.name, labels=settings.labels),
-        AskedGit(worktree=True, base=settings.branch, repository=settings.top),
+        AskedGit(worktree=True, base=settings.branch),
         preview=preview,
+        directory=settings.top,
         programs={settings.agent: settings.program} if settings.agent and settings.program else {},
     )
     assert isinstance(planned, Planned)
@@ -46,6 +49,8 @@ def _open(spec: SessionSpec, settings: Settings, feed: Feed) -> SessionSpec:
         lands_again=settings.lands_again,
     )
     (template,) = spec.tasks
+    if spec.landing is None and _is_branch(spec):
+        template = replace(template, base="target")
     return replace(
         spec,
         dialect=DIALECT,
@@ -55,6 +60,12 @@ def _open(spec: SessionSpec, settings: Settings, feed: Feed) -> SessionSpec:
         feed=asked,
         open_feed=True,
     )
+
+
+def _is_branch(spec: SessionSpec) -> bool:
+    """Whether tasks can begin at the end of a branch, and not only at a commit."""
+    known = spec.repository
+    return known is not None and Git(Path(known.top)).commit_of(f"refs/heads/{known.base_branch}") is not None
 
 
 def _describe(settings: Settings) -> dict[str, Any]:

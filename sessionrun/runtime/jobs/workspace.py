@@ -70,9 +70,11 @@ def _find_mend_base(site: Site, state: TaskState, tasks: Mapping[str, TaskState]
 
 
 def _find_target(site: Site, state: TaskState) -> str | None:
-    """The branch at whose end the task begins, wherever that is by now."""
-    landing = site.spec.landing
-    return landing.target if landing is not None and state.spec.base == "target" else None
+    """The branch at whose end the task begins, wherever that is by now; without landing a user lands there."""
+    landing, repository = site.spec.landing, site.spec.repository
+    if state.spec.base != "target" or repository is None:
+        return None
+    return landing.target if landing is not None else f"refs/heads/{repository.base_branch}"
 
 
 def judge_workspace(site: Site, state: TaskState, ended: Exit, problem: Problem | None) -> Judged:

@@ -240,6 +240,7 @@ def test_every_task_field() -> None:
         "fallback": ({"agent": "codex", "model": None}, {"agent": "aider", "model": "openai/gpt"}),
         "fallback_on": ("usage_limit",),
         "expect_change": True,
+        "mend": None,
         "budget_usd": 1.5,
         "env": {"CI": "1"},
         "labels": {"team": "web"},

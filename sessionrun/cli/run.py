@@ -193,7 +193,8 @@ def command(
     Prints the session id and returns at once; the tasks run in the background.
     """
     from sessionrun.cli.render import escape_line, warn
-    from sessionrun.client.planning import Asked, AskedGit, AskedLand, AskedMoney, Nothing, plan
+    from sessionrun.client.landing_wish import AskedLand
+    from sessionrun.client.planning import Asked, AskedGit, AskedMoney, Nothing, plan
 
     options["own"] = take_own(options)
     asked = Asked(*(options[name] for name in Asked._fields))

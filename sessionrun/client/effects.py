@@ -146,6 +146,7 @@ ELSEWHERE: Final[Mapping[str, str]] = {
     "land": "planning refuses it without worktrees",
     "land_into": "planning refuses it without landing",
     "gates": "planning refuses it without landing",
+    "mends": "planning refuses it without landing",
     "expect_change": "refused for each task without a worktree",
     "prove": "refused for each task without a worktree or a check",
     **{

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 from sessionrun.dialects.plan import LandingWish
 from sessionrun.landing.target import find_target
@@ -14,37 +14,36 @@ GATE_TIMEOUT_S: Final = 3600.0
 """How long a gate may take where nothing else is said."""
 
 
-def settle_landing(
-    wish: LandingWish | None,
-    into: str | None,
-    gates: tuple[str, ...],
-    repository: Repository | None,
-    *,
-    asked: bool,
-    mends: int | None = None,
-) -> Landing | None:
+class AskedLand(NamedTuple):
+    """What the command line of `run` says about landing; without `land_into`: on the branch of the session."""
+
+    land: bool = False
+    land_into: str | None = None
+    gates: tuple[str, ...] = ()
+    mends: int | None = None
+
+
+def settle_landing(wish: LandingWish | None, asked: AskedLand, repository: Repository | None) -> Landing | None:
     """How the work of the session lands by itself; None: it does not.
 
     Args:
         wish: what the plan says.
-        into: the branch that the command line names; it wins over the plan.
-        gates: the gates of the command line, in place of those of the plan.
+        asked: what the command line says; it wins over the plan.
         repository: where the session begins.
-        asked: whether the command line asks for landing.
-        mends: how many mends it asks for; None: as the plan says.
 
     Raises:
         InputError: options without landing, no worktrees, or no such branch.
     """
-    if wish is None and not asked:
-        if into is not None or gates or mends is not None:
-            raise InputError(f"{'--land-into' if into else '--gate' if gates else '--mends'} needs --land")
+    if wish is None and not asked.land:
+        given = {"--land-into": asked.land_into, "--gate": asked.gates or None, "--mends": asked.mends}
+        lost = next((option for option, value in given.items() if value is not None), None)
+        if lost is not None:
+            raise InputError(f"{lost} needs --land")
         return None
     if repository is None:
         raise InputError("land needs tasks with a worktree: add --worktree")
     wish = wish or LandingWish()
     timeout_s = GATE_TIMEOUT_S if wish.gate_timeout_s is None else wish.gate_timeout_s
-    target = find_target(repository, into or wish.into)
-    return Landing(
-        target, gates or wish.gates, timeout_s or None, wish.batch, wish.mends if mends is None else mends
-    )
+    target = find_target(repository, asked.land_into or wish.into)
+    mends = wish.mends if asked.mends is None else asked.mends
+    return Landing(target, asked.gates or wish.gates, timeout_s or None, wish.batch, mends)

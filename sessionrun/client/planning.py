@@ -14,7 +14,7 @@ from sessionrun.client.assemble import Choice, assemble_spec, choose_agent, fore
 from sessionrun.client.config import Config, load_config
 from sessionrun.client.effects import refuse_idle_options
 from sessionrun.client.inputs import Given, read_source
-from sessionrun.client.landing_wish import settle_landing
+from sessionrun.client.landing_wish import AskedLand, settle_landing
 from sessionrun.client.mirroring import MirrorWish, settle_cache, settle_mirrors
 from sessionrun.client.own_options import add_variables, find_input, read_own
 from sessionrun.client.seats import settle_seats
@@ -59,15 +59,6 @@ class AskedGit(NamedTuple):
     keep: KeepPolicy | None = None
     cache_dir: Path | None = None
     require_cache: bool | None = None
-
-
-class AskedLand(NamedTuple):
-    """What the command line of `run` says about landing; without `land_into`: on the branch of the session."""
-
-    land: bool = False
-    land_into: str | None = None
-    gates: tuple[str, ...] = ()
-    mends: int | None = None
 
 
 class AskedMoney(NamedTuple):
@@ -185,9 +176,7 @@ def _settle(
         approve=_settle_approval(asked, plan, config),
         envelope=options.envelope,
         repository=repository,
-        landing=settle_landing(
-            plan.landing, land.land_into, land.gates, repository, asked=land.land, mends=land.mends
-        ),
+        landing=settle_landing(plan.landing, land, repository),
         mirrors=mirrors,
         cache=settle_cache(plan, wish, config),
         missing=missing,

@@ -151,8 +151,8 @@ def _make_mend(state: State, owner: TaskState, source: TaskState) -> TaskSpec:
     while (name := f"{spec.id}-mend-{number}") in state.tasks:
         number += 1
     branch = owner.place.branch if owner.place is not None else None
-    reason_class, reason = entry.reason_class or "conflict", entry.reason or ""
-    mend = Mend(spec.id, number, source.spec.id, reason_class, reason, entry.files, entry.against, entry.output)
+    why = (entry.reason_class or "", entry.reason or "")
+    mend = Mend(spec.id, number, source.spec.id, *why, entry.files, entry.against, entry.output)
     labels = {key: value for key, value in spec.labels.items() if key != QUEUE_LABEL}
     workspace = replace(spec.workspace, branch=f"{branch}-mend-{number}" if branch else None, directory=None)
     return replace(

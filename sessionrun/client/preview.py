@@ -149,8 +149,8 @@ def list_waves(tasks: tuple[TaskSpec, ...]) -> list[list[str]]:
 def find_critical_path(tasks: tuple[TaskSpec, ...]) -> list[str]:
     """The longest chain of tasks that wait for each other: the session takes at least as long as this chain."""
     depths, by_id = _measure_depths(tasks), {task.id: task for task in tasks}
-    path = [max(depths, key=lambda name: depths[name])]
-    while needs := by_id[path[-1]].needs:
+    path = [max(depths, key=lambda name: depths[name])] if depths else []
+    while path and (needs := by_id[path[-1]].needs):
         path.append(max(needs, key=lambda name: depths[name]))
     return path[::-1]
 

@@ -1,0 +1,437 @@
+"""How a session is fed from a queue: what a visit finds to do, what a crash leaves, how tasks are named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import slow
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sessionrun.engine.fold import apply, begin
+from sessionrun.engine.state import State
+from sessionrun.engine.task import End, LandEntry
+from sessionrun.model.events import Entry, TaskAdded
+from sessionrun.model.feeding import QUEUE_LABEL, FeedSpec, feed_from_record
+from sessionrun.model.places import Place as Workplace
+from sessionrun.model.spec import TaskSpec
+from sessionrun.model.validation import describe_id_problem
+from sessionrun.queue.file import FileFeed
+from sessionrun.queue.listeners import change_listeners, load_listeners
+from sessionrun.queue.place import find_place
+from sessionrun.queue.signature import read_signature
+from sessionrun.queue.task import Draft, QueueTask, TaskClaim, Worker
+from sessionrun.runtime.feeding.board import Board, Boards
+from sessionrun.runtime.feeding.standing import UNDONE, Standing, find_standing
+from sessionrun.runtime.feeding.tasks import choose_id, fill_frame, make_task
+from sessionrun.runtime.feeding.visit import Step, choose_next, find_landings, find_last_steps, find_steps
+from sessionrun.runtime.feeding.visitor import Arrival, Drop, Dry, LandAgain, News, Trouble, Visitor
+from sessionrun.store import crashpoint
+from sessionrun.store.session import SessionDir
+
+from simulation import make_session  # isort: skip
+
+US, THEM = "us", "them"
+TEMPLATE = TaskSpec("task", ("Do it: {task}\nand commit.",), retries=1, labels={"kind": "bead"})
+
+
+def queued(
+    name: str, status: Any = "open", *, claim: str | None = None, session: str = US, **fields: Any
+) -> QueueTask:
+    worker = None if claim is None else TaskClaim(Worker(claim, session))
+    return QueueTask(name, f"title of {name}", status=status, claim=worker, **fields)
+
+
+def by_id(*tasks: QueueTask) -> dict[str, QueueTask]:
+    return {task.id: task for task in tasks}
+
+
+# --- names and prompts ---
+
+
+@pytest.mark.parametrize(
+    ("queue_id", "taken", "name"),
+    [
+        ("task-1", (), "task-1"),
+        ("task-1", ("task-1", "task-1-2"), "task-1-3"),
+        ("Bead", ("bead",), "Bead-2"),
+        ("bd-a3f8.1", (), "bd-a3f8.1"),
+        ("a/b c", (), "a-b-c"),
+        ("..x", (), "task-x"),
+        ("-x", (), "task-x"),
+        ("x.lock", (), "task-x"),
+        ("x.", (), "task-x"),
+        ("", (), "task-x"),
+        ("\u00e9\u00e9", (), "task-x"),
+    ],
+)
+def test_the_name_of_a_task(queue_id: str, taken: tuple[str, ...], name: str) -> None:
+    assert choose_id(queue_id, taken) == name
+
+
+@given(st.text(max_size=300), st.sets(st.text(max_size=5)))
+def test_every_name_is_a_good_one(queue_id: str, taken: set[str]) -> None:
+    name = choose_id(queue_id, {one.casefold() for one in taken})
+    assert describe_id_problem(name) is None
+    assert name.casefold() not in {one.casefold() for one in taken}
+
+
+def test_what_a_task_of_the_session_is_made_of() -> None:
+    made = make_task(TEMPLATE, QueueTask("q/1", "Title", "In full {task}", priority=3), "q-1")
+    assert (made.id, made.title, made.priority, made.retries) == ("q-1", "Title", 3, 1)
+    assert made.prompts == ("Do it: Title\n\nIn full {task}\nand commit.",)  # what a task says is no place
+    assert made.labels == {"kind": "bead", QUEUE_LABEL: "q/1"}
+    assert fill_frame("Rules.\n", QueueTask("q", "Title")) == "Rules.\n\nTitle\n"
+
+
+def test_the_record_of_a_feed() -> None:
+    feed = FeedSpec("/top", "file", "g", ("a", "b"), watch=True, poll_s=1.0, ingest=3)
+    record = {name: getattr(feed, name) for name in FeedSpec.__dataclass_fields__} | {"later": 1}
+    assert feed_from_record({**record, "chosen": ["a", "b"]}) == feed
+
+
+# --- how a task stands ---
+
+
+def make_state(landing: LandEntry | None, end: End, place: Workplace | None = None) -> Standing | None:
+    state = begin(make_session([TaskSpec("t", ("x",), labels={QUEUE_LABEL: "q"})]))
+    task = state.tasks["t"]
+    task.end, task.landing, task.place = end, landing, place
+    return find_standing(state, task)
+
+
+AT = Workplace("main-task-t", None, "c0", "c1")
+GOOD = End(outcome="succeeded")
+
+
+@pytest.mark.parametrize(
+    ("landing", "end", "place", "kind", "words"),
+    [
+        (None, End(), None, "going", ""),
+        (LandEntry("ready"), GOOD, AT, "going", ""),
+        (LandEntry("waiting"), GOOD, AT, "going", ""),
+        (LandEntry("landed", commit="c2"), GOOD, AT, "done", "landed as c2 (session s, task t)"),
+        (None, GOOD, Workplace("b", None, "c0", "c0"), "done", "done, without a change (session s, task t)"),
+        (None, GOOD, AT, "done", "done; its work is on the branch main-task-t: sessionrun merge s"),
+        (LandEntry("held", "dirty", "a file is in the way"), GOOD, AT, "held", "a file is in the way"),
+        (
+            LandEntry("bounced", "conflict", "it conflicts"),
+            GOOD,
+            AT,
+            "undone",
+            "mend it on the branch main-task-t",
+        ),
+        (None, End(outcome="failed", reason="exit\ncode 3"), AT, "undone", f"{UNDONE}s, task t: exit code 3"),
+        (None, End(outcome="cancelled"), None, "undone", f"{UNDONE}s, task t: cancelled"),
+    ],
+)
+def test_how_a_task_stands(
+    landing: LandEntry | None, end: End, place: Workplace | None, kind: str, words: str
+) -> None:
+    one = make_state(landing, end, place)
+    assert one is not None
+    assert one.kind == kind
+    assert words in one.reason
+    assert (one.branch is not None) == (landing is not None and landing.status == "bounced")
+
+
+def test_a_board_tells_what_is_new() -> None:
+    spec = make_session([], resources={"slot": 2}, open_feed=True)
+    state, boards = begin(spec), Boards()
+    assert boards.make(state) == Board(1, {}, 2, True, True)
+    assert boards.make(state) is None
+    add(state, "a", "q1")
+    add(state, "own", None)
+    assert boards.make(state) == Board(2, {"a": Standing("q1", "going")}, 0, True, True)
+    state.tasks["a"].end = End(outcome="failed", reason="x")
+    state.outcomes["failed"] = 1
+    board = boards.make(state)
+    assert board is not None
+    assert (board.news["a"].kind, board.free) == ("undone", 1)
+    state.tasks["a"].end = End()  # as after `retry`
+    state.outcomes.clear()
+    state.requests.add("again")
+    assert boards.make(state) == Board(4, {"a": Standing("q1", "going")}, 0, True, True)
+    state.held = "on request"
+    assert boards.make(state) == Board(5, {}, 0, False, True)
+
+
+def add(state: State, name: str, queue_id: str | None) -> None:
+    labels = {} if queue_id is None else {QUEUE_LABEL: queue_id}
+    apply(state, Entry(state.seq + 1, 0.0, 0.0, TaskAdded(TaskSpec(name, ("x",), labels=labels))))
+    assert state.spec.tasks[-1].id == name
+
+
+# --- what a visit finds ---
+
+
+@pytest.mark.parametrize(
+    ("task", "known", "steps"),
+    [
+        (queued("q"), {}, []),
+        (queued("q", "claimed", claim="t"), {}, [("add", "t", "")]),
+        (queued("q", "claimed", claim="t", session=THEM), {}, []),
+        (queued("q", "claimed", claim="t"), {"t": Standing("q", "going")}, []),
+        (queued("q", "claimed", claim="t"), {"t": Standing("q", "held", "why")}, []),
+        (queued("q", "claimed", claim="t"), {"t": Standing("q", "done", "why")}, [("close", "t", "why")]),
+        (queued("q", "claimed", claim="t"), {"t": Standing("q", "undone", "why")}, [("reopen", "t", "why")]),
+        (queued("q"), {"t": Standing("q", "going")}, [("claim", "t", "")]),
+        (queued("q", blocked_by=("p",)), {"t": Standing("q", "going")}, [("drop", "t", "")]),
+        (queued("q", "closed"), {"t": Standing("q", "going")}, [("drop", "t", "")]),
+        (queued("other"), {"t": Standing("q", "going")}, [("drop", "t", "")]),
+        (queued("q", "claimed", claim="t", session=THEM), {"t": Standing("q", "going")}, [("drop", "t", "")]),
+        (queued("q"), {"t": Standing("q", "undone", "why"), "u": Standing("q", "done")}, []),
+    ],
+)
+def test_what_a_visit_finds_to_do(
+    task: QueueTask, known: dict[str, Standing], steps: list[tuple[str, str, str]]
+) -> None:
+    found = find_steps(by_id(task), known, US)
+    assert [(step.what, step.name, step.reason) for step in found] == steps
+
+
+def test_no_claim_is_left_at_the_end() -> None:
+    tasks = by_id(
+        queued("a", "claimed", claim="a"),
+        queued("b", "claimed", claim="b"),
+        queued("c", "claimed", claim="c"),
+        queued("d", "claimed", claim="d", session=THEM),
+    )
+    known = {"a": Standing("a", "done", "landed"), "b": Standing("b", "held", "waits")}
+    assert find_last_steps(tasks, known, US) == [
+        Step("close", "a", "a", "landed"),
+        Step("reopen", "b", "b", "waits"),
+        Step("reopen", "c", "c", ""),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("task", "known", "is_chosen"),
+    [
+        (queued("q"), {}, True),
+        (queued("q", blocked_by=("p",)), {}, False),
+        (queued("q"), {"t": Standing("q", "going")}, False),
+        (queued("q"), {"t": Standing("q", "held")}, False),
+        (queued("q", reason=f"{UNDONE}..."), {}, True),  # another session's failure
+        (queued("q", reason=f"{UNDONE}..."), {"t": Standing("q", "undone")}, False),
+        (queued("q"), {"t": Standing("q", "undone")}, True),  # a person has opened it again
+        (queued("q", reason=f"{UNDONE}..."), {"t": Standing("q", "undone", is_lost=True)}, True),
+        (
+            queued("q", reason=f"{UNDONE}..."),
+            {"t": Standing("q", "undone", is_lost=True), "u": Standing("q", "undone", is_lost=True)},
+            False,
+        ),
+    ],
+)
+def test_which_task_is_claimed_next(task: QueueTask, known: dict[str, Standing], is_chosen: bool) -> None:
+    assert bool(choose_next(by_id(task), known, None, (), 1)) == is_chosen
+
+
+def test_only_what_was_asked_for_is_claimed() -> None:
+    tasks = by_id(queued("a"), queued("b", priority=2, group="g"), queued("g", is_group=True), queued("c"))
+    assert [task.id for task in choose_next(tasks, {}, None, (), 0)] == ["b", "a", "c"]
+    assert [task.id for task in choose_next(tasks, {}, "g", (), 0)] == ["b"]
+    assert [task.id for task in choose_next(tasks, {}, None, ("c", "a"), 0)] == ["a", "c"]
+
+
+def test_work_that_was_mended_lands_when_its_task_is_closed() -> None:
+    known = {"t": Standing("q", "undone", "why", branch=("b", "c1"))}
+    closed, opened = by_id(queued("q", "closed")), by_id(queued("q"))
+    assert find_landings(closed, known, (), lambda branch, commit: (branch, commit) == ("b", "c1")) == [
+        Step("land", "q", "t")
+    ]
+    assert find_landings(closed, known, (), lambda branch, commit: False) == []  # a person drops it
+    assert find_landings(opened, known, (), lambda branch, commit: True) == []
+    assert find_landings(closed, known, ("t",), lambda branch, commit: True) == [Step("bounce", "q", "t", "why")]
+
+
+# --- a visitor and a queue ---
+
+
+class Session:
+    """A session as the queue sees it: what its journal says of tasks; each is done as soon as it was added."""
+
+    def __init__(self, place: Path, *, watch: bool = False) -> None:
+        self.feed = FileFeed(find_place(place), now=lambda: 0.0)
+        self.asked = FeedSpec(str(place), "file", watch=watch, take_back_s=0.0)
+        self.directory = SessionDir(place / "results" / f"session-{US}")
+        self.journal: dict[str, Standing] = {}
+        self.begun: list[str] = []
+        self.heard: list[News] = []
+        self.number = 0
+
+    def open(self) -> Visitor:
+        self.shown: dict[str, Standing] = {}
+        self.heard = []
+        return Visitor(self.directory, TEMPLATE, self.asked, self.feed, lambda one: self.heard.append(one))
+
+    def board(self, *, free: int = 2) -> Board:
+        self.number += 1
+        news = {name: one for name, one in self.journal.items() if self.shown.get(name) != one}
+        self.shown = dict(self.journal)
+        going = sum(one.kind == "going" for one in self.journal.values())
+        return Board(self.number, news, free - going, True, True)
+
+    def take(self) -> bool:
+        """Write down what was heard; whether the queue is dry."""
+        news, self.heard = self.heard, []
+        for one in news:
+            if isinstance(one, Arrival) and one.task.id not in self.journal:
+                self.begun.append(one.task.labels[QUEUE_LABEL])
+                self.journal[one.task.id] = Standing(one.task.labels[QUEUE_LABEL], "going")
+            elif isinstance(one, Drop):
+                self.journal[one.name] = self.journal[one.name]._replace(kind="undone", reason="dropped")
+        return any(isinstance(one, Dry) and one.number == self.number for one in news)
+
+    def work(self) -> None:
+        for name, one in self.journal.items():
+            if one.kind == "going":
+                self.journal[name] = one._replace(kind="done", reason="landed")
+
+    def finish(self, visitor: Visitor) -> None:
+        for _ in range(50):
+            visitor.visit(self.board())
+            if self.take():
+                visitor.leave(self.board())
+                return
+            self.work()
+        raise AssertionError("the queue never is dry")
+
+
+class Died(BaseException):
+    """At a step of the work."""
+
+
+def test_a_queue_is_worked_through_in_its_order(tmp_path: Path) -> None:
+    session = Session(tmp_path)
+    session.feed.create([Draft("a"), Draft("b"), Draft("c", priority=1)])
+    session.feed.create([Draft("d", depends=("task-1",))])
+    session.finish(session.open())
+    assert session.begun == ["task-3", "task-1", "task-2", "task-4"]
+    assert {task.status for task in session.feed.load()} == {"closed"}
+    assert {task.reason for task in session.feed.load()} == {"landed"}
+
+
+@pytest.mark.parametrize("at", [*range(1, 12), *slow(*range(12, 60))])
+def test_a_crash_at_each_step(tmp_path: Path, at: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was heard and not written down is lost; yet each task is begun once, and closed."""
+    session, left = Session(tmp_path), [at]
+    session.feed.create([Draft("a"), Draft("b"), Draft("c", depends=("task-1",))])
+
+    def step() -> None:
+        left[0] -= 1
+        if not left[0]:
+            raise Died
+
+    with monkeypatch.context() as patch:
+        patch.setattr(crashpoint, "step", step)
+        try:
+            session.finish(session.open())
+        except Died:
+            pass
+    session.finish(session.open())
+    assert sorted(session.begun) == ["task-1", "task-2", "task-3"]
+    assert {task.status for task in session.feed.load()} == {"closed"}
+    assert [task.claim for task in session.feed.load()] == [None] * 3
+
+
+def test_a_claim_that_is_taken_away_ends_the_task(tmp_path: Path) -> None:
+    session = Session(tmp_path, watch=True)
+    session.feed.create([Draft("a"), Draft("b")])
+    visitor = session.open()
+    visitor.visit(session.board())
+    session.take()
+    session.feed.close("task-1", reason="done by hand")
+    session.feed.reopen("task-2", reason="for another")
+    session.feed.claim("task-2", Worker("w", THEM))
+    visitor.visit(session.board())
+    visitor.visit(session.board())
+    assert [one for one in session.heard if isinstance(one, Drop)] == [Drop("task-1"), Drop("task-2")]
+    session.take()
+    visitor.visit(session.board())
+    assert session.feed.show("task-1").reason == "done by hand"
+    assert session.feed.show("task-2").claim is not None
+
+
+def test_a_queue_that_is_gone_ends_no_task(tmp_path: Path) -> None:
+    session = Session(tmp_path, watch=True)
+    session.feed.create([Draft("a")])
+    visitor = session.open()
+    visitor.visit(session.board())
+    session.take()
+    aside = session.feed.place.rename(tmp_path / "aside")
+    with pytest.raises(Exception, match="is gone: put it back"):
+        visitor.visit(session.board())
+    aside.rename(session.feed.place)
+    visitor.visit(session.board())
+    assert session.heard == []
+
+
+def test_what_the_queue_refuses_is_told_and_stops_nothing(tmp_path: Path) -> None:
+    """A task that became a group while a worker had it cannot be closed."""
+    session = Session(tmp_path, watch=True)
+    session.feed.create([Draft("a")])
+    visitor = session.open()
+    visitor.visit(session.board())
+    session.take()
+    text = session.feed.place.read_text()
+    session.feed.place.write_text(
+        text.replace('"tasks": [', '"tasks": [{"id": "m", "title": "m", "parent": "task-1"},')
+    )
+    session.work()
+    visitor.visit(session.board())
+    (told,) = [one for one in session.heard if isinstance(one, Trouble)]
+    assert "task-1: it is a group" in str(told.why)
+    assert [one.task.id for one in session.heard if isinstance(one, Arrival)] == ["m"]
+
+
+def test_landings_are_asked_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    session = Session(tmp_path, watch=True)
+    session.feed.create([Draft("a")])
+    session.journal["task-1"] = Standing("task-1", "undone", "bounced", branch=("b", "c1"))
+    session.feed.close("task-1")
+    visitor = session.open()
+    monkeypatch.setattr(visitor, "_is_mended", lambda branch, commit: True)
+    visitor.visit(session.board())
+    visitor.visit(session.board())
+    assert session.heard == [LandAgain("task-1")]
+    session.journal["task-1"] = Standing("task-1", "going")
+    visitor.visit(session.board())
+    session.journal["task-1"] = Standing("task-1", "undone", f"{UNDONE}us: bounced again", branch=("b", "c1"))
+    visitor.visit(session.board())
+    assert session.feed.show("task-1").status == "open"
+    assert session.feed.show("task-1").reason == f"{UNDONE}us: bounced again"
+
+
+def test_those_who_listen(tmp_path: Path) -> None:
+    place = find_place(tmp_path)
+    here, gone = tmp_path / "here", tmp_path / "gone"
+    for path in (here, gone):
+        path.mkdir()
+        change_listeners(place, path, listens=True)
+    assert load_listeners(place) == [here, gone]
+    gone.rmdir()
+    change_listeners(place, here, listens=True)
+    assert load_listeners(place) == [here]
+    change_listeners(place, here, listens=False)
+    assert load_listeners(place) == []
+
+
+def test_what_shows_that_a_queue_changed(tmp_path: Path) -> None:
+    file = tmp_path / "task_queue.json"
+    assert read_signature(file) == ()
+    file.write_text("{}")
+    before = read_signature(file)
+    assert before and read_signature(file) == before
+    file.write_text("{ }")
+    assert read_signature(file) != before
+    folder = tmp_path / ".beads"
+    folder.mkdir()
+    (folder / "beads.db").write_text("")
+    before = read_signature(folder)
+    (folder / "beads.db").write_text("touched")  # by a reader
+    assert read_signature(folder) == before
+    (folder / "issues.jsonl").write_text("")
+    assert read_signature(folder) != before

@@ -222,7 +222,11 @@ def reopen(task_id: str | None, gone: bool, reason: str | None, backend: str | N
         if as_json:
             print_json(records)
         for record in () if as_json else records:
-            _tell(record, "open again", as_json=False)
+            _tell(
+                record,
+                "closed: its work has landed" if record["status"] == "closed" else "open again",
+                as_json=False,
+            )
         if not (records or as_json):
             click.echo("No worker is gone.")
         return
@@ -261,7 +265,8 @@ def _print_tasks(records: list[Record]) -> None:
 def _status_word(record: Record) -> str:
     """How a task stands, for people."""
     if record["status"] == "claimed":
-        return f"claimed ({record['worker'] or 'not by sessionrun'})"
+        session = f" of {record['session'][:8]}" if record["session"] else ""
+        return f"claimed ({record['worker'] or 'not by sessionrun'}{session})"
     if record["status"] == "deferred":
         return f"deferred ({record['backend_status']})"
     if record["status"] == "closed":

@@ -59,8 +59,6 @@ class AskedGit(NamedTuple):
     keep: KeepPolicy | None = None
     cache_dir: Path | None = None
     require_cache: bool | None = None
-    repository: Path | None = None
-    """A directory in the repository; None: the current one."""
 
 
 class AskedLand(NamedTuple):
@@ -107,6 +105,7 @@ def plan(
     *,
     preview: bool = False,
     into: SessionSpec | None = None,
+    directory: Path | None = None,
     programs: Mapping[str, Sequence[str]] | None = None,
 ) -> Planned | Nothing:
     """Read an input and settle it: the spec then has all that a session needs.
@@ -118,6 +117,7 @@ def plan(
         money: the same about budgets.
         land: the same about landing.
         into: the session, as it is now, to which the tasks will be added; see `adding`.
+        directory: in the repository of the worktrees; None: the current one.
         programs: what starts an agent in place of its program, by the agent's name.
         preview: nothing will be started, so agents need not be installed: a missing agent is a warning.
 
@@ -132,7 +132,8 @@ def plan(
     agents = {name: config.agents[name] for name in programs or () if name in config.agents}
     others = {name: replace(one, argv=(*(programs or {})[name], *one.argv[1:])) for name, one in agents.items()}
     config = replace(config, agents={**config.agents, **others})
-    return _settle(source, config, asked, git, money, land or AskedLand(), preview=preview, into=into)
+    place = directory or Path.cwd()
+    return _settle(source, config, asked, git, money, land or AskedLand(), preview=preview, into=into, place=place)
 
 
 def _settle(
@@ -145,6 +146,7 @@ def _settle(
     *,
     preview: bool,
     into: SessionSpec | None,
+    place: Path,
 ) -> Planned | Nothing:
     if into is not None:
         from sessionrun.client.adding import join_config, join_plan, join_repository
@@ -164,7 +166,7 @@ def _settle(
     wish = MirrorWish(git.cache_dir, git.require_cache, git.worktree_dir, git.keep)
     plan, mirrors = settle_mirrors(_add_links(plan), wish, config, source)
     if into is None:
-        repository, remarks = _find_repository(plan, git, config, source.name)
+        repository, remarks = _find_repository(plan, git, config, source.name, place)
     else:
         repository, remarks = join_repository(plan, into), []
     remarks += _remark_on_views(plan) if into is None else []
@@ -248,7 +250,7 @@ def _settle_workspace_timeout(limits: Limits, config: Config) -> Limits:
 
 
 def _find_repository(
-    plan: Plan, git: AskedGit, config: Config, source: str
+    plan: Plan, git: AskedGit, config: Config, source: str, place: Path
 ) -> tuple[Repository | None, list[str]]:
     """The repository from which worktrees are made, if any task wants one; and remarks on it."""
     if not any(task.workspace.kind == "worktree" for task in plan.tasks):
@@ -266,7 +268,7 @@ def _find_repository(
     wanted = Path(wish.worktree_dir) if wish.worktree_dir else config.worktree_dir
     try:
         repository, remark = find_repository(
-            Path(wish.path) if wish.path else git.repository or Path.cwd(),
+            Path(wish.path) if wish.path else place,
             base=git.base or wish.base,
             worktree_dir=git.worktree_dir or wanted,
             keep=git.keep or wish.keep or "never",

@@ -23,8 +23,9 @@ def plan_dispatch(settings: Settings, feed: Feed, *, preview: bool = False) -> P
     planned = plan(
         _describe(settings),
         Asked(dialect="prompts", name=settings.name, labels=settings.labels),
-        AskedGit(worktree=True, base=settings.branch, repository=settings.top),
+        AskedGit(worktree=True, base=settings.branch),
         preview=preview,
+        directory=settings.top,
         programs={settings.agent: settings.program} if settings.agent and settings.program else {},
     )
     assert isinstance(planned, Planned)

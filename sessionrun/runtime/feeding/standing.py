@@ -7,6 +7,7 @@ from typing import Final, Literal, NamedTuple
 from sessionrun.engine.state import State, TaskState
 from sessionrun.engine.task import LandEntry
 from sessionrun.model.feeding import QUEUE_LABEL
+from sessionrun.model.spec import RETRY_LOST
 
 UNDONE: Final = "not done by session "
 """What the reason begins with for which a task of the queue was opened again."""
@@ -16,17 +17,27 @@ Kind = Literal["going", "held", "done", "undone"]
 
 
 class Standing(NamedTuple):
-    """A task of the session: its id in the queue, how it stands, and why, on one line."""
+    """A task of the session.
+
+    Attributes:
+        queue_id: its id in the queue.
+        kind: how it stands.
+        reason: why, on one line.
+        is_lost: whether nothing is known of its end, so that it may be tried again.
+    """
 
     queue_id: str
     kind: Kind
     reason: str = ""
+    is_lost: bool = False
 
 
 def find_standing(state: State, task: TaskState) -> Standing | None:
     """How a task stands; None: it is not from the queue."""
     queue_id = task.spec.labels.get(QUEUE_LABEL)
-    return None if queue_id is None else Standing(queue_id, *_judge(state, task))
+    if queue_id is None:
+        return None
+    return Standing(queue_id, *_judge(state, task), task.end.outcome in RETRY_LOST)
 
 
 def _judge(state: State, task: TaskState) -> tuple[Kind, str]:

@@ -59,25 +59,33 @@ def find_last_steps(tasks: Tasks, known: Mapping[str, Standing], session_id: str
 
 
 def choose_next(
-    tasks: Tasks, known: Mapping[str, Standing], group: str | None, chosen: Sequence[str]
+    tasks: Tasks, known: Mapping[str, Standing], group: str | None, chosen: Sequence[str], retries: int
 ) -> list[QueueTask]:
     """Return the tasks of the queue that the session may claim, the first to be claimed first.
 
-    A task that the session has tried waits for a person: it is ready again once its reason says something else.
+    A task that the session has tried waits for a person: it is ready again once its reason is another one.  If its
+    end was lost, it is tried again by itself, up to `retries` times.
 
     Raises:
         InputError: there is no such group.
     """
-    tried: dict[str, bool] = {}
+    tried: dict[str, list[Standing]] = {}
     for one in known.values():
-        tried[one.queue_id] = tried.get(one.queue_id, False) or one.kind in ("going", "held")
+        tried.setdefault(one.queue_id, []).append(one)
     wanted = frozenset(chosen)
     return [
         task
         for task in choose_ready(tasks, group)
-        if (not wanted or task.id in wanted)
-        and (task.id not in tried or not (tried[task.id] or (task.reason or "").startswith(UNDONE)))
+        if (not wanted or task.id in wanted) and _may_claim(task, tried.get(task.id, []), retries)
     ]
+
+
+def _may_claim(task: QueueTask, tries: Sequence[Standing], retries: int) -> bool:
+    if any(one.kind in ("going", "held") for one in tries):
+        return False
+    if not tries or not (task.reason or "").startswith(UNDONE):
+        return True
+    return tries[-1].is_lost and len(tries) <= retries
 
 
 def _iterate_claims(tasks: Tasks, session_id: str) -> Iterator[tuple[str, QueueTask]]:

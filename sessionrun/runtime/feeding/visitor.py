@@ -108,7 +108,8 @@ class Visitor:
             for step in steps:
                 self._do(step, tasks)
             again = any(step.what != "drop" for step in steps)
-        claimed = self._claim(board, choose_next(tasks, self._known, self._asked.group, self._asked.chosen))
+        asked, retries = self._asked, self._template.retries
+        claimed = self._claim(board, choose_next(tasks, self._known, asked.group, asked.chosen, retries))
         is_going = self._coming or any(one.kind == "going" for one in self._known.values())
         if board.is_open and board.takes and not (claimed or is_going or self._asked.watch):
             self._tell(Dry(board.number))

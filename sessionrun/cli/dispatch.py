@@ -49,6 +49,12 @@ if TYPE_CHECKING:
     help="Let up to N follow-ups of agents come into the queue by themselves.",
 )
 @click.option(
+    "--prompt-template",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="The prompt, with {title}, {body} and {id}, or {task} for title and text.",
+)
+@click.option(
     "--config",
     "configuration",
     type=click.Path(path_type=Path),
@@ -91,7 +97,7 @@ def command(
     at once.
     """
     from sessionrun.cli.render import warn
-    from sessionrun.client.dispatching.dispatch import foresee, prepare
+    from sessionrun.client.dispatching.dispatch import find_follow_ups, foresee, prepare
     from sessionrun.client.dispatching.settings import settle
 
     given = {name: value for name, value in options.items() if value not in (None, ())}
@@ -99,17 +105,21 @@ def command(
     prepared = prepare(settings, listed, preview=dry_run, ready=ready)
     for warning in prepared.planned.warnings:
         warn(warning)
-    if not quiet:
+    nothing = once and not prepared.ready and not dry_run
+    if not (quiet or nothing):
         _tell_findings(prepared)
     if dry_run:
         from sessionrun.cli.preview import print_preview
 
         print_preview(foresee(prepared), as_json=as_json)
         return 0
-    if once and not prepared.ready:
+    if nothing:
         return _tell_nothing(prepared, as_json=as_json)
     how = Launch(results_dir, as_json, quiet, False, sync, ready=ready, leaves_held=once)
-    return start_session(prepared.planned.spec, how)
+    code = start_session(prepared.planned.spec, how)
+    for line in () if quiet else find_follow_ups(settings, prepared.planned.spec.session_id):
+        click.echo(line, err=True)
+    return code
 
 
 def _tell_findings(prepared: Prepared) -> None:

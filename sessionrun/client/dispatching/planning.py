@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from sessionrun.client.dispatching.frame import FRAME
 from sessionrun.client.dispatching.settings import Settings
 from sessionrun.client.planning import Asked, AskedGit, Planned, plan
 from sessionrun.model.feeding import FeedSpec
 from sessionrun.model.spec import SessionSpec
 from sessionrun.queue.feed import Feed
+from sessionrun.runtime.feeding.tasks import SCRIPT
 
 DIALECT = "queue"
 
@@ -47,6 +49,8 @@ def _open(spec: SessionSpec, settings: Settings, feed: Feed) -> SessionSpec:
         lands_again=settings.lands_again,
     )
     (template,) = spec.tasks
+    if settings.frame == FRAME and spec.agents[template.agent].prompt_kind == "script":
+        template = replace(template, prompts=(f"{SCRIPT}\n",))  # words around it would be commands
     return replace(
         spec,
         dialect=DIALECT,

@@ -196,7 +196,7 @@ def command(
 
     options["own"] = take_own(options)
     asked = Asked(*(options[name] for name in Asked._fields))
-    git = AskedGit(*(options[name] for name in AskedGit._fields))
+    git = AskedGit(**{name: options[name] for name in AskedGit._fields if name in options})
     money = AskedMoney(*(options[name] for name in AskedMoney._fields))
     land = AskedLand(*(options[name] for name in AskedLand._fields))
     joined = None

@@ -18,7 +18,7 @@ from sessionrun import client
 from sessionrun.agents import table
 from sessionrun.client.dispatching.configuration import load_configuration
 from sessionrun.client.dispatching.preflight import check_platform, find_url, look
-from sessionrun.client.dispatching.settings import settle
+from sessionrun.client.dispatching.settings import settle_dispatch
 from sessionrun.model.errors import InputError
 from sessionrun.queue.task import QueueTask
 from sessionrun.runtime.feeding.tasks import fill_frame
@@ -109,7 +109,7 @@ def test_a_model_counts_for_the_agent_beside_it(
     (repo.cwd / "sessionrun.toml").write_text("" if own is None else f'agent = "{own}"\n')
     (repo.cwd / "mine.json").write_text(json.dumps(record))
     monkeypatch.chdir(repo.cwd)
-    found = settle(given, Path("mine.json"))
+    found = settle_dispatch(given, Path("mine.json"))
     assert (found.agent, found.model) == wanted
     assert (found.workers, found.top) == (14, repo.cwd)
 

@@ -97,12 +97,12 @@ def command(
     at once.
     """
     from sessionrun.cli.render import warn
-    from sessionrun.client.dispatching.dispatch import find_follow_ups, foresee, prepare
-    from sessionrun.client.dispatching.settings import settle
+    from sessionrun.client.dispatching.dispatch import find_follow_ups, foresee, prepare_dispatch
+    from sessionrun.client.dispatching.settings import settle_dispatch
 
     given = {name: value for name, value in options.items() if value not in (None, ())}
-    settings = settle({**given, "tasks": tasks, "watch": not once}, configuration)
-    prepared = prepare(settings, listed, preview=dry_run, ready=ready)
+    settings = settle_dispatch({**given, "tasks": tasks, "watch": not once}, configuration)
+    prepared = prepare_dispatch(settings, listed, preview=dry_run, ready=ready)
     for warning in prepared.planned.warnings:
         warn(warning)
     nothing = once and not prepared.ready and not dry_run

@@ -51,7 +51,7 @@ class Prepared(NamedTuple):
     findings: list[Finding]
 
 
-def prepare(
+def prepare_dispatch(
     settings: Settings, listed: Path | None = None, *, preview: bool = False, ready: bool = True
 ) -> Prepared:
     """Settle a dispatch; if the queue is empty, fill it from the list of the repository.

@@ -80,7 +80,7 @@ class Settings:
     frame: str = FRAME
 
 
-def settle(given: Mapping[str, Any], configuration: Path | None = None) -> Settings:
+def settle_dispatch(given: Mapping[str, Any], configuration: Path | None = None) -> Settings:
     """Lay what was given over the configuration file, and that over defaults.
 
     Args:

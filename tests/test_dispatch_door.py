@@ -287,6 +287,7 @@ def refuse(repo: Command, *words: str) -> str:
 def test_without_a_task_nothing_starts(repo: Command) -> None:
     done = repo("dispatch")
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "nothing to do: no task is ready\n")
+    assert repo("dispatch", "--agent", "aider").returncode == 0  # which is not installed
     assert json.loads(repo("dispatch", "--json").stdout) == {"session_id": None, "total": 0, "open": 0}
     assert not list(repo.results.glob("session-*"))
 

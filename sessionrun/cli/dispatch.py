@@ -103,21 +103,21 @@ def command(
     given = {name: value for name, value in options.items() if value not in (None, ())}
     settings = settle_dispatch({**given, "tasks": tasks, "watch": not once}, configuration)
     prepared = prepare_dispatch(settings, listed, preview=dry_run, ready=ready)
-    for warning in prepared.planned.warnings:
+    planned = prepared.planned
+    if planned is None or (once and not prepared.ready and not dry_run):
+        return _tell_nothing(prepared, as_json=as_json)
+    for warning in planned.warnings:
         warn(warning)
-    nothing = once and not prepared.ready and not dry_run
-    if not (quiet or nothing):
+    if not quiet:
         _tell_findings(prepared)
     if dry_run:
         from sessionrun.cli.preview import print_preview
 
         print_preview(foresee(prepared), as_json=as_json)
         return 0
-    if nothing:
-        return _tell_nothing(prepared, as_json=as_json)
     how = Launch(results_dir, as_json, quiet, False, sync, ready=ready, leaves_held=once)
-    code = start_session(prepared.planned.spec, how)
-    for line in () if quiet else find_follow_ups(settings, prepared.planned.spec.session_id):
+    code = start_session(planned.spec, how)
+    for line in () if quiet else find_follow_ups(settings, planned.spec.session_id):
         click.echo(line, err=True)
     return code
 

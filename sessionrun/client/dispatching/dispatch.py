@@ -37,14 +37,14 @@ class Prepared(NamedTuple):
     """A dispatch that can be started.
 
     Attributes:
-        planned: its session.
+        planned: its session; None: no task is ready, and none is waited for.
         feed: the queue.
         ready: the tasks of the queue that it can claim at once, the first first.
         left: how many tasks of the queue, of those that it is for, are not closed.
         findings: what was looked at.
     """
 
-    planned: Planned
+    planned: Planned | None
     feed: Feed
     ready: list[QueueTask]
     left: int
@@ -72,9 +72,12 @@ def prepare_dispatch(
     feed = open_queue(settings.top, backend=settings.backend)
     check_wanted(feed, settings.tasks)
     back = [] if preview else _take_back(settings, feed)
+    if not (preview or settings.watch) and _find_list(settings, feed, listed) is None:
+        tasks, left = _choose(settings, feed)
+        if not tasks:
+            return Prepared(None, feed, [], left, back)
     planned = plan_dispatch(settings, feed, preview=preview)
-    has_work = settings.watch or _find_list(settings, feed, listed) is not None or _choose(settings, feed)[0]
-    findings = [*_look(planned, settings)] if ready and has_work else []
+    findings = [*_look(planned, settings)] if ready else []
     problems = [f"{one.what}: {one.text}" for one in findings if one.level == "error"]
     if problems and not preview:
         raise InputError(f"{'; '.join(problems)} (--no-ready starts all the same)")
@@ -107,6 +110,7 @@ def _take_back(settings: Settings, feed: Feed) -> list[Finding]:
 
 def foresee(prepared: Prepared) -> Planned:
     """The session with the tasks that it begins with, for a preview."""
+    assert prepared.planned is not None
     spec = prepared.planned.spec
     assert spec.template is not None
     taken: set[str] = set()

@@ -308,6 +308,14 @@ def test_what_is_refused_before_anything_starts(repo: Command) -> None:
     assert not (repo.cwd / "worktrees").exists()
 
 
+def test_an_agent_that_is_not_ready_is_refused(repo: Command) -> None:
+    repo("queue", "add", "One")
+    with (repo.cwd / "sessionrun.toml").open("a") as settings:
+        settings.write('ready = ["false"]\n')
+    assert refuse(repo).startswith("agent 'pal' is not ready: false: exit code 1")
+    assert repo("dispatch", "--no-ready", "--sync").returncode == 0
+
+
 def test_a_dry_run_changes_nothing(repo: Command) -> None:
     repo("queue", "add", "One")
     (repo.cwd / "list.md").write_text("- One\n- Two\n")

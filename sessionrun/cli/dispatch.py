@@ -115,7 +115,7 @@ def command(
 
         print_preview(foresee(prepared), as_json=as_json)
         return 0
-    how = Launch(results_dir, as_json, quiet, False, sync, ready=ready, leaves_held=once)
+    how = Launch(results_dir, as_json, quiet, False, sync, ready=False, leaves_held=once)
     code = start_session(planned.spec, how)
     for line in () if quiet else find_follow_ups(settings, planned.spec.session_id):
         click.echo(line, err=True)

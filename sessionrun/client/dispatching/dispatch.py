@@ -16,8 +16,9 @@ from sessionrun.client.lookup import find_results_dir
 from sessionrun.client.notices import notify
 from sessionrun.client.planning import Planned
 from sessionrun.client.queue import import_list, open_queue, read_text
+from sessionrun.client.readiness import check_ready, tell_signed_out
 from sessionrun.model.errors import InputError
-from sessionrun.model.spec import SLOT
+from sessionrun.model.spec import SLOT, SessionSpec
 from sessionrun.queue.feed import Feed
 from sessionrun.queue.graph import by_id, choose_group, choose_ready
 from sessionrun.queue.lists import parse_list
@@ -77,7 +78,7 @@ def prepare_dispatch(
         if not tasks:
             return Prepared(None, feed, [], left, back)
     planned = plan_dispatch(settings, feed, preview=preview)
-    findings = [*_look(planned, settings)] if ready else []
+    findings = [*_look(planned, settings), *_check_agent(planned.spec, preview=preview)] if ready else []
     problems = [f"{one.what}: {one.text}" for one in findings if one.level == "error"]
     if problems and not preview:
         raise InputError(f"{'; '.join(problems)} (--no-ready starts all the same)")
@@ -137,6 +138,16 @@ def _look(planned: Planned, settings: Settings) -> list[Finding]:
     assert spec.template is not None
     agent = spec.agents[spec.template.agent]
     return [*look(agent, spec.template.model, settings.workers, {**os.environ, **agent.env})]
+
+
+def _check_agent(spec: SessionSpec, *, preview: bool) -> list[Finding]:
+    """Refuse an agent that is not signed in or not ready, as `run` does; in a preview only say so."""
+    assert spec.template is not None
+    first = replace(spec, tasks=(spec.template,))
+    if preview:
+        return [Finding("agent", line, "warning") for line in tell_signed_out(first)]
+    check_ready(first)
+    return []
 
 
 def _import(settings: Settings, feed: Feed, listed: Path | None, *, preview: bool) -> str:

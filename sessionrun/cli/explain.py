@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import click
 
+from sessionrun.cli.feeding import feed_lines
 from sessionrun.cli.options import json_option, place_lines, results_dir_option, session_argument
 from sessionrun.cli.render import (
     duration,
@@ -76,6 +77,7 @@ def _tell_session(explanation: dict[str, Any]) -> Iterator[str]:
     for hold in explanation["holds"]:
         until = f" until {local_time(hold['until'])}" if hold["until"] else ""
         yield escape_line(f"Held: {hold['resource']}{until}: {hold['reason']}")
+    yield from feed_lines(explanation)
     yield f"Tasks: {explanation['total']}: " + ", ".join(
         f"{count} {cause}" for cause, count in explanation["causes"].items()
     )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -41,5 +43,11 @@ def command(
             (sum(task["status"] == "running" and task["reason_class"] != "held" for task in chosen), "running on"),
         )
     )
-    click.echo(f"Session: {view['session_id']}: {(counts or 'nothing to hold') if taken else NOT_TAKEN}")
+    click.echo(f"Session: {view['session_id']}: {(counts or _describe_rest(view)) if taken else NOT_TAKEN}")
     return code
+
+
+def _describe_rest(view: Mapping[str, Any]) -> str:
+    """What a hold means where no task waits."""
+    feed = view.get("feed") or {}
+    return "takes no more tasks from its queue" if feed.get("open") and feed["held"] else "nothing to hold"

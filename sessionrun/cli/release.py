@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -32,5 +34,13 @@ def command(
     before = {task["id"] for task in tasks_before if task["reason_class"] == "held"}
     held = {task["id"] for task in chosen if task["reason_class"] == "held"}
     counts = count_words(((len(before - held), "released"), (len(held), "still held")))
-    click.echo(f"Session: {view['session_id']}: {(counts or 'nothing waited for this') if taken else NOT_TAKEN}")
+    click.echo(f"Session: {view['session_id']}: {(counts or _describe_rest(view)) if taken else NOT_TAKEN}")
     return code
+
+
+def _describe_rest(view: Mapping[str, Any]) -> str:
+    """What a release means where no task waited."""
+    feed = view.get("feed") or {}
+    return (
+        "takes tasks from its queue again" if feed.get("open") and not feed["held"] else "nothing waited for this"
+    )

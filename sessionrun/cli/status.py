@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import click
 
+from sessionrun.cli.feeding import feed_lines
 from sessionrun.cli.options import json_option, place_lines, results_dir_option, session_argument
 from sessionrun.cli.render import (
     WIDTH,
@@ -85,6 +86,7 @@ def format_status(view: dict[str, Any], tasks: list[dict[str, Any]]) -> str:
         from sessionrun.cli.money import describe_budget
 
         lines.insert(4, f"Budget: {describe_budget(view['budget'])}")
+    lines[3:3] = feed_lines(view)
     shortage = describe_shortage(view)
     if shortage is not None:
         lines.insert(2, escape_line(f"Disk full: {shortage}: nothing new starts until there is room"))

@@ -44,6 +44,7 @@ _OF_A_SESSION: Final = {
     "land": "--land",
     "land_into": "--land-into",
     "gates": "--gate",
+    "mends": "--mends",
 }
 """Options of `run` that hold for a whole session."""
 

@@ -227,7 +227,9 @@ def _load_latest(session: SessionDir) -> View:
 def _ask_open(target: Target, record: dict[str, Any], timeout_s: float) -> Reply:
     """Make a request about tasks that have not ended, if there are any."""
     session = target.session
-    taken = all(task["status"] == "completed" and not _is_held(task) for task in target.tasks) or ask(
+    is_open = not target.named and bool((target.view.get("feed") or {}).get("open"))
+    ended = all(task["status"] == "completed" and not _is_held(task) for task in target.tasks)
+    taken = (ended and not is_open) or ask(
         session,
         record,
         timeout_s=timeout_s,

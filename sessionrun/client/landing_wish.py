@@ -21,6 +21,7 @@ def settle_landing(
     repository: Repository | None,
     *,
     asked: bool,
+    mends: int | None = None,
 ) -> Landing | None:
     """How the work of the session lands by itself; None: it does not.
 
@@ -30,17 +31,20 @@ def settle_landing(
         gates: the gates of the command line, in place of those of the plan.
         repository: where the session begins.
         asked: whether the command line asks for landing.
+        mends: how many mends it asks for; None: as the plan says.
 
     Raises:
         InputError: options without landing, no worktrees, or no such branch.
     """
     if wish is None and not asked:
-        if into is not None or gates:
-            raise InputError(f"{'--land-into' if into else '--gate'} needs --land")
+        if into is not None or gates or mends is not None:
+            raise InputError(f"{'--land-into' if into else '--gate' if gates else '--mends'} needs --land")
         return None
     if repository is None:
         raise InputError("land needs tasks with a worktree: add --worktree")
     wish = wish or LandingWish()
     timeout_s = GATE_TIMEOUT_S if wish.gate_timeout_s is None else wish.gate_timeout_s
     target = find_target(repository, into or wish.into)
-    return Landing(target, gates or wish.gates, timeout_s or None, wish.batch)
+    return Landing(
+        target, gates or wish.gates, timeout_s or None, wish.batch, wish.mends if mends is None else mends
+    )

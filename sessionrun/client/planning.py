@@ -67,6 +67,7 @@ class AskedLand(NamedTuple):
     land: bool = False
     land_into: str | None = None
     gates: tuple[str, ...] = ()
+    mends: int | None = None
 
 
 class AskedMoney(NamedTuple):
@@ -184,7 +185,9 @@ def _settle(
         approve=_settle_approval(asked, plan, config),
         envelope=options.envelope,
         repository=repository,
-        landing=settle_landing(plan.landing, land.land_into, land.gates, repository, asked=land.land),
+        landing=settle_landing(
+            plan.landing, land.land_into, land.gates, repository, asked=land.land, mends=land.mends
+        ),
         mirrors=mirrors,
         cache=settle_cache(plan, wish, config),
         missing=missing,

@@ -267,6 +267,7 @@ LANDING: Final[Mapping[str, Field]] = {
     "into": Field("into", as_line),
     "gates": Field("gates", as_commands),
     "batch": Field("batch", as_whole(1)),
+    "mends": Field("mends", as_whole(0)),
     "timeout": Field("gate_timeout_s", as_duration),
     "timeout_s": Field("gate_timeout_s", as_duration),
 }

@@ -110,6 +110,7 @@ class LandingWish:
     gates: tuple[str, ...] = ()
     gate_timeout_s: float | None = None
     batch: int | None = None
+    mends: int = 0
 
 
 @frozen

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TypeVar
 
+from sessionrun.engine.mending import note_mend
 from sessionrun.engine.moves import enlist, give_up
 from sessionrun.engine.requests import cancel
 from sessionrun.engine.state import State, TaskState
@@ -24,7 +25,9 @@ Ruled = TypeVar("Ruled", Repository, MirrorSite)
 
 
 def add_task(state: State, entry: Entry, event: TaskAdded) -> None:
-    """Append the task that a feed brought."""
+    """Append the task that a feed brought, or the mend of bounced work."""
+    if event.task.mend is not None:
+        note_mend(state, event.task)
     if event.task.id in state.tasks:
         return  # a feed may bring again what it brought before a crash
     task = TaskState(event.task, len(state.tasks) + 1, wish=state.wish)

@@ -13,7 +13,8 @@ from sessionrun.engine.additions import add_task, add_tasks
 from sessionrun.engine.budget import describe_refusal, describe_used_up, is_used_up, reserve, settle
 from sessionrun.engine.follow_ups import keep_place, take_up
 from sessionrun.engine.judging import fail, take_back, tell_kept
-from sessionrun.engine.landing import LANDING_EVENTS, begin_landing, end_landing, enter_landing, is_turn
+from sessionrun.engine.landing import begin_landing, end_landing, enter_landing, is_turn
+from sessionrun.engine.mending import LANDING_EVENTS, note_end
 from sessionrun.engine.moves import (
     close_attempt,
     decide_outcome,
@@ -241,6 +242,7 @@ def _on_task_ended(state: State, entry: Entry, event: TaskEnded) -> None:
         task.wish = task.wish._replace(held=None)
     tell_dependents(state, task)
     enter_landing(state, task)
+    note_end(state, task)
     if task.wish.again:
         reopen(state, [task])
     elif state.exhausted and not state.halted:

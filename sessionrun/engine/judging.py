@@ -17,6 +17,7 @@ from sessionrun.engine.rounds import ENDS_WITH_BEST
 from sessionrun.engine.state import State, TaskState
 from sessionrun.engine.task import Failure
 from sessionrun.model.keys import Phase
+from sessionrun.model.mends import REFUSED
 from sessionrun.model.reasons import INFRASTRUCTURE, UNRESOLVED
 from sessionrun.model.spec import Outcome, hides_tests
 
@@ -42,7 +43,10 @@ def demands_change(task: TaskState) -> bool:
 
 
 def take_back(task: TaskState) -> None:
-    """Make a failure of a success if RELEASE has found no change where the task demands one."""
+    """Make a failure of a success if RELEASE has found no change where the task demands one, or refuses a mend."""
+    refused = task.place.refused if task.place is not None else None
+    if task.end.decided == "succeeded" and refused is not None:
+        task.end = task.end._replace(decided="failed", reason_class=REFUSED, reason=f"{REFUSED}: {refused}")
     unchanged = task.place is not None and task.place.changed is False
     if task.end.decided == "succeeded" and demands_change(task) and unchanged:
         reason = "no_change: nothing in its worktree differs from the base commit"

@@ -8,8 +8,8 @@ another one, which mends what it left, also in a session that was cancelled: the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final
+from collections.abc import Iterable
+from typing import Final
 
 from sessionrun.engine.moves import stop
 from sessionrun.engine.reboot import ease_holds
@@ -18,7 +18,7 @@ from sessionrun.engine.task import READY, LandEntry
 from sessionrun.engine.transitions import MAX_STARTS
 from sessionrun.model.events import Entry, JobFinished, JobLost
 from sessionrun.model.keys import JobKey
-from sessionrun.model.landings import LAND_FAILED, WorkBounced, WorkHeld, WorkLanded
+from sessionrun.model.landings import LAND_FAILED, WorkHeld
 
 AGAIN: Final = "sessionrun retry"
 """What a user does after a LAND job failed."""
@@ -62,13 +62,15 @@ def is_turn(state: State, key: JobKey) -> bool:
 
 
 def is_landing(state: State) -> bool:
-    """Whether a LAND job runs or is to run."""
-    return state.land.lander is not None or next_landing(state) is not None
+    """Whether a LAND job runs or is to run, or a mend of bounced work is owed."""
+    owed = bool(state.land.to_mend) and not state.cancelled
+    return owed or state.land.lander is not None or next_landing(state) is not None
 
 
 def has_all_landed(state: State) -> bool:
     """Whether the work of each task landed, of those that have any."""
-    return all(task.landing is None or task.landing.status == "landed" for task in state.tasks.values())
+    own = (task.landing for task in state.tasks.values() if task.spec.mend is None)
+    return all(landing is None or landing.status == "landed" for landing in own)
 
 
 def enter_landing(state: State, task: TaskState) -> None:
@@ -99,7 +101,7 @@ def enter_landing(state: State, task: TaskState) -> None:
 def pause_landing(state: State, task: TaskState) -> None:
     """A follow-up begins: work of the task that has not landed waits for the end of it."""
     if task.landing is not None and task.landing.status != "landed":
-        _leave(state, task.spec.id, LandEntry("waiting", FOLLOW_UP, "its follow-up has not ended"))
+        leave_queue(state, task.spec.id, LandEntry("waiting", FOLLOW_UP, "its follow-up has not ended"))
         _sort_out(state, [*state.land.ready, *state.land.waiting])
 
 
@@ -115,10 +117,11 @@ def land_again(state: State, names: Iterable[str], *, bounced: bool = True) -> N
     chosen = []
     for name in names:
         task = state.tasks[name]
-        if task.landing is None or task.end.outcome != "succeeded":
+        if task.landing is None or task.end.outcome != "succeeded" or task.spec.mend is not None:
             continue
         if task.landing.status in wanted and task.landing.reason_class != "rescued":
             chosen.append(name)
+            state.land.mends.pop(name, None)
     if chosen:
         state.ended, state.ended_at, state.cancelled = None, None, False
         _requeue(state, chosen)
@@ -170,20 +173,10 @@ def end_landing(state: State, entry: Entry, event: JobFinished | JobLost) -> Non
     ease_holds(state, entry.mono, ended=not void)
 
 
-def _on_work_landed(state: State, entry: Entry, event: WorkLanded) -> None:
-    _leave(state, event.task, LandEntry("landed", None, event.reason, event.commit, at=entry.at))
-
-
-def _on_work_bounced(state: State, entry: Entry, event: WorkBounced) -> None:
-    about = (event.files, event.against, event.output)
-    _leave(
-        state, event.task, LandEntry("bounced", event.reason_class, event.reason, None, None, *about, at=entry.at)
-    )
-
-
-def _on_work_held(state: State, entry: Entry, event: WorkHeld) -> None:
-    _leave(state, event.task, LandEntry("held", event.reason_class, event.reason, None, event.mend, at=entry.at))
-    land = state.land
+def hold_work(state: State, entry: Entry, event: WorkHeld) -> None:
+    """The work of a task cannot land now, for a reason that is not its own."""
+    land, held = state.land, LandEntry("held", event.reason_class, event.reason, None, event.mend, at=entry.at)
+    leave_queue(state, event.task, held)
     land.held[event.task] = None
     land.again_at = entry.mono + HELD_FIRST_S * 2.0 ** min(land.in_vain, HELD_DOUBLINGS)
 
@@ -198,15 +191,13 @@ def _is_due(state: State, now: float) -> bool:
     return not state.cancelled and now >= state.land.again_at
 
 
-LANDING_EVENTS: Final[Mapping[type, Callable[[State, Entry, Any], None]]] = {
-    WorkLanded: _on_work_landed,
-    WorkBounced: _on_work_bounced,
-    WorkHeld: _on_work_held,
-}
+def requeue_waiting(state: State) -> None:
+    """See whether what waits for other work may land now."""
+    _sort_out(state, [*state.land.ready, *state.land.waiting])
 
 
-def _leave(state: State, name: str, landing: LandEntry) -> None:
-    """The work of a task is not in the queue any more."""
+def leave_queue(state: State, name: str, landing: LandEntry) -> None:
+    """The work of a task is not in the queue any more: `landing` says why."""
     for queue in (state.land.ready, state.land.waiting, state.land.held):
         queue.pop(name, None)
     task = state.tasks[name]
@@ -218,13 +209,13 @@ def _hold(state: State, names: Iterable[str], reason: str, at: float) -> None:
     reason = reason if reason.startswith(LAND_FAILED) else f"{LAND_FAILED}: {reason}"
     for name in [name for name in names if name in state.land.ready]:
         mend = f"{AGAIN} {state.spec.session_id}"
-        _leave(state, name, LandEntry("held", LAND_FAILED, reason, mend=mend, at=at))
+        leave_queue(state, name, LandEntry("held", LAND_FAILED, reason, mend=mend, at=at))
 
 
 def _hold_cancelled(state: State, names: Iterable[str]) -> None:
     for name in names:
         mend = f"sessionrun merge {state.spec.session_id}"
-        _leave(state, name, LandEntry("held", "cancelled", "cancelled: on request", mend=mend))
+        leave_queue(state, name, LandEntry("held", "cancelled", "cancelled: on request", mend=mend))
 
 
 def _hold_unfinished(state: State, task: TaskState) -> None:
@@ -244,7 +235,7 @@ def _has_landed_whole(task: TaskState) -> bool:
 def _requeue(state: State, names: list[str]) -> None:
     """Put the work of these tasks at the end of the queue, and let that come along which waited for it."""
     for name in names:
-        _leave(state, name, READY)
+        leave_queue(state, name, READY)
         state.land.ready[name] = None
     _sort_out(state, [*names, *state.land.waiting])
 
@@ -269,7 +260,8 @@ def _find_lacking(state: State, task: TaskState) -> str | None:
     """A need whose work is not in the branch and not ready; a need without work stands for its own needs."""
     seen, queue = {task.spec.id}, [task]
     for at in queue:  # grows while it is walked
-        for need in at.spec.needs:
+        mend = at.spec.mend
+        for need in at.spec.needs if mend is None else state.tasks[mend.task].spec.needs:
             needed = state.tasks.get(need)
             if needed is None or need in seen:
                 continue

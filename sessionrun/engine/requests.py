@@ -12,6 +12,7 @@ from typing import Final
 from sessionrun.engine.budget import cost_of
 from sessionrun.engine.follow_ups import ask_more, take_up
 from sessionrun.engine.landing import cancel_landing, land_again, pause_landing
+from sessionrun.engine.mending import give_up_mends
 from sessionrun.engine.moves import decide_outcome, enlist, resign, stop
 from sessionrun.engine.providers import lift
 from sessionrun.engine.queue import CONTINUING, NEW
@@ -89,6 +90,7 @@ def _cancel(state: State, event: RequestReceived) -> None:
             cancel(state, task, now=event.now)
     if not event.tasks:
         cancel_landing(state, now=event.now)
+        give_up_mends(state)
 
 
 def _retry(state: State, event: RequestReceived) -> None:

@@ -28,6 +28,7 @@ from sessionrun.engine.budget import (
     wanted_money,
 )
 from sessionrun.engine.landing import has_all_landed, held_again_at, is_landing, next_landing
+from sessionrun.engine.mending import next_mend
 from sessionrun.engine.moves import backoff_s
 from sessionrun.engine.orders import CancelJob, CheckOutput, EndSession, Order, Record, StartJob, WakeAt
 from sessionrun.engine.providers import prefers_fallback
@@ -63,6 +64,8 @@ def decide(state: State, now: float) -> list[Order]:
     state.queue.undelay(now)
     orders: list[Order] = [*_lift_holds(state, now), *_fire_timers(state, now)]
     orders += [*_stop_jobs(state), *_end_tasks(state, now), *_hold_for_budget(state)]
+    mend = next_mend(state)
+    orders += [] if mend is None else [Record(mend)]
     orders = orders or list(_start_jobs(state, now))
     if orders:
         return orders
@@ -203,7 +206,8 @@ def _take_or_lack(state: State, task: TaskState, taken: dict[str, int]) -> str |
 
 
 def _session_ended(state: State) -> SessionEnded:
-    all_good = state.outcomes.get("succeeded", 0) == len(state.tasks) and has_all_landed(state)
+    own = (task.end.outcome for task in state.tasks.values() if task.spec.mend is None)
+    all_good = all(outcome == "succeeded" for outcome in own) and has_all_landed(state)
     return SessionEnded("cancelled" if state.cancelled else "completed", "succeeded" if all_good else "failed")
 
 

@@ -278,6 +278,10 @@ class LandQueue:
     """When a LAND job tries that again if none does so before (monotonic)."""
     in_vain: int = 0
     """How many LAND jobs in a row left work held."""
+    to_mend: dict[str, str] = field(default_factory=dict)
+    """The tasks whose bounced work is owed a mend, each with the task with whose work that begins."""
+    mends: dict[str, int] = field(default_factory=dict)
+    """By task: how many mends of its work were added."""
     turns: int = 0
     """How many LAND jobs were claimed."""
     tries: int = 0

@@ -16,6 +16,7 @@ from sessionrun.engine.budget import (
     is_waiting_for_money,
     to_usd,
 )
+from sessionrun.engine.feeding import project_feed
 from sessionrun.engine.state import BUDGET
 from sessionrun.model.keys import Phase
 from sessionrun.model.places import Place
@@ -93,6 +94,7 @@ def project(state: State) -> dict[str, Any]:
         "usage": _project_session_usage(state),
         "usage_by_model": _project_usage_by_model(state.usage_by_model),
         "budget": _project_budget(state),
+        "feed": project_feed(state),
         "seq": state.seq,
         "epoch": state.epoch,
         "processes": _project_processes(state),

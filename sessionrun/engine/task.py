@@ -202,7 +202,7 @@ class Totals(NamedTuple):
     user last asked for it."""
 
 
-LandStatus = Literal["ready", "waiting", "landed", "bounced", "held"]
+LandStatus = Literal["ready", "waiting", "landed", "bounced", "mending", "held"]
 """Where the work of a task stands on its way to the branch: `ready` for the next LAND job, `waiting` for the work
 of a task that it needs, or at an end."""
 

@@ -93,6 +93,7 @@ class Place:
     the settings that all worktrees of the repository share and that changed while the task ran.  `start` is there
     if the worktree is of a mirror.  `environment` is what SETUP made for it.  `seat` is the number of a worktree
     that stays.  `taken_up` is the commit at which the last attempt began, if it went on with earlier work.
+    `refused` is why the work of a mend may not land.
     """
 
     branch: str | None = None
@@ -110,6 +111,7 @@ class Place:
     environment: MadeEnvironment | None = None
     seat: int | None = None
     taken_up: str | None = None
+    refused: str | None = None
 
     @property
     def work_base(self) -> str | None:

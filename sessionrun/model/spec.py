@@ -17,6 +17,7 @@ from sessionrun.model.feeding import FeedSpec
 from sessionrun.model.frozen import frozen
 from sessionrun.model.hidden import HiddenTests
 from sessionrun.model.keys import JobKey
+from sessionrun.model.mends import Mend
 from sessionrun.model.places import Repository
 from sessionrun.model.seats import Seats
 from sessionrun.model.upstreams import MirrorSite, Upstream
@@ -180,12 +181,14 @@ class Landing:
         gates: shell commands that all have to exit 0.
         gate_timeout_s: how long each of them may take (seconds); None: any time.
         batch: how many tasks are merged and gated together at most; None: as many as pays.
+        mends: how many tasks in a row may mend the work of a task that is bounced.
     """
 
     target: str
     gates: tuple[str, ...] = ()
     gate_timeout_s: float | None = None
     batch: int | None = None
+    mends: int = 0
 
 
 @frozen
@@ -274,6 +277,7 @@ class TaskSpec:
     budget_usd: float | None = None
     brief: Brief | None = None
     answer: AnswerKind | None = None
+    mend: Mend | None = None
     env: Mapping[str, str] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
 

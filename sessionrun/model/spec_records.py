@@ -14,6 +14,7 @@ from sessionrun.model.ends import Handed
 from sessionrun.model.errors import InputError
 from sessionrun.model.feeding import feed_from_record
 from sessionrun.model.hidden import hidden_from_record
+from sessionrun.model.mends import mend_from_record
 from sessionrun.model.places import repository_from_record
 from sessionrun.model.seats import Seats
 from sessionrun.model.spec import (
@@ -62,6 +63,8 @@ def task_from_record(record: Mapping[str, Any]) -> TaskSpec:
         prove = {**values["prove"], "test_files": tuple(values["prove"].get("test_files", ()))}
         prove["hidden"] = hidden_from_record(prove.get("hidden"))
         values["prove"] = _from_record(Prove, prove)
+    if values.get("mend"):
+        values["mend"] = mend_from_record(values["mend"])
     if values.get("land"):
         values["land"] = _from_record(Land, values["land"])
     return _from_record(TaskSpec, values)

@@ -9,11 +9,12 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from sessionrun.model.errors import InputError, StoreError
+from sessionrun.store.files import usual_umask
 
 PROGRAMS: Final = ("bd", "br")
 """The names it is looked for by, in this order."""
@@ -88,19 +89,34 @@ class Program:
         """
         environ = {**os.environ, "BEADS_NO_DAEMON": "1", "NO_COLOR": "1"}
         try:
-            done = subprocess.run(
-                [self.path, *words],
-                cwd=self.top,
-                env=environ,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                timeout=TIMEOUT_S,
-            )
+            return run_program([self.path, *words], self.top, environ, TIMEOUT_S)
         except subprocess.TimeoutExpired:
             raise StoreError(f"{self.kind} {words[0]}: no end after {TIMEOUT_S:g} s") from None
         except OSError as error:
             raise StoreError(f"{self.path}: {error.strerror}") from error
-        return done.returncode, done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace")
+
+
+def run_program(
+    argv: Sequence[str], directory: Path, environ: Mapping[str, str], timeout_s: float
+) -> tuple[int, str, str]:
+    """Run a program to its end, also in a thread; return its exit code, standard output and standard error.
+
+    Raises:
+        subprocess.TimeoutExpired: it did not end, and was killed.
+        OSError: it does not run.
+    """
+    pipe = subprocess.PIPE
+    with usual_umask():
+        process = subprocess.Popen(
+            argv, cwd=directory, env=environ, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe
+        )
+    with process:
+        try:
+            out, err = process.communicate(timeout=timeout_s)
+        except BaseException:
+            process.kill()
+            raise
+    return process.returncode, out.decode("utf-8", "replace"), err.decode("utf-8", "replace")
 
 
 def find_program(top: Path, path: str | None) -> Program | None:

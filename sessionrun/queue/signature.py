@@ -8,20 +8,24 @@ from typing import Final
 
 Signature = tuple[tuple[str, int, int, int], ...]
 
-_MOST: Final = 1000
+_WRITTEN: Final = ("-wal", ".jsonl", "last-touched")
+"""How the names of files end that a program of Beads writes with a change; others it touches to read, too."""
 
 
 def read_signature(place: Path) -> Signature:
     """Return what differs after a change; nothing if the queue is not there.
 
-    Of a directory the files in it count, not those further below: not every backend shows a change there.
+    Not every version of a program shows each change in these files: a queue in a directory has to be loaded now
+    and then all the same.
     """
     path = os.fspath(place)
-    found = [_look(path)]
     try:
-        found += [_look(os.path.join(path, name)) for name in sorted(os.listdir(path))[:_MOST]]
+        names = sorted(name for name in os.listdir(path) if name.endswith(_WRITTEN))
+    except NotADirectoryError:
+        names = [""]
     except OSError:
-        pass  # it is a file, or it is gone
+        return ()
+    found = [_look(os.path.join(path, name) if name else path) for name in names]
     return tuple(one for one in found if one is not None)
 
 

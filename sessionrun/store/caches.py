@@ -182,7 +182,7 @@ _ENVIRONMENT: Final = objects(
 
 _LANDING: Final = objects(
     {
-        "status": words("ready", "landing", "waiting", "landed", "bounced", "held"),
+        "status": words("ready", "landing", "waiting", "landed", "bounced", "mending", "held"),
         "target": path,
         "commit": nullable(TEXT),
         "reason_class": nullable(TEXT),

@@ -15,6 +15,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from _thread import allocate_lock
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,6 +24,7 @@ from typing import Final
 from sessionrun.store import crashpoint
 
 _FLAGS: Final = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_UMASK: Final = allocate_lock()
 _SAYS_OTHER: Final = (errno.ELOOP, errno.EMLINK, errno.ENXIO, errno.EISDIR)
 """What open(2) itself refuses with: a link (as FreeBSD says it, too), a FIFO or socket, a directory."""
 
@@ -79,12 +81,20 @@ def read_regular(path: Path | str, limit: int | None = None, *, dir_fd: int | No
 
 @contextmanager
 def no_umask() -> Iterator[int]:
-    """The umask takes nothing in here; it is given.  None of ours has threads that make files meanwhile."""
-    umask = os.umask(0)
-    try:
-        yield umask
-    finally:
-        os.umask(umask)
+    """The umask takes nothing in here; it is given.  It is that of all threads: see `usual_umask`."""
+    with _UMASK:
+        umask = os.umask(0)
+        try:
+            yield umask
+        finally:
+            os.umask(umask)
+
+
+@contextmanager
+def usual_umask() -> Iterator[None]:
+    """The umask is the usual one in here; a second thread starts a program so, which inherits it."""
+    with _UMASK:
+        yield
 
 
 def make_directory(path: Path | str, mode: int = 0o777, *, dir_fd: int | None = None) -> None:

@@ -23,6 +23,13 @@ MERGE_TREE: Final = (2, 38)
 """Oldest git with `merge-tree --write-tree`; older ones merge by a private index."""
 
 
+_MERGE_TREE: Final = (
+    *("merge-tree", "--write-tree", "--allow-unrelated-histories"),
+    *("-z", "--name-only", "--no-messages"),
+)
+_DIFF3: Final = ("-c", "merge.conflictStyle=diff3")
+
+
 class Merged(NamedTuple):
     """The tree of a merge; if there is a conflict, None and the files in conflict."""
 
@@ -48,12 +55,22 @@ class MergeRoom:
         """
         if self.index is not None:
             return self._merge_by_index(ours, theirs, self.index)
-        words = ("merge-tree", "--write-tree", "--allow-unrelated-histories", "-z", "--name-only", "--no-messages")
-        code, output = _run(self.git, *words, ours, theirs, codes=(0, 1))
+        code, output = _run(self.git, *_MERGE_TREE, ours, theirs, codes=(0, 1))
         tree, *files = (os.fsdecode(name) for name in output.split(b"\0") if name)
         return Merged(None if code else tree, files)
 
-    def _merge_by_index(self, ours: str, theirs: str, index: Path) -> Merged:
+    def mark(self, ours: str, theirs: str) -> str:
+        """The tree of a merge of two commits; what conflicts is in it with marks, and with the common version.
+
+        Raises:
+            GitError: git failed.
+        """
+        if self.index is not None:
+            return self._merge_by_index(ours, theirs, self.index, marks=True).tree or ""
+        _, output = _run(self.git, *_DIFF3, *_MERGE_TREE, ours, theirs, codes=(0, 1))
+        return os.fsdecode(output.split(b"\0")[0])
+
+    def _merge_by_index(self, ours: str, theirs: str, index: Path, *, marks: bool = False) -> Merged:
         """`merge` with git older than 2.38.  Only files that change are written into the work tree."""
         index.unlink(missing_ok=True)
         own = self.git.with_index(index)
@@ -61,10 +78,16 @@ class MergeRoom:
             own("read-tree", ours)
             own("update-index", "-q", "--refresh", "--ignore-missing", codes=(0, 1))
             bases = own("merge-base", "--all", ours, theirs, codes=(0, 1)).decode().split()
-            code, _ = _run(own, "merge-recursive", *bases, "--", ours, theirs, codes=(0, 1))
+            code, _ = _run(
+                own, *(_DIFF3 if marks else ()), "merge-recursive", *bases, "--", ours, theirs, codes=(0, 1)
+            )
             if code == 0:
                 return Merged(own("write-tree").decode().strip(), [])
             named = own("diff", "--name-only", "-z", "--diff-filter=U").split(b"\0")
+            if marks:
+                names = b"".join(name + b"\0" for name in dict.fromkeys(named) if name)
+                own("update-index", "--add", "--remove", "-z", "--stdin", stdin=names)
+                return Merged(own("write-tree").decode().strip(), [])
             return Merged(None, [os.fsdecode(name) for name in dict.fromkeys(named) if name])
         finally:
             index.unlink(missing_ok=True)

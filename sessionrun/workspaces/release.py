@@ -64,6 +64,10 @@ def release(request: WorkspaceRequest, folder: Path, *, drop_empty: bool = True)
     ):
         changed = tell_changed(request.repository, folder, fence.main())
         released = release_behind(fence, request, folder)
+        if request.mend is not None:
+            from sessionrun.workspaces.mending import finish_mend
+
+            released = finish_mend(fence.main(), request, released)
         released = drop_empty_branch(request, fence.main(), released, prepare_jobs(folder))
         if released.branch is None and released.holds_no_work:  # then nothing holds what setup left
             released = replace(released, commit=released.base_commit, setup_commit=None)

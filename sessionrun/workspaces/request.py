@@ -14,6 +14,7 @@ from typing import Final
 from sessionrun.model.ends import Handed
 from sessionrun.model.errors import JobFileError, SessionrunError
 from sessionrun.model.frozen import frozen
+from sessionrun.model.mends import MendBase
 from sessionrun.model.places import KeepPolicy, Place, Repository, Start
 from sessionrun.model.seats import Seats
 from sessionrun.model.upstreams import Upstream
@@ -62,6 +63,7 @@ class WorkspaceRequest:
         prompt: for PREPARE of a seat: what the file of the current task says.
         target: the branch at which the worktree begins beside its needs, by its full name.
         partly: for PARK: work that the branch cannot hold whole is committed as far as it can be.
+        mend: for PREPARE and RELEASE of a mend: where it begins.
         earlier: for PREPARE: where an earlier attempt ended, with whose work this one goes on.
     """
 
@@ -89,6 +91,7 @@ class WorkspaceRequest:
     prompt: str = ""
     target: str | None = None
     partly: bool = False
+    mend: MendBase | None = None
     earlier: Place | None = None
 
     @property

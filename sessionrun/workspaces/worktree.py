@@ -65,6 +65,10 @@ def _prepare(fence: Fence, request: WorkspaceRequest, folder: Path) -> Place:
         if place is not None:
             return place
         base = find_tip(git, request)
+    elif request.mend is not None:
+        from sessionrun.workspaces.mending import find_mend_base
+
+        base = find_mend_base(fence, request, request.mend, folder)
     else:
         base = find_base(fence, request, folder)
     ignore = ignore_words(repository, folder)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from sessionrun.client.dispatching.frame import FRAME
@@ -12,6 +13,7 @@ from sessionrun.model.feeding import FeedSpec
 from sessionrun.model.spec import SessionSpec
 from sessionrun.queue.feed import Feed
 from sessionrun.runtime.feeding.tasks import SCRIPT
+from sessionrun.workspaces.git import Git
 
 DIALECT = "queue"
 
@@ -51,6 +53,8 @@ def _open(spec: SessionSpec, settings: Settings, feed: Feed) -> SessionSpec:
     (template,) = spec.tasks
     if settings.frame == FRAME and spec.agents[template.agent].prompt_kind == "script":
         template = replace(template, prompts=(f"{SCRIPT}\n",))  # words around it would be commands
+    if spec.landing is None and _is_branch(spec):
+        template = replace(template, base="target")
     return replace(
         spec,
         dialect=DIALECT,
@@ -60,6 +64,12 @@ def _open(spec: SessionSpec, settings: Settings, feed: Feed) -> SessionSpec:
         feed=asked,
         open_feed=True,
     )
+
+
+def _is_branch(spec: SessionSpec) -> bool:
+    """Whether tasks can begin at the end of a branch, and not only at a commit."""
+    known = spec.repository
+    return known is not None and Git(Path(known.top)).commit_of(f"refs/heads/{known.base_branch}") is not None
 
 
 def _describe(settings: Settings) -> dict[str, Any]:
@@ -80,7 +90,7 @@ def _describe(settings: Settings) -> dict[str, Any]:
     plan |= {"agent": settings.agent} if settings.agent else {}
     plan |= {"model": settings.model} if settings.model else {}
     if settings.lands:
-        plan["land"] = {"gates": list(settings.gates)}
+        plan["land"] = {"gates": list(settings.gates), "mends": settings.mends}
         if settings.branch:
             plan["land"]["into"] = settings.branch
         if settings.gate_timeout_s:

@@ -13,16 +13,17 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from sessionrun.engine.feeding import TROUBLE
 from sessionrun.engine.state import State
 from sessionrun.model.errors import SessionrunError
-from sessionrun.model.events import Event, FeedClosed, RequestReceived, TaskAdded
+from sessionrun.model.events import Event, FeedClosed, HoldLifted, HoldPlaced, RequestReceived, TaskAdded
 from sessionrun.model.spec import SessionSpec
 from sessionrun.queue.listeners import change_listeners
 from sessionrun.queue.place import find_place
 from sessionrun.queue.signature import read_signature
-from sessionrun.queue.table import open_feed
+from sessionrun.queue.table import BACKENDS, open_feed
 from sessionrun.runtime.feeding.board import Board, Boards
-from sessionrun.runtime.feeding.visitor import Arrival, Drop, News, Visitor
+from sessionrun.runtime.feeding.visitor import Arrival, Drop, LandAgain, News, Trouble, Visitor
 from sessionrun.store.inbox import ring
 from sessionrun.store.session import SessionDir
 
@@ -38,18 +39,17 @@ class QueueFeeder:
 
     def __init__(self, session: SessionDir, spec: SessionSpec, log: Callable[[str], None]) -> None:
         assert spec.feed is not None and spec.template is not None
-        self._session, self._spec, self._log = session, spec, log
-        self._asked, self._template = spec.feed, spec.template
+        self._session, self._asked, self._template, self._log = session, spec.feed, spec.template, log
         self._place = find_place(Path(spec.feed.top))
-        self._feed = open_feed(self._place, spec.feed.backend)
+        self._kept = self._place.top / BACKENDS[spec.feed.backend].keeps
         self._boards = Boards()
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._board: Board | None = None
         self._news: list[News] = []
         self._leaves = self._rung = False
-        self._seen = read_signature(self._feed.place)
-        self._complaint = ""
+        self._seen = read_signature(self._kept)
+        self._trouble: str | None = ""  # what the supervisor before has shown is not known
 
     # --- the supervisor's thread ---
 
@@ -60,7 +60,7 @@ class QueueFeeder:
             news, self._news = self._news, []
         for one in news:
             yield from self._translate(state, one)
-        seen = read_signature(self._feed.place)
+        seen = read_signature(self._kept)
         rung, self._seen = seen != self._seen, seen
         if (board is not None or rung) and state.ended is None:
             self._show(board)
@@ -93,43 +93,51 @@ class QueueFeeder:
             task = state.tasks.get(one.name)
             if task is not None and task.end.known_outcome is None:
                 yield RequestReceived(f"unclaimed-{state.seq}-{one.name}", "cancel", (one.name,))
+        elif isinstance(one, LandAgain):
+            yield RequestReceived(f"mended-{state.seq}-{one.name}", "retry", (one.name,))
+        elif isinstance(one, Trouble):
+            yield from _tell_trouble(state, one.why)
         elif one.number == self._boards.number and state.feed_open:
             yield FeedClosed()
 
     # --- the queue's thread ---
 
     def _run(self) -> None:
-        folder = self._session.path
-        visitor = Visitor(
-            self._spec.session_id, self._template, self._asked, self._feed, folder.parent, self._tell
-        )
-        self._listen(listens=True)
+        visitor: Visitor | None = None
         last = Board(0, {}, 0, False, False)
         leaves = False
+        self._listen(listens=True)
         while not leaves:
             board, leaves = self._await(visitor)
             last = board._replace(news={**last.news, **board.news}) if board is not None else last
             try:
+                visitor = visitor or self._open()
                 (visitor.leave if leaves else visitor.visit)(last)
-                last, self._complaint = last._replace(news={}), ""
+                last = last._replace(news={})
+                self._complain(None)
             except Exception as error:  # whatever it is, the session goes on
                 self._complain(error)
-                with self._changed:
-                    self._changed.wait_for(lambda: self._leaves, RETRY_S)
-                    self._rung = True
+                self._pause()
         self._listen(listens=False)
 
-    def _await(self, visitor: Visitor) -> tuple[Board | None, bool]:
+    def _open(self) -> Visitor:
+        feed = open_feed(self._place, self._asked.backend)
+        return Visitor(self._session, self._template, self._asked, feed, self._tell)
+
+    def _await(self, visitor: Visitor | None) -> tuple[Board | None, bool]:
         """Wait until there is something to do: a new board, a change of the queue, the end."""
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._rung or self._leaves, self._asked.poll_s)
-                board, self._board, rung, self._rung = self._board, None, self._rung, False
-                leaves = self._leaves
-            if board is not None or leaves or (rung and self._complaint) or visitor.is_due():
+                board, self._board, self._rung, leaves = self._board, None, False, self._leaves
+            if board is not None or leaves or self._trouble or visitor is None:
                 return board, leaves
-            if visitor.has_changed():
+            if visitor.is_due() or visitor.has_changed():
                 return None, False
+
+    def _pause(self) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._leaves, RETRY_S)
 
     def _tell(self, one: News) -> None:
         with self._changed:
@@ -141,10 +149,27 @@ class QueueFeeder:
         with suppress(OSError):
             change_listeners(self._place, self._session.path.absolute(), listens=listens)
 
-    def _complain(self, error: Exception) -> None:
-        why = str(error) if isinstance(error, SessionrunError) else repr(error)
-        if isinstance(error, OSError):
-            why = f"{error.filename}: {error.strerror}"
-        if why != self._complaint:
-            self._log(f"the queue cannot be visited: {why}")
-        self._complaint = why
+    def _complain(self, error: Exception | None) -> None:
+        """Log why a visit failed, once, and let the session show it."""
+        why = None if error is None else _describe(error)
+        if why != self._trouble:
+            if why is not None:
+                self._log(why)
+            self._trouble = why
+            self._tell(Trouble(why))
+
+
+def _describe(error: Exception) -> str:
+    why = str(error) if isinstance(error, SessionrunError) else repr(error)
+    if isinstance(error, OSError):
+        why = f"{error.filename}: {error.strerror}"
+    return f"the queue cannot be visited: {' '.join(why.split())}"
+
+
+def _tell_trouble(state: State, why: str | None) -> Iterator[Event]:
+    """The hold that shows why the queue cannot be visited."""
+    known = state.holds.get(TROUBLE)
+    if why is not None and (known is None or known.reason != why):
+        yield HoldPlaced(TROUBLE, why)
+    elif why is None and known is not None:
+        yield HoldLifted(TROUBLE)

@@ -24,12 +24,14 @@ class Standing(NamedTuple):
         kind: how it stands.
         reason: why, on one line.
         is_lost: whether nothing is known of its end, so that it may be tried again.
+        branch: of work that was bounced, with the commit that it had then; a person may mend it there.
     """
 
     queue_id: str
     kind: Kind
     reason: str = ""
     is_lost: bool = False
+    branch: tuple[str, str] | None = None
 
 
 def find_standing(state: State, task: TaskState) -> Standing | None:
@@ -37,7 +39,14 @@ def find_standing(state: State, task: TaskState) -> Standing | None:
     queue_id = task.spec.labels.get(QUEUE_LABEL)
     if queue_id is None:
         return None
-    return Standing(queue_id, *_judge(state, task), task.end.outcome in RETRY_LOST)
+    return Standing(queue_id, *_judge(state, task), task.end.outcome in RETRY_LOST, _find_bounced(task))
+
+
+def _find_bounced(task: TaskState) -> tuple[str, str] | None:
+    place, landing = task.place, task.landing
+    if landing is None or landing.status != "bounced" or place is None or not (place.branch and place.commit):
+        return None
+    return place.branch, place.commit
 
 
 def _judge(state: State, task: TaskState) -> tuple[Kind, str]:
@@ -53,7 +62,7 @@ def _judge(state: State, task: TaskState) -> tuple[Kind, str]:
         commit = f" as {landing.commit[:12]}" if landing.commit else ""
         return "done", f"landed{commit} ({where})"
     if landing.status == "bounced":
-        return "undone", _word_undone(where, _word_bounced(task, landing))
+        return "undone", _word_undone(where, _word_bounced(task, landing, state.spec.session_id[:8]))
     if landing.status == "held":
         return "held", _word_undone(where, f"its work has not landed: {landing.reason or 'no reason is known'}")
     return "going", ""
@@ -71,6 +80,7 @@ def _word_success(state: State, task: TaskState) -> str:
     return f"done; {branch}: sessionrun merge {state.spec.session_id[:8]}"
 
 
-def _word_bounced(task: TaskState, landing: LandEntry) -> str:
-    branch = f"; its work is on the branch {task.place.branch}" if task.place and task.place.branch else ""
-    return f"its work did not land: {landing.reason or landing.reason_class}{branch}"
+def _word_bounced(task: TaskState, landing: LandEntry, session: str) -> str:
+    branch = task.place.branch if task.place else None
+    how = f"mend it on the branch {branch}, then: sessionrun merge {session} {task.spec.id}"
+    return f"its work did not land: {landing.reason or landing.reason_class}" + (f"; {how}" if branch else "")

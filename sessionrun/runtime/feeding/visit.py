@@ -7,14 +7,14 @@ claim was not settled yet.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from sessionrun.queue.graph import Tasks, choose_ready
 from sessionrun.queue.task import QueueTask
 from sessionrun.runtime.feeding.standing import UNDONE, Standing
 
-What = Literal["close", "reopen", "add", "claim", "drop"]
+What = Literal["close", "reopen", "add", "claim", "drop", "land", "bounce"]
 
 
 class Step(NamedTuple):
@@ -22,7 +22,8 @@ class Step(NamedTuple):
 
     Attributes:
         what: close or reopen the claimed task of the queue; add a task for a claim; claim it (again) for a task
-            that works on it; or drop a task whose claim is gone.
+            that works on it; drop a task whose claim is gone; land the work of a task again, for a person has
+            closed its task; or reopen that, for its work was bounced again.
         queue_id: the task of the queue.
         name: the task of the session.
         reason: why, for people.
@@ -34,18 +35,48 @@ class Step(NamedTuple):
     reason: str = ""
 
 
-def find_steps(tasks: Tasks, known: Mapping[str, Standing], session_id: str) -> list[Step]:
+def find_steps(
+    tasks: Tasks, known: Mapping[str, Standing], session_id: str, landing: Collection[str] = ()
+) -> list[Step]:
     """Return what has to be done for the claims of a session, and for its tasks without one.
 
     Args:
         tasks: of the queue.
         known: how the tasks of the session stand.
         session_id: of the session.
+        landing: tasks whose work is tried again, for which a claim is not needed.
     """
     claims = dict(_iterate_claims(tasks, session_id))
     steps = [step for name, task in claims.items() if (step := _settle(name, task, known.get(name))) is not None]
-    left = {name: one for name, one in known.items() if one.kind == "going" and name not in claims}
+    left = {
+        name: one
+        for name, one in known.items()
+        if one.kind == "going" and name not in claims and name not in landing
+    }
     return [*steps, *(_claim_again(name, one, tasks.get(one.queue_id)) for name, one in left.items())]
+
+
+def find_landings(
+    tasks: Tasks, known: Mapping[str, Standing], landing: Collection[str], is_mended: Callable[[str, str], bool]
+) -> list[Step]:
+    """Return what has to be done for work that was bounced and whose task a person has closed since.
+
+    Args:
+        tasks: of the queue.
+        known: how the tasks of the session stand.
+        landing: tasks whose work is tried again.
+        is_mended: asked with a branch and a commit; whether the branch has gone on from there.
+    """
+    steps = []
+    for name, one in known.items():
+        task = tasks.get(one.queue_id)
+        if one.branch is None or one.kind != "undone" or task is None or task.status != "closed":
+            continue
+        if name in landing:
+            steps.append(Step("bounce", one.queue_id, name, one.reason))
+        elif is_mended(*one.branch):
+            steps.append(Step("land", one.queue_id, name))
+    return steps
 
 
 def find_last_steps(tasks: Tasks, known: Mapping[str, Standing], session_id: str) -> list[Step]:

@@ -9,8 +9,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
+from sessionrun.model.errors import InputError
 from sessionrun.model.feeding import FeedSpec
 from sessionrun.model.spec import TaskSpec
 from sessionrun.queue.feed import Feed
@@ -19,10 +20,16 @@ from sessionrun.queue.signature import Signature, read_signature
 from sessionrun.queue.task import QueueTask, Worker
 from sessionrun.runtime.feeding.board import Board
 from sessionrun.runtime.feeding.gone import take_back
+from sessionrun.runtime.feeding.intake import Intake
 from sessionrun.runtime.feeding.standing import Standing
 from sessionrun.runtime.feeding.tasks import choose_id, make_task
-from sessionrun.runtime.feeding.visit import Step, choose_next, find_last_steps, find_steps
+from sessionrun.runtime.feeding.visit import Step, choose_next, find_landings, find_last_steps, find_steps
 from sessionrun.store import crashpoint
+from sessionrun.store.session import SessionDir
+from sessionrun.workspaces.git import Git
+
+_ROUNDS: Final = 100
+"""The queue may change again and again while it is visited."""
 
 
 class Arrival(NamedTuple):
@@ -37,13 +44,25 @@ class Drop(NamedTuple):
     name: str
 
 
+class LandAgain(NamedTuple):
+    """A task of the session whose work a person has mended."""
+
+    name: str
+
+
 class Dry(NamedTuple):
     """Nothing of the queue is left for the session, as long as the board with this number holds."""
 
     number: int
 
 
-News = Arrival | Drop | Dry
+class Trouble(NamedTuple):
+    """Why the queue cannot be visited; None: it can be again."""
+
+    why: str | None
+
+
+News = Arrival | Drop | LandAgain | Dry | Trouble
 
 
 class Visitor:
@@ -51,33 +70,34 @@ class Visitor:
 
     def __init__(
         self,
-        session_id: str,
+        session: SessionDir,
         template: TaskSpec,
         asked: FeedSpec,
         feed: Feed,
-        results_dir: Path,
         tell: Callable[[News], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """
         Args:
-            session_id: of the session.
+            session: which it is.
             template: what its tasks are made of.
             asked: which tasks of the queue it gets.
             feed: the queue.
-            results_dir: where sessions are looked for whose claims may be left.
             tell: gets what is new for the session.
             clock: monotonic time in seconds.
         """
-        self._session_id, self._template, self._asked = session_id, template, asked
-        self._feed, self._results_dir, self._tell, self._clock = feed, results_dir, tell, clock
+        self._session_id, self._results_dir = session.session_id, session.path.parent
+        self._template, self._asked, self._feed, self._tell, self._clock = template, asked, feed, tell, clock
+        self._intake = Intake(session.path, asked)
         self._known: dict[str, Standing] = {}
         self._coming: set[str] = set()
         self._dropped: set[str] = set()
+        self._landing: set[str] = set()
+        self._failed: set[Step] = set()
+        self._has_follow_ups = True
         self._taken_back_at: float | None = None
         self._signature: Signature = ()
         self._synced_at = clock()
-        self._is_ours_new = False
 
     def has_changed(self) -> bool:
         """Whether the queue may have changed since the last visit began."""
@@ -98,20 +118,14 @@ class Visitor:
             self._synced_at = self._clock()
             self._feed.sync()
         self._take_back(board)
-        again = True
-        while again:
-            self._signature = read_signature(self._feed.place)
-            tasks = by_id(self._feed.load())
-            steps = find_steps(tasks, self._known, self._session_id)
-            steps = [step for step in steps if step.name not in (self._dropped if step.what == "drop" else ())]
-            steps = [step for step in steps if not (step.what == "add" and step.name in self._coming)]
-            for step in steps:
-                self._do(step, tasks)
-            again = any(step.what != "drop" for step in steps)
+        tasks = self._settle()
+        if self._asked.ingest and self._has_follow_ups:
+            self._has_follow_ups = False
+            tasks = self._load() if self._intake.take() else tasks
         asked, retries = self._asked, self._template.retries
         claimed = self._claim(board, choose_next(tasks, self._known, asked.group, asked.chosen, retries))
         is_going = self._coming or any(one.kind == "going" for one in self._known.values())
-        if board.is_open and board.takes and not (claimed or is_going or self._asked.watch):
+        if board.is_open and board.takes and not (claimed or is_going or asked.watch):
             self._tell(Dry(board.number))
 
     def leave(self, board: Board) -> None:
@@ -121,15 +135,54 @@ class Visitor:
             InputError, StoreError, OSError: as `visit`.
         """
         self._hear(board)
-        for step in find_last_steps(by_id(self._feed.load()), self._known, self._session_id):
+        for step in find_last_steps(self._load(), self._known, self._session_id):
             self._do(step, {})
         if self._feed.name != "file":
             self._feed.sync()
 
     def _hear(self, board: Board) -> None:
+        ended = [name for name, one in board.news.items() if one.kind != "going"]
+        self._has_follow_ups = self._has_follow_ups or bool(ended)
         self._known.update(board.news)
         self._coming -= self._known.keys()
         self._dropped -= {name for name, one in board.news.items() if one.kind == "going"}
+
+    def _load(self) -> dict[str, QueueTask]:
+        self._signature = read_signature(self._feed.place)
+        if not self._feed.place.exists() and any(one.kind == "going" for one in self._known.values()):
+            raise InputError(f"{self._feed.place} is gone: put it back, or cancel the session")
+        return by_id(self._feed.load())
+
+    def _settle(self) -> dict[str, QueueTask]:
+        """Bring claims and tasks together; return the tasks of the queue as they are then."""
+        for _ in range(_ROUNDS):
+            tasks = self._load()
+            steps = find_steps(tasks, self._known, self._session_id, self._landing)
+            if self._asked.lands_again:
+                steps += find_landings(tasks, self._known, self._landing, self._is_mended)
+            steps = [step for step in steps if self._is_new(step)]
+            for step in steps:
+                self._attempt(step, tasks)
+            if not steps:
+                break
+        return tasks
+
+    def _is_new(self, step: Step) -> bool:
+        if step.what == "add":
+            return step.name not in self._coming
+        return step not in self._failed and not (step.what == "drop" and step.name in self._dropped)
+
+    def _is_mended(self, branch: str, commit: str) -> bool:
+        now = Git(Path(self._asked.top)).commit_of(f"refs/heads/{branch}")
+        return now is not None and now != commit
+
+    def _attempt(self, step: Step, tasks: dict[str, QueueTask]) -> None:
+        """Do a step; one that the queue refuses is not tried again, and its claim ends with the session."""
+        try:
+            self._do(step, tasks)
+        except InputError as error:
+            self._failed.add(step)
+            self._tell(Trouble(str(error)))
 
     def _take_back(self, board: Board) -> None:
         """Take back claims of sessions that are gone, while there is a free slot for their tasks."""
@@ -140,12 +193,19 @@ class Visitor:
             take_back(self._feed, self._results_dir, most=self._asked.take_back_most)
 
     def _do(self, step: Step, tasks: dict[str, QueueTask]) -> None:
-        worker = Worker(step.name, self._session_id)
+        worker, reason = Worker(step.name, self._session_id), step.reason or None
         crashpoint.step()
         if step.what == "close":
-            self._feed.close(step.queue_id, reason=step.reason or None, worker=worker)
+            self._feed.close(step.queue_id, reason=reason, worker=worker)
         elif step.what == "reopen":
-            self._feed.reopen(step.queue_id, reason=step.reason or None, worker=worker)
+            self._feed.reopen(step.queue_id, reason=reason, worker=worker)
+        elif step.what == "bounce":
+            self._landing.discard(step.name)
+            self._feed.reopen(step.queue_id, reason=reason)
+        elif step.what == "land":
+            self._landing.add(step.name)
+            self._known[step.name] = self._known[step.name]._replace(kind="going")  # until the board says it
+            self._tell(LandAgain(step.name))
         elif step.what == "add":
             self._add(tasks[step.queue_id], step.name)
         elif step.what == "drop" or self._feed.claim(step.queue_id, worker) is None:

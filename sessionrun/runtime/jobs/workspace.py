@@ -17,6 +17,7 @@ from sessionrun.engine.rounds import find_better
 from sessionrun.engine.state import TaskState
 from sessionrun.model.errors import JobFileError
 from sessionrun.model.keys import JobKey
+from sessionrun.model.mends import DROPPED, MendBase
 from sessionrun.model.places import Place
 from sessionrun.model.reasons import WORKSPACE_REASONS
 from sessionrun.model.spec import Job, hides_tests
@@ -51,6 +52,7 @@ def build_workspace(site: Site, state: TaskState, key: JobKey, tasks: Mapping[st
     else:
         partly = key.phase == "park" and hides_tests(state.spec)
         request = replace(request, patch=str(site.session.patch_path(key)), partly=partly)
+    request = replace(request, mend=_find_mend_base(site, state, tasks))
     better = find_better(state) if key.phase in ("park", "release") else None
     if better is not None:
         replaced = str(site.session.job_path(key).with_name(REPLACED.format(key.attempt)))
@@ -58,10 +60,21 @@ def build_workspace(site: Site, state: TaskState, key: JobKey, tasks: Mapping[st
     return site.ask(key, request, cwd=find_cwd(site, request))
 
 
+def _find_mend_base(site: Site, state: TaskState, tasks: Mapping[str, TaskState]) -> MendBase | None:
+    """Where a mend begins; None: the task is no mend."""
+    mend, landing = state.spec.mend, site.spec.landing
+    source = tasks[mend.source].place if mend is not None else None
+    if mend is None or landing is None or source is None:
+        return None
+    return MendBase(landing.target, source.commit or "", insists=DROPPED in mend.reason)
+
+
 def _find_target(site: Site, state: TaskState) -> str | None:
-    """The branch at whose end the task begins, wherever that is by now."""
-    landing = site.spec.landing
-    return landing.target if landing is not None and state.spec.base == "target" else None
+    """The branch at whose end the task begins, wherever that is by now; without landing a user lands there."""
+    landing, repository = site.spec.landing, site.spec.repository
+    if state.spec.base != "target" or repository is None:
+        return None
+    return landing.target if landing is not None else f"refs/heads/{repository.base_branch}"
 
 
 def judge_workspace(site: Site, state: TaskState, ended: Exit, problem: Problem | None) -> Judged:

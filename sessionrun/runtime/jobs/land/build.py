@@ -23,7 +23,7 @@ from sessionrun.runtime.jobs.land.request import LandAnswer, LandOrder
 from sessionrun.runtime.jobs.shared import Judged, Site
 from sessionrun.store.jobfiles import load_answer, read_tail
 
-IN_QUEUE: Final = ("ready", "landed")
+IN_QUEUE: Final = ("ready", "landed", "mending")
 """What a LAND is told of: the work that it takes, and that which it may find in the branch."""
 
 
@@ -119,7 +119,8 @@ def _find_needs(task: TaskState, tasks: Mapping[str, TaskState]) -> Iterator[str
     """The tasks whose work has to land first; a need without work stands for its own needs."""
     seen, queue = {task.spec.id}, [task]
     for at in queue:  # grows while it is walked
-        for need in at.spec.needs:
+        mend = at.spec.mend
+        for need in at.spec.needs if mend is None else tasks[mend.task].spec.needs:
             needed = tasks.get(need)
             if needed is None or need in seen:
                 continue

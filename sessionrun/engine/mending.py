@@ -1,0 +1,193 @@
+"""Mends: bounced work becomes a task that makes it fit the branch.
+
+Pure.  When work is bounced, and its task may be mended, a mend is owed.  The scheduler adds it as a task.  It
+begins with the work merged into the branch, marks of conflicts and all.  What it ends with lands in the place of
+the work.  The task whose work it is counts as mending until then.  A mend that fails, or bounces, is followed by
+the next, as often as the session allows.  Then the work is bounced for good.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from sessionrun.engine.landing import hold_work, leave_queue, requeue_waiting
+from sessionrun.engine.state import State, TaskState
+from sessionrun.engine.task import LandEntry
+from sessionrun.model.events import Entry, TaskAdded
+from sessionrun.model.feeding import QUEUE_LABEL
+from sessionrun.model.landings import WorkBounced, WorkHeld, WorkLanded
+from sessionrun.model.mends import Mend
+from sessionrun.model.spec import TaskSpec, title_of
+
+MENDED: Final = ("conflict", "gate_red")
+"""Why work is bounced that a task can mend."""
+
+PROMPT: Final = """\
+The work of another agent does not land on the branch {target}: {reason}
+
+Its task was: {title}
+
+You are in a git worktree. The commit $SESSIONRUN_BASE_COMMIT, at which you begin, is a merge of both sides{marks}.
+Its first parent is the branch {target} as it is now, its second parent is the work. These show each side:
+
+  git show "$SESSIONRUN_BASE_COMMIT^1:FILE"
+  git show "$SESSIONRUN_BASE_COMMIT^2:FILE"
+  git log "$SESSIONRUN_BASE_COMMIT^1..$SESSIONRUN_BASE_COMMIT^2"
+{others}
+Make the files right, so that what both sides intended is there. Change nothing else. Commit, or leave your changes
+uncommitted: both are kept. Do not switch branches, and do not merge or push.
+
+What the task had asked for:
+
+{prompt}
+"""
+
+
+def next_mend(state: State) -> TaskAdded | None:
+    """The mend that is to be added now; None: none is owed, or nothing new is to begin."""
+    if state.cancelled or state.held is not None or not state.land.to_mend:
+        return None
+    name, source = next(iter(state.land.to_mend.items()))
+    return TaskAdded(_make_mend(state, state.tasks[name], state.tasks[source]))
+
+
+def note_mend(state: State, task: TaskSpec) -> None:
+    """A mend is added: it is not owed any more."""
+    assert task.mend is not None
+    owner = task.mend.task
+    state.land.to_mend.pop(owner, None)
+    state.land.mends[owner] = state.land.mends.get(owner, 0) + 1
+    entry = state.tasks[owner].landing
+    if entry is not None:
+        state.tasks[owner].landing = entry._replace(
+            status="mending", reason=f"task {task.id} mends it: {task.mend.reason}"
+        )
+
+
+def note_end(state: State, task: TaskState) -> None:
+    """A mend has its outcome: if it left nothing that may land, the next one is owed."""
+    mend = task.spec.mend
+    if mend is None or task.landing is not None:
+        return
+    reason = task.end.reason or "its mend left no work"
+    about = (mend.files, mend.against, mend.output)
+    bounced = LandEntry("bounced", mend.reason_class, reason, None, None, *about)
+    _follow(state, state.tasks[mend.task], mend.source, bounced)
+
+
+def give_up_mends(state: State) -> None:
+    """The session is cancelled: no mend is owed any more."""
+    for name in list(state.land.to_mend):
+        task = state.tasks[name]
+        if task.landing is not None:
+            task.landing = task.landing._replace(status="bounced")
+    state.land.to_mend.clear()
+
+
+def find_owner(state: State, task: TaskState) -> TaskState:
+    """Whose work a task's work is: that of another task, if it is a mend."""
+    return task if task.spec.mend is None else state.tasks[task.spec.mend.task]
+
+
+def find_mender(state: State, name: str) -> TaskState | None:
+    """The last mend of a task's work."""
+    found = [task for task in state.tasks.values() if task.spec.mend is not None and task.spec.mend.task == name]
+    return found[-1] if found else None
+
+
+def _on_work_bounced(state: State, entry: Entry, event: WorkBounced) -> None:
+    task = state.tasks[event.task]
+    about = (event.files, event.against, event.output)
+    bounced = LandEntry("bounced", event.reason_class, event.reason, None, None, *about, at=entry.at)
+    leave_queue(state, event.task, bounced)
+    _follow(state, find_owner(state, task), event.task, bounced)
+
+
+def _on_work_landed(state: State, entry: Entry, event: WorkLanded) -> None:
+    landed = LandEntry("landed", None, event.reason, event.commit, at=entry.at)
+    leave_queue(state, event.task, landed)
+    owner = find_owner(state, state.tasks[event.task])
+    if owner.spec.id != event.task:
+        leave_queue(state, owner.spec.id, landed._replace(reason=f"mended by task {event.task}"))
+        state.land.to_mend.pop(owner.spec.id, None)
+        requeue_waiting(state)
+
+
+LANDING_EVENTS: Final[Mapping[type, Callable[[State, Entry, Any], None]]] = {
+    WorkHeld: hold_work,
+    WorkBounced: _on_work_bounced,
+    WorkLanded: _on_work_landed,
+}
+
+
+def _follow(state: State, owner: TaskState, source: str, bounced: LandEntry) -> None:
+    """The work of `owner` is bounced: the next mend is owed, or it is so for good."""
+    made = state.land.mends.get(owner.spec.id, 0)
+    landed = owner.landing is not None and owner.landing.status == "landed"
+    if landed:
+        return
+    if _may_mend(state, owner, bounced) and not state.cancelled:
+        leave_queue(state, owner.spec.id, bounced._replace(status="mending"))
+        state.land.to_mend[owner.spec.id] = source
+        return
+    tries = f"{made} mends did not land it: " if made > 1 else "its mend did not land it: " if made else ""
+    leave_queue(state, owner.spec.id, bounced._replace(reason=f"{tries}{bounced.reason}"))
+
+
+def _may_mend(state: State, owner: TaskState, bounced: LandEntry) -> bool:
+    landing = state.spec.landing
+    if landing is None or bounced.reason_class not in MENDED:
+        return False
+    takes_words = state.spec.agents[owner.agent].prompt_kind == "text"
+    return takes_words and state.land.mends.get(owner.spec.id, 0) < landing.mends
+
+
+def _make_mend(state: State, owner: TaskState, source: TaskState) -> TaskSpec:
+    spec, entry, landing = owner.spec, owner.landing, state.spec.landing
+    assert entry is not None and landing is not None
+    number = 1
+    while (name := f"{spec.id}-mend-{number}") in state.tasks:
+        number += 1
+    branch = owner.place.branch if owner.place is not None else None
+    reason_class, reason = entry.reason_class or "conflict", entry.reason or ""
+    mend = Mend(spec.id, number, source.spec.id, reason_class, reason, entry.files, entry.against, entry.output)
+    labels = {key: value for key, value in spec.labels.items() if key != QUEUE_LABEL}
+    workspace = replace(spec.workspace, branch=f"{branch}-mend-{number}" if branch else None, directory=None)
+    return replace(
+        spec,
+        id=name,
+        title=f"Mend: {title_of(spec)}",
+        prompts=(_word_prompt(state, spec, mend, landing.target),),
+        prompt_mode="join",
+        workspace=workspace,
+        needs=(),
+        handed=(),
+        base="session",
+        prove=None,
+        expect_change=False,
+        brief=None,
+        answer=None,
+        labels=labels,
+        mend=mend,
+    )
+
+
+def _word_prompt(state: State, spec: TaskSpec, mend: Mend, target: str) -> str:
+    others = ""
+    known = [state.tasks[name] for name in mend.against if name in state.tasks]
+    if known:
+        others += "\nThese tasks landed before and changed the same files:\n"
+        others += "".join(f"- {task.spec.id}: {title_of(task.spec)}\n" for task in known)
+    if mend.output:
+        others += f"\nWhat the gates printed is in {mend.output}\n"
+    marks = f", with marks of the conflict in {', '.join(mend.files)}" if mend.files else ""
+    return PROMPT.format(
+        target=target.removeprefix("refs/heads/"),
+        reason=mend.reason,
+        title=title_of(spec),
+        marks=marks,
+        others=others,
+        prompt="\n\n".join(spec.prompts).rstrip("\n"),
+    )

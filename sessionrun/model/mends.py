@@ -1,0 +1,64 @@
+"""Frozen records of a mend: a task that makes the work of another task fit the branch on which that bounced.
+
+A part of `model`.  This module must not know git, files or processes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any, Final
+
+from sessionrun.model.frozen import frozen
+
+REFUSED: Final = "mend_refused"
+"""The reason class of a mend that left marks of a conflict, or dropped what one side had added."""
+
+DROPPED: Final = "drops all lines that"
+"""Words of a refusal that is made once: a mend that drops them again has its reasons."""
+
+
+@frozen
+class Mend:
+    """Whose work a task mends, and why that did not land.
+
+    Attributes:
+        task: the task whose work it is.
+        number: which try it is, from 1.
+        source: the task with whose work it begins: the same, or a mend before it.
+        reason_class, reason: why that work was bounced, or why the mend before failed.
+        files: the files in conflict.
+        against: tasks that landed before and changed the same files.
+        output: the file with what a red gate printed.
+    """
+
+    task: str
+    number: int
+    source: str
+    reason_class: str
+    reason: str
+    files: tuple[str, ...] = ()
+    against: tuple[str, ...] = ()
+    output: str | None = None
+
+
+@frozen
+class MendBase:
+    """Where a mend begins: the end of the branch `target` (its full name), merged with the commit `tip`.
+
+    `insists`: the try before was refused because it dropped lines; this one may.
+    """
+
+    target: str
+    tip: str
+    insists: bool = False
+
+
+_NAMES: Final = frozenset(field.name for field in fields(Mend))
+
+
+def mend_from_record(record: Mapping[str, Any]) -> Mend:
+    """Rebuild a mend from its record; keys that a later version added are left out."""
+    values = {name: value for name, value in record.items() if name in _NAMES}
+    lists = {name: tuple(values.get(name, ())) for name in ("files", "against")}
+    return Mend(**{**values, **lists})

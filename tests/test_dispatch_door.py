@@ -308,6 +308,38 @@ def test_what_is_refused_before_anything_starts(repo: Command) -> None:
     assert not (repo.cwd / "worktrees").exists()
 
 
+def test_what_a_session_is_made_of(repo: Command) -> None:
+    """Options win over the configuration; what is false there is named as a command."""
+    repo("queue", "add", "One", "--group", "g")
+    (repo.cwd / "prompt.txt").write_text("Do {title}.")
+    record = {
+        "num_workers": 3,
+        "worktree_placement": "sibling",
+        "worktree_prefix": "ozon-w",
+        "branch": "main",
+        "create_bead_on_merge_conflict": False,
+        "auto_retry_merge_on_conflict_close": False,
+        "max_worker_retries": 1,
+        "gates": {"unit": {"cmd": "true", "timeout_secs": 5}},
+        "prompt_template": "prompt.txt",
+    }
+    (repo.cwd / "dispatch_config.json").write_text(json.dumps(record))
+    words = ("--workers", "2", "--check", "true", "--timeout", "1m", "--group", "g", "--ingest", "5")
+    done = repo("dispatch", *words, "--sync", "--json")
+    assert done.returncode == 0, done.stderr
+    (folder,) = repo.results.glob("session-*")
+    short = folder.name.removeprefix("session-")[:8]
+    assert f"sessionrun merge {short}\n" in done.stderr and f"sessionrun retry {short}\n" in done.stderr
+    spec = json.loads((folder / "spec.json").read_bytes())
+    template, landing, seats, feed = spec["template"], spec["landing"], spec["seats"], spec["feed"]
+    assert (spec["tasks"], spec["open_feed"], spec["resources"]) == ([], True, {"slot": 2})
+    assert (template["prompts"], template["base"], template["retries"]) == (["Do {title}."], "target", 1)
+    assert (template["check"]["commands"], template["timeout_s"]) == (["true"], 60.0)
+    assert (landing["target"], landing["gates"], landing["mends"]) == ("refs/heads/main", ["true"], 0)
+    assert (seats["placement"], seats["prefix"], seats["directory"]) == ("sibling", "ozon-w", str(repo.cwd.parent))
+    assert (feed["group"], feed["ingest"], feed["lands_again"]) == ("g", 5, False)
+
+
 def test_an_agent_that_is_not_ready_is_refused(repo: Command) -> None:
     repo("queue", "add", "One")
     with (repo.cwd / "sessionrun.toml").open("a") as settings:

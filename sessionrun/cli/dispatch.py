@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 @click.option("--into", "branch", metavar="BRANCH", help="Land the work there.  [default: the current branch]")
 @click.option("--land/--no-land", "lands", default=None, help="Land the work by itself.  [default: --land]")
 @click.option("--gate", "gates", multiple=True, metavar="COMMAND", help="Must exit 0 before work lands.")
+@click.option(
+    "--mends", type=Count(), metavar="N", help="Give work that bounced to an agent so often.  [default: 3]"
+)
 @click.option("--check", "checks", multiple=True, metavar="COMMAND", help="Must exit 0 after each attempt.")
 @click.option("--retries", type=Count(), metavar="N", help="How often a task is tried again.  [default: 2]")
 @click.option(

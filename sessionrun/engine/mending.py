@@ -138,10 +138,10 @@ def _follow(state: State, owner: TaskState, source: str, bounced: LandEntry) -> 
 
 def _may_mend(state: State, owner: TaskState, bounced: LandEntry) -> bool:
     landing = state.spec.landing
-    if landing is None or bounced.reason_class not in MENDED:
+    made = state.land.mends.get(owner.spec.id, 0)
+    if landing is None or made >= landing.mends or bounced.reason_class not in MENDED:
         return False
-    takes_words = state.spec.agents[owner.agent].prompt_kind == "text"
-    return takes_words and state.land.mends.get(owner.spec.id, 0) < landing.mends
+    return state.spec.agents[owner.agent].prompt_kind == "text"
 
 
 def _make_mend(state: State, owner: TaskState, source: TaskState) -> TaskSpec:

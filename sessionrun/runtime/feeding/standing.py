@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final, Literal, NamedTuple
 
+from sessionrun.engine.mending import find_mender
 from sessionrun.engine.state import State, TaskState
 from sessionrun.engine.task import LandEntry
 from sessionrun.model.feeding import QUEUE_LABEL
@@ -63,6 +64,9 @@ def _judge(state: State, task: TaskState) -> tuple[Kind, str]:
         return "done", f"landed{commit} ({where})"
     if landing.status == "bounced":
         return "undone", _word_undone(where, _word_bounced(task, landing, state.spec.session_id[:8]))
+    mender = find_mender(state, task.spec.id) if landing.status == "mending" else None
+    if mender is not None and mender.landing is not None and mender.landing.status == "held":
+        landing = mender.landing  # what mends it waits for a person
     if landing.status == "held":
         return "held", _word_undone(where, f"its work has not landed: {landing.reason or 'no reason is known'}")
     return "going", ""

@@ -1,0 +1,250 @@
+"""Work that does not land becomes a task that mends it: what it begins with, what is refused, what lands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Command
+from inside import run_inside
+from simulation import AGENTS, make_session
+from stages import begin_repository, commit_all
+
+from sessionrun.engine.fold import apply, begin
+from sessionrun.engine.orders import EndSession, Record, StartJob
+from sessionrun.engine.scheduler import decide
+from sessionrun.engine.state import State
+from sessionrun.engine.status import project
+from sessionrun.model.events import Entry, Event, JobClaimed, JobFinished, RequestReceived, from_record, to_record
+from sessionrun.model.keys import JobKey
+from sessionrun.model.landings import WorkBounced, WorkLanded
+from sessionrun.model.places import Place
+from sessionrun.model.spec import Landing, TaskSpec, Workspace
+
+AGENT = """#!/bin/sh
+# Writes what its prompt says; a mend does what MEND says.
+case "$SESSIONRUN_TASK" in
+*-mend-*) {mend} ;;
+*) sed -n 's/^run: //p' | sh ;;
+esac
+"""
+
+JOIN = "sed -i -e '/^||||||| /,/^=======$/d' -e '/^<<<<<<< /d' -e '/^=======$/d' -e '/^>>>>>>> /d' f"
+
+
+class Yard:
+    """A repository with a file of one line, and an agent that mends as it is told to."""
+
+    def __init__(self, command: Command, place: Path) -> None:
+        self.command = command
+        self.top = place / "repo"
+        self.top.mkdir()
+        begin_repository(self.top)
+        (self.top / "f").write_text("base\n")
+        (self.top / ".gitignore").write_text("/results/\n/sessionrun.toml\n/plan.json\n")
+        commit_all(self.top)
+        self.command.cwd, self.command.results = self.top, self.top / "results"
+
+    def run(self, plan: dict[str, Any], mend: str, *words: str) -> dict[str, dict[str, Any]]:
+        """Run a plan to its end, with an agent that mends so; its tasks by id."""
+        import json
+
+        agent = self.top.parent / "agent.sh"
+        agent.write_text(AGENT.format(mend=mend))
+        agent.chmod(0o755)
+        (self.top / "sessionrun.toml").write_text(f'[agents.scripted]\nargv = ["{agent}"]\n')
+        (self.top / "plan.json").write_text(json.dumps(plan))
+        given = ("run", "--json", "--sync", "--agent", "scripted", "--worktree", *words, "plan.json")
+        done = run_inside(self.command, *given)
+        assert done.returncode in (0, 1), done.stderr
+        self.view = json.loads(done.stdout)
+        self.command.sessions.append(self.view["session_id"])
+        return {task["id"]: task for task in self.view["tasks"]}
+
+    def git(self, *words: str) -> str:
+        import subprocess
+
+        return subprocess.run(
+            ["git", *words], cwd=self.top, capture_output=True, text=True, check=True
+        ).stdout.strip()
+
+
+@pytest.fixture
+def yard(sessionrun: Command, own_place: Path) -> Yard:
+    return Yard(sessionrun, own_place)
+
+
+def write(task: str, text: str, file: str = "f") -> dict[str, Any]:
+    return {"id": task, "prompt": f"run: printf '{text}\\n' >{file}"}
+
+
+def clash(*more: dict[str, Any]) -> dict[str, Any]:
+    """Two tasks that write the same line; the second one begins before the first one has landed."""
+    return {"prompts": [write("a", "a"), write("b", "b"), *more], "land": {"mends": 2}}
+
+
+def test_a_conflict_is_mended_and_lands_with_all_that_waits_for_it(yard: Yard) -> None:
+    needs = {"id": "c", "prompt": "run: cp f g", "needs": ["a", "b"], "base": "session"}
+    tasks = yard.run({**clash(needs), "max_parallel": 2}, JOIN)
+    assert yard.view["outcome"] == "succeeded"
+    (mend,) = (task for name, task in tasks.items() if "-mend-" in name)
+    owner = tasks[mend["id"].removesuffix("-mend-1")]
+    assert mend["branch"] == f"{owner['branch']}-mend-1"
+    assert [tasks[name]["landing"]["status"] for name in ("a", "b", "c", mend["id"])] == ["landed"] * 4
+    assert owner["landing"]["reason"] == f"mended by task {mend['id']}"
+    assert sorted(yard.git("show", "main:f").split()) == ["a", "b"]
+    assert owner["commit"] in yard.git("rev-list", "main").split()
+    assert mend["base_commit"] not in yard.git("rev-list", "main").split(), "its marks are in no history"
+    assert yard.git("log", "-p", "main", "--", "f").count("<<<<<<<") == 0
+    assert yard.git("rev-list", "--parents", "--no-walk", mend["commit"]).split()[2] == owner["commit"]
+
+
+def test_a_mend_that_leaves_marks_is_refused_and_the_last_one_is_the_end(yard: Yard) -> None:
+    tasks = yard.run(clash(), "echo more >>f")
+    mends = [task for name, task in tasks.items() if "-mend-" in name]
+    assert [task["reason"] for task in mends] == ["mend_refused: marks of the conflict are left in f"] * 2
+    owner = tasks[mends[0]["id"].removesuffix("-mend-1")]
+    assert owner["landing"]["status"] == "bounced"
+    assert (
+        owner["landing"]["reason"] == "2 mends did not land it: mend_refused: marks of the conflict are left in f"
+    )
+    assert yard.view["outcome"] == "failed"
+    assert yard.git("show", "main:f") in ("a", "b")
+
+
+@pytest.mark.slow
+def test_a_mend_that_drops_a_side_is_refused_once(yard: Yard) -> None:
+    tasks = yard.run(clash(), "echo other >f")
+    first, second = (task for name, task in tasks.items() if "-mend-" in name)
+    assert first["reason"].startswith("mend_refused: it drops all lines that the branch has added to f")
+    assert second["landing"]["status"] == "landed"
+    assert yard.git("show", "main:f") == "other"
+
+
+@pytest.mark.slow
+def test_a_red_gate_is_mended(yard: Yard) -> None:
+    plan = {"prompts": [write("a", "bad", "g")], "land": {"gates": ["! grep -q bad g"], "mends": 1}}
+    tasks = yard.run(plan, "echo good >g")
+    assert tasks["a"]["landing"]["status"] == "landed"
+    assert yard.git("show", "main:g") == "good"
+    prompt = (yard.command.directory(yard.view["session_id"]) / "prompts" / "a-mend-1.txt").read_text()
+    assert "exit code 1 of: ! grep -q bad g" in prompt and "gate-1.txt" in prompt and "run: printf 'bad" in prompt
+
+
+@pytest.mark.slow
+def test_an_agent_that_takes_scripts_gets_no_mend(yard: Yard) -> None:
+    plan = {
+        "prompts": [{"id": "a", "prompt": "echo a >f"}, {"id": "b", "prompt": "echo b >f"}],
+        "land": {"mends": 2},
+    }
+    tasks = yard.run(plan, "true", "--agent", "shell")
+    assert sorted(tasks) == ["a", "b"]
+    assert sorted(task["landing"]["status"] for task in tasks.values()) == ["bounced", "landed"]
+
+
+def test_mends_without_landing_are_refused(yard: Yard) -> None:
+    (yard.top / "plan.json").write_text('["true"]')
+    done = yard.command("run", "--agent", "shell", "--worktree", "--mends", "2", "plan.json")
+    assert (done.returncode, done.stderr) == (2, "sessionrun: error: --mends needs --land\n")
+
+
+# --- the engine ---
+
+
+class World:
+    """A session of one task whose work is bounced; `fate` says how each LAND ends."""
+
+    def __init__(self, mends: int) -> None:
+        task = TaskSpec("t", ("do it",), agent="three", workspace=Workspace("worktree"))
+        self.spec = replace(make_session([task]), landing=Landing("refs/heads/main", mends=mends), agents=AGENTS)
+        self.state: State = begin(self.spec)
+        self.entries: list[Entry] = []
+
+    def record(self, event: Event) -> None:
+        import orjson
+
+        entry = Entry(len(self.entries) + 1, 0.0, float(len(self.entries)), event)
+        self.entries.append(from_record(orjson.loads(orjson.dumps(to_record(entry)))))
+        apply(self.state, self.entries[-1])
+
+    def run(self, work: Callable[[JobKey], bool], land: Callable[[str], bool]) -> None:
+        """Let jobs end at once, until nothing is left to do."""
+        while orders := decide(self.state, float(len(self.entries))):
+            started = []
+            for order in orders:
+                if isinstance(order, StartJob):
+                    self.record(JobClaimed(order.key))
+                    started.append(order.key)
+                elif isinstance(order, (Record, EndSession)):
+                    self.record(order.event)
+            for key in started:
+                self.finish(key, work, land)
+            if not started and not any(isinstance(order, (Record, EndSession)) for order in orders):
+                return
+
+    def finish(self, key: JobKey, work: Callable[[JobKey], bool], land: Callable[[str], bool]) -> None:
+        if key.phase == "land":
+            for name in self.state.land.taken:
+                lands = land(name)
+                bounced = WorkBounced(name, "main", "conflict", f"{name} conflicts", ("f",))
+                self.record(WorkLanded(name, "main", "c") if lands else bounced)
+            self.record(JobFinished(key, "passed"))
+            return
+        good = key.phase != "work" or work(key)
+        place = Place(f"b-{key.task}", None if key.phase == "release" else "/w", "base", commit=f"tip-{key.task}")
+        self.record(JobFinished(key, "passed" if good else "failed", place=place))
+
+    def landings(self) -> dict[str, str | None]:
+        return {name: task.landing and task.landing.status for name, task in self.state.tasks.items()}
+
+    def examine(self) -> None:
+        """A replay of the journal comes to the same."""
+        again = begin(self.spec)
+        for entry in self.entries:
+            apply(again, entry)
+        assert again == self.state and project(again) == project(self.state)
+
+
+def test_each_mend_begins_with_the_last_work_there_is() -> None:
+    world = World(3)
+    world.run(lambda key: key.task != "t-mend-2", lambda name: name == "t-mend-3")
+    assert world.landings() == {"t": "landed", "t-mend-1": "bounced", "t-mend-2": None, "t-mend-3": "landed"}
+    sources = [task.spec.mend.source for task in world.state.tasks.values() if task.spec.mend is not None]
+    assert sources == ["t", "t-mend-1", "t-mend-1"]
+    assert world.state.ended is not None and world.state.ended.outcome == "succeeded"
+    world.examine()
+
+
+def test_after_the_last_mend_the_work_is_bounced_and_retry_begins_anew() -> None:
+    world = World(2)
+    world.run(lambda key: True, lambda name: False)
+    assert world.landings() == {"t": "bounced", "t-mend-1": "bounced", "t-mend-2": "bounced"}
+    landing = world.state.tasks["t"].landing
+    assert landing is not None and landing.reason == "2 mends did not land it: t-mend-2 conflicts"
+    assert world.state.ended is not None and world.state.ended.outcome == "failed"
+    world.record(RequestReceived("r", "retry", ("t",)))
+    world.run(lambda key: True, lambda name: name == "t-mend-3")
+    assert world.landings()["t"] == "landed" and world.state.ended is not None
+    world.examine()
+
+
+@pytest.mark.parametrize("held", [True, False])
+def test_no_mend_begins_in_a_session_that_is_held_or_cancelled(held: bool) -> None:
+    world = World(2)
+
+    def land(name: str) -> bool:
+        world.record(RequestReceived("r", "hold" if held else "cancel"))
+        return False
+
+    world.run(lambda key: True, land)
+    assert list(world.state.tasks) == ["t"]
+    assert world.landings() == {"t": "mending" if held else "bounced"}
+    assert (world.state.ended is None) is held
+    if held:
+        world.record(RequestReceived("r2", "release"))
+        world.run(lambda key: True, lambda name: True)
+        assert world.landings() == {"t": "landed", "t-mend-1": "landed"}
+    world.examine()

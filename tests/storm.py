@@ -106,6 +106,7 @@ class Storm:
         """Make the repository, the agent `storm` and the queue."""
         storm = cls(top, top.parent / "storm", shares)
         storm.place.mkdir()
+        top.mkdir(exist_ok=True)
         begin_repository(top)
         (top / "gate.sh").write_text(GATE)
         (top / "shared").mkdir()

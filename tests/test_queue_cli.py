@@ -15,7 +15,7 @@ from sessionrun.client.queue import is_session_gone
 
 ALL = """\
 TASK     STATUS               PRIORITY  GROUP    TITLE
-task-1   claimed (w1)         0         -        Fix the login
+task-1   claimed (w1 of a-sessio)  0         -        Fix the login
 task-2   blocked              3         release  Write about it in the manual...
 release  group                0         -        release
 task-3   ready                0         release  Third

@@ -13,7 +13,6 @@ import pytest
 from conftest import Command
 
 from sessionrun import client
-from sessionrun.cli.argv import VERBS
 from sessionrun.client.splitting import split
 from sessionrun.model.errors import InputError
 from sessionrun.queue.subtasks import name_group, read_answer, split_by_rule, write_prompt
@@ -198,15 +197,6 @@ def test_what_is_refused(own_place: Path) -> None:
             split(**options, by_rule=True)
         assert problem in str(caught.value)
     assert len(tasks()) == 2
-
-
-@pytest.mark.skipif("dispatch" in VERBS, reason="this version has the verb")
-def test_without_the_verb_dispatch_nothing_is_done(sessionrun: Command) -> None:
-    done = sessionrun("split", GOAL, "--no-llm", "--dispatch")
-    assert (done.returncode, tasks()) == (2, [])
-    assert done.stderr == (
-        "sessionrun: error: split: --dispatch: this version has no verb dispatch; nothing was done\n"
-    )
 
 
 @pytest.mark.slow

@@ -90,6 +90,7 @@ VALUE_OPTIONS: Final = frozenset(
         "--max-parallel",
         "--max-size",
         "--max-subtasks",
+        "--mends",
         "--model",
         "--name",
         "--older-than",

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 @click.option("--into", "branch", metavar="BRANCH", help="Land the work there.  [default: the current branch]")
 @click.option("--land/--no-land", "lands", default=None, help="Land the work by itself.  [default: --land]")
 @click.option("--gate", "gates", multiple=True, metavar="COMMAND", help="Must exit 0 before work lands.")
+@click.option(
+    "--mends", type=Count(), metavar="N", help="Give work that bounced to an agent so often.  [default: 3]"
+)
 @click.option("--check", "checks", multiple=True, metavar="COMMAND", help="Must exit 0 after each attempt.")
 @click.option("--retries", type=Count(), metavar="N", help="How often a task is tried again.  [default: 2]")
 @click.option(
@@ -47,6 +50,12 @@ if TYPE_CHECKING:
     type=Count(),
     metavar="N",
     help="Let up to N follow-ups of agents come into the queue by themselves.",
+)
+@click.option(
+    "--prompt-template",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="The prompt, with {title}, {body} and {id}, or {task} for title and text.",
 )
 @click.option(
     "--config",
@@ -91,13 +100,16 @@ def command(
     at once.
     """
     from sessionrun.cli.render import warn
-    from sessionrun.client.dispatching.dispatch import foresee, prepare
-    from sessionrun.client.dispatching.settings import settle
+    from sessionrun.client.dispatching.dispatch import find_follow_ups, foresee, prepare_dispatch
+    from sessionrun.client.dispatching.settings import settle_dispatch
 
     given = {name: value for name, value in options.items() if value not in (None, ())}
-    settings = settle({**given, "tasks": tasks, "watch": not once}, configuration)
-    prepared = prepare(settings, listed, preview=dry_run, ready=ready)
-    for warning in prepared.planned.warnings:
+    settings = settle_dispatch({**given, "tasks": tasks, "watch": not once}, configuration)
+    prepared = prepare_dispatch(settings, listed, preview=dry_run, ready=ready)
+    planned = prepared.planned
+    if planned is None or (once and not prepared.ready and not dry_run):
+        return _tell_nothing(prepared, as_json=as_json)
+    for warning in planned.warnings:
         warn(warning)
     if not quiet:
         _tell_findings(prepared)
@@ -106,10 +118,11 @@ def command(
 
         print_preview(foresee(prepared), as_json=as_json)
         return 0
-    if once and not prepared.ready:
-        return _tell_nothing(prepared, as_json=as_json)
-    how = Launch(results_dir, as_json, quiet, False, sync, ready=ready, leaves_held=once)
-    return start_session(prepared.planned.spec, how)
+    how = Launch(results_dir, as_json, quiet, False, sync, ready=False, leaves_held=once)
+    code = start_session(planned.spec, how)
+    for line in () if quiet else find_follow_ups(settings, planned.spec.session_id):
+        click.echo(line, err=True)
+    return code
 
 
 def _tell_findings(prepared: Prepared) -> None:

@@ -25,7 +25,7 @@ from sessionrun.model.errors import InputError
 Record = dict[str, Any]
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
-_TITLE: Final = 34
+_TITLE: Final = 26
 """Columns for a title at least."""
 
 

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import click
 
-from sessionrun.cli.argv import VERBS
 from sessionrun.cli.options import Count, json_option, results_dir_option
 from sessionrun.cli.queue import backend_option
 from sessionrun.cli.render import escape_line, print_json
 from sessionrun.client.queue import describe_task
 from sessionrun.client.splitting import SUBTASKS, Split, split
 from sessionrun.model.errors import InputError
-
-_DISPATCH = "dispatch"
 
 
 @click.command("split")
@@ -44,8 +41,6 @@ def command(dispatch: bool, as_json: bool, **options: Any) -> int:
     An agent is asked for them, in a session; a second time if the answer is bad.  Without an agent the goal is
     split by rule.  The tasks come into the queue as a group, which closes when they are closed.
     """
-    if dispatch and _DISPATCH not in VERBS:
-        raise InputError("split: --dispatch: this version has no verb dispatch; nothing was done")
     if options["by_rule"] and (options["agent"] or options["model"]):
         raise InputError("split: --no-llm excludes --agent and --model")
     found = split(**options, on_start=lambda session: click.echo(f"session: {session.session_id}", err=True))
@@ -53,7 +48,9 @@ def command(dispatch: bool, as_json: bool, **options: Any) -> int:
         print_json(_describe(found))
     else:
         _print(found)
-    return _dispatch(found, as_json=as_json) if dispatch and found.group is not None else 0
+    if not dispatch or found.group is None:
+        return 0
+    return _dispatch(found.group.id, options["backend"], options["results_dir"], as_json=as_json)
 
 
 def _describe(found: Split) -> dict[str, Any]:
@@ -72,10 +69,12 @@ def _print(found: Split) -> None:
         click.echo("  " + escape_line(f"{task.id}: {task.title}"))
 
 
-def _dispatch(found: Split, *, as_json: bool) -> int:
+def _dispatch(group: str, backend: str | None, results_dir: Path | None, *, as_json: bool) -> int:
     """Run the verb `dispatch` for the new group; its exit code."""
-    assert found.group is not None
-    verb = import_module(f"sessionrun.cli.{_DISPATCH}").command
-    words = ["--group", found.group.id, *(["--json"] if as_json else [])]
-    code = verb.main(args=words, prog_name=f"sessionrun {_DISPATCH}", standalone_mode=False)
+    from sessionrun.cli.dispatch import command as verb
+
+    words = ["--group", group, *(["--json"] if as_json else [])]
+    words += ["--backend", backend] if backend else []
+    words += ["--results-dir", str(results_dir)] if results_dir else []
+    code = verb.main(args=words, prog_name="sessionrun dispatch", standalone_mode=False)
     return code if isinstance(code, int) else 0

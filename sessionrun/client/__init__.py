@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from sessionrun.client.control import release as release
     from sessionrun.client.control import resume as resume
     from sessionrun.client.control import retry as retry
+    from sessionrun.client.dispatching.dispatch import Prepared as Prepared
+    from sessionrun.client.dispatching.dispatch import prepare_dispatch as prepare_dispatch
+    from sessionrun.client.dispatching.settings import settle_dispatch as settle_dispatch
     from sessionrun.client.doctor.report import Report as Report
     from sessionrun.client.doctor.report import diagnose as diagnose
     from sessionrun.client.grounds import explain as explain
@@ -84,6 +87,8 @@ _NAMES = {
     "sessionrun.client.cleaning": ("clean", "clean_worktrees"),
     "sessionrun.client.continuing": ("continue_task",),
     "sessionrun.client.control": ("Reply", "cancel", "find_retried", "hold", "release", "resume", "retry"),
+    "sessionrun.client.dispatching.dispatch": ("Prepared", "prepare_dispatch"),
+    "sessionrun.client.dispatching.settings": ("settle_dispatch",),
     "sessionrun.client.doctor.report": ("Report", "diagnose"),
     "sessionrun.client.grounds": ("explain",),
     "sessionrun.client.ingesting": ("Ingested", "ingest"),

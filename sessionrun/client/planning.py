@@ -150,8 +150,7 @@ def _settle(
     plan = dialect.load(source, replace(options, own=add_variables(dialect.NAME, options.own, os.environ)))
     if not plan.tasks:
         return Nothing(plan.warnings)
-    limits = _settle_workspace_timeout(_settle_budgets(plan.limits, money, config), config)
-    plan = replace(plan, limits=replace(limits, max_failures=1) if asked.stop_on_fail else limits)
+    plan = replace(plan, limits=_settle_limits(plan.limits, asked, money, config))
     choice = choose_agent(plan, config, preview=preview)
     if into is not None and choice.name == into.agent and not asked.agent:
         choice = choice._replace(why=f"as in session {into.session_id}")
@@ -183,10 +182,9 @@ def _settle(
         others=options.others,
     )
     spec = settle_seats(spec, plan, into)
-    remarks += missing or ()
     if spec.tasks:
         refuse_idle_options({**asked._asdict(), **git._asdict(), **money._asdict()}, spec)
-    remarks += [*foresee_costs(spec), *foresee_verdicts(spec)]
+    remarks += [*(missing or ()), *foresee_costs(spec), *foresee_verdicts(spec)]
     return Planned(spec, choice, reason, (*plan.warnings, *remarks), skipped)
 
 
@@ -225,6 +223,11 @@ def _leave_out_done(plan: Plan, *, rerun: bool) -> tuple[Plan, int]:
         done |= carried
     tasks = tuple(task for task in plan.tasks if task.id not in done)
     return replace(plan, tasks=tasks, exports=tuple(exports)), len(done)
+
+
+def _settle_limits(limits: Limits, asked: Asked, money: AskedMoney, config: Config) -> Limits:
+    limits = _settle_workspace_timeout(_settle_budgets(limits, money, config), config)
+    return replace(limits, max_failures=1) if asked.stop_on_fail else limits
 
 
 def _settle_budgets(limits: Limits, asked: AskedMoney, config: Config) -> Limits:

@@ -83,7 +83,7 @@ def _read(record: Any, folder: Path) -> _Values:
     if not root.is_dir():
         raise Misfit(f"{root} is not a directory; it counts from the directory of this file", "repo_root")
     if "prompt_template" in values:
-        values["frame"] = _load_frame(folder / values.pop("prompt_template"))
+        values["frame"] = load_frame(folder / values.pop("prompt_template"))
     return {**values, "top": Path(os.path.realpath(root))}
 
 
@@ -197,7 +197,12 @@ def _refuse(why: str) -> Callable[[Any], Any]:
     return convert
 
 
-def _load_frame(path: Path) -> str:
+def load_frame(path: Path) -> str:
+    """Read what is to stand around each task.
+
+    Raises:
+        Misfit: it cannot be read, or is empty.
+    """
     try:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError:

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import os
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from sessionrun.client.dispatching.planning import plan_dispatch
-from sessionrun.client.dispatching.preflight import Finding, look
+from sessionrun.client.dispatching.preflight import Finding, check_platform, look
 from sessionrun.client.dispatching.settings import Settings, check_branch
+from sessionrun.client.dispatching.wanted import check_wanted
+from sessionrun.client.lookup import find_results_dir
 from sessionrun.client.notices import notify
 from sessionrun.client.planning import Planned
 from sessionrun.client.queue import import_list, open_queue, read_text
+from sessionrun.client.readiness import check_ready, tell_signed_out
 from sessionrun.model.errors import InputError
-from sessionrun.model.spec import SLOT
+from sessionrun.model.spec import SLOT, SessionSpec
 from sessionrun.queue.feed import Feed
 from sessionrun.queue.graph import by_id, choose_group, choose_ready
 from sessionrun.queue.lists import parse_list
 from sessionrun.queue.suggestions import NAME as SUGGESTIONS
 from sessionrun.queue.task import QueueTask
+from sessionrun.runtime.feeding.gone import take_back
 from sessionrun.runtime.feeding.tasks import choose_id, make_task
 from sessionrun.workspaces.git import Git
 from sessionrun.workspaces.ignoring import hide_name
@@ -33,21 +38,21 @@ class Prepared(NamedTuple):
     """A dispatch that can be started.
 
     Attributes:
-        planned: its session.
+        planned: its session; None: no task is ready, and none is waited for.
         feed: the queue.
         ready: the tasks of the queue that it can claim at once, the first first.
         left: how many tasks of the queue, of those that it is for, are not closed.
         findings: what was looked at.
     """
 
-    planned: Planned
+    planned: Planned | None
     feed: Feed
     ready: list[QueueTask]
     left: int
     findings: list[Finding]
 
 
-def prepare(
+def prepare_dispatch(
     settings: Settings, listed: Path | None = None, *, preview: bool = False, ready: bool = True
 ) -> Prepared:
     """Settle a dispatch; if the queue is empty, fill it from the list of the repository.
@@ -61,25 +66,52 @@ def prepare(
     Raises:
         InputError: it cannot be started as it is asked for; no session was created.
     """
+    check_platform(sys.platform)
     check_branch(settings)
     if not preview:
         _hide_suggestions(settings.top)
     feed = open_queue(settings.top, backend=settings.backend)
+    check_wanted(feed, settings.tasks)
+    back = [] if preview else _take_back(settings, feed)
+    if not (preview or settings.watch) and _find_list(settings, feed, listed) is None:
+        tasks, left = _choose(settings, feed)
+        if not tasks:
+            return Prepared(None, feed, [], left, back)
     planned = plan_dispatch(settings, feed, preview=preview)
-    findings = [*_look(planned, settings)] if ready else []
-    if not settings.lands:
-        findings.append(Finding("land", "work stays on its branches: `sessionrun merge ID` lands it", "warning"))
+    findings = [*_look(planned, settings), *_check_agent(planned.spec, preview=preview)] if ready else []
     problems = [f"{one.what}: {one.text}" for one in findings if one.level == "error"]
     if problems and not preview:
         raise InputError(f"{'; '.join(problems)} (--no-ready starts all the same)")
     drafted = _import(settings, feed, listed, preview=preview)
     tasks, left = _choose(settings, feed)
     finding = Finding("queue", f"{feed.place.name}: {len(tasks)} of {left} open tasks are ready{drafted}")
-    return Prepared(planned, feed, tasks, left, [finding, *findings])
+    return Prepared(planned, feed, tasks, left, [*back, finding, *findings])
+
+
+def find_follow_ups(settings: Settings, session_id: str) -> list[str]:
+    """Say by which commands a user does what the session does not do by itself."""
+    short = session_id[:8]
+    if not settings.lands:
+        return [f"nothing lands by itself: sessionrun merge {short}"]
+    lines = []
+    if not settings.mends:
+        lines.append(f"a conflict makes no task; its work stays on its branch: sessionrun merge {short}")
+    if not settings.lands_again:
+        lines.append(f"work that did not land is not tried again by itself: sessionrun retry {short}")
+    return lines
+
+
+def _take_back(settings: Settings, feed: Feed) -> list[Finding]:
+    """Settle what sessions that are gone have claimed; else these tasks would not count as ready."""
+    if not settings.takes_back:
+        return []
+    settled = take_back(feed, find_results_dir(None), most=settings.take_back_most)
+    return [Finding("queue", f"{task.id} is {task.status}: {task.reason}") for task in settled]
 
 
 def foresee(prepared: Prepared) -> Planned:
     """The session with the tasks that it begins with, for a preview."""
+    assert prepared.planned is not None
     spec = prepared.planned.spec
     assert spec.template is not None
     taken: set[str] = set()
@@ -108,24 +140,38 @@ def _look(planned: Planned, settings: Settings) -> list[Finding]:
     return [*look(agent, spec.template.model, settings.workers, {**os.environ, **agent.env})]
 
 
+def _check_agent(spec: SessionSpec, *, preview: bool) -> list[Finding]:
+    """Refuse an agent that is not signed in or not ready, as `run` does; in a preview only say so."""
+    assert spec.template is not None
+    first = replace(spec, tasks=(spec.template,))
+    if preview:
+        return [Finding("agent", line, "warning") for line in tell_signed_out(first)]
+    check_ready(first)
+    return []
+
+
 def _import(settings: Settings, feed: Feed, listed: Path | None, *, preview: bool) -> str:
     """Fill the queue from a list; what to say of that."""
-    known = settings.top / LIST
-    if listed is None and (feed.load() or not known.is_file()):
+    path = _find_list(settings, feed, listed)
+    if path is None:
         return ""
-    path = str(listed or known)
     if preview:
         return f"; {len(parse_list(read_text(path)))} in {path} would be imported"
     added, present = import_list(feed, path, group=settings.group)
     return f"; {len(added)} were imported from {path}" + (f", {len(present)} were known" if present else "")
 
 
+def _find_list(settings: Settings, feed: Feed, listed: Path | None) -> str | None:
+    """The list to import: the one that is named, or else the repository's own if the queue is empty."""
+    known = settings.top / LIST
+    if listed is None and (not known.is_file() or feed.load()):
+        return None
+    return str(listed or known)
+
+
 def _choose(settings: Settings, feed: Feed) -> tuple[list[QueueTask], int]:
     """The tasks that can be claimed, of those that are asked for, and how many of these are open."""
     tasks = by_id(feed.load())
-    unknown = next((name for name in settings.tasks if name not in tasks), None)
-    if unknown is not None:
-        raise InputError(f"the queue has no task {unknown!r}; `sessionrun queue list` shows its tasks")
     among = [*tasks.values()] if settings.group is None else choose_group(tasks, settings.group)
     wanted = frozenset(settings.tasks)
     left = [

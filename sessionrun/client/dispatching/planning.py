@@ -6,11 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from sessionrun.client.dispatching.frame import FRAME
 from sessionrun.client.dispatching.settings import Settings
 from sessionrun.client.planning import Asked, AskedGit, Planned, plan
 from sessionrun.model.feeding import FeedSpec
 from sessionrun.model.spec import SessionSpec
 from sessionrun.queue.feed import Feed
+from sessionrun.runtime.feeding.tasks import SCRIPT
 from sessionrun.workspaces.git import Git
 
 DIALECT = "queue"
@@ -49,6 +51,8 @@ def _open(spec: SessionSpec, settings: Settings, feed: Feed) -> SessionSpec:
         lands_again=settings.lands_again,
     )
     (template,) = spec.tasks
+    if settings.frame == FRAME and spec.agents[template.agent].prompt_kind == "script":
+        template = replace(template, prompts=(f"{SCRIPT}\n",))  # words around it would be commands
     if spec.landing is None and _is_branch(spec):
         template = replace(template, base="target")
     return replace(

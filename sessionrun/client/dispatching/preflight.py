@@ -6,8 +6,10 @@ import json
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
+from http.client import HTTPException
 from typing import Final, NamedTuple
 
+from sessionrun.model.errors import InputError
 from sessionrun.model.spec import AgentSpec
 
 TIMEOUT_S: Final = 5.0
@@ -43,30 +45,42 @@ def look(agent: AgentSpec, model: str | None, workers: int, environ: Mapping[str
     url = find_url(environ)
     try:
         known = _load_models(url)
-    except (OSError, ValueError) as error:
-        why = getattr(error, "reason", None) or error
+    except (OSError, ValueError, HTTPException) as error:
+        why = getattr(error, "reason", None) or error or type(error).__name__
         yield Finding("ollama", f"no server answers at {url} ({why}): start it with `ollama serve`", "error")
         return
     yield Finding("ollama", f"{url} answers")
-    if {name, f"{name}:latest"} & known:
+    if {name.casefold(), f"{name}:latest".casefold()} & known:
         yield Finding("model", f"{name} is there")
     else:
         yield Finding("model", f"{name} is not there: fetch it with `ollama pull {name}`", "error")
     yield _look_at_width(workers, environ.get(PARALLEL, ""))
 
 
+def check_platform(platform: str) -> None:
+    """Refuse a system on which no session runs.
+
+    Raises:
+        InputError: it is Windows.
+    """
+    if platform == "win32":
+        raise InputError("dispatch does not run on Windows itself: install WSL, and run it there")
+
+
 def find_url(environ: Mapping[str, str]) -> str:
     """Where the server of Ollama is, by the variables that aider and Ollama read."""
     url = environ.get("OLLAMA_API_BASE") or environ.get("OLLAMA_HOST") or OLLAMA_URL
     url = url if "://" in url else f"http://{url}"
-    scheme, _, rest = url.rstrip("/").partition("://")
+    scheme, _, rest = url.partition("://")
+    rest, _, _ = rest.partition("/")
     host, _, port = rest.rpartition(":") if not rest.endswith("]") else (rest, "", "")
-    host, port = (host, port) if host and port.isdigit() else (rest, "11434")
-    return f"{scheme}://{host.replace('0.0.0.0', 'localhost')}:{port}"
+    host, port = (host, port) if port.isdigit() else (rest, "11434")
+    host = "localhost" if host in ("", "0.0.0.0", "[::]") else host
+    return f"{scheme}://{host}:{port}"
 
 
 def _load_models(url: str) -> set[str]:
-    """The models that a server has; raises OSError or ValueError."""
+    """The models that a server has; raises OSError, ValueError or HTTPException."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         with opener.open(f"{url}/api/tags", timeout=TIMEOUT_S) as answer:
@@ -75,7 +89,7 @@ def _load_models(url: str) -> set[str]:
         raise ValueError(f"it answers with status {error.code}") from None
     if not isinstance(record, dict) or not isinstance(record.get("models"), list):
         raise ValueError("its answer is not a list of models")
-    return {str(one.get("name")) for one in record["models"] if isinstance(one, dict)}
+    return {str(one.get("name")).casefold() for one in record["models"] if isinstance(one, dict)}
 
 
 def _look_at_width(workers: int, text: str) -> Finding:

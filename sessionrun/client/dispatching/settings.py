@@ -10,9 +10,10 @@ from typing import Any, Final
 
 from sessionrun.agents import table
 from sessionrun.client.config import load_config
-from sessionrun.client.dispatching.configuration import MENDS, find_configuration, load_configuration
+from sessionrun.client.dispatching.configuration import MENDS, find_configuration, load_configuration, load_frame
 from sessionrun.client.dispatching.frame import FRAME
 from sessionrun.client.notices import notify
+from sessionrun.dialects.convert import Misfit
 from sessionrun.model.errors import InputError
 from sessionrun.model.feeding import POLL_S, SYNC_S, TAKE_BACK_S
 from sessionrun.model.frozen import frozen
@@ -79,16 +80,19 @@ class Settings:
     frame: str = FRAME
 
 
-def settle(given: Mapping[str, Any], configuration: Path | None = None) -> Settings:
+def settle_dispatch(given: Mapping[str, Any], configuration: Path | None = None) -> Settings:
     """Lay what was given over the configuration file, and that over defaults.
 
     Args:
-        given: values of `Settings` by their names.
+        given: values of `Settings` by their names; `prompt_template` is the file of a frame.
         configuration: the file; None: that in the top of the repository, if there is one.
 
     Raises:
         InputError: there is no repository, or the file cannot be honoured.
     """
+    given = dict(given)
+    if "prompt_template" in given:
+        given["frame"] = _load_frame(given.pop("prompt_template"))
     path = configuration or find_configuration(find_place(Path.cwd()).top)
     values = load_configuration(path) if path is not None else {}
     if path is not None and configuration is None:
@@ -98,6 +102,13 @@ def settle(given: Mapping[str, Any], configuration: Path | None = None) -> Setti
         values = {name: value for name, value in values.items() if name not in ("model", "program")}
     settings = Settings(**{**values, **given, "top": _find_top(root)})
     return _choose_agent(settings)
+
+
+def _load_frame(path: Path) -> str:
+    try:
+        return load_frame(path)
+    except Misfit as misfit:
+        raise InputError(f"--prompt-template: {misfit.problem}") from None
 
 
 def _find_top(root: Path) -> Path:

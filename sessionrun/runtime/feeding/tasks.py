@@ -13,8 +13,14 @@ from sessionrun.model.spec import TaskSpec
 from sessionrun.model.validation import describe_id_problem
 from sessionrun.queue.task import QueueTask
 
-PLACE: Final = "{task}"
-"""What the frame of a prompt has in place of the task."""
+TASK: Final = "{task}"
+TITLE: Final = "{title}"
+BODY: Final = "{body}"
+QUEUE_ID: Final = "{id}"
+SCRIPT: Final = "{script}"
+"""What a frame has in place of the task: title and text, one of them, the id; the text or else the title."""
+
+_PLACE: Final = re.compile("|".join(map(re.escape, (TASK, TITLE, BODY, QUEUE_ID, SCRIPT))))
 
 _LONGEST: Final = 100
 """Characters of an id, so that a number has room behind it."""
@@ -34,9 +40,12 @@ def make_task(template: TaskSpec, task: QueueTask, task_id: str) -> TaskSpec:
 
 
 def fill_frame(frame: str, task: QueueTask) -> str:
-    """Return a prompt: the frame with the task in its place, or before the task if it names no place."""
-    text = f"{task.title}\n\n{task.body}".strip()
-    return frame.replace(PLACE, text) if PLACE in frame else f"{frame.rstrip()}\n\n{text}\n"
+    """Return a prompt: the frame with the task in its places, or before the task if it names none."""
+    whole = f"{task.title}\n\n{task.body}".strip()
+    if not any(place in frame for place in (TASK, TITLE, BODY, SCRIPT)):
+        frame = f"{frame.rstrip()}\n\n{TASK}\n"
+    told = {TASK: whole, TITLE: task.title, BODY: task.body, QUEUE_ID: task.id, SCRIPT: task.body or task.title}
+    return _PLACE.sub(lambda found: told[found[0]], frame)
 
 
 def choose_id(queue_id: str, taken: Collection[str]) -> str:

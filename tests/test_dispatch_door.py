@@ -1,0 +1,419 @@
+"""The door of the dispatcher: its configuration, what is checked before a start, and the session that it makes."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Command
+
+from sessionrun import client
+from sessionrun.agents import table
+from sessionrun.client.dispatching.configuration import load_configuration
+from sessionrun.client.dispatching.preflight import check_platform, find_url, look
+from sessionrun.client.dispatching.settings import settle_dispatch
+from sessionrun.model.errors import InputError
+from sessionrun.queue.task import QueueTask
+from sessionrun.runtime.feeding.tasks import fill_frame
+
+SEED = {
+    "num_workers": 3,
+    "worktree_prefix": "ozon-w",
+    "worktree_placement": "sibling",
+    "branch": "main",
+    "auto_merge_worktrees": True,
+    "create_bead_on_merge_conflict": True,
+    "merge_slot": True,
+    "auto_retry_merge_on_conflict_close": True,
+    "model": "ollama/qwen3-coder:30b",
+    "aider_cmd": "aider",
+    "repo_root": ".",
+    "worker_timeout_secs": 60,
+    "worker_backend": "aider",
+    "claude_cmd": "claude",
+    "claude_model": "opus",
+    "max_worker_retries": 1,
+    "poll_interval_secs": 0.5,
+    "bd_sync_interval_secs": 30,
+    "auto_unblock_in_progress": False,
+    "auto_unblock_interval_secs": 60,
+    "auto_unblock_max_items": 10,
+    "gates": {"unit": {"cmd": "make test", "timeout_secs": 5}, "lint": {"cmd": "make lint", "timeout_secs": 9}},
+    "run_tests": True,
+    "test_command": "pytest",
+}
+"""Every key that is honoured, but `prompt_template`."""
+
+
+def load(folder: Path, **record: Any) -> dict[str, Any]:
+    """The settings of a configuration."""
+    file = folder / "dispatch_config.json"
+    file.write_text(json.dumps(record))
+    return load_configuration(file)
+
+
+def test_what_each_key_means(tmp_path: Path) -> None:
+    assert load(tmp_path, **SEED) == {
+        "workers": 3,
+        "prefix": "ozon-w",
+        "placement": "sibling",
+        "branch": "main",
+        "lands": True,
+        "mends": 3,
+        "lands_again": True,
+        "agent": "aider",
+        "model": "ollama/qwen3-coder:30b",
+        "program": ("aider",),
+        "timeout_s": 60.0,
+        "retries": 1,
+        "poll_s": 0.5,
+        "sync_s": 30.0,
+        "takes_back": False,
+        "take_back_s": 60.0,
+        "take_back_most": 10,
+        "gates": ("make test", "make lint", "pytest"),
+        "gate_timeout_s": 9.0,
+        "top": tmp_path,
+    }
+    assert load(tmp_path, test_command="t", run_tests=False, **{"x-note": 1}) == {"top": tmp_path}
+    assert load(tmp_path, create_bead_on_merge_conflict=False)["mends"] == 0
+
+
+@pytest.mark.parametrize(
+    ("given", "record", "own", "wanted"),
+    [
+        ({}, {}, None, ("aider", "ollama/qwen2.5-coder:7b")),
+        ({}, {}, "codex", (None, None)),
+        ({}, {"model": "m"}, "codex", ("aider", "m")),
+        ({}, {"worker_backend": "claude", "claude_model": "opus", "model": "m"}, None, ("claude", "opus")),
+        ({"agent": "claude"}, {"model": "m"}, None, ("claude", None)),
+        ({"agent": "codex"}, {}, "codex", ("codex", None)),
+        ({"model": "n"}, {"model": "m"}, None, ("aider", "n")),
+    ],
+)
+def test_a_model_counts_for_the_agent_beside_it(
+    repo: Command,
+    monkeypatch: pytest.MonkeyPatch,
+    given: Any,
+    record: Any,
+    own: str | None,
+    wanted: tuple[str | None, str | None],
+) -> None:
+    (repo.cwd / "sessionrun.toml").write_text("" if own is None else f'agent = "{own}"\n')
+    (repo.cwd / "mine.json").write_text(json.dumps(record))
+    monkeypatch.chdir(repo.cwd)
+    found = settle_dispatch(given, Path("mine.json"))
+    assert (found.agent, found.model) == wanted
+    assert (found.workers, found.top) == (14, repo.cwd)
+
+
+@pytest.mark.parametrize(
+    ("record", "problem"),
+    [
+        ({"num_worker": 3}, 'num_worker: unknown key (did you mean "num_workers"?)'),
+        ({"num_workers": 0}, "num_workers: must be"),
+        ({"worktree_placement": "outside"}, "worktree_placement: must be"),
+        ({"merge_slot": False}, "merge_slot: false is not possible: "),
+        ({"auto_merge_worktrees": "no"}, "auto_merge_worktrees: must be"),
+        ({"run_tests": True}, "run_tests: is true, but there is no test_command"),
+        ({"gates": {"unit": {"command": "x"}}}, "gates.unit: is an object with cmd"),
+        ({"poll_interval_secs": 0}, "poll_interval_secs: must be from"),
+        ({"aider_cmd": "'"}, "aider_cmd: is not a command line"),
+        ({"worker_summary": True}, "worker_summary: leave it out: "),
+        ({"repo_root": "none"}, "none is not a directory"),
+        ({"prompt_template": "none"}, "none: No such file"),
+    ],
+)
+def test_what_a_configuration_may_not_say(tmp_path: Path, record: Any, problem: str) -> None:
+    with pytest.raises(InputError) as caught:
+        load(tmp_path, **record)
+    assert str(caught.value).startswith(f"{tmp_path}/dispatch_config.json: ")
+    assert problem in str(caught.value)
+
+
+def test_a_file_that_is_not_json(tmp_path: Path) -> None:
+    file = tmp_path / "c.json"
+    for content, problem in (
+        (b"{", "line 1, column 2: not valid JSON"),
+        (b"\xff", "is not UTF-8"),
+        (b"[]", "must be an object"),
+    ):
+        file.write_bytes(content)
+        with pytest.raises(InputError, match=problem):
+            load_configuration(file)
+    with pytest.raises(InputError, match="No such file"):
+        load_configuration(tmp_path / "none.json")
+
+
+# --- the model server ---
+
+
+@pytest.fixture
+def ollama() -> Iterator[str]:
+    """The address of a server that has two models."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = json.dumps({"models": [{"name": "qwen2.5-coder:7b"}, {"name": "small:latest"}]}).encode()
+            self.send_response(200 if self.path == "/api/tags" else 404)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Print nothing."""
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+        thread.start()
+        yield f"127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+def examine(model: str, workers: int = 1, agent: str = "aider", **environ: str) -> list[tuple[str, str, str]]:
+    """What is found, without the line for the agent."""
+    return [(one.level, one.what, one.text) for one in look(table.BUILTIN[agent], model, workers, environ)][1:]
+
+
+def test_a_model_server_is_asked(ollama: str) -> None:
+    where: Any = {"OLLAMA_HOST": ollama, "OLLAMA_NUM_PARALLEL": "4"}
+    found = examine("ollama/qwen2.5-coder:7b", **where)
+    assert found[:2] == [
+        ("ok", "ollama", f"http://{ollama} answers"),
+        ("ok", "model", "qwen2.5-coder:7b is there"),
+    ]
+    assert examine("Small", agent="ollama", **where)[1] == ("ok", "model", "Small is there")
+    missing = ("error", "model", "big:3b is not there: fetch it with `ollama pull big:3b`")
+    assert missing in examine("ollama_chat/big:3b", **where)
+    (_, _, (level, _, text)) = examine("ollama/small", 14, **where)
+    assert (level, text.startswith("OLLAMA_NUM_PARALLEL is 4, for 14 workers")) == ("warning", True)
+    assert examine("ollama/small", 4, **where)[2][0] == "ok"
+    assert examine("gpt-5", **where) == []
+    assert examine("ollama/small", OLLAMA_API_BASE=f"http://{ollama}", OLLAMA_HOST="127.0.0.1:1")[0][0] == "ok"
+
+
+@pytest.mark.parametrize("answer", [b"", b"nonsense\r\n\r\n", b"HTTP/1.0 200 OK\r\n\r\n[]"])
+def test_what_answers_may_be_no_ollama(answer: bytes) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(4096)
+                connection.sendall(answer)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        ((level, what, text),) = examine("ollama/small", OLLAMA_HOST=f"127.0.0.1:{server.getsockname()[1]}")
+        thread.join()
+    assert (level, what) == ("error", "ollama") and "start it with `ollama serve`" in text
+
+
+@pytest.mark.parametrize(
+    ("said", "address"),
+    [
+        ("", "http://localhost:11434"),
+        ("0.0.0.0", "http://localhost:11434"),
+        (":8080", "http://localhost:8080"),
+        ("host:1", "http://host:1"),
+        ("http://host/", "http://host:11434"),
+        ("https://host:443/v1", "https://host:443"),
+        ("[::1]:5", "http://[::1]:5"),
+        ("[::]", "http://localhost:11434"),
+    ],
+)
+def test_addresses_of_a_server(said: str, address: str) -> None:
+    assert find_url({"OLLAMA_HOST": said}) == address
+
+
+def test_windows_is_sent_to_wsl() -> None:
+    check_platform("linux")
+    with pytest.raises(InputError, match="WSL"):
+        check_platform("win32")
+
+
+@pytest.mark.parametrize(
+    ("frame", "prompt"),
+    [
+        ("{task}", "T {body}\n\nB"),
+        ("{id}: {title}/{body}", "i-1: T {body}/B"),
+        ("Go.", "Go.\n\nT {body}\n\nB\n"),
+        ("{script}", "B"),
+    ],
+)
+def test_frames(frame: str, prompt: str) -> None:
+    assert fill_frame(frame, QueueTask("i-1", "T {body}", "B")) == prompt
+
+
+# --- the verb ---
+
+
+@pytest.fixture
+def repo(sessionrun: Command) -> Command:
+    """A repository with a commit, and an agent `pal` that writes a file."""
+    top = sessionrun.cwd
+    script = top.parent / "pal"
+    script.write_text(
+        '#!/bin/sh\nread -r title\ndate > "$title"\ncat > told\necho "more $title" >> suggested_tasks.txt\n'
+    )
+    script.chmod(0o755)
+    (top / "sessionrun.toml").write_text(f'agent = "pal"\n[agents.pal]\nargv = ["{script}"]\n')
+    (top / ".gitignore").write_text("results/\ntask_queue.json\ntold\n")
+    git(top, "init", "-q", "-b", "main")
+    git(top, "add", ".")
+    git(top, "-c", "user.name=n", "-c", "user.email=e@e", "commit", "-qm", "first")
+    return sessionrun
+
+
+def git(top: Path, *words: str) -> str:
+    return subprocess.run(("git", *words), cwd=top, check=True, capture_output=True, text=True).stdout
+
+
+def refuse(repo: Command, *words: str) -> str:
+    done = repo("dispatch", *words)
+    assert (done.returncode, done.stdout) == (2, ""), done.stderr
+    assert not list(repo.results.glob("session-*"))
+    return done.stderr.splitlines()[-1].removeprefix("sessionrun: error: ")
+
+
+def test_without_a_task_nothing_starts(repo: Command) -> None:
+    done = repo("dispatch")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "nothing to do: no task is ready\n")
+    assert repo("dispatch", "--agent", "aider").returncode == 0  # which is not installed
+    assert json.loads(repo("dispatch", "--json").stdout) == {"session_id": None, "total": 0, "open": 0}
+    assert not list(repo.results.glob("session-*"))
+
+
+def test_what_is_refused_before_anything_starts(repo: Command) -> None:
+    for title in ("One", "Two", "Three"):
+        repo("queue", "add", title)
+    repo("queue", "edit", "task-2", "--depends", "task-1")
+    repo("queue", "close", "task-3")
+    assert refuse(repo, "task-9") == "the queue has no task 'task-9'; `sessionrun queue list` shows its tasks"
+    assert refuse(repo, "task-2") == "task task-2 waits for task-1; close that first, or name it, too"
+    assert refuse(repo, "task-3").startswith("task task-3 is closed; open it again first")
+    assert "agent 'aider': 'aider' is not on PATH" in refuse(repo, "--agent", "aider", "--model", "m")
+    assert "there is no branch 'none' to land on; there are main" in refuse(repo, "--into", "none")
+    assert refuse(repo, "--prompt-template", "none") == "--prompt-template: none: No such file or directory"
+    (repo.cwd / "dispatch_config.json").write_text('{"branch": "none"}')
+    assert "there is no branch 'none'" in refuse(repo)
+    assert not (repo.cwd / "worktrees").exists()
+
+
+def test_what_a_session_is_made_of(repo: Command) -> None:
+    """Options win over the configuration; what is false there is named as a command."""
+    repo("queue", "add", "One", "--group", "g")
+    (repo.cwd / "prompt.txt").write_text("Do {title}.")
+    record = {
+        "num_workers": 3,
+        "worktree_placement": "sibling",
+        "worktree_prefix": "ozon-w",
+        "branch": "main",
+        "create_bead_on_merge_conflict": False,
+        "auto_retry_merge_on_conflict_close": False,
+        "max_worker_retries": 1,
+        "gates": {"unit": {"cmd": "true", "timeout_secs": 5}},
+        "prompt_template": "prompt.txt",
+    }
+    (repo.cwd / "dispatch_config.json").write_text(json.dumps(record))
+    words = ("--workers", "2", "--check", "true", "--timeout", "1m", "--group", "g", "--ingest", "5")
+    done = repo("dispatch", *words, "--sync", "--json")
+    assert done.returncode == 0, done.stderr
+    (folder,) = repo.results.glob("session-*")
+    short = folder.name.removeprefix("session-")[:8]
+    assert f"sessionrun merge {short}\n" in done.stderr and f"sessionrun retry {short}\n" in done.stderr
+    spec = json.loads((folder / "spec.json").read_bytes())
+    template, landing, seats, feed = spec["template"], spec["landing"], spec["seats"], spec["feed"]
+    assert (spec["tasks"], spec["open_feed"], spec["resources"]) == ([], True, {"slot": 2})
+    assert (template["prompts"], template["base"], template["retries"]) == (["Do {title}."], "target", 1)
+    assert (template["check"]["commands"], template["timeout_s"]) == (["true"], 60.0)
+    assert (landing["target"], landing["gates"], landing["mends"]) == ("refs/heads/main", ["true"], 0)
+    assert (seats["placement"], seats["prefix"], seats["directory"]) == ("sibling", "ozon-w", str(repo.cwd.parent))
+    assert (feed["group"], feed["ingest"], feed["lands_again"]) == ("g", 5, False)
+
+
+def test_an_agent_that_is_not_ready_is_refused(repo: Command) -> None:
+    repo("queue", "add", "One")
+    with (repo.cwd / "sessionrun.toml").open("a") as settings:
+        settings.write('ready = ["false"]\n')
+    assert refuse(repo).startswith("agent 'pal' is not ready: false: exit code 1")
+    assert repo("dispatch", "--no-ready", "--sync").returncode == 0
+
+
+def test_a_dry_run_changes_nothing(repo: Command) -> None:
+    repo("queue", "add", "One")
+    (repo.cwd / "list.md").write_text("- One\n- Two\n")
+    words = ("--workers", "2", "--import", "list.md", "--gate", "true", "--watch", "--dry-run")
+    shown = json.loads(repo("dispatch", *words, "--json").stdout)
+    assert (shown["max_parallel"], shown["agent"]) == (2, "pal")
+    assert [(task["id"], task["title"]) for task in shown["tasks"]] == [("task-1", "One")]
+    assert shown["land"] == {"target": "main", "gates": ["true"]}
+    assert len(repo("queue", "list").stdout.splitlines()) == 2
+    assert not list(repo.results.glob("session-*"))
+
+
+def test_the_list_of_a_repository_is_worked_off(repo: Command) -> None:
+    """Without a queue its list is imported; what succeeds lands, and follow-ups are no work."""
+    (repo.cwd / "BEADS_FOR_ANALYSIS.md").write_text("- One\n- Two\n")
+    (repo.cwd / "dispatch_config.json").write_text(json.dumps({"num_workers": 2, "branch": "main"}))
+    done = repo("dispatch", "--sync")
+    assert done.returncode == 0, done.stderr
+    assert f"configuration: {repo.cwd}/dispatch_config.json\n" in done.stderr
+    assert f"2 were imported from {repo.cwd}/BEADS_FOR_ANALYSIS.md\n" in done.stderr
+    assert list_main(repo) == [".gitignore", "One", "Two", "sessionrun.toml"]
+    assert repo("queue", "list").stdout == "No task is open.\n"
+    taken = json.loads(repo("ingest", "--json").stdout)
+    assert sorted(task["title"] for task in taken["added"]) == ["more One", "more Two"]
+
+
+def test_without_landing_the_follow_up_is_named(repo: Command) -> None:
+    repo("queue", "add", "One", "--group", "g")
+    (repo.cwd / "mine.json").write_text('{"auto_merge_worktrees": false}')
+    done = repo("dispatch", "--config", "mine.json", "--group", "g", "--sync", "--workers", "1")
+    assert done.returncode == 0, done.stderr
+    (session,) = repo.results.glob("session-*")
+    short = session.name.removeprefix("session-")[:8]
+    assert done.stderr.endswith(f"nothing lands by itself: sessionrun merge {short}\n")
+    assert "One" not in list_main(repo)
+    assert repo("merge", short).returncode == 0
+    assert "One" in list_main(repo)
+
+
+def test_a_claim_of_a_session_that_is_gone_is_taken_back_first(repo: Command) -> None:
+    dead = repo.finished([{"id": "other", "prompt": "x"}])
+    repo("queue", "add", "One")
+    client.open_queue(repo.cwd).claim("task-1", client.Worker("task-1", dead))
+    done = repo("dispatch", "--sync", "--workers", "1")
+    assert done.returncode == 0, done.stderr
+    assert "queue: task-1 is open: its worker task-1 is gone\n" in done.stderr
+    assert "One" in list_main(repo)
+
+
+def test_a_script_is_the_text_of_its_task_alone(repo: Command) -> None:
+    repo("queue", "add", "Not a command", "--body", "-", stdin="echo x > file\n")
+    repo("queue", "add", "echo y > title")
+    done = repo("dispatch", "--agent", "shell", "--sync", "--workers", "1")
+    assert done.returncode == 0, done.stderr
+    assert {"file", "title"} <= {*list_main(repo)}
+
+
+def test_a_goal_is_split_and_dispatched(repo: Command) -> None:
+    repo("queue", "add", "Other")
+    done = repo("split", "Fix it, then test it", "--no-llm", "--dispatch")
+    assert done.returncode == 0, done.stderr
+    (session,) = repo.results.glob("session-*")
+    view = repo.wait(session.name.removeprefix("session-"))
+    assert [task["title"] for task in view["tasks"]] == ["Fix it", "test it"]
+    assert [line.split()[0] for line in repo("queue", "list").stdout.splitlines()[1:]] == ["task-1"]
+
+
+def list_main(repo: Command) -> list[str]:
+    return git(repo.cwd, "ls-tree", "--name-only", "main").split()

@@ -16,7 +16,7 @@ from terminal import Terminal
 
 STATUS_KEYS_LINE = (
     "schema_version session_id name labels dialect agent status outcome started_at ended_at total "
-    "completed running successful failed skipped max_parallel base_branch usage usage_by_model budget seq "
+    "completed running successful failed skipped max_parallel base_branch usage usage_by_model budget feed seq "
     "epoch processes view_problems results_dir stopped disk_full tasks"
 )
 STATUS_KEYS = set(STATUS_KEYS_LINE.split())
@@ -407,7 +407,7 @@ def test_list_and_overview(sessionrun: Command) -> None:
         assert [view["session_id"] for view in sessionrun.load("list", "--state", state)] == [session_id]
     assert sessionrun.load("list", "--state", "interrupted") == []
     view = sessionrun.load("list")[2]
-    assert set(view) == (STATUS_KEYS - {"base_branch", "usage_by_model", "epoch", "view_problems", "tasks"})
+    assert set(view) == (STATUS_KEYS - {"base_branch", "usage_by_model", "epoch", "feed", "view_problems", "tasks"})
     counts = sessionrun.load("overview")
     assert counts["sessions"] == {
         "total": 3,

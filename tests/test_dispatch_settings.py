@@ -15,7 +15,7 @@ from test_dispatch import Dispatcher, project
 from sessionrun.client.dispatching.configuration import load_configuration
 from sessionrun.client.dispatching.dispatch import LIST
 from sessionrun.client.dispatching.preflight import find_url, look
-from sessionrun.client.dispatching.settings import Settings, settle
+from sessionrun.client.dispatching.settings import Settings, settle_dispatch
 from sessionrun.model.errors import InputError
 from sessionrun.model.spec import AgentSpec
 
@@ -147,7 +147,7 @@ def test_the_command_line_wins_over_the_file(project: Dispatcher, monkeypatch: p
     file = below / "dispatch_config.json"
     record = {"repo_root": "..", "num_workers": 3, "model": "ollama/x", "prompt_template": "prompt.txt"}
     file.write_text(json.dumps(record))
-    settings = settle({"workers": 2}, file)
+    settings = settle_dispatch({"workers": 2}, file)
     assert (settings.top, settings.workers, settings.agent, settings.model) == (
         project.cwd,
         2,
@@ -155,8 +155,12 @@ def test_the_command_line_wins_over_the_file(project: Dispatcher, monkeypatch: p
         "ollama/x",
     )
     assert settings.frame == "Say: {task}"
-    assert settle({"agent": "worker"}, file).model is None  # a model belongs to its agent
-    assert (settle({}).agent, settle({}).model, settle({}).workers) == ("aider", "ollama/qwen2.5-coder:7b", 14)
+    assert settle_dispatch({"agent": "worker"}, file).model is None  # a model belongs to its agent
+    assert (settle_dispatch({}).agent, settle_dispatch({}).model, settle_dispatch({}).workers) == (
+        "aider",
+        "ollama/qwen2.5-coder:7b",
+        14,
+    )
 
 
 def refuse(project: Dispatcher, *words: str) -> str:
@@ -208,8 +212,8 @@ def test_without_landing_the_work_stays_on_its_branch(project: Dispatcher) -> No
     project.add("echo one > one.txt")
     done = project("dispatch", "--sync")
     assert done.returncode == 0, done.stderr
-    assert "warning: land: work stays on its branches: `sessionrun merge ID` lands it" in done.stderr
     (session_id,) = [path.name.removeprefix("session-") for path in project.results.glob("session-*")]
+    assert f"nothing lands by itself: sessionrun merge {session_id[:8]}" in done.stderr
     how = f"done; its work is on the branch main-task-task-1: sessionrun merge {session_id[:8]}"
     assert project.tasks()["task-1"].reason == f"{how} (session {session_id[:8]}, task task-1)"
     assert project("merge", session_id).returncode == 0

@@ -21,7 +21,7 @@ to be woken at is written ``wake S`` where it matters.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 from simulation import EPOCH_S, Drive, make_session
@@ -1307,7 +1307,9 @@ def test_history(name: str) -> None:
 
 def fold(state: State, entries: list[Entry]) -> State:
     """The state that a new supervisor would find."""
-    replayed = begin(state.spec)
+    fed = {entry.event.task.id for entry in entries if isinstance(entry.event, TaskAdded)}
+    tasks = tuple(task for task in state.spec.tasks if task.id not in fed)
+    replayed = begin(replace(state.spec, tasks=tasks))
     for entry in entries:
         apply(replayed, entry)
     return replayed

@@ -21,8 +21,7 @@ EXIT_BUG: Final = 3
 EXIT_INTERRUPTED: Final = 130
 
 _EPILOG: Final = """\b
-sessionrun tasks.json           start a session, print its id at once
-sessionrun --sync tasks.json    start, follow, print the results
+`sessionrun tasks.json` starts a session; with --sync it follows to the end.
 Exit codes: 0 ok; 1 a task failed; 2 bad input; 3 internal error; 4 processes
 gone; 75 all held; 124 timed out; 130 interrupted.  Manual: man sessionrun"""
 

@@ -167,7 +167,19 @@ STATUS: Final[Mapping[str, Kind]] = {
 }
 """The keys of status.json, beside `tasks`."""
 
-OPTIONAL: Final[Mapping[str, Kind]] = {"view_problems": lists(TEXT)}
+_FEED: Final = objects(
+    {
+        "queue": path,
+        "backend": TEXT,
+        "group": nullable(TEXT),
+        "tasks": nullable(lists(TEXT)),
+        "watch": FLAG,
+        "open": FLAG,
+        "held": nullable(TEXT),
+    }
+)
+
+OPTIONAL: Final[Mapping[str, Kind]] = {"view_problems": lists(TEXT), "feed": nullable(_FEED)}
 """Keys that a later version added: a file of an earlier one is whole without them."""
 
 _ENVIRONMENT: Final = objects(
@@ -206,6 +218,7 @@ OPTIONAL_OF_TASK: Final[Mapping[str, Kind]] = {
     "environment": nullable(_ENVIRONMENT),
     "landing": nullable(_LANDING),
     "follow_ups": count,
+    "seat": nullable(count),
 }
 """The same for a task."""
 

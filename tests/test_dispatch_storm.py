@@ -29,12 +29,24 @@ def dispatch(sessionrun: Command, workers: int, *words: str) -> tuple[str, ...]:
 def finish(sessionrun: Command, storm: Storm, workers: int) -> int:
     """Dispatch until every good task is done; return how many sessions that took."""
     for run in range(1, MOST_RUNS + 1):
+        land_held(sessionrun)
         done = sessionrun(*dispatch(sessionrun, workers, "-q"))
         assert done.returncode == 0, done.stderr
         sessionrun.until(done.stdout.strip(), lambda view: view["ended_at"], timeout_s=1200)
         if not storm.left():
             return run
     raise AssertionError(f"after {MOST_RUNS} sessions these are left: {storm.left()}")
+
+
+def land_held(sessionrun: Command) -> None:
+    """Work that is held after too many kills is landed by a retry of its session, not done again."""
+    for path in sessionrun.results.glob("session-*"):
+        session_id = path.name.removeprefix("session-")
+        landings = [task["landing"] or {} for task in sessionrun.status(session_id)["tasks"]]
+        if any(landing.get("status") == "held" for landing in landings):
+            done = sessionrun("retry", session_id)
+            assert done.returncode == 0, done.stderr
+            sessionrun.until(session_id, lambda view: view["ended_at"], timeout_s=600)
 
 
 def judge(sessionrun: Command, storm: Storm) -> None:

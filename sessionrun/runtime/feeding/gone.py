@@ -14,7 +14,7 @@ from sessionrun.model.errors import SessionNotFound, SessionrunError
 from sessionrun.model.landings import LANDING_FOLDER
 from sessionrun.queue.feed import Feed
 from sessionrun.queue.task import QueueTask
-from sessionrun.runtime.feeding.standing import find_standing
+from sessionrun.runtime.feeding.standing import Kind, find_standing
 from sessionrun.runtime.history import replay
 from sessionrun.store.lookup import find_session
 from sessionrun.store.session import SessionDir
@@ -70,27 +70,31 @@ def take_back(
         worker = task.claim.worker if task.claim is not None else None
         if worker is None or len(settled) == most or not probe(worker.session):
             continue
-        done = _find_done(gone[worker.session], worker.name)
-        if done is not None:
-            one = feed.close(task.id, reason=done, worker=worker)
+        kind, reason = _judge(gone[worker.session], worker.name)
+        if kind == "held":
+            continue  # it must not be done again: a retry of its session lands it
+        if kind == "done":
+            one = feed.close(task.id, reason=reason, worker=worker)
         else:
             one = feed.reopen(task.id, reason=f"its worker {worker.name} is gone", worker=worker)
         settled += [one] if one is not None else []
     return settled
 
 
-def _find_done(session: SessionDir, name: str) -> str | None:
-    """Why a task of a session is done; None: it is not, or that is not known."""
+def _judge(session: SessionDir, name: str) -> tuple[Kind, str]:
+    """Where a task of a session that is gone stands for the queue, and why."""
     try:
         state, _, _ = replay(session)
         task = state.tasks.get(name)
         one = find_standing(state, task) if task is not None else None
-        if task is None or one is None or one.kind == "done":
-            return one.reason if one is not None else None
-        commit = _find_landed(session, state, task)
+        if task is None or one is None:
+            return "undone", ""
+        commit = None if one.kind == "done" else _find_landed(session, state, task)
     except (SessionrunError, OSError):
-        return None
-    return f"landed as {commit[:12]} (session {session.session_id[:8]}, task {name})" if commit else None
+        return "undone", ""
+    if commit is not None:
+        return "done", f"landed as {commit[:12]} (session {session.session_id[:8]}, task {name})"
+    return one.kind, one.reason
 
 
 def _find_landed(session: SessionDir, state: State, task: TaskState) -> str | None:

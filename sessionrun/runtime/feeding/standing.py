@@ -17,6 +17,10 @@ Kind = Literal["going", "held", "done", "undone"]
 """`going`: the session still works on it.  `held`: its work waits for something that only a person can do."""
 
 
+_ENDS: Final = ("rescued", "cancelled")
+"""Why work is held that no retry lands."""
+
+
 class Standing(NamedTuple):
     """A task of the session.
 
@@ -67,6 +71,8 @@ def _judge(state: State, task: TaskState) -> tuple[Kind, str]:
     mender = find_mender(state, task.spec.id) if landing.status == "mending" else None
     if mender is not None and mender.landing is not None and mender.landing.status == "held":
         landing = mender.landing  # what mends it waits for a person
+    if landing.status == "held" and landing.reason_class in _ENDS:
+        return "undone", _word_undone(where, f"its work has not landed: {landing.reason}")
     if landing.status == "held":
         return "held", _word_undone(where, f"its work has not landed: {landing.reason or 'no reason is known'}")
     return "going", ""

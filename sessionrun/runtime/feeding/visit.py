@@ -80,10 +80,16 @@ def find_landings(
 
 
 def find_last_steps(tasks: Tasks, known: Mapping[str, Standing], session_id: str) -> list[Step]:
-    """Return what has to be done for the claims of a session that ends: none may be left."""
+    """Return what has to be done for the claims of a session that ends.
+
+    Work that is held is done, and a retry of the session lands it.  So its task stays claimed, or it would be done
+    again.
+    """
     steps = []
     for name, task in _iterate_claims(tasks, session_id):
         one = known.get(name)
+        if one is not None and one.kind == "held":
+            continue
         what: What = "close" if one is not None and one.kind == "done" else "reopen"
         steps.append(Step(what, task.id, name, one.reason if one is not None else ""))
     return steps

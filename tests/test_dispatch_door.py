@@ -405,6 +405,7 @@ def test_a_script_is_the_text_of_its_task_alone(repo: Command) -> None:
     assert {"file", "title"} <= {*list_main(repo)}
 
 
+@pytest.mark.slow
 def test_a_goal_is_split_and_dispatched(repo: Command) -> None:
     repo("queue", "add", "Other")
     done = repo("split", "Fix it, then test it", "--no-llm", "--dispatch")

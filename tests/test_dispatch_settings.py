@@ -190,6 +190,7 @@ def test_bad_input_starts_nothing(project: Dispatcher) -> None:
     assert "is in no git repository" in refuse(project, "--agent", "shell")
 
 
+@pytest.mark.slow
 def test_an_empty_queue_is_filled_from_the_list(project: Dispatcher) -> None:
     (project.cwd / LIST).write_text("# To do\n\n- true\n- [x] false\n")
     done = project("dispatch", "--agent", "worker", "--dry-run")
@@ -205,6 +206,7 @@ def test_an_empty_queue_is_filled_from_the_list(project: Dispatcher) -> None:
     assert json.loads(done.stdout) == {"session_id": None, "total": 0, "open": 0}
 
 
+@pytest.mark.slow
 def test_without_landing_the_work_stays_on_its_branch(project: Dispatcher) -> None:
     (project.cwd / "dispatch_config.json").write_text(
         '{"auto_merge_worktrees": false, "worker_backend": "worker"}'
@@ -220,6 +222,7 @@ def test_without_landing_the_work_stays_on_its_branch(project: Dispatcher) -> No
     assert (project.cwd / "one.txt").exists()
 
 
+@pytest.mark.slow
 def test_the_group_of_a_split_is_dispatched(project: Dispatcher) -> None:
     (project.cwd / "dispatch_config.json").write_text('{"worker_backend": "worker"}')
     project.add("exit 9")

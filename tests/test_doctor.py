@@ -16,7 +16,7 @@ from typing import Any
 
 import psutil
 import pytest
-from conftest import Command, eventually, mount_disk
+from conftest import Command, eventually, mount_disk, slow
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from test_cli_worktrees import Project
@@ -276,7 +276,7 @@ def check_damage(sessionrun: Command, ended: SessionDir, damage: str) -> None:
     assert "fixed: " not in again.stdout or not fixable
 
 
-@pytest.mark.parametrize("name", ["lock", "keeper.lock", "root.lock"])
+@pytest.mark.parametrize("name", ["lock", *slow("keeper.lock", "root.lock")])
 def test_a_session_that_somebody_holds_is_left_as_it_is(ended: SessionDir, tmp_path: Path, name: str) -> None:
     eventually(lambda: not ended.is_alive())
     for damage in [damage for damage, (_, _, fixable) in DAMAGES.items() if fixable]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import eventually, kill_sessions
+from conftest import eventually, kill_sessions, slow
 from inside import inside
 from simulation import make_session
 from test_cli_worktrees import Project as Cli
@@ -212,7 +212,7 @@ def switch(path: Path) -> None:
     os.system(f"cd {path} && git checkout -q -b mine")
 
 
-@pytest.mark.parametrize("touch", [change, add, commit, switch])
+@pytest.mark.parametrize("touch", [change, *slow(add), commit, *slow(switch)])
 def test_a_seat_in_which_a_user_worked_since_is_left_alone(seated: Seated, touch: Any) -> None:
     request, path = seated.begin("one")
     seated.end(request)

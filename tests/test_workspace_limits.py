@@ -100,6 +100,7 @@ def test_a_prepare_over_its_time_fails_its_task_alone(
     assert project.run("branch", "--list", "*-task-*") == ""
 
 
+@pytest.mark.slow
 def test_a_release_over_its_time_leaves_worktree_and_outcome(
     sessionrun: Command, project: Project, slow: SlowGit
 ) -> None:

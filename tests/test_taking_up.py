@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from conftest import slow
 from test_workspaces import Project
 
 from sessionrun.model.errors import SessionrunError
@@ -119,7 +120,7 @@ def test_a_branch_that_lost_the_work_is_refused(again: Again) -> None:
     assert again.run("for-each-ref") == before and not (again.root / "repo-worktrees" / BRANCH).exists()
 
 
-@pytest.mark.parametrize("how", ["--ff", "--no-ff"])
+@pytest.mark.parametrize("how", ["--ff", *slow("--no-ff")])
 def test_a_branch_of_that_name_that_another_task_made_is_refused(again: Again, how: str) -> None:
     """Work that landed is in it, too, so its commits prove nothing."""
     place = again.begin(write("one"))

@@ -34,7 +34,7 @@ def many(*values: int) -> Any:
     return pytest.param(*values, marks=pytest.mark.slow)
 
 
-@pytest.mark.parametrize("users", [6, many(24), many(60)])
+@pytest.mark.parametrize("users", [3, many(24), many(60)])
 def test_of_many_resumes_one_acts(place: Place, users: int) -> None:
     may_end = place.path / "may-end"
     tasks = make_plan(place.executed, 6, random.Random(1), more=f"until [ -e {may_end} ]; do sleep 0.1; done;")

@@ -17,6 +17,7 @@ from killed_calls import preload
 from stages import Tree, refresh
 from test_workspaces import Project, project
 
+from sessionrun.model.mends import MendBase
 from sessionrun.model.places import Place
 from sessionrun.model.seats import TASK_FILE, Seats
 from sessionrun.runtime.jobs import job as own_job
@@ -173,6 +174,59 @@ def test_setup_and_park(bench: Bench, phase: str, say: Callable[[str], None]) ->
         return [*([changed] if changed else []), *examine_branch(bench.project, place, work)]
 
     say(f"{bench.sweep(phase, lambda: bench.prepare(WORKS[work]), examine)} kills")
+
+
+@pytest.fixture
+def clash(bench: Bench) -> Bench:
+    """A branch `work` and a target that both change the same line; the request of a mend."""
+    project = bench.project
+    project.run("checkout", "-q", "-b", "work")
+    for branch, text in (("work", "theirs"), ("main", "ours")):
+        project.run("checkout", "-q", branch)
+        (project.top / "a.txt").write_text(f"{text}\n")
+        project.run("-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qam", text)
+    tip = project.run("rev-parse", "work")
+    patch = str(project.root / "t.patch")
+    request = WorkspaceRequest(project.repository(), "s1", "t", "do it", patch=patch, branch="work-mend-1")
+    bench.request = replace(request, mend=MendBase("refs/heads/main", tip))
+    bench._whole = Tree.of(project.root)
+    return bench
+
+
+@pytest.mark.slow
+def test_prepare_of_a_mend(clash: Bench, say: Callable[[str], None]) -> None:
+    """It begins with the marks, on a clean index, at a commit with both sides as parents."""
+    project = clash.project
+
+    def examine(place: Place) -> list[str]:
+        assert place.worktree is not None
+        changed = project.run("status", "--porcelain", cwd=Path(place.worktree))
+        content = Path(place.worktree, "a.txt").read_text()
+        parents = project.run("rev-list", "--parents", "--no-walk", place.base_commit or "").split()[1:]
+        sides = project.run("rev-parse", "main", "work").split()
+        good = {"changed": not changed, "marks": "<<<<<<<" in content and "|||||||" in content}
+        good |= {"parents": parents == sides, "branch": place.branch == "work-mend-1"}
+        return [name for name, is_good in good.items() if not is_good]
+
+    say(f"{clash.sweep('prepare', lambda: clash.request, examine)} kills")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("commits", [True, False], ids=["committed", "lying there"])
+def test_release_of_a_mend(clash: Bench, commits: bool, say: Callable[[str], None]) -> None:
+    """What lands has both sides as parents, and no marks; the branch is there."""
+    project = clash.project
+    work = f"printf 'ours\\ntheirs\\n' > a.txt; {f'git add a.txt; {COMMIT}' if commits else 'true'}"
+
+    def examine(place: Place) -> list[str]:
+        tip = project.run("rev-parse", place.branch or "none")
+        parents = project.run("rev-list", "--parents", "--no-walk", tip).split()[1:]
+        good = {"commit": place.commit == tip, "refused": place.refused is None, "kept": place.worktree is None}
+        good["parents"] = parents == project.run("rev-parse", "main", "work").split()
+        good["content"] = project.run("show", f"{tip}:a.txt") == "ours\ntheirs"
+        return [f"{name}: {place}" for name, is_good in good.items() if not is_good]
+
+    say(f"{clash.sweep('release', lambda: clash.prepare(work), examine)} kills")
 
 
 LOCKS = ("refs/heads/main-task-t.lock", "packed-refs.lock", "worktrees/main-task-t/HEAD.lock")

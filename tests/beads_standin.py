@@ -29,7 +29,9 @@ def answer(words: Sequence[str], top: Path, *, old: bool = False) -> tuple[int, 
         value = obey(beads, [word for word in words if word != "--json"], old=old)
     except (Failed, ValueError) as error:
         return 1, "", json.dumps({"error": str(error)})
-    store.write_text(json.dumps(beads))
+    beside = store.with_name(f".{store.name}.{os.getpid()}")
+    beside.write_text(json.dumps(beads))
+    beside.replace(store)  # whoever reads meanwhile sees the old ones
     return 0, json.dumps(value), ""
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from sessionrun.engine.fold import apply, begin
 from sessionrun.engine.state import State
-from sessionrun.engine.task import End, LandEntry
+from sessionrun.engine.task import End, LandEntry, Wish
 from sessionrun.model.events import Entry, TaskAdded
 from sessionrun.model.feeding import QUEUE_LABEL, FeedSpec, feed_from_record
 from sessionrun.model.places import Place as Workplace
@@ -23,7 +23,7 @@ from sessionrun.queue.listeners import change_listeners, load_listeners
 from sessionrun.queue.place import find_place
 from sessionrun.queue.signature import read_signature
 from sessionrun.queue.task import Draft, QueueTask, TaskClaim, Worker
-from sessionrun.runtime.feeding.board import Board, Boards
+from sessionrun.runtime.feeding.board import UNCLAIMED, Board, Boards
 from sessionrun.runtime.feeding.standing import UNDONE, Standing, find_standing
 from sessionrun.runtime.feeding.tasks import choose_id, fill_frame, make_task
 from sessionrun.runtime.feeding.visit import Step, choose_next, find_landings, find_last_steps, find_steps
@@ -34,6 +34,7 @@ from sessionrun.store.session import SessionDir
 from simulation import make_session  # isort: skip
 
 US, THEM = "us", "them"
+NONE: frozenset[str] = frozenset()
 TEMPLATE = TaskSpec("task", ("Do it: {task}\nand commit.",), retries=1, labels={"kind": "bead"})
 
 
@@ -140,22 +141,28 @@ def test_how_a_task_stands(
 def test_a_board_tells_what_is_new() -> None:
     spec = make_session([], resources={"slot": 2}, open_feed=True)
     state, boards = begin(spec), Boards()
-    assert boards.make(state) == Board(1, {}, 2, True, True)
+    assert boards.make(state) == Board(1, {}, NONE, NONE, 2, True, True)
     assert boards.make(state) is None
     add(state, "a", "q1")
     add(state, "own", None)
-    assert boards.make(state) == Board(2, {"a": Standing("q1", "going")}, 0, True, True)
+    assert boards.make(state) == Board(2, {"a": Standing("q1", "going")}, frozenset({"own"}), NONE, 0, True, True)
     state.tasks["a"].end = End(outcome="failed", reason="x")
     state.outcomes["failed"] = 1
     board = boards.make(state)
     assert board is not None
     assert (board.news["a"].kind, board.free) == ("undone", 1)
+    assert boards.find_reborn(state) == []
     state.tasks["a"].end = End()  # as after `retry`
     state.outcomes.clear()
     state.requests.add("again")
-    assert boards.make(state) == Board(4, {"a": Standing("q1", "going")}, 0, True, True)
+    assert boards.find_reborn(state) == ["a"]
+    assert boards.make(state) == Board(4, {"a": Standing("q1", "going")}, NONE, NONE, 0, True, True)
+    assert boards.find_reborn(state) == []
+    state.tasks["a"].wish = Wish(held=UNCLAIMED)
+    assert boards.make(state) == Board(5, {}, NONE, frozenset({"a"}), 0, True, True)
+    state.tasks["a"].wish = Wish()
     state.held = "on request"
-    assert boards.make(state) == Board(5, {}, 0, False, True)
+    assert boards.make(state) == Board(6, {}, NONE, NONE, 0, False, True)
 
 
 def add(state: State, name: str, queue_id: str | None) -> None:
@@ -271,7 +278,7 @@ class Session:
         news = {name: one for name, one in self.journal.items() if self.shown.get(name) != one}
         self.shown = dict(self.journal)
         going = sum(one.kind == "going" for one in self.journal.values())
-        return Board(self.number, news, free - going, True, True)
+        return Board(self.number, news, NONE, NONE, free - going, True, True)
 
     def take(self) -> bool:
         """Write down what was heard; whether the queue is dry."""

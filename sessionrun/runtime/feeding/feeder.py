@@ -22,8 +22,8 @@ from sessionrun.queue.listeners import change_listeners
 from sessionrun.queue.place import find_place
 from sessionrun.queue.signature import read_signature
 from sessionrun.queue.table import BACKENDS, open_feed
-from sessionrun.runtime.feeding.board import Board, Boards
-from sessionrun.runtime.feeding.visitor import Arrival, Drop, LandAgain, News, Trouble, Visitor
+from sessionrun.runtime.feeding.board import UNCLAIMED, Board, Boards, join_boards
+from sessionrun.runtime.feeding.visitor import Arrival, Claimed, Drop, LandAgain, News, Trouble, Visitor
 from sessionrun.store.inbox import ring
 from sessionrun.store.session import SessionDir
 
@@ -55,7 +55,10 @@ class QueueFeeder:
 
     def hear(self, state: State, at: float, mono: float) -> Iterator[Event]:
         """See `partners.Feeder`."""
-        board = self._boards.make(state)  # first: what it changes makes some news stale
+        reborn = self._boards.find_reborn(state)
+        if reborn:  # before they are started: no work without a claim
+            yield RequestReceived(f"unclaimed-{state.seq}", "hold", tuple(reborn), reason=UNCLAIMED)
+        board = self._boards.make(state)  # before the news, for it makes some of them stale
         with self._changed:
             news, self._news = self._news, []
         for one in news:
@@ -75,7 +78,7 @@ class QueueFeeder:
     def _show(self, board: Board | None, *, leaves: bool = False) -> None:
         with self._changed:
             if board is not None and self._board is not None:  # the thread has not seen the one before
-                board = board._replace(news={**self._board.news, **board.news})
+                board = join_boards(self._board, board)
             self._board = board or self._board
             self._leaves, self._rung = leaves, True
             self._changed.notify()
@@ -93,6 +96,10 @@ class QueueFeeder:
             task = state.tasks.get(one.name)
             if task is not None and task.end.known_outcome is None:
                 yield RequestReceived(f"unclaimed-{state.seq}-{one.name}", "cancel", (one.name,))
+        elif isinstance(one, Claimed):
+            task = state.tasks.get(one.name)
+            if task is not None and task.wish.held == UNCLAIMED:
+                yield RequestReceived(f"claimed-{state.seq}-{one.name}", "release", (one.name,))
         elif isinstance(one, LandAgain):
             yield RequestReceived(f"mended-{state.seq}-{one.name}", "retry", (one.name,))
         elif isinstance(one, Trouble):
@@ -104,16 +111,16 @@ class QueueFeeder:
 
     def _run(self) -> None:
         visitor: Visitor | None = None
-        last = Board(0, {}, 0, False, False)
+        last = Board(0, {}, frozenset(), frozenset(), 0, False, False)
         leaves = False
         self._listen(listens=True)
         while not leaves:
             board, leaves = self._await(visitor)
-            last = board._replace(news={**last.news, **board.news}) if board is not None else last
+            last = join_boards(last, board) if board is not None else last
             try:
                 visitor = visitor or self._open()
                 (visitor.leave if leaves else visitor.visit)(last)
-                last = last._replace(news={})
+                last = last._replace(news={}, others=frozenset())
                 self._complain(None)
             except Exception as error:  # whatever it is, the session goes on
                 self._complain(error)

@@ -56,6 +56,11 @@ def find_steps(
     return [*steps, *(_claim_again(name, one, tasks.get(one.queue_id)) for name, one in left.items())]
 
 
+def find_claimed(tasks: Tasks, session_id: str) -> frozenset[str]:
+    """Return the tasks of a session that have a claim."""
+    return frozenset(name for name, _ in _iterate_claims(tasks, session_id))
+
+
 def find_landings(
     tasks: Tasks, known: Mapping[str, Standing], landing: Collection[str], is_mended: Callable[[str, str], bool]
 ) -> list[Step]:

@@ -23,7 +23,14 @@ from sessionrun.runtime.feeding.gone import take_back
 from sessionrun.runtime.feeding.intake import Intake
 from sessionrun.runtime.feeding.standing import Standing
 from sessionrun.runtime.feeding.tasks import choose_id, make_task
-from sessionrun.runtime.feeding.visit import Step, choose_next, find_landings, find_last_steps, find_steps
+from sessionrun.runtime.feeding.visit import (
+    Step,
+    choose_next,
+    find_claimed,
+    find_landings,
+    find_last_steps,
+    find_steps,
+)
 from sessionrun.store import crashpoint
 from sessionrun.store.session import SessionDir
 from sessionrun.workspaces.git import Git
@@ -40,6 +47,12 @@ class Arrival(NamedTuple):
 
 class Drop(NamedTuple):
     """A task of the session that has no claim any more."""
+
+    name: str
+
+
+class Claimed(NamedTuple):
+    """A task of the session that is tried again has its claim again."""
 
     name: str
 
@@ -62,7 +75,7 @@ class Trouble(NamedTuple):
     why: str | None
 
 
-News = Arrival | Drop | LandAgain | Dry | Trouble
+News = Arrival | Drop | Claimed | LandAgain | Dry | Trouble
 
 
 class Visitor:
@@ -90,6 +103,7 @@ class Visitor:
         self._template, self._asked, self._feed, self._tell, self._clock = template, asked, feed, tell, clock
         self._intake = Intake(session.path, asked)
         self._known: dict[str, Standing] = {}
+        self._others: set[str] = set()
         self._coming: set[str] = set()
         self._dropped: set[str] = set()
         self._landing: set[str] = set()
@@ -119,6 +133,8 @@ class Visitor:
             self._feed.sync()
         self._take_back(board)
         tasks = self._settle()
+        for name in board.waiting & find_claimed(tasks, self._session_id):
+            self._tell(Claimed(name))
         if self._asked.ingest and self._has_follow_ups:
             self._has_follow_ups = False
             tasks = self._load() if self._intake.take() else tasks
@@ -144,6 +160,7 @@ class Visitor:
         ended = [name for name, one in board.news.items() if one.kind != "going"]
         self._has_follow_ups = self._has_follow_ups or bool(ended)
         self._known.update(board.news)
+        self._others |= board.others
         self._coming -= self._known.keys()
         self._dropped -= {name for name, one in board.news.items() if one.kind == "going"}
 
@@ -219,7 +236,7 @@ class Visitor:
         for task in ready:
             if claimed >= free:
                 break
-            name = choose_id(task.id, {one.casefold() for one in (*self._known, *self._coming)})
+            name = choose_id(task.id, {one.casefold() for one in (*self._known, *self._coming, *self._others)})
             crashpoint.step()
             got = self._feed.claim(task.id, Worker(name, self._session_id))
             crashpoint.step()

@@ -131,6 +131,7 @@ def test_a_red_gate_is_mended(yard: Yard) -> None:
     assert yard.git("show", "main:g") == "good"
     (file,) = (yard.command.directory(yard.view["session_id"]) / "prompts").glob("*a-mend-1*")
     prompt = file.read_text()
+    assert prompt.endswith("The end of what the gates printed:\n\n$ ! grep -q bad g\n")
     assert "exit code 1 of: ! grep -q bad g" in prompt and "/gate-" in prompt and "run: printf 'bad" in prompt
 
 
@@ -226,6 +227,22 @@ def test_after_the_last_mend_the_work_is_bounced_and_retry_begins_anew() -> None
     world.record(RequestReceived("r", "retry", ("t",)))
     world.run(lambda key: True, lambda name: name == "t-mend-3")
     assert world.landings()["t"] == "landed" and world.state.ended is not None
+    world.examine()
+
+
+def test_a_mend_that_is_cancelled_is_the_last_one() -> None:
+    world = World(3)
+
+    def work(key: JobKey) -> bool:
+        if key.task == "t-mend-1":
+            world.record(RequestReceived("r", "cancel", ("t-mend-1",)))
+        return key.task == "t"
+
+    world.run(work, lambda name: False)
+    assert world.landings() == {"t": "bounced", "t-mend-1": None}
+    world.record(RequestReceived("r2", "retry", outcomes=("failed", "cancelled")))
+    world.run(lambda key: True, lambda name: True)
+    assert world.landings() == {"t": "landed", "t-mend-1": None}, "the mend is not tried again beside its owner"
     world.examine()
 
 

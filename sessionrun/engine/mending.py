@@ -61,20 +61,22 @@ def note_mend(state: State, task: TaskSpec) -> None:
     state.land.mends[owner] = state.land.mends.get(owner, 0) + 1
     entry = state.tasks[owner].landing
     if entry is not None:
-        state.tasks[owner].landing = entry._replace(
-            status="mending", reason=f"task {task.id} mends it: {task.mend.reason}"
-        )
+        reason = f"task {task.id} mends it: {task.mend.reason}"
+        leave_queue(state, owner, entry._replace(status="mending", reason=reason))
 
 
 def note_end(state: State, task: TaskState) -> None:
-    """A mend has its outcome: if it left nothing that may land, the next one is owed."""
+    """A mend has its outcome: if it left nothing that may land, the next one is owed, but not after a cancel."""
     mend = task.spec.mend
     if mend is None or task.landing is not None:
         return
     reason = task.end.reason or "its mend left no work"
     about = (mend.files, mend.against, mend.output)
     bounced = LandEntry("bounced", mend.reason_class, reason, None, None, *about)
-    _follow(state, state.tasks[mend.task], mend.source, bounced)
+    if task.end.outcome == "cancelled" and state.tasks[mend.task].landing is not None:
+        leave_queue(state, mend.task, bounced)
+    else:
+        _follow(state, state.tasks[mend.task], mend.source, bounced)
 
 
 def give_up_mends(state: State) -> None:

@@ -113,7 +113,8 @@ def _continue(state: State, event: RequestReceived) -> None:
 
 def _is_chosen(task: TaskState, event: RequestReceived) -> bool:
     outcome = task.end.known_outcome
-    if outcome is None or outcome == "succeeded":
+    is_old_mend = task.spec.mend is not None and not event.tasks  # a retry of its owner begins new ones
+    if outcome is None or outcome == "succeeded" or is_old_mend:
         return False
     return outcome in event.outcomes if event.outcomes else bool(event.tasks)
 

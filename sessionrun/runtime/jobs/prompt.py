@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 from sessionrun.engine.state import TaskState
 from sessionrun.model.frozen import frozen
 from sessionrun.model.reasons import goes_on
 from sessionrun.model.spec import AgentSpec, SessionSpec, TaskSpec
 from sessionrun.runtime.jobs.context_files import load_shown, word_answer, word_edit
+from sessionrun.store.jobfiles import read_tail
 
 
 @frozen
@@ -49,11 +51,19 @@ def word_task(
     Raises:
         BriefProblem: a file cannot be shown.
     """
-    prompt = "\n\n".join(task.prompts)
+    prompt = "\n\n".join(task.prompts) + _quote_gates(task)
     if task.brief is None or agent.prompt_kind == "script":
         return prompt
     shown = load_shown(task.brief, directory, list_earlier(tasks, task), again=again)
     return word_edit(task.brief, prompt, shown) if agent.edits else word_answer(task.brief, prompt, shown)
+
+
+def _quote_gates(task: TaskSpec) -> str:
+    """For a mend: the end of what a red gate printed."""
+    if task.mend is None or task.mend.output is None:
+        return ""
+    printed = read_tail(Path(task.mend.output)).decode("utf-8", "replace").strip()
+    return f"\nThe end of what the gates printed:\n\n{printed}\n" if printed else ""
 
 
 def list_earlier(tasks: Mapping[str, TaskState], task: TaskSpec) -> Iterator[str]:

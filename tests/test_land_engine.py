@@ -14,6 +14,7 @@ from simulation import make_session
 from sessionrun.engine.fold import apply, begin
 from sessionrun.engine.follow_ups import find_earlier
 from sessionrun.engine.landing import next_landing
+from sessionrun.engine.mending import find_mender
 from sessionrun.engine.orders import CancelJob, EndSession, Record, StartJob, WakeAt
 from sessionrun.engine.refusals import find_fault
 from sessionrun.engine.scheduler import decide
@@ -41,14 +42,18 @@ MOST_STEPS = 400
 Draw = Callable[[int], int]
 
 
-def make_spec(needs: list[list[int]]) -> SessionSpec:
+def make_spec(needs: list[list[int]], mends: int = 0) -> SessionSpec:
     tasks = [
         TaskSpec(
-            f"t{num}", ("x",), workspace=Workspace("worktree"), needs=tuple(f"t{need}" for need in sorted(wanted))
+            f"t{num}",
+            ("x",),
+            agent="three",
+            workspace=Workspace("worktree"),
+            needs=tuple(f"t{need}" for need in sorted(wanted)),
         )
         for num, wanted in enumerate(needs)
     ]
-    return replace(make_session(tasks), landing=Landing("refs/heads/main"))
+    return replace(make_session(tasks), landing=Landing("refs/heads/main", mends=mends))
 
 
 class World:
@@ -135,6 +140,9 @@ class World:
             elif fate:
                 assert name not in self.landed, "it would land twice"
                 self.landed[name] = self.commit_of(name)
+                mend = self.state.tasks[name].spec.mend
+                if mend is not None and status_of(self.state, mend.task) == "mending":
+                    self.landed[mend.task] = self.commit_of(mend.task)
                 self.record(WorkLanded(name, "main", "c"))
             else:
                 self.record(WorkBounced(name, "main", "conflict", "it conflicts", ("f",)))
@@ -143,7 +151,8 @@ class World:
     def find_needs(self, name: str) -> set[str]:
         """The tasks with work whose work has to land first."""
         found: set[str] = set()
-        for need in self.state.tasks[name].spec.needs:
+        mend = self.state.tasks[name].spec.mend
+        for need in self.state.tasks[name if mend is None else mend.task].spec.needs:
             found |= {need} if self.state.tasks[need].landing else self.find_needs(need)
         return found
 
@@ -151,7 +160,7 @@ class World:
         kind = ("retry", "hold", "release", "cancel", "retry", "continue", "continue")[self.draw(7)]
         self.requests += 1
         if kind == "continue":
-            name = f"t{self.draw(len(self.state.tasks))}"
+            name = list(self.state.tasks)[self.draw(len(self.state.tasks))]
             more = RequestReceived(f"r{self.requests}", "continue", (name,), text="more")
             if find_fault(self.state, more) is None:
                 self.record(more)
@@ -189,7 +198,8 @@ def test_nothing_is_lost_and_nothing_lands_twice(data: st.DataObject) -> None:
         return data.draw(st.integers(0, count - 1))
 
     size = draw(6) + 1
-    world = World(make_spec([[need for need in range(num) if draw(3) == 0] for num in range(size)]), draw)
+    needs = [[need for need in range(num) if draw(3) == 0] for num in range(size)]
+    world = World(make_spec(needs, mends=draw(3)), draw)
     asked = 0
     for _ in range(MOST_STEPS):
         world.carry_out()
@@ -217,9 +227,13 @@ def test_nothing_is_lost_and_nothing_lands_twice(data: st.DataObject) -> None:
             continue
         has_work = task.end.outcome == "succeeded" and task.place is not None and not task.place.holds_no_work
         assert has_work == (task.landing is not None), name
-        assert status_of(state, name) in (None, "landed", "bounced", "held", "waiting")
-    stuck = any(task.landing is not None and task.landing.status != "landed" for task in state.tasks.values())
-    all_good = all(task.end.outcome == "succeeded" for task in state.tasks.values())
+        assert status_of(state, name) in (None, "landed", "bounced", "held", "waiting", "mending")
+        mender = find_mender(state, name)
+        if status_of(state, name) == "mending":
+            assert mender is not None and status_of(state, mender.spec.id) in ("held", "waiting")
+    own = [task for task in state.tasks.values() if task.spec.mend is None]
+    stuck = any(task.landing is not None and task.landing.status != "landed" for task in own)
+    all_good = all(task.end.outcome == "succeeded" for task in own)
     assert (state.ended.outcome == "succeeded") == (all_good and not stuck)
     again = begin(world.spec)
     for entry in world.entries:

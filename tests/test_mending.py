@@ -193,7 +193,12 @@ class World:
             self.record(JobFinished(key, "passed"))
             return
         good = key.phase != "work" or work(key)
-        place = Place(f"b-{key.task}", None if key.phase == "release" else "/w", "base", commit=f"tip-{key.task}")
+        place = Place(
+            f"b-{key.task}",
+            None if key.phase == "release" else "/w",
+            "base",
+            commit=f"tip-{key.task}-{key.attempt}",
+        )
         self.record(JobFinished(key, "passed" if good else "failed", place=place))
 
     def landings(self) -> dict[str, str | None]:
@@ -243,6 +248,36 @@ def test_a_mend_that_is_cancelled_is_the_last_one() -> None:
     world.record(RequestReceived("r2", "retry", outcomes=("failed", "cancelled")))
     world.run(lambda key: True, lambda name: True)
     assert world.landings() == {"t": "landed", "t-mend-1": None}, "the mend is not tried again beside its owner"
+    world.examine()
+
+
+@pytest.mark.parametrize("lands", [True, False])
+def test_a_mend_does_not_count_any_more_after_a_follow_up(lands: bool) -> None:
+    """What the follow-up makes is other work: it lands, or bounces, by itself."""
+    world = World(1)
+
+    def work(key: JobKey) -> bool:
+        if key.task == "t-mend-1":
+            world.record(RequestReceived("r", "continue", ("t",), text="more"))
+        return True
+
+    seen = []
+    finish = world.finish
+
+    def look(key: JobKey, *given: Any) -> None:
+        finish(key, *given)
+        if key.task == "t-mend-1" and key.phase == "land":
+            seen.append(world.landings()["t"])
+
+    world.finish = look  # type: ignore[method-assign]
+
+    def land(name: str) -> bool:
+        return lands if name == "t-mend-1" else bool(world.state.tasks["t"].follow_ups.texts)
+
+    world.run(work, land)
+    assert seen == ["waiting"], "its follow-up is at work when the mend lands, or bounces"
+    assert world.landings() == {"t": "landed", "t-mend-1": "landed" if lands else "bounced"}
+    assert world.state.ended is not None
     world.examine()
 
 

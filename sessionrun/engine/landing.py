@@ -100,6 +100,7 @@ def enter_landing(state: State, task: TaskState) -> None:
 
 def pause_landing(state: State, task: TaskState) -> None:
     """A follow-up begins: work of the task that has not landed waits for the end of it."""
+    state.land.to_mend.pop(task.spec.id, None)
     if task.landing is not None and task.landing.status != "landed":
         leave_queue(state, task.spec.id, LandEntry("waiting", FOLLOW_UP, "its follow-up has not ended"))
         _sort_out(state, [*state.land.ready, *state.land.waiting])

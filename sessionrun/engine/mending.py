@@ -73,10 +73,13 @@ def note_end(state: State, task: TaskState) -> None:
     reason = task.end.reason or "its mend left no work"
     about = (mend.files, mend.against, mend.output)
     bounced = LandEntry("bounced", mend.reason_class, reason, None, None, *about)
-    if task.end.outcome == "cancelled" and state.tasks[mend.task].landing is not None:
+    owner = state.tasks[mend.task]
+    if not _is_mending(owner):
+        return
+    if task.end.outcome == "cancelled":
         leave_queue(state, mend.task, bounced)
     else:
-        _follow(state, state.tasks[mend.task], mend.source, bounced)
+        _follow(state, owner, mend.source, bounced)
 
 
 def give_up_mends(state: State) -> None:
@@ -104,14 +107,16 @@ def _on_work_bounced(state: State, entry: Entry, event: WorkBounced) -> None:
     about = (event.files, event.against, event.output)
     bounced = LandEntry("bounced", event.reason_class, event.reason, None, None, *about, at=entry.at)
     leave_queue(state, event.task, bounced)
-    _follow(state, find_owner(state, task), event.task, bounced)
+    owner = find_owner(state, task)
+    if owner is task or _is_mending(owner):
+        _follow(state, owner, event.task, bounced)
 
 
 def _on_work_landed(state: State, entry: Entry, event: WorkLanded) -> None:
     landed = LandEntry("landed", None, event.reason, event.commit, at=entry.at)
     leave_queue(state, event.task, landed)
     owner = find_owner(state, state.tasks[event.task])
-    if owner.spec.id != event.task:
+    if owner.spec.id != event.task and _is_mending(owner):
         leave_queue(state, owner.spec.id, landed._replace(reason=f"mended by task {event.task}"))
         state.land.to_mend.pop(owner.spec.id, None)
         requeue_waiting(state)
@@ -124,12 +129,14 @@ LANDING_EVENTS: Final[Mapping[type, Callable[[State, Entry, Any], None]]] = {
 }
 
 
+def _is_mending(owner: TaskState) -> bool:
+    """Whether mends of a task's work still count: after a follow-up it has other work."""
+    return owner.landing is not None and owner.landing.status == "mending"
+
+
 def _follow(state: State, owner: TaskState, source: str, bounced: LandEntry) -> None:
     """The work of `owner` is bounced: the next mend is owed, or it is so for good."""
     made = state.land.mends.get(owner.spec.id, 0)
-    landed = owner.landing is not None and owner.landing.status == "landed"
-    if landed:
-        return
     if _may_mend(state, owner, bounced) and not state.cancelled:
         leave_queue(state, owner.spec.id, bounced._replace(status="mending"))
         state.land.to_mend[owner.spec.id] = source

@@ -21,8 +21,8 @@ STATUS_KEYS_LINE = (
 )
 STATUS_KEYS = set(STATUS_KEYS_LINE.split())
 TASK_KEYS_LINE = (
-    "num id title labels status phase outcome reason_class reason held_until attempt round follow_ups agent model "
-    "exit_code signal started_at ended_at duration_s pid branch rescue_branch worktree worktree_kept "
+    "num id title labels status phase outcome reason_class reason held_until attempt round follow_ups mends agent "
+    "model exit_code signal started_at ended_at duration_s pid branch rescue_branch worktree worktree_kept "
     "worktree_remark git_config_changed environment seat "
     "base_commit setup_commit commit diff_stat output stderr raw needs repo ref ref_name ref_commit "
     "conversation usage usage_by_model check proof landing"

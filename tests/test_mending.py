@@ -119,8 +119,10 @@ def test_a_mend_that_drops_a_side_is_refused_once(yard: Yard) -> None:
     tasks = yard.run(clash(), "echo other >f")
     first, second = (task for name, task in tasks.items() if "-mend-" in name)
     assert first["reason"].startswith("mend_refused: it drops all lines that the branch has added to f")
-    assert second["landing"]["status"] == "landed"
+    assert second["landing"]["status"] == "landed" and second["mends"] == first["mends"]
     assert yard.git("show", "main:f") == "other"
+    assert yard.command("wait", yard.view["session_id"]).returncode == 0, "the work landed, by whichever mend"
+    assert yard.command("wait", yard.view["session_id"], first["id"]).returncode == 1
 
 
 @pytest.mark.slow
@@ -269,7 +271,7 @@ def test_a_mend_does_not_count_any_more_after_a_follow_up(lands: bool) -> None:
         if key.task == "t-mend-1" and key.phase == "land":
             seen.append(world.landings()["t"])
 
-    world.finish = look  # type: ignore[method-assign]
+    world.finish = look  # type: ignore[method-assign, assignment]
 
     def land(name: str) -> bool:
         return lands if name == "t-mend-1" else bool(world.state.tasks["t"].follow_ups.texts)

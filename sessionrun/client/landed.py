@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from sessionrun.landing.ends import End
 
 
-_IN_QUEUE: Final = ("ready", "landing", "waiting")
+_IN_QUEUE: Final = ("ready", "landing", "waiting", "mending")
 _TO_MS: Final = len("2026-01-01T00:00:00.000")
 """Both name times in UTC; status.json to the millisecond."""
 

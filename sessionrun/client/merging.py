@@ -116,7 +116,7 @@ def _plan(
     sound = [task for task in ended if task["outcome"] == "succeeded" and task["commit"] is not None]
     graph = view["tasks"]
     there = {node["id"] for node in graph if read_landing(node) == "landed"}
-    stuck = [task for task in ended if read_landing(task) in ("bounced", "waiting")]
+    stuck = [task for task in ended if read_landing(task) in ("bounced", "mending", "waiting")]
     ended = [task for task in ended if task["id"] not in there or task["worktree"]]
     good = [task for task in sound if holders[task["id"]] == [task["branch"]] and task not in stuck]
     landed = tuple(task["branch"] for task in good if task["id"] in there and not task["worktree"])

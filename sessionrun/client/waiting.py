@@ -156,8 +156,8 @@ def _are_done(tasks: list[dict[str, Any]], *, need_all: bool) -> bool:
 
 
 def _is_landing(task: dict[str, Any]) -> bool:
-    """Whether the work of a task is about to land."""
-    return (task.get("landing") or {}).get("status") in ("ready", "landing")
+    """Whether the work of a task is about to land, or another task mends it."""
+    return (task.get("landing") or {}).get("status") in ("ready", "landing", "mending")
 
 
 def is_held(view: dict[str, Any], chosen: list[dict[str, Any]]) -> bool:

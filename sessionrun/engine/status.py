@@ -189,6 +189,7 @@ def _project_task(state: State, task: TaskState) -> dict[str, Any]:
         "attempt": task.progress.attempt,
         "round": task.progress.round,
         "follow_ups": len(task.follow_ups.texts),
+        "mends": task.spec.mend and task.spec.mend.task,
         "agent": task.agent,
         "model": task.last_work.model or task.asked_model,
         "exit_code": task.last_work.exit_code,

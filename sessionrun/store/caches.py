@@ -218,6 +218,7 @@ OPTIONAL_OF_TASK: Final[Mapping[str, Kind]] = {
     "environment": nullable(_ENVIRONMENT),
     "landing": nullable(_LANDING),
     "follow_ups": count,
+    "mends": nullable(file_name),
     "seat": nullable(count),
 }
 """The same for a task."""

@@ -16,7 +16,6 @@ from sessionrun.engine.landing import hold_work, leave_queue, requeue_waiting
 from sessionrun.engine.state import State, TaskState
 from sessionrun.engine.task import LandEntry
 from sessionrun.model.events import Entry, TaskAdded
-from sessionrun.model.feeding import QUEUE_LABEL
 from sessionrun.model.landings import WorkBounced, WorkHeld, WorkLanded
 from sessionrun.model.mends import Mend
 from sessionrun.model.spec import TaskSpec, title_of
@@ -162,7 +161,6 @@ def _make_mend(state: State, owner: TaskState, source: TaskState) -> TaskSpec:
     branch = owner.place.branch if owner.place is not None else None
     why = (entry.reason_class or "", entry.reason or "")
     mend = Mend(spec.id, number, source.spec.id, *why, entry.files, entry.against, entry.output)
-    labels = {key: value for key, value in spec.labels.items() if key != QUEUE_LABEL}
     workspace = replace(spec.workspace, branch=f"{branch}-mend-{number}" if branch else None, directory=None)
     return replace(
         spec,
@@ -178,7 +176,7 @@ def _make_mend(state: State, owner: TaskState, source: TaskState) -> TaskSpec:
         expect_change=False,
         brief=None,
         answer=None,
-        labels=labels,
+        labels={},  # a mend is no attempt at a task, and no task of a queue
         mend=mend,
     )
 

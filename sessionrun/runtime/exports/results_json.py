@@ -52,7 +52,8 @@ def project_runs(
         now: wall time in seconds since the epoch.
     """
     kept: Mapping[str, Any] = settings["kept"]
-    fresh = [_project_run(task, settings["shown_as"], worktree_dir) for task in status["tasks"]]
+    tasks = [task for task in status["tasks"] if not task.get("mends")]  # a mend is no run of the input
+    fresh = [_project_run(task, settings["shown_as"], worktree_dir) for task in tasks]
     runs = []
     waiting = iter(fresh)
     for place in range(len(fresh) + len(kept)):

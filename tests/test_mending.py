@@ -126,6 +126,20 @@ def test_a_mend_that_drops_a_side_is_refused_once(yard: Yard) -> None:
 
 
 @pytest.mark.slow
+def test_what_setups_left_does_not_land_with_a_mend_and_a_wanderer_is_named(yard: Yard) -> None:
+    plan = clash()
+    plan["prompts"] = [{**task, "setup": "echo set-up >left"} for task in plan["prompts"]]
+    tasks = yard.run(plan, f"{JOIN}; echo more >beside")
+    (mend,) = (task for name, task in tasks.items() if "-mend-" in name)
+    assert {task["landing"]["status"] for task in tasks.values()} == {"landed"}
+    assert mend["worktree_remark"] == "beside the conflict it changed beside"
+    assert sorted(yard.git("ls-tree", "--name-only", "main").split()) == [".gitignore", "beside", "f"]
+    assert sorted(yard.git("show", "main:f").split()) == ["a", "b"]
+    done = yard.command("merge", yard.view["session_id"], "--json")
+    assert done.returncode == 0 and json.loads(done.stdout)["old"] == json.loads(done.stdout)["new"], done.stderr
+
+
+@pytest.mark.slow
 def test_a_red_gate_is_mended(yard: Yard) -> None:
     plan = {"prompts": [write("a", "bad", "g")], "land": {"gates": ["! grep -q bad g"], "mends": 1}}
     tasks = yard.run(plan, "echo good >g")

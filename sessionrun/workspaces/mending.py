@@ -22,6 +22,7 @@ from sessionrun.workspaces.request import WorkspaceRequest
 
 SUBJECT: Final = "Mend of "
 _MARK: Final = re.compile(rb"^(?:<{7} |\|{7} |={7}$|>{7} )", re.MULTILINE)
+_MOST_NAMED: Final = 5
 _MOST: Final = 4 << 20
 """Bytes of a file that is looked at; bigger ones are hardly text."""
 
@@ -61,7 +62,19 @@ def finish_mend(git: Git, request: WorkspaceRequest, released: Place) -> Place:
     tree = git.line("rev-parse", f"{commit}^{{tree}}")
     made = _commit(git, tree, target, tip, f"{SUBJECT}{request.task}\n\n{request.title}\n")
     git("update-ref", "-m", "mended", f"refs/heads/{released.branch}", made, commit)
-    return replace(released, commit=made)
+    return replace(released, commit=made, remark=_name_others(git, (base, commit, target, tip)) or released.remark)
+
+
+def _name_others(git: Git, commits: tuple[str, str, str, str]) -> str | None:
+    """Which files a mend of a conflict has changed beside those in conflict; None: no others."""
+    base, end, target, tip = commits
+    merged = set(_list_merged(git, base, target, tip))
+    marked = {name for name in merged if _count(_read(git, base, name))}
+    others = sorted(set(git.names("diff-tree", "-r", "-z", "--no-renames", "--name-only", base, end)) - marked)
+    if not marked or not others:
+        return None
+    more = f" and {len(others) - _MOST_NAMED} more" if len(others) > _MOST_NAMED else ""
+    return f"beside the conflict it changed {', '.join(others[:_MOST_NAMED])}{more}"
 
 
 def _find_refusal(git: Git, commits: tuple[str, str, str, str], *, insists: bool) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 
 from sessionrun.model.places import Repository
 from sessionrun.model.spec import TaskSpec
@@ -11,7 +12,7 @@ from sessionrun.workspaces.git import Git
 
 
 def follow_branches(
-    repository: Repository, commits: Mapping[str, str], branches: Mapping[str, str]
+    repository: Repository, commits: Mapping[str, str], branches: Mapping[str, str], folder: Path | None = None
 ) -> dict[str, str]:
     """What is to land for each task: its commit or, if its branch went on from there, the tip of its branch.
 
@@ -21,11 +22,12 @@ def follow_branches(
         repository: where the branches are.
         commits: by task, the commit that holds its work.
         branches: by task, the name of its branch.
+        folder: where a temporary directory may be made; None: among the system's.
 
     Raises:
         SessionrunError, OSError: git failed.
     """
-    with open_fence(repository) as fence:
+    with open_fence(repository, folder) as fence:
         git = fence.main()
         listed = git.line("for-each-ref", "--format=%(objectname) %(refname:lstrip=2)", "refs/heads")
         tips = {name: tip for tip, _, name in (line.partition(" ") for line in listed.split("\n"))}

@@ -27,7 +27,7 @@ def land(order: LandOrder, folder: Path) -> LandAnswer:
     crashpoint.arm("landing")
     request = order.request
     try:
-        request = _follow(order)
+        request = _follow(order, folder)
         asked = replace(request, entries=tuple(replace(entry, wanted=False) for entry in request.entries))
         report = take_turn(asked if order.only_mend else request, lambda line: print(line, flush=True))
     except (SessionrunError, OSError) as error:
@@ -42,11 +42,10 @@ def land(order: LandOrder, folder: Path) -> LandAnswer:
     return LandAnswer(tuple(fates), report.hold, report.remarks)
 
 
-def _follow(order: LandOrder) -> LandRequest:
+def _follow(order: LandOrder, folder: Path) -> LandRequest:
     request = order.request
-    tips = follow_branches(
-        request.repository, {entry.task: entry.tip for entry in request.entries}, order.branches
-    )
+    commits = {entry.task: entry.tip for entry in request.entries}
+    tips = follow_branches(request.repository, commits, order.branches, folder)
     return replace(request, entries=tuple(replace(entry, tip=tips[entry.task]) for entry in request.entries))
 
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import psutil
 import pytest
 from conftest import Command, eventually
 from test_rounds import CountingProject, by_round, junit, only_task, refs
@@ -165,11 +166,11 @@ def test_rounds_go_on_whatever_is_killed(
         before = find_epoch()
         if before < 0:
             break
-        victims = sessionrun.chain(session)[1:] if number % 3 == 2 else (sessionrun.supervisor(session),)
         try:
+            victims = sessionrun.chain(session)[1:] if number % 3 == 2 else (sessionrun.supervisor(session),)
             os.kill(victims[0], signal.SIGKILL)
-        except ProcessLookupError:
-            continue
+        except (ProcessLookupError, psutil.NoSuchProcess):
+            continue  # it has ended, or another one is just being started
         eventually(partial(has_changed, before))
     task = only_task(wait(sessionrun, session))
     assert worked.read_text().split() == ["1", "2", "3", "4"]

@@ -229,6 +229,7 @@ ATTEMPTS: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.slow
 def test_of_several_attempts_at_a_task_one_lands(finished: Finished) -> None:
     project = finished(ATTEMPTS)
     session, before = project.sessions[0], project.git("rev-parse", "main")

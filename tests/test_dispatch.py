@@ -170,6 +170,7 @@ def test_kill_9_of_all_in_the_middle(project: Dispatcher) -> None:
     assert project.merged() == sorted(task.title for task in project.tasks().values())
 
 
+@pytest.mark.slow
 def test_another_session_settles_what_a_dead_one_has_claimed(project: Dispatcher) -> None:
     names = project.add(write("one"), GONE.format("../../go") + write("two"))
     dead = project.dispatch("--workers", "2")

@@ -324,7 +324,7 @@ def test_what_a_session_is_made_of(repo: Command) -> None:
         "prompt_template": "prompt.txt",
     }
     (repo.cwd / "dispatch_config.json").write_text(json.dumps(record))
-    words = ("--workers", "2", "--check", "true", "--timeout", "1m", "--group", "g", "--ingest", "5")
+    words = ("--workers", "2", "--check", "true", "--timeout", "1m", "--group", "g", "--ingest", "1")
     done = repo("dispatch", *words, "--sync", "--json")
     assert done.returncode == 0, done.stderr
     (folder,) = repo.results.glob("session-*")
@@ -337,7 +337,7 @@ def test_what_a_session_is_made_of(repo: Command) -> None:
     assert (template["check"]["commands"], template["timeout_s"]) == (["true"], 60.0)
     assert (landing["target"], landing["gates"], landing["mends"]) == ("refs/heads/main", ["true"], 0)
     assert (seats["placement"], seats["prefix"], seats["directory"]) == ("sibling", "ozon-w", str(repo.cwd.parent))
-    assert (feed["group"], feed["ingest"], feed["lands_again"]) == ("g", 5, False)
+    assert (feed["group"], feed["ingest"], feed["lands_again"]) == ("g", 1, False)
 
 
 def test_an_agent_that_is_not_ready_is_refused(repo: Command) -> None:

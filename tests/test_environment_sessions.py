@@ -142,6 +142,7 @@ def test_gates_run_in_an_environment_of_what_they_try(place: Place) -> None:
     assert place.in_use() == [] and place.log.read_text().count("venv") == 1
 
 
+@pytest.mark.slow
 def test_work_whose_environment_cannot_be_made_does_not_land(place: Place) -> None:
     tasks = place.run(
         [

@@ -219,6 +219,7 @@ def test_a_kill_at_a_step_of_a_land(own_place: Path, monkeypatch: pytest.MonkeyP
     assert kills >= (1 if every > 1 else 20)
 
 
+@pytest.mark.slow
 def test_everything_is_killed_and_resumed(project: Project) -> None:
     session_id = begin(project)
     kill_sessions(project.results)

@@ -434,6 +434,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     yield from mount_disk(tmp_path / "disk", "300m")
 
 
+@pytest.mark.slow
 def test_a_release_on_a_full_disk_keeps_the_work(sessionrun: Command, project: Project, small_disk: Path) -> None:
     shutil.copytree(project.top, small_disk / "repo", symlinks=True)
     fill = f"head -c 1M /dev/urandom > new; cat /dev/zero > {small_disk}/filler 2>/dev/null; true"

@@ -74,6 +74,7 @@ def place(own_place: Path, sessionrun: Command, monkeypatch: pytest.MonkeyPatch)
     return Place(own_place, sessionrun)
 
 
+@pytest.mark.slow
 def test_what_precache_builds_is_what_a_run_asks_for(place: Place) -> None:
     plan = place.write({"id": "a", "prompt": "demo"}, {"id": "b", "prompt": "pytest"})
     done = place.command("precache", plan)

@@ -215,6 +215,7 @@ def test_no_foreign_process_is_signalled(
         foreign.wait()
 
 
+@pytest.mark.slow
 def test_a_keeper_reads_the_ledger_once_it_has_the_lock(dead: Dead) -> None:
     """What an earlier one wrote until it gave the lock up is known to the next, and not run again."""
     place, session = dead.copy()

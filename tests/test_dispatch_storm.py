@@ -105,7 +105,7 @@ def test_sixty_tasks_and_ten_kills(
     assert started.returncode == 0, started.stderr
     session_id, kills = started.stdout.strip(), 0
     while kills < 10 and storm.left():
-        await_some(chance.uniform(0.0, 6.0), session_id, sessionrun)
+        await_some(chance.uniform(0.0, 2.0), session_id, sessionrun)
         kill_sessions(sessionrun.results)
         kills += 1
         for lock in (storm.top / ".git").rglob("*.lock"):

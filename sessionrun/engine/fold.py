@@ -41,6 +41,7 @@ from sessionrun.engine.reboot import ease_holds, rebase_clock
 from sessionrun.engine.requests import apply_request, reopen
 from sessionrun.engine.rounds import begin_clocks, begin_round, keep_round
 from sessionrun.engine.seats import keep_seat, take_seat
+from sessionrun.engine.starts import MAX_TRIES, count_try, find_keeper
 from sessionrun.engine.state import BUDGET, PROVIDED_PHASES, START_BATCH, RunningJob, State, TaskState, find_job
 from sessionrun.engine.task import End, Progress, Times, share_end
 from sessionrun.engine.tokens import give, job_tokens, take, wanted_tokens
@@ -48,7 +49,6 @@ from sessionrun.engine.totals import account, keep_work
 from sessionrun.engine.transitions import (
     AS_OUTCOME,
     AS_PHASE,
-    MAX_STARTS,
     TRANSITIONS,
     WHEN_AGAIN_ENDS,
     Judgement,
@@ -137,7 +137,7 @@ def _on_job_claimed(state: State, entry: Entry, event: JobClaimed) -> None:
         keep_place(task)
         task.progress.prepared, task.place = True, None
         take_seat(state, task)
-    task.job = RunningJob(event.key, reserved=reserve(state, task, event.key.phase))
+    task.job = RunningJob(event.key, find_keeper(state), reserved=reserve(state, task, event.key.phase))
     state.running_jobs += 1
 
 
@@ -188,7 +188,7 @@ def _on_job_finished(state: State, entry: Entry, event: JobFinished) -> None:
     if job is None:
         return
     if is_turn(state, event.key):
-        end_landing(state, entry, event)
+        end_landing(state, entry, job, event)
         return
     if event.key.phase == "work":
         keep_work(task, event)
@@ -203,7 +203,7 @@ def _on_job_finished(state: State, entry: Entry, event: JobFinished) -> None:
         keep_round(task, event.checked, passed=event.verdict == "passed" and job.stopping is None)
     if event.proof is not None:
         task.progress.proof = event.proof
-    _job_over(state, entry, task, job, event)
+    _job_over(state, entry, task, job, event, count_try(state, job, event))
     ease_holds(state, entry.mono, ended=True)
 
 
@@ -212,14 +212,14 @@ def _on_job_lost(state: State, entry: Entry, event: JobLost) -> None:
     if job is None:
         return
     if is_turn(state, event.key):
-        end_landing(state, entry, event)
+        end_landing(state, entry, job, event)
         return
     void = event.verdict == "void"
-    task.progress.tries -= void and not event.counts
     if event.key.phase == "work":
         settle(state, task, job.reserved, None if void else account(state, task, None, None))
     reason_class = "start_failed" if void else event.verdict
-    _job_over(state, entry, task, job, _JobEnd(event.verdict, reason_class, f"{reason_class}: {event.reason}"))
+    end = _JobEnd(event.verdict, reason_class, f"{reason_class}: {event.reason}")
+    _job_over(state, entry, task, job, end, count_try(state, job, event))
     ease_holds(state, entry.mono, ended=not void)
 
 
@@ -334,7 +334,9 @@ class _JobEnd(NamedTuple):
     resets_at: float | None = None
 
 
-def _job_over(state: State, entry: Entry, task: TaskState, job: RunningJob, end: JobFinished | _JobEnd) -> None:
+def _job_over(
+    state: State, entry: Entry, task: TaskState, job: RunningJob, end: JobFinished | _JobEnd, tries: int
+) -> None:
     reason_class, reason = end.reason_class, end.reason
     verdict: Judgement = end.verdict
     phase, task.job = job.key.phase, None
@@ -354,8 +356,8 @@ def _job_over(state: State, entry: Entry, task: TaskState, job: RunningJob, end:
             _go_on(state, task)
             return
     if target == "again":
-        task.progress.tries += 1
-        if task.progress.tries < MAX_STARTS and job.stopping is None:
+        task.progress.tries += tries
+        if task.progress.tries < MAX_TRIES and job.stopping is None:
             task.progress.start += 1
             state.queue.push(CONTINUING, task.order, task.spec.id)
             return

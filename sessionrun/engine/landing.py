@@ -13,9 +13,9 @@ from typing import Final
 
 from sessionrun.engine.moves import stop
 from sessionrun.engine.reboot import ease_holds
+from sessionrun.engine.starts import MAX_TRIES, count_try, find_keeper
 from sessionrun.engine.state import RunningJob, State, TaskState
 from sessionrun.engine.task import READY, LandEntry
-from sessionrun.engine.transitions import MAX_STARTS
 from sessionrun.model.events import Entry, JobFinished, JobLost
 from sessionrun.model.keys import JobKey
 from sessionrun.model.landings import LAND_FAILED, WorkHeld
@@ -26,9 +26,6 @@ AGAIN: Final = "sessionrun retry"
 FOLLOW_UP: Final = "follow_up"
 """Why work is not in the queue: a follow-up of its task has not succeeded yet."""
 
-
-WITH_KEEPER: Final = 5
-"""As many LAND jobs may die together with their keeper as one that dies alone: the fault was hardly theirs."""
 
 HELD_FIRST_S: Final = 60.0
 HELD_DOUBLINGS: Final = 6
@@ -144,27 +141,24 @@ def begin_landing(state: State, entry: Entry, key: JobKey) -> None:
     if land.held and _is_due(state, entry.mono):
         _requeue(state, list(land.held))
     land.turns, land.lander, land.taken = key.start, key.task, tuple(land.ready)
-    land.keeper = _find_keeper(state)
-    state.tasks[key.task].job = RunningJob(key)
+    state.tasks[key.task].job = RunningJob(key, find_keeper(state))
     state.running_jobs += 1
 
 
-def end_landing(state: State, entry: Entry, event: JobFinished | JobLost) -> None:
+def end_landing(state: State, entry: Entry, job: RunningJob, event: JobFinished | JobLost) -> None:
     """A LAND job is over; what it landed was told before."""
-    land, task = state.land, state.tasks[event.key.task]
-    job, task.job = task.job, None
+    land, state.tasks[event.key.task].job = state.land, None
     state.running_jobs -= 1
     taken, land.taken, land.lander = land.taken, (), None
     land.in_vain = land.in_vain + 1 if land.held else 0
     void = event.verdict == "void"
     given_up: tuple[str, ...] = ()
-    if event.verdict == "passed" or (event.verdict == "failed" and (job is None or job.stopping is None)):
+    if event.verdict == "passed" or (event.verdict == "failed" and job.stopping is None):
         land.tries, land.owed, given_up = 0, False, taken
     else:
         land.owed = land.owed or not void
-        if not (void and isinstance(event, JobLost) and not event.counts):
-            land.tries += 1 if _find_keeper(state) != land.keeper else WITH_KEEPER
-        if land.tries >= MAX_STARTS * WITH_KEEPER:
+        land.tries += count_try(state, job, event)
+        if land.tries >= MAX_TRIES:
             land.tries, land.owed, given_up = 0, False, taken
     if state.cancelled and not land.owed:
         _hold_cancelled(state, [*land.ready, *land.waiting])
@@ -180,12 +174,6 @@ def hold_work(state: State, entry: Entry, event: WorkHeld) -> None:
     leave_queue(state, event.task, held)
     land.held[event.task] = None
     land.again_at = entry.mono + HELD_FIRST_S * 2.0 ** min(land.in_vain, HELD_DOUBLINGS)
-
-
-def _find_keeper(state: State) -> tuple[int | None, int | None]:
-    """Which keeper runs the jobs: its pid, and the kernel's start time of it."""
-    lives = state.supervisor
-    return (None, None) if lives is None else (lives.keeper, lives.keeper_started)
 
 
 def _is_due(state: State, now: float) -> bool:

@@ -8,7 +8,7 @@ and takes no part in that.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeAlias
 
 from sessionrun.engine.queue import ReadyQueue
 from sessionrun.engine.task import (
@@ -49,6 +49,9 @@ HELD_PHASES: Final[frozenset[Phase]] = frozenset(("prepare", "setup", "work", "l
 
 PROVIDED_PHASES: Final[frozenset[Phase]] = frozenset(("prepare", "setup", "work"))
 """What a hold on a task's provider keeps from starting: WORK, and what would only have to wait for WORK then."""
+
+Keeper: TypeAlias = tuple[int | None, int | None]
+"""Which keeper runs the jobs: its pid, and the kernel's start time of it."""
 
 CANARY: Final = "canary "
 """Before a provider's name: the one task that may go first is chosen."""
@@ -95,12 +98,13 @@ class Money:
 class RunningJob:
     """The job a task has claimed; `stopping` says why it is being stopped, if it is; `now`: without grace.
 
-    `timer` is what `deadline` is the end of.  Beside it, at `idle_at`, the output is to be looked at;
-    `output_size` is what the last look found (bytes).
+    `keeper` runs it.  `timer` is what `deadline` is the end of.  Beside it, at `idle_at`, the output
+    is to be looked at; `output_size` is what the last look found (bytes).
     `reserved` is the money kept for it, None where it costs none.
     """
 
     key: JobKey
+    keeper: Keeper = (None, None)
     pid: int | None = None
     started: int | None = None
     deadline: float | None = None
@@ -285,9 +289,7 @@ class LandQueue:
     turns: int = 0
     """How many LAND jobs were claimed."""
     tries: int = 0
-    """How many LAND jobs in a row ended without an answer; one that died alone counts as `landing.WITH_KEEPER`."""
-    keeper: tuple[int | None, int | None] = (None, None)
-    """The keeper of the last LAND job: its pid and start time."""
+    """How many LAND jobs in a row ended without an answer; see `starts.count_try`."""
     lander: str | None = None
     """The task in whose name a LAND job runs; None: there is none."""
     taken: tuple[str, ...] = ()

@@ -50,7 +50,7 @@ class Progress:
     start: int = 1
     """The number of the phase's next job, from 1; with the fields above it is the job's key."""
     tries: int = 0
-    """How many jobs of the phase ended without a result: it begins again, but not after `MAX_STARTS` jobs."""
+    """What the starts of the phase without a result count (see `starts.count_try`); `MAX_TRIES` are the last."""
     prepared: bool = False
     """Whether PREPARE was claimed and RELEASE is still owed."""
     check_passed: bool | None = None

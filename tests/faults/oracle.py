@@ -18,7 +18,6 @@ import orjson
 
 from sessionrun.engine.fold import apply, begin
 from sessionrun.engine.status import project
-from sessionrun.engine.transitions import MAX_STARTS
 from sessionrun.model.events import SessionEnded, TaskEnded
 from sessionrun.store.journal import read_log
 from sessionrun.store.session import SessionDir
@@ -171,12 +170,6 @@ class LedgerLines:
                 yield f"{key} has a code and no process"
 
 
-def _count_starts(ledger: LedgerLines, name: str, phase: str) -> int:
-    """How many jobs of a phase of a task were claimed."""
-    parts = [key.split("/") for key in ledger.claims]
-    return sum(part[0] == name and part[3] == phase for part in parts)
-
-
 def _examine_task(
     task: dict[str, Any], ledger: LedgerLines, counts: Counter[str], figures: Figures, *, may_lose: bool
 ) -> Iterator[str]:
@@ -188,8 +181,6 @@ def _examine_task(
         yield from _examine_lost(name, outcome, begun, ledger, figures, may_lose=may_lose)
     elif task["reason_class"] == "start_failed" and keys <= ledger.failed:
         figures.refused += 1
-    elif task["reason_class"] == "lost" and _count_starts(ledger, name, "prepare") >= MAX_STARTS:
-        figures.lost += 1  # all its PREPARE jobs were killed: then the task fails
     elif task["status"] != "completed" or outcome != ("failed" if code else "succeeded"):
         yield f"{name} is {task['status']} {outcome} ({task['reason']}), its code is {code}"
     elif task["exit_code"] != code or task["signal"] is not None:

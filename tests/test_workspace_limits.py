@@ -28,7 +28,10 @@ WORK = {"id": "a", "prompt": "echo work >made.txt"}
 SCRIPT = """#!/bin/sh
 wait_here() {{ mktemp {0}/waits-XXXXXX >&2; while [ -e {0}/word ]; do sleep 0.1; done; }}
 [ -e {0}/deaf ] && trap "" TERM
-[ -e {0}/word ] && for one in "$@"; do [ "$one" = "$(cat {0}/word)" ] && wait_here; done
+if [ -e {0}/word ]; then
+    read -r word <{0}/word
+    for one in "$@"; do [ "$one" = "$word" ] && wait_here; done
+fi
 exec {1} "$@"
 """
 
@@ -44,7 +47,7 @@ class SlowGit:
 
     def block(self, word: str, *, deaf: bool = False) -> None:
         """From now on a command with this word does not come back, and ignores TERM if it is `deaf`."""
-        (self._folder / "word").write_text(word)
+        (self._folder / "word").write_text(f"{word}\n")
         if deaf:
             (self._folder / "deaf").touch()
 

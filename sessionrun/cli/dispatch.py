@@ -105,7 +105,7 @@ def command(
 
     given = {name: value for name, value in options.items() if value not in (None, ())}
     settings = settle_dispatch({**given, "tasks": tasks, "watch": not once}, configuration)
-    prepared = prepare_dispatch(settings, listed, preview=dry_run, ready=ready)
+    prepared = prepare_dispatch(settings, listed, results_dir=results_dir, preview=dry_run, ready=ready)
     planned = prepared.planned
     if planned is None or (once and not prepared.ready and not dry_run):
         return _tell_nothing(prepared, as_json=as_json)

@@ -12,7 +12,7 @@ from sessionrun.client.dispatching.planning import plan_dispatch
 from sessionrun.client.dispatching.preflight import Finding, check_platform, look
 from sessionrun.client.dispatching.settings import Settings, check_branch
 from sessionrun.client.dispatching.wanted import check_wanted
-from sessionrun.client.lookup import find_results_dir
+from sessionrun.client.lookup import resolve_results_dir
 from sessionrun.client.notices import notify
 from sessionrun.client.planning import Planned
 from sessionrun.client.queue import import_list, open_queue, read_text
@@ -53,13 +53,19 @@ class Prepared(NamedTuple):
 
 
 def prepare_dispatch(
-    settings: Settings, listed: Path | None = None, *, preview: bool = False, ready: bool = True
+    settings: Settings,
+    listed: Path | None = None,
+    *,
+    results_dir: Path | None = None,
+    preview: bool = False,
+    ready: bool = True,
 ) -> Prepared:
     """Settle a dispatch; if the queue is empty, fill it from the list of the repository.
 
     Args:
         settings: what is asked for.
         listed: a list whose tasks come into the queue first.
+        results_dir: where sessions are looked for that have claimed tasks; None: the one in use.
         preview: nothing will be started: change nothing.
         ready: look whether the agent's model can be asked.
 
@@ -72,7 +78,7 @@ def prepare_dispatch(
         _hide_suggestions(settings.top)
     feed = open_queue(settings.top, backend=settings.backend)
     check_wanted(feed, settings.tasks)
-    back = [] if preview else _take_back(settings, feed)
+    back = [] if preview else _take_back(settings, feed, results_dir)
     if not (preview or settings.watch) and _find_list(settings, feed, listed) is None:
         tasks, left = _choose(settings, feed)
         if not tasks:
@@ -101,11 +107,11 @@ def find_follow_ups(settings: Settings, session_id: str) -> list[str]:
     return lines
 
 
-def _take_back(settings: Settings, feed: Feed) -> list[Finding]:
+def _take_back(settings: Settings, feed: Feed, results_dir: Path | None) -> list[Finding]:
     """Settle what sessions that are gone have claimed; else these tasks would not count as ready."""
     if not settings.takes_back:
         return []
-    settled = take_back(feed, find_results_dir(None), most=settings.take_back_most)
+    settled = take_back(feed, resolve_results_dir(results_dir), most=settings.take_back_most)
     return [Finding("queue", f"{task.id} is {task.status}: {task.reason}") for task in settled]
 
 

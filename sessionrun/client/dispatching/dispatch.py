@@ -12,10 +12,9 @@ from sessionrun.client.dispatching.planning import plan_dispatch
 from sessionrun.client.dispatching.preflight import Finding, check_platform, look
 from sessionrun.client.dispatching.settings import Settings, check_branch
 from sessionrun.client.dispatching.wanted import check_wanted
-from sessionrun.client.lookup import resolve_results_dir
 from sessionrun.client.notices import notify
 from sessionrun.client.planning import Planned
-from sessionrun.client.queue import import_list, open_queue, read_text
+from sessionrun.client.queue import import_list, open_queue, read_text, take_back
 from sessionrun.client.readiness import check_ready, tell_signed_out
 from sessionrun.model.errors import InputError
 from sessionrun.model.spec import SLOT, SessionSpec
@@ -24,7 +23,6 @@ from sessionrun.queue.graph import by_id, choose_group, choose_ready
 from sessionrun.queue.lists import parse_list
 from sessionrun.queue.suggestions import NAME as SUGGESTIONS
 from sessionrun.queue.task import QueueTask
-from sessionrun.runtime.feeding.gone import take_back
 from sessionrun.runtime.feeding.tasks import choose_id, make_task
 from sessionrun.workspaces.git import Git
 from sessionrun.workspaces.ignoring import hide_name
@@ -111,7 +109,7 @@ def _take_back(settings: Settings, feed: Feed, results_dir: Path | None) -> list
     """Settle what sessions that are gone have claimed; else these tasks would not count as ready."""
     if not settings.takes_back:
         return []
-    settled = take_back(feed, resolve_results_dir(results_dir), most=settings.take_back_most)
+    settled = take_back(feed, results_dir, most=settings.take_back_most)
     return [Finding("queue", f"{task.id} is {task.status}: {task.reason}") for task in settled]
 
 

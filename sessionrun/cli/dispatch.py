@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sessionrun.cli.options import Count, Duration, json_option, results_dir_option
+from sessionrun.cli.options import (
+    Count,
+    attempt_timeout_option,
+    json_option,
+    name_options,
+    quiet_option,
+    ready_option,
+    results_dir_option,
+    sync_option,
+)
 from sessionrun.cli.queue import backend_option
 from sessionrun.cli.run import Launch, start_session
 
@@ -30,13 +39,7 @@ if TYPE_CHECKING:
 )
 @click.option("--check", "checks", multiple=True, metavar="COMMAND", help="Must exit 0 after each attempt.")
 @click.option("--retries", type=Count(), metavar="N", help="How often a task is tried again.  [default: 2]")
-@click.option(
-    "--timeout",
-    "timeout_s",
-    type=Duration(),
-    metavar="TIME",
-    help="Time limit of each attempt; 0 = none.  [default: 30m]",
-)
+@attempt_timeout_option("  [default: 30m]")
 @click.option("--expect-change", is_flag=True, default=None, help="Fail tasks that change nothing.")
 @click.option(
     "--import",
@@ -64,19 +67,11 @@ if TYPE_CHECKING:
     metavar="FILE",
     help="Settings.  [default: dispatch_config.json in the top of the repository]",
 )
-@click.option(
-    "--no-ready",
-    "ready",
-    is_flag=True,
-    default=True,
-    flag_value=False,
-    help="Do not look first whether Ollama and the agents are ready.",
-)
-@click.option("--name", metavar="TEXT", help="A name for the session.")
-@click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="Label the session; repeatable.")
-@click.option("--sync", is_flag=True, help="Follow the session to its end; Ctrl+C ends all workers.")
+@ready_option
+@name_options
 @click.option("--dry-run", is_flag=True, help="Show what would run first; change nothing.")
-@click.option("-q", "--quiet", is_flag=True, help="Print the session id alone.")
+@sync_option
+@quiet_option
 @backend_option
 @json_option
 @results_dir_option

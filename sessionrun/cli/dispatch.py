@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -94,28 +95,54 @@ def command(
     again from the branch as it is then; at last it stays open, with the reason.  Prints the session id and returns
     at once.
     """
+    given = {name: value for name, value in options.items() if value not in (None, ())}
+    how = Launch(results_dir, as_json, quiet, False, sync, ready=False, leaves_held=once)
+    asked = {**given, "tasks": tasks, "watch": not once}
+    return start_dispatch(asked, how, configuration, listed, ready=ready, dry_run=dry_run)
+
+
+def start_dispatch(
+    given: Mapping[str, Any],
+    how: Launch,
+    configuration: Path | None = None,
+    listed: Path | None = None,
+    *,
+    ready: bool = True,
+    dry_run: bool = False,
+) -> int:
+    """Start a dispatch, or say why there is nothing to do; the exit code.
+
+    Args:
+        given: what was asked for: values of `Settings` by their names.
+        how: how the session is started, and what is said of that.
+        configuration: the file with settings; None: that of the repository.
+        listed: a list whose tasks come into the queue first.
+        ready: look whether the agent's model can be asked.
+        dry_run: show what would run, and change nothing.
+
+    Raises:
+        InputError: it cannot be started as it is asked for; no session was created.
+    """
     from sessionrun.cli.render import warn
     from sessionrun.client.dispatching.dispatch import find_follow_ups, foresee, prepare_dispatch
     from sessionrun.client.dispatching.settings import settle_dispatch
 
-    given = {name: value for name, value in options.items() if value not in (None, ())}
-    settings = settle_dispatch({**given, "tasks": tasks, "watch": not once}, configuration)
-    prepared = prepare_dispatch(settings, listed, results_dir=results_dir, preview=dry_run, ready=ready)
+    settings = settle_dispatch(given, configuration)
+    prepared = prepare_dispatch(settings, listed, results_dir=how.results_dir, preview=dry_run, ready=ready)
     planned = prepared.planned
-    if planned is None or (once and not prepared.ready and not dry_run):
-        return _tell_nothing(prepared, as_json=as_json)
+    if planned is None or not (settings.watch or prepared.ready or dry_run):
+        return _tell_nothing(prepared, how)
     for warning in planned.warnings:
         warn(warning)
-    if not quiet:
+    if not how.quiet:
         _tell_findings(prepared)
     if dry_run:
         from sessionrun.cli.preview import print_preview
 
-        print_preview(foresee(prepared), as_json=as_json)
+        print_preview(foresee(prepared), as_json=how.as_json)
         return 0
-    how = Launch(results_dir, as_json, quiet, False, sync, ready=False, leaves_held=once)
     code = start_session(planned.spec, how)
-    for line in () if quiet else find_follow_ups(settings, planned.spec.session_id):
+    for line in () if how.quiet else find_follow_ups(settings, planned.spec.session_id):
         click.echo(line, err=True)
     return code
 
@@ -128,11 +155,14 @@ def _tell_findings(prepared: Prepared) -> None:
         click.echo(f"{level}{one.what}: {escape_line(one.text)}", err=True)
 
 
-def _tell_nothing(prepared: Prepared, *, as_json: bool) -> int:
+def _tell_nothing(prepared: Prepared, how: Launch) -> int:
     from sessionrun.cli.render import print_json
 
-    if as_json:
-        print_json({"session_id": None, "total": 0, "open": prepared.left})
+    if not how.quiet:
+        _tell_findings(prepared)
+    if how.as_json:
+        record = {"session_id": None, "total": 0, "open": prepared.left}
+        print_json(record if how.beside is None else {**how.beside, "dispatch": record})
     else:
         more = f"; {prepared.left} are open (sessionrun queue list)" if prepared.left else ""
         click.echo(f"nothing to do: no task is ready{more}", err=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -41,6 +42,8 @@ class Launch(NamedTuple):
     """Whether agents that can say so are asked if they are ready."""
     leaves_held: bool = False
     """Whether to follow no further where only held tasks are left."""
+    beside: Mapping[str, Any] | None = None
+    """What `--json` prints; the record of the start is its key `dispatch`.  None: that record alone."""
 
 
 @click.command(
@@ -285,7 +288,8 @@ def _tell_start(spec: SessionSpec, session: SessionDir, how: Launch) -> None:
     if how.quiet:
         click.echo(spec.session_id)
     elif how.as_json:
-        print_json(started_record(spec, session))
+        record = started_record(spec, session)
+        print_json(record if how.beside is None else {**how.beside, "dispatch": record})
     else:
         click.echo(f"{sign('rocket')} Started session: {spec.session_id}")
         click.echo(f"{sign('folder')} Results directory: {session.path}")

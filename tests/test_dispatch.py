@@ -157,6 +157,20 @@ def test_what_is_tried_again_needs_its_claim_first(project: Dispatcher) -> None:
     assert events == []  # nothing of it was started
 
 
+def test_what_another_worker_has_by_now_is_not_begun_when_the_session_lives_again(project: Dispatcher) -> None:
+    (name,) = project.add("exit 7")
+    session_id = project.dispatch()
+    project.end(session_id)
+    assert client.open_queue(project.cwd).claim(name, client.Worker("w", "of another"))
+    assert project("retry", session_id, name).returncode == 0
+    project.end(session_id)
+    events = [entry for entry in events_of(project, session_id) if entry.get("key", "").startswith(f"{name}/2")]
+    assert events == []
+    claim = project.tasks()[name].claim
+    assert claim is not None
+    assert claim.worker.name == "w"
+
+
 def test_kill_9_of_all_in_the_middle(project: Dispatcher) -> None:
     """What landed is not done again, what is under way goes on, and nothing stays claimed."""
     names = project.add(write("one"), GONE.format("../../go") + write("two"), write("three"))

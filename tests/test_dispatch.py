@@ -157,6 +157,32 @@ def test_what_is_tried_again_needs_its_claim_first(project: Dispatcher) -> None:
     assert events == []  # nothing of it was started
 
 
+def test_a_follow_up_goes_on_though_its_task_of_the_queue_is_closed(project: Dispatcher) -> None:
+    (name,) = project.add("if [ -e one.txt ]; then echo more > more.txt; else echo one > one.txt; fi")
+    session_id = project.dispatch()
+    project.end(session_id)
+    done = project("continue", session_id, name, "Go on.", "--sync")
+    assert done.returncode == 0, done.stdout
+    assert (project.cwd / "more.txt").exists()
+    assert project.stand() == {name: "closed"}
+
+
+def test_what_another_worker_has_by_now_is_not_begun_when_the_session_lives_again(project: Dispatcher) -> None:
+    (name,) = project.add("exit 7")
+    session_id = project.dispatch()
+    project.end(session_id)
+    assert client.open_queue(project.cwd).claim(name, client.Worker("w", "of another"))
+    assert project("retry", session_id, name).returncode == 0
+    project.end(session_id)
+    events = [entry for entry in events_of(project, session_id) if entry.get("key", "").startswith(f"{name}/2")]
+    assert events == []
+    (task,) = project.load("status", session_id)["tasks"]
+    assert task["reason"].startswith("cancelled: its task of the queue is not there for it any more")
+    claim = project.tasks()[name].claim
+    assert claim is not None
+    assert claim.worker.name == "w"
+
+
 def test_kill_9_of_all_in_the_middle(project: Dispatcher) -> None:
     """What landed is not done again, what is under way goes on, and nothing stays claimed."""
     names = project.add(write("one"), GONE.format("../../go") + write("two"), write("three"))

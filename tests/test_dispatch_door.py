@@ -391,7 +391,10 @@ def test_a_claim_of_a_session_that_is_gone_is_taken_back_first(repo: Command) ->
     dead = repo.finished([{"id": "other", "prompt": "x"}])
     repo("queue", "add", "One")
     client.open_queue(repo.cwd).claim("task-1", client.Worker("task-1", dead))
-    done = repo("dispatch", "--sync", "--workers", "1")
+    elsewhere = repo.cwd / "results" / "elsewhere"  # no index knows that
+    elsewhere.mkdir()
+    repo.directory(dead).rename(elsewhere / f"session-{dead}")
+    done = repo("dispatch", "--sync", "--workers", "1", "--results-dir", str(elsewhere))
     assert done.returncode == 0, done.stderr
     assert "queue: task-1 is open: its worker task-1 is gone\n" in done.stderr
     assert "One" in list_main(repo)

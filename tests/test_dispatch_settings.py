@@ -228,8 +228,9 @@ def test_the_group_of_a_split_is_dispatched(project: Dispatcher) -> None:
     project.add("exit 9")
     done = project("split", "echo a > a.txt; echo b > b.txt", "--no-llm", "--dispatch", "--json")
     assert done.returncode == 0, done.stderr
-    started = json.loads(done.stdout.strip().split("\n")[-1])
-    project.end(started["session_id"])
+    made = json.loads(done.stdout)
+    assert [task["title"] for task in made["tasks"]] == ["echo a > a.txt", "echo b > b.txt"]
+    project.end(made["dispatch"]["session_id"])
     stand = project.stand()
     assert stand.pop("task-1") == "open"
     assert set(stand.values()) == {"closed"}

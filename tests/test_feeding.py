@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,17 @@ from conftest import slow
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sessionrun.client.waiting import choose_decisive
+from sessionrun.engine.feeding import list_decisive
 from sessionrun.engine.fold import apply, begin
+from sessionrun.engine.orders import EndSession
+from sessionrun.engine.scheduler import decide
 from sessionrun.engine.state import State
+from sessionrun.engine.status import project
 from sessionrun.engine.task import End, LandEntry, Wish
 from sessionrun.model.events import Entry, TaskAdded
 from sessionrun.model.feeding import QUEUE_LABEL, FeedSpec, feed_from_record
+from sessionrun.model.mends import Mend
 from sessionrun.model.places import Place as Workplace
 from sessionrun.model.spec import TaskSpec
 from sessionrun.model.validation import describe_id_problem
@@ -138,6 +145,23 @@ def test_how_a_task_stands(
     assert (one.branch is not None) == (landing is not None and landing.status == "bounced")
 
 
+def test_the_last_attempt_at_a_task_of_the_queue_decides() -> None:
+    own = [TaskSpec(name, ("x",), labels={QUEUE_LABEL: "q"}) for name in ("q", "q-2")]
+    mend = TaskSpec("m", ("x",), mend=Mend("q-2", 1, "q-2", "conflict", "it conflicts"))
+    spec = make_session([*own, TaskSpec("other", ("x",)), mend])
+    for feed, decisive in ((FeedSpec("/top", "file"), ["q-2", "other"]), (None, ["q", "q-2", "other"])):
+        state = begin(replace(spec, feed=feed))
+        for name, outcome in (("q", "lost"), ("q-2", "succeeded"), ("other", "succeeded"), ("m", "failed")):
+            state.tasks[name].end = End(outcome=outcome)  # type: ignore[arg-type]
+        assert [task.spec.id for task in list_decisive(state)] == decisive
+        view = project(state)
+        assert [task["id"] for task in choose_decisive(view, view["tasks"])] == decisive
+        state.outcomes = {"lost": 1, "failed": 1, "succeeded": len(state.tasks) - 2}
+        (order,) = decide(state, 0.0)
+        assert isinstance(order, EndSession)
+        assert order.event.outcome == ("failed" if feed is None else "succeeded")
+
+
 def test_a_board_tells_what_is_new() -> None:
     spec = make_session([], resources={"slot": 2}, open_feed=True)
     state, boards = begin(spec), Boards()
@@ -187,6 +211,10 @@ def add(state: State, name: str, queue_id: str | None) -> None:
         (queued("q"), {"t": Standing("q", "going")}, [("claim", "t", "")]),
         (queued("q", blocked_by=("p",)), {"t": Standing("q", "going")}, [("drop", "t", "")]),
         (queued("q", "closed"), {"t": Standing("q", "going")}, [("drop", "t", "")]),
+        (queued("q", "closed"), {"t": Standing("q", "going", asked=True)}, []),
+        (queued("other"), {"t": Standing("q", "going", asked=True)}, []),
+        (queued("q"), {"t": Standing("q", "going", asked=True)}, [("claim", "t", "")]),
+        (queued("q", "deferred"), {"t": Standing("q", "going", asked=True)}, [("drop", "t", "")]),
         (queued("other"), {"t": Standing("q", "going")}, [("drop", "t", "")]),
         (queued("q", "claimed", claim="t", session=THEM), {"t": Standing("q", "going")}, [("drop", "t", "")]),
         (queued("q"), {"t": Standing("q", "undone", "why"), "u": Standing("q", "done")}, []),

@@ -11,7 +11,7 @@ import pytest
 from conftest import Command
 
 from sessionrun import client
-from sessionrun.client.queue import is_session_gone
+from sessionrun.runtime.feeding.gone import find_gone
 
 ALL = """\
 TASK     STATUS               PRIORITY  GROUP    TITLE
@@ -154,7 +154,11 @@ def test_what_a_dead_session_had_is_open_again(sessionrun: Command) -> None:
     assert feed.claim("task-2", client.Worker("w1", "0" * 8))
     assert run(sessionrun, "reopen", "--gone") == "No worker is gone.\n"
     sessionrun.kill_chain(session_id)
-    assert run(sessionrun, "reopen", "--gone") == "task-1: open again\n"
+    elsewhere = sessionrun.cwd / "elsewhere"  # no index knows that
+    elsewhere.mkdir()
+    sessionrun.directory(session_id).rename(elsewhere / f"session-{session_id}")
+    assert run(sessionrun, "reopen", "--gone") == "No worker is gone.\n"
+    assert run(sessionrun, "reopen", "--gone", "--results-dir", str(elsewhere)) == "task-1: open again\n"
     assert [task.status for task in feed.load()] == ["open", "claimed"]
     assert feed.show("task-1").reason == "its worker w1 is gone"
 
@@ -167,10 +171,10 @@ def test_a_session_is_gone_only_at_the_second_look(sessionrun: Command) -> None:
         session = client.open_session(sessionrun.results, session_id)
         locks.append(session.hold_lock("root.lock"))
 
-    assert not is_session_gone(session_id, sleep=revive)
+    assert find_gone(session_id, sessionrun.results, sleep=revive) is None
     os.close(locks[0])
-    assert is_session_gone(session_id, sleep=lambda pause_s: None)
-    assert not is_session_gone(session_id[:8], sleep=lambda pause_s: None)
+    assert find_gone(session_id, sessionrun.results, sleep=lambda pause_s: None) is not None
+    assert find_gone(session_id[:8], sessionrun.results, sleep=lambda pause_s: None) is None
 
 
 @pytest.mark.parametrize("verb", ["add", "list", "show", "edit", "remove", "close", "reopen", "import"])

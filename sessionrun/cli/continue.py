@@ -6,10 +6,14 @@ from pathlib import Path
 
 import click
 
-from sessionrun.cli.control import EXIT_TIMEOUT, NOT_TAKEN
-from sessionrun.cli.options import Duration, json_option, results_dir_option
+from sessionrun.cli.control import EXIT_TIMEOUT, NOT_TAKEN, taken_timeout_option
+from sessionrun.cli.options import (
+    json_option,
+    quiet_option,
+    results_dir_option,
+    sync_option,
+)
 from sessionrun.cli.render import print_json
-from sessionrun.client.control import TAKEN_TIMEOUT_S
 from sessionrun.client.lookup import open_session
 from sessionrun.model.errors import InputError
 
@@ -19,15 +23,9 @@ from sessionrun.model.errors import InputError
 @click.argument("task", metavar="TASK")
 @click.argument("text", metavar="TEXT", required=False)
 @click.option("--file", type=click.Path(path_type=Path), metavar="FILE", help="Read the follow-up from FILE.")
-@click.option("--sync", is_flag=True, help="Follow the session to its end, then print the results.")
-@click.option(
-    "--timeout",
-    type=Duration(),
-    default=TAKEN_TIMEOUT_S,
-    metavar="TIME",
-    help="How long to wait until the session has taken it; 0 = only ask.  [default: 60s]",
-)
-@click.option("-q", "--quiet", is_flag=True, help="Print the session id alone.")
+@taken_timeout_option("the session has taken it")
+@sync_option
+@quiet_option
 @json_option
 @results_dir_option
 def command(

@@ -16,15 +16,20 @@ NOT_TAKEN: Final = "asked for; the session has not taken the request yet"
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
-def control_options(command: _Command) -> _Command:
-    """`ID [TASK]...` and `--timeout`, of every verb that asks for something to be done."""
-    command = click.option(
+def taken_timeout_option(done: str) -> Callable[[_Command], _Command]:
+    """`--timeout`, of verbs that ask a session for something; `done` is what they wait for."""
+    return click.option(
         "--timeout",
         type=Duration(),
         default=TAKEN_TIMEOUT_S,
         metavar="TIME",
-        help="How long to wait until it is done; 0 = only ask.  [default: 60s]",
-    )(command)
+        help=f"How long to wait until {done}; 0 = only ask.  [default: 60s]",
+    )
+
+
+def control_options(command: _Command) -> _Command:
+    """`ID [TASK]...` and `--timeout`, of every verb that asks for something to be done."""
+    command = taken_timeout_option("it is done")(command)
     command = click.argument("tasks", nargs=-1, metavar="[TASK]...")(command)
     return click.argument("session_id", metavar="ID")(command)
 

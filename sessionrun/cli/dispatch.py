@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from sessionrun.cli.options import Count, Duration, json_option, results_dir_option
+from sessionrun.cli.options import (
+    Count,
+    attempt_timeout_option,
+    json_option,
+    name_options,
+    quiet_option,
+    ready_option,
+    results_dir_option,
+    sync_option,
+)
 from sessionrun.cli.queue import backend_option
 from sessionrun.cli.run import Launch, start_session
 
@@ -30,13 +40,7 @@ if TYPE_CHECKING:
 )
 @click.option("--check", "checks", multiple=True, metavar="COMMAND", help="Must exit 0 after each attempt.")
 @click.option("--retries", type=Count(), metavar="N", help="How often a task is tried again.  [default: 2]")
-@click.option(
-    "--timeout",
-    "timeout_s",
-    type=Duration(),
-    metavar="TIME",
-    help="Time limit of each attempt; 0 = none.  [default: 30m]",
-)
+@attempt_timeout_option("  [default: 30m]")
 @click.option("--expect-change", is_flag=True, default=None, help="Fail tasks that change nothing.")
 @click.option(
     "--import",
@@ -64,19 +68,11 @@ if TYPE_CHECKING:
     metavar="FILE",
     help="Settings.  [default: dispatch_config.json in the top of the repository]",
 )
-@click.option(
-    "--no-ready",
-    "ready",
-    is_flag=True,
-    default=True,
-    flag_value=False,
-    help="Do not look first whether Ollama and the agents are ready.",
-)
-@click.option("--name", metavar="TEXT", help="A name for the session.")
-@click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="Label the session; repeatable.")
-@click.option("--sync", is_flag=True, help="Follow the session to its end; Ctrl+C ends all workers.")
+@ready_option
+@name_options
 @click.option("--dry-run", is_flag=True, help="Show what would run first; change nothing.")
-@click.option("-q", "--quiet", is_flag=True, help="Print the session id alone.")
+@sync_option
+@quiet_option
 @backend_option
 @json_option
 @results_dir_option
@@ -99,28 +95,54 @@ def command(
     again from the branch as it is then; at last it stays open, with the reason.  Prints the session id and returns
     at once.
     """
+    given = {name: value for name, value in options.items() if value not in (None, ())}
+    how = Launch(results_dir, as_json, quiet, False, sync, ready=False, leaves_held=once)
+    asked = {**given, "tasks": tasks, "watch": not once}
+    return start_dispatch(asked, how, configuration, listed, ready=ready, dry_run=dry_run)
+
+
+def start_dispatch(
+    given: Mapping[str, Any],
+    how: Launch,
+    configuration: Path | None = None,
+    listed: Path | None = None,
+    *,
+    ready: bool = True,
+    dry_run: bool = False,
+) -> int:
+    """Start a dispatch, or say why there is nothing to do; the exit code.
+
+    Args:
+        given: what was asked for: values of `Settings` by their names.
+        how: how the session is started, and what is said of that.
+        configuration: the file with settings; None: that of the repository.
+        listed: a list whose tasks come into the queue first.
+        ready: look whether the agent's model can be asked.
+        dry_run: show what would run, and change nothing.
+
+    Raises:
+        InputError: it cannot be started as it is asked for; no session was created.
+    """
     from sessionrun.cli.render import warn
     from sessionrun.client.dispatching.dispatch import find_follow_ups, foresee, prepare_dispatch
     from sessionrun.client.dispatching.settings import settle_dispatch
 
-    given = {name: value for name, value in options.items() if value not in (None, ())}
-    settings = settle_dispatch({**given, "tasks": tasks, "watch": not once}, configuration)
-    prepared = prepare_dispatch(settings, listed, preview=dry_run, ready=ready)
+    settings = settle_dispatch(given, configuration)
+    prepared = prepare_dispatch(settings, listed, results_dir=how.results_dir, preview=dry_run, ready=ready)
     planned = prepared.planned
-    if planned is None or (once and not prepared.ready and not dry_run):
-        return _tell_nothing(prepared, as_json=as_json)
+    if planned is None or not (settings.watch or prepared.ready or dry_run):
+        return _tell_nothing(prepared, how)
     for warning in planned.warnings:
         warn(warning)
-    if not quiet:
+    if not how.quiet:
         _tell_findings(prepared)
     if dry_run:
         from sessionrun.cli.preview import print_preview
 
-        print_preview(foresee(prepared), as_json=as_json)
+        print_preview(foresee(prepared), as_json=how.as_json)
         return 0
-    how = Launch(results_dir, as_json, quiet, False, sync, ready=False, leaves_held=once)
     code = start_session(planned.spec, how)
-    for line in () if quiet else find_follow_ups(settings, planned.spec.session_id):
+    for line in () if how.quiet else find_follow_ups(settings, planned.spec.session_id):
         click.echo(line, err=True)
     return code
 
@@ -133,11 +155,14 @@ def _tell_findings(prepared: Prepared) -> None:
         click.echo(f"{level}{one.what}: {escape_line(one.text)}", err=True)
 
 
-def _tell_nothing(prepared: Prepared, *, as_json: bool) -> int:
+def _tell_nothing(prepared: Prepared, how: Launch) -> int:
     from sessionrun.cli.render import print_json
 
-    if as_json:
-        print_json({"session_id": None, "total": 0, "open": prepared.left})
+    if not how.quiet:
+        _tell_findings(prepared)
+    if how.as_json:
+        record = {"session_id": None, "total": 0, "open": prepared.left}
+        print_json(record if how.beside is None else {**how.beside, "dispatch": record})
     else:
         more = f"; {prepared.left} are open (sessionrun queue list)" if prepared.left else ""
         click.echo(f"nothing to do: no task is ready{more}", err=True)

@@ -152,6 +152,49 @@ def cache_dir_option(command: _Command) -> _Command:
     )(command)
 
 
+def name_options(command: _Command) -> _Command:
+    """`--name` and `--label`, of verbs that start a session of the user's."""
+    command = click.option(
+        "--label", "labels", multiple=True, metavar="KEY=VALUE", help="Label the session; repeatable."
+    )(command)
+    return click.option("--name", metavar="TEXT", help="A name for the session.")(command)
+
+
+def sync_option(command: _Command) -> _Command:
+    """`--sync`, of verbs that start a session or let one live again."""
+    return click.option("--sync", is_flag=True, help="Follow the session to its end, then print the results.")(
+        command
+    )
+
+
+def quiet_option(command: _Command) -> _Command:
+    """`-q`, of the same verbs."""
+    return click.option("-q", "--quiet", is_flag=True, help="Print the session id alone.")(command)
+
+
+def attempt_timeout_option(default: str) -> Callable[[_Command], _Command]:
+    """`--timeout`, of the attempts at a task; `default` is told in the help."""
+    return click.option(
+        "--timeout",
+        "timeout_s",
+        type=Duration(),
+        metavar="TIME",
+        help=f"Time limit of each attempt: 90, 10m, 2h; 0 = none.{default}",
+    )
+
+
+def ready_option(command: _Command) -> _Command:
+    """`--no-ready`, of verbs that start a session."""
+    return click.option(
+        "--no-ready",
+        "ready",
+        is_flag=True,
+        default=True,
+        flag_value=False,
+        help="Do not check first whether agents are signed in and ready.",
+    )(command)
+
+
 def session_argument(command: _Command) -> _Command:
     """`ID`: a session's id, an unambiguous beginning of it, its name, or `last`."""
     return click.argument("session_id", metavar="[ID]", default=LAST)(command)

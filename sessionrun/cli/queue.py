@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import click
 
-from sessionrun.cli.options import json_option
+from sessionrun.cli.options import json_option, results_dir_option
 from sessionrun.cli.render import WIDTH, clip, escape, escape_line, print_json, print_table
 from sessionrun.client.queue import (
     BACKEND_NAMES,
@@ -209,7 +210,15 @@ def close(task_id: str, reason: str | None, backend: str | None, as_json: bool) 
 @click.option("--gone", is_flag=True, help="All tasks whose worker's session has no process left.")
 @click.option("--reason", metavar="TEXT", help="Kept with the task.")
 @queue_options
-def reopen(task_id: str | None, gone: bool, reason: str | None, backend: str | None, as_json: bool) -> None:
+@results_dir_option
+def reopen(
+    task_id: str | None,
+    gone: bool,
+    reason: str | None,
+    backend: str | None,
+    as_json: bool,
+    results_dir: Path | None,
+) -> None:
     """Make task ID open again.
 
     It was closed, or a worker has it: that worker's claim ends.
@@ -218,7 +227,7 @@ def reopen(task_id: str | None, gone: bool, reason: str | None, backend: str | N
         raise InputError("queue reopen: give an ID, or --gone alone")
     feed = open_queue(backend=backend)
     if gone:
-        records = [describe_task(task) for task in take_back(feed)]
+        records = [describe_task(task) for task in take_back(feed, results_dir)]
         if as_json:
             print_json(records)
         for record in () if as_json else records:

@@ -9,7 +9,12 @@ from typing import Any
 import click
 
 from sessionrun.cli.control import EXIT_TIMEOUT, NOT_TAKEN, control_options, count_words
-from sessionrun.cli.options import json_option, results_dir_option
+from sessionrun.cli.options import (
+    json_option,
+    quiet_option,
+    results_dir_option,
+    sync_option,
+)
 from sessionrun.cli.render import print_json
 from sessionrun.client.control import Reply, find_retried, retry
 from sessionrun.client.lookup import open_session
@@ -26,8 +31,8 @@ from sessionrun.store.session import SessionDir
 @click.option(
     "--no-ready", is_flag=True, help="With --new: do not check first whether agents are signed in and ready."
 )
-@click.option("--sync", is_flag=True, help="Follow the session to its end, then print the results.")
-@click.option("-q", "--quiet", is_flag=True, help="Print the session id alone.")
+@sync_option
+@quiet_option
 @json_option
 @results_dir_option
 def command(

@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
 
-from sessionrun.cli.options import Count, Dollars, Duration, json_option, results_dir_option
+from sessionrun.cli.options import (
+    Count,
+    Dollars,
+    Duration,
+    attempt_timeout_option,
+    json_option,
+    name_options,
+    quiet_option,
+    ready_option,
+    results_dir_option,
+    sync_option,
+)
 from sessionrun.cli.own_options import own_options, print_own_options, take_own
 from sessionrun.client.lookup import resolve_results_dir
 from sessionrun.dialects.own_options import SHARED_OPTIONS
@@ -30,6 +42,8 @@ class Launch(NamedTuple):
     """Whether agents that can say so are asked if they are ready."""
     leaves_held: bool = False
     """Whether to follow no further where only held tasks are left."""
+    beside: Mapping[str, Any] | None = None
+    """What `--json` prints; the record of the start is its key `dispatch`.  None: that record alone."""
 
 
 @click.command(
@@ -37,7 +51,7 @@ class Launch(NamedTuple):
 )
 @click.argument("file", required=False, metavar="[FILE]")
 @click.option("--into", metavar="ID", help="Add the tasks to session ID, which runs, instead.")
-@click.option("--sync", is_flag=True, help="Follow the session to its end, then print the results.")
+@sync_option
 @click.option("--agent", metavar="NAME", help="Agent for tasks that name none.  [default: first found]")
 @click.option("--model", metavar="NAME", help="Model, as the agent CLI spells it.")
 @click.option(
@@ -50,13 +64,7 @@ class Launch(NamedTuple):
     "--max-parallel", type=Count(), metavar="N", help="How many tasks may run at once; 0 = no limit, the default."
 )
 @click.option("--workers", "--max-concurrent", "-j", "max_parallel", type=Count(), hidden=True)
-@click.option(
-    "--timeout",
-    "timeout_s",
-    type=Duration(),
-    metavar="TIME",
-    help="Time limit of each attempt: 90, 10m, 2h; 0 = none.",
-)
+@attempt_timeout_option("")
 @click.option(
     "--idle-timeout",
     "idle_timeout_s",
@@ -87,9 +95,8 @@ class Launch(NamedTuple):
     default=None,
     help="Let agents use all their tools without asking, or not.  [default: --yolo]",
 )
-@click.option("--name", metavar="TEXT", help="A name for the session.")
+@name_options
 @click.option("--run-name", "name", hidden=True)
-@click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="Label the session; repeatable.")
 @click.option("--envelope", is_flag=True, help="Wrap prompts: transaction id before, answer marker after.")
 @click.option(
     "--no-auto-release",
@@ -149,14 +156,7 @@ class Launch(NamedTuple):
 @click.option("--mends", type=Count(), metavar="N", hidden=True, help="With --land: tasks that mend bounced work.")
 @click.option("--expect-change", is_flag=True, help="Fail tasks that change nothing in their worktree.")
 @click.option("--prove", is_flag=True, help="The check must pass on the work alone, and fail without it.")
-@click.option(
-    "--no-ready",
-    "ready",
-    is_flag=True,
-    default=True,
-    flag_value=False,
-    help="Do not check first whether agents are signed in and ready.",
-)
+@ready_option
 @click.option("--rerun", is_flag=True, help="Run again, too, what succeeded, or ended, before.")
 @click.option("--stop-on-fail", is_flag=True, help="Start nothing more after the first failed task.")
 @click.option(
@@ -173,7 +173,7 @@ class Launch(NamedTuple):
 @click.option("--batch", is_flag=True, hidden=True, help="Without effect: job files always run side by side.")
 @click.option("--dry-run", is_flag=True, help="Show what would run; create nothing.")
 @click.option("--verbose", is_flag=True, help="Also print each task's arguments and directory, on standard error.")
-@click.option("-q", "--quiet", is_flag=True, help="Print the session id alone.")
+@quiet_option
 @json_option
 @results_dir_option
 def command(
@@ -288,7 +288,8 @@ def _tell_start(spec: SessionSpec, session: SessionDir, how: Launch) -> None:
     if how.quiet:
         click.echo(spec.session_id)
     elif how.as_json:
-        print_json(started_record(spec, session))
+        record = started_record(spec, session)
+        print_json(record if how.beside is None else {**how.beside, "dispatch": record})
     else:
         click.echo(f"{sign('rocket')} Started session: {spec.session_id}")
         click.echo(f"{sign('folder')} Results directory: {session.path}")

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import click
 
-from sessionrun.cli.control import EXIT_TIMEOUT, NOT_TAKEN
-from sessionrun.cli.options import Count, Duration, json_option, results_dir_option
+from sessionrun.cli.control import EXIT_TIMEOUT, NOT_TAKEN, taken_timeout_option
+from sessionrun.cli.options import Count, json_option, results_dir_option
 from sessionrun.cli.render import print_json
-from sessionrun.client.control import TAKEN_TIMEOUT_S, set_width
+from sessionrun.client.control import set_width
 from sessionrun.client.lookup import open_session
 
 
@@ -23,13 +23,7 @@ from sessionrun.client.lookup import open_session
     required=True,
     help="How many tasks may run at once; 0 = no limit.",
 )
-@click.option(
-    "--timeout",
-    type=Duration(),
-    default=TAKEN_TIMEOUT_S,
-    metavar="TIME",
-    help="How long to wait until it is done; 0 = only ask.  [default: 60s]",
-)
+@taken_timeout_option("it is done")
 @json_option
 @results_dir_option
 def command(session_id: str, width: int, timeout: float, as_json: bool, results_dir: Path | None) -> int:

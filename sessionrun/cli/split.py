@@ -44,13 +44,14 @@ def command(dispatch: bool, as_json: bool, **options: Any) -> int:
     if options["by_rule"] and (options["agent"] or options["model"]):
         raise InputError("split: --no-llm excludes --agent and --model")
     found = split(**options, on_start=lambda session: click.echo(f"session: {session.session_id}", err=True))
-    if as_json:
-        print_json(_describe(found))
-    else:
+    record = _describe(found) if as_json else None
+    if record is None:
         _print(found)
-    if not dispatch or found.group is None:
-        return 0
-    return _dispatch(found.group.id, options["backend"], options["results_dir"], as_json=as_json)
+    if dispatch and found.group is not None:
+        return _dispatch(found.group.id, options["backend"], options["results_dir"], record)
+    if record is not None:
+        print_json(record)
+    return 0
 
 
 def _describe(found: Split) -> dict[str, Any]:
@@ -69,12 +70,15 @@ def _print(found: Split) -> None:
         click.echo("  " + escape_line(f"{task.id}: {task.title}"))
 
 
-def _dispatch(group: str, backend: str | None, results_dir: Path | None, *, as_json: bool) -> int:
-    """Run the verb `dispatch` for the new group; its exit code."""
-    from sessionrun.cli.dispatch import command as verb
+def _dispatch(group: str, backend: str | None, results_dir: Path | None, beside: dict[str, Any] | None) -> int:
+    """Do what the verb `dispatch` does for the new group; its exit code."""
+    from sessionrun.cli.dispatch import start_dispatch
+    from sessionrun.cli.run import Launch
 
-    words = ["--group", group, *(["--json"] if as_json else [])]
-    words += ["--backend", backend] if backend else []
-    words += ["--results-dir", str(results_dir)] if results_dir else []
-    code = verb.main(args=words, prog_name="sessionrun dispatch", standalone_mode=False)
-    return code if isinstance(code, int) else 0
+    if beside is not None:
+        click.echo(escape_line(f"group: {group}"), err=True)  # what fails now prints an error alone
+    given = {"group": group} | ({"backend": backend} if backend else {})
+    how = Launch(
+        results_dir, beside is not None, quiet=False, verbose=False, sync=False, ready=False, beside=beside
+    )
+    return start_dispatch(given, how)

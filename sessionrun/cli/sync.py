@@ -8,7 +8,7 @@ from typing import Any, Final
 import click
 
 from sessionrun.client.view import load_summary_view, load_view
-from sessionrun.client.waiting import View, has_ended, is_held, wait_until
+from sessionrun.client.waiting import View, choose_decisive, has_ended, has_landed, is_held, wait_until
 from sessionrun.store.session import SessionDir
 
 
@@ -84,8 +84,7 @@ def is_over(view: View) -> bool:
 
 def _is_only_held(view: View) -> bool:
     """Whether all that has not succeeded is work that could not land for a reason that is not its own."""
-    if view["outcome"] == "succeeded" or any(task["outcome"] != "succeeded" for task in view["tasks"]):
+    decisive = choose_decisive(view, view["tasks"])
+    if view["outcome"] == "succeeded" or any(task["outcome"] != "succeeded" for task in decisive):
         return False
-    return all(
-        (task.get("landing") or {"status": "landed"})["status"] in ("landed", "held") for task in view["tasks"]
-    )
+    return all(has_landed(task) or task["landing"]["status"] == "held" for task in decisive)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import click
 
 from sessionrun.cli.options import Duration, find_place, json_option, results_dir_option, session_argument
 from sessionrun.cli.render import print_json
 from sessionrun.client.lookup import open_session
-from sessionrun.client.waiting import wait
+from sessionrun.client.waiting import choose_decisive, has_landed, wait
 
 EXIT_FAILED: Final = 1
 EXIT_HELD: Final = 75
@@ -55,15 +55,8 @@ def command(
         click.echo(f"Session: {view['session_id']}: {done}/{len(chosen)} completed, {good} succeeded{where}")
     if not in_time:
         return EXIT_TIMEOUT
-    return _exit_code(chosen, named=bool(tasks)) if done_with else EXIT_HELD
-
-
-def _exit_code(tasks: list[dict[str, Any]], *, named: bool) -> int:
-    """0 if all is well with what has ended; a mend counts if it is named, else the work that it mends does."""
-    ended = [task for task in tasks if task["status"] == "completed" and (named or not task.get("mends"))]
-    return 0 if all(task["outcome"] == "succeeded" and _has_landed(task) for task in ended) else EXIT_FAILED
-
-
-def _has_landed(task: dict[str, Any]) -> bool:
-    """Whether nothing of the task's work is left that was to land."""
-    return not task.get("landing") or task["landing"]["status"] == "landed"
+    if not done_with:
+        return EXIT_HELD
+    decisive = chosen if tasks else choose_decisive(view, chosen)
+    good_ends = (task["outcome"] == "succeeded" and has_landed(task) for task in decisive if task["outcome"])
+    return 0 if all(good_ends) else EXIT_FAILED

@@ -6,8 +6,6 @@ What can be done with it are the methods of `queue.feed.Feed`.
 from __future__ import annotations
 
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -117,20 +115,17 @@ def read_text(name: str) -> str:
     raise InputError(f"{'standard input' if name == '-' else name}: {problem}")
 
 
-def is_session_gone(session_id: str, sleep: Callable[[float], None] = time.sleep) -> bool:
-    """Whether no process of a session is left.  A session that is not known here may run elsewhere: false."""
-    from sessionrun.client.lookup import find_results_dir
-    from sessionrun.runtime.feeding.gone import find_gone
-
-    return find_gone(session_id, find_results_dir(None), sleep) is not None
-
-
-def take_back(feed: Feed) -> list[QueueTask]:
+def take_back(feed: Feed, results_dir: Path | None = None, *, most: int | None = None) -> list[QueueTask]:
     """Settle the tasks that are claimed by sessions of which no process is left; return them.
 
     What such a session has landed is closed, all else is open again.
+
+    Args:
+        feed: the queue.
+        results_dir: where sessions are looked for before the user's index; None: the directory in use.
+        most: of how many tasks; None: of all.
     """
-    from sessionrun.client.lookup import find_results_dir
+    from sessionrun.client.lookup import resolve_results_dir
     from sessionrun.runtime.feeding.gone import take_back as settle
 
-    return settle(feed, find_results_dir(None))
+    return settle(feed, resolve_results_dir(results_dir), most=most)

@@ -11,6 +11,7 @@ from sessionrun.client.landed import add_landings
 from sessionrun.client.lookup import choose_tasks
 from sessionrun.client.view import load_summary_view, load_view
 from sessionrun.model.errors import SessionGone
+from sessionrun.model.feeding import QUEUE_LABEL
 from sessionrun.store.session import SessionDir
 
 POLL_FIRST_S: Final = 0.01
@@ -148,6 +149,21 @@ def gone_words(view: View) -> str:
 def has_ended(view: View) -> bool:
     """Whether the session is over."""
     return view["ended_at"] is not None
+
+
+def choose_decisive(view: View, tasks: Sequence[View]) -> list[View]:
+    """Those of the tasks that decide the outcome: no mends, and for each task of the queue the last attempt."""
+    last = {}
+    for task in tasks:
+        if not task.get("mends"):
+            queue_id = task.get("labels", {}).get(QUEUE_LABEL) if view.get("feed") else None
+            last[queue_id is not None, queue_id or task["id"]] = task
+    return [*last.values()]
+
+
+def has_landed(task: View) -> bool:
+    """Whether nothing of a task's work is left that was to land."""
+    return not task.get("landing") or task["landing"]["status"] == "landed"
 
 
 def _are_done(tasks: list[dict[str, Any]], *, need_all: bool) -> bool:

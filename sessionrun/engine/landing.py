@@ -64,12 +64,6 @@ def is_landing(state: State) -> bool:
     return owed or state.land.lander is not None or next_landing(state) is not None
 
 
-def has_all_landed(state: State) -> bool:
-    """Whether the work of each task landed, of those that have any."""
-    own = (task.landing for task in state.tasks.values() if task.spec.mend is None)
-    return all(landing is None or landing.status == "landed" for landing in own)
-
-
 def enter_landing(state: State, task: TaskState) -> None:
     """The task has its outcome: what it left may land, if the session was asked for that.
 

@@ -109,6 +109,8 @@ def decide_outcome(
 ) -> None:
     """The outcome is known; RELEASE comes first where PREPARE was claimed."""
     last = task.end.last_outcome
+    if outcome == "cancelled" and task.wish.why is not None:
+        reason = f"cancelled: {task.wish.why}"
     task.end = share_end(decided=outcome, reason_class=reason_class, reason=reason, last_outcome=last)
     if task.progress.prepared:
         enter(state, task, "release")

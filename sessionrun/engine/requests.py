@@ -32,12 +32,12 @@ def apply_request(state: State, event: RequestReceived) -> None:
         _ACTS[event.kind](state, event)
 
 
-def cancel(state: State, task: TaskState, *, now: bool = False) -> None:
+def cancel(state: State, task: TaskState, *, now: bool = False, why: str | None = None) -> None:
     """Once an attempt is decided its outcome stays, but there is no other attempt.
 
     RELEASE runs on, but for `now`: then it is ended, and the worktree stays.
     """
-    task.wish = task.wish._replace(cancelled=True, again=False)
+    task.wish = task.wish._replace(cancelled=True, again=False, why=why)
     if task.job is not None and (now or task.end.decided is None):
         stop(state, task, task.job, "cancelled", now=now)
     elif task.end.decided is None:
@@ -87,7 +87,7 @@ def _cancel(state: State, event: RequestReceived) -> None:
         state.cancelled, state.feed_open, state.held = True, False, None
     for task in _named(state, event.tasks):
         if task.end.outcome is None:
-            cancel(state, task, now=event.now)
+            cancel(state, task, now=event.now, why=event.reason)
     if not event.tasks:
         cancel_landing(state, now=event.now)
         give_up_mends(state)

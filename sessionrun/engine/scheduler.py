@@ -27,7 +27,8 @@ from sessionrun.engine.budget import (
     soft_budget_spent,
     wanted_money,
 )
-from sessionrun.engine.landing import has_all_landed, held_again_at, is_landing, next_landing
+from sessionrun.engine.feeding import list_decisive
+from sessionrun.engine.landing import held_again_at, is_landing, next_landing
 from sessionrun.engine.mending import next_mend
 from sessionrun.engine.moves import backoff_s
 from sessionrun.engine.orders import CancelJob, CheckOutput, EndSession, Order, Record, StartJob, WakeAt
@@ -206,9 +207,13 @@ def _take_or_lack(state: State, task: TaskState, taken: dict[str, int]) -> str |
 
 
 def _session_ended(state: State) -> SessionEnded:
-    own = (task.end.outcome for task in state.tasks.values() if task.spec.mend is None)
-    all_good = all(outcome == "succeeded" for outcome in own) and has_all_landed(state)
+    all_good = all(task.end.outcome == "succeeded" and _has_landed(task) for task in list_decisive(state))
     return SessionEnded("cancelled" if state.cancelled else "completed", "succeeded" if all_good else "failed")
+
+
+def _has_landed(task: TaskState) -> bool:
+    """Whether nothing of the task's work is left that was to land."""
+    return task.landing is None or task.landing.status == "landed"
 
 
 def _next_wake(state: State) -> float | None:

@@ -81,6 +81,8 @@ class Wish(NamedTuple):
     """There is to be another attempt as soon as the decided outcome is recorded."""
     held: str | None = None
     """The reason of a hold on request; None: there is none."""
+    why: str | None = None
+    """Why it is cancelled, if that is said."""
 
 
 class Setbacks(NamedTuple):

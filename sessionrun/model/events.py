@@ -252,7 +252,7 @@ class RequestReceived:
     """A client asked for something; empty `tasks` means the whole session.
 
     `now` (cancel): without any grace.  `outcomes` (retry): only tasks that ended, or are about to end, in one of
-    these ways; empty = any but success, of the tasks that are named.  `reason` (hold): what is shown for it.
+    these ways; empty = any but success, of the tasks that are named.  `reason` (hold, cancel): what is shown.
     `max_parallel` (set): how many tasks may run at once; 0 = no limit.  `text` (continue): the follow-up.
     """
 

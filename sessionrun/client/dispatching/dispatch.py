@@ -12,10 +12,9 @@ from sessionrun.client.dispatching.planning import plan_dispatch
 from sessionrun.client.dispatching.preflight import Finding, check_platform, look
 from sessionrun.client.dispatching.settings import Settings, check_branch
 from sessionrun.client.dispatching.wanted import check_wanted
-from sessionrun.client.lookup import find_results_dir
 from sessionrun.client.notices import notify
 from sessionrun.client.planning import Planned
-from sessionrun.client.queue import import_list, open_queue, read_text
+from sessionrun.client.queue import import_list, open_queue, read_text, take_back
 from sessionrun.client.readiness import check_ready, tell_signed_out
 from sessionrun.model.errors import InputError
 from sessionrun.model.spec import SLOT, SessionSpec
@@ -24,7 +23,6 @@ from sessionrun.queue.graph import by_id, choose_group, choose_ready
 from sessionrun.queue.lists import parse_list
 from sessionrun.queue.suggestions import NAME as SUGGESTIONS
 from sessionrun.queue.task import QueueTask
-from sessionrun.runtime.feeding.gone import take_back
 from sessionrun.runtime.feeding.tasks import choose_id, make_task
 from sessionrun.workspaces.git import Git
 from sessionrun.workspaces.ignoring import hide_name
@@ -53,13 +51,19 @@ class Prepared(NamedTuple):
 
 
 def prepare_dispatch(
-    settings: Settings, listed: Path | None = None, *, preview: bool = False, ready: bool = True
+    settings: Settings,
+    listed: Path | None = None,
+    *,
+    results_dir: Path | None = None,
+    preview: bool = False,
+    ready: bool = True,
 ) -> Prepared:
     """Settle a dispatch; if the queue is empty, fill it from the list of the repository.
 
     Args:
         settings: what is asked for.
         listed: a list whose tasks come into the queue first.
+        results_dir: where sessions are looked for that have claimed tasks; None: the one in use.
         preview: nothing will be started: change nothing.
         ready: look whether the agent's model can be asked.
 
@@ -72,7 +76,7 @@ def prepare_dispatch(
         _hide_suggestions(settings.top)
     feed = open_queue(settings.top, backend=settings.backend)
     check_wanted(feed, settings.tasks)
-    back = [] if preview else _take_back(settings, feed)
+    back = [] if preview else _take_back(settings, feed, results_dir)
     if not (preview or settings.watch) and _find_list(settings, feed, listed) is None:
         tasks, left = _choose(settings, feed)
         if not tasks:
@@ -101,11 +105,11 @@ def find_follow_ups(settings: Settings, session_id: str) -> list[str]:
     return lines
 
 
-def _take_back(settings: Settings, feed: Feed) -> list[Finding]:
+def _take_back(settings: Settings, feed: Feed, results_dir: Path | None) -> list[Finding]:
     """Settle what sessions that are gone have claimed; else these tasks would not count as ready."""
     if not settings.takes_back:
         return []
-    settled = take_back(feed, find_results_dir(None), most=settings.take_back_most)
+    settled = take_back(feed, results_dir, most=settings.take_back_most)
     return [Finding("queue", f"{task.id} is {task.status}: {task.reason}") for task in settled]
 
 

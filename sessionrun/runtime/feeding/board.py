@@ -11,13 +11,14 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from sessionrun.engine.state import State, TaskState
+from sessionrun.model.feeding import QUEUE_LABEL
 from sessionrun.model.spec import SLOT
 from sessionrun.runtime.feeding.standing import Standing, find_standing
 
 UNLIMITED: Final = 1_000_000
 
 UNCLAIMED: Final = "it is claimed in the queue first"
-"""The reason of the hold on a task that is tried again."""
+"""The reason of the hold on a task that may have no claim."""
 
 
 class Board(NamedTuple):
@@ -54,11 +55,18 @@ class Boards:
         self.number = 0
 
     def find_reborn(self, state: State) -> list[str]:
-        """The tasks that a request tries again, and that may have no claim any more; to be asked before `make`."""
-        if len(state.requests) == self._requests:
+        """The tasks that may begin and may have no claim any more; to be asked before `make`.
+
+        These are the tasks that a request tries again.  For a new supervisor these are all: while the session had
+        none, its claims may have been taken back.
+        """
+        if not self.number:
+            known = [name for name, task in state.tasks.items() if QUEUE_LABEL in task.spec.labels]
+        elif len(state.requests) == self._requests:
             return []
-        ended = [name for name, one in self._standings.items() if one.kind != "going"]
-        return [name for name in ended if _can_begin(state.tasks[name])]
+        else:
+            known = [name for name, one in self._standings.items() if one.kind != "going"]
+        return [name for name in known if _can_begin(state.tasks[name])]
 
     def make(self, state: State) -> Board | None:
         """Return the board as of now; None: nothing on it has changed."""

@@ -30,6 +30,9 @@ from sessionrun.store.session import SessionDir
 RETRY_S: Final = 5.0
 """After a visit that failed."""
 
+DROPPED: Final = "its task of the queue is not there for it any more: closed, removed, or of another worker"
+"""Why a task is cancelled that has lost its claim."""
+
 LEAVE_S: Final = 60.0
 """How long the end of the session waits for the queue to be told."""
 
@@ -95,7 +98,7 @@ class QueueFeeder:
         elif isinstance(one, Drop):
             task = state.tasks.get(one.name)
             if task is not None and task.end.known_outcome is None:
-                yield RequestReceived(f"unclaimed-{state.seq}-{one.name}", "cancel", (one.name,))
+                yield RequestReceived(f"unclaimed-{state.seq}-{one.name}", "cancel", (one.name,), reason=DROPPED)
         elif isinstance(one, Claimed):
             task = state.tasks.get(one.name)
             if task is not None and task.wish.held == UNCLAIMED:

@@ -29,6 +29,7 @@ class Standing(NamedTuple):
         kind: how it stands.
         reason: why, on one line.
         is_lost: whether nothing is known of its end, so that it may be tried again.
+        asked: whether a user has asked more of it after its end.
         branch: of work that was bounced, with the commit that it had then; a person may mend it there.
     """
 
@@ -37,6 +38,7 @@ class Standing(NamedTuple):
     reason: str = ""
     is_lost: bool = False
     branch: tuple[str, str] | None = None
+    asked: bool = False
 
 
 def find_standing(state: State, task: TaskState) -> Standing | None:
@@ -44,7 +46,8 @@ def find_standing(state: State, task: TaskState) -> Standing | None:
     queue_id = task.spec.labels.get(QUEUE_LABEL)
     if queue_id is None:
         return None
-    return Standing(queue_id, *_judge(state, task), task.end.outcome in RETRY_LOST, _find_bounced(task))
+    is_lost = task.end.outcome in RETRY_LOST
+    return Standing(queue_id, *_judge(state, task), is_lost, _find_bounced(task), bool(task.follow_ups.texts))
 
 
 def _find_bounced(task: TaskState) -> tuple[str, str] | None:

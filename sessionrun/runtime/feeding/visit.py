@@ -48,17 +48,20 @@ def find_steps(
     """
     claims = dict(_iterate_claims(tasks, session_id))
     steps = [step for name, task in claims.items() if (step := _settle(name, task, known.get(name))) is not None]
-    left = {
-        name: one
-        for name, one in known.items()
-        if one.kind == "going" and name not in claims and name not in landing
-    }
+    excused = {*claims, *landing, *find_excused(tasks, known)}
+    left = {name: one for name, one in known.items() if one.kind == "going" and name not in excused}
     return [*steps, *(_claim_again(name, one, tasks.get(one.queue_id)) for name, one in left.items())]
 
 
 def find_claimed(tasks: Tasks, session_id: str) -> frozenset[str]:
     """Return the tasks of a session that have a claim."""
     return frozenset(name for name, _ in _iterate_claims(tasks, session_id))
+
+
+def find_excused(tasks: Tasks, known: Mapping[str, Standing]) -> frozenset[str]:
+    """Return the tasks of a session that need no claim: follow-ups whose task of the queue is closed."""
+    asked = {name: one.queue_id for name, one in known.items() if one.kind == "going" and one.asked}
+    return frozenset(name for name, queue_id in asked.items() if _is_closed(tasks, queue_id))
 
 
 def find_landings(
@@ -134,6 +137,11 @@ def _iterate_claims(tasks: Tasks, session_id: str) -> Iterator[tuple[str, QueueT
     for task in tasks.values():
         if task.claim is not None and task.claim.worker.session == session_id:
             yield task.claim.worker.name, task
+
+
+def _is_closed(tasks: Tasks, queue_id: str) -> bool:
+    """Whether nothing is left to do for the queue: the task is closed, or not in it any more."""
+    return queue_id not in tasks or tasks[queue_id].status == "closed"
 
 
 def _settle(name: str, task: QueueTask, one: Standing | None) -> Step | None:

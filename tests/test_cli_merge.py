@@ -329,6 +329,7 @@ def test_it_lands_on_another_branch_and_says_what_is_wrong(ended: Project) -> No
     for words, problem in {
         (session, "--into", "nowhere"): "has no branch 'nowhere'",
         (session, "nobody"): "no task 'nobody'",
+        (session, "--gate", " "): "Invalid value for '--gate': must not be empty",
         (session, "--batch", "0"): "is not a whole number of 1 or more",
         (): "Missing argument 'ID'",
     }.items():

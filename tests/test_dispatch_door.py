@@ -302,6 +302,7 @@ def test_what_is_refused_before_anything_starts(repo: Command) -> None:
     assert refuse(repo, "task-3").startswith("task task-3 is closed; open it again first")
     assert "agent 'aider': 'aider' is not on PATH" in refuse(repo, "--agent", "aider", "--model", "m")
     assert "there is no branch 'none' to land on; there are main" in refuse(repo, "--into", "none")
+    assert refuse(repo, "--gate", "").startswith("Invalid value for '--gate': must not be empty")
     assert refuse(repo, "--prompt-template", "none") == "--prompt-template: none: No such file or directory"
     (repo.cwd / "dispatch_config.json").write_text('{"branch": "none"}')
     assert "there is no branch 'none'" in refuse(repo)

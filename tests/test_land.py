@@ -312,6 +312,7 @@ def test_a_later_merge_is_what_status_tells(project: Project) -> None:
     ("words", "plan", "problem"),
     [
         (["--land"], {"prompts": ["true"]}, "land needs tasks with a worktree: add --worktree"),
+        (["--land", "--gate", "", "--worktree"], {"prompts": ["true"]}, "'--gate': must not be empty"),
         (["--gate", "true", "--worktree"], {"prompts": ["true"]}, "--gate needs --land"),
         (["--land-into", "main", "--worktree"], {"prompts": ["true"]}, "--land-into needs --land"),
         (["--worktree"], {"land": {"into": "no"}, "prompts": ["true"]}, "has no branch 'no'"),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sessionrun.cli.options import Count, Duration, json_option, results_dir_option
+from sessionrun.cli.options import Count, Duration, ShellCommand, json_option, results_dir_option
 from sessionrun.cli.queue import backend_option
 from sessionrun.cli.run import Launch, start_session
 
@@ -24,11 +24,20 @@ if TYPE_CHECKING:
 @click.option("--model", metavar="NAME", help="Which model.  [default: ollama/qwen2.5-coder:7b for aider]")
 @click.option("--into", "branch", metavar="BRANCH", help="Land the work there.  [default: the current branch]")
 @click.option("--land/--no-land", "lands", default=None, help="Land the work by itself.  [default: --land]")
-@click.option("--gate", "gates", multiple=True, metavar="COMMAND", help="Must exit 0 before work lands.")
+@click.option(
+    "--gate", "gates", type=ShellCommand(), multiple=True, metavar="COMMAND", help="Must exit 0 before work lands."
+)
 @click.option(
     "--mends", type=Count(), metavar="N", help="Give work that bounced to an agent so often.  [default: 3]"
 )
-@click.option("--check", "checks", multiple=True, metavar="COMMAND", help="Must exit 0 after each attempt.")
+@click.option(
+    "--check",
+    "checks",
+    type=ShellCommand(),
+    multiple=True,
+    metavar="COMMAND",
+    help="Must exit 0 after each attempt.",
+)
 @click.option("--retries", type=Count(), metavar="N", help="How often a task is tried again.  [default: 2]")
 @click.option(
     "--timeout",

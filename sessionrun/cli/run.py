@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from sessionrun.cli.options import Count, Dollars, Duration, json_option, results_dir_option
+from sessionrun.cli.options import Count, Dollars, Duration, ShellCommand, json_option, results_dir_option
 from sessionrun.cli.own_options import own_options, print_own_options, take_own
 from sessionrun.client.lookup import resolve_results_dir
 from sessionrun.dialects.own_options import SHARED_OPTIONS
@@ -145,7 +145,14 @@ class Launch(NamedTuple):
 )
 @click.option("--land", is_flag=True, help="Land the work on a branch, as `merge` does.")
 @click.option("--land-into", metavar="BRANCH", hidden=True, help="With --land: that branch.")
-@click.option("--gate", "gates", multiple=True, metavar="COMMAND", help="With --land: must exit 0 first.")
+@click.option(
+    "--gate",
+    "gates",
+    type=ShellCommand(),
+    multiple=True,
+    metavar="COMMAND",
+    help="With --land: must exit 0 first.",
+)
 @click.option("--mends", type=Count(), metavar="N", hidden=True, help="With --land: tasks that mend bounced work.")
 @click.option("--expect-change", is_flag=True, help="Fail tasks that change nothing in their worktree.")
 @click.option("--prove", is_flag=True, help="The check must pass on the work alone, and fail without it.")

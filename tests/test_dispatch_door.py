@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import socket
 import subprocess
 import threading
@@ -377,14 +378,16 @@ def test_the_list_of_a_repository_is_worked_off(repo: Command) -> None:
 
 def test_without_landing_the_follow_up_is_named(repo: Command) -> None:
     repo("queue", "add", "One", "--group", "g")
-    (repo.cwd / "mine.json").write_text('{"auto_merge_worktrees": false}')
+    gates = {"unit": {"cmd": "test -e One", "timeout_secs": 5}}
+    (repo.cwd / "mine.json").write_text(json.dumps({"auto_merge_worktrees": False, "gates": gates}))
     done = repo("dispatch", "--config", "mine.json", "--group", "g", "--sync", "--workers", "1")
     assert done.returncode == 0, done.stderr
     (session,) = repo.results.glob("session-*")
     short = session.name.removeprefix("session-")[:8]
-    assert done.stderr.endswith(f"nothing lands by itself: sessionrun merge {short}\n")
+    merge = f"merge {short} --gate 'test -e One' --gate-timeout 5"
+    assert done.stderr.endswith(f"nothing lands by itself: sessionrun {merge}\n")
     assert "One" not in list_main(repo)
-    assert repo("merge", short).returncode == 0
+    assert "gates ran 1 times" in repo(*shlex.split(merge)).stdout
     assert "One" in list_main(repo)
 
 

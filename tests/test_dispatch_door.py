@@ -306,7 +306,7 @@ def test_what_is_refused_before_anything_starts(repo: Command) -> None:
     assert refuse(repo, "--gate", "").startswith("Invalid value for '--gate': must not be empty")
     assert refuse(repo, "--prompt-template", "none") == "--prompt-template: none: No such file or directory"
     (repo.cwd / "dispatch_config.json").write_text('{"branch": "none"}')
-    assert "there is no branch 'none'" in refuse(repo)
+    assert "dispatch_config.json: branch: there is no branch 'none' to land on" in refuse(repo)
     assert not (repo.cwd / "worktrees").exists()
 
 
@@ -368,7 +368,7 @@ def test_the_list_of_a_repository_is_worked_off(repo: Command) -> None:
     (repo.cwd / "dispatch_config.json").write_text(json.dumps({"num_workers": 2, "branch": "main"}))
     done = repo("dispatch", "--sync")
     assert done.returncode == 0, done.stderr
-    assert f"configuration: {repo.cwd}/dispatch_config.json\n" in done.stderr
+    assert done.stderr.startswith(f"configuration: {repo.cwd}/dispatch_config.json\n")
     assert f"2 were imported from {repo.cwd}/BEADS_FOR_ANALYSIS.md\n" in done.stderr
     assert list_main(repo) == [".gitignore", "One", "Two", "sessionrun.toml"]
     assert repo("queue", "list").stdout == "No task is open.\n"

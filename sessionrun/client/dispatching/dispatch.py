@@ -86,7 +86,8 @@ def prepare_dispatch(
     drafted = _import(settings, feed, listed, preview=preview)
     tasks, left = _choose(settings, feed)
     finding = Finding("queue", f"{feed.place.name}: {len(tasks)} of {left} open tasks are ready{drafted}")
-    return Prepared(planned, feed, tasks, left, [*back, finding, *findings])
+    source = [] if settings.source is None else [Finding("configuration", str(settings.source))]
+    return Prepared(planned, feed, tasks, left, [*source, *back, finding, *findings])
 
 
 def find_follow_ups(settings: Settings, session_id: str) -> list[str]:

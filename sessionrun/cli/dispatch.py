@@ -148,6 +148,7 @@ def _tell_nothing(prepared: Prepared, *, as_json: bool) -> int:
     if as_json:
         print_json({"session_id": None, "total": 0, "open": prepared.left})
     else:
-        more = f"; {prepared.left} are open (sessionrun queue list)" if prepared.left else ""
-        click.echo(f"nothing to do: no task is ready{more}", err=True)
+        left, are = prepared.left, "is" if prepared.left == 1 else "are"
+        hint = f"ready; {left} {are} open (sessionrun queue list)" if left else "open (sessionrun queue add TITLE)"
+        click.echo(f"nothing to do: no task is {hint}", err=True)
     return 0

@@ -118,6 +118,7 @@ def test_readers_tell_what_became_of_the_work(ended: Project) -> None:
     contract = Part(part("sessionrun-files.5", "JSON OUTPUT").source + part("sessionrun-files.5", "STATUS").source)
     assert [key for key in iterate_keys(json.loads(done.stdout)) if not is_bold(contract, key)] == []
 
+    assert ended.load("explain", session)["landings"] == {"bounced": 2, "landed": 2}
     explained = ended.load("explain", session, "clash", "idle")["tasks"]
     assert (explained[0]["landing"]["status"], explained[1]["landing"]) == ("bounced", None)
     shown = ended("explain", session, "clash", "two").stdout

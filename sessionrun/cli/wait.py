@@ -9,6 +9,7 @@ import click
 
 from sessionrun.cli.options import Duration, find_place, json_option, results_dir_option, session_argument
 from sessionrun.cli.render import print_json
+from sessionrun.client.landed import count_landings
 from sessionrun.client.lookup import open_session
 from sessionrun.client.waiting import wait
 
@@ -52,10 +53,17 @@ def command(
         good = sum(task["outcome"] == "succeeded" for task in chosen)
         place = find_place(view)
         where = f" (in {place})" if place else ""
-        click.echo(f"Session: {view['session_id']}: {done}/{len(chosen)} completed, {good} succeeded{where}")
+        counts = f"{done}/{len(chosen)} completed, {good} succeeded{_word_left(chosen)}"
+        click.echo(f"Session: {view['session_id']}: {counts}{where}")
     if not in_time:
         return EXIT_TIMEOUT
     return _exit_code(chosen, named=bool(tasks)) if done_with else EXIT_HELD
+
+
+def _word_left(tasks: list[dict[str, Any]]) -> str:
+    """What of the work of these tasks has not landed, though it was to."""
+    left = {status: count for status, count in count_landings(tasks).items() if status != "landed"}
+    return "".join(f", {count} {status}" for status, count in left.items())
 
 
 def _exit_code(tasks: list[dict[str, Any]], *, named: bool) -> int:

@@ -173,6 +173,14 @@ def test_a_red_gate_is_mended(yard: Yard) -> None:
     assert "exit code 1 of: ! grep -q bad g" in prompt and "/gate-" in prompt and "run: printf 'bad" in prompt
 
 
+def test_a_mend_that_undoes_the_work_is_refused_once(yard: Yard) -> None:
+    plan = {"prompts": [write("a", "bad", "g")], "land": {"gates": ["! grep -qs bad g"], "mends": 1}}
+    tasks = yard.run(plan, "rm -f g")
+    why = "it drops all lines that the work has added, and all else of it"
+    assert tasks["a"]["landing"]["reason"] == f"its mend did not land it: mend_refused: {why}"
+    assert yard.git("ls-tree", "--name-only", "main").split() == [".gitignore", "f"]
+
+
 @pytest.mark.slow
 def test_an_agent_that_takes_scripts_gets_no_mend(yard: Yard) -> None:
     plan = {

@@ -59,7 +59,8 @@ def finish_mend(git: Git, request: WorkspaceRequest, released: Place) -> Place:
         return released  # an earlier start came so far
     commits = (base, commit, target, tip)
     why = _find_refusal(git, commits, insists=mend.insists)
-    why = why or (None if mend.insists else _find_untouched(git, commits, mend.files))
+    if why is None and not mend.insists:
+        why = _find_untouched(git, commits, mend.files) or _find_undone(git, commits)
     if why is not None:
         return replace(released, refused=why)
     tree = git.line("rev-parse", f"{commit}^{{tree}}")
@@ -110,6 +111,13 @@ def _find_untouched(git: Git, commits: tuple[str, str, str, str], files: Sequenc
             whose = "the work" if left == mine else "the branch"
             return f"it leaves {name} {KEPT} {whose} has made of it"
     return None
+
+
+def _find_undone(git: Git, commits: tuple[str, str, str, str]) -> str | None:
+    """Whether nothing of the work is left, as if it had never been done."""
+    _, end, target, _ = commits
+    same = git.line("rev-parse", f"{end}^{{tree}}") == git.line("rev-parse", f"{target}^{{tree}}")
+    return f"it {DROPPED} the work has added, and all else of it" if same else None
 
 
 def _find_entry(git: Git, commit: str, name: str) -> str:

@@ -308,6 +308,9 @@ def test_what_is_refused_before_anything_starts(repo: Command) -> None:
     assert refuse(repo, "--prompt-template", "none") == "--prompt-template: none: No such file or directory"
     (repo.cwd / "dispatch_config.json").write_text('{"branch": "none"}')
     assert "dispatch_config.json: branch: there is no branch 'none' to land on" in refuse(repo)
+    (repo.cwd / "dispatch_config.json").unlink()
+    subprocess.run(["git", "checkout", "-q", "--detach"], cwd=repo.cwd, check=True)
+    assert "which is no branch: say where to land (--into BRANCH" in refuse(repo)
     assert not (repo.cwd / "worktrees").exists()
 
 

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 @click.option("--workers", type=Count(1), metavar="N", help="How many agents work at once.  [default: 14]")
 @click.option("--agent", metavar="NAME", help="Which agent works.  [default: aider]")
 @click.option("--model", metavar="NAME", help="Which model.  [default: ollama/qwen2.5-coder:7b for aider]")
-@click.option("--into", "branch", metavar="BRANCH", help="Land the work there.  [default: the current branch]")
+@click.option(
+    "--into", "branch", metavar="BRANCH", help="Land the work there.  [default: the branch of the main checkout]"
+)
 @click.option("--land/--no-land", "lands", default=None, help="Land the work by itself.  [default: --land]")
 @click.option(
     "--gate", "gates", type=ShellCommand(), multiple=True, metavar="COMMAND", help="Must exit 0 before work lands."

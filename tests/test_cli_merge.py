@@ -118,6 +118,7 @@ def test_readers_tell_what_became_of_the_work(ended: Project) -> None:
     contract = Part(part("sessionrun-files.5", "JSON OUTPUT").source + part("sessionrun-files.5", "STATUS").source)
     assert [key for key in iterate_keys(json.loads(done.stdout)) if not is_bold(contract, key)] == []
 
+    assert ended.load("explain", session)["landings"] == {"bounced": 2, "landed": 2}
     explained = ended.load("explain", session, "clash", "idle")["tasks"]
     assert (explained[0]["landing"]["status"], explained[1]["landing"]) == ("bounced", None)
     shown = ended("explain", session, "clash", "two").stdout
@@ -329,6 +330,7 @@ def test_it_lands_on_another_branch_and_says_what_is_wrong(ended: Project) -> No
     for words, problem in {
         (session, "--into", "nowhere"): "has no branch 'nowhere'",
         (session, "nobody"): "no task 'nobody'",
+        (session, "--gate", " "): "Invalid value for '--gate': must not be empty",
         (session, "--batch", "0"): "is not a whole number of 1 or more",
         (): "Missing argument 'ID'",
     }.items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import socket
 import subprocess
 import threading
@@ -286,7 +287,8 @@ def refuse(repo: Command, *words: str) -> str:
 
 def test_without_a_task_nothing_starts(repo: Command) -> None:
     done = repo("dispatch")
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "nothing to do: no task is ready\n")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert done.stderr == "nothing to do: no task is open (sessionrun queue add TITLE)\n"
     assert repo("dispatch", "--agent", "aider").returncode == 0  # which is not installed
     assert json.loads(repo("dispatch", "--json").stdout) == {"session_id": None, "total": 0, "open": 0}
     assert not list(repo.results.glob("session-*"))
@@ -302,9 +304,13 @@ def test_what_is_refused_before_anything_starts(repo: Command) -> None:
     assert refuse(repo, "task-3").startswith("task task-3 is closed; open it again first")
     assert "agent 'aider': 'aider' is not on PATH" in refuse(repo, "--agent", "aider", "--model", "m")
     assert "there is no branch 'none' to land on; there are main" in refuse(repo, "--into", "none")
+    assert refuse(repo, "--gate", "").startswith("Invalid value for '--gate': must not be empty")
     assert refuse(repo, "--prompt-template", "none") == "--prompt-template: none: No such file or directory"
     (repo.cwd / "dispatch_config.json").write_text('{"branch": "none"}')
-    assert "there is no branch 'none'" in refuse(repo)
+    assert "dispatch_config.json: branch: there is no branch 'none' to land on" in refuse(repo)
+    (repo.cwd / "dispatch_config.json").unlink()
+    subprocess.run(["git", "checkout", "-q", "--detach"], cwd=repo.cwd, check=True)
+    assert "which is no branch: say where to land (--into BRANCH" in refuse(repo)
     assert not (repo.cwd / "worktrees").exists()
 
 
@@ -366,7 +372,7 @@ def test_the_list_of_a_repository_is_worked_off(repo: Command) -> None:
     (repo.cwd / "dispatch_config.json").write_text(json.dumps({"num_workers": 2, "branch": "main"}))
     done = repo("dispatch", "--sync")
     assert done.returncode == 0, done.stderr
-    assert f"configuration: {repo.cwd}/dispatch_config.json\n" in done.stderr
+    assert done.stderr.startswith(f"configuration: {repo.cwd}/dispatch_config.json\n")
     assert f"2 were imported from {repo.cwd}/BEADS_FOR_ANALYSIS.md\n" in done.stderr
     assert list_main(repo) == [".gitignore", "One", "Two", "sessionrun.toml"]
     assert repo("queue", "list").stdout == "No task is open.\n"
@@ -376,14 +382,16 @@ def test_the_list_of_a_repository_is_worked_off(repo: Command) -> None:
 
 def test_without_landing_the_follow_up_is_named(repo: Command) -> None:
     repo("queue", "add", "One", "--group", "g")
-    (repo.cwd / "mine.json").write_text('{"auto_merge_worktrees": false}')
+    gates = {"unit": {"cmd": "test -e One", "timeout_secs": 5}}
+    (repo.cwd / "mine.json").write_text(json.dumps({"auto_merge_worktrees": False, "gates": gates}))
     done = repo("dispatch", "--config", "mine.json", "--group", "g", "--sync", "--workers", "1")
     assert done.returncode == 0, done.stderr
     (session,) = repo.results.glob("session-*")
     short = session.name.removeprefix("session-")[:8]
-    assert done.stderr.endswith(f"nothing lands by itself: sessionrun merge {short}\n")
+    merge = f"merge {short} --gate 'test -e One' --gate-timeout 5"
+    assert done.stderr.endswith(f"nothing lands by itself: sessionrun {merge}\n")
     assert "One" not in list_main(repo)
-    assert repo("merge", short).returncode == 0
+    assert "gates ran 1 times" in repo(*shlex.split(merge)).stdout
     assert "One" in list_main(repo)
 
 

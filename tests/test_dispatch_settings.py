@@ -176,7 +176,7 @@ def test_bad_input_starts_nothing(project: Dispatcher) -> None:
     project.add("true")
     config = project.cwd / "dispatch_config.json"
     config.write_text('{"branch": "nowhere", "worker_backend": "worker"}')
-    assert refuse(project) == f"{project.cwd}: there is no branch 'nowhere' to land on; there are main"
+    assert refuse(project) == f"{config}: branch: there is no branch 'nowhere' to land on; there are main"
     config.unlink()
     assert "unknown agent 'nobody'" in refuse(project, "--agent", "nobody")
     assert "the queue has no task 'task-9'" in refuse(project, "task-9", "--agent", "worker")

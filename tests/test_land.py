@@ -107,7 +107,10 @@ def test_conflict_red_and_those_that_need_them(project: Project) -> None:
     ]
     assert "landed on main with " in shown and " bounced: it conflicts with main in one.txt" in shown
     assert "\n  bounced: " in told
-    assert project("wait", session_id).returncode == 1
+    waited = project("wait", session_id)
+    assert waited.returncode == 1
+    assert ": 7/7 completed, 6 succeeded, 2 bounced, 1 waiting" in waited.stdout
+    assert "\nLanding: 2 bounced, 2 landed, 1 waiting\n" in told
     assert [path for path in project.directory(session_id).rglob("*") if path.stat().st_mode & 0o077] == []
     clash = project.load("status", session_id)["tasks"][4]["landing"]
     assert (clash["files"], clash["against"]) == (["one.txt"], ["one"])
@@ -312,6 +315,7 @@ def test_a_later_merge_is_what_status_tells(project: Project) -> None:
     ("words", "plan", "problem"),
     [
         (["--land"], {"prompts": ["true"]}, "land needs tasks with a worktree: add --worktree"),
+        (["--land", "--gate", "", "--worktree"], {"prompts": ["true"]}, "'--gate': must not be empty"),
         (["--gate", "true", "--worktree"], {"prompts": ["true"]}, "--gate needs --land"),
         (["--land-into", "main", "--worktree"], {"prompts": ["true"]}, "--land-into needs --land"),
         (["--worktree"], {"land": {"into": "no"}, "prompts": ["true"]}, "has no branch 'no'"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +16,9 @@ from landings import CHECK, Yard, make_yard
 
 from sessionrun.landing.batches import LARGEST, choose_size, find_green_prefix, sort_entries
 from sessionrun.landing.records import Entry, Gates
+from sessionrun.landing.slot import Slot
 from sessionrun.landing.turn import land
+from sessionrun.model.errors import SessionrunError
 
 
 @pytest.fixture
@@ -98,6 +101,24 @@ def test_a_gate_that_is_red_once_is_flaky_and_blames_no_task(yard: Yard) -> None
     assert yard.statuses(report) == {"one": "landed"}
     assert "flaky" in report.fates[0].reason
     assert report.gate_runs == 2
+
+
+def test_a_landing_waits_until_the_one_before_it_has_ended_and_says_so(yard: Yard) -> None:
+    yard.add("one", {"one.txt": "1"})
+    request, told = yard.request(), list[str]()
+    slot = Slot(request.repository, request.target)
+    with ThreadPoolExecutor(1) as pool:
+        with slot.hold():
+            landing = pool.submit(land, request, told.append)
+            eventually(lambda: told)
+            assert told == ["another landing on main is under way: waiting for its end"]
+            with (
+                pytest.raises(SessionrunError, match="was held for 0 s by another process"),
+                slot.hold(limit_s=0.0),
+            ):
+                pass
+        assert landing.result().fates[0].status == "landed"
+    assert yard.land().fates[0].status == "landed"
 
 
 def test_verdicts_are_kept_by_tree_and_gate(yard: Yard) -> None:

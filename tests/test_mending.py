@@ -125,6 +125,28 @@ def test_a_mend_that_drops_a_side_is_refused_once(yard: Yard) -> None:
     assert yard.command("wait", yard.view["session_id"], first["id"]).returncode == 1
 
 
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("printf 'a\\0' >f", "printf 'b\\0' >f"),
+        pytest.param("rm f", "echo more >>f", marks=pytest.mark.slow),
+        pytest.param("echo more >>f", "rm f", marks=pytest.mark.slow),
+    ],
+)
+def test_a_conflict_without_marks_that_is_left_alone_is_refused_once(yard: Yard, first: str, second: str) -> None:
+    """A mend that does nothing would let the work of one side get lost."""
+    plan = {
+        **clash(),
+        "prompts": [{"id": "a", "prompt": f"run: {first}"}, {"id": "b", "prompt": f"run: {second}"}],
+    }
+    tasks = yard.run(plan, "true")
+    one, two = (task for name, task in tasks.items() if "-mend-" in name)
+    assert one["reason"].startswith("mend_refused: it leaves f just as it found it, without what the ")
+    assert two["landing"]["status"] == "landed" and two["mends"] == one["mends"]
+    (file,) = (yard.command.directory(yard.view["session_id"]) / "prompts").glob("*-mend-1")
+    assert "has no marks: it is there as one side has it" in file.read_text()
+
+
 @pytest.mark.slow
 def test_what_setups_left_does_not_land_with_a_mend_and_a_wanderer_is_named(yard: Yard) -> None:
     plan = clash()
@@ -149,6 +171,14 @@ def test_a_red_gate_is_mended(yard: Yard) -> None:
     prompt = file.read_text()
     assert prompt.endswith("The end of what the gates printed:\n\n$ ! grep -q bad g\n")
     assert "exit code 1 of: ! grep -q bad g" in prompt and "/gate-" in prompt and "run: printf 'bad" in prompt
+
+
+def test_a_mend_that_undoes_the_work_is_refused_once(yard: Yard) -> None:
+    plan = {"prompts": [write("a", "bad", "g")], "land": {"gates": ["! grep -qs bad g"], "mends": 1}}
+    tasks = yard.run(plan, "rm -f g")
+    why = "it drops all lines that the work has added, and all else of it"
+    assert tasks["a"]["landing"]["reason"] == f"its mend did not land it: mend_refused: {why}"
+    assert yard.git("ls-tree", "--name-only", "main").split() == [".gitignore", "f"]
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ import click
 
 from sessionrun.cli.options import (
     Count,
+    ShellCommand,
     attempt_timeout_option,
     json_option,
     name_options,
@@ -32,13 +33,24 @@ if TYPE_CHECKING:
 @click.option("--workers", type=Count(1), metavar="N", help="How many agents work at once.  [default: 14]")
 @click.option("--agent", metavar="NAME", help="Which agent works.  [default: aider]")
 @click.option("--model", metavar="NAME", help="Which model.  [default: ollama/qwen2.5-coder:7b for aider]")
-@click.option("--into", "branch", metavar="BRANCH", help="Land the work there.  [default: the current branch]")
+@click.option(
+    "--into", "branch", metavar="BRANCH", help="Land the work there.  [default: the branch of the main checkout]"
+)
 @click.option("--land/--no-land", "lands", default=None, help="Land the work by itself.  [default: --land]")
-@click.option("--gate", "gates", multiple=True, metavar="COMMAND", help="Must exit 0 before work lands.")
+@click.option(
+    "--gate", "gates", type=ShellCommand(), multiple=True, metavar="COMMAND", help="Must exit 0 before work lands."
+)
 @click.option(
     "--mends", type=Count(), metavar="N", help="Give work that bounced to an agent so often.  [default: 3]"
 )
-@click.option("--check", "checks", multiple=True, metavar="COMMAND", help="Must exit 0 after each attempt.")
+@click.option(
+    "--check",
+    "checks",
+    type=ShellCommand(),
+    multiple=True,
+    metavar="COMMAND",
+    help="Must exit 0 after each attempt.",
+)
 @click.option("--retries", type=Count(), metavar="N", help="How often a task is tried again.  [default: 2]")
 @attempt_timeout_option("  [default: 30m]")
 @click.option("--expect-change", is_flag=True, default=None, help="Fail tasks that change nothing.")
@@ -164,6 +176,7 @@ def _tell_nothing(prepared: Prepared, how: Launch) -> int:
         record = {"session_id": None, "total": 0, "open": prepared.left}
         print_json(record if how.beside is None else {**how.beside, "dispatch": record})
     else:
-        more = f"; {prepared.left} are open (sessionrun queue list)" if prepared.left else ""
-        click.echo(f"nothing to do: no task is ready{more}", err=True)
+        left, are = prepared.left, "is" if prepared.left == 1 else "are"
+        hint = f"ready; {left} {are} open (sessionrun queue list)" if left else "open (sessionrun queue add TITLE)"
+        click.echo(f"nothing to do: no task is {hint}", err=True)
     return 0

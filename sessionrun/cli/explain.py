@@ -81,6 +81,8 @@ def _tell_session(explanation: dict[str, Any]) -> Iterator[str]:
     yield f"Tasks: {explanation['total']}: " + ", ".join(
         f"{count} {cause}" for cause, count in explanation["causes"].items()
     )
+    if explanation["landings"]:
+        yield "Landing: " + ", ".join(f"{count} {status}" for status, count in explanation["landings"].items())
 
 
 def _list_tasks(explanation: Mapping[str, Any]) -> Iterator[str]:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import click
 
-from sessionrun.cli.options import Count, Duration, json_option, results_dir_option
+from sessionrun.cli.options import Count, Duration, ShellCommand, json_option, results_dir_option
 from sessionrun.cli.render import escape, escape_line, print_json
 from sessionrun.client.config import load_merge_trailers
 from sessionrun.client.landing import AskedLanding, Choice, merge
@@ -25,7 +25,9 @@ _WORDS: Final = {"ready": "would land", "none": "no work"}
 @click.argument("session_id", metavar="ID")
 @click.argument("tasks", nargs=-1, metavar="[TASK]...")
 @click.option("--into", metavar="BRANCH", help="Where to.  [default: the branch the session began at]")
-@click.option("--gate", "gates", multiple=True, metavar="COMMAND", help="Must exit 0 before it lands.")
+@click.option(
+    "--gate", "gates", type=ShellCommand(), multiple=True, metavar="COMMAND", help="Must exit 0 before it lands."
+)
 @click.option(
     "--gate-timeout", type=Duration(), metavar="TIME", default="1h", help="For each gate.  [default: 1h]"
 )

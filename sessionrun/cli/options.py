@@ -58,6 +58,19 @@ class Age(click.ParamType[float]):
             self.fail(str(error), param, ctx)
 
 
+class ShellCommand(click.ParamType[str]):
+    """A command for a shell that is not empty: an empty one succeeds and proves nothing."""
+
+    name = "command"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """See `click.ParamType.convert`."""
+        text = str(value)
+        if not text.strip():
+            self.fail("must not be empty", param, ctx)
+        return text
+
+
 class Dollars(click.ParamType[float]):
     """An amount of US dollars over 0."""
 

@@ -13,6 +13,7 @@ from sessionrun.cli.options import (
     Count,
     Dollars,
     Duration,
+    ShellCommand,
     attempt_timeout_option,
     json_option,
     name_options,
@@ -152,7 +153,14 @@ class Launch(NamedTuple):
 )
 @click.option("--land", is_flag=True, help="Land the work on a branch, as `merge` does.")
 @click.option("--land-into", metavar="BRANCH", hidden=True, help="With --land: that branch.")
-@click.option("--gate", "gates", multiple=True, metavar="COMMAND", help="With --land: must exit 0 first.")
+@click.option(
+    "--gate",
+    "gates",
+    type=ShellCommand(),
+    multiple=True,
+    metavar="COMMAND",
+    help="With --land: must exit 0 first.",
+)
 @click.option("--mends", type=Count(), metavar="N", hidden=True, help="With --land: tasks that mend bounced work.")
 @click.option("--expect-change", is_flag=True, help="Fail tasks that change nothing in their worktree.")
 @click.option("--prove", is_flag=True, help="The check must pass on the work alone, and fail without it.")

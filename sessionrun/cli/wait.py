@@ -9,6 +9,7 @@ import click
 
 from sessionrun.cli.options import Duration, find_place, json_option, results_dir_option, session_argument
 from sessionrun.cli.render import print_json
+from sessionrun.client.landed import count_landings
 from sessionrun.client.lookup import open_session
 from sessionrun.client.waiting import choose_decisive, has_landed, wait
 
@@ -45,6 +46,7 @@ def command(
     """
     session = open_session(results_dir, session_id)
     view, chosen, in_time, done_with = wait(session, tasks, need_all=need_all, no_held=no_held, timeout_s=timeout)
+    decisive = chosen if tasks else choose_decisive(view, chosen)
     if as_json:
         print_json({**view, "tasks": chosen, "timed_out": not in_time})
     else:
@@ -52,11 +54,17 @@ def command(
         good = sum(task["outcome"] == "succeeded" for task in chosen)
         place = find_place(view)
         where = f" (in {place})" if place else ""
-        click.echo(f"Session: {view['session_id']}: {done}/{len(chosen)} completed, {good} succeeded{where}")
+        counts = f"{done}/{len(chosen)} completed, {good} succeeded{_word_left(decisive)}"
+        click.echo(f"Session: {view['session_id']}: {counts}{where}")
     if not in_time:
         return EXIT_TIMEOUT
     if not done_with:
         return EXIT_HELD
-    decisive = chosen if tasks else choose_decisive(view, chosen)
     good_ends = (task["outcome"] == "succeeded" and has_landed(task) for task in decisive if task["outcome"])
     return 0 if all(good_ends) else EXIT_FAILED
+
+
+def _word_left(tasks: list[dict[str, Any]]) -> str:
+    """What of the work of these tasks has not landed, though it was to."""
+    left = {status: count for status, count in count_landings(tasks).items() if status != "landed"}
+    return "".join(f", {count} {status}" for status, count in left.items())

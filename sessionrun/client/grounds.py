@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from sessionrun.client.explanation import Grounds, explain_session, explain_tasks, find_holders
-from sessionrun.client.landed import add_landings
+from sessionrun.client.landed import add_landings, count_landings
 from sessionrun.client.lookup import choose_tasks
 from sessionrun.client.view import load_history
 from sessionrun.runtime import processes
@@ -28,9 +28,10 @@ def explain(session: SessionDir, wanted: Sequence[str] = ()) -> dict[str, Any]:
         StoreError: the session's files are damaged.
     """
     grounds = gather(session)
-    facts = explain_session(grounds)
+    shown = add_landings(session, grounds.view["tasks"])
+    facts = explain_session(grounds) | {"landings": count_landings(shown)}
     if wanted:
-        chosen = add_landings(session, choose_tasks(grounds.view, wanted))
+        chosen = choose_tasks({**grounds.view, "tasks": shown}, wanted)
         facts["tasks"] = [
             {**facts_of, "landing": task["landing"]} if "landing" in task else facts_of
             for facts_of, task in zip(explain_tasks(grounds, chosen), chosen, strict=True)

@@ -9,6 +9,7 @@ A session whose work no `merge` has tried costs one call of stat.
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -72,6 +73,12 @@ def _describe(end: End) -> dict[str, Any]:
         "output": end.output,
         "at": end.at,
     }
+
+
+def count_landings(tasks: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    """How much work stands where, by the status of its landing; mends count by the work that they mend."""
+    shown = [task["landing"] for task in tasks if task.get("landing") and not task.get("mends")]
+    return dict(sorted(Counter(str(landing["status"]) for landing in shown).items()))
 
 
 def is_of(task: Mapping[str, Any], at: str) -> bool:

@@ -44,6 +44,11 @@ What the task had asked for:
 """
 
 
+WITHOUT_MARKS: Final = """
+A file that is no text, or that one side has deleted, has no marks: it is there as one side has it.
+"""
+
+
 def next_mend(state: State) -> TaskAdded | None:
     """The mend that is to be added now; None: none is owed, or nothing new is to begin."""
     if state.cancelled or state.held is not None or not state.land.to_mend:
@@ -182,7 +187,7 @@ def _make_mend(state: State, owner: TaskState, source: TaskState) -> TaskSpec:
 
 
 def _word_prompt(state: State, spec: TaskSpec, mend: Mend, target: str) -> str:
-    others = ""
+    others = WITHOUT_MARKS if mend.files else ""
     known = [state.tasks[name] for name in mend.against if name in state.tasks]
     if known:
         others += "\nThese tasks landed before and changed the same files:\n"

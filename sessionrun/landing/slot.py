@@ -8,8 +8,8 @@ deleted: git deletes a ref under a lock of all packed refs, which a kill would l
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from hashlib import sha1
 from pathlib import Path
 from typing import Final
@@ -28,6 +28,9 @@ from sessionrun.workspaces.registration import hold_lock
 
 PREFIX: Final = "sessionrun-land-"
 PINS: Final = "refs/sessionrun/land-"
+
+SOON_S: Final = 0.5
+"""After so long a person is told what is waited for."""
 
 
 def digest_target(target: str) -> str:
@@ -58,13 +61,26 @@ class Slot:
         return Path(self.repository.common_dir, self.target)
 
     @contextmanager
-    def hold(self) -> Iterator[None]:
-        """Hold the slot.
+    def hold(
+        self, tell: Callable[[str], None] = lambda line: None, *, limit_s: float | None = None
+    ) -> Iterator[None]:
+        """Hold the slot.  The holder before runs gates, which may take hours: it is waited for without a limit.
+
+        Args:
+            tell: is given a line if another process holds it now.
+            limit_s: how long to wait at most (seconds); None: until it is free.
 
         Raises:
-            SessionrunError: another process held it for too long.
+            SessionrunError: another process held it for so long.
         """
-        with hold_lock(self._path(".lock")):
+        path = self._path(".lock")
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(hold_lock(path, timeout_s=SOON_S))
+            except SessionrunError:
+                branch = self.target.removeprefix("refs/heads/")
+                tell(f"another landing on {branch} is under way: waiting for its end")
+                stack.enter_context(hold_lock(path, timeout_s=-1 if limit_s is None else limit_s))
             yield
 
     def load_record(self) -> SlotRecord | None:

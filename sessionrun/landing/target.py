@@ -137,7 +137,10 @@ def find_target(repository: Repository, into: str | None) -> str:
     """
     name = (into or repository.base_branch).removeprefix(HEADS)
     with open_fence(repository) as fence:
-        if fence.main().commit_of(HEADS + name) is None:
-            how = "" if into else ": say --into BRANCH"
+        git = fence.main()
+        if git.commit_of(HEADS + name) is None:
+            how = "" if into else ": say where to land (--into BRANCH; for run: --land-into BRANCH)"
+            if not into and git.commit_of(name) is not None:
+                raise InputError(f"{repository.top}: worktrees begin at {name}, which is no branch{how}")
             raise InputError(f"{repository.top} has no branch {name!r}{how}")
     return HEADS + name

@@ -55,20 +55,22 @@ MAX_NAMED: Final = 5
 Tell = Callable[[str], None]
 
 
-def land(request: LandRequest, tell: Tell = lambda line: None) -> Report:
+def land(request: LandRequest, tell: Tell = lambda line: None, *, limit_s: float | None = None) -> Report:
     """Land what is wanted, as far as it goes.
 
     Args:
         request: what, and where.
         tell: is given a line for a person when something takes long.
+        limit_s: how long to wait for another landing at most (seconds); None: until it ends.
 
     Raises:
         InputError: there is no such branch.
-        SessionrunError, OSError: git failed, or the disk; a later turn mends what was begun.
+        SessionrunError, OSError: git failed, or the disk, or another landing took longer than `limit_s`; a later
+            turn mends what was begun.
     """
     slot, folder = Slot(request.repository, request.target), Path(request.folder)
     make_directories(folder, 0o700)
-    with slot.hold():
+    with slot.hold(tell, limit_s=limit_s):
         work = folder / WORK
         remove_tree(work)
         make_directories(work, 0o700)

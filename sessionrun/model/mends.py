@@ -12,10 +12,11 @@ from typing import Any, Final
 from sessionrun.model.frozen import frozen
 
 REFUSED: Final = "mend_refused"
-"""The reason class of a mend that left marks of a conflict, or dropped what one side had added."""
+"""The reason class of a mend that left a conflict as it was, or dropped what one side had added."""
 
 DROPPED: Final = "drops all lines that"
-"""Words of a refusal that is made once: a mend that drops them again has its reasons."""
+KEPT: Final = "just as it found it, without what"
+"""Words of refusals that are made once: a mend that does the same again has its reasons."""
 
 
 @frozen
@@ -46,12 +47,18 @@ class Mend:
 class MendBase:
     """Where a mend begins: the end of the branch `target` (its full name), merged with the commit `tip`.
 
-    `insists`: the try before was refused because it dropped lines; this one may.
+    `insists`: the try before was refused because it took one side; this one may.  `files`: those in conflict.
     """
 
     target: str
     tip: str
     insists: bool = False
+    files: tuple[str, ...] = ()
+
+
+def may_insist(reason: str) -> bool:
+    """Whether a mend may do again what was refused for this reason."""
+    return DROPPED in reason or KEPT in reason
 
 
 _NAMES: Final = frozenset(field.name for field in fields(Mend))

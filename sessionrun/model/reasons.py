@@ -54,7 +54,7 @@ REASONS: Final[Mapping[str, Reason]] = {
     "infra": Reason("the session's own files could not be read or written"),
     "internal": Reason("a bug of sessionrun; its traceback is in supervisor.log"),
     "no_change": Reason("a change was expected and nothing was changed"),
-    "mend_refused": Reason("a mend left marks of a conflict, or dropped all that one side had added"),
+    "mend_refused": Reason("a mend left a conflict as it was, or dropped all that one side had added"),
     "bad_context": Reason("a file that the agent is to be shown is not there, too long or outside the project"),
     "workspace_failed": Reason("its worktree could not be made; nothing of the task ran"),
     "repository_failed": Reason("its repository could not be fetched, or lacks the ref; nothing of the task ran"),

@@ -8,12 +8,13 @@ with becomes a commit with the same two parents: the marks are in no history, an
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from sessionrun.model.errors import SessionrunError
-from sessionrun.model.mends import DROPPED, MendBase
+from sessionrun.model.mends import DROPPED, KEPT, MendBase
 from sessionrun.model.places import Place
 from sessionrun.workspaces.fence import Fence
 from sessionrun.workspaces.git import Git
@@ -56,7 +57,10 @@ def finish_mend(git: Git, request: WorkspaceRequest, released: Place) -> Place:
     target, tip = _parents(git, base)
     if _parents(git, commit) == [target, tip] and commit != base:
         return released  # an earlier start came so far
-    why = _find_refusal(git, (base, commit, target, tip), insists=mend.insists)
+    commits = (base, commit, target, tip)
+    why = _find_refusal(git, commits, insists=mend.insists)
+    if why is None and not mend.insists:
+        why = _find_untouched(git, commits, mend.files) or _find_undone(git, commits)
     if why is not None:
         return replace(released, refused=why)
     tree = git.line("rev-parse", f"{commit}^{{tree}}")
@@ -90,6 +94,36 @@ def _find_refusal(git: Git, commits: tuple[str, str, str, str], *, insists: bool
             if blobs[end] is not None and added and not added & _lines(blobs[end]):
                 return f"it {DROPPED} {whose} has added to {name}"
     return None
+
+
+def _find_untouched(git: Git, commits: tuple[str, str, str, str], files: Sequence[str]) -> str | None:
+    """Which file in conflict is still as git left it where no marks can be: as one side has it.  None: none is.
+
+    So it is with a file that is no text, and with one that one side has changed and the other has deleted.
+    """
+    base, end, target, tip = commits
+    since = git.attempt("merge-base", target, tip).stdout.decode().strip()
+    for name in files:
+        left, found = _find_entry(git, base, name), _find_entry(git, end, name)
+        mine, theirs = _find_entry(git, target, name), _find_entry(git, tip, name)
+        before = _find_entry(git, since, name) if since else ""
+        if found == left and left in (mine, theirs) and len({mine, theirs, before}) == 3:
+            whose = "the work" if left == mine else "the branch"
+            return f"it leaves {name} {KEPT} {whose} has made of it"
+    return None
+
+
+def _find_undone(git: Git, commits: tuple[str, str, str, str]) -> str | None:
+    """Whether nothing of the work is left, as if it had never been done."""
+    _, end, target, _ = commits
+    same = git.line("rev-parse", f"{end}^{{tree}}") == git.line("rev-parse", f"{target}^{{tree}}")
+    return f"it {DROPPED} the work has added, and all else of it" if same else None
+
+
+def _find_entry(git: Git, commit: str, name: str) -> str:
+    """Mode and object of a path in a commit; empty: there is none."""
+    found = git.names("--literal-pathspecs", "ls-tree", "-z", commit, "--", name)
+    return found[0].partition("\t")[0] if found else ""
 
 
 def _list_merged(git: Git, base: str, target: str, tip: str) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -89,20 +90,29 @@ def prepare_dispatch(
     drafted = _import(settings, feed, listed, preview=preview)
     tasks, left = _choose(settings, feed)
     finding = Finding("queue", f"{feed.place.name}: {len(tasks)} of {left} open tasks are ready{drafted}")
-    return Prepared(planned, feed, tasks, left, [*back, finding, *findings])
+    source = [] if settings.source is None else [Finding("configuration", str(settings.source))]
+    return Prepared(planned, feed, tasks, left, [*source, *back, finding, *findings])
 
 
 def find_follow_ups(settings: Settings, session_id: str) -> list[str]:
     """Say by which commands a user does what the session does not do by itself."""
     short = session_id[:8]
     if not settings.lands:
-        return [f"nothing lands by itself: sessionrun merge {short}"]
+        return [f"nothing lands by itself: {_word_merge(settings, short)}"]
     lines = []
     if not settings.mends:
         lines.append(f"a conflict makes no task; its work stays on its branch: sessionrun merge {short}")
     if not settings.lands_again:
         lines.append(f"work that did not land is not tried again by itself: sessionrun retry {short}")
     return lines
+
+
+def _word_merge(settings: Settings, short: str) -> str:
+    """The command that lands the work as the session would: with its gates."""
+    words = ["sessionrun", "merge", short, *(word for gate in settings.gates for word in ("--gate", gate))]
+    if settings.gates and settings.gate_timeout_s:
+        words += ["--gate-timeout", f"{settings.gate_timeout_s:g}"]
+    return shlex.join(words)
 
 
 def _take_back(settings: Settings, feed: Feed, results_dir: Path | None) -> list[Finding]:

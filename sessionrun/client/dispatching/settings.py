@@ -12,7 +12,6 @@ from sessionrun.agents import table
 from sessionrun.client.config import load_config
 from sessionrun.client.dispatching.configuration import MENDS, find_configuration, load_configuration, load_frame
 from sessionrun.client.dispatching.frame import FRAME
-from sessionrun.client.notices import notify
 from sessionrun.dialects.convert import Misfit
 from sessionrun.model.errors import InputError
 from sessionrun.model.feeding import POLL_S, SYNC_S, TAKE_BACK_S
@@ -35,8 +34,10 @@ class Settings:
 
     Attributes:
         top: the top of the repository, which has the queue (absolute).
+        source: the configuration file.
         tasks: only these tasks of the queue; empty: all.
         branch: on which the work lands, and where it begins; None: the current one.
+        branch_source: the key of the configuration file that names it; None: it was named elsewhere.
         program: what starts the agent, in place of its usual program.
         gates: commands that have to exit 0 before work lands.
         checks: commands that have to exit 0 after each attempt at a task.
@@ -49,10 +50,12 @@ class Settings:
     """
 
     top: Path
+    source: Path | None = None
     tasks: tuple[str, ...] = ()
     group: str | None = None
     backend: str | None = None
     branch: str | None = None
+    branch_source: str | None = None
     workers: int = WORKERS
     agent: str | None = None
     model: str | None = None
@@ -95,12 +98,12 @@ def settle_dispatch(given: Mapping[str, Any], configuration: Path | None = None)
         given["frame"] = _load_frame(given.pop("prompt_template"))
     path = configuration or find_configuration(find_place(Path.cwd()).top)
     values = load_configuration(path) if path is not None else {}
-    if path is not None and configuration is None:
-        notify(f"configuration: {path}")
     root = values.get("top", Path.cwd())
     if values.get("agent") not in (None, given.get("agent", values.get("agent"))):
         values = {name: value for name, value in values.items() if name not in ("model", "program")}
-    settings = Settings(**{**values, **given, "top": _find_top(root)})
+    branch_source = f"{path}: branch" if "branch" in values and "branch" not in given else None
+    found = {"top": _find_top(root), "source": path, "branch_source": branch_source}
+    settings = Settings(**{**values, **given, **found})
     return _choose_agent(settings)
 
 
@@ -142,4 +145,5 @@ def check_branch(settings: Settings) -> None:
     if git.commit_of(f"refs/heads/{settings.branch}") is None:
         known = git.line("for-each-ref", "--count=6", "--format=%(refname:short)", "refs/heads/").split()
         there = f"there are {', '.join(known[:5])}{' ...' * (len(known) > 5)}" if known else "there is none yet"
-        raise InputError(f"{settings.top}: there is no branch {settings.branch!r} to land on; {there}")
+        where = settings.branch_source or settings.top
+        raise InputError(f"{where}: there is no branch {settings.branch!r} to land on; {there}")

@@ -32,11 +32,20 @@ def make_task(template: TaskSpec, task: QueueTask, task_id: str) -> TaskSpec:
     return replace(
         template,
         id=task_id,
-        title=" ".join(task.title.split()) or task.id,
+        title=_clean(task.title) or task.id,
         prompts=prompts,
         priority=task.priority,
         labels={**template.labels, QUEUE_LABEL: task.id},
     )
+
+
+def _clean(title: str) -> str:
+    """A title on one line without control characters: it comes into commits, and from there to terminals.
+
+    >>> _clean("Fix \\x1b[31mit")
+    'Fix [31mit'
+    """
+    return " ".join("".join(char if char.isprintable() else " " for char in title).split())
 
 
 def fill_frame(frame: str, task: QueueTask) -> str:

@@ -17,7 +17,7 @@ from sessionrun.engine.rounds import find_better
 from sessionrun.engine.state import TaskState
 from sessionrun.model.errors import JobFileError
 from sessionrun.model.keys import JobKey
-from sessionrun.model.mends import DROPPED, MendBase
+from sessionrun.model.mends import MendBase, may_insist
 from sessionrun.model.places import Place
 from sessionrun.model.reasons import WORKSPACE_REASONS
 from sessionrun.model.spec import Job, hides_tests
@@ -66,7 +66,7 @@ def _find_mend_base(site: Site, state: TaskState, tasks: Mapping[str, TaskState]
     source = tasks[mend.source].place if mend is not None else None
     if mend is None or landing is None or source is None:
         return None
-    return MendBase(landing.target, source.commit or "", insists=DROPPED in mend.reason)
+    return MendBase(landing.target, source.commit or "", insists=may_insist(mend.reason), files=mend.files)
 
 
 def _find_target(site: Site, state: TaskState) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
 from sessionrun.landing.entries import follow_branches
 from sessionrun.landing.history import load_history
@@ -14,6 +15,9 @@ from sessionrun.model.errors import SessionrunError
 from sessionrun.model.landings import LAND_FAILED
 from sessionrun.runtime.jobs.land.request import LandAnswer, LandOrder
 from sessionrun.store import crashpoint
+
+MEND_LIMIT_S: Final = 600.0
+"""So long a LAND that only mends waits for another landing: that one has mended the target as it began."""
 
 
 def land(order: LandOrder, folder: Path) -> LandAnswer:
@@ -29,7 +33,10 @@ def land(order: LandOrder, folder: Path) -> LandAnswer:
     try:
         request = _follow(order, folder)
         asked = replace(request, entries=tuple(replace(entry, wanted=False) for entry in request.entries))
-        report = take_turn(asked if order.only_mend else request, lambda line: print(line, flush=True))
+        limit_s = MEND_LIMIT_S if order.only_mend else None
+        report = take_turn(
+            asked if order.only_mend else request, lambda line: print(line, flush=True), limit_s=limit_s
+        )
     except (SessionrunError, OSError) as error:
         if getattr(error, "signal", None) == signal.SIGKILL:
             raise

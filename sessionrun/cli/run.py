@@ -220,7 +220,8 @@ def command(
     if isinstance(planned, Nothing):
         return _tell_nothing(as_json=as_json)
     if planned.skipped:
-        click.echo(f"skipped: {planned.skipped} that succeeded before (--rerun runs them again)", err=True)
+        count = planned.skipped
+        click.echo(f"skipped: {count} that an earlier session finished (--rerun runs them again)", err=True)
     addition = joined.settle(planned.spec) if joined is not None and planned.spec.tasks else None
     if dry_run and planned.spec.tasks:
         from sessionrun.cli.preview import print_preview
@@ -249,7 +250,7 @@ def _tell_nothing_to_do(skipped: int, *, as_json: bool) -> int:
     if as_json:
         print_json({"session_id": None, "total": 0, "skipped": skipped})
     else:
-        click.echo("nothing to do: all runs succeeded before", err=True)
+        click.echo("nothing to do: earlier sessions finished all runs", err=True)
     return 0
 
 

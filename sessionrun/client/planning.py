@@ -72,7 +72,8 @@ class AskedMoney(NamedTuple):
 class Planned(NamedTuple):
     """A spec that can be started if it has tasks, and what the user should know about how it was made.
 
-    `skipped` counts tasks of the input that the spec leaves out, for they succeeded before; it may be all of them.
+    `skipped` counts tasks of the input that the spec leaves out, since an earlier session finished them (in a
+    matrix: with success); it may be all of them.
     """
 
     spec: SessionSpec
@@ -208,9 +209,9 @@ def _remark_on_views(plan: Plan) -> list[str]:
 
 
 def _leave_out_done(plan: Plan, *, rerun: bool) -> tuple[Plan, int]:
-    """The plan without tasks that succeeded before, as its exports show; in the exports these tasks stay."""
+    """Leave out the tasks that an earlier session finished; in the exports these tasks stay."""
     if rerun and not plan.exports:
-        raise InputError("--rerun: this input has no results file that could tell what succeeded before")
+        raise InputError("--rerun: this input has no results file that could tell what was finished before")
     if rerun or not plan.exports:
         return plan, 0
     from sessionrun.runtime.exports.writer import carry_over

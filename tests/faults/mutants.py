@@ -206,7 +206,7 @@ MUTANTS: Final = (
                 "        return early.run(",
             ),
         ),
-        by_test("tests/faults/test_damage.py", "-k", "once_it_has_the_lock"),
+        by_test("tests/faults/test_damage.py", "-k", "once_it_has_the_lock", "--slow"),
         "test_a_keeper_reads_the_ledger_once_it_has_the_lock",
     ),
     Mutant(

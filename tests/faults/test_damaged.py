@@ -12,7 +12,7 @@ from conftest import slow_seed
 
 from .damaged import CODES, DEAR_SWEEPS, POLLS, SWEEPS, Found, make_world, run_mutations
 
-FAST = 200
+FAST = 500
 SLOW = int(os.environ.get("DAMAGED_COUNT") or 100_000)
 SEED = 10
 

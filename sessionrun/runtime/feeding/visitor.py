@@ -152,6 +152,7 @@ class Visitor:
             InputError, StoreError, OSError: as `visit`.
         """
         self._hear(board)
+        self._coming.clear()  # the session does not hear of them any more
         for step in find_last_steps(self._load(), self._known, self._session_id):
             self._do(step, {})
         if self._feed.name != "file":

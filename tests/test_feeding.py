@@ -470,6 +470,20 @@ def test_a_session_that_lives_again_knows_what_it_has_tried(tmp_path: Path) -> N
     assert [task.status for task in queue.load()] == ["open", "open"]
 
 
+def test_a_session_that_is_being_cancelled_lands_nothing_for_a_person(tmp_path: Path) -> None:
+    FileFeed(find_place(tmp_path)).create([Draft("a")])
+    task = TaskSpec("t", ("x",), labels={QUEUE_LABEL: "q"})
+    spec = make_session([task, TaskSpec("runs", ("x",))])
+    state = begin(replace(spec, feed=FeedSpec(str(tmp_path), "file", take_back_s=0.0), template=TEMPLATE))
+    feeder = QueueFeeder(SessionDir(tmp_path / "session-us"), state.spec, print)
+    for cancelled in (False, True):
+        state.cancelled = cancelled
+        feeder._tell(LandAgain("t"))
+        asked = [one for one in feeder.hear(state, 0.0, 0.0) if getattr(one, "kind", None) == "retry"]
+        assert bool(asked) is not cancelled
+    feeder.finish(state)
+
+
 def test_those_who_listen(tmp_path: Path) -> None:
     place = find_place(tmp_path)
     here, gone = tmp_path / "here", tmp_path / "gone"

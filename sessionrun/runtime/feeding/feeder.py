@@ -110,7 +110,8 @@ class QueueFeeder:
             if task is not None and task.wish.held == UNCLAIMED:
                 yield RequestReceived(f"claimed-{state.seq}-{one.name}", "release", (one.name,))
         elif isinstance(one, LandAgain):
-            yield RequestReceived(f"mended-{state.seq}-{one.name}", "retry", (one.name,))
+            if not state.cancelled:  # a retry would take that back
+                yield RequestReceived(f"mended-{state.seq}-{one.name}", "retry", (one.name,))
         elif isinstance(one, Trouble):
             yield from _tell_trouble(state, one.why)
         elif one.number == self._boards.number and state.feed_open:

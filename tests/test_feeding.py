@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sessionrun.client.waiting import choose_decisive
-from sessionrun.engine.feeding import list_decisive
+from sessionrun.engine.feeding import TROUBLE, list_decisive
 from sessionrun.engine.fold import apply, begin
 from sessionrun.engine.orders import EndSession
 from sessionrun.engine.scheduler import decide
@@ -35,7 +35,7 @@ from sessionrun.runtime.feeding.feeder import QueueFeeder
 from sessionrun.runtime.feeding.standing import UNDONE, Standing, find_standing
 from sessionrun.runtime.feeding.tasks import choose_id, fill_frame, make_task
 from sessionrun.runtime.feeding.visit import Step, choose_next, find_landings, find_last_steps, find_steps
-from sessionrun.runtime.feeding.visitor import Arrival, Drop, Dry, LandAgain, News, Trouble, Visitor
+from sessionrun.runtime.feeding.visitor import Arrival, Drop, Dry, LandAgain, News, Visitor
 from sessionrun.store import crashpoint
 from sessionrun.store.session import SessionDir
 
@@ -417,8 +417,7 @@ def test_what_the_queue_refuses_is_told_and_stops_nothing(tmp_path: Path) -> Non
     )
     session.work()
     visitor.visit(session.board())
-    (told,) = [one for one in session.heard if isinstance(one, Trouble)]
-    assert "task-1: it is a group" in str(told.why)
+    assert "task-1: it is a group" in str(visitor.refused)
     assert [one.task.id for one in session.heard if isinstance(one, Arrival)] == ["m"]
 
 
@@ -468,6 +467,28 @@ def test_a_session_that_lives_again_knows_what_it_has_tried(tmp_path: Path) -> N
     assert queue.show("task-1").status == "open"
     feeder.finish(state)
     assert [task.status for task in queue.load()] == ["open", "open"]
+
+
+def test_what_the_queue_refused_is_shown_to_the_end(tmp_path: Path) -> None:
+    queue = FileFeed(find_place(tmp_path), now=lambda: 0.0)
+    queue.create([Draft("a")])
+    queue.claim("task-1", Worker("t", "us"))
+    text = queue.place.read_text()
+    queue.place.write_text(text.replace('"tasks": [', '"tasks": [{"id": "m", "title": "m", "parent": "task-1"},'))
+    asked = FeedSpec(str(tmp_path), "file", chosen=("task-1",), watch=True, take_back_s=0.0)
+    ended = TaskSpec("t", ("x",), labels={QUEUE_LABEL: "task-1"})
+    state = begin(replace(make_session([ended], open_feed=True), feed=asked, template=TEMPLATE))
+    state.tasks["t"].end = End(outcome="succeeded")
+    feeder = QueueFeeder(SessionDir(tmp_path / "session-us"), state.spec, print)
+
+    def hear() -> State:
+        for event in feeder.hear(state, 0.0, 0.0):
+            apply(state, Entry(state.seq + 1, 0.0, 0.0, event))
+        return state
+
+    eventually(lambda: TROUBLE in hear().holds)
+    feeder.finish(hear())
+    assert "it is a group" in hear().holds[TROUBLE].reason
 
 
 def test_a_session_that_is_being_cancelled_lands_nothing_for_a_person(tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ class QueueFeeder:
         self._last = Board(0, {}, frozenset(), frozenset(), 0, False, False)
         self._board: Board | None = None
         self._news: list[News] = []
-        self._leaves = self._left = self._rung = False
+        self._leaves = self._left = self._rung = self._fails = False
         self._seen = read_signature(self._kept)
         self._trouble: str | None = ""  # what the supervisor before has shown is not known
 
@@ -131,9 +131,11 @@ class QueueFeeder:
                 self._visitor = self._visitor or self._open()
                 (self._visitor.leave if leaves else self._visitor.visit)(self._last)
                 self._last = self._last._replace(news={}, others=frozenset())
-                self._complain(None)
+                self._fails = False
+                self._complain(self._visitor.refused)
             except Exception as error:  # whatever it is, the session goes on
-                self._complain(error)
+                self._fails = True
+                self._complain(_describe(error))
                 self._pause()
         self._listen(listens=False)
 
@@ -147,7 +149,7 @@ class QueueFeeder:
             with self._changed:
                 self._changed.wait_for(lambda: self._rung or self._leaves, self._asked.poll_s)
                 board, self._board, self._rung, leaves = self._board, None, False, self._leaves
-            if board is not None or leaves or self._trouble or self._visitor is None:
+            if board is not None or leaves or self._fails or self._visitor is None:
                 return board, leaves
             if self._visitor.is_due() or self._visitor.has_changed():
                 return None, False
@@ -166,9 +168,8 @@ class QueueFeeder:
         with suppress(OSError):
             change_listeners(self._place, self._session.path.absolute(), listens=listens)
 
-    def _complain(self, error: Exception | None) -> None:
-        """Log why a visit failed, once, and let the session show it."""
-        why = None if error is None else _describe(error)
+    def _complain(self, why: str | None) -> None:
+        """Log what is wrong with the queue, once, and let the session show it; None: nothing is."""
         if why != self._trouble:
             if why is not None:
                 self._log(why)
@@ -184,7 +185,7 @@ def _describe(error: Exception) -> str:
 
 
 def _tell_trouble(state: State, why: str | None) -> Iterator[Event]:
-    """The hold that shows why the queue cannot be visited."""
+    """The hold that shows what is wrong with the queue."""
     known = state.holds.get(TROUBLE)
     if why is not None and (known is None or known.reason != why):
         yield HoldPlaced(TROUBLE, why)

@@ -7,19 +7,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import slow
+from conftest import eventually, slow
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sessionrun.client.waiting import choose_decisive
-from sessionrun.engine.feeding import list_decisive
+from sessionrun.engine.feeding import TROUBLE, list_decisive
 from sessionrun.engine.fold import apply, begin
 from sessionrun.engine.orders import EndSession
 from sessionrun.engine.scheduler import decide
 from sessionrun.engine.state import State
 from sessionrun.engine.status import project
 from sessionrun.engine.task import End, LandEntry, Wish
-from sessionrun.model.events import Entry, TaskAdded
+from sessionrun.model.events import Entry, SessionEnded, TaskAdded
 from sessionrun.model.feeding import QUEUE_LABEL, FeedSpec, feed_from_record
 from sessionrun.model.mends import Mend
 from sessionrun.model.places import Place as Workplace
@@ -31,10 +31,11 @@ from sessionrun.queue.place import find_place
 from sessionrun.queue.signature import read_signature
 from sessionrun.queue.task import Draft, QueueTask, TaskClaim, Worker
 from sessionrun.runtime.feeding.board import UNCLAIMED, Board, Boards
+from sessionrun.runtime.feeding.feeder import QueueFeeder
 from sessionrun.runtime.feeding.standing import UNDONE, Standing, find_standing
 from sessionrun.runtime.feeding.tasks import choose_id, fill_frame, make_task
 from sessionrun.runtime.feeding.visit import Step, choose_next, find_landings, find_last_steps, find_steps
-from sessionrun.runtime.feeding.visitor import Arrival, Drop, Dry, LandAgain, News, Trouble, Visitor
+from sessionrun.runtime.feeding.visitor import Arrival, Drop, Dry, LandAgain, News, Visitor
 from sessionrun.store import crashpoint
 from sessionrun.store.session import SessionDir
 
@@ -416,8 +417,7 @@ def test_what_the_queue_refuses_is_told_and_stops_nothing(tmp_path: Path) -> Non
     )
     session.work()
     visitor.visit(session.board())
-    (told,) = [one for one in session.heard if isinstance(one, Trouble)]
-    assert "task-1: it is a group" in str(told.why)
+    assert "task-1: it is a group" in str(visitor.refused)
     assert [one.task.id for one in session.heard if isinstance(one, Arrival)] == ["m"]
 
 
@@ -437,6 +437,72 @@ def test_landings_are_asked_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
     visitor.visit(session.board())
     assert session.feed.show("task-1").status == "open"
     assert session.feed.show("task-1").reason == f"{UNDONE}us: bounced again"
+
+
+def test_a_session_that_lives_again_knows_what_it_has_tried(tmp_path: Path) -> None:
+    """A request may come while the last visit to the queue goes on: then another thread visits it."""
+    queue = FileFeed(find_place(tmp_path), now=lambda: 0.0)
+    queue.create([Draft("fails")])
+    asked = FeedSpec(str(tmp_path), "file", watch=True, take_back_s=0.0)
+    state = begin(replace(make_session([], open_feed=True), feed=asked, template=TEMPLATE))
+    feeder = QueueFeeder(SessionDir(tmp_path / "session-us"), state.spec, print)
+
+    def hear() -> State:
+        for event in feeder.hear(state, 0.0, 0.0):
+            apply(state, Entry(state.seq + 1, 0.0, 0.0, event))
+        return state
+
+    eventually(lambda: "task-1" in hear().tasks)
+    state.tasks["task-1"].end = End(outcome="failed", reason="x")
+    state.outcomes["failed"] = 1
+    hear()
+    feeder.finish(state)
+    assert queue.show("task-1").status == "open"
+    apply(state, Entry(state.seq + 1, 0.0, 0.0, SessionEnded("completed", "failed")))
+    hear()
+    state.ended = None  # as after a request
+    state.requests.add("again")
+    queue.create([Draft("new")])
+    eventually(lambda: "task-2" in hear().tasks)
+    assert queue.show("task-1").status == "open"
+    feeder.finish(state)
+    assert [task.status for task in queue.load()] == ["open", "open"]
+
+
+def test_what_the_queue_refused_is_shown_to_the_end(tmp_path: Path) -> None:
+    queue = FileFeed(find_place(tmp_path), now=lambda: 0.0)
+    queue.create([Draft("a")])
+    queue.claim("task-1", Worker("t", "us"))
+    text = queue.place.read_text()
+    queue.place.write_text(text.replace('"tasks": [', '"tasks": [{"id": "m", "title": "m", "parent": "task-1"},'))
+    asked = FeedSpec(str(tmp_path), "file", chosen=("task-1",), watch=True, take_back_s=0.0)
+    ended = TaskSpec("t", ("x",), labels={QUEUE_LABEL: "task-1"})
+    state = begin(replace(make_session([ended], open_feed=True), feed=asked, template=TEMPLATE))
+    state.tasks["t"].end = End(outcome="succeeded")
+    feeder = QueueFeeder(SessionDir(tmp_path / "session-us"), state.spec, print)
+
+    def hear() -> State:
+        for event in feeder.hear(state, 0.0, 0.0):
+            apply(state, Entry(state.seq + 1, 0.0, 0.0, event))
+        return state
+
+    eventually(lambda: TROUBLE in hear().holds)
+    feeder.finish(hear())
+    assert "it is a group" in hear().holds[TROUBLE].reason
+
+
+def test_a_session_that_is_being_cancelled_lands_nothing_for_a_person(tmp_path: Path) -> None:
+    FileFeed(find_place(tmp_path)).create([Draft("a")])
+    task = TaskSpec("t", ("x",), labels={QUEUE_LABEL: "q"})
+    spec = make_session([task, TaskSpec("runs", ("x",))])
+    state = begin(replace(spec, feed=FeedSpec(str(tmp_path), "file", take_back_s=0.0), template=TEMPLATE))
+    feeder = QueueFeeder(SessionDir(tmp_path / "session-us"), state.spec, print)
+    for cancelled in (False, True):
+        state.cancelled = cancelled
+        feeder._tell(LandAgain("t"))
+        asked = [one for one in feeder.hear(state, 0.0, 0.0) if getattr(one, "kind", None) == "retry"]
+        assert bool(asked) is not cancelled
+    feeder.finish(state)
 
 
 def test_those_who_listen(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from sessionrun.engine.state import State
 from sessionrun.engine.status import project
 from sessionrun.model.events import Entry, Event, JobClaimed, JobFinished, RequestReceived, from_record, to_record
 from sessionrun.model.keys import JobKey
-from sessionrun.model.landings import WorkBounced, WorkLanded
+from sessionrun.model.landings import WorkBounced, WorkHeld, WorkLanded
 from sessionrun.model.places import Place
 from sessionrun.model.spec import Landing, TaskSpec, Workspace
 
@@ -162,6 +162,18 @@ def test_what_setups_left_does_not_land_with_a_mend_and_a_wanderer_is_named(yard
 
 
 @pytest.mark.slow
+def test_a_held_mend_lands_when_its_owner_is_tried_again(yard: Yard) -> None:
+    tasks = yard.run(clash(), f"{JOIN}; echo mine >{yard.top}/f")
+    (mend,) = (task for name, task in tasks.items() if "-mend-" in name)
+    assert mend["landing"]["status"] == "held"
+    yard.git("checkout", "f")
+    owner = mend["id"].removesuffix("-mend-1")
+    done = yard.command("retry", yard.view["session_id"], owner, "--sync")
+    assert done.returncode == 0, done.stderr
+    assert sorted((yard.top / "f").read_text().split()) == ["a", "b"]
+
+
+@pytest.mark.slow
 def test_a_red_gate_is_mended(yard: Yard) -> None:
     plan = {"prompts": [write("a", "bad", "g")], "land": {"gates": ["! grep -q bad g"], "mends": 1}}
     tasks = yard.run(plan, "echo good >g")
@@ -278,6 +290,28 @@ def test_after_the_last_mend_the_work_is_bounced_and_retry_begins_anew() -> None
     world.record(RequestReceived("r", "retry", ("t",)))
     world.run(lambda key: True, lambda name: name == "t-mend-3")
     assert world.landings()["t"] == "landed" and world.state.ended is not None
+    world.examine()
+
+
+@pytest.mark.parametrize("named", [("t",), ("t-mend-1",), ()])
+def test_a_mend_that_is_held_lands_after_a_retry(named: tuple[str, ...]) -> None:
+    world = World(1)
+    finish = world.finish
+
+    def hold(key: JobKey, *given: Any) -> None:
+        if key.phase == "land" and key.task == "t-mend-1":
+            world.record(WorkHeld("t-mend-1", "main", "dirty", "a file is in the way", "git stash"))
+            world.record(JobFinished(key, "passed"))
+        else:
+            finish(key, *given)
+
+    world.finish = hold  # type: ignore[method-assign, assignment]
+    world.run(lambda key: True, lambda name: False)
+    assert world.landings() == {"t": "mending", "t-mend-1": "held"} and world.state.ended is not None
+    world.finish = finish  # type: ignore[method-assign]
+    world.record(RequestReceived("r", "retry", named, outcomes=() if named else ("failed",)))
+    world.run(lambda key: True, lambda name: name == "t-mend-1")
+    assert world.landings() == {"t": "landed", "t-mend-1": "landed"}
     world.examine()
 
 

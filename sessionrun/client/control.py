@@ -257,7 +257,7 @@ def _choose_retried(target: Target, outcomes: tuple[str, ...]) -> list[str]:
     from sessionrun.engine.requests import find_dependents
 
     by_id = {task["id"]: task for task in target.view["tasks"]}
-    stuck = [task["id"] for task in target.tasks if _can_land_again(task)]
+    stuck = [task["id"] for task in target.tasks if _can_land_again(task, target.view["tasks"])]
     if not target.named and "failed" not in outcomes:
         stuck = []
     good = (task for task in target.tasks if task["outcome"] == "succeeded" and task["id"] not in stuck)
@@ -279,10 +279,13 @@ def _choose_retried(target: Target, outcomes: tuple[str, ...]) -> list[str]:
 
 def _is_held(task: dict[str, Any]) -> bool:
     """Whether the work of a task waits, and a release lets it land."""
-    return (task.get("landing") or {}).get("status") in ("ready", "held")
+    return (task.get("landing") or {}).get("status") in ("ready", "held", "mending")
 
 
-def _can_land_again(task: dict[str, Any]) -> bool:
-    """Whether the work of a task could not land, and may be tried again."""
+def _can_land_again(task: dict[str, Any], tasks: Sequence[dict[str, Any]]) -> bool:
+    """Whether the work of a task, or a mend of it, could not land and may be tried again; `tasks` are all."""
     landing = task.get("landing") or {}
-    return landing.get("status") in ("held", "bounced") and landing["reason_class"] != "rescued"
+    if landing.get("status") == "mending":
+        return any(_can_land_again(one, tasks) for one in tasks if one.get("mends") == task["id"])
+    wanted = ("held",) if task.get("mends") else ("held", "bounced")
+    return landing.get("status") in wanted and landing["reason_class"] != "rescued"

@@ -8,7 +8,7 @@ from sessionrun.engine.state import State, TaskState
 from sessionrun.model.feeding import QUEUE_LABEL
 
 TROUBLE: Final = "feed"
-"""The hold of this name says that the queue cannot be visited; no task waits for it."""
+"""The hold of this name says what is wrong with the queue; no task waits for it."""
 
 
 def project_feed(state: State) -> dict[str, Any] | None:

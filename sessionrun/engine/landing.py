@@ -107,16 +107,32 @@ def land_again(state: State, names: Iterable[str], *, bounced: bool = True) -> N
     """Try again to land what could not land, of these tasks; a session that has ended lives again for that."""
     wanted = ("held", "bounced") if bounced else ("held",)
     chosen = []
-    for name in names:
-        task = state.tasks[name]
-        if task.landing is None or task.end.outcome != "succeeded" or task.spec.mend is not None:
+    for task in _with_mends(state, names):
+        if task.landing is None or task.end.outcome != "succeeded":
             continue
+        mend = task.spec.mend
+        if mend is not None and (task.landing.status != "held" or not is_mending(state.tasks[mend.task])):
+            continue  # its owner begins new ones
         if task.landing.status in wanted and task.landing.reason_class != "rescued":
-            chosen.append(name)
-            state.land.mends.pop(name, None)
+            chosen.append(task.spec.id)
+            state.land.mends.pop(task.spec.id, None)
     if chosen:
         state.ended, state.ended_at, state.cancelled = None, None, False
         _requeue(state, chosen)
+
+
+def is_mending(owner: TaskState) -> bool:
+    """Whether mends of a task's work still count: after a follow-up it has other work."""
+    return owner.landing is not None and owner.landing.status == "mending"
+
+
+def _with_mends(state: State, names: Iterable[str]) -> list[TaskState]:
+    """These tasks, and the mends of their work."""
+    named = dict.fromkeys(names)
+    mends = [
+        one.spec.id for one in state.tasks.values() if one.spec.mend is not None and one.spec.mend.task in named
+    ]
+    return [state.tasks[name] for name in dict.fromkeys([*named, *mends])]
 
 
 def cancel_landing(state: State, *, now: bool) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from sessionrun.engine.landing import hold_work, leave_queue, requeue_waiting
+from sessionrun.engine.landing import hold_work, is_mending, leave_queue, requeue_waiting
 from sessionrun.engine.state import State, TaskState
 from sessionrun.engine.task import LandEntry
 from sessionrun.model.events import Entry, TaskAdded
@@ -78,7 +78,7 @@ def note_end(state: State, task: TaskState) -> None:
     about = (mend.files, mend.against, mend.output)
     bounced = LandEntry("bounced", mend.reason_class, reason, None, None, *about)
     owner = state.tasks[mend.task]
-    if not _is_mending(owner):
+    if not is_mending(owner):
         return
     if task.end.outcome == "cancelled":
         leave_queue(state, mend.task, bounced)
@@ -112,7 +112,7 @@ def _on_work_bounced(state: State, entry: Entry, event: WorkBounced) -> None:
     bounced = LandEntry("bounced", event.reason_class, event.reason, None, None, *about, at=entry.at)
     leave_queue(state, event.task, bounced)
     owner = find_owner(state, task)
-    if owner is task or _is_mending(owner):
+    if owner is task or is_mending(owner):
         _follow(state, owner, event.task, bounced)
 
 
@@ -120,7 +120,7 @@ def _on_work_landed(state: State, entry: Entry, event: WorkLanded) -> None:
     landed = LandEntry("landed", None, event.reason, event.commit, at=entry.at)
     leave_queue(state, event.task, landed)
     owner = find_owner(state, state.tasks[event.task])
-    if owner.spec.id != event.task and _is_mending(owner):
+    if owner.spec.id != event.task and is_mending(owner):
         leave_queue(state, owner.spec.id, landed._replace(reason=f"mended by task {event.task}"))
         state.land.to_mend.pop(owner.spec.id, None)
         requeue_waiting(state)
@@ -131,11 +131,6 @@ LANDING_EVENTS: Final[Mapping[type, Callable[[State, Entry, Any], None]]] = {
     WorkBounced: _on_work_bounced,
     WorkLanded: _on_work_landed,
 }
-
-
-def _is_mending(owner: TaskState) -> bool:
-    """Whether mends of a task's work still count: after a follow-up it has other work."""
-    return owner.landing is not None and owner.landing.status == "mending"
 
 
 def _follow(state: State, owner: TaskState, source: str, bounced: LandEntry) -> None:

@@ -48,9 +48,11 @@ class QueueFeeder:
         self._boards = Boards()
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
+        self._visitor: Visitor | None = None
+        self._last = Board(0, {}, frozenset(), frozenset(), 0, False, False)
         self._board: Board | None = None
         self._news: list[News] = []
-        self._leaves = self._rung = False
+        self._leaves = self._left = self._rung = self._fails = False
         self._seen = read_signature(self._kept)
         self._trouble: str | None = ""  # what the supervisor before has shown is not known
 
@@ -68,25 +70,29 @@ class QueueFeeder:
             yield from self._translate(state, one)
         seen = read_signature(self._kept)
         rung, self._seen = seen != self._seen, seen
-        if (board is not None or rung) and state.ended is None:
-            self._show(board)
+        if board is not None or rung:
+            self._show(board, visits=state.ended is None)
 
     def finish(self, state: State) -> None:
         """See `partners.Feeder`."""
         self._show(self._boards.make(state), leaves=True)
         if self._thread is not None:
             self._thread.join(LEAVE_S)
-        self._thread = None
+        self._left = True
 
-    def _show(self, board: Board | None, *, leaves: bool = False) -> None:
+    def _show(self, board: Board | None, *, visits: bool = True, leaves: bool = False) -> None:
+        """Show the thread a board; with `visits` it visits the queue at once, with `leaves` for the last time."""
         with self._changed:
             if board is not None and self._board is not None:  # the thread has not seen the one before
                 board = join_boards(self._board, board)
             self._board = board or self._board
+            if not visits:
+                return
             self._leaves, self._rung = leaves, True
             self._changed.notify()
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="feeder", daemon=True)
+        if self._thread is None or self._left:  # a session may live again after its last visit
+            self._thread = threading.Thread(target=self._run, args=(self._thread,), name="feeder", daemon=True)
+            self._left = False
             self._thread.start()
 
     def _translate(self, state: State, one: News) -> Iterator[Event]:
@@ -104,7 +110,8 @@ class QueueFeeder:
             if task is not None and task.wish.held == UNCLAIMED:
                 yield RequestReceived(f"claimed-{state.seq}-{one.name}", "release", (one.name,))
         elif isinstance(one, LandAgain):
-            yield RequestReceived(f"mended-{state.seq}-{one.name}", "retry", (one.name,))
+            if not state.cancelled:  # a retry would take that back
+                yield RequestReceived(f"mended-{state.seq}-{one.name}", "retry", (one.name,))
         elif isinstance(one, Trouble):
             yield from _tell_trouble(state, one.why)
         elif one.number == self._boards.number and state.feed_open:
@@ -112,21 +119,23 @@ class QueueFeeder:
 
     # --- the queue's thread ---
 
-    def _run(self) -> None:
-        visitor: Visitor | None = None
-        last = Board(0, {}, frozenset(), frozenset(), 0, False, False)
+    def _run(self, before: threading.Thread | None) -> None:
+        if before is not None:
+            before.join()  # its last visit may have taken longer than the session has waited
         leaves = False
         self._listen(listens=True)
         while not leaves:
-            board, leaves = self._await(visitor)
-            last = join_boards(last, board) if board is not None else last
+            board, leaves = self._await()
+            self._last = join_boards(self._last, board) if board is not None else self._last
             try:
-                visitor = visitor or self._open()
-                (visitor.leave if leaves else visitor.visit)(last)
-                last = last._replace(news={}, others=frozenset())
-                self._complain(None)
+                self._visitor = self._visitor or self._open()
+                (self._visitor.leave if leaves else self._visitor.visit)(self._last)
+                self._last = self._last._replace(news={}, others=frozenset())
+                self._fails = False
+                self._complain(self._visitor.refused)
             except Exception as error:  # whatever it is, the session goes on
-                self._complain(error)
+                self._fails = True
+                self._complain(_describe(error))
                 self._pause()
         self._listen(listens=False)
 
@@ -134,15 +143,15 @@ class QueueFeeder:
         feed = open_feed(self._place, self._asked.backend)
         return Visitor(self._session, self._template, self._asked, feed, self._tell)
 
-    def _await(self, visitor: Visitor | None) -> tuple[Board | None, bool]:
+    def _await(self) -> tuple[Board | None, bool]:
         """Wait until there is something to do: a new board, a change of the queue, the end."""
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._rung or self._leaves, self._asked.poll_s)
                 board, self._board, self._rung, leaves = self._board, None, False, self._leaves
-            if board is not None or leaves or self._trouble or visitor is None:
+            if board is not None or leaves or self._fails or self._visitor is None:
                 return board, leaves
-            if visitor.is_due() or visitor.has_changed():
+            if self._visitor.is_due() or self._visitor.has_changed():
                 return None, False
 
     def _pause(self) -> None:
@@ -159,9 +168,8 @@ class QueueFeeder:
         with suppress(OSError):
             change_listeners(self._place, self._session.path.absolute(), listens=listens)
 
-    def _complain(self, error: Exception | None) -> None:
-        """Log why a visit failed, once, and let the session show it."""
-        why = None if error is None else _describe(error)
+    def _complain(self, why: str | None) -> None:
+        """Log what is wrong with the queue, once, and let the session show it; None: nothing is."""
         if why != self._trouble:
             if why is not None:
                 self._log(why)
@@ -177,7 +185,7 @@ def _describe(error: Exception) -> str:
 
 
 def _tell_trouble(state: State, why: str | None) -> Iterator[Event]:
-    """The hold that shows why the queue cannot be visited."""
+    """The hold that shows what is wrong with the queue."""
     known = state.holds.get(TROUBLE)
     if why is not None and (known is None or known.reason != why):
         yield HoldPlaced(TROUBLE, why)

@@ -71,7 +71,7 @@ class Dry(NamedTuple):
 
 
 class Trouble(NamedTuple):
-    """Why the queue cannot be visited; None: it can be again."""
+    """What is wrong with the queue; None: nothing is any more."""
 
     why: str | None
 
@@ -109,6 +109,8 @@ class Visitor:
         self._dropped: set[str] = set()
         self._landing: set[str] = set()
         self._failed: set[Step] = set()
+        self.refused: str | None = None
+        """What the queue refused last, to be shown to the end."""
         self._has_follow_ups = True
         self._taken_back_at: float | None = None
         self._signature: Signature = ()
@@ -152,6 +154,7 @@ class Visitor:
             InputError, StoreError, OSError: as `visit`.
         """
         self._hear(board)
+        self._coming.clear()  # the session does not hear of them any more
         for step in find_last_steps(self._load(), self._known, self._session_id):
             self._do(step, {})
         if self._feed.name != "file":
@@ -200,7 +203,7 @@ class Visitor:
             self._do(step, tasks)
         except InputError as error:
             self._failed.add(step)
-            self._tell(Trouble(str(error)))
+            self.refused = str(error)
 
     def _take_back(self, board: Board) -> None:
         """Take back claims of sessions that are gone, while there is a free slot for their tasks."""

@@ -157,6 +157,17 @@ def test_what_is_tried_again_needs_its_claim_first(project: Dispatcher) -> None:
     assert events == []  # nothing of it was started
 
 
+def test_more_is_asked_of_a_task_that_is_done(project: Dispatcher) -> None:
+    """The work of the follow-up lands; the task of the queue stays closed."""
+    (name,) = project.add(write("one"))
+    session_id = project.dispatch("--workers", "1", "--agent", "shell")
+    project.end(session_id)
+    done = project("continue", session_id, name, write("two"), "--sync")
+    assert done.returncode == 0, (done.stdout, done.stderr)
+    assert project.stand() == {name: "closed"}
+    assert sorted(path.name for path in project.cwd.glob("*.txt")) == ["one.txt", "two.txt"]
+
+
 def test_kill_9_of_all_in_the_middle(project: Dispatcher) -> None:
     """What landed is not done again, what is under way goes on, and nothing stays claimed."""
     names = project.add(write("one"), GONE.format("../../go") + write("two"), write("three"))

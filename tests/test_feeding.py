@@ -187,6 +187,13 @@ def add(state: State, name: str, queue_id: str | None) -> None:
         (queued("q"), {"t": Standing("q", "going")}, [("claim", "t", "")]),
         (queued("q", blocked_by=("p",)), {"t": Standing("q", "going")}, [("drop", "t", "")]),
         (queued("q", "closed"), {"t": Standing("q", "going")}, [("drop", "t", "")]),
+        (queued("q", "closed"), {"t": Standing("q", "going", is_asked=True)}, []),
+        (queued("q"), {"t": Standing("q", "going", is_asked=True)}, [("claim", "t", "")]),
+        (
+            queued("q", "claimed", claim="t", session=THEM),
+            {"t": Standing("q", "going", is_asked=True)},
+            [("drop", "t", "")],
+        ),
         (queued("other"), {"t": Standing("q", "going")}, [("drop", "t", "")]),
         (queued("q", "claimed", claim="t", session=THEM), {"t": Standing("q", "going")}, [("drop", "t", "")]),
         (queued("q"), {"t": Standing("q", "undone", "why"), "u": Standing("q", "done")}, []),

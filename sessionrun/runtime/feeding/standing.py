@@ -30,6 +30,7 @@ class Standing(NamedTuple):
         reason: why, on one line.
         is_lost: whether nothing is known of its end, so that it may be tried again.
         branch: of work that was bounced, with the commit that it had then; a person may mend it there.
+        is_asked: whether a person asked more of it: a follow-up runs also if the task of the queue is closed.
     """
 
     queue_id: str
@@ -37,6 +38,7 @@ class Standing(NamedTuple):
     reason: str = ""
     is_lost: bool = False
     branch: tuple[str, str] | None = None
+    is_asked: bool = False
 
 
 def find_standing(state: State, task: TaskState) -> Standing | None:
@@ -44,7 +46,8 @@ def find_standing(state: State, task: TaskState) -> Standing | None:
     queue_id = task.spec.labels.get(QUEUE_LABEL)
     if queue_id is None:
         return None
-    return Standing(queue_id, *_judge(state, task), task.end.outcome in RETRY_LOST, _find_bounced(task))
+    is_lost, is_asked = task.end.outcome in RETRY_LOST, bool(task.follow_ups.texts)
+    return Standing(queue_id, *_judge(state, task), is_lost, _find_bounced(task), is_asked)
 
 
 def _find_bounced(task: TaskState) -> tuple[str, str] | None:

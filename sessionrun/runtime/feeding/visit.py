@@ -48,12 +48,20 @@ def find_steps(
     """
     claims = dict(_iterate_claims(tasks, session_id))
     steps = [step for name, task in claims.items() if (step := _settle(name, task, known.get(name))) is not None]
-    left = {
-        name: one
-        for name, one in known.items()
-        if one.kind == "going" and name not in claims and name not in landing
-    }
+    free = {*claims, *landing, *find_unbound(tasks, known)}
+    left = {name: one for name, one in known.items() if one.kind == "going" and name not in free}
     return [*steps, *(_claim_again(name, one, tasks.get(one.queue_id)) for name, one in left.items())]
+
+
+def find_unbound(tasks: Tasks, known: Mapping[str, Standing]) -> frozenset[str]:
+    """Return the tasks of a session that need no claim: a person asks more of what the queue counts as done."""
+    return frozenset(
+        name
+        for name, one in known.items()
+        if one.kind == "going"
+        and one.is_asked
+        and ((task := tasks.get(one.queue_id)) is None or task.status == "closed")
+    )
 
 
 def find_claimed(tasks: Tasks, session_id: str) -> frozenset[str]:

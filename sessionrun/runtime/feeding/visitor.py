@@ -30,6 +30,7 @@ from sessionrun.runtime.feeding.visit import (
     find_landings,
     find_last_steps,
     find_steps,
+    find_unbound,
 )
 from sessionrun.store import crashpoint
 from sessionrun.store.session import SessionDir
@@ -52,7 +53,7 @@ class Drop(NamedTuple):
 
 
 class Claimed(NamedTuple):
-    """A task of the session that is tried again has its claim again."""
+    """A task of the session that is tried again has its claim again, or needs none."""
 
     name: str
 
@@ -133,7 +134,7 @@ class Visitor:
             self._feed.sync()
         self._take_back(board)
         tasks = self._settle()
-        for name in board.waiting & find_claimed(tasks, self._session_id):
+        for name in board.waiting & (find_claimed(tasks, self._session_id) | find_unbound(tasks, self._known)):
             self._tell(Claimed(name))
         if self._asked.ingest and self._has_follow_ups:
             self._has_follow_ups = False

@@ -208,7 +208,7 @@ class Turn:
         if self._is_red(tree, candidate, chain):
             if self._is_red(self._git.line("rev-parse", f"{old}^{{tree}}"), old, chain):
                 reason = f"{self._short} itself is red: {self._verdict_of(old).why}"
-                self._hold = Hold("target_red", reason, f"mend {self._short}, then merge again")
+                self._hold = Hold("target_red", reason, f"commit on {self._short} what makes it green")
                 return
             self._bounce_red(entry, self._verdict(tree))
         else:

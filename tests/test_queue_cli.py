@@ -155,10 +155,12 @@ def test_what_a_dead_session_had_is_open_again(sessionrun: Command) -> None:
     assert run(sessionrun, "reopen", "--gone") == "No worker is gone.\n"
     sessionrun.kill_chain(session_id)
     elsewhere = sessionrun.cwd / "elsewhere"  # no index knows that
-    elsewhere.mkdir()
-    sessionrun.directory(session_id).rename(elsewhere / f"session-{session_id}")
-    assert run(sessionrun, "reopen", "--gone") == "No worker is gone.\n"
-    assert run(sessionrun, "reopen", "--gone", "--results-dir", str(elsewhere)) == "task-1: open again\n"
+    sessionrun.results.rename(elsewhere)
+    try:
+        assert run(sessionrun, "reopen", "--gone") == "No worker is gone.\n"
+        assert run(sessionrun, "reopen", "--gone", "--results-dir", str(elsewhere)) == "task-1: open again\n"
+    finally:
+        elsewhere.rename(sessionrun.results)  # where its processes are looked for at the end
     assert [task.status for task in feed.load()] == ["open", "claimed"]
     assert feed.show("task-1").reason == "its worker w1 is gone"
 

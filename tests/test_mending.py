@@ -25,7 +25,7 @@ from sessionrun.model.events import Entry, Event, JobClaimed, JobFinished, Reque
 from sessionrun.model.keys import JobKey
 from sessionrun.model.landings import WorkBounced, WorkHeld, WorkLanded
 from sessionrun.model.places import Place
-from sessionrun.model.spec import Landing, TaskSpec, Workspace
+from sessionrun.model.spec import Landing, Limits, TaskSpec, Workspace
 from sessionrun.model.validation import describe_id_problem
 
 AGENT = """#!/bin/sh
@@ -264,6 +264,16 @@ def test_after_the_last_mend_the_work_is_bounced_and_retry_begins_anew() -> None
     world.record(RequestReceived("r", "retry", ("t",)))
     world.run(lambda key: True, lambda name: name == "t-mend-3")
     assert world.landings()["t"] == "landed" and world.state.ended is not None
+    world.examine()
+
+
+def test_a_mend_that_fails_stops_nothing_else() -> None:
+    world = World(2, "t", "other")
+    world.spec = replace(world.spec, limits=Limits(1))
+    world.state = begin(world.spec)
+    world.run(lambda key: key.task != "t-mend-1", lambda name: name != "t")
+    assert world.landings() == {"t": "landed", "other": "landed", "t-mend-1": None, "t-mend-2": "landed"}
+    assert world.state.ended is not None and world.state.ended.outcome == "succeeded"
     world.examine()
 
 

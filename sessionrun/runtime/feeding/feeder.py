@@ -17,12 +17,13 @@ from sessionrun.engine.feeding import TROUBLE
 from sessionrun.engine.state import State
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.events import Event, FeedClosed, HoldLifted, HoldPlaced, RequestReceived, TaskAdded
+from sessionrun.model.feeding import UNCLAIMED
 from sessionrun.model.spec import SessionSpec
 from sessionrun.queue.listeners import change_listeners
 from sessionrun.queue.place import find_place
 from sessionrun.queue.signature import read_signature
 from sessionrun.queue.table import BACKENDS, open_feed
-from sessionrun.runtime.feeding.board import UNCLAIMED, Board, Boards, join_boards
+from sessionrun.runtime.feeding.board import Board, Boards, join_boards
 from sessionrun.runtime.feeding.visitor import Arrival, Claimed, Drop, LandAgain, News, Trouble, Visitor
 from sessionrun.store.inbox import ring
 from sessionrun.store.session import SessionDir

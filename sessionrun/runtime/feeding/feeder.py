@@ -182,7 +182,7 @@ def _describe(error: Exception) -> str:
     why = str(error) if isinstance(error, SessionrunError) else repr(error)
     if isinstance(error, OSError):
         why = f"{error.filename}: {error.strerror}"
-    return f"the queue cannot be visited: {' '.join(why.split())}"
+    return f"the queue cannot be read or changed: {' '.join(why.split())}"
 
 
 def _tell_trouble(state: State, why: str | None) -> Iterator[Event]:

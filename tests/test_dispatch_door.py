@@ -129,6 +129,7 @@ def test_a_model_counts_for_the_agent_beside_it(
         ({"aider_cmd": "'"}, "aider_cmd: is not a command line"),
         ({"worker_summary": True}, "worker_summary: leave it out: "),
         ({"repo_root": "none"}, "none is not a directory"),
+        ({"repo_root": "x" * 5000}, "x is not a directory"),
         ({"prompt_template": "none"}, "none: No such file"),
     ],
 )

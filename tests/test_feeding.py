@@ -11,7 +11,7 @@ from conftest import eventually, slow
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessionrun.client.waiting import choose_decisive
+from sessionrun.client.waiting import choose_decisive, is_held
 from sessionrun.engine.feeding import TROUBLE, list_decisive
 from sessionrun.engine.fold import apply, begin
 from sessionrun.engine.orders import EndSession
@@ -20,7 +20,7 @@ from sessionrun.engine.state import State
 from sessionrun.engine.status import project
 from sessionrun.engine.task import End, LandEntry, Wish
 from sessionrun.model.events import Entry, SessionEnded, TaskAdded
-from sessionrun.model.feeding import QUEUE_LABEL, FeedSpec, feed_from_record
+from sessionrun.model.feeding import QUEUE_LABEL, UNCLAIMED, FeedSpec, feed_from_record
 from sessionrun.model.mends import Mend
 from sessionrun.model.places import Place as Workplace
 from sessionrun.model.spec import TaskSpec
@@ -30,7 +30,7 @@ from sessionrun.queue.listeners import change_listeners, load_listeners
 from sessionrun.queue.place import find_place
 from sessionrun.queue.signature import read_signature
 from sessionrun.queue.task import Draft, QueueTask, TaskClaim, Worker
-from sessionrun.runtime.feeding.board import UNCLAIMED, Board, Boards
+from sessionrun.runtime.feeding.board import Board, Boards
 from sessionrun.runtime.feeding.feeder import QueueFeeder
 from sessionrun.runtime.feeding.standing import UNDONE, Standing, find_standing
 from sessionrun.runtime.feeding.tasks import choose_id, fill_frame, make_task
@@ -161,6 +161,15 @@ def test_the_last_attempt_at_a_task_of_the_queue_decides() -> None:
         (order,) = decide(state, 0.0)
         assert isinstance(order, EndSession)
         assert order.event.outcome == ("failed" if feed is None else "succeeded")
+
+
+def test_a_task_that_waits_for_its_claim_is_not_held_by_a_user() -> None:
+    state = begin(make_session([TaskSpec("a", ("x",)), TaskSpec("b", ("x",), needs=("a",))]))
+    for reason, held in ((UNCLAIMED, False), ("on request", True)):
+        state.tasks["a"].wish = Wish(held=reason)
+        view = project(state)
+        assert view["tasks"][0]["reason_class"] == "held"
+        assert is_held(view, view["tasks"]) is held
 
 
 def test_a_board_tells_what_is_new() -> None:

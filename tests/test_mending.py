@@ -25,7 +25,8 @@ from sessionrun.model.events import Entry, Event, JobClaimed, JobFinished, Reque
 from sessionrun.model.keys import JobKey
 from sessionrun.model.landings import WorkBounced, WorkHeld, WorkLanded
 from sessionrun.model.places import Place
-from sessionrun.model.spec import Landing, TaskSpec, Workspace
+from sessionrun.model.spec import Landing, Limits, TaskSpec, Workspace
+from sessionrun.model.validation import describe_id_problem
 
 AGENT = """#!/bin/sh
 # Writes what its prompt says; a mend does what MEND says.
@@ -216,11 +217,14 @@ def test_mends_without_landing_are_refused(yard: Yard) -> None:
 class World:
     """A session of one task whose work is bounced; `fate` says how each LAND ends."""
 
-    def __init__(self, mends: int) -> None:
-        task = TaskSpec("t", ("do it",), agent="three", workspace=Workspace("worktree"))
-        self.spec = replace(make_session([task]), landing=Landing("refs/heads/main", mends=mends), agents=AGENTS)
+    def __init__(self, mends: int, *names: str) -> None:
+        tasks = [self._make(name) for name in names or ("t",)]
+        self.spec = replace(make_session(tasks), landing=Landing("refs/heads/main", mends=mends), agents=AGENTS)
         self.state: State = begin(self.spec)
         self.entries: list[Entry] = []
+
+    def _make(self, name: str) -> TaskSpec:
+        return TaskSpec(name, ("do it",), agent="three", workspace=Workspace("worktree"))
 
     def record(self, event: Event) -> None:
         entry = Entry(len(self.entries) + 1, 0.0, float(len(self.entries)), event)
@@ -290,6 +294,26 @@ def test_after_the_last_mend_the_work_is_bounced_and_retry_begins_anew() -> None
     world.record(RequestReceived("r", "retry", ("t",)))
     world.run(lambda key: True, lambda name: name == "t-mend-3")
     assert world.landings()["t"] == "landed" and world.state.ended is not None
+    world.examine()
+
+
+def test_a_mend_that_fails_stops_nothing_else() -> None:
+    world = World(2, "t", "other")
+    world.spec = replace(world.spec, limits=Limits(1))
+    world.state = begin(world.spec)
+    world.run(lambda key: key.task != "t-mend-1", lambda name: name != "t")
+    assert world.landings() == {"t": "landed", "other": "landed", "t-mend-1": None, "t-mend-2": "landed"}
+    assert world.state.ended is not None and world.state.ended.outcome == "succeeded"
+    world.examine()
+
+
+def test_the_id_of_a_mend_is_a_good_one_and_no_other_task_has_it() -> None:
+    owners = ("a" * 127 + "1", "a" * 127 + "2", "b", "B-Mend-1")
+    world = World(1, *owners)
+    world.run(lambda key: True, lambda name: name not in owners[:3])
+    mends = [name for name, task in world.state.tasks.items() if task.spec.mend is not None]
+    assert mends == [f"{'a' * 100}-mend-1", f"{'a' * 100}-mend-2", "b-mend-2"]
+    assert [describe_id_problem(name) for name in mends] == [None] * 3
     world.examine()
 
 

@@ -11,7 +11,7 @@ import pytest
 from conftest import Command
 
 from sessionrun import client
-from sessionrun.runtime.feeding.gone import find_gone
+from sessionrun.runtime.feeding.gone import find_gone, take_back
 
 ALL = """\
 TASK     STATUS               PRIORITY  GROUP    TITLE
@@ -177,6 +177,13 @@ def test_a_session_is_gone_only_at_the_second_look(sessionrun: Command) -> None:
     os.close(locks[0])
     assert find_gone(session_id, sessionrun.results, sleep=lambda pause_s: None) is not None
     assert find_gone(session_id[:8], sessionrun.results, sleep=lambda pause_s: None) is None
+    slept: list[float] = []
+    feed = client.open_queue(sessionrun.cwd)
+    for task in feed.create([client.Draft("one"), client.Draft("two")]):
+        assert task is not None
+        feed.claim(task.id, client.Worker(task.id, session_id))
+    assert [task.status for task in take_back(feed, sessionrun.results, sleep=slept.append)] == ["open"] * 2
+    assert len(slept) == 1, "each session is looked at once"
 
 
 @pytest.mark.parametrize("verb", ["add", "list", "show", "edit", "remove", "close", "reopen", "import"])

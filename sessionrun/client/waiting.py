@@ -11,7 +11,7 @@ from sessionrun.client.landed import add_landings
 from sessionrun.client.lookup import choose_tasks
 from sessionrun.client.view import load_summary_view, load_view
 from sessionrun.model.errors import SessionGone
-from sessionrun.model.feeding import QUEUE_LABEL
+from sessionrun.model.feeding import QUEUE_LABEL, UNCLAIMED
 from sessionrun.store.session import SessionDir
 
 POLL_FIRST_S: Final = 0.01
@@ -181,8 +181,13 @@ def is_held(view: dict[str, Any], chosen: list[dict[str, Any]]) -> bool:
     if view["status"] == "interrupted":
         return False
     waiting = [task for task in view["tasks"] if task["status"] != "completed" and task["pid"] is None]
-    held = {task["id"] for task in waiting if task["reason_class"] == "held"}
+    held = {task["id"] for task in waiting if task["reason_class"] == "held" and not _lacks_claim(task)}
     while more := {task["id"] for task in waiting if not held.isdisjoint(task["needs"])} - held:
         held |= more
     left = {task["id"] for task in chosen if task["status"] != "completed"}
     return bool(left) and left <= held
+
+
+def _lacks_claim(task: View) -> bool:
+    """Whether a task is held until the session has seen its claim in the queue, which takes a moment."""
+    return UNCLAIMED in (task["reason"] or "")

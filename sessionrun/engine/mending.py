@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from itertools import count
 from typing import Any, Final
 
 from sessionrun.engine.landing import hold_work, is_mending, leave_queue, requeue_waiting
@@ -22,6 +23,9 @@ from sessionrun.model.spec import TaskSpec, title_of
 
 MENDED: Final = ("conflict", "gate_red")
 """Why work is bounced that a task can mend."""
+
+_STEM: Final = 100
+"""Characters of the owner's id in that of a mend: ids have 128 at most."""
 
 PROMPT: Final = """\
 The work of another agent does not land on the branch {target}: {reason}
@@ -155,9 +159,7 @@ def _may_mend(state: State, owner: TaskState, bounced: LandEntry) -> bool:
 def _make_mend(state: State, owner: TaskState, source: TaskState) -> TaskSpec:
     spec, entry, landing = owner.spec, owner.landing, state.spec.landing
     assert entry is not None and landing is not None
-    number = 1
-    while (name := f"{spec.id}-mend-{number}") in state.tasks:
-        number += 1
+    number, name = _choose_name(state, spec.id)
     branch = owner.place.branch if owner.place is not None else None
     why = (entry.reason_class or "", entry.reason or "")
     mend = Mend(spec.id, number, source.spec.id, *why, entry.files, entry.against, entry.output)
@@ -179,6 +181,13 @@ def _make_mend(state: State, owner: TaskState, source: TaskState) -> TaskSpec:
         labels={},  # a mend is no attempt at a task, and no task of a queue
         mend=mend,
     )
+
+
+def _choose_name(state: State, owner: str) -> tuple[int, str]:
+    """The number of the next mend, and its id; where file names have no case that is another one, too."""
+    taken = {name.casefold() for name in state.tasks}
+    names = ((number, f"{owner[:_STEM]}-mend-{number}") for number in count(1))
+    return next((number, name) for number, name in names if name.casefold() not in taken)
 
 
 def _word_prompt(state: State, spec: TaskSpec, mend: Mend, target: str) -> str:

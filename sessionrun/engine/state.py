@@ -366,8 +366,12 @@ class State:
 
     @property
     def failures(self) -> int:
-        """How many tasks failed by themselves (not skipped, not cancelled)."""
-        return sum(self.outcomes.get(outcome, 0) for outcome in FAILURES)
+        """How many tasks failed by themselves (not skipped, not cancelled); mends do not count."""
+        failed = sum(self.outcomes.get(outcome, 0) for outcome in FAILURES)
+        if not failed or self.spec.landing is None or not self.spec.landing.mends:
+            return failed
+        mends = [task for task in self.tasks.values() if task.spec.mend is not None]
+        return failed - sum(task.end.outcome in FAILURES for task in mends)
 
     @property
     def wish(self) -> Wish:

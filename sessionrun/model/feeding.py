@@ -14,6 +14,9 @@ from sessionrun.model.frozen import frozen
 QUEUE_LABEL: Final = "queue"
 """The label of a task that says which task of the queue it is."""
 
+UNCLAIMED: Final = "it is claimed in the queue first"
+"""The reason of the hold on a task that may have no claim; the session lifts it by itself."""
+
 POLL_S: Final = 2.0
 SYNC_S: Final = 30.0
 TAKE_BACK_S: Final = 60.0

@@ -21,7 +21,8 @@ from sessionrun.workspaces.request import CLAIM, WorkspaceRequest
 def settle(request: WorkspaceRequest, folder: Path) -> Place:
     """Commit what SETUP left; done again after a crash, do it once.
 
-    In an attempt that goes on with earlier work it is a part of the work: only where this attempt began moves.
+    If the attempt goes on with earlier work, this commit is a part of the work: the attempt counts as begun there,
+    and the work as begun where it was.  In any other attempt the work counts as begun at this commit.
 
     Raises:
         SessionrunError, OSError: it could not be committed; the worktree is as it was.

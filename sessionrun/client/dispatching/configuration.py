@@ -80,7 +80,7 @@ def _read(record: Any, folder: Path) -> _Values:
     values = _settle_agent(values)
     values |= _settle_gates(values)
     root = folder / values.pop("repo_root", ".")
-    if not root.is_dir():
+    if not os.path.isdir(root):  # which also says so of a name that is too long
         raise Misfit(f"{root} is not a directory; it counts from the directory of this file", "repo_root")
     if "prompt_template" in values:
         values["frame"] = load_frame(folder / values.pop("prompt_template"))

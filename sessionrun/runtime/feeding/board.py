@@ -11,14 +11,11 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from sessionrun.engine.state import State, TaskState
-from sessionrun.model.feeding import QUEUE_LABEL
+from sessionrun.model.feeding import QUEUE_LABEL, UNCLAIMED
 from sessionrun.model.spec import SLOT
 from sessionrun.runtime.feeding.standing import Standing, find_standing
 
 UNLIMITED: Final = 1_000_000
-
-UNCLAIMED: Final = "it is claimed in the queue first"
-"""The reason of the hold on a task that may have no claim."""
 
 
 class Board(NamedTuple):

@@ -17,12 +17,13 @@ from sessionrun.engine.feeding import TROUBLE
 from sessionrun.engine.state import State
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.events import Event, FeedClosed, HoldLifted, HoldPlaced, RequestReceived, TaskAdded
+from sessionrun.model.feeding import UNCLAIMED
 from sessionrun.model.spec import SessionSpec
 from sessionrun.queue.listeners import change_listeners
 from sessionrun.queue.place import find_place
 from sessionrun.queue.signature import read_signature
 from sessionrun.queue.table import BACKENDS, open_feed
-from sessionrun.runtime.feeding.board import UNCLAIMED, Board, Boards, join_boards
+from sessionrun.runtime.feeding.board import Board, Boards, join_boards
 from sessionrun.runtime.feeding.visitor import Arrival, Claimed, Drop, LandAgain, News, Trouble, Visitor
 from sessionrun.store.inbox import ring
 from sessionrun.store.session import SessionDir
@@ -181,7 +182,7 @@ def _describe(error: Exception) -> str:
     why = str(error) if isinstance(error, SessionrunError) else repr(error)
     if isinstance(error, OSError):
         why = f"{error.filename}: {error.strerror}"
-    return f"the queue cannot be visited: {' '.join(why.split())}"
+    return f"the queue cannot be read or changed: {' '.join(why.split())}"
 
 
 def _tell_trouble(state: State, why: str | None) -> Iterator[Event]:

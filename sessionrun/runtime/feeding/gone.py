@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from sessionrun.engine.state import State, TaskState
 from sessionrun.landing.history import load_history
@@ -55,22 +56,14 @@ def take_back(
         most: of how many tasks; None: of all.
         sleep: waits for some seconds.
     """
-    gone: dict[str, SessionDir] = {}
-
-    def probe(session_id: str) -> bool:
-        if session_id not in gone:
-            session = find_gone(session_id, results_dir, sleep)
-            if session is None:
-                return False
-            gone[session_id] = session
-        return True
-
+    probe = cache(lambda session_id: _load_gone(session_id, results_dir, sleep))
     settled: list[QueueTask] = []
     for task in feed.load():
         worker = task.claim.worker if task.claim is not None else None
-        if worker is None or len(settled) == most or not probe(worker.session):
+        gone = None if worker is None or len(settled) == most else probe(worker.session)
+        if worker is None or gone is None:
             continue
-        kind, reason = _judge(gone[worker.session], worker.name)
+        kind, reason = _judge(gone, worker.name)
         if kind == "held":
             continue  # it must not be done again: a retry of its session lands it
         if kind == "done":
@@ -81,17 +74,35 @@ def take_back(
     return settled
 
 
-def _judge(session: SessionDir, name: str) -> tuple[Kind, str]:
-    """Where a task of a session that is gone stands for the queue, and why."""
+class _Gone(NamedTuple):
+    """A session of which no process is left, and its state; None: that cannot be read."""
+
+    session: SessionDir
+    state: State | None
+
+
+def _load_gone(session_id: str, results_dir: Path, sleep: Callable[[float], None]) -> _Gone | None:
+    """The session with its state; None: it lives, or is not known here."""
+    session = find_gone(session_id, results_dir, sleep)
+    if session is None:
+        return None
     try:
-        state, _, _ = replay(session)
-        task = state.tasks.get(name)
-        one = find_standing(state, task) if task is not None else None
-        if task is None or one is None:
-            return "undone", ""
+        return _Gone(session, replay(session)[0])
+    except (SessionrunError, OSError):
+        return _Gone(session, None)
+
+
+def _judge(gone: _Gone, name: str) -> tuple[Kind, str]:
+    """Where a task of a session that is gone stands for the queue, and why."""
+    session, state = gone
+    task = state.tasks.get(name) if state is not None else None
+    one = find_standing(state, task) if state is not None and task is not None else None
+    if state is None or task is None or one is None:
+        return "undone", ""
+    try:
         commit = None if one.kind == "done" else _find_landed(session, state, task)
     except (SessionrunError, OSError):
-        return "undone", ""
+        commit = None  # what the journal says holds: held work must not be done again
     if commit is not None:
         return "done", f"landed as {commit[:12]} (session {session.session_id[:8]}, task {name})"
     return one.kind, one.reason

@@ -16,6 +16,7 @@ from inside import run_inside
 from simulation import AGENTS, make_session
 from stages import begin_repository, commit_all
 
+from sessionrun import client
 from sessionrun.engine.fold import apply, begin
 from sessionrun.engine.orders import EndSession, Record, StartJob
 from sessionrun.engine.scheduler import decide
@@ -108,6 +109,11 @@ def test_a_mend_that_leaves_marks_is_refused_and_the_last_one_is_the_end(yard: Y
     assert [task["reason"] for task in mends] == ["mend_refused: marks of the conflict are left in f"] * 2
     owner = tasks[mends[0]["id"].removesuffix("-mend-1")]
     assert owner["landing"]["status"] == "bounced"
+    session = client.open_session(yard.command.results, yard.view["session_id"])
+    assert client.find_retried(session) == [owner["id"]], "mends are not tried again beside it"
+    refused = yard.command("retry", yard.view["session_id"], mends[0]["id"], "--new")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert f"-mend-1' mends the work of '{owner['id']}' in its own session: name" in refused.stderr
     assert (
         owner["landing"]["reason"] == "2 mends did not land it: mend_refused: marks of the conflict are left in f"
     )

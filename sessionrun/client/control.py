@@ -263,7 +263,8 @@ def _choose_retried(target: Target, outcomes: tuple[str, ...]) -> list[str]:
     good = (task for task in target.tasks if task["outcome"] == "succeeded" and task["id"] not in stuck)
     if target.named and (refused := next(good, None)):
         raise InputError(f"task {refused['id']!r} succeeded and is not tried again; leave it out")
-    chosen = [task["id"] for task in target.tasks if task["outcome"] in (outcomes or _NOT_GOOD)] + stuck
+    bad = [task for task in target.tasks if task["outcome"] in (outcomes or _NOT_GOOD)]
+    chosen = [task["id"] for task in bad if target.named or not task.get("mends")] + stuck  # others make new mends
     skipped = {task["id"]: task["needs"] for task in by_id.values() if task["reason_class"] == "need"}
 
     def is_hopeless(name: str) -> bool:

@@ -151,8 +151,10 @@ def test_a_held_mend_lands_when_its_owner_is_tried_again(yard: Yard) -> None:
     tasks = yard.run(clash(), f"{JOIN}; echo mine >{yard.top}/f")
     (mend,) = (task for name, task in tasks.items() if "-mend-" in name)
     assert mend["landing"]["status"] == "held"
-    yard.git("checkout", "f")
     owner = mend["id"].removesuffix("-mend-1")
+    waited = yard.command("wait", yard.view["session_id"], owner, "--timeout", "20")
+    assert waited.returncode == 1, "its session has ended: nothing more comes"
+    yard.git("checkout", "f")
     done = yard.command("retry", yard.view["session_id"], owner, "--sync")
     assert done.returncode == 0, done.stderr
     assert sorted((yard.top / "f").read_text().split()) == ["a", "b"]

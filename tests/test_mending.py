@@ -16,8 +16,10 @@ from inside import run_inside
 from simulation import AGENTS, make_session
 from stages import begin_repository, commit_all
 
+from sessionrun import client
 from sessionrun.engine.fold import apply, begin
 from sessionrun.engine.orders import EndSession, Record, StartJob
+from sessionrun.engine.refusals import find_fault
 from sessionrun.engine.scheduler import decide
 from sessionrun.engine.state import State
 from sessionrun.engine.status import project
@@ -108,6 +110,14 @@ def test_a_mend_that_leaves_marks_is_refused_and_the_last_one_is_the_end(yard: Y
     assert [task["reason"] for task in mends] == ["mend_refused: marks of the conflict are left in f"] * 2
     owner = tasks[mends[0]["id"].removesuffix("-mend-1")]
     assert owner["landing"]["status"] == "bounced"
+    session = client.open_session(yard.command.results, yard.view["session_id"])
+    assert client.find_retried(session) == [owner["id"]], "mends are not tried again beside it"
+    refused = yard.command("retry", yard.view["session_id"], mends[0]["id"], "--new")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert f"-mend-1' mends '{owner['id']}': name that one" in refused.stderr
+    refused = yard.command("continue", yard.view["session_id"], mends[0]["id"], "more")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert f"mends the work of '{owner['id']}': continue that one" in refused.stderr
     assert (
         owner["landing"]["reason"] == "2 mends did not land it: mend_refused: marks of the conflict are left in f"
     )
@@ -167,8 +177,10 @@ def test_a_held_mend_lands_when_its_owner_is_tried_again(yard: Yard) -> None:
     tasks = yard.run(clash(), f"{JOIN}; echo mine >{yard.top}/f")
     (mend,) = (task for name, task in tasks.items() if "-mend-" in name)
     assert mend["landing"]["status"] == "held"
-    yard.git("checkout", "f")
     owner = mend["id"].removesuffix("-mend-1")
+    waited = yard.command("wait", yard.view["session_id"], owner, "--timeout", "20")
+    assert waited.returncode == 1, "its session has ended: nothing more comes"
+    yard.git("checkout", "f")
     done = yard.command("retry", yard.view["session_id"], owner, "--sync")
     assert done.returncode == 0, done.stderr
     assert sorted((yard.top / "f").read_text().split()) == ["a", "b"]
@@ -291,6 +303,8 @@ def test_after_the_last_mend_the_work_is_bounced_and_retry_begins_anew() -> None
     landing = world.state.tasks["t"].landing
     assert landing is not None and landing.reason == "2 mends did not land it: t-mend-2 conflicts"
     assert world.state.ended is not None and world.state.ended.outcome == "failed"
+    fault = find_fault(world.state, RequestReceived("f", "continue", ("t-mend-1",), text="more"))
+    assert fault == "task 't-mend-1' mends the work of 't': continue that one"
     world.record(RequestReceived("r", "retry", ("t",)))
     world.run(lambda key: True, lambda name: name == "t-mend-3")
     assert world.landings()["t"] == "landed" and world.state.ended is not None

@@ -70,6 +70,8 @@ def _check_ended(view: Mapping[str, Any], task: Mapping[str, Any]) -> None:
     name = f"task {task['id']!r}"
     if view["status"] == "interrupted":
         raise InputError(f"session {view['session_id']} was interrupted: sessionrun resume lets it go on first")
+    if task.get("mends"):
+        raise InputError(f"{name} mends the work of {task['mends']!r}: continue that one")
     if task["status"] != "completed":
         raise InputError(f"{name} has not ended: wait for it, or cancel it first")
     if task.get("repo"):

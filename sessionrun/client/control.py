@@ -263,7 +263,10 @@ def _choose_retried(target: Target, outcomes: tuple[str, ...]) -> list[str]:
     good = (task for task in target.tasks if task["outcome"] == "succeeded" and task["id"] not in stuck)
     if target.named and (refused := next(good, None)):
         raise InputError(f"task {refused['id']!r} succeeded and is not tried again; leave it out")
-    chosen = [task["id"] for task in target.tasks if task["outcome"] in (outcomes or _NOT_GOOD)] + stuck
+    bad = [task for task in target.tasks if task["outcome"] in (outcomes or _NOT_GOOD)]
+    if target.named and (mend := next((task for task in bad if task.get("mends")), None)):
+        raise InputError(f"task {mend['id']!r} mends {mend['mends']!r}: name that one, and new tasks mend it")
+    chosen = [task["id"] for task in bad if not task.get("mends")] + stuck
     skipped = {task["id"]: task["needs"] for task in by_id.values() if task["reason_class"] == "need"}
 
     def is_hopeless(name: str) -> bool:

@@ -16,6 +16,7 @@ from sessionrun.client.notices import notify
 from sessionrun.client.view import fold_journal
 from sessionrun.engine.handed import as_earlier, find_handed
 from sessionrun.engine.state import TaskState
+from sessionrun.model.errors import InputError
 from sessionrun.model.places import Repository
 from sessionrun.model.repositories import has_worktree, repository_of
 from sessionrun.model.spec import Export, SessionSpec, TaskSpec
@@ -49,7 +50,7 @@ def renew_spec(
     Raises:
         InputError: an agent, a directory or the repository is gone.
     """
-    names = set(wanted)
+    names = _leave_out_mends(spec, wanted, tasks)
     specs = [task.spec for task in tasks.values()]
     chosen = tuple(_renew_task(task, names, tasks, spec) for task in specs if task.id in names)
     used = agents_of(chosen)
@@ -74,6 +75,20 @@ def renew_spec(
     )
     check_spec(renewed)
     return renewed, remark
+
+
+def _leave_out_mends(spec: SessionSpec, wanted: Collection[str], tasks: Mapping[str, TaskState]) -> set[str]:
+    """The tasks without mends of their work: a mend begins with what its own session has.
+
+    Raises:
+        InputError: a mend is wanted without the task whose work it mends.
+    """
+    owners = {name: mend.task for name in wanted if (mend := tasks[name].spec.mend) is not None}
+    for name, owner in owners.items():
+        if owner not in wanted:
+            how = f"name {owner!r} instead, or retry it in session {spec.session_id}"
+            raise InputError(f"task {name!r} mends the work of {owner!r} in its own session: {how}")
+    return {name for name in wanted if name not in owners}
 
 
 def _renew_task(

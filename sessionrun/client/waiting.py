@@ -86,9 +86,12 @@ def wait(
     choose_tasks(load_view(session), tasks)
     whole = need_all and not tasks and not no_held
 
+    def is_done(view: View) -> bool:
+        return has_ended(view) or _are_done(choose_tasks(view, tasks), need_all=need_all)
+
     def is_over(view: View) -> bool:
         chosen = choose_tasks(view, tasks)
-        return _are_done(chosen, need_all=need_all) or (no_held and is_held(view, chosen))
+        return is_done(view) or (no_held and is_held(view, chosen))
 
     seen = wait_until(
         (lambda: load_summary_view(session)) if whole else (lambda: load_view(session)),
@@ -96,7 +99,7 @@ def wait(
         timeout_s=timeout_s,
     )
     view = load_view(session)
-    done = seen is not None and (whole or _are_done(choose_tasks(seen, tasks), need_all=need_all))
+    done = seen is not None and is_done(seen)
     return Waited(view, add_landings(session, choose_tasks(view, tasks)), seen is not None, done)
 
 

@@ -28,6 +28,8 @@ def find_follow_up_fault(state: State, request: RequestReceived) -> str | None:
     name = f"task {task.spec.id!r:.140}"
     if state.ended is None and state.cancelled:
         return "the session is being cancelled"
+    if task.spec.mend is not None:
+        return f"{name} mends the work of {task.spec.mend.task!r:.140}: continue that one"
     if task.end.outcome is None:
         return f"{name} has not ended"
     if task.spec.upstream is not None:

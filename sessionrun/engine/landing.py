@@ -8,14 +8,14 @@ another one, which mends what it left, also in a session that was cancelled: the
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from sessionrun.engine.moves import stop
 from sessionrun.engine.reboot import ease_holds
 from sessionrun.engine.starts import MAX_TRIES, count_try, find_keeper
 from sessionrun.engine.state import RunningJob, State, TaskState
-from sessionrun.engine.task import READY, LandEntry
+from sessionrun.engine.task import READY, LandEntry, LandStatus
 from sessionrun.model.events import Entry, JobFinished, JobLost
 from sessionrun.model.keys import JobKey
 from sessionrun.model.landings import LAND_FAILED, WorkHeld
@@ -256,17 +256,26 @@ def _sort_out(state: State, names: Iterable[str]) -> None:
 
 
 def _find_lacking(state: State, task: TaskState) -> str | None:
-    """A need whose work is not in the branch and not ready; a need without work stands for its own needs."""
+    """A task whose work has to land first, and is neither in the branch nor ready."""
+    return next(
+        (name for name, landing in find_first(task, state.tasks) if landing not in ("landed", "ready")), None
+    )
+
+
+def find_first(task: TaskState, tasks: Mapping[str, TaskState]) -> Iterator[tuple[str, LandStatus]]:
+    """Yield the tasks whose work has to land before that of a task, and where that work is.
+
+    A need without work stands for its own needs.  A mend has the needs of the task whose work it mends.
+    """
     seen, queue = {task.spec.id}, [task]
     for at in queue:  # grows while it is walked
         mend = at.spec.mend
-        for need in at.spec.needs if mend is None else state.tasks[mend.task].spec.needs:
-            needed = state.tasks.get(need)
+        for need in at.spec.needs if mend is None else tasks[mend.task].spec.needs:
+            needed = tasks.get(need)
             if needed is None or need in seen:
                 continue
             seen.add(need)
             if needed.landing is None:
                 queue.append(needed)
-            elif needed.landing.status not in ("landed", "ready"):
-                return need
-    return None
+            else:
+                yield need, needed.landing.status

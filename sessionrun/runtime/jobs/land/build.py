@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from sessionrun.agents.verdict import Problem, split_status
 from sessionrun.engine.handed import find_end
+from sessionrun.engine.landing import find_first
 from sessionrun.engine.state import TaskState
 from sessionrun.landing.entries import gather_links, word_trailers
 from sessionrun.landing.gate_environment import gather_environment
@@ -109,23 +110,7 @@ def _make_entry(site: Site, task: TaskState, place: Place, tasks: Mapping[str, T
         tip=place.commit or "",
         base=place.work_base or "",
         title=" ".join(title_of(task.spec).split()),
-        needs=tuple(dict.fromkeys(_find_needs(task, tasks))),
+        needs=tuple(name for name, _ in find_first(task, tasks)),
         wanted=task.landing is not None and task.landing.status == "ready",
         trailers=word_trailers(task.spec.id, site.spec.session_id, agent, model, used.cost_usd if used else None),
     )
-
-
-def _find_needs(task: TaskState, tasks: Mapping[str, TaskState]) -> Iterator[str]:
-    """The tasks whose work has to land first; a need without work stands for its own needs."""
-    seen, queue = {task.spec.id}, [task]
-    for at in queue:  # grows while it is walked
-        mend = at.spec.mend
-        for need in at.spec.needs if mend is None else tasks[mend.task].spec.needs:
-            needed = tasks.get(need)
-            if needed is None or need in seen:
-                continue
-            seen.add(need)
-            if needed.landing is not None:
-                yield need
-            else:
-                queue.append(needed)

@@ -18,7 +18,7 @@ Kind = Literal["going", "held", "done", "undone"]
 
 
 _ENDS: Final = ("rescued", "cancelled")
-"""Why work is held that no retry lands."""
+"""Why work is held that nothing lands by itself any more."""
 
 
 class Standing(NamedTuple):

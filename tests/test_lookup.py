@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Command
+from conftest import Command, eventually
 from faults.damaged import call
 
 from sessionrun.model.errors import SessionNotFound
@@ -53,8 +53,15 @@ def away(tmp_path: Path) -> Here:
 def start(here: Here, *words: str) -> str:
     """A session that has ended."""
     session_id = here.start(ONE, *words)
-    here.wait(session_id)
+    leave(here, session_id)
     return session_id
+
+
+def leave(here: Here, session_id: str) -> None:
+    """Wait until a session has ended and its processes have left: it cannot be removed before."""
+    here.wait(session_id)
+    session = SessionDir(here.directory(session_id))
+    eventually(lambda: not session.is_alive())
 
 
 def test_without_an_id_no_other_directory_counts(here: Here, away: Here) -> None:
@@ -122,10 +129,10 @@ def test_a_name_goes_on_to_what_was_tried_again(here: Here, away: Here) -> None:
     """`retry --new` copies the name: it means the newest of such sessions, also when one between is removed."""
     failing = {"prompts": [{"id": "a", "prompt": "exit 1"}]}
     line = [here.start(failing, "--name", "nightly")]
-    here.wait(line[0])
+    leave(here, line[0])
     for by in ("nightly", "nightly", line[0]):
         line.append(Command.__call__(here, "retry", "--new", "-q", by).stdout.strip())
-        here.wait(line[-1])
+        leave(here, line[-1])
         for command in (here, away):
             assert command.load("status", "nightly")["session_id"] == line[-1]
     assert len(set(line)) == 4

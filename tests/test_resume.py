@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -15,6 +16,7 @@ import pytest
 from conftest import Command, eventually, is_gone, kill_sessions
 
 from sessionrun.client import control
+from sessionrun.store.caches import seal
 from sessionrun.store.journal import AppendLog, read_log
 from sessionrun.store.ledger import exit_record, fold_ledger
 from sessionrun.store.session import SessionDir
@@ -137,6 +139,20 @@ def test_what_runs_or_has_ended_is_left_alone(sessionrun: Command) -> None:
         "resumed": False,
         "status": "completed",
     }
+
+
+def test_an_end_that_was_recorded_and_not_published_is_published(sessionrun: Command) -> None:
+    """All processes were killed in between: verbs see the end in the journal, other readers see status.json."""
+    session = SessionDir(sessionrun.directory(sessionrun.finished({"prompts": ["true"]})))
+    journal, status = session.journal_path.read_bytes(), json.loads(session.status_path.read_bytes())
+    session.status_path.write_bytes(seal({**status, "ended_at": None, "status": "running", "outcome": None}))
+    done = sessionrun("resume", session.session_id)
+    assert (done.returncode, done.stdout) == (0, f"Session: {session.session_id}: has ended (succeeded)\n")
+    eventually(lambda: not session.is_alive())
+    published = session.load_status()
+    assert published is not None
+    assert (published["ended_at"], published["outcome"]) == (status["ended_at"], "succeeded")
+    assert journal.count(b'"SessionEnded"') == session.journal_path.read_bytes().count(b'"SessionEnded"') == 1
 
 
 def test_a_readers_probe_is_not_taken_for_life(sessionrun: Command, crashed: str) -> None:

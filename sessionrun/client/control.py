@@ -14,7 +14,7 @@ from sessionrun.client.lookup import choose_tasks
 from sessionrun.client.notices import notify
 from sessionrun.client.requests import Refused, ask, request_cancel
 from sessionrun.client.view import load_history, load_view
-from sessionrun.client.waiting import View
+from sessionrun.client.waiting import View, has_ended, wait_until
 from sessionrun.model.errors import InputError, SessionGone, SessionrunError
 from sessionrun.store.session import SessionDir
 
@@ -184,6 +184,9 @@ def find_retried(
 def resume(session: SessionDir) -> bool:
     """Let a session without processes go on; False if a process lives, or if the session has ended.
 
+    If all processes were killed after the end was recorded and before status.json showed it, they start once more,
+    publish it and leave.
+
     A warning names each agent whose program is gone.  Another names each agent for which PATH now leads to a
     different program.
 
@@ -192,7 +195,11 @@ def resume(session: SessionDir) -> bool:
     """
     from sessionrun.runtime import launch
 
-    if load_view(session)["ended_at"] is not None or not launch.resume(session, even_ended=False):
+    if load_view(session)["ended_at"] is not None:
+        if (session.load_status() or {}).get("ended_at") is None and launch.resume(session):
+            wait_until(lambda: load_view(session), has_ended, timeout_s=TAKEN_TIMEOUT_S)
+        return False
+    if not launch.resume(session, even_ended=False):
         return False
     _warn_of_other_programs(session)
     return True

@@ -191,6 +191,26 @@ def test_what_says_nothing_about_the_agent_is_run_again(bench: Bench) -> None:
 
 
 @pytest.mark.slow
+def test_an_instance_without_tests_is_worked_on_once(bench: Bench) -> None:
+    """It cannot be judged, the start says so, and what its agent did is a prediction."""
+    (first, *_) = read_instances(bench)
+    bare = {key: first[key] for key in ("instance_id", "repo", "base_commit", "problem_statement", "test_patch")}
+    bench.artifacts("instances.jsonl").write_text(json.dumps(bare))
+    done = bench.run(GOLD, "--no-environment")
+    assert done.returncode == 1
+    assert "1 of 1 instances to run name no tests" in done.stderr
+    document = bench.documents("r")["example__wordtool-1.json"]
+    assert (document["reason_class"], document["infrastructure"], document["resolved"]) == (
+        "no_tests",
+        False,
+        None,
+    )
+    (prediction,) = read_predictions(bench)
+    assert changed(prediction["model_patch"]) == changed(first["patch"])
+    assert "skipped: 1" in bench.run(GOLD, "--no-environment").stderr
+
+
+@pytest.mark.slow
 def test_a_round_that_breaks_what_passed_goes_back_to_the_agent(bench: Bench) -> None:
     """Round 1 breaks a test that passed, round 2 begins anew with what failed in its prompt."""
     script = f'case $SESSIONRUN_ROUND in 1) echo "x = (" >> wordtool/__init__.py;; *) {GOLD};; esac'

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import orjson
 
-from sessionrun.model.reasons import INFRASTRUCTURE
+from sessionrun.model.reasons import INFRASTRUCTURE, NO_TESTS
 from sessionrun.runtime.jobs.prove.request import JudgedTests
 
 SUMMARY: Final = "summary.json"
@@ -127,7 +127,7 @@ def project_summary(
     waiting = [task for task in status["tasks"] if task["status"] != "completed"]
     successful = sum(document["success"] for document in documents)
     infrastructure = sum(document["infrastructure"] for document in documents)
-    judged = len(documents) - infrastructure
+    unjudged = sum(document["reason_class"] == NO_TESTS for document in documents)
     total = len(documents) + len(waiting)
     return {
         "run_name": settings["run_name"],
@@ -140,7 +140,7 @@ def project_summary(
         "max_workers": settings["max_workers"],
         "max_iterations": settings["max_iterations"],
         "score": UNOFFICIAL,
-        "judged": judged,
+        "judged": len(documents) - infrastructure - unjudged,
         "infrastructure": infrastructure,
         "running": sum(task["status"] == "running" for task in waiting),
         "pending": sum(task["status"] == "pending" for task in waiting),

@@ -54,6 +54,8 @@ def judge_by_hidden_tests(request: ProveRequest, hidden: HiddenTests, folder: Pa
         except NotApplicable as error:
             return ProveReport("unproved", str(error), reason_class="unresolved", tests=_count_none(hidden))
         _leave_patch(main, base, source, folder)
+        if not hidden.fail_to_pass and not hidden.pass_to_pass:
+            return ProveReport("unproved", "its instance names no tests", reason_class="no_tests")
         try:
             commit = add_tests(main, source, base, hidden.patch.encode("utf-8", "surrogateescape"), folder)
         except NotApplicable as error:
@@ -149,8 +151,6 @@ def _judge(words: dict[str, Word], hidden: HiddenTests) -> ProveReport:
     found = JudgedTests(
         total=len(hidden.fail_to_pass) + len(hidden.pass_to_pass), failed=failed, broken=broken, errors=errors
     )
-    if not found.total:
-        return ProveReport("unproved", "its instance names no test", reason_class="tests_not_run", tests=found)
     if not failed and not broken:
         return ProveReport("proved", None, tests=found)
     parts = [

@@ -205,7 +205,8 @@ def test_a_second_session_of_the_run(tmp_path: Path) -> None:
     assert second.read("a.json")["session"] == str(first.session.path)
     # the first one, resumed, leaves alone what is the second one's
     problem = writer.write(first.status(), durable=False)
-    assert problem is not None and "belongs to a later session" in problem
+    assert problem == f"{first.folder} does not show all results: it belongs to a later session, and is left alone"
+    assert (tmp_path / "runs" / "r").resolve() == second.session.path
     assert second.predictions() == ["a", "b", "c", "d"]
     assert find_behind(first.session, first.spec) == []
 

@@ -152,7 +152,8 @@ def test_a_second_run_of_the_same_name(bench: Bench) -> None:
     """It runs only what has not ended, and each instance stands in each file once."""
     bench.run(f"case $SESSIONRUN_TASK in *-1) {GOLD};; esac", "--no-environment", "--sample", "2")
     done = bench.run("true", "--no-environment")
-    assert "skipped: 2" in done.stderr
+    assert "skipped: 2 that ended before (--rerun runs them again)" in done.stderr
+    assert bench.run("true", "--no-environment").stderr.endswith("nothing to do: all runs ended before\n")
     predictions = read_predictions(bench)
     assert [prediction["instance_id"][-1] for prediction in predictions] == ["1", "2", "3"]
     assert json.loads(bench.artifacts("results", "r", "predictions.json").read_text()) == predictions

@@ -212,6 +212,26 @@ def test_an_instance_without_tests_is_worked_on_once(bench: Bench) -> None:
 
 
 @pytest.mark.slow
+def test_a_test_that_fails_without_the_work_too_is_named(bench: Bench) -> None:
+    """The agent breaks one test; another one, which the instance says passes, fails on the base as well."""
+    (first, *_) = read_instances(bench)
+    known = json.loads(first["PASS_TO_PASS"])
+    new = "tests/test_words.py::test_count_of_nothing"
+    first |= {"FAIL_TO_PASS": [], "PASS_TO_PASS": [*known, new]}
+    bench.artifacts("instances.jsonl").write_text(json.dumps(first))
+    done = bench.run(
+        "sed -i.bak s/capitalize/upper/ wordtool/__init__.py", "--no-environment", "--iterations", "1"
+    )
+    assert done.returncode == 1
+    document = bench.documents("r")["example__wordtool-1.json"]
+    assert document["PASS_TO_PASS_failed"] == ["tests/test_words.py::test_headline", new]
+    assert document["PASS_TO_PASS_failed_before"] == [new]
+    assert (document["resolved"], document["infrastructure"]) == (False, False)
+    before = list(bench.cwd.glob("sessions/session-*/jobs/*/a1-r1-prove/before/junit.xml"))
+    assert len(before) == 1
+
+
+@pytest.mark.slow
 def test_a_round_that_breaks_what_passed_goes_back_to_the_agent(bench: Bench) -> None:
     """Round 1 breaks a test that passed, round 2 begins anew with what failed in its prompt."""
     script = f'case $SESSIONRUN_ROUND in 1) echo "x = (" >> wordtool/__init__.py;; *) {GOLD};; esac'

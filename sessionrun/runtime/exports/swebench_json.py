@@ -73,6 +73,7 @@ def project_instance(
         "final_test_results": None if tests is None else _count_tests(tests),
         "FAIL_TO_PASS_failed": None if tests is None else list(tests.failed),
         "PASS_TO_PASS_failed": None if tests is None else list(tests.broken),
+        "PASS_TO_PASS_failed_before": None if tests is None else list(tests.red_before),
         "usage": task["usage"],
         "attempt": task["attempt"],
         "score": UNOFFICIAL,

@@ -404,6 +404,7 @@ def test_clean_cache_keeps_a_mirror_that_alone_holds_work(place: Place) -> None:
         ({"repo": "./one", "workspace": "none"}, 'repo does not go with the workspace "none"'),
         ({"repo": "./one", "links": ["x"]}, "a mirror has none"),
         ({"repo": "./one", "cwd": ".."}, "must be a path inside the repository"),
+        ({"repo": "./plan.json"}, "plan.json is neither a git repository nor a bundle"),
         ({"repo": "./one/sub"}, "lies inside a repository: name its top"),
         ({"workspace": "mirror"}, "is in no git repository"),
         ({"repo": "./one", "needs": ["z"]}, "whose work is in another repository, or begins at another ref"),
@@ -417,6 +418,8 @@ def test_what_cannot_work_is_an_error_with_the_reason(place: Place, task: dict[s
 def test_options_of_the_cache_without_any_mirror_are_refused(place: Place) -> None:
     assert "--require-cache has no effect here" in place.refuse(["x"], "--require-cache")
     assert "--cache-dir has no effect here" in place.refuse(["x"], "--cache-dir", "c")
+    for name in ("/dev/null", "plan.json/below"):
+        assert "cannot be made" in place.refuse([{"prompt": "x", "repo": "./one"}], "--cache-dir", name)
     assert "say ref in the input" in place.refuse([{"prompt": "x", "repo": "./one"}], "--base", "main")
 
 

@@ -187,6 +187,13 @@ def test_json_and_empty_values() -> None:
     assert refusal([INSTANCE, 3]).startswith("i.jsonl: line 2: must be an instance")
 
 
+def test_instances_without_tests_are_a_warning() -> None:
+    bare = {"instance_id": "a", "repo": "./r", "problem_statement": "p", "test_patch": PATCH}
+    (warning,) = read([INSTANCE, bare]).warnings
+    assert '1 of 2 instances to run name no tests, such as "a"' in warning
+    assert read([INSTANCE, bare], with_own(sample=1)).warnings == (), "those that do not run do not matter"
+
+
 def test_an_unknown_key_is_a_warning() -> None:
     (warning,) = read([{**INSTANCE, "extra": 1}]).warnings
     assert warning == "i.jsonl: unknown key line 1: extra, ignored"

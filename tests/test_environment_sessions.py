@@ -246,7 +246,7 @@ def test_an_environment_without_a_note_that_fits_goes_when_it_is_old(place: Plac
         ({"environment": "ruby"}, "prompts[0].environment: must be one of python, not"),
         ({"environment": {"kind": "ruby"}}, "prompts[0].environment.kind: must be one of python, not"),
         ({"environment": {"kind": "python", "version": "3"}}, "unknown"),
-        ({"environment": "python", "workspace": "none"}, "an environment without a worktree"),
+        ({"environment": "python", "workspace": "none"}, 'the key "environment" needs a worktree; add --worktree'),
     ],
 )
 def test_what_cannot_be_is_refused(place: Place, task: dict[str, Any], why: str) -> None:

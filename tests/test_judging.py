@@ -122,6 +122,11 @@ def test_what_is_judged_is_the_best_round() -> None:
     assert Script(check_1="check_failed").run().better == {}, "a check that passed is the last word"
 
 
+def test_without_tests_the_reason_of_the_job_that_failed_counts() -> None:
+    assert Script(work_1="exit_code", prove="no_tests").run().ended() == ("failed", "exit_code")
+    assert Script(prove="no_tests").run().ended() == ("failed", "no_tests")
+
+
 @pytest.mark.parametrize("reason", ["exit_code", "signal", "max_turns", "no_such_class"])
 def test_an_agent_that_fails_is_judged_by_its_work(reason: str) -> None:
     failed = Script(work_1=reason, prove="unresolved").run()

@@ -283,7 +283,7 @@ def test_what_succeeded_is_skipped_unless_it_is_to_run_again(one_failed: Matrix)
     (matrix.cwd / "results.json").chmod(0o640)
     again = matrix.finish()
     assert again.returncode == 0
-    assert "skipped: 2 that an earlier session finished" in again.stderr
+    assert "skipped: 2 that succeeded before" in again.stderr
     kept, fresh, other = matrix.runs()
     assert (kept, other) == (first, third)
     assert (fresh["model"], fresh["status"]) == ("m2", "succeeded")
@@ -293,7 +293,7 @@ def test_what_succeeded_is_skipped_unless_it_is_to_run_again(one_failed: Matrix)
     written = (matrix.cwd / "results.json").read_bytes()
     foreseen = matrix("--dry-run", "config.json")
     assert (foreseen.returncode, foreseen.stdout) == (0, "")
-    assert foreseen.stderr.endswith("nothing to do: earlier sessions finished all runs\n")
+    assert foreseen.stderr.endswith("nothing to do: all runs succeeded before\n")
     assert matrix.load("--dry-run", "config.json") == matrix.load("config.json")
     assert (matrix.cwd / "results.json").read_bytes() == written
 

@@ -66,7 +66,7 @@ class Run:
         ended = {"status": "completed", "outcome": outcome, "reason_class": reason_class, "reason": reason}
         self.tasks[task] |= {**ended, "ended_at": "2026-01-01T00:01:00.000Z", "duration_s": 60.0, **more}
 
-    def leave_proof(self, task: str, tests: JudgedTests, patch: bytes = SOURCE) -> None:
+    def leave_proof(self, task: str, tests: JudgedTests | None, patch: bytes = SOURCE) -> None:
         folder = self.session.make_job_path(JobKey(task, 1, 1, "prove", 1))
         (folder / ANSWER).write_bytes(orjson.dumps(ProveReport("proved", None, tests=tests)))
         (folder / "source.patch").write_bytes(patch)
@@ -135,6 +135,24 @@ def test_tests_that_did_not_pass(tmp_path: Path) -> None:
     assert run.predictions() == ["a"], "an empty patch is a prediction, too"
 
 
+def test_an_instance_that_names_no_tests_is_a_prediction(tmp_path: Path) -> None:
+    """Nothing can judge it, now or in a second run; the official harness may have its tests."""
+    run = Run(tmp_path, "1", "a")
+    writer = run.claim()
+    run.leave_proof("a", None)
+    run.end("a", "failed", "no_tests")
+    writer.write(run.status(), durable=False)
+    document = run.read("a.json")
+    assert (document["resolved"], document["infrastructure"], document["final_test_results"]) == (
+        None,
+        False,
+        None,
+    )
+    assert document["prediction"] == SOURCE.decode()
+    assert run.predictions() == ["a"]
+    assert (run.read("summary.json")["judged"], run.read("summary.json")["infrastructure"]) == (0, 0)
+
+
 def test_the_tests_say_whether_an_instance_is_resolved(tmp_path: Path) -> None:
     """Not the outcome: a task whose check failed is judged, and one may lose its success after that."""
     run = Run(tmp_path, "1", "abcd")
@@ -187,7 +205,8 @@ def test_a_second_session_of_the_run(tmp_path: Path) -> None:
     assert second.read("a.json")["session"] == str(first.session.path)
     # the first one, resumed, leaves alone what is the second one's
     problem = writer.write(first.status(), durable=False)
-    assert problem is not None and "belongs to a later session" in problem
+    assert problem == f"{first.folder} does not show all results: it belongs to a later session, and is left alone"
+    assert (tmp_path / "runs" / "r").resolve() == second.session.path
     assert second.predictions() == ["a", "b", "c", "d"]
     assert find_behind(first.session, first.spec) == []
 

@@ -152,7 +152,8 @@ def test_a_second_run_of_the_same_name(bench: Bench) -> None:
     """It runs only what has not ended, and each instance stands in each file once."""
     bench.run(f"case $SESSIONRUN_TASK in *-1) {GOLD};; esac", "--no-environment", "--sample", "2")
     done = bench.run("true", "--no-environment")
-    assert "skipped: 2" in done.stderr
+    assert "skipped: 2 that ended before (--rerun runs them again)" in done.stderr
+    assert bench.run("true", "--no-environment").stderr.endswith("nothing to do: all runs ended before\n")
     predictions = read_predictions(bench)
     assert [prediction["instance_id"][-1] for prediction in predictions] == ["1", "2", "3"]
     assert json.loads(bench.artifacts("results", "r", "predictions.json").read_text()) == predictions
@@ -188,6 +189,46 @@ def test_what_says_nothing_about_the_agent_is_run_again(bench: Bench) -> None:
     done = bench.run(GOLD, "--no-environment", "--instance", "example__wordtool-1")
     assert done.returncode == 0, done.stderr
     assert [prediction["instance_id"] for prediction in read_predictions(bench)] == ["example__wordtool-1"]
+
+
+@pytest.mark.slow
+def test_an_instance_without_tests_is_worked_on_once(bench: Bench) -> None:
+    """It cannot be judged, the start says so, and what its agent did is a prediction."""
+    (first, *_) = read_instances(bench)
+    bare = {key: first[key] for key in ("instance_id", "repo", "base_commit", "problem_statement", "test_patch")}
+    bench.artifacts("instances.jsonl").write_text(json.dumps(bare))
+    done = bench.run(GOLD, "--no-environment")
+    assert done.returncode == 1
+    assert "1 of 1 instances to run name no tests" in done.stderr
+    document = bench.documents("r")["example__wordtool-1.json"]
+    assert (document["reason_class"], document["infrastructure"], document["resolved"]) == (
+        "no_tests",
+        False,
+        None,
+    )
+    (prediction,) = read_predictions(bench)
+    assert changed(prediction["model_patch"]) == changed(first["patch"])
+    assert "skipped: 1" in bench.run(GOLD, "--no-environment").stderr
+
+
+@pytest.mark.slow
+def test_a_test_that_fails_without_the_work_too_is_named(bench: Bench) -> None:
+    """The agent breaks one test; another one, which the instance says passes, fails on the base as well."""
+    (first, *_) = read_instances(bench)
+    known = json.loads(first["PASS_TO_PASS"])
+    new = "tests/test_words.py::test_count_of_nothing"
+    first |= {"FAIL_TO_PASS": [], "PASS_TO_PASS": [*known, new]}
+    bench.artifacts("instances.jsonl").write_text(json.dumps(first))
+    done = bench.run(
+        "sed -i.bak s/capitalize/upper/ wordtool/__init__.py", "--no-environment", "--iterations", "1"
+    )
+    assert done.returncode == 1
+    document = bench.documents("r")["example__wordtool-1.json"]
+    assert document["PASS_TO_PASS_failed"] == ["tests/test_words.py::test_headline", new]
+    assert document["PASS_TO_PASS_failed_before"] == [new]
+    assert (document["resolved"], document["infrastructure"]) == (False, False)
+    before = list(bench.cwd.glob("sessions/session-*/jobs/*/a1-r1-prove/before/junit.xml"))
+    assert len(before) == 1
 
 
 @pytest.mark.slow

@@ -220,8 +220,9 @@ def command(
     if isinstance(planned, Nothing):
         return _tell_nothing(as_json=as_json)
     if planned.skipped:
-        count = planned.skipped
-        click.echo(f"skipped: {count} that an earlier session finished (--rerun runs them again)", err=True)
+        click.echo(
+            f"skipped: {planned.skipped} that {planned.skipped_for} before (--rerun runs them again)", err=True
+        )
     addition = joined.settle(planned.spec) if joined is not None and planned.spec.tasks else None
     if dry_run and planned.spec.tasks:
         from sessionrun.cli.preview import print_preview
@@ -236,7 +237,7 @@ def command(
             from sessionrun.client.launching import mend_exports
 
             mend_exports(planned.spec)
-        return _tell_nothing_to_do(planned.skipped, as_json=as_json)
+        return _tell_nothing_to_do(planned.skipped, planned.skipped_for, as_json=as_json)
     if not quiet:
         click.echo(f"agent: {escape_line(planned.choice.name)} ({planned.choice.why})", err=True)
     if joined is not None and addition is not None:
@@ -244,13 +245,13 @@ def command(
     return start_session(planned.spec, Launch(results_dir, as_json, quiet, verbose, sync, ready=ready))
 
 
-def _tell_nothing_to_do(skipped: int, *, as_json: bool) -> int:
+def _tell_nothing_to_do(skipped: int, before: str, *, as_json: bool) -> int:
     from sessionrun.cli.render import print_json
 
     if as_json:
         print_json({"session_id": None, "total": 0, "skipped": skipped})
     else:
-        click.echo("nothing to do: earlier sessions finished all runs", err=True)
+        click.echo(f"nothing to do: all runs {before} before", err=True)
     return 0
 
 

@@ -250,9 +250,6 @@ def _check_budgets(spec: SessionSpec) -> None:
 def _check_supported(tasks: tuple[TaskSpec, ...]) -> None:
     """Refuse what the model knows but this version cannot do yet."""
     for num, task in enumerate(tasks, 1):
-        if task.expect_change and task.workspace.kind == "none":
-            what = "expect_change needs a worktree; add --worktree, or leave it out"
-            raise InputError(f"task {num} (ID: {task.id}): {what}")
         if task.answer is not None and task.brief is not None:
             raise InputError(f"task {num} (ID: {task.id}): answer and brief exclude each other; keep one")
         if task.prove is not None:
@@ -275,21 +272,22 @@ def _check_provable(num: int, task: TaskSpec) -> None:
 
 
 def _needs_worktree(task: TaskSpec) -> str | None:
-    """What of a task's check can only be done in a worktree that the task does not have."""
+    """What of a task can only be had in a worktree that the task does not have."""
     if task.workspace.kind != "none":
         return None
-    if task.answer == "patch":
-        return 'answer "patch"'
-    return 'check.reset "hard"' if task.check and task.check.reset == "hard" else None
+    wishes = {
+        "expect_change": task.expect_change,
+        'answer "patch"': task.answer == "patch",
+        'check.reset "hard"': task.check is not None and task.check.reset == "hard",
+        'the key "links"': bool(task.links),
+        'the key "environment"': task.environment is not None,
+    }
+    return next((name for name, wished in wishes.items() if wished), None)
 
 
 def _unsupported(task: TaskSpec) -> str | None:
     if task.workspace.kind not in ("none", "worktree", "mirror"):
         return f'workspace "{task.workspace.kind}"'
-    if task.links and task.workspace.kind == "none":
-        return "links without a worktree"
-    if task.environment is not None and task.workspace.kind == "none":
-        return "an environment without a worktree"
     return "land" if task.land else None
 
 

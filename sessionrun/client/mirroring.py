@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from sessionrun.model.places import KeepPolicy
 from sessionrun.model.repositories import has_worktree
 from sessionrun.model.spec import CacheSite, TaskSpec
 from sessionrun.model.upstreams import MirrorSite, Upstream, is_path
+from sessionrun.store.files import NotRegular, open_regular
 
 
 class MirrorWish(NamedTuple):
@@ -84,12 +86,17 @@ def find_cache_dir(asked: Path | None, config: Config, wished: str | None = None
     """The cache, absolute and without links: the flag's, the configured one, the input's, or the user's usual one.
 
     Raises:
-        InputError: git's files could not hold its name.
+        InputError: git's files could not hold its name, or it cannot be a directory.
     """
     from sessionrun.workspaces.repository import check_path
 
     cache_dir = Path(os.path.realpath(asked or config.cache_dir or wished or usual_cache_dir()))
     check_path(str(cache_dir))
+    there = next(path for path in (cache_dir, *cache_dir.parents) if path.exists())
+    if not there.is_dir():
+        raise InputError(
+            f"the cache {cache_dir} cannot be made: {there} is no directory; name another (--cache-dir)"
+        )
     return cache_dir
 
 
@@ -169,6 +176,8 @@ def _find_home(num: int, task: TaskSpec, repo: str) -> str | None:
     """The common git directory of a local repository; None for a bundle, or what is not there (any more)."""
     from sessionrun.workspaces.git import Git
 
+    if os.path.exists(repo) and not os.path.isdir(repo) and not _can_be_fetched(repo):
+        raise _refuse(num, task, f"repo {repo} is neither a git repository nor a bundle of one")
     if not os.path.isdir(repo):
         return None
     done = Git(Path(repo)).attempt("rev-parse", "--path-format=absolute", "--git-common-dir", "--show-prefix")
@@ -178,6 +187,16 @@ def _find_home(num: int, task: TaskSpec, repo: str) -> str | None:
     if prefix.strip("\n"):
         raise _refuse(num, task, f"repo {repo} lies inside a repository: name its top")
     return os.path.realpath(common)
+
+
+def _can_be_fetched(file: str) -> bool:
+    """Whether a file begins as a bundle does, or as the file that stands for a git directory."""
+    try:
+        fd = open_regular(file)
+    except (NotRegular, OSError):
+        return False
+    with open(fd, "rb") as stream:
+        return re.match(rb"# v[0-9]+ git bundle\n|gitdir: ", stream.read(32)) is not None
 
 
 def _find_site(plan: Plan, git: MirrorWish, config: Config, cache_dir: Path) -> MirrorSite:

@@ -23,7 +23,7 @@ from sessionrun.dialects.plan import Fallback, Options, Plan, RepositoryWish, So
 from sessionrun.dialects.table import choose_dialect
 from sessionrun.model.errors import InputError
 from sessionrun.model.places import KeepPolicy, Repository
-from sessionrun.model.spec import WORKSPACE_TIMEOUT_S, Alternative, Limits, SessionSpec
+from sessionrun.model.spec import INSTANCE_RESULTS, WORKSPACE_TIMEOUT_S, Alternative, Limits, SessionSpec
 
 
 class Asked(NamedTuple):
@@ -72,8 +72,7 @@ class AskedMoney(NamedTuple):
 class Planned(NamedTuple):
     """A spec that can be started if it has tasks, and what the user should know about how it was made.
 
-    `skipped` counts tasks of the input that the spec leaves out, since an earlier session finished them (in a
-    matrix: with success); it may be all of them.
+    `skipped` counts tasks of the input that the spec leaves out; it may be all of them.
     """
 
     spec: SessionSpec
@@ -81,6 +80,11 @@ class Planned(NamedTuple):
     dialect_reason: str
     warnings: tuple[str, ...]
     skipped: int = 0
+
+    @property
+    def skipped_for(self) -> str:
+        """What those that are left out did before, in one word."""
+        return "ended" if any(export.kind == INSTANCE_RESULTS for export in self.spec.exports) else "succeeded"
 
 
 class Nothing(NamedTuple):

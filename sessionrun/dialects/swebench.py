@@ -109,8 +109,16 @@ def load(source: Source, options: Options) -> Plan:
         ),
         optional_links=tuple(resolve(started_in, link) for link in LINKS),
         exports=(_export(chosen, settings, name, started_in, parallel),),
-        warnings=tuple(reading.warnings()),
+        warnings=(*reading.warnings(), *_warn_of_no_tests(chosen, source.name)),
     )
+
+
+def _warn_of_no_tests(chosen: Sequence[Instance], name: str) -> list[str]:
+    without = [instance.instance_id for instance in chosen if not instance.fail_to_pass + instance.pass_to_pass]
+    if not without:
+        return []
+    which = f"{len(without)} of {len(chosen)} instances to run name no tests, such as {quote(without[0])}"
+    return [f"{plain(name)}: {which}: agents work on them, but nothing can judge the work"]
 
 
 def _check_name(name: str | None) -> str | None:

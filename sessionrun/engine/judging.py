@@ -18,7 +18,7 @@ from sessionrun.engine.state import State, TaskState
 from sessionrun.engine.task import Failure
 from sessionrun.model.keys import Phase
 from sessionrun.model.mends import REFUSED
-from sessionrun.model.reasons import INFRASTRUCTURE, UNRESOLVED
+from sessionrun.model.reasons import INFRASTRUCTURE, NO_TESTS, UNRESOLVED
 from sessionrun.model.spec import Outcome, hides_tests
 
 LEAVES_WORK: Final[frozenset[Phase]] = frozenset(("work", "check"))
@@ -31,7 +31,7 @@ def fail(state: State, task: TaskState, outcome: Outcome, reason_class: str | No
     if _is_judged_first(task, outcome, reason_class):
         progress.failure = Failure(outcome, reason_class, reason)
         enter(state, task, "park")
-    elif progress.failure is not None and reason_class == UNRESOLVED:
+    elif progress.failure is not None and reason_class in (UNRESOLVED, NO_TESTS):
         decide_outcome(state, task, *progress.failure)
     else:
         decide_outcome(state, task, outcome, reason_class, reason)

@@ -67,6 +67,7 @@ REASONS: Final[Mapping[str, Reason]] = {
     "unproved": Reason("in a clean room, with nothing but the work, the check does not pass"),
     "unresolved": Reason("with the hidden tests of its instance the work does not pass"),
     "tests_not_run": Reason("the hidden tests of its instance could not be run; the work is not judged"),
+    "no_tests": Reason("its instance names no tests, so the work cannot be judged"),
     "release_failed": Reason("its worktree could not be given back; never the reason of a task"),
     "held": Reason("it waits: a hold keeps it from going on"),
     # from the agent's output
@@ -114,6 +115,7 @@ FALLBACK_ON: Final = frozenset(
 
 
 UNRESOLVED: Final = "unresolved"
+NO_TESTS: Final = "no_tests"
 
 INFRASTRUCTURE: Final = frozenset(
     (
@@ -171,6 +173,7 @@ NOT_OF_WORK: Final = frozenset(
         "unproved",
         "unresolved",
         "tests_not_run",
+        "no_tests",
         "release_failed",
         "held",
     )

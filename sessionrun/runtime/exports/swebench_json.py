@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import orjson
 
-from sessionrun.model.reasons import INFRASTRUCTURE
+from sessionrun.model.reasons import INFRASTRUCTURE, NO_TESTS
 from sessionrun.runtime.jobs.prove.request import JudgedTests
 
 SUMMARY: Final = "summary.json"
@@ -73,6 +73,7 @@ def project_instance(
         "final_test_results": None if tests is None else _count_tests(tests),
         "FAIL_TO_PASS_failed": None if tests is None else list(tests.failed),
         "PASS_TO_PASS_failed": None if tests is None else list(tests.broken),
+        "PASS_TO_PASS_failed_before": None if tests is None else list(tests.red_before),
         "usage": task["usage"],
         "attempt": task["attempt"],
         "score": UNOFFICIAL,
@@ -127,7 +128,7 @@ def project_summary(
     waiting = [task for task in status["tasks"] if task["status"] != "completed"]
     successful = sum(document["success"] for document in documents)
     infrastructure = sum(document["infrastructure"] for document in documents)
-    judged = len(documents) - infrastructure
+    unjudged = sum(document["reason_class"] == NO_TESTS for document in documents)
     total = len(documents) + len(waiting)
     return {
         "run_name": settings["run_name"],
@@ -140,7 +141,7 @@ def project_summary(
         "max_workers": settings["max_workers"],
         "max_iterations": settings["max_iterations"],
         "score": UNOFFICIAL,
-        "judged": judged,
+        "judged": len(documents) - infrastructure - unjudged,
         "infrastructure": infrastructure,
         "running": sum(task["status"] == "running" for task in waiting),
         "pending": sum(task["status"] == "pending" for task in waiting),

@@ -112,14 +112,21 @@ class ResultsWriter:
             self._written[name] = content
 
     def _check_ours(self, folder: int) -> None:
-        """Raises InputError when a later session has the directory; looks only if the summary was changed."""
+        if not self._is_ours(folder):
+            raise InputError("it belongs to a later session, and is left alone")
+
+    def _is_ours(self, folder: int) -> bool:
+        """Whether no later session has the directory; looks only if the summary was changed."""
         identity = outside.identify(folder, SUMMARY)
-        if identity is not None and identity != self._identity:
-            owner = find_owner(self._folder)
-            if owner is not None and owner.path != self._session.path.absolute():
-                raise InputError("it belongs to a later session, and is left alone")
+        if identity is None or identity == self._identity:
+            return True
+        owner = find_owner(self._folder)
+        return owner is None or owner.path == self._session.path.absolute()
 
     def _link_session(self, runs: Path) -> None:
+        with outside.open_folder(self._folder) as folder:
+            if not self._is_ours(folder):
+                return  # said by the other parts; the link is the later session's, too
         with outside.open_folder(runs, make=True) as folder:
             outside.link_below(folder, self._export.settings["run_name"], self._session.path.absolute())
 

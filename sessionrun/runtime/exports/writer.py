@@ -85,6 +85,7 @@ class ExportWriter:
                     write()
                 except Exception as error:  # whatever it is, the session goes on
                     problems.append(f"{name}: {outside.describe(error)}")
+        problems = list(dict.fromkeys(problems))  # parts of one export may say the same
         fresh = [problem for problem in problems if problem not in self._told]
         self._told.update(fresh)
         self.problems = problems

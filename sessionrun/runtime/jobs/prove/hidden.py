@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, Final, NamedTuple
 
 from sessionrun.model.hidden import HiddenTests
 from sessionrun.runtime.jobs.prove.cases import Case, Word, list_test_files, match_ids, read_cases
@@ -26,6 +28,8 @@ from sessionrun.workspaces.room import open_room
 from sessionrun.workspaces.source_patch import list_files
 
 OUTPUT: Final = "hidden-tests.txt"
+BEFORE: Final = "before"
+"""The directory in the job's folder of what tests came to without the work."""
 TOLD_BYTES: Final = 4096
 MAX_ALONE: Final = 50
 """So many tests are run by their ids, one after the other; others that no file brought count as missing."""
@@ -34,6 +38,15 @@ NOT_FOUND: Final = 127
 """The exit code of a shell that does not find a program."""
 
 _ADDED: Final = "--continue-on-collection-errors"
+
+
+class _Site(NamedTuple):
+    """Where rooms are made, what is asked, the job's folder, and the mask of files in a room."""
+
+    fence: Fence
+    request: ProveRequest
+    folder: Path
+    umask: int
 
 
 def judge_by_hidden_tests(request: ProveRequest, hidden: HiddenTests, folder: Path) -> ProveReport:
@@ -54,11 +67,17 @@ def judge_by_hidden_tests(request: ProveRequest, hidden: HiddenTests, folder: Pa
         except NotApplicable as error:
             return ProveReport("unproved", str(error), reason_class="unresolved", tests=_count_none(hidden))
         _leave_patch(main, base, source, folder)
+        if not hidden.fail_to_pass and not hidden.pass_to_pass:
+            return ProveReport("unproved", "its instance names no tests", reason_class="no_tests")
+        patch = hidden.patch.encode("utf-8", "surrogateescape")
         try:
-            commit = add_tests(main, source, base, hidden.patch.encode("utf-8", "surrogateescape"), folder)
+            with_work, without = (add_tests(main, commit, base, patch, folder) for commit in (source, base))
         except NotApplicable as error:
             return ProveReport("unproved", str(error), reason_class="tests_not_run")
-        report = _judge_in_room(fence, request, hidden, commit, folder, umask)
+        site = _Site(fence, request, folder, umask)
+        report = _judge_in_room(site, hidden, with_work)
+        if report.tests is not None and report.tests.broken:
+            report = _compare(site, hidden, without, report, report.tests)
     print(f"verdict: {report.verdict}", flush=True)
     return report
 
@@ -67,28 +86,48 @@ def _leave_patch(main: Git, base: str, source: str, folder: Path) -> None:
     write_patch(main, base, main.line("rev-parse", f"{source}^{{tree}}"), folder / SOURCE_PATCH)
 
 
-def _judge_in_room(
-    fence: Fence, request: ProveRequest, hidden: HiddenTests, commit: str, folder: Path, umask: int
+def _judge_in_room(site: _Site, hidden: HiddenTests, commit: str) -> ProveReport:
+    with _open_shell(site, commit, site.folder) as (shell, why, stream):
+        if shell is None:
+            return ProveReport("unproved", why, reason_class="tests_not_run")
+        words = _run_tests(shell, hidden, site.folder, stream)
+        if not words and (why := _find_fault(shell, hidden, stream)) is not None:
+            return ProveReport("unproved", why, reason_class="tests_not_run")
+        report = _judge(words, hidden)
+    if report.problem is not None:
+        print(read_tail(site.folder / OUTPUT)[-TOLD_BYTES:].decode("utf-8", "replace"), flush=True)
+    return report
+
+
+def _compare(
+    site: _Site, hidden: HiddenTests, commit: str, report: ProveReport, tests: JudgedTests
 ) -> ProveReport:
-    output = folder / OUTPUT
-    with output.open("wb") as stream:
-        os.umask(umask)
+    """Say which tests that the work seems to have broken do not pass without it either: those of this machine."""
+    known = replace(hidden, fail_to_pass=(), pass_to_pass=tests.broken)
+    folder = site.folder / BEFORE
+    folder.mkdir(exist_ok=True)
+    with _open_shell(site, commit, folder) as (shell, _, stream):
+        words = _run_tests(shell, known, folder, stream) if shell is not None else None
+    if words is None:
+        return report
+    red = tuple(test_id for test_id in tests.broken if words.get(test_id) != "passed")
+    told = f"; {len(red)} of these do not pass here without the work either" if red else ""
+    return replace(report, problem=f"{report.problem}{told}", tests=replace(tests, red_before=red))
+
+
+@contextmanager
+def _open_shell(site: _Site, commit: str, folder: Path) -> Iterator[tuple[Shell | None, str | None, IO[bytes]]]:
+    """A clean room, and the file for what is printed in it; without a shell, why there is none."""
+    with (folder / OUTPUT).open("wb") as stream:
+        os.umask(site.umask)
         try:
             with (
-                open_room(fence, request.workspace.owner, commit, folder / "objects") as room,
-                open_shell(request, room, folder, stream) as (shell, why),
+                open_room(site.fence, site.request.workspace.owner, commit, site.folder / "objects") as room,
+                open_shell(site.request, room, folder, stream) as (shell, why),
             ):
-                if shell is None:
-                    return ProveReport("unproved", why, reason_class="tests_not_run")
-                words = _run_tests(shell, hidden, folder, stream)
-                if not words and (why := _find_fault(shell, hidden, stream)) is not None:
-                    return ProveReport("unproved", why, reason_class="tests_not_run")
-                report = _judge(words, hidden)
+                yield shell, why, stream
         finally:
             os.umask(0o077)
-    if report.problem is not None:
-        print(read_tail(output)[-TOLD_BYTES:].decode("utf-8", "replace"), flush=True)
-    return report
 
 
 def _run_tests(shell: Shell, hidden: HiddenTests, folder: Path, stream: IO[bytes]) -> dict[str, Word]:
@@ -149,8 +188,6 @@ def _judge(words: dict[str, Word], hidden: HiddenTests) -> ProveReport:
     found = JudgedTests(
         total=len(hidden.fail_to_pass) + len(hidden.pass_to_pass), failed=failed, broken=broken, errors=errors
     )
-    if not found.total:
-        return ProveReport("unproved", "its instance names no test", reason_class="tests_not_run", tests=found)
     if not failed and not broken:
         return ProveReport("proved", None, tests=found)
     parts = [

@@ -68,12 +68,14 @@ class JudgedTests:
     """What hidden tests came to, by their ids: `failed` should pass now, `broken` passed before.
 
     `total` is how many there are; of those that did not pass, `errors` broke otherwise than by a wrong assertion.
+    `red_before` are those of `broken` that do not pass without the work either.
     """
 
     total: int
     failed: tuple[str, ...] = ()
     broken: tuple[str, ...] = ()
     errors: int = 0
+    red_before: tuple[str, ...] = ()
 
 
 @frozen

@@ -361,7 +361,8 @@ def test_a_dry_run_changes_nothing(repo: Command) -> None:
     words = ("--workers", "2", "--import", "list.md", "--gate", "true", "--watch", "--dry-run")
     shown = json.loads(repo("dispatch", *words, "--json").stdout)
     assert (shown["max_parallel"], shown["agent"]) == (2, "pal")
-    assert [(task["id"], task["title"]) for task in shown["tasks"]] == [("task-1", "One")]
+    tasks = [(task["id"], task["title"]) for task in shown["tasks"]]
+    assert tasks == [("task-1", "One"), ("task-2", "Two")], "what would be imported is shown, too"
     assert shown["land"] == {"target": "main", "gates": ["true"]}
     assert len(repo("queue", "list").stdout.splitlines()) == 2
     assert not list(repo.results.glob("session-*"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from sessionrun.cli.queue import backend_option
 from sessionrun.cli.render import escape_line, print_json
 from sessionrun.client.queue import describe_task
 from sessionrun.client.splitting import SUBTASKS, Split, split
-from sessionrun.model.errors import InputError
+from sessionrun.model.errors import InputError, SessionrunError
 
 
 @click.command("split")
@@ -75,10 +76,17 @@ def _dispatch(group: str, backend: str | None, results_dir: Path | None, beside:
     from sessionrun.cli.dispatch import start_dispatch
     from sessionrun.cli.run import Launch
 
-    if beside is not None:
-        click.echo(escape_line(f"group: {group}"), err=True)  # what fails now prints an error alone
     given = {"group": group} | ({"backend": backend} if backend else {})
     how = Launch(
         results_dir, beside is not None, quiet=False, verbose=False, sync=False, ready=False, beside=beside
     )
-    return start_dispatch(given, how)
+    try:
+        return start_dispatch(given, how)
+    except SessionrunError:
+        click.echo(f"the tasks are in the queue; to start them: {_word_dispatch(group, backend)}", err=True)
+        raise
+
+
+def _word_dispatch(group: str, backend: str | None) -> str:
+    words = ["sessionrun", "dispatch", "--group", group, *(["--backend", backend] if backend else [])]
+    return escape_line(shlex.join(words))

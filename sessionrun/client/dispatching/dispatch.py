@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import os
 import shlex
+import shutil
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final, NamedTuple
 
 from sessionrun.client.dispatching.planning import plan_dispatch
@@ -20,9 +24,12 @@ from sessionrun.client.readiness import check_ready, tell_signed_out
 from sessionrun.model.errors import InputError
 from sessionrun.model.spec import SLOT, SessionSpec
 from sessionrun.queue.feed import Feed
+from sessionrun.queue.file import NAME as FILE
 from sessionrun.queue.graph import by_id, choose_group, choose_ready
 from sessionrun.queue.lists import parse_list
+from sessionrun.queue.place import Place
 from sessionrun.queue.suggestions import NAME as SUGGESTIONS
+from sessionrun.queue.table import open_feed
 from sessionrun.queue.task import QueueTask
 from sessionrun.runtime.feeding.tasks import choose_id, make_task
 from sessionrun.workspaces.git import Git
@@ -87,8 +94,9 @@ def prepare_dispatch(
     problems = [f"{one.what}: {one.text}" for one in findings if one.level == "error"]
     if problems and not preview:
         raise InputError(f"{'; '.join(problems)} (--no-ready starts all the same)")
-    drafted = _import(settings, feed, listed, preview=preview)
-    tasks, left = _choose(settings, feed)
+    with _copy_queue(feed) if preview else nullcontext(feed) as queue:
+        drafted = _import(settings, queue, listed, preview=preview)
+        tasks, left = _choose(settings, queue)
     finding = Finding("queue", f"{feed.place.name}: {len(tasks)} of {left} open tasks are ready{drafted}")
     source = [] if settings.source is None else [Finding("configuration", str(settings.source))]
     return Prepared(planned, feed, tasks, left, [*source, *back, finding, *findings])
@@ -169,10 +177,24 @@ def _import(settings: Settings, feed: Feed, listed: Path | None, *, preview: boo
     path = _find_list(settings, feed, listed)
     if path is None:
         return ""
-    if preview:
+    if preview and feed.name != FILE:
         return f"; {len(parse_list(read_text(path)))} in {path} would be imported"
     added, present = import_list(feed, path, group=settings.group)
-    return f"; {len(added)} were imported from {path}" + (f", {len(present)} were known" if present else "")
+    done = "would be" if preview else "were"
+    return f"; {len(added)} {done} imported from {path}" + (f", {len(present)} were known" if present else "")
+
+
+@contextmanager
+def _copy_queue(feed: Feed) -> Iterator[Feed]:
+    """A copy of the queue, to try an import with; a queue of another program is given as it is."""
+    if feed.name != FILE:
+        yield feed
+        return
+    with TemporaryDirectory(prefix="sessionrun-") as name:
+        place = Place(Path(name), Path(name, "lock"))
+        with suppress(FileNotFoundError):
+            shutil.copyfile(feed.place, place.top / feed.place.name)
+        yield open_feed(place, FILE)
 
 
 def _find_list(settings: Settings, feed: Feed, listed: Path | None) -> str | None:

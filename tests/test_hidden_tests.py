@@ -93,8 +93,10 @@ def test_the_record() -> None:
 def test_which_tests_were_red_before_the_work(tmp_path: Path) -> None:
     known = HiddenTests("", (), ("tests/test_a.py::test_good", "tests/test_a.py::test_bad"))
     assert list_red(known, tmp_path) == frozenset(), "nothing was run"
-    (tmp_path / "known.txt").touch()
+    (tmp_path / "known.code").write_text("4")
     assert list_red(known, tmp_path) is None, "no test could be run"
+    (tmp_path / "known.code").write_text("0")
+    assert list_red(known, tmp_path) == frozenset(), "they were, but the command names none"
     cases = '<testcase classname="tests.test_a" name="test_{}">{}</testcase>'
     both = cases.format("good", "") + cases.format("bad", "<failure/>")
     (tmp_path / "known.xml").write_text(f"<testsuites><testsuite>{both}</testsuite></testsuites>")

@@ -18,7 +18,7 @@ import orjson
 from sessionrun.model.hidden import HiddenTests
 from sessionrun.model.spec import TaskSpec
 from sessionrun.runtime.jobs.prove.cases import list_test_files, match_ids, read_cases
-from sessionrun.store.files import replace_file
+from sessionrun.store.files import read_regular, replace_file
 from sessionrun.store.jobfiles import load_record
 from sessionrun.workspaces.shell import run_script
 
@@ -26,6 +26,7 @@ PHASE: Final = "baseline"
 REQUEST: Final = "known.json"
 OUTPUT: Final = "known.txt"
 JUNIT: Final = "known.xml"
+CODE: Final = "known.code"
 _ADDED: Final = "-p no:cacheprovider --continue-on-collection-errors"
 
 
@@ -59,12 +60,20 @@ def run_baseline(folder: Path) -> None:
     environ = {**os.environ, "PYTEST_ADDOPTS": added.strip(), "PYTHONDONTWRITEBYTECODE": "1"}
     script = " ".join([known.command, *map(shlex.quote, words)])
     with open(folder / OUTPUT, "wb") as stream:
-        run_script(script, Path.cwd(), environ, stream, known.timeout_s, dies_with_us=True)
+        ended = run_script(script, Path.cwd(), environ, stream, known.timeout_s, dies_with_us=True)
+    replace_file(folder / CODE, str(ended.code).encode(), durable=False)
 
 
 def list_red(known: HiddenTests, folder: Path) -> frozenset[str] | None:
-    """The tests that did not pass; none if nothing was run; None if the command could not run any of them."""
-    if not (folder / OUTPUT).exists():
+    """The tests that did not pass; none if nothing was run; None if the command could not run any of them.
+
+    A command that tells of no test by name, and passes, can run them: its exit code decides.
+    """
+    try:
+        code = read_regular(folder / CODE, 16)
+    except OSError:
         return frozenset()
     words = match_ids(known.pass_to_pass, read_cases(folder / JUNIT) or ())
-    return frozenset(test_id for test_id, word in words.items() if word in ("failed", "error")) if words else None
+    if not words and code != b"0":
+        return None
+    return frozenset(test_id for test_id, word in words.items() if word in ("failed", "error"))

@@ -11,6 +11,7 @@ import pytest
 from sessionrun.model.hidden import HiddenTests, hidden_from_record
 from sessionrun.model.places import Place
 from sessionrun.model.spec import Prove, TaskSpec
+from sessionrun.runtime.jobs.check.baseline import list_red
 from sessionrun.runtime.jobs.prove.cases import Case, list_test_files, match_ids, parse_cases, split_id
 from sessionrun.workspaces.crossing import NotApplicable, add_tests, take_source
 from sessionrun.workspaces.git import Git
@@ -87,6 +88,19 @@ def test_the_record() -> None:
     record = {"patch": "p", "fail_to_pass": ["a"], "pass_to_pass": ["b", "c"], "timeout_s": 3.0, "later": 1}
     assert hidden_from_record(record) == hidden
     assert TaskSpec("t", ("p",), prove=Prove(hidden=hidden)).prove == Prove(hidden=hidden)
+
+
+def test_which_tests_were_red_before_the_work(tmp_path: Path) -> None:
+    known = HiddenTests("", (), ("tests/test_a.py::test_good", "tests/test_a.py::test_bad"))
+    assert list_red(known, tmp_path) == frozenset(), "nothing was run"
+    (tmp_path / "known.code").write_text("4")
+    assert list_red(known, tmp_path) is None, "no test could be run"
+    (tmp_path / "known.code").write_text("0")
+    assert list_red(known, tmp_path) == frozenset(), "they were, but the command names none"
+    cases = '<testcase classname="tests.test_a" name="test_{}">{}</testcase>'
+    both = cases.format("good", "") + cases.format("bad", "<failure/>")
+    (tmp_path / "known.xml").write_text(f"<testsuites><testsuite>{both}</testsuite></testsuites>")
+    assert list_red(known, tmp_path) == frozenset({"tests/test_a.py::test_bad"})
 
 
 # --- patches ---

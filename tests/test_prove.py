@@ -164,6 +164,7 @@ def test_what_is_proved_and_what_is_not(project: Project) -> None:
     assert tasks["edits-the-test"]["branch"], "its work is kept for all that"
     assert "     proof: proved\n" in project("status", session).stdout
     assert "\nproof: proved\n" in project("results", session, "fixes").stdout
+    assert "\n  proof: proved\n" in project("explain", session, "fixes").stdout
     compared = project("status", session, "--by", "agent")
     assert "PROVED" in compared.stdout and "3/8" in compared.stdout
     (group,) = json.loads(project("status", session, "--by", "agent", "--json").stdout)["groups"]

@@ -289,6 +289,29 @@ def test_what_is_there_at_the_end_is_judged(bench: Bench) -> None:
 
 
 @pytest.mark.slow
+def test_a_test_that_is_red_before_the_work_fails_no_round(bench: Bench) -> None:
+    """This machine lacks something: the agent is not sent back for it, and the instance says whose fault it is."""
+    repo = bench.artifacts("repo")
+    (first, *_) = read_instances(bench)
+    named = ("-c", "user.name=t", "-c", "user.email=t@localhost")
+    for words in (["checkout", "-q", first["base_commit"]], ["add", "."], ["commit", "-qm", "Lacking"]):
+        if words[0] == "add":
+            (repo / "tests" / "test_lacking.py").write_text("def test_it():\n    import not_here\n")
+        subprocess.run(["git", *named, *words], cwd=repo, check=True, capture_output=True)
+    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=repo, check=True, capture_output=True, text=True)
+    lacking = "tests/test_lacking.py::test_it"
+    first |= {"base_commit": head.stdout.strip(), "PASS_TO_PASS": [*json.loads(first["PASS_TO_PASS"]), lacking]}
+    bench.artifacts("instances.jsonl").write_text(json.dumps(first))
+    assert bench.run(GOLD, "--iterations", "3").returncode == 1
+    document = bench.documents("r")["example__wordtool-1.json"]
+    assert (document["iterations"], document["reason_class"]) == (1, "unresolved")
+    assert document["error"].endswith("; 1 of these do not pass here without the work either")
+    assert document["PASS_TO_PASS_failed"] == document["PASS_TO_PASS_failed_before"] == [lacking]
+    (setup,) = bench.cwd.glob("sessions/session-*/jobs/*/a1-r1-setup")
+    assert (setup / "known.xml").exists()
+
+
+@pytest.mark.slow
 def test_the_makefile_of_the_example(bench: Bench) -> None:
     template = bench.cwd / "template"
     template.write_text(f": <<'X'\n{{problem_statement}}\nX\n{GOLD}\n")

@@ -16,6 +16,7 @@ from sessionrun.cli.render import (
     landing_lines,
     local_time,
     print_json,
+    proof_lines,
     session_word,
     task_word,
 )
@@ -102,6 +103,7 @@ def _tell_tasks(session: SessionDir, explanation: Mapping[str, Any]) -> Iterator
     for task in explanation["tasks"]:
         yield f"\nTask {task['num']} (ID: {task['id']}): {task_word(task)}"
         yield f"  {task['cause']}: {escape_line(task['why'])}"
+        yield from proof_lines(task, "  ")
         if task["follow_up"] is not None:
             asked = " ".join(task["follow_up"].split())
             yield f"  last follow-up: {escape_line(asked[:_SHOWN] + (' ...' if len(asked) > _SHOWN else ''))}"

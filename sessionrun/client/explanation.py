@@ -136,6 +136,7 @@ def _explain_state(grounds: Grounds, shown: Mapping[str, Any]) -> dict[str, Any]
         "outcome": shown["outcome"],
         "reason_class": shown["reason_class"],
         "reason": shown["reason"],
+        "proof": shown["proof"],
         "attempt": shown["attempt"],
         "round": shown["round"],
         "follow_up": next(reversed(task.follow_ups.texts), None),

@@ -13,7 +13,8 @@ from sessionrun.engine.state import TaskState
 from sessionrun.model.errors import JobFileError
 from sessionrun.model.keys import JobKey
 from sessionrun.model.spec import Job
-from sessionrun.runtime.jobs.shared import SHELL, Judged, Site
+from sessionrun.runtime.jobs.check.baseline import ask_baseline, name_known
+from sessionrun.runtime.jobs.shared import PROGRAM, SHELL, Judged, Site
 from sessionrun.runtime.jobs.workspace_request import make_request
 from sessionrun.workspaces.request import load_place
 
@@ -35,6 +36,9 @@ def build_setup(site: Site, state: TaskState, key: JobKey) -> Job:
     script = AND_THEN.join(state.spec.setup)
     if state.place is None or state.place.worktree is None:
         return _build(site, state, key, (SHELL, "-ec", script))
+    if (known := name_known(state.spec)) is not None and known.pass_to_pass:
+        baseline = ask_baseline(known, site.session.make_job_path(key), PROGRAM)
+        script = AND_THEN.join((*state.spec.setup, baseline))
     settling = site.ask(key, make_request(site, state, key), cwd="")
     return _build(site, state, key, (SHELL, "-c", AND_SETTLE, SHELL, script, *settling.argv))
 

@@ -45,6 +45,8 @@ def run(phase: str, folder: str) -> int:
     """Take a turn where there are turns, then do the work; from "begun" on, the job's time counts."""
     if phase == "environment":
         return make_environment(folder)
+    if phase == "baseline":
+        return run_tests_before(folder)
     if phase in IN_TURN:
         try:
             take_turn(folder, (os.cpu_count() or 1) + 1)
@@ -90,6 +92,19 @@ def make_environment(folder: str) -> int:
     if report.problem is not None:
         print(f"environment: {report.problem}", file=sys.stderr)
     return 1 if report.problem else 0
+
+
+def run_tests_before(folder: str) -> int:
+    """Run tests at the end of a SETUP, before the work; the exit code, which says nothing of the tests."""
+    from sessionrun.model.errors import JobFileError
+    from sessionrun.runtime.jobs.check.baseline import run_baseline
+
+    try:
+        run_baseline(Path(folder))
+    except (JobFileError, OSError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
 
 
 def _find_work(phase: str) -> tuple[type[Any], Callable[[Any, Path], object]]:

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Final
 
 from sessionrun.agents import table
 from sessionrun.agents.verdict import Problem
 from sessionrun.engine.state import TaskState
 from sessionrun.model.errors import JobFileError
-from sessionrun.model.hidden import HiddenTests
 from sessionrun.model.keys import JobKey
 from sessionrun.model.repositories import has_worktree
 from sessionrun.model.spec import AgentSpec, Job, TaskSpec, answers_with_patch
 from sessionrun.runtime.jobs import commands
+from sessionrun.runtime.jobs.check.baseline import name_known
 from sessionrun.runtime.jobs.check.request import APPLIED, CheckReport, CheckRequest, Verification, load_report
 from sessionrun.runtime.jobs.context_files import BriefProblem, load_shown
 from sessionrun.runtime.jobs.prompt import list_earlier
@@ -56,7 +55,8 @@ def build_check(site: Site, state: TaskState, key: JobKey, tasks: Mapping[str, T
         patch=patch,
         tells=brief is None and not (task.check and task.check.verify),
         resets=resets_hard(task) and key.round < task.rounds,
-        known=_name_known(task),
+        known=name_known(task),
+        before=_find_setup(site, key),
     )
     env = {**agent.env, **site.environment_of(task, key, state.place)}
     return site.ask(key, request, cwd=directory, env=env)
@@ -79,10 +79,10 @@ def judge_check(site: Site, state: TaskState, key: JobKey, problem: Problem | No
     return Judged(None if why is None else Problem("check_failed", why))
 
 
-def _name_known(task: TaskSpec) -> HiddenTests | None:
-    """The tests that passed before the work, if the task has hidden ones; without the patch that brings others."""
-    hidden = task.prove.hidden if task.prove is not None else None
-    return None if hidden is None or task.check is None else replace(hidden, patch="", fail_to_pass=())
+def _find_setup(site: Site, key: JobKey) -> str | None:
+    """The folder of the attempt's SETUP, if there was one."""
+    starts = site.session.find_starts(JobKey(key.task, key.attempt, 1, "setup", 1))
+    return next((str(folder) for folder in starts), None)
 
 
 def _name_problem(report: CheckReport, found: str) -> Problem:
@@ -105,7 +105,7 @@ def is_ours(task: TaskSpec, agent: AgentSpec) -> bool:
 
 def _is_more_than_commands(task: TaskSpec, agent: AgentSpec) -> bool:
     """Whether an answer is applied, or a verdict is asked for; a script is neither shown a brief nor asked."""
-    if answers_with_patch(task, agent) or _name_known(task) is not None:
+    if answers_with_patch(task, agent) or name_known(task) is not None:
         return True
     if agent.prompt_kind == "script":
         return False

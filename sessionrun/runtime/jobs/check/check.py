@@ -18,7 +18,9 @@ from sessionrun.agents import table
 from sessionrun.model.brief import Brief
 from sessionrun.model.checks import Checked
 from sessionrun.model.errors import SessionrunError
+from sessionrun.model.hidden import HiddenTests
 from sessionrun.model.spec import OutputFormat
+from sessionrun.runtime.jobs.check.baseline import list_red
 from sessionrun.runtime.jobs.check.feedback import word_stat
 from sessionrun.runtime.jobs.check.patches import find_odd, find_patch, has_prefixes, list_spellings
 from sessionrun.runtime.jobs.check.reading import Unclear, strip_thoughts
@@ -72,7 +74,7 @@ def check(request: CheckRequest, folder: Path) -> CheckReport:
             report = replace(report, written=_find_written(request.brief, request.directory))
         ran = run_commands(request.commands, request.directory, folder)
         if ran.problem is None and request.known is not None:
-            ran = run_known(request.known, request.directory, folder)
+            ran = run_known(request.known, request.directory, folder, _find_red(request, request.known))
         report = replace(report, checked=None if ran.counts is None else Checked(ran.counts))
         if ran.problem is not None:
             raise NotPassed(ran.problem, ran.told)
@@ -89,6 +91,10 @@ def check(request: CheckRequest, folder: Path) -> CheckReport:
     if request.tells and told:
         replace_file(folder / FEEDBACK, told.encode("utf-8", "replace"), durable=False)
     return report
+
+
+def _find_red(request: CheckRequest, known: HiddenTests) -> frozenset[str] | None:
+    return frozenset() if request.before is None else list_red(known, Path(request.before))
 
 
 def _keep_round(

@@ -57,6 +57,7 @@ class CheckRequest:
         patch: the answer is a patch for the worktree.
         tells: the next round is told what failed in words of ours, not by the end of the output.
         known: tests that passed before, of which those that are there still have to pass.
+        before: the folder of SETUP, which has what these tests came to before the work; None: there was none.
         resets: the next round begins with the files with which WORK began.
     """
 
@@ -74,6 +75,7 @@ class CheckRequest:
     tells: bool = False
     resets: bool = False
     known: HiddenTests | None = None
+    before: str | None = None
 
 
 @frozen

@@ -275,6 +275,7 @@ def list_rooms(project: Project) -> list[Path]:
     return sorted((project.cwd.parent / "repo-worktrees").glob(".gate-*"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words", [("--worktrees",), pytest.param(("ID", "--worktrees", "--keep", "0"), marks=pytest.mark.slow)]
 )

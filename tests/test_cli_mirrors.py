@@ -321,6 +321,7 @@ def test_clean_brings_home_what_came_later_into_a_kept_worktree(place: Place) ->
     assert place.git("show", "main-task-b:later", cwd=place.mirror("one")) == "b"
 
 
+@pytest.mark.slow
 def test_doctor_names_a_damaged_mirror_once_for_all_sessions(place: Place) -> None:
     plans = [{"prompts": [{"id": "a", "prompt": "true", "repo": f"./{name}"}]} for name in ("one", "one", "two")]
     session_ids = [place.run(plan)["session_id"] for plan in plans]

@@ -183,6 +183,7 @@ def test_what_another_worker_has_by_now_is_not_begun_when_the_session_lives_agai
     assert claim.worker.name == "w"
 
 
+@pytest.mark.slow
 def test_kill_9_of_all_in_the_middle(project: Dispatcher) -> None:
     """What landed is not done again, what is under way goes on, and nothing stays claimed."""
     names = project.add(write("one"), GONE.format("../../go") + write("two"), write("three"))

@@ -397,6 +397,7 @@ def test_without_landing_the_follow_up_is_named(repo: Command) -> None:
     assert "One" in list_main(repo)
 
 
+@pytest.mark.slow
 def test_a_claim_of_a_session_that_is_gone_is_taken_back_first(repo: Command) -> None:
     dead = repo.finished([{"id": "other", "prompt": "x"}])
     repo("queue", "add", "One")
@@ -410,6 +411,7 @@ def test_a_claim_of_a_session_that_is_gone_is_taken_back_first(repo: Command) ->
     assert "One" in list_main(repo)
 
 
+@pytest.mark.slow
 def test_a_script_is_the_text_of_its_task_alone(repo: Command) -> None:
     repo("queue", "add", "Not a command", "--body", "-", stdin="echo x > file\n")
     repo("queue", "add", "echo y > title")

@@ -123,6 +123,7 @@ def test_an_environment_that_cannot_be_made_is_told_from_work_and_setup(place: P
     assert "the build of demo failed" in (folder / report["steps"][-1]["log"]).read_text()
 
 
+@pytest.mark.slow
 def test_gates_run_in_an_environment_of_what_they_try(place: Place) -> None:
     """By itself, and with `merge`; it is not the environment of a task, and goes after the gates."""
     seen = place.root / "gate.txt"

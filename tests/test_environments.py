@@ -275,6 +275,7 @@ def test_without_a_build_only_the_cache_counts(ready: Shop) -> None:
     assert ready.builds() == 1
 
 
+@pytest.mark.slow
 def test_one_process_builds_and_the_others_wait(shop: Shop) -> None:
     names = [f"t{number}" for number in range(4)]
     for name in names:

@@ -104,6 +104,7 @@ def test_what_can_be_tried_with_a_queue(sessionrun: Command) -> None:
     assert "Add a cycle time chart" in shown[1] and "Describe it" not in "".join(shown)
 
 
+@pytest.mark.slow
 def test_workers_can_be_tried_with_it(sessionrun: Command) -> None:
     first, second = code_blocks("examples/queue/README.md", "console")
     try_block(sessionrun, first)

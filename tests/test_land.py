@@ -199,7 +199,7 @@ def arm_landing(monkeypatch: pytest.MonkeyPatch, at: int, marks: Path) -> None:
     monkeypatch.setattr(crashpoint, "arm", arm)
 
 
-@pytest.mark.parametrize("every", [83, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("every", [167, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_kill_at_a_step_of_a_land(own_place: Path, monkeypatch: pytest.MonkeyPatch, every: int) -> None:
     """SIGKILL between two steps of a LAND; the next one ends well."""
     prompts = [*THREE[:2], {"id": "bad", "prompt": "echo BAD > bad.txt"}]
@@ -234,6 +234,7 @@ def test_everything_is_killed_and_resumed(project: Project) -> None:
     assert_clean(project)
 
 
+@pytest.mark.slow
 def test_a_person_moves_the_target_meanwhile(project: Project) -> None:
     session_id = begin(project)
     (project.cwd / "README").write_text("theirs\n")

@@ -554,6 +554,7 @@ def test_keep_worktree_and_a_branch_and_a_place_inside_the_repository(matrix: Ma
     assert status["tasks"][0]["worktree_kept"] == "worktrees are kept"
 
 
+@pytest.mark.slow
 def test_status_compares_models(matrix: Matrix) -> None:
     matrix.config(samples=2, check="test -s answer.txt")
     (Path(os.environ["HOME"]) / "fail-m2").touch()

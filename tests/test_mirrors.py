@@ -341,7 +341,7 @@ def test_a_directory_that_is_no_mirror_is_refused_and_left_alone(place: Place) -
     assert (place.mirror / "objects").is_dir()
 
 
-EACH_STEP = pytest.mark.parametrize("stride", [5, pytest.param(1, marks=pytest.mark.slow)])
+EACH_STEP = pytest.mark.parametrize("stride", [9, pytest.param(1, marks=pytest.mark.slow)])
 """Crashes at some steps, or at each."""
 
 

@@ -23,7 +23,7 @@ from sessionrun.model.events import Entry, SessionEnded, TaskAdded
 from sessionrun.model.feeding import QUEUE_LABEL, UNCLAIMED, FeedSpec, feed_from_record
 from sessionrun.model.mends import Mend
 from sessionrun.model.places import Place as Workplace
-from sessionrun.model.spec import TaskSpec
+from sessionrun.model.spec import Outcome, TaskSpec
 from sessionrun.model.validation import describe_id_problem
 from sessionrun.queue.file import FileFeed
 from sessionrun.queue.listeners import change_listeners, load_listeners
@@ -150,10 +150,11 @@ def test_the_last_attempt_at_a_task_of_the_queue_decides() -> None:
     own = [TaskSpec(name, ("x",), labels={QUEUE_LABEL: "q"}) for name in ("q", "q-2")]
     mend = TaskSpec("m", ("x",), mend=Mend("q-2", 1, "q-2", "conflict", "it conflicts"))
     spec = make_session([*own, TaskSpec("other", ("x",)), mend])
+    ends: dict[str, Outcome] = {"q": "lost", "q-2": "succeeded", "other": "succeeded", "m": "failed"}
     for feed, decisive in ((FeedSpec("/top", "file"), ["q-2", "other"]), (None, ["q", "q-2", "other"])):
         state = begin(replace(spec, feed=feed))
-        for name, outcome in (("q", "lost"), ("q-2", "succeeded"), ("other", "succeeded"), ("m", "failed")):
-            state.tasks[name].end = End(outcome=outcome)  # type: ignore[arg-type]
+        for name, outcome in ends.items():
+            state.tasks[name].end = End(outcome=outcome)
         assert [task.spec.id for task in list_decisive(state)] == decisive
         view = project(state)
         assert [task["id"] for task in choose_decisive(view, view["tasks"])] == decisive

@@ -227,13 +227,18 @@ def test_mends_without_landing_are_refused(yard: Yard) -> None:
 
 
 class World:
-    """A session of one task whose work is bounced; `fate` says how each LAND ends."""
+    """A session whose work is bounced.
+
+    For each task whose work a LAND takes, `land` says whether it lands; None: it is held.  `after` is called with
+    the key of each job that has ended.
+    """
 
     def __init__(self, mends: int, *names: str) -> None:
         tasks = [self._make(name) for name in names or ("t",)]
         self.spec = replace(make_session(tasks), landing=Landing("refs/heads/main", mends=mends), agents=AGENTS)
         self.state: State = begin(self.spec)
         self.entries: list[Entry] = []
+        self.after: Callable[[JobKey], None] = lambda key: None
 
     def _make(self, name: str) -> TaskSpec:
         return TaskSpec(name, ("do it",), agent="three", workspace=Workspace("worktree"))
@@ -243,7 +248,7 @@ class World:
         self.entries.append(from_record(orjson.loads(orjson.dumps(to_record(entry)))))
         apply(self.state, self.entries[-1])
 
-    def run(self, work: Callable[[JobKey], bool], land: Callable[[str], bool]) -> None:
+    def run(self, work: Callable[[JobKey], bool], land: Callable[[str], bool | None]) -> None:
         """Let jobs end at once, until nothing is left to do."""
         while orders := decide(self.state, float(len(self.entries))):
             started = []
@@ -255,15 +260,19 @@ class World:
                     self.record(order.event)
             for key in started:
                 self.finish(key, work, land)
+                self.after(key)
             if not started and not any(isinstance(order, (Record, EndSession)) for order in orders):
                 return
 
-    def finish(self, key: JobKey, work: Callable[[JobKey], bool], land: Callable[[str], bool]) -> None:
+    def finish(self, key: JobKey, work: Callable[[JobKey], bool], land: Callable[[str], bool | None]) -> None:
         if key.phase == "land":
             for name in self.state.land.taken:
-                lands = land(name)
-                bounced = WorkBounced(name, "main", "conflict", f"{name} conflicts", ("f",))
-                self.record(WorkLanded(name, "main", "c") if lands else bounced)
+                ends: dict[bool | None, Event] = {
+                    True: WorkLanded(name, "main", "c"),
+                    False: WorkBounced(name, "main", "conflict", f"{name} conflicts", ("f",)),
+                    None: WorkHeld(name, "main", "dirty", "a file is in the way", "git stash"),
+                }
+                self.record(ends[land(name)])
             self.record(JobFinished(key, "passed"))
             return
         good = key.phase != "work" or work(key)
@@ -334,19 +343,8 @@ def test_the_id_of_a_mend_is_a_good_one_and_no_other_task_has_it() -> None:
 @pytest.mark.parametrize("named", [("t",), ("t-mend-1",), ()])
 def test_a_mend_that_is_held_lands_after_a_retry(named: tuple[str, ...]) -> None:
     world = World(1)
-    finish = world.finish
-
-    def hold(key: JobKey, *given: Any) -> None:
-        if key.phase == "land" and key.task == "t-mend-1":
-            world.record(WorkHeld("t-mend-1", "main", "dirty", "a file is in the way", "git stash"))
-            world.record(JobFinished(key, "passed"))
-        else:
-            finish(key, *given)
-
-    world.finish = hold  # type: ignore[method-assign, assignment]
-    world.run(lambda key: True, lambda name: False)
+    world.run(lambda key: True, lambda name: None if name == "t-mend-1" else False)
     assert world.landings() == {"t": "mending", "t-mend-1": "held"} and world.state.ended is not None
-    world.finish = finish  # type: ignore[method-assign]
     world.record(RequestReceived("r", "retry", named, outcomes=() if named else ("failed",)))
     world.run(lambda key: True, lambda name: name == "t-mend-1")
     assert world.landings() == {"t": "landed", "t-mend-1": "landed"}
@@ -380,14 +378,12 @@ def test_a_mend_does_not_count_any_more_after_a_follow_up(lands: bool) -> None:
         return True
 
     seen = []
-    finish = world.finish
 
-    def look(key: JobKey, *given: Any) -> None:
-        finish(key, *given)
+    def look(key: JobKey) -> None:
         if key.task == "t-mend-1" and key.phase == "land":
             seen.append(world.landings()["t"])
 
-    world.finish = look  # type: ignore[method-assign, assignment]
+    world.after = look
 
     def land(name: str) -> bool:
         return lands if name == "t-mend-1" else bool(world.state.tasks["t"].follow_ups.texts)

@@ -67,7 +67,7 @@ def run_baseline(folder: Path) -> None:
 def list_red(known: HiddenTests, folder: Path) -> frozenset[str] | None:
     """The tests that did not pass; none if nothing was run; None if the command could not run any of them.
 
-    A command that tells of no test by name, and passes, can run them: its exit code decides.
+    If the command names no test, its exit code decides: with 0 it could run them.
     """
     try:
         code = read_regular(folder / CODE, 16)

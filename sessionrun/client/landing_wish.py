@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from sessionrun.dialects.plan import LandingWish
-from sessionrun.landing.target import find_target
 from sessionrun.model.errors import InputError
 from sessionrun.model.places import Repository
 from sessionrun.model.spec import Landing
@@ -42,6 +41,8 @@ def settle_landing(wish: LandingWish | None, asked: AskedLand, repository: Repos
         return None
     if repository is None:
         raise InputError("land needs tasks with a worktree: add --worktree")
+    from sessionrun.landing.target import find_target
+
     wish = wish or LandingWish()
     timeout_s = GATE_TIMEOUT_S if wish.gate_timeout_s is None else wish.gate_timeout_s
     target = find_target(repository, asked.land_into or wish.into)

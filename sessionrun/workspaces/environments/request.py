@@ -11,7 +11,6 @@ An environment of a task lies in the cache, so that a file system which can shar
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -154,8 +153,10 @@ def find_target(cache: str, session_id: str, task: str, attempt: int, *, in_room
 
     With `in_room` it is the one of the attempt's clean rooms.
     """
+    from hashlib import sha256
+
     name = f"{session_id}/{task}/{attempt}{'/room' if in_room else ''}"
-    return str(Path(cache) / "tasks" / hashlib.sha256(name.encode()).hexdigest()[:16])
+    return str(Path(cache) / "tasks" / sha256(name.encode()).hexdigest()[:16])
 
 
 def tenant_path(target: Path) -> Path:

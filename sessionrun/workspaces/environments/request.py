@@ -14,16 +14,18 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import orjson
 
 from sessionrun.model.errors import JobFileError, SessionrunError
 from sessionrun.model.frozen import frozen
 from sessionrun.model.places import EnvironmentStep, MadeEnvironment, Repository
-from sessionrun.model.spec import CacheSite
 from sessionrun.store.files import replace_file
 from sessionrun.store.jobfiles import load_record, load_record_if_any
+
+if TYPE_CHECKING:
+    from sessionrun.model.spec import CacheSite
 
 FOLDER: Final = "environments"
 """In the cache: the directory of all environments."""

@@ -1,8 +1,16 @@
-"""``python -m sessionrun``: the same command as the console script."""
+"""The command as a program: the console script, and ``python -m sessionrun``."""
 
+import gc
 import sys
 
-from sessionrun.cli import main
+
+def main() -> int:
+    """Run the command with few collections of garbage: a command makes much, and throws little of it away."""
+    gc.set_threshold(100_000)  # those during the imports alone take a tenth of a poll
+    from sessionrun.cli import main as run
+
+    return run()
+
 
 if __name__ == "__main__":
     code = main()

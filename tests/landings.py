@@ -15,8 +15,8 @@ from typing import Any, Final
 import orjson
 from stages import begin_repository, commit_all, lay_out_repository
 
-from sessionrun.landing.records import Entry, Gates, LandRequest, Report
-from sessionrun.landing.slot import Slot, digest_target
+from sessionrun.landing.records import Entry, Gates, LandRequest, Report, digest_target
+from sessionrun.landing.slot import Slot
 from sessionrun.landing.turn import land
 from sessionrun.store import crashpoint
 from sessionrun.workspaces.repository import find_repository

@@ -105,6 +105,20 @@ NOT_FOR_READERS = (
     "sessionrun.runtime.main",
     "sessionrun.runtime.supervisor",
 )
+_OF_GIT = ("subprocess", "tempfile", "hashlib", "sessionrun.workspaces.git", "sessionrun.workspaces.fence")
+NOT_AT_START = {
+    ("sessionrun.runtime.main",): (*_OF_GIT, "sessionrun.workspaces.environments.make", "sessionrun.landing.slot"),
+    ("sessionrun.client.planning", "sessionrun.client.launching"): (
+        *_OF_GIT,
+        "random",
+        "sessionrun.landing.target",
+    ),
+    ("sessionrun.engine.beginning", "sessionrun.engine.status"): ("sessionrun.model.events",),
+    ("sessionrun.workspaces.worktree",): ("sessionrun.model.spec",),
+    ("sessionrun.workspaces.release",): ("sessionrun.model.spec",),
+}
+"""What the modules of a program do without at their start: other processes need it, or rare functions."""
+
 AGENTS = (
     "table",
     "verdict",
@@ -317,17 +331,28 @@ def test_who_alone_names_a_module(family: str, only: str) -> None:
     assert all(belongs(name, *(f"sessionrun.{one}" for one in only.split())) for name in users - inside)
 
 
-@pytest.mark.parametrize("verb", READER_VERBS + CONTROL_VERBS)
-def test_what_a_reader_imports_at_start(verb: str) -> None:
+def imported_with(*names: str) -> set[str]:
+    """All that is imported when these modules are."""
     seen: set[str] = set()
-    queue = ["sessionrun.cli", f"sessionrun.cli.{verb}"]
+    queue = list(names)
     while queue:
         name = queue.pop()
         if name not in seen:
             seen.add(name)
             queue += modules()[name].at_import if name in modules() else ()
+    return seen
+
+
+@pytest.mark.parametrize("verb", READER_VERBS + CONTROL_VERBS)
+def test_what_a_reader_imports_at_start(verb: str) -> None:
+    seen = imported_with("sessionrun.cli", f"sessionrun.cli.{verb}")
     assert f"sessionrun.cli.{verb}" in seen
     assert not {name for name in seen if belongs(name, *NOT_FOR_READERS)}
+
+
+@pytest.mark.parametrize("program", NOT_AT_START)
+def test_what_a_start_does_not_wait_for(program: tuple[str, ...]) -> None:
+    assert not {name for name in imported_with(*program) if belongs(name, *NOT_AT_START[program])}
 
 
 @pytest.mark.parametrize("words", ["status --json", "list --json", "overview --json", "results", "logs"])

@@ -11,10 +11,9 @@ from sessionrun.client.changes import find_work_base, is_unchanged
 from sessionrun.client.lookup import choose_tasks
 from sessionrun.client.merging import order_by_needs
 from sessionrun.client.view import load_view
-from sessionrun.landing.entries import follow_branches, gather_links, word_trailers
-from sessionrun.landing.gate_environment import gather_environment
-from sessionrun.landing.records import Entry, Fate, Gates, LandRequest, Report
-from sessionrun.landing.slot import digest_target
+from sessionrun.landing.branches import follow_branches
+from sessionrun.landing.entries import gather_environment, gather_links, word_trailers
+from sessionrun.landing.records import Entry, Fate, Gates, LandRequest, Report, digest_target
 from sessionrun.landing.target import HEADS, find_target
 from sessionrun.model.errors import InputError
 from sessionrun.model.landings import LANDING_FOLDER

@@ -98,7 +98,7 @@ def _claim_exports(session: SessionDir, spec: SessionSpec) -> dict[str, Any]:
 
 def _project_first(spec: SessionSpec) -> dict[str, Any]:
     """The status before the first record: all tasks pending."""
-    from sessionrun.engine.fold import begin
+    from sessionrun.engine.beginning import begin
     from sessionrun.engine.status import project
 
     return project(begin(spec))

@@ -196,6 +196,8 @@ def _settle(
 def _add_links(plan: Plan) -> Plan:
     """The plan with those of its optional links that lead to something."""
     links = tuple(link for link in plan.optional_links if os.path.lexists(link))
+    if not links:
+        return plan
     return replace(plan, tasks=tuple(replace(task, links=(*task.links, *links)) for task in plan.tasks))
 
 

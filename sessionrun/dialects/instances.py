@@ -5,7 +5,6 @@ Owns the keys of an instance and the choice among instances.  Must not know what
 
 from __future__ import annotations
 
-import random
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import field
@@ -186,7 +185,9 @@ def choose_instances(instances: Sequence[Instance], choice: Choice, name: str) -
         if (not choice.ids or instance.instance_id in choice.ids) and pattern.search(instance.instance_id)
     ]
     if choice.seed is not None:
-        random.Random(choice.seed).shuffle(chosen)
+        from random import Random
+
+        Random(choice.seed).shuffle(chosen)
     chosen = chosen[choice.start :][: choice.count]
     if not chosen:
         what = "--start, --sample, --instance and --filter leave none" if instances else "there is none"

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 from sessionrun.engine.additions import add_task, add_tasks
+from sessionrun.engine.beginning import begin as begin
 from sessionrun.engine.budget import describe_refusal, describe_used_up, is_used_up, reserve, settle
 from sessionrun.engine.follow_ups import keep_place, take_up
 from sessionrun.engine.judging import fail, take_back, tell_kept
@@ -18,7 +19,6 @@ from sessionrun.engine.mending import LANDING_EVENTS, note_end
 from sessionrun.engine.moves import (
     close_attempt,
     decide_outcome,
-    enlist,
     enter,
     halt,
     has_turn,
@@ -83,21 +83,10 @@ from sessionrun.model.events import (
 )
 from sessionrun.model.keys import Phase
 from sessionrun.model.reasons import EXIT_UNSEEN, effect_of
-from sessionrun.model.spec import SessionSpec
 from sessionrun.model.turns import WORKSPACE_PHASES, turn_deadline
 
 JUDGING: Final[tuple[Phase, ...]] = ("check", "prove")
 """Phases that may send a task back to WORK, in its next round."""
-
-
-def begin(spec: SessionSpec) -> State:
-    """The state before anything happened."""
-    state = State(spec=spec, free=dict(spec.resources), feed_open=spec.open_feed)
-    for num, task in enumerate(spec.tasks, 1):
-        state.tasks[task.id] = TaskState(task, num)
-    for known in state.tasks.values():
-        enlist(state, known)
-    return state
 
 
 def apply(state: State, entry: Entry) -> None:

@@ -5,7 +5,7 @@ They keep the index of the ready queue and the counters of needs true.  Why a st
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from zlib import crc32
 
 from sessionrun.engine.queue import CONTINUING, NEW
@@ -13,9 +13,11 @@ from sessionrun.engine.seats import leave_seat
 from sessionrun.engine.state import PROVIDED_PHASES, RunningJob, State, TaskState, provider_of
 from sessionrun.engine.task import NO_THREAD, share_end
 from sessionrun.engine.tokens import give, is_shut, span_tokens
-from sessionrun.engine.transitions import Stopping
 from sessionrun.model.keys import Phase
 from sessionrun.model.spec import SLOT, Outcome
+
+if TYPE_CHECKING:
+    from sessionrun.engine.transitions import Stopping
 
 RETRY_FIRST_S: Final = 1.0
 RETRY_LAST_S: Final = 60.0

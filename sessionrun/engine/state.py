@@ -8,7 +8,7 @@ and takes no part in that.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from sessionrun.engine.queue import ReadyQueue
 from sessionrun.engine.task import (
@@ -31,8 +31,6 @@ from sessionrun.engine.task import (
     Totals,
     Wish,
 )
-from sessionrun.engine.transitions import Stopping
-from sessionrun.model.events import HoldPlaced, SessionEnded, SupervisorStarted, Timer
 from sessionrun.model.frozen import changeable
 from sessionrun.model.keys import JobKey, Phase
 from sessionrun.model.places import Place
@@ -40,6 +38,10 @@ from sessionrun.model.reasons import Effect
 from sessionrun.model.spec import PROVIDER_PREFIX, Limits, Outcome, SessionSpec, TaskSpec, hides_tests
 from sessionrun.model.turns import WORKSPACE_PHASES, turn_deadline
 from sessionrun.model.usage import Usage
+
+if TYPE_CHECKING:  # a launch shows a state in which nothing has happened
+    from sessionrun.engine.transitions import Stopping
+    from sessionrun.model.events import HoldPlaced, SessionEnded, SupervisorStarted, Timer
 
 FAILURES: Final[tuple[Outcome, ...]] = ("failed", "timed_out", "lost", "interrupted")
 """Outcomes that count as a failure of the task itself."""

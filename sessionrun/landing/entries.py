@@ -1,49 +1,33 @@
-"""What every door to a landing says of the work: which commit of a task is to land, and whose work it is."""
+"""What every door to a landing says of the work: whose it is, and in what surroundings its gates run."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 
-from sessionrun.model.places import Repository
-from sessionrun.model.spec import TaskSpec
-from sessionrun.workspaces.fence import open_fence
-from sessionrun.workspaces.git import Git
-
-
-def follow_branches(
-    repository: Repository, commits: Mapping[str, str], branches: Mapping[str, str], folder: Path | None = None
-) -> dict[str, str]:
-    """What is to land for each task: its commit or, if its branch went on from there, the tip of its branch.
-
-    A person mends a conflict there.
-
-    Args:
-        repository: where the branches are.
-        commits: by task, the commit that holds its work.
-        branches: by task, the name of its branch.
-        folder: where a temporary directory may be made; None: among the system's.
-
-    Raises:
-        SessionrunError, OSError: git failed.
-    """
-    with open_fence(repository, folder) as fence:
-        git = fence.main()
-        listed = git.line("for-each-ref", "--format=%(objectname) %(refname:lstrip=2)", "refs/heads")
-        tips = {name: tip for tip, _, name in (line.partition(" ") for line in listed.split("\n"))}
-        return {task: _find_tip(git, commit, tips.get(branches.get(task, ""))) for task, commit in commits.items()}
-
-
-def _find_tip(git: Git, commit: str, tip: str | None) -> str:
-    if tip is None or tip == commit:
-        return commit
-    is_ahead = git.attempt("merge-base", "--is-ancestor", commit, tip).returncode == 0
-    return tip if is_ahead else commit
+from sessionrun.landing.records import GateEnvironment
+from sessionrun.model.spec import CacheSite, TaskSpec
+from sessionrun.workspaces.environments.request import find_cache
 
 
 def gather_links(tasks: Iterable[TaskSpec]) -> tuple[str, ...]:
     """The links of the worktrees of tasks; those of repositories elsewhere are not among them."""
     return tuple(dict.fromkeys(link for task in tasks if task.upstream is None for link in task.links))
+
+
+def gather_environment(tasks: Iterable[TaskSpec], site: CacheSite | None, session: Path) -> GateEnvironment | None:
+    """The environment that the tasks of a session want, if all that want one want the same; else None.
+
+    Args:
+        tasks: of the session; those with a repository elsewhere do not count.
+        site: its cache.
+        session: its directory.
+    """
+    wanted = {task.environment for task in tasks if task.upstream is None and task.environment is not None}
+    if len(wanted) != 1:
+        return None
+    require_cache = site is not None and site.require_cache
+    return GateEnvironment(find_cache(site), str(session.absolute()), wanted.pop().python, require_cache)
 
 
 def word_trailers(

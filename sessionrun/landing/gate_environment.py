@@ -6,37 +6,20 @@ It is a copy of an entry of the cache, like the environment of a task, and never
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 from sessionrun.landing.records import GateEnvironment
-from sessionrun.model.spec import CacheSite, TaskSpec
 from sessionrun.workspaces.environments.make import make_environment
 from sessionrun.workspaces.environments.removal import clear
 from sessionrun.workspaces.environments.request import (
     EnvironmentProblem,
     EnvironmentRequest,
     Tenant,
-    find_cache,
     find_target,
     name_variables,
 )
-
-
-def gather_environment(tasks: Iterable[TaskSpec], site: CacheSite | None, session: Path) -> GateEnvironment | None:
-    """The environment that the tasks of a session want, if all that want one want the same; else None.
-
-    Args:
-        tasks: of the session; those with a repository elsewhere do not count.
-        site: its cache.
-        session: its directory.
-    """
-    wanted = {task.environment for task in tasks if task.upstream is None and task.environment is not None}
-    if len(wanted) != 1:
-        return None
-    require_cache = site is not None and site.require_cache
-    return GateEnvironment(find_cache(site), str(session.absolute()), wanted.pop().python, require_cache)
 
 
 @contextmanager

@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import IO, Final, NamedTuple
 
 from sessionrun.landing.gate_environment import open_environment
-from sessionrun.landing.records import Gates, LandRequest
-from sessionrun.landing.slot import digest_target
+from sessionrun.landing.records import Gates, LandRequest, digest_target
 from sessionrun.model.frozen import frozen
 from sessionrun.model.places import Repository
 from sessionrun.workspaces.bringing import bring_files

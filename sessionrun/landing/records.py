@@ -5,6 +5,7 @@ Must not know git or files.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Final, Literal
 
@@ -24,6 +25,13 @@ SETUP: Final = "setup_conflict"
 GONE: Final = "work_gone"
 NEEDS: Final = "needs"
 NOT_CHOSEN: Final = "not_chosen"
+
+
+def digest_target(target: str) -> str:
+    """The short name of a target in the names of files and refs."""
+    from hashlib import sha1  # its library takes longer to load than all of this module
+
+    return sha1(os.fsencode(target), usedforsecurity=False).hexdigest()[:8]
 
 
 @frozen

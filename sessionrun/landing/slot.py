@@ -7,16 +7,14 @@ deleted: git deletes a ref under a lock of all packed refs, which a kill would l
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from hashlib import sha1
 from pathlib import Path
 from typing import Final
 
 import orjson
 
-from sessionrun.landing.records import VERSION, SlotRecord
+from sessionrun.landing.records import VERSION, SlotRecord, digest_target
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.frozen import frozen
 from sessionrun.model.places import Repository
@@ -31,11 +29,6 @@ PINS: Final = "refs/sessionrun/land-"
 
 SOON_S: Final = 0.5
 """After so long a person is told what is waited for."""
-
-
-def digest_target(target: str) -> str:
-    """The short name of a target in the names of files and refs."""
-    return sha1(os.fsencode(target), usedforsecurity=False).hexdigest()[:8]
 
 
 @frozen

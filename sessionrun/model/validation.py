@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from sessionrun.model.errors import InputError
-from sessionrun.model.spec import SessionSpec, TaskSpec, is_task_span
+
+if TYPE_CHECKING:  # the jobs' own programs check ids, and know no spec
+    from sessionrun.model.spec import SessionSpec, TaskSpec
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
@@ -57,6 +60,8 @@ def validate_uses(spec: SessionSpec) -> None:
     Raises:
         InputError: an unknown resource, or more of one than there is (the task could never start).
     """
+    from sessionrun.model.spec import is_task_span
+
     for num, task in enumerate(spec.tasks, 1):
         jobs = [part.uses for part in (task.check, task.land) if part]
         for name in (name for uses in jobs for name in uses if is_task_span(name)):

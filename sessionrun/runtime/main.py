@@ -6,6 +6,7 @@ end; what the ledger tells and the journal does not know yet is the first thing 
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import socket
@@ -47,6 +48,8 @@ ORPHANED_POLL_S: Final = 0.005
 
 def main() -> None:
     """Run the session in ``argv[1]``; ``argv[2]`` is the descriptor of the socket to the keeper."""
+    gc.freeze()  # what was imported lives to the end
+    gc.enable()
     crashpoint.arm("supervisor")
     crashpoint.step()
     session = SessionDir(Path(sys.argv[1]))

@@ -82,7 +82,12 @@ def words(*allowed: str) -> Kind:
 
 def nullable(kind: Kind) -> Kind:
     """The same, or null."""
-    return lambda values: kind([value for value in values if value is not None])
+
+    def fit(values: Sequence[Any]) -> bool:
+        given = [value for value in values if value is not None]
+        return not given or kind(given)
+
+    return fit
 
 
 def lists(kind: Kind) -> Kind:
@@ -100,15 +105,18 @@ def mappings(kind: Kind) -> Kind:
 def objects(required: Mapping[str, Kind], optional: Mapping[str, Kind] | None = None) -> Kind:
     """Objects in which each key has its kind; optional ones may be absent; what other keys there are is free."""
     is_object = of_types(dict)
+    getters = [(itemgetter(key), kind) for key, kind in required.items()]
     more = optional or {}
 
     def fit(block: Sequence[Any]) -> bool:
+        for key, kind in more.items():
+            column = [value[key] for value in block if key in value]
+            if column and not kind(column):
+                return False
         try:
-            columns = [(kind, list(map(itemgetter(key), block))) for key, kind in required.items()]
+            return all(kind(list(map(get, block))) for get, kind in getters)
         except KeyError:
             return False
-        columns += [(kind, [value[key] for value in block if key in value]) for key, kind in more.items()]
-        return all(kind(column) for kind, column in columns)
 
     def are_good(values: Sequence[Any]) -> bool:
         blocks = (values[begin : begin + _BLOCK] for begin in range(0, len(values), _BLOCK))

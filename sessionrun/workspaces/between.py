@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Final
 
 from sessionrun.model.errors import SessionrunError
-from sessionrun.model.frozen import frozen
 from sessionrun.store.files import replace_file
 from sessionrun.workspaces.fence import open_fence
 from sessionrun.workspaces.ignoring import ignore_words
+from sessionrun.workspaces.loop import Loop, WorkRequest
 from sessionrun.workspaces.release import find_brought, find_git, find_worktree
 from sessionrun.workspaces.request import WorkspaceRequest
 from sessionrun.workspaces.rounds import Kept, Site, is_kept, keep_work, set_back, work_base
@@ -22,37 +22,6 @@ PATCH: Final = "round.patch"
 
 DONE: Final = "reset-done"
 """In the folder of a round's first WORK job: the worktree was set back; what lies there now is this round's."""
-
-
-@frozen
-class Loop:
-    """A round of a task with a worktree: `workspace` as RELEASE is asked, and which round of which attempt."""
-
-    workspace: WorkspaceRequest
-    attempt: int
-    round: int
-
-    @property
-    def name(self) -> str:
-        """The name of its ref."""
-        return f"a{self.attempt}-round-{self.round}"
-
-
-@frozen
-class WorkRequest:
-    """A WORK job before which the worktree is set back.
-
-    Attributes:
-        loop: the round that is taken back.
-        argv: the agent.
-        first: the folder of the round's first WORK job, which says whether it was done.
-        before: the folder of the last round's WORK job, for its patch if no CHECK kept it.
-    """
-
-    loop: Loop
-    argv: tuple[str, ...]
-    first: str
-    before: str
 
 
 @contextmanager

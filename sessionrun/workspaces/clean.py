@@ -24,7 +24,7 @@ from sessionrun.workspaces.claims import is_untouched
 from sessionrun.workspaces.environments.removal import clear, find_environments
 from sessionrun.workspaces.excerpt import drop_excerpt
 from sessionrun.workspaces.fence import Fence, open_fence
-from sessionrun.workspaces.git import WORKSPACE_LIMIT_S, Git
+from sessionrun.workspaces.git import Git
 from sessionrun.workspaces.git_locks import break_old_lock
 from sessionrun.workspaces.mirrored import bring_home
 from sessionrun.workspaces.registration import (
@@ -40,7 +40,7 @@ from sessionrun.workspaces.registration import (
     unregister,
 )
 from sessionrun.workspaces.release import describe_broken_link, find_worktree, foresee, release_behind
-from sessionrun.workspaces.request import Claim, WorkspaceRequest, load_claim
+from sessionrun.workspaces.request import WORKSPACE_LIMIT_S, Claim, WorkspaceRequest, load_claim
 from sessionrun.workspaces.rescues import find_rescues, rescue_lost_head
 from sessionrun.workspaces.rounds import drop_rounds
 from sessionrun.workspaces.transport import HEADS

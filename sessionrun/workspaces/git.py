@@ -25,9 +25,6 @@ MINIMUM: Final = (2, 32)
 READER_LIMIT_S: Final = 30.0
 """How long one git command of a verb that reads may take (seconds)."""
 
-WORKSPACE_LIMIT_S: Final = 600.0
-"""How long one git command of PREPARE, RELEASE and `clean` may take (seconds), unless a session sets a limit."""
-
 OVERRIDES: Final[Mapping[str, tuple[str, str]]] = {
     # what git would run
     "core.hooksPath": ("/dev/null", "hooks are programs"),

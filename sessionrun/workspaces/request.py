@@ -20,7 +20,9 @@ from sessionrun.model.seats import Seats
 from sessionrun.model.upstreams import Upstream
 from sessionrun.model.validation import describe_id_problem
 from sessionrun.store.jobfiles import ANSWER, load_answer, load_record_if_any
-from sessionrun.workspaces.git import WORKSPACE_LIMIT_S
+
+WORKSPACE_LIMIT_S: Final = 600.0
+"""How long one git command of PREPARE, RELEASE and `clean` may take (seconds), unless a session sets a limit."""
 
 CLAIM: Final = "claim.json"
 """Written before a branch or a worktree is made, so that `clean` can find what a crash left behind."""
@@ -218,3 +220,10 @@ def _check_names(path: Path, worktree: str | None, branch: str | None, commit: s
         raise JobFileError(path, f"it is damaged: {branch!r:.140} is not a branch")
     if commit is not None and not _COMMIT.fullmatch(commit):
         raise JobFileError(path, f"it is damaged: {commit!r:.140} is not a commit")
+
+
+def room_path(repository: Repository, owner: str) -> Path:
+    """Where the room of a task is, while there is one: beside the worktrees, outside of any repository."""
+    from hashlib import sha256
+
+    return Path(repository.worktree_dir, f".room-{sha256(os.fsencode(owner)).hexdigest()[:16]}")

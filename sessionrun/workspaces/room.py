@@ -7,11 +7,9 @@ that tree, so git works there as usual.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from hashlib import sha256
 from pathlib import Path
 
 from sessionrun.model.places import Repository
@@ -19,11 +17,7 @@ from sessionrun.store.files import make_directories
 from sessionrun.workspaces.fence import Fence
 from sessionrun.workspaces.git import Git, GitError
 from sessionrun.workspaces.registration import remove_tree
-
-
-def room_path(repository: Repository, owner: str) -> Path:
-    """Where the room of a task is, while there is one: beside the worktrees, outside of any repository."""
-    return Path(repository.worktree_dir, f".room-{sha256(os.fsencode(owner)).hexdigest()[:16]}")
+from sessionrun.workspaces.request import room_path
 
 
 def remove_room(repository: Repository, owner: str) -> None:

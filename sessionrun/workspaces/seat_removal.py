@@ -13,8 +13,8 @@ from sessionrun.model.places import Repository
 from sessionrun.model.seats import Seats
 from sessionrun.workspaces.clean import CleanResult
 from sessionrun.workspaces.fence import Fence, open_fence
-from sessionrun.workspaces.git import WORKSPACE_LIMIT_S
 from sessionrun.workspaces.registration import register_lock, remove_tree, unregister
+from sessionrun.workspaces.request import WORKSPACE_LIMIT_S
 from sessionrun.workspaces.seating import GITIGNORE
 from sessionrun.workspaces.seats import Free, is_unchanged, list_free, load_free
 

@@ -21,8 +21,8 @@ from typing import Final
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.frozen import frozen
 from sessionrun.model.upstreams import SCHEMES, is_path
-from sessionrun.workspaces.git import WORKSPACE_LIMIT_S, Git, GitError
-from sessionrun.workspaces.request import RepositoryFailed
+from sessionrun.workspaces.git import Git, GitError
+from sessionrun.workspaces.request import WORKSPACE_LIMIT_S, RepositoryFailed
 
 HEADS: Final = "refs/remotes/origin/"
 """Where a mirror has the branches of its upstream: ``refs/heads/`` is for the branches of tasks."""

@@ -22,7 +22,7 @@ TIMEOUT_S: Final = 300.0
 COUNT: Final = "ingested"
 """In the session's directory: how many follow-ups came into the queue."""
 
-_CODE: Final = "import sys; sys.path[0] = sys.argv.pop(1); from sessionrun.cli import main; sys.exit(main())"
+_CODE: Final = "import sys; sys.path[0] = sys.argv.pop(1); from sessionrun.__main__ import main; sys.exit(main())"
 
 
 class Intake:

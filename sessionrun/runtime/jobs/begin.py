@@ -5,14 +5,12 @@ from __future__ import annotations
 import os
 import signal
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import NoReturn
 
 from sessionrun.model.errors import SessionrunError
 from sessionrun.store.files import replace_file
-from sessionrun.workspaces.between import WorkRequest, take_back
-
-NOT_BEGUN: Final = "not-begun"
-"""In the folder of a WORK job whose agent was not started, because the worktree could not be set back: why."""
+from sessionrun.workspaces.between import take_back
+from sessionrun.workspaces.loop import NOT_BEGUN, WorkRequest
 
 
 def begin_work(request: WorkRequest, folder: Path) -> NoReturn:

@@ -14,6 +14,7 @@ The work is a function that takes the request and the folder, and returns the an
 from __future__ import annotations
 
 import fcntl
+import gc
 import os
 import sys
 from collections.abc import Callable
@@ -141,7 +142,7 @@ def _find_work(phase: str) -> tuple[type[Any], Callable[[Any, Path], object]]:
         return LandOrder, land
     if phase == "work":
         from sessionrun.runtime.jobs.begin import begin_work
-        from sessionrun.workspaces.between import WorkRequest
+        from sessionrun.workspaces.loop import WorkRequest
 
         return WorkRequest, begin_work
     from sessionrun.runtime.jobs.check.check import check
@@ -151,5 +152,6 @@ def _find_work(phase: str) -> tuple[type[Any], Callable[[Any, Path], object]]:
 
 
 if __name__ == "__main__":
+    gc.set_threshold(100_000)  # it soon ends
     sys.path[0] = os.path.abspath(os.path.join(__file__, *[os.pardir] * 4))
     sys.exit(run(*sys.argv[1:]))

@@ -18,7 +18,6 @@ from sessionrun.engine.state import TaskState
 from sessionrun.model.frozen import frozen
 from sessionrun.model.keys import JobKey
 from sessionrun.model.spec import AgentSpec, Job, TaskSpec
-from sessionrun.runtime.jobs.begin import NOT_BEGUN
 from sessionrun.runtime.jobs.check.request import FEEDBACK
 from sessionrun.runtime.jobs.context_files import BriefProblem
 from sessionrun.runtime.jobs.prompt import Feedback, word_feedback, word_prompt, word_task
@@ -27,6 +26,7 @@ from sessionrun.runtime.jobs.shared import SHELL, Judged, Site
 from sessionrun.store.files import make_directories, open_regular, replace_file
 from sessionrun.store.jobfiles import read_tail
 from sessionrun.store.session import AGENT_DIR
+from sessionrun.workspaces.loop import NOT_BEGUN
 
 TASK_DIR: Final = "{task_dir}"
 """In a task's `args`: a folder of its own in the session, for files of its agent."""

@@ -15,7 +15,10 @@ EXIT_NO_ROOM: Final = 74
 EXIT_REFUSED: Final = 78
 """Of supervisor and keeper: a new start does not help (damaged logs, a newer version's session)."""
 
-_SUPERVISOR: Final = "import sys; sys.path[0] = sys.argv.pop(1); from sessionrun.runtime.main import main; main()"
+_SUPERVISOR: Final = (
+    "import gc, sys; gc.disable(); "  # until all is imported
+    "sys.path[0] = sys.argv.pop(1); from sessionrun.runtime.main import main; main()"
+)
 """Given to ``python -c`` with the directory that holds this package: the same code as the launcher's."""
 
 

@@ -5,6 +5,7 @@ It writes no file, never wakes but for the death of a child, and decides nothing
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -28,6 +29,8 @@ RETRY_S: Final = 1.0
 
 def main() -> None:
     """``root.py SESSION LOCK_FD READY_FD SUPERVISOR_ARGV...``"""
+    gc.freeze()  # what was imported lives to the end, here and in the keeper
+    gc.enable()
     session, lock_fd, ready_fd = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
     supervisor = sys.argv[4:]
     os.set_inheritable(lock_fd, False)

@@ -11,20 +11,21 @@ An environment of a task lies in the cache, so that a file system which can shar
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import orjson
 
 from sessionrun.model.errors import JobFileError, SessionrunError
 from sessionrun.model.frozen import frozen
 from sessionrun.model.places import EnvironmentStep, MadeEnvironment, Repository
-from sessionrun.model.spec import CacheSite
 from sessionrun.store.files import replace_file
 from sessionrun.store.jobfiles import load_record, load_record_if_any
+
+if TYPE_CHECKING:
+    from sessionrun.model.spec import CacheSite
 
 FOLDER: Final = "environments"
 """In the cache: the directory of all environments."""
@@ -154,8 +155,10 @@ def find_target(cache: str, session_id: str, task: str, attempt: int, *, in_room
 
     With `in_room` it is the one of the attempt's clean rooms.
     """
+    from hashlib import sha256
+
     name = f"{session_id}/{task}/{attempt}{'/room' if in_room else ''}"
-    return str(Path(cache) / "tasks" / hashlib.sha256(name.encode()).hexdigest()[:16])
+    return str(Path(cache) / "tasks" / sha256(name.encode()).hexdigest()[:16])
 
 
 def tenant_path(target: Path) -> Path:

@@ -30,7 +30,8 @@ from sessionrun.runtime.jobs.check.writing import apply_answer, describe_written
 from sessionrun.runtime.jobs.context_files import BriefProblem, Shown, read_inside, resolve_inside, word_judgement
 from sessionrun.store.files import read_regular, replace_file
 from sessionrun.workspaces.applying import DoesNotApply, apply_patch
-from sessionrun.workspaces.between import Loop, keep_round, list_changes, open_site
+from sessionrun.workspaces.between import keep_round, list_changes, open_site
+from sessionrun.workspaces.loop import Loop
 
 PASSES: Final = {
     "PASS": True,

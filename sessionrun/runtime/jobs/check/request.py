@@ -16,7 +16,7 @@ from sessionrun.model.checks import Checked
 from sessionrun.model.frozen import frozen
 from sessionrun.model.hidden import HiddenTests
 from sessionrun.store.jobfiles import load_answer
-from sessionrun.workspaces.between import Loop
+from sessionrun.workspaces.loop import Loop
 
 APPLIED: Final = "applied.json"
 """In the folder of a round's first CHECK: the answer was written, and these are the lines of its files."""

@@ -9,10 +9,8 @@ from sessionrun.agents.verdict import Problem, split_status
 from sessionrun.engine.handed import find_end
 from sessionrun.engine.landing import find_first
 from sessionrun.engine.state import TaskState
-from sessionrun.landing.entries import gather_links, word_trailers
-from sessionrun.landing.gate_environment import gather_environment
-from sessionrun.landing.records import Entry, Fate, Gates, Hold, LandRequest
-from sessionrun.landing.slot import digest_target
+from sessionrun.landing.entries import gather_environment, gather_links, word_trailers
+from sessionrun.landing.records import Entry, Fate, Gates, Hold, LandRequest, digest_target
 from sessionrun.model.errors import JobFileError
 from sessionrun.model.events import Event
 from sessionrun.model.keys import JobKey

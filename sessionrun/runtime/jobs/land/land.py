@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from sessionrun.landing.entries import follow_branches
+from sessionrun.landing.branches import follow_branches
 from sessionrun.landing.history import load_history
 from sessionrun.landing.records import Fate, Hold, LandRequest
 from sessionrun.landing.turn import land as take_turn

@@ -21,7 +21,7 @@ from sessionrun.runtime.jobs.workspace_request import find_cwd, make_request
 from sessionrun.store.files import replace_file
 from sessionrun.store.jobfiles import read_tail
 from sessionrun.workspaces.environments.request import WISH, EnvironmentRequest
-from sessionrun.workspaces.room import room_path
+from sessionrun.workspaces.request import room_path
 
 KNOWN_DIR = "proofs"
 """In the session's directory: how checks ended, by the files that they were done on."""

@@ -13,7 +13,7 @@ from sessionrun.engine.state import TaskState
 from sessionrun.model.errors import JobFileError
 from sessionrun.model.keys import JobKey
 from sessionrun.model.spec import Job
-from sessionrun.runtime.jobs.check.baseline import ask_baseline, name_known
+from sessionrun.runtime.jobs.check.known import ask_baseline, name_known
 from sessionrun.runtime.jobs.shared import PROGRAM, SHELL, Judged, Site
 from sessionrun.runtime.jobs.workspace_request import make_request
 from sessionrun.workspaces.request import load_place

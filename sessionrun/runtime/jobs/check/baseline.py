@@ -1,49 +1,20 @@
-"""The tests of an instance that should pass before the work: run once in its SETUP, to know which of them do not.
-
-Such a test shows what the environment of this machine lacks, so no round fails because of it.  They are run by a
-program of ours behind the user's commands of SETUP, before what these left is committed.
-"""
+"""Runs the tests of an instance that should pass before the work, and reads which of them did not; see `known`."""
 
 from __future__ import annotations
 
 import os
 import shlex
-import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-import orjson
-
 from sessionrun.model.hidden import HiddenTests
-from sessionrun.model.spec import TaskSpec
+from sessionrun.runtime.jobs.check.known import CODE, JUNIT, OUTPUT, REQUEST
 from sessionrun.runtime.jobs.prove.cases import list_test_files, match_ids, read_cases
 from sessionrun.store.files import read_regular, replace_file
 from sessionrun.store.jobfiles import load_record
 from sessionrun.workspaces.shell import run_script
 
-PHASE: Final = "baseline"
-REQUEST: Final = "known.json"
-OUTPUT: Final = "known.txt"
-JUNIT: Final = "known.xml"
-CODE: Final = "known.code"
 _ADDED: Final = "-p no:cacheprovider --continue-on-collection-errors"
-
-
-def name_known(task: TaskSpec) -> HiddenTests | None:
-    """The tests that passed before the work, if the task has hidden ones; without the patch that brings others."""
-    hidden = task.prove.hidden if task.prove is not None else None
-    return None if hidden is None or task.check is None else replace(hidden, patch="", fail_to_pass=())
-
-
-def ask_baseline(known: HiddenTests, folder: Path, program: str) -> str:
-    """Write what is asked into a SETUP's folder; the line of shell that does it, which never fails.
-
-    Raises:
-        OSError: the session directory cannot be written.
-    """
-    replace_file(folder / REQUEST, orjson.dumps(known), durable=False)
-    return f"{shlex.join([sys.executable, program, PHASE, str(folder)])} || :"
 
 
 def run_baseline(folder: Path) -> None:

@@ -13,7 +13,7 @@ from sessionrun.model.keys import JobKey
 from sessionrun.model.repositories import has_worktree
 from sessionrun.model.spec import AgentSpec, Job, TaskSpec, answers_with_patch
 from sessionrun.runtime.jobs import commands
-from sessionrun.runtime.jobs.check.baseline import name_known
+from sessionrun.runtime.jobs.check.known import name_known
 from sessionrun.runtime.jobs.check.request import APPLIED, CheckReport, CheckRequest, Verification, load_report
 from sessionrun.runtime.jobs.context_files import BriefProblem, load_shown
 from sessionrun.runtime.jobs.prompt import list_earlier

@@ -1,0 +1,41 @@
+"""The tests of an instance that should pass before the work: run once in its SETUP, to know which of them do not.
+
+Such a test shows what the environment of this machine lacks, so no round fails because of it.  `baseline` runs
+them, as a program of ours behind the user's commands of SETUP, before what these left is committed.
+"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import orjson
+
+from sessionrun.model.hidden import HiddenTests
+from sessionrun.model.spec import TaskSpec
+from sessionrun.store.files import replace_file
+
+PHASE: Final = "baseline"
+REQUEST: Final = "known.json"
+OUTPUT: Final = "known.txt"
+JUNIT: Final = "known.xml"
+CODE: Final = "known.code"
+
+
+def name_known(task: TaskSpec) -> HiddenTests | None:
+    """The tests that passed before the work, if the task has hidden ones; without the patch that brings others."""
+    hidden = task.prove.hidden if task.prove is not None else None
+    return None if hidden is None or task.check is None else replace(hidden, patch="", fail_to_pass=())
+
+
+def ask_baseline(known: HiddenTests, folder: Path, program: str) -> str:
+    """Write what is asked into a SETUP's folder; the line of shell that does it, which never fails.
+
+    Raises:
+        OSError: the session directory cannot be written.
+    """
+    replace_file(folder / REQUEST, orjson.dumps(known), durable=False)
+    return f"{shlex.join([sys.executable, program, PHASE, str(folder)])} || :"

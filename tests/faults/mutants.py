@@ -220,7 +220,7 @@ MUTANTS: Final = (
         "caches are not checked",
         "store/caches.py",
         (("if not kind((record,)) or record", "if record"),),
-        by_test("tests/faults/test_damaged.py", "-k", "no_damage_makes"),
+        by_test("tests/faults/test_damaged.py", "-k", "no_damage_makes", "--slow"),
         "test_no_damage_makes_a_traceback",
     ),
     Mutant(

@@ -8,11 +8,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import slow_seed
+from conftest import slow, slow_seed
 
 from .damaged import CODES, DEAR_SWEEPS, POLLS, SWEEPS, Found, make_world, run_mutations
 
-FAST = 500
+FAST = 120
+NOTICED = 500
+"""So many find each mutant of the checks; see `mutants.py`."""
+
 SLOW = int(os.environ.get("DAMAGED_COUNT") or 100_000)
 SEED = 10
 
@@ -27,9 +30,10 @@ def check(found: Found, count: int) -> None:
     assert sum(found.codes.values()) >= 3 * count
 
 
-def test_no_damage_makes_a_traceback(tmp_path: Path) -> None:
+@pytest.mark.parametrize("count", [FAST, *slow(NOTICED)])
+def test_no_damage_makes_a_traceback(tmp_path: Path, count: int) -> None:
     with make_world(tmp_path) as world:
-        check(run_mutations(world, FAST, SEED), FAST)
+        check(run_mutations(world, count, SEED), count)
 
 
 @pytest.mark.slow

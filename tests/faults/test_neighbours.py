@@ -25,7 +25,7 @@ def _judge(seen: Seen, seed: int, rounds: int) -> None:
 
 
 def test_no_step_of_a_neighbour_costs_honest_work(say: Callable[[str], None]) -> None:
-    _examine(10, 5, say)
+    _examine(4, 5, say)
 
 
 @pytest.mark.slow

@@ -181,7 +181,7 @@ def test_a_record_that_cannot_be_is_damage(sessionrun: Command, ended: SessionDi
         done = run(*words, "--json")
         assert (done.returncode, done.stderr.count("\n")) == (0, 1), done.stderr
         assert ended.path.name in done.stderr
-    assert [view["session_id"] for view in json.loads(run("list", "--json").stdout)] == [whole]
+    assert [view["session_id"] for view in json.loads(run("list", "--json").stdout)["sessions"]] == [whole]
     told = json.loads(run("doctor", "--json").stdout)
     assert [(one["session_id"], one["check"]) for one in told["findings"] if one["session_id"]] == [
         (ended.session_id, check) for check in ("records", "status", "summary", "interrupted")

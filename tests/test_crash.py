@@ -76,9 +76,9 @@ def test_running_tasks_go_on_and_are_shown_as_long_as_they_live(sessionrun: Comm
     assert statuses(view)[1:] == [("completed", "lost"), ("completed", "lost"), ("pending", None)]
     output = (sessionrun.directory(crashed) / "task-lives.txt").read_text()
     assert output == "begun\n" + "".join(f"{n}\n" for n in range(1, 1001)) + "over\n"
-    listed = sessionrun.load("list", "--state", "interrupted")
+    listed = sessionrun.load("list", "--state", "interrupted")["sessions"]
     assert [(one["session_id"], one["running"], one["failed"]) for one in listed] == [(crashed, 0, 2)]
-    assert sessionrun.load("overview")["sessions"]["interrupted"] == 1
+    assert sessionrun.load("overview")["session_counts"]["interrupted"] == 1
 
 
 @pytest.mark.slow

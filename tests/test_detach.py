@@ -312,7 +312,7 @@ def test_many_at_once(sessionrun: Command, launchers: int, real: bool) -> None:
         assert (process.returncode, errors) == (0, b"")
         ids.add(output.decode().strip())
     assert len(ids) == launchers
-    assert {view["session_id"] for view in sessionrun.load("list")} == ids
+    assert {view["session_id"] for view in sessionrun.load("list")["sessions"]} == ids
     for session_id in ids:
         assert sessionrun.wait(session_id)["outcome"] == "succeeded"
 

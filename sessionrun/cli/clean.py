@@ -89,7 +89,7 @@ def _clean_cache(
 
 def _show(records: list[dict[str, Any]], *, as_json: bool) -> None:
     if as_json:
-        print_json(records)
+        print_json({"findings": records})
     else:
         _print(records)
 

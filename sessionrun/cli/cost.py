@@ -112,13 +112,13 @@ def _key(entry: Spent, by: str) -> tuple[str, ...]:
 def _record(
     views: list[Shown], spent: list[Spent], by: str, groups: dict[tuple[str, ...], list[Spent]]
 ) -> dict[str, Any]:
-    names = ("session", "task") if by == "task" else (by,)
+    names = ("session_id", "id") if by == "task" else ({"session": "session_id"}.get(by, by),)
     unpriced: dict[str, int] = {}
     for entry in spent:
         if entry.used.unpriced_jobs:
             unpriced[entry.model] = unpriced.get(entry.model, 0) + entry.used.unpriced_jobs
     return {
-        "sessions": [view["session_id"] for view in views],
+        "session_ids": [view["session_id"] for view in views],
         "by": by,
         "rows": [{**dict(zip(names, key, strict=True)), **_total(group)} for key, group in groups.items()],
         "total": _total(spent),
@@ -130,8 +130,8 @@ def _total(spent: list[Spent]) -> dict[str, Any]:
     used = sum_usages(entry.used for entry in spent) or Usage()
     unknown = [entry for entry in spent if entry.used.unpriced_jobs]
     return {
-        "tasks": _count(spent),
-        "unpriced_tasks": _count(unknown),
+        "task_count": _count(spent),
+        "unpriced_task_count": _count(unknown),
         "models": sorted({entry.model for entry in spent}),
         "input_tokens": used.input_tokens,
         "cached_input_tokens": used.cached_input_tokens,

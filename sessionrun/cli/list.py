@@ -9,7 +9,16 @@ from typing import Any, Final
 import click
 
 from sessionrun.cli.options import Count, json_option, results_dir_option
-from sessionrun.cli.render import WIDTH, clip, escape_line, print_json, print_table, session_word, short_time
+from sessionrun.cli.render import (
+    WIDTH,
+    clip,
+    escape_line,
+    print_json,
+    print_table,
+    session_word,
+    short_time,
+    unversioned,
+)
 from sessionrun.client.listing import load_summaries
 from sessionrun.client.lookup import find_results_dir
 from sessionrun.model.errors import InputError
@@ -36,7 +45,7 @@ def command(
     views = load_summaries(find_results_dir(results_dir), everywhere=everywhere)
     views = [view for view in views if state is None or view["status"] == state][:limit]
     if as_json:
-        print_json(views)
+        print_json({"sessions": [unversioned(view) for view in views]})
     elif not views:
         click.echo("No sessions.")
     else:

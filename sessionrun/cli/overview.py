@@ -25,7 +25,8 @@ def command(everywhere: bool, as_json: bool, results_dir: Path | None) -> None:
     tasks = {key: sum(view[key] for view in views) for key in keys}
     if as_json:
         stopped = sum(bool(view["stopped"]) for view in views)
-        print_json({"sessions": {"total": len(views), **by_status, "stopped": stopped}, "tasks": tasks})
+        counts = {"total": len(views), **by_status, "stopped": stopped}
+        print_json({"session_counts": counts, "task_counts": tasks})
         return
     click.echo(f"Sessions: {len(views)}")
     words = sorted((STATES.index(view["status"]), session_word(view)) for view in views)

@@ -97,6 +97,7 @@ def _find_sessions(folder: Path, results_dir: Path | None, session_ids: Sequence
 def _finish(record: Record, *, dry_run: bool) -> Record:
     """The record with `removed`; in a dry run that is false, and `would_remove` says what would go."""
     goes = record["removed"]
+    record = {"id" if key == "task" else key: value for key, value in record.items()}
     return {**record, "removed": goes and not dry_run, "would_remove": goes if dry_run else None}
 
 

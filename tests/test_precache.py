@@ -108,7 +108,11 @@ def test_a_build_for_each_digest_and_none_without_the_wish(place: Place) -> None
     refs = {"a": first, "b": place.git("rev-parse", "HEAD~1"), "c": "main"}
     plan = place.write(*({"id": name, "prompt": "true", "ref": ref} for name, ref in refs.items()))
     done = place.command("precache", "--no-environments", "--json", plan)
-    assert (done.returncode, json.loads(done.stdout)["repositories"][0]["environments"], place.builds()) == (0, [], 0)
+    assert (done.returncode, json.loads(done.stdout)["repositories"][0]["environments"], place.builds()) == (
+        0,
+        [],
+        0,
+    )
     (limited,) = place.command.load("precache", "--limit", "1", plan)["repositories"]
     assert ([one["tasks"] for one in limited["environments"]], place.builds()) == ([["a"]], 1)
     (record,) = place.command.load("precache", plan)["repositories"]

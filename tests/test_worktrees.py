@@ -774,7 +774,9 @@ def kill_once(
     done = sessionrun("clean", session_id, "--worktrees", "--json")
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
     kept = [
-        Path(one["name"]) for one in json.loads(done.stdout)["findings"] if one["what"] == "worktree" and not one["removed"]
+        Path(one["name"])
+        for one in json.loads(done.stdout)["findings"]
+        if one["what"] == "worktree" and not one["removed"]
     ]
     assert kept == [] and worktrees(project) == []
     assert not (project.top / ".git/worktrees").exists()

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Final
 
 import click
 
-from sessionrun.cli.list import STATES
 from sessionrun.cli.options import json_option, results_dir_option
 from sessionrun.cli.render import print_json, session_word
 from sessionrun.client.listing import load_summaries
 from sessionrun.client.lookup import find_results_dir
+
+STATES: Final = ("running", "recovering", "completed", "cancelled", "interrupted")
 
 
 @click.command("overview")

@@ -113,7 +113,9 @@ def find_mender(state: State, name: str) -> TaskState | None:
 def _on_work_bounced(state: State, entry: Entry, event: WorkBounced) -> None:
     task = state.tasks[event.task]
     about = (event.files, event.against, event.output)
-    bounced = LandEntry("bounced", event.reason_class, event.reason, None, None, *about, at=entry.at)
+    bounced = LandEntry(
+        "bounced", event.reason_class, event.reason, None, None, *about, at=entry.at, seq=entry.seq
+    )
     leave_queue(state, event.task, bounced)
     owner = find_owner(state, task)
     if owner is task or is_mending(owner):

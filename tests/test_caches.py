@@ -155,8 +155,9 @@ def check_refused(session: SessionDir, path: Path, said: str) -> None:
         ["retry", "--timeout", "0"],
     ):
         done = run(*words[:1], session.session_id, *words[1:])
-        assert (done.returncode, done.stderr.count("\n")) == (3, 1), done.stderr
-        assert f"{path.parent.name}/{path.name} is damaged{said}: " in done.stderr
+        told = done.stdout + done.stderr
+        assert (done.returncode, told.count("\n")) == (3, 1), told
+        assert f"{path.parent.name}/{path.name} is damaged{said}: " in told
     for start in (resume, _load):
         with pytest.raises(StoreError, match="is damaged"):
             start(session)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 import click
@@ -27,7 +28,30 @@ _HEAD: Final = (
     "skipped",
     "results_dir",
 )
-"""What is told of the session: a caller that asks again and again pays for each key."""
+_TASK: Final = (
+    "num",
+    "id",
+    "title",
+    "labels",
+    "status",
+    "outcome",
+    "reason_class",
+    "reason",
+    "attempt",
+    "agent",
+    "model",
+    "exit_code",
+    "signal",
+    "ended_at",
+    "ended_seq",
+    "duration_s",
+    "branch",
+    "commit",
+    "output",
+    "stderr",
+    "landing",
+)
+"""What is told of the session, and of a task: a caller that asks again and again pays for each key."""
 
 
 def wait_for_one(
@@ -40,10 +64,14 @@ def wait_for_one(
     if as_json:
         head = {key: found.view[key] for key in _HEAD}
         ends = {"left": found.left, "cursor": found.cursor, "timed_out": not found.in_time}
-        print_json({**head, **ends, "tasks": found.tasks})
+        print_json({**head, **ends, "tasks": [_describe(task) for task in found.tasks]})
     else:
         _print(found)
     return _choose_code(found, whole=not chosen.tasks)
+
+
+def _describe(task: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: task.get(key) for key in _TASK}  # an older version knew fewer
 
 
 def _print(found: NextEnd) -> None:

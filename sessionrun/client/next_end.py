@@ -69,7 +69,7 @@ def wait_for_next(
     view = seen or _load(session)
     chosen = choose_tasks(view, tasks)
     ended = add_landings(session, find(view))
-    left = sum(not is_done(task) for task in chosen)
+    left = 0 if has_ended(view) else sum(not is_done(task) for task in chosen)
     held = no_held and not ended and bool(left) and seen is not None and not has_ended(view)
     return NextEnd(view, ended, left, view["seq"], seen is not None, held)
 

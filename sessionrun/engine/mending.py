@@ -95,7 +95,7 @@ def give_up_mends(state: State) -> None:
     for name in list(state.land.to_mend):
         task = state.tasks[name]
         if task.landing is not None:
-            task.landing = task.landing._replace(status="bounced")
+            task.landing = task.landing._replace(status="bounced", seq=state.seq)
     state.land.to_mend.clear()
 
 

@@ -196,7 +196,7 @@ def _project_task(state: State, task: TaskState) -> dict[str, Any]:
         "signal": task.last_work.signal,
         "started_at": format_time(task.times.started_at),
         "ended_at": format_time(task.times.ended_at),
-        "ended_seq": _find_end(task),
+        "ended_seq": find_end(task),
         "duration_s": None if task.times.duration_s is None else round(task.times.duration_s, 3),
         "pid": task.job.pid if task.job and not task.end.outcome else None,
         "branch": place.branch,
@@ -225,7 +225,7 @@ def _project_task(state: State, task: TaskState) -> dict[str, Any]:
     }
 
 
-def _find_end(task: TaskState) -> int | None:
+def find_end(task: TaskState) -> int | None:
     """The number of the record with which the task ended or, if its work was to land, with which that was over."""
     if task.end.outcome is None:
         return None

@@ -30,7 +30,9 @@ THREE = {
     ]
 }
 """The branch of `idle` goes with its worktree: it holds nothing."""
-NOTHING_SAID = "clean: say what to clean: an ID, --older-than, --state, --keep, --worktrees or --cache\n"
+NOTHING_SAID = (
+    "clean: say what to clean: an ID, --older-than, --state, --label, --since, --keep, --worktrees or --cache\n"
+)
 BROKEN = {
     "prompts": [
         {"id": "half", "prompt": "echo half > half.txt; exit 3"},

@@ -186,11 +186,11 @@ def test_a_planted_link_or_fifo_is_refused(sessionrun: Command) -> None:
     path.rename(aside)
     path.symlink_to(aside)
     done = sessionrun("status", session_id, "--json")
-    assert (done.returncode, done.stderr.count("\n")) == (3, 1)
+    assert (done.returncode, [*json.loads(done.stdout)]) == (3, ["schema_version", "error"])
     path.unlink()
     os.mkfifo(path)
     done = sessionrun("status", session_id, "--json")
-    assert (done.returncode, done.stderr.count("\n")) == (3, 1)
+    assert (done.returncode, [*json.loads(done.stdout)]) == (3, ["schema_version", "error"])
 
 
 def test_nothing_hangs_on_what_is_planted_in_a_dead_session(sessionrun: Command, crashed: str) -> None:

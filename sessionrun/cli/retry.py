@@ -124,7 +124,7 @@ def _tell_nothing(view: dict[str, Any], *, quiet: bool, as_json: bool) -> int:
 def _tell(reply: Reply, *, quiet: bool, as_json: bool) -> None:
     view = reply.view
     if as_json:
-        print_json({**view, "tasks": reply.tasks})
+        print_json({"session_id": view["session_id"]} if quiet else {**view, "tasks": reply.tasks})
     elif quiet:
         click.echo(view["session_id"])
     else:

@@ -317,12 +317,12 @@ def test_a_session_whose_claims_are_needed_stays(project: Project) -> None:
     assert "main-task-a" in record["why"]
     project.git("branch", "main-task-b")  # as a version before this one left it
     words = ("clean", session, "--worktrees", "--older-than", "0")
-    assert [(one["what"], one["would_remove"]) for one in project.load(*words, "--dry-run")] == [
+    assert [(one["what"], one["would_remove"]) for one in project.load(*words, "--dry-run")["findings"]] == [
         ("branch", False),
         ("branch", True),
         ("session", False),
     ]
-    records = project.load(*words)
+    records = project.load(*words)["findings"]
     assert (records[-1]["what"], records[-1]["removed"]) == ("session", False)
     assert "main-task-a" in records[-1]["why"]
     assert "main-task-b" not in records[-1]["why"]
@@ -330,7 +330,7 @@ def test_a_session_whose_claims_are_needed_stays(project: Project) -> None:
     project.git("merge", "-q", "main-task-a")
     for extra, branches in ((("--dry-run",), ["main", "main-task-a"]), ((), ["main"])):
         key = "would_remove" if extra else "removed"
-        assert [(one["what"], one[key]) for one in project.load(*words, *extra)] == [
+        assert [(one["what"], one[key]) for one in project.load(*words, *extra)["findings"]] == [
             ("branch", True),
             ("session", True),
         ]

@@ -66,7 +66,7 @@ def test_a_launcher_that_is_killed_leaves_nothing_that_stays(sessionrun: Command
     env = {"SESSIONRUN_CRASH_AT": f"launcher:{step}", "SESSIONRUN_CRASH_MARKS": str(marks)}
     assert sessionrun("--agent", "shell", stdin='["true"]', env=env).returncode == -9
     (left,) = sessionrun.results.glob("session-*")
-    assert sessionrun.load("list") == []
+    assert sessionrun.load("list")["sessions"] == []
     (finding,) = sessionrun_findings(sessionrun)
     assert "its launcher was killed before the session began" in finding["what"]
     if step == 3:

@@ -374,7 +374,7 @@ def test_a_session_with_a_soft_budget_is_released(paid: Command) -> None:
     paid.until(session_id, lambda view: view["budget"]["held"])
     assert "held: the soft budget is spent" in " ".join(paid("status", session_id).stdout.split())
     assert "budget is held" in paid("explain", session_id, "b").stdout
-    assert paid.load("list")[0]["budget"]["held"]
+    assert paid.load("list")["sessions"][0]["budget"]["held"]
     assert "1 released" in paid("release", session_id).stdout
     assert paid("wait", session_id).returncode == 0
     assert [one["outcome"] for one in paid.status(session_id)["tasks"]] == ["succeeded", "succeeded"]

@@ -155,8 +155,9 @@ def check_refused(session: SessionDir, path: Path, said: str) -> None:
         ["retry", "--timeout", "0"],
     ):
         done = run(*words[:1], session.session_id, *words[1:])
-        assert (done.returncode, done.stderr.count("\n")) == (3, 1), done.stderr
-        assert f"{path.parent.name}/{path.name} is damaged{said}: " in done.stderr
+        told = done.stdout + done.stderr
+        assert (done.returncode, told.count("\n")) == (3, 1), told
+        assert f"{path.parent.name}/{path.name} is damaged{said}: " in told
     for start in (resume, _load):
         with pytest.raises(StoreError, match="is damaged"):
             start(session)
@@ -181,7 +182,7 @@ def test_a_record_that_cannot_be_is_damage(sessionrun: Command, ended: SessionDi
         done = run(*words, "--json")
         assert (done.returncode, done.stderr.count("\n")) == (0, 1), done.stderr
         assert ended.path.name in done.stderr
-    assert [view["session_id"] for view in json.loads(run("list", "--json").stdout)] == [whole]
+    assert [view["session_id"] for view in json.loads(run("list", "--json").stdout)["sessions"]] == [whole]
     told = json.loads(run("doctor", "--json").stdout)
     assert [(one["session_id"], one["check"]) for one in told["findings"] if one["session_id"]] == [
         (ended.session_id, check) for check in ("records", "status", "summary", "interrupted")

@@ -106,7 +106,7 @@ def test_what_has_ended_stays_as_it_is(sessionrun: Command) -> None:
     before = sessionrun.wait(session_id)
     done = sessionrun("cancel", session_id)
     assert (done.returncode, done.stdout) == (0, f"Session: {session_id}: 2 had ended before\n")
-    assert sessionrun.status(session_id) == before
+    assert sessionrun.status(session_id) == {**before, "schema_version": 2}
     assert list((sessionrun.directory(session_id) / "requests").iterdir()) == []
 
 

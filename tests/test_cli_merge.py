@@ -292,15 +292,17 @@ def test_the_room_of_gates_goes_when_no_landing_uses_it(ended: Project, words: t
     foreign.mkdir()
     (lock,) = (ended.cwd / ".git").glob("sessionrun-land-*.lock")
     with hold_lock(lock):
-        kept = [record for record in ended.load("clean", *words) if record["what"] == "room"]
+        kept = [record for record in ended.load("clean", *words)["findings"] if record["what"] == "room"]
         assert [(record["name"], record["removed"], record["why"]) for record in kept] == [
             (str(room), False, "a landing uses it")
         ]
     before = ended.snapshot()
-    (dry,) = (record for record in ended.load("clean", *words, "--dry-run") if record["what"] == "room")
-    assert (dry["removed"], dry["would_remove"], dry["task"]) == (False, True, None)
+    (dry,) = (
+        record for record in ended.load("clean", *words, "--dry-run")["findings"] if record["what"] == "room"
+    )
+    assert (dry["removed"], dry["would_remove"], dry["id"]) == (False, True, None)
     assert ended.snapshot() == before, "a dry run changes nothing"
-    (gone,) = (record for record in ended.load("clean", *words) if record["what"] == "room")
+    (gone,) = (record for record in ended.load("clean", *words)["findings"] if record["what"] == "room")
     assert (gone["removed"], gone["why"], gone["repository"]) == (True, "no landing uses it", str(ended.cwd))
     assert list_rooms(ended) == [foreign], "that of another repository stays"
     assert ended("merge", session, "two", "--gate", "true").returncode == 0, "the next landing makes it anew"
@@ -314,12 +316,14 @@ def test_the_room_of_gates_goes_with_the_session(ended: Project) -> None:
     session = ended.sessions[0]
     assert ended("merge", session, "one", "--gate", "true").returncode == 0
     (room,) = list_rooms(ended)
-    assert "room" not in {record["what"] for record in ended.load("clean", session)}, "its branches are needed"
+    assert "room" not in {record["what"] for record in ended.load("clean", session)["findings"]}, (
+        "its branches are needed"
+    )
     assert list_rooms(ended) == [room]
     for branch in ended.branches():
         if branch != "main":
             ended.git("branch", "-q", "-D", branch)
-    records = {record["what"]: record for record in ended.load("clean", session)}
+    records = {record["what"]: record for record in ended.load("clean", session)["findings"]}
     assert records["session"]["removed"] and records["room"]["removed"] and list_rooms(ended) == []
 
 

@@ -239,7 +239,7 @@ def test_precache_names_what_failed_and_ends_with_1(place: Place) -> None:
     file = place.write(tasks)
     done = place.command("precache", file, "--json")
     assert done.returncode == 1
-    one, gone = json.loads(done.stdout)
+    one, gone = json.loads(done.stdout)["repositories"]
     assert one["error"] == f"{place.root}/one has no branch, tag or commit nope"
     assert [ref["commit"] is None for ref in one["refs"]] == [False, True]
     assert gone["error"].startswith(f"{place.root}/gone cannot be fetched: ")
@@ -259,8 +259,11 @@ def test_clean_cache_takes_what_nothing_needs(place: Place) -> None:
     old = time.time() - 40 * 86400
     for name in ("one", "two"):
         os.utime(place.mirror(name) / "sessionrun-mirror.json", (old, old))
-    assert place.command.load("clean", "--cache", "--older-than", "41d") == []
-    told = {one["name"]: one for one in place.command.load("clean", "--cache", "--older-than", "7d", "--dry-run")}
+    assert place.command.load("clean", "--cache", "--older-than", "41d")["findings"] == []
+    told = {
+        one["name"]: one
+        for one in place.command.load("clean", "--cache", "--older-than", "7d", "--dry-run")["findings"]
+    }
     assert told[str(other)]["would_remove"] is True
     assert "it has worktrees: main-task-a " in told[str(place.mirror("one"))]["why"]
     assert other.is_dir()
@@ -270,7 +273,7 @@ def test_clean_cache_takes_what_nothing_needs(place: Place) -> None:
     assert place.mirror("one").is_dir()
     cleaned = place.command("clean", "--worktrees", kept["session_id"])
     assert "removed worktree" in cleaned.stdout, cleaned.stderr
-    gone = place.command.load("clean", "--cache")  # its branch is in the local repository, too
+    gone = place.command.load("clean", "--cache")["findings"]  # its branch is in the local repository, too
     assert [(one["name"], one["removed"]) for one in gone] == [(str(place.mirror("one")), True)]
     assert (
         sorted(path.name for path in place.mirror("one").parent.iterdir() if not path.name.endswith(".lock")) == []
@@ -283,7 +286,7 @@ def test_a_session_that_was_killed_leaves_a_claim_by_which_clean_saves_the_work(
     eventually((place.root / "go").exists)
     place.command.kill_chain(session_id)
     kill_sessions(place.command.results)
-    (stays,) = place.command.load("clean", "--cache")
+    (stays,) = place.command.load("clean", "--cache")["findings"]
     assert (stays["removed"], stays["why"].partition(":")[0]) == (False, "it has worktrees")
     done = place.command("clean", "--worktrees", session_id)
     assert "removed worktree" in done.stdout, done.stderr
@@ -308,7 +311,7 @@ def test_clean_brings_home_what_came_later_into_a_kept_worktree(place: Place) ->
     place.git("worktree", "remove", str(place.root / "wt"), cwd=home)
     dry = place.command("clean", "--worktrees", "--dry-run", status["session_id"])
     assert (dry.returncode, place.git("rev-parse", "main-task-a", cwd=home)) == (0, before["a"])
-    cleaned = place.command.load("clean", "--worktrees", status["session_id"])
+    cleaned = place.command.load("clean", "--worktrees", status["session_id"])["findings"]
     why = {one["name"]: one["why"] for one in cleaned if one["what"] == "branch"}
     stays = "it holds work that is not merged"
     assert [why[f"main-task-{name}"] == stays for name in "abcd"] == [True, False, False, True]
@@ -391,7 +394,7 @@ def test_clean_cache_keeps_a_mirror_that_alone_holds_work(place: Place) -> None:
     place.git("bundle", "create", "-q", str(place.root / "x.bundle"), "--all", "HEAD", cwd=place.root / "one")
     status = place.run({"prompts": [{"id": "a", "prompt": "echo x > x", "repo": "x.bundle"}]})
     assert outcomes(status) == {"a": ("succeeded", None)}
-    (stays,) = place.command.load("clean", "--cache")
+    (stays,) = place.command.load("clean", "--cache")["findings"]
     assert (stays["removed"], stays["why"]) == (False, "branches of tasks in it hold work: main-task-a")
 
 

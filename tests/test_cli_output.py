@@ -93,7 +93,7 @@ def test_results_tail(sessionrun: Command) -> None:
     assert "(ID: crlf):\n" + "-" * 30 + "\n1\r\n2\r\n\n" in done
     assert done.endswith("\n" + "z" * 300_000 + "\n")
     record = sessionrun.load("results", session_id, "lf", "--tail", "1")
-    assert [task["output"] for task in record["tasks"]] == ["3\n"]
+    assert [task["text"] for task in record["tasks"]] == ["3\n"]
 
 
 def test_results_raw(sessionrun: Command) -> None:
@@ -108,7 +108,7 @@ def test_results_raw(sessionrun: Command) -> None:
     assert raw(sessionrun, "results", session_id, "a", "--raw") == stream
     assert raw(sessionrun, "results", session_id, "--raw") == stream + b"plain"
     assert raw(sessionrun, "results", session_id, "a", "--raw", "--tail", "1") == b'{"type":"turn.completed"}'
-    assert [task["output"] for task in sessionrun.load("results", session_id)["tasks"]] == ["hi", "plain"]
+    assert [task["text"] for task in sessionrun.load("results", session_id)["tasks"]] == ["hi", "plain"]
     refused = sessionrun("results", session_id, "--raw", "--json")
     assert refused.returncode == 2
     assert "--raw" in json.loads(refused.stdout or refused.stderr)["error"]["message"]
@@ -134,17 +134,17 @@ def test_json_shows_bytes_that_are_no_text_as_escapes(sessionrun: Command) -> No
     session_id = run_outputs(sessionrun, a=HOSTILE, half=b"\xe2\x82")
     text = HOSTILE.decode("utf-8", "backslashreplace")
     a, half = sessionrun.load("results", session_id)["tasks"]
-    assert a["output"] == text
-    assert half["output"] == "\\xe2\\x82"
-    assert (a["output_file"], a["stderr_file"], a["stderr"]) == ("task-a.txt", "task-a.err", "")
+    assert a["text"] == text
+    assert half["text"] == "\\xe2\\x82"
+    assert (a["output"], a["stderr"], a["stderr_text"]) == ("task-a.txt", "task-a.err", "")
     lines = [json.loads(line) for line in raw(sessionrun, "logs", session_id, "a", "--json").splitlines()]
-    assert lines == [{"task": "a", "stream": "stdout", "text": text}]
+    assert lines == [{"schema_version": 2, "id": "a", "stream": "stdout", "text": text}]
 
 
 def test_a_character_cut_by_a_piece_is_whole(sessionrun: Command) -> None:
     content = b"x" * (256 * 1024 - 1) + "\u20ac".encode() * 3
     session_id = run_outputs(sessionrun, a=content)
-    assert sessionrun.load("results", session_id)["tasks"][0]["output"] == content.decode()
+    assert sessionrun.load("results", session_id)["tasks"][0]["text"] == content.decode()
 
 
 @pytest.mark.parametrize("verb", ["results", "logs"])

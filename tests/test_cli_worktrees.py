@@ -30,7 +30,9 @@ THREE = {
     ]
 }
 """The branch of `idle` goes with its worktree: it holds nothing."""
-NOTHING_SAID = "clean: say what to clean: an ID, --older-than, --state, --keep, --worktrees or --cache\n"
+NOTHING_SAID = (
+    "clean: say what to clean: an ID, --older-than, --state, --label, --since, --keep, --worktrees or --cache\n"
+)
 BROKEN = {
     "prompts": [
         {"id": "half", "prompt": "echo half > half.txt; exit 3"},
@@ -350,7 +352,7 @@ def test_diff_in_numbers(finished: Finished, inside: str) -> None:
 
 def test_diff_as_json(finished: Finished) -> None:
     project = finished(THREE)
-    hello, readme, idle = project.load("diff", project.sessions[0])
+    hello, readme, idle = project.load("diff", project.sessions[0])["tasks"]
     assert hello["diff_stat"] == {"files": 1, "insertions": 1, "deletions": 0}
     assert hello["branch"] == "main-task-hello" and hello["worktree"] is hello["rescue_branch"] is None
     assert project.git("rev-parse", "main-task-readme") == readme["commit"]
@@ -376,7 +378,7 @@ def test_diff_of_a_running_task_is_its_worktree_as_it_is(project: Project) -> No
     assert re.findall(r"^diff --git a/(.*) b/", text, re.MULTILINE) == ["README", "new file", "ready"]
     assert "+more\n+again\n" in text and "+new\n" in text and "no.log" not in text and "seen.log" not in text
     assert "new file | 1 +" in project("diff", session, "a", "--stat").stdout
-    (record,) = project.load("diff", session)
+    (record,) = project.load("diff", session)["tasks"]
     assert record["worktree"] == str(project.worktree("main-task-a")) and record["patch"] is None
     assert project("diff", session, "b").returncode == 2
     assert project.git("status", "--porcelain", cwd=project.worktree("main-task-a")) == before
@@ -496,7 +498,7 @@ def test_diff_without_worktrees_is_an_error(project: Project) -> None:
 def test_diff_of_a_task_that_has_no_worktree(finished: Finished) -> None:
     project = finished(ALL)
     session = project.sessions[0]
-    assert [record["id"] for record in project.load("diff", session)] == [
+    assert [record["id"] for record in project.load("diff", session)["tasks"]] == [
         "hello",
         "readme",
         "idle",
@@ -648,8 +650,8 @@ def test_clean_as_json(finished: Finished) -> None:
     project = finished(THREE)
     session = project.sessions[0]
     project.git("branch", "main-task-idle")  # as a version before this one left it
-    records = project.load("clean", "--worktrees", "--dry-run")
-    assert [(record["task"], record["removed"], record["would_remove"]) for record in records] == [
+    records = project.load("clean", "--worktrees", "--dry-run")["findings"]
+    assert [(record["id"], record["removed"], record["would_remove"]) for record in records] == [
         ("hello", False, False),
         ("readme", False, False),
         ("idle", False, True),
@@ -659,12 +661,12 @@ def test_clean_as_json(finished: Finished) -> None:
         "repository": str(project.cwd),
         "what": "branch",
         "name": "main-task-idle",
-        "task": "idle",
+        "id": "idle",
         "removed": False,
         "would_remove": True,
         "why": "it holds nothing of its own",
     }
-    records = project.load("clean", "--worktrees")
+    records = project.load("clean", "--worktrees")["findings"]
     assert [(record["removed"], record["would_remove"]) for record in records] == [
         (False, None),
         (False, None),
@@ -774,11 +776,15 @@ def test_a_damaged_claim_keeps_what_it_was_made_for(finished: Finished) -> None:
         assert told.returncode == 1
         assert "its claim cannot be read" in told.stdout
         for words in (("--worktrees", "--dry-run"), ("--worktrees",)):
-            kept = {one["name"]: one for one in project.load("clean", *words) if one["session_id"] == damaged}
+            kept = {
+                one["name"]: one
+                for one in project.load("clean", *words)["findings"]
+                if one["session_id"] == damaged
+            }
             assert not kept[str(trees["half"])]["removed"]
             assert kept[str(trees["half"])]["why"].startswith("its claim cannot be read: ")
             assert trees["half"].is_dir()
     assert (trees["half"] / "half.txt").read_text() == "half\n"
-    removed = project.load("clean", "--worktrees", "--older-than", "0s")
+    removed = project.load("clean", "--worktrees", "--older-than", "0s")["findings"]
     assert [one["session_id"] for one in removed if one["what"] == "session" and one["removed"]] == []
     assert project.directory(damaged).is_dir()

@@ -272,7 +272,7 @@ def test_a_broken_file_stops_launches_and_nothing_else(sessionrun: Command) -> N
             assert done.returncode == 0, words
             told = [line for line in done.stderr.splitlines() if str(file) in line]
             assert len(told) == ("= =" in text or words == ["agents"]), words
-    assert len(sessionrun.load("list")) == 1
+    assert len(sessionrun.load("list")["sessions"]) == 1
 
 
 REFUSED = [

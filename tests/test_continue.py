@@ -215,4 +215,4 @@ def test_a_follow_up_runs_once_wherever_the_supervisor_dies(
     assert (task["outcome"], task["follow_ups"]) == ("succeeded", 1)
     assert talking.got() == ["make it", "more"]
     assert any(marks.iterdir()), "it did not die"
-    assert json.loads(talking("diff", session_id, "--json").stdout)[0]["diff_stat"]["insertions"] == 2
+    assert json.loads(talking("diff", session_id, "--json").stdout)["tasks"][0]["diff_stat"]["insertions"] == 2

@@ -312,7 +312,7 @@ def test_many_at_once(sessionrun: Command, launchers: int, real: bool) -> None:
         assert (process.returncode, errors) == (0, b"")
         ids.add(output.decode().strip())
     assert len(ids) == launchers
-    assert {view["session_id"] for view in sessionrun.load("list")} == ids
+    assert {view["session_id"] for view in sessionrun.load("list")["sessions"]} == ids
     for session_id in ids:
         assert sessionrun.wait(session_id)["outcome"] == "succeeded"
 
@@ -340,6 +340,5 @@ def test_a_start_that_fails_leaves_nothing(sessionrun: Command) -> None:
             "--json", "--agent", "shell", "--results-dir", str(results), stdin='{"prompts": ["true"]}', real=True
         )
         assert done.returncode in (2, 3)
-        assert done.stderr.splitlines()[-1].startswith("sessionrun: error: ")
         assert json.loads(done.stdout)["error"]["message"]
-        assert "Traceback" not in done.stderr
+        assert "error: " not in done.stderr and "Traceback" not in done.stderr

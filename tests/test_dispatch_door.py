@@ -291,7 +291,12 @@ def test_without_a_task_nothing_starts(repo: Command) -> None:
     assert (done.returncode, done.stdout) == (0, "")
     assert done.stderr == "nothing to do: no task is open (sessionrun queue add TITLE)\n"
     assert repo("dispatch", "--agent", "aider").returncode == 0  # which is not installed
-    assert json.loads(repo("dispatch", "--json").stdout) == {"session_id": None, "total": 0, "open": 0}
+    assert json.loads(repo("dispatch", "--json").stdout) == {
+        "schema_version": 2,
+        "session_id": None,
+        "total": 0,
+        "open": 0,
+    }
     assert not list(repo.results.glob("session-*"))
 
 

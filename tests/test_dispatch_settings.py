@@ -203,7 +203,7 @@ def test_an_empty_queue_is_filled_from_the_list(project: Dispatcher) -> None:
     assert project.stand() == {"task-1": "closed"}
     assert str(project.tasks()["task-1"].reason).startswith("done, without a change")
     done = project("dispatch", "--agent", "worker", "--json")
-    assert json.loads(done.stdout) == {"session_id": None, "total": 0, "open": 0}
+    assert json.loads(done.stdout) == {"schema_version": 2, "session_id": None, "total": 0, "open": 0}
 
 
 @pytest.mark.slow

@@ -93,7 +93,7 @@ def test_sound_sessions_and_a_sound_environment_have_no_findings(sessionrun: Com
         assert done.stdout == f"Nothing is wrong; {number} looked at.\n"
     sessionrun.until(running, lambda view: view["completed"] == 1)
     assert sessionrun("doctor").returncode == 0
-    assert sessionrun.load("doctor") == {"findings": [], "sessions": 2, "remaining": 0}
+    assert sessionrun.load("doctor") == {"findings": [], "session_count": 2, "remaining": 0, "schema_version": 2}
 
 
 def test_nothing_at_all_is_nothing_wrong(sessionrun: Command) -> None:
@@ -632,7 +632,7 @@ def test_the_sum_in_words(sessionrun: Command, ended: SessionDir) -> None:
         ("wake", True, True),
         ("requests", False, False),
     ]
-    assert (told["remaining"], told["sessions"]) == (1, 1)
+    assert (told["remaining"], told["session_count"]) == (1, 1)
 
 
 def test_files_of_limits_that_cannot_be_believed_are_found_and_removed(tmp_path: Path) -> None:

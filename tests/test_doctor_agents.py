@@ -216,7 +216,7 @@ def test_as_json(sessionrun: Command, programs: Path) -> None:
     install(programs, "codex", "echo codex-cli 0.169.1")
     done = sessionrun("doctor", "agents", "--json", env=own_path(programs))
     assert done.returncode == 0
-    records = {record["name"]: record for record in json.loads(done.stdout)}
+    records = {record["name"]: record for record in json.loads(done.stdout)["agents"]}
     assert set(records) == set(table.BUILTIN)
     assert records["codex"] == {
         "name": "codex",
@@ -226,7 +226,8 @@ def test_as_json(sessionrun: Command, programs: Path) -> None:
         "version": "codex-cli 0.169.1",
         "known": True,
         "known_version": "0.169",
-        "signed_in": "no",
+        "signed_in": False,
+        "needs_sign_in": True,
         "signed_in_by": None,
         "refusal": None,
         "ready": None,

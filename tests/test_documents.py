@@ -50,7 +50,7 @@ DOCUMENTS = sorted(
 PAGES = [path for path in DOCUMENTS if path.suffix == ".md" and "jobs" not in path.parts]
 """What people read, without the job files of examples, which are input."""
 
-STATES: tuple[str, ...] = import_module("sessionrun.cli.list").STATES
+STATES: tuple[str, ...] = import_module("sessionrun.cli.overview").STATES
 EXIT_CODES = {0, 1, 2, 3, 4, 75, 124, 130}
 
 

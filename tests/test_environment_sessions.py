@@ -201,7 +201,7 @@ def test_clean_cache_takes_what_a_session_left_that_is_gone(place: Place) -> Non
     (env,) = place.in_use()
 
     def clean() -> tuple[bool, str]:
-        (record,) = [one for one in place.command.load("clean", "--cache") if one["name"] == str(env)]
+        (record,) = [one for one in place.command.load("clean", "--cache")["findings"] if one["name"] == str(env)]
         assert (record["what"], record["removed"]) == ("environment", not env.exists())
         return record["removed"], record["why"]
 
@@ -214,7 +214,9 @@ def test_clean_cache_takes_what_a_session_left_that_is_gone(place: Place) -> Non
     with contextlib.closing(os.fdopen(SessionDir(session).hold_lock("lock"))):
         assert clean() == (False, f"session {session_id} uses it")
     session.rename(place.root / "gone")
-    (dry,) = [one for one in place.command.load("clean", "--cache", "--dry-run") if one["name"] == str(env)]
+    (dry,) = [
+        one for one in place.command.load("clean", "--cache", "--dry-run")["findings"] if one["name"] == str(env)
+    ]
     assert dry["would_remove"]
     assert clean()[0]
     assert place.in_use() == []
@@ -230,13 +232,13 @@ def test_an_environment_without_a_note_that_fits_goes_when_it_is_old(place: Plac
     for content in (b"{}", orjson.dumps(tenant)):
         tenant_path(env).write_bytes(content)
         tenant_path(other).write_bytes(orjson.dumps(tenant))
-        records = {one["name"]: one for one in place.command.load("clean", "--cache", "--dry-run")}
+        records = {one["name"]: one for one in place.command.load("clean", "--cache", "--dry-run")["findings"]}
         assert records[str(env)]["would_remove"] == (content != b"{}")
         assert records[str(other)]["why"].startswith("it is not noted which session it is of"), "of another name"
     tenant_path(env).unlink()
     old = time.time() - 31 * 86400
     os.utime(env, (old, old))
-    place.command.load("clean", "--cache")
+    place.command.load("clean", "--cache")["findings"]
     assert not env.exists()
     assert tenant_path(other).exists()
 
@@ -382,7 +384,7 @@ def test_clean_removes_environments_of_the_cache(place: Place) -> None:
     words = ("clean", "--cache", "--json")
 
     def clean(*more: str) -> dict[str, dict[str, Any]]:
-        records = json.loads(place.command(*words, *more).stdout)
+        records = json.loads(place.command(*words, *more).stdout)["findings"]
         return {Path(record["name"]).name: record for record in records}
 
     assert clean("--older-than", "1h") == {}

@@ -110,7 +110,7 @@ def test_each_task_finds_the_work_of_its_needs(finished: Finished) -> None:
     ]
     assert "# Task 2 (ID: a): 1 file, +1 -0\n# main-task-last contains it\n" in block
     assert "change" not in block.replace("changes", "")
-    kept = project.load("clean", "--worktrees")
+    kept = project.load("clean", "--worktrees")["findings"]
     assert [finding["removed"] for finding in kept] == [False] * 5
     type_in(project, block)
     assert project.branches() == ["main"]

@@ -59,7 +59,7 @@ def test_clean_keeps_to_what_was_ignored_at_launch(sessionrun: Command, project:
     eventually(lambda: "+work" in sessionrun("diff", session_id).stdout)  # status.json lags
     kill_all(session_id, sessionrun.directory(session_id))
     assert "+work" in sessionrun("diff", session_id).stdout
-    removed = sessionrun.load("clean", session_id, "--worktrees")
+    removed = sessionrun.load("clean", session_id, "--worktrees")["findings"]
     assert [finding["removed"] for finding in removed] == [True, False]
     assert project.files("main-task-t") - project.files("main") == {"work.txt"}
 

@@ -105,7 +105,7 @@ def test_from_the_root_and_every_worktree_and_branch(repository: Path, sessionru
     (side / NAME).write_text("Fix the login\n")  # again: it came back
     shown = sessionrun.load("ingest")
     assert [(task["id"], task["title"]) for task in shown["added"]] == [("task-5", "Fix the login")]
-    assert [*shown] == ["dry_run", "added", "known", "kept"]
+    assert [*shown] == ["schema_version", "dry_run", "added", "known", "kept"]
 
 
 def test_a_file_that_git_tracks_stays_as_it_is_and_counts_once(repository: Path) -> None:

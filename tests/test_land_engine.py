@@ -19,7 +19,7 @@ from sessionrun.engine.orders import CancelJob, EndSession, Record, StartJob, Wa
 from sessionrun.engine.refusals import find_fault
 from sessionrun.engine.scheduler import decide
 from sessionrun.engine.state import State
-from sessionrun.engine.status import project
+from sessionrun.engine.status import find_end, project
 from sessionrun.model.events import (
     Entry,
     Event,
@@ -72,13 +72,22 @@ class World:
         return len(self.entries) + self.later
 
     def record(self, event: Event) -> None:
+        before = self.list_over()
         entry = Entry(len(self.entries) + 1, 0.0, self.now(), event)
         self.entries.append(from_record(orjson.loads(orjson.dumps(to_record(entry)))))
         apply(self.state, self.entries[-1])
+        for name in self.list_over() - before:
+            assert find_end(self.state.tasks[name]) == entry.seq, "a cursor from before this entry tells the end"
         if isinstance(event, TaskEnded) and event.outcome == "succeeded":
             name = event.task
             if self.landed.get(name) != self.commit_of(name):  # a follow-up has left more
                 self.landed.pop(name, None)
+
+    def list_over(self) -> set[str]:
+        """The tasks that have ended, with their work landed, bounced or held if it was to land."""
+        tasks = self.state.tasks.items()
+        done = {name for name, task in tasks if task.end.outcome is not None}
+        return {name for name in done if status_of(self.state, name) in (None, "landed", "bounced", "held")}
 
     def commit_of(self, name: str) -> str | None:
         place = self.state.tasks[name].place

@@ -147,7 +147,7 @@ def test_readers_know_what_was_removed_later(sessionrun: Command, project: Proje
     tree = str(project.root / "repo-worktrees" / "main-task-work")
     assert by_id(sessionrun.status(session_id))["work"]["worktree"] == tree
     assert f"git -C {tree} status\n" in sessionrun("results", session_id).stdout
-    sessionrun.load("clean", "--worktrees")
+    sessionrun.load("clean", "--worktrees")["findings"]
     git(project.top, "worktree", "remove", "--force", str(project.root / "repo-worktrees" / "main-task-off"))
     for task in sessionrun.status(session_id)["tasks"]:
         assert (task["worktree"], task["worktree_kept"]) == (None, None)

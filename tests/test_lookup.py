@@ -121,7 +121,7 @@ def test_by_name(here: Here, away: Here) -> None:
     assert away("status", "night").returncode == 2  # a name is no beginning of one
     own = start(away, "--name", "nightly")
     assert away.load("status", "nightly")["session_id"] == own  # here goes before elsewhere
-    removed = here.load("clean", "weekly", "--state", "completed")
+    removed = here.load("clean", "weekly", "--state", "completed")["findings"]
     assert [one["session_id"] for one in removed if one["removed"]] == [weekly]
 
 

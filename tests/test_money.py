@@ -262,14 +262,14 @@ def test_cost_of_a_session(priced: Command) -> None:
         {"id": "d", "agent": "shell", "prompt": "true"},
     )
     told = priced.load("cost", session_id)
-    assert (told["sessions"], told["by"]) == ([session_id], "task")
-    rows = {row["task"]: row for row in told["rows"]}
+    assert (told["session_ids"], told["by"]) == ([session_id], "task")
+    rows = {row["id"]: row for row in told["rows"]}
     assert set(rows) == {"a", "b", "c"}
     assert (rows["a"]["cost_usd"], rows["a"]["cost_source"]) == (pytest.approx(0.081), "table")
     assert (rows["b"]["cost_usd"], rows["b"]["cost_complete"]) == (None, False)
     assert (rows["c"]["cost_usd"], rows["c"]["cost_source"]) == (0.000138, "agent")
     assert told["total"]["cost_usd"] == pytest.approx(0.081138)
-    assert (told["total"]["tasks"], told["total"]["unpriced_tasks"]) == (3, 1)
+    assert (told["total"]["task_count"], told["total"]["unpriced_task_count"]) == (3, 1)
     assert told["unpriced"] == {"codex:default": 1}
 
     done = priced("cost")
@@ -318,10 +318,10 @@ def test_cost_over_sessions(priced: Command) -> None:
     first = run_plan(priced, {"id": "a", "agent": "codex", "model": "known-1"})
     second = run_plan(priced, {"id": "a", "agent": "codex", "model": "known-2"}, {"id": "b", "agent": "claude"})
     told = priced.load("cost", "--all")
-    assert (told["by"], set(told["sessions"])) == ("model", {first, second})
+    assert (told["by"], set(told["session_ids"])) == ("model", {first, second})
     assert [row["model"] for row in told["rows"]] == ["claude-sonnet-4-5", "known-1", "known-2"]
     rows = priced.load("cost", "--all", "--by", "session")["rows"]
-    assert {row["session"]: row["tasks"] for row in rows} == {first: 1, second: 2}
+    assert {row["session_id"]: row["task_count"] for row in rows} == {first: 1, second: 2}
     assert [row["agent"] for row in priced.load("cost", first, second, "--by", "agent")["rows"]] == [
         "claude",
         "codex",

@@ -89,7 +89,7 @@ def test_what_precache_builds_is_what_a_run_asks_for(place: Place) -> None:
     made = [task["environment"] for task in status["tasks"]]
     assert [(one["digest"], one["cached"]) for one in made] == [(place.entries()[0], True)] * 2
     assert place.builds() == 1
-    (record,) = place.command.load("precache", plan)
+    (record,) = place.command.load("precache", plan)["repositories"]
     (environment,) = record["environments"]
     assert (environment["digest"], environment["cached"]) == (place.entries()[0], True)
     assert (environment["tasks"], environment["error"], environment["log"]) == (["a", "b"], None, None)
@@ -108,10 +108,14 @@ def test_a_build_for_each_digest_and_none_without_the_wish(place: Place) -> None
     refs = {"a": first, "b": place.git("rev-parse", "HEAD~1"), "c": "main"}
     plan = place.write(*({"id": name, "prompt": "true", "ref": ref} for name, ref in refs.items()))
     done = place.command("precache", "--no-environments", "--json", plan)
-    assert (done.returncode, json.loads(done.stdout)[0]["environments"], place.builds()) == (0, [], 0)
-    (limited,) = place.command.load("precache", "--limit", "1", plan)
+    assert (done.returncode, json.loads(done.stdout)["repositories"][0]["environments"], place.builds()) == (
+        0,
+        [],
+        0,
+    )
+    (limited,) = place.command.load("precache", "--limit", "1", plan)["repositories"]
     assert ([one["tasks"] for one in limited["environments"]], place.builds()) == ([["a"]], 1)
-    (record,) = place.command.load("precache", plan)
+    (record,) = place.command.load("precache", plan)["repositories"]
     built = [(one["tasks"], one["cached"]) for one in record["environments"]]
     assert built == [(["a"], True), (["b", "c"], False)]
     assert (place.builds(), place.left()) == (2, [])
@@ -129,7 +133,7 @@ def test_worktrees_of_the_repository_where_a_session_begins(place: Place) -> Non
     plan = place.root / "here.json"
     tasks = [{"id": "a", "prompt": "demo", "workspace": "worktree", "cwd": "repo/inner"}]
     plan.write_text(json.dumps({"prompts": tasks, "defaults": {"environment": "python"}}))
-    (record,) = place.command.load("precache", str(plan))
+    (record,) = place.command.load("precache", str(plan))["repositories"]
     assert (record["repo"], record["mirror"], record["refs"]) == (
         str(place.top),
         None,
@@ -156,18 +160,18 @@ def test_a_build_that_fails_is_one_line_with_the_place_of_its_log(place: Place) 
     kept = Path(line.rpartition(", see ")[2])
     assert "the build of demo failed" in (kept / "environment-3-editable-and-pytest.log").read_text()
     assert (place.builds(), place.left()) == (1, [kept.name])
-    (gone,) = [one for one in place.command.load("clean", "--cache") if one["name"] == str(kept)]
+    (gone,) = [one for one in place.command.load("clean", "--cache")["findings"] if one["name"] == str(kept)]
     assert gone["removed"]
     plan = place.write({"id": "a", "prompt": "true", "environment": {"kind": "python", "python": "9.99"}})
     done = place.command("precache", "--json", plan)
-    (environment,) = json.loads(done.stdout)[0]["environments"]
+    (environment,) = json.loads(done.stdout)["repositories"][0]["environments"]
     assert (done.returncode, environment["digest"], environment["error"]) == (1, None, "there is no Python 9.99")
 
 
 def test_a_repository_that_fails_builds_nothing(place: Place) -> None:
     plan = place.write({"id": "a", "prompt": "true", "ref": "nope"})
     done = place.command("precache", "--json", plan)
-    (record,) = json.loads(done.stdout)
+    (record,) = json.loads(done.stdout)["repositories"]
     assert (done.returncode, record["environments"], place.builds()) == (1, [], 0)
 
 
@@ -216,15 +220,15 @@ def test_what_is_left_of_a_checkout_goes_and_what_is_in_use_stays(place: Place) 
     (place.cache / "checkouts" / "left").mkdir(parents=True)
     with open_folder(place.cache) as (folder, _):
         assert place.left() == [folder.name], "the next one clears away"
-        (record,) = place.command.load("clean", "--cache")
+        (record,) = place.command.load("clean", "--cache")["findings"]
         assert (record["what"], record["name"], record["removed"]) == ("checkout", str(folder), False)
         assert record["why"] == "it is in use"
     assert place.left() == []
     (place.cache / "checkouts" / "left").mkdir()
-    (record,) = place.command.load("clean", "--cache", "--dry-run")
+    (record,) = place.command.load("clean", "--cache", "--dry-run")["findings"]
     assert record["would_remove"]
     assert place.left() == ["left"]
-    place.command.load("clean", "--cache")
+    place.command.load("clean", "--cache")["findings"]
     assert place.left() == []
 
 
@@ -258,7 +262,7 @@ def test_the_clean_room_of_hidden_tests_finds_its_environment(place: Place) -> N
     (place.root / "instances.jsonl").write_text(json.dumps(instance) + "\n")
     (place.root / "template").write_text("{problem_statement}\n")
     words = ("--cache-dir", str(place.cache), "--from", "swebench")
-    (record,) = place.command.load("precache", *words, "instances.jsonl")
+    (record,) = place.command.load("precache", *words, "instances.jsonl")["repositories"]
     digests = [one["digest"] for one in record["environments"]]
     assert (len(set(digests)), place.builds(), place.left()) == (2, 2, [])
     options = ("--prompt-template", "template", "--run-name", "r", "--require-cache", "--agent", "shell", "--sync")

@@ -53,8 +53,8 @@ def kill_session(sessionrun: Command, session_id: str) -> SessionDir:
 def test_a_stopped_supervisor_is_shown_by_all_readers(sessionrun: Command, stopped: str) -> None:
     assert sessionrun.status(stopped)["stopped"] == ["supervisor"]
     assert sessionrun.load("status", stopped, "a")["stopped"] == ["supervisor"]
-    assert sessionrun.load("list")[0]["stopped"] == ["supervisor"]
-    assert sessionrun.load("overview")["sessions"]["stopped"] == 1
+    assert sessionrun.load("list")["sessions"][0]["stopped"] == ["supervisor"]
+    assert sessionrun.load("overview")["session_counts"]["stopped"] == 1
     assert "\nStatus: running (supervisor stopped)\n" in sessionrun("status", stopped).stdout
     assert " running (supervisor stopped) " in sessionrun("list").stdout
     assert "\n  running (supervisor stopped): 1\n" in sessionrun("overview").stdout
@@ -67,13 +67,13 @@ def test_one_that_goes_on_is_not_shown_so_any_more(sessionrun: Command, stopped:
     sessionrun.until(stopped, lambda view: view["stopped"] == [])
     assert "\nStatus: running\n" in sessionrun("status", stopped).stdout
     assert "\n  running: 1\n" in sessionrun("overview").stdout
-    assert sessionrun.load("overview")["sessions"]["stopped"] == 0
+    assert sessionrun.load("overview")["session_counts"]["stopped"] == 0
 
 
 def test_an_ended_session_names_nobody(sessionrun: Command) -> None:
     session_id = sessionrun.start({"prompts": ["true"]})
     assert sessionrun.wait(session_id)["stopped"] == []
-    assert sessionrun.load("list")[0]["stopped"] == []
+    assert sessionrun.load("list")["sessions"][0]["stopped"] == []
 
 
 @pytest.mark.parametrize("key", ["started", "boot_id", "pid_ns", "pid"])
@@ -107,8 +107,8 @@ def test_a_chain_without_a_supervisor_is_recovering(sessionrun: Command, running
     try:
         for view in (load_view(session), load_summary_view(session), sessionrun.status(running)):
             assert (view["status"], view["running"], view["ended_at"]) == ("recovering", 1, None)
-        assert sessionrun.load("list", "--state", "recovering")[0]["session_id"] == running
-        assert sessionrun.load("overview")["sessions"]["recovering"] == 1
+        assert sessionrun.load("list", "--state", "recovering")["sessions"][0]["session_id"] == running
+        assert sessionrun.load("overview")["session_counts"]["recovering"] == 1
         for path in (session.status_path, session.summary_path):
             path.unlink()
         assert load_view(session)["status"] == load_summary_view(session)["status"] == "recovering"
@@ -168,5 +168,5 @@ def _has_read(pid: int) -> bool:
 def test_progress_names_a_stopped_supervisor(sessionrun: Command, stopped: str) -> None:
     from sessionrun.cli.progress import describe
 
-    view = json.loads(sessionrun("list", "--json").stdout)[0]
+    view = json.loads(sessionrun("list", "--json").stdout)["sessions"][0]
     assert describe(view, 1.0).startswith("1/2 done, 1 running, 0 failed, 1.0s, supervisor stopped")

@@ -57,7 +57,7 @@ def test_a_new_session_of_an_old_one_asks_too(sessionrun: Command) -> None:
     done = sessionrun("retry", "--new", session)
     assert (done.returncode, done.stdout) == (2, "")
     assert "is not ready" in done.stderr
-    assert len(sessionrun.load("list")) == 1
+    assert len(sessionrun.load("list")["sessions"]) == 1
     assert sessionrun("retry", "--new", "--no-ready", "--sync", session).returncode == 1
 
 

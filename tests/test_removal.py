@@ -147,13 +147,13 @@ def test_by_id_with_a_dry_run_first(sessionrun: Command) -> None:
         f"would remove session {path}: completed, nothing needs it\n"
     )
     assert left(sessionrun) == {session_id, other}
-    assert sessionrun.load("clean", session_id[:8]) == [
+    assert sessionrun.load("clean", session_id[:8])["findings"] == [
         {
             "session_id": session_id,
             "repository": None,
             "what": "session",
             "name": str(path),
-            "task": None,
+            "id": None,
             "removed": True,
             "would_remove": None,
             "why": "completed, nothing needs it",
@@ -169,17 +169,23 @@ def test_the_index_forgets_what_is_removed_and_nothing_else(sessionrun: Command)
     assert ids[1].encode() not in index.index_path().read_bytes()
     assert [session.session_id for session in index.sessions()] == [ids[0], ids[2]]
     ids.append(run_anew(sessionrun))
-    assert [view["session_id"] for view in sessionrun.load("list", "--all")] == [ids[3], ids[2], ids[0]]
+    assert [view["session_id"] for view in sessionrun.load("list", "--all")["sessions"]] == [
+        ids[3],
+        ids[2],
+        ids[0],
+    ]
 
 
 def test_by_age_and_number(sessionrun: Command) -> None:
     ids = [finish(sessionrun) for _ in range(4)]
     for number, session_id in enumerate(ids[:3]):
         make_older(sessionrun, session_id, f"2020-01-0{number + 1}T00:00:00.000Z")
-    assert len(sessionrun.load("clean", "--older-than", "1d", "--keep", "2", "--dry-run")) == 2
-    assert [one["session_id"] for one in sessionrun.load("clean", "--older-than", "1d", "--keep", "2")] == ids[:2]
+    assert len(sessionrun.load("clean", "--older-than", "1d", "--keep", "2", "--dry-run")["findings"]) == 2
+    assert [
+        one["session_id"] for one in sessionrun.load("clean", "--older-than", "1d", "--keep", "2")["findings"]
+    ] == ids[:2]
     assert left(sessionrun) == set(ids[2:])
-    assert [one["session_id"] for one in sessionrun.load("clean", "--keep", "1")] == [ids[2]]
+    assert [one["session_id"] for one in sessionrun.load("clean", "--keep", "1")["findings"]] == [ids[2]]
     assert sessionrun("clean", "--keep", "1").stdout == "Nothing to clean.\n"
 
 
@@ -188,7 +194,9 @@ def test_by_state(sessionrun: Command) -> None:
     cancelled = sessionrun.start({"prompts": ["sleep 600"]})
     sessionrun("cancel", cancelled)
     eventually(lambda: not SessionDir(sessionrun.directory(cancelled)).is_alive())
-    assert [one["session_id"] for one in sessionrun.load("clean", "--state", "cancelled")] == [cancelled]
+    assert [one["session_id"] for one in sessionrun.load("clean", "--state", "cancelled")["findings"]] == [
+        cancelled
+    ]
     assert left(sessionrun) == {completed}
 
 
@@ -203,7 +211,7 @@ def test_what_lies_in_a_session_may_be_odd(sessionrun: Command, tmp_path: Path) 
     (path / "jobs" / "link").symlink_to(precious)
     os.mkfifo(path / "jobs" / "fifo")
     (path / "jobs" / "closed").mkdir(mode=0o000)
-    assert sessionrun.load("clean", session_id)[0]["removed"]
+    assert sessionrun.load("clean", session_id)["findings"][0]["removed"]
     assert (precious / "file").read_text() == "mine"
     assert left(sessionrun) == set()
 
@@ -213,7 +221,7 @@ def test_what_lies_in_a_session_may_be_odd(sessionrun: Command, tmp_path: Path) 
 
 def test_a_running_session_stays(sessionrun: Command) -> None:
     session_id = sessionrun.start({"prompts": ["sleep 600"]})
-    assert sessionrun.load("clean", session_id)[0]["why"] == "it is running"
+    assert sessionrun.load("clean", session_id)["findings"][0]["why"] == "it is running"
     assert (
         sessionrun("clean", "--older-than", "0", "--state", "interrupted,completed").stdout
         == "Nothing to clean.\n"
@@ -229,28 +237,28 @@ def test_an_ended_session_of_which_a_process_lives_stays(sessionrun: Command, na
     session_id = finish(sessionrun)
     fd = SessionDir(sessionrun.directory(session_id)).hold_lock(name)
     for words in (["--dry-run"], []):
-        (record,) = sessionrun.load("clean", session_id, *words)
+        (record,) = sessionrun.load("clean", session_id, *words)["findings"]
         assert (record["removed"], record["why"].startswith("a process of it lives")) == (False, True)
     os.close(fd)
-    assert sessionrun.load("clean", session_id)[0]["removed"]
+    assert sessionrun.load("clean", session_id)["findings"][0]["removed"]
 
 
 def test_an_interrupted_session_stays_unless_it_is_meant(sessionrun: Command) -> None:
     session_id, pid = interrupt(sessionrun)
     assert sessionrun("clean", "--older-than", "0").stdout == "Nothing to clean.\n"
-    why = sessionrun.load("clean", session_id)[0]["why"]
+    why = sessionrun.load("clean", session_id)["findings"][0]["why"]
     assert why == "it is interrupted; --state interrupted removes it too"
-    why = sessionrun.load("clean", session_id, "--state", "interrupted")[0]["why"]
+    why = sessionrun.load("clean", session_id, "--state", "interrupted")["findings"][0]["why"]
     assert why.startswith(f"processes of its jobs still live: {pid}")
     os.killpg(pid, signal.SIGKILL)
     sessionrun.until(session_id, lambda view: not view["running"])
-    assert sessionrun.load("clean", session_id, "--state", "interrupted")[0]["removed"]
+    assert sessionrun.load("clean", session_id, "--state", "interrupted")["findings"][0]["removed"]
 
 
 def test_a_process_without_the_marker_is_known_by_the_ledger(sessionrun: Command) -> None:
     session_id, pid = interrupt(sessionrun, "exec env -i sleep 600")
     eventually(lambda: b"SESSIONRUN" not in Path(f"/proc/{pid}/environ").read_bytes())
-    why = sessionrun.load("clean", session_id, "--state", "interrupted")[0]["why"]
+    why = sessionrun.load("clean", session_id, "--state", "interrupted")["findings"][0]["why"]
     assert why == f"processes of its jobs still live: {pid}"
     os.killpg(pid, signal.SIGKILL)
 
@@ -260,7 +268,7 @@ def test_a_process_that_left_its_group_is_known_by_its_marker(sessionrun: Comman
     away = int(eventually(lambda: (sessionrun.cwd / "away").exists() and (sessionrun.cwd / "away").read_text()))
     os.killpg(pid, signal.SIGKILL)
     sessionrun.until(session_id, lambda view: not view["running"])
-    why = sessionrun.load("clean", session_id, "--state", "interrupted")[0]["why"]
+    why = sessionrun.load("clean", session_id, "--state", "interrupted")["findings"][0]["why"]
     assert why == f"processes of its jobs still live: {away}"
     os.kill(away, signal.SIGKILL)
 
@@ -282,7 +290,7 @@ def test_a_directory_behind_a_link_stays(sessionrun: Command, tmp_path: Path) ->
     path.rename(real)
     path.symlink_to(real)
     index.remember(path)
-    assert sessionrun.load("clean", session_id)[0]["why"] == "it is not a directory of yours"
+    assert sessionrun.load("clean", session_id)["findings"][0]["why"] == "it is not a directory of yours"
     assert (real / "spec.json").exists()
 
 
@@ -304,17 +312,17 @@ def test_a_session_whose_claims_are_needed_stays(project: Project) -> None:
         {"prompts": [{"id": "a", "prompt": "echo work > work"}, {"id": "b", "prompt": "true"}]}
     )
     eventually(lambda: not SessionDir(project.directory(session)).is_alive())
-    (record,) = project.load("clean", session)
+    (record,) = project.load("clean", session)["findings"]
     assert not record["removed"]
     assert "main-task-a" in record["why"]
     project.git("branch", "main-task-b")  # as a version before this one left it
     words = ("clean", session, "--worktrees", "--older-than", "0")
-    assert [(one["what"], one["would_remove"]) for one in project.load(*words, "--dry-run")] == [
+    assert [(one["what"], one["would_remove"]) for one in project.load(*words, "--dry-run")["findings"]] == [
         ("branch", False),
         ("branch", True),
         ("session", False),
     ]
-    records = project.load(*words)
+    records = project.load(*words)["findings"]
     assert (records[-1]["what"], records[-1]["removed"]) == ("session", False)
     assert "main-task-a" in records[-1]["why"]
     assert "main-task-b" not in records[-1]["why"]
@@ -322,7 +330,7 @@ def test_a_session_whose_claims_are_needed_stays(project: Project) -> None:
     project.git("merge", "-q", "main-task-a")
     for extra, branches in ((("--dry-run",), ["main", "main-task-a"]), ((), ["main"])):
         key = "would_remove" if extra else "removed"
-        assert [(one["what"], one[key]) for one in project.load(*words, *extra)] == [
+        assert [(one["what"], one[key]) for one in project.load(*words, *extra)["findings"]] == [
             ("branch", True),
             ("session", True),
         ]
@@ -371,7 +379,7 @@ def test_two_at_once(sessionrun: Command) -> None:
     for one in both:
         stdout, stderr = one.communicate(timeout=60)
         assert (one.returncode, stderr) == (0, b"")
-        removed += [record for record in json.loads(stdout) if record["removed"]]
+        removed += [record for record in json.loads(stdout)["findings"] if record["removed"]]
     assert sorted(record["session_id"] for record in removed) == sorted(ids)
     assert os.listdir(sessionrun.results) == [".gitignore"]
     assert index.sessions() == []

@@ -427,7 +427,7 @@ def test_clean_takes_away_what_no_session_needs(cli: Cli) -> None:
     plan = {"worktrees": "inside", "prompts": [{"id": name, "prompt": f"echo {name} > {name}"} for name in "ab"]}
     cli.finish(plan)
     (cli.cwd / "worktrees" / "w2" / "mine").write_text("mine")
-    dry = cli.load("clean", "--worktrees", "--dry-run")
+    dry = cli.load("clean", "--worktrees", "--dry-run")["findings"]
     found = {Path(record["name"]).name: record["would_remove"] for record in dry if record["what"] == "worktree"}
     assert found == {"w1": True, "w2": False}
     cli("clean", "--worktrees")

@@ -129,7 +129,7 @@ def test_an_agent_splits_a_goal_and_the_group_closes_with_its_tasks(sessionrun: 
 def test_a_bad_answer_is_asked_for_once_more_then_the_rule(sessionrun: Command) -> None:
     play(sessionrun, "Sure! Here they are:\n", GOOD, "Fix it\n")
     found = sessionrun.load("split", GOAL, "--agent", "model", "--dry-run")
-    assert (found["by"], found["titles"], len(found["sessions"])) == ("agent", ANSWERED, 2)
+    assert (found["by"], found["titles"], len(found["session_ids"])) == ("agent", ANSWERED, 2)
     assert (found["group"], found["tasks"], tasks()) == (None, [], [])
     assert "Another answer was refused: the line 'Sure! Here they are:' is talk" in (
         (sessionrun.cwd / "asked-1").read_text()

@@ -315,10 +315,10 @@ def check_patch(project: Project, patch: Path, base: str, commit: str) -> None:
 def check_clean_keeps(sessionrun: Command, project: Project, kept: list[Path]) -> None:
     """`clean` removes neither a worktree that holds work nor a branch that is not merged."""
     before, held = project.run("for-each-ref"), reachable(project) | lying_in(kept)
-    planned = sessionrun.load("clean", "--worktrees", "--dry-run")
+    planned = sessionrun.load("clean", "--worktrees", "--dry-run")["findings"]
     assert project.run("for-each-ref") == before
     assert not any(finding["would_remove"] for finding in planned if finding["what"] == "branch")
-    done = sessionrun.load("clean", "--worktrees")
+    done = sessionrun.load("clean", "--worktrees")["findings"]
     assert not any(finding["removed"] for finding in done)
     assert held <= reachable(project) | lying_in(kept)
 
@@ -547,7 +547,7 @@ def test_links_that_cannot_be(sessionrun: Command, project: Project) -> None:
     ]
     tasks = check_refused(project, finish(sessionrun, project, plan))
     assert tasks["good"]["outcome"] == "succeeded"
-    assert sessionrun.load("clean", "--worktrees") == []
+    assert sessionrun.load("clean", "--worktrees")["findings"] == []
     check_clean(project, before)
 
 
@@ -664,7 +664,9 @@ def test_clean_leaves_the_worktrees_of_a_living_session_alone(sessionrun: Comman
         eventually((project.root / "ready").exists)
         (path,) = worktrees(project)
         assert path.name == "main-task-t"
-        removed = [finding for finding in sessionrun.load("clean", "--worktrees") if finding["removed"]]
+        removed = [
+            finding for finding in sessionrun.load("clean", "--worktrees")["findings"] if finding["removed"]
+        ]
         assert removed == [] and (path / "more").exists()
         assert sessionrun("cancel", "last").returncode == 0
     assert project.show("main-task-t", "more") == b"more\n"
@@ -734,7 +736,7 @@ def test_kill_9_of_everything_at_any_moment(sessionrun: Command, project: Projec
 
         kill_once(sessionrun, project, marks, f"r{number}", sleep)
         assert snapshot(project) == before
-    assert sessionrun.load("overview")["sessions"]["running"] == 0
+    assert sessionrun.load("overview")["session_counts"]["running"] == 0
 
 
 def test_kill_9_of_everything_when_the_first_tasks_have_worked(sessionrun: Command, project: Project) -> None:
@@ -750,7 +752,7 @@ def test_kill_9_of_everything_when_the_first_tasks_have_worked(sessionrun: Comma
         sessionrun, project, marks, "r0", lambda: eventually(lambda: len(list(marks.iterdir())) >= 2), size=4
     )
     assert snapshot(project) == before
-    assert sessionrun.load("overview")["sessions"]["running"] == 0
+    assert sessionrun.load("overview")["session_counts"]["running"] == 0
 
 
 def kill_once(
@@ -772,7 +774,9 @@ def kill_once(
     done = sessionrun("clean", session_id, "--worktrees", "--json")
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
     kept = [
-        Path(one["name"]) for one in json.loads(done.stdout) if one["what"] == "worktree" and not one["removed"]
+        Path(one["name"])
+        for one in json.loads(done.stdout)["findings"]
+        if one["what"] == "worktree" and not one["removed"]
     ]
     assert kept == [] and worktrees(project) == []
     assert not (project.top / ".git/worktrees").exists()
@@ -784,7 +788,7 @@ def kill_once(
     assert {tip for tip in tips if tip != base} <= set(project.run("rev-list", "--all").split())
     assert [path.name for path in project.root.glob("repo-worktrees/*")] == []
     assert [path.name for path in (project.top / ".git").rglob("*.lock") if path.name != "sessionrun.lock"] == []
-    again = sessionrun.load("clean", session_id, "--worktrees")
+    again = sessionrun.load("clean", session_id, "--worktrees")["findings"]
     assert not any(finding["removed"] for finding in again)
 
 

@@ -126,10 +126,14 @@ def _tell(message: str, code: int, *, as_json: bool) -> int:
     from sessionrun.cli.render import escape, print_json
 
     line = " ".join(message.split())
+    if as_json:
+        try:
+            print_json({"error": {"code": code, "message": line}})
+            return code
+        except OSError:
+            _leave_quietly()  # then it is told as without --json
     try:
         click.echo(f"sessionrun: error: {escape(line)}", err=True)
-        if as_json:
-            print_json({"error": {"code": code, "message": line}})
         sys.stdout.flush()
     except OSError:
         _leave_quietly()  # it cannot be heard; the exit code remains

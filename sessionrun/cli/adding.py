@@ -41,7 +41,7 @@ class Joined(NamedTuple):
 
             return follow_run(self.session, as_json=as_json, quiet=quiet)
         if as_json:
-            print_json({**view, "tasks": tasks})
+            print_json({"session_id": view["session_id"]} if quiet else {**view, "tasks": tasks})
         elif quiet:
             click.echo(view["session_id"])
         else:

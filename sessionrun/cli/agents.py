@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -26,7 +26,7 @@ def command(as_json: bool) -> None:
     """List the agents that are known here, built in or from your configuration."""
     records = list_agents()
     if as_json:
-        print_json(records)
+        print_json({"agents": records})
         return
     rows = [(r["name"], r["version"] or "-" if r["path"] else "not found", r["path"] or "") for r in records]
     print_table(("AGENT", "VERSION", "PROGRAM"), rows)
@@ -36,10 +36,21 @@ def report_agents(*, as_json: bool) -> bool:
     """Print what `doctor agents` finds; whether an agent other than `shell` could start."""
     agents = examine_agents()
     if as_json:
-        print_json([{**asdict(agent), "startable": agent.startable} for agent in agents])
+        print_json({"agents": [_describe(agent) for agent in agents]})
     else:
         _print_report(agents)
     return any(agent.startable for agent in agents if agent.signed_in != "not needed")
+
+
+def _describe(agent: Examined) -> dict[str, Any]:
+    """One agent for programs: `signed_in` is null where that cannot be told, or is not needed."""
+    needs, known = agent.signed_in != "not needed", {"yes": True, "no": False}
+    return {
+        **asdict(agent),
+        "signed_in": known.get(agent.signed_in),
+        "needs_sign_in": needs,
+        "startable": agent.startable,
+    }
 
 
 def _print_report(agents: list[Examined]) -> None:

@@ -9,10 +9,12 @@ import click
 
 from sessionrun.cli.control import EXIT_TIMEOUT, control_options, count_words
 from sessionrun.cli.options import json_option, results_dir_option
-from sessionrun.cli.render import print_json, warn
-from sessionrun.client.control import cancel
-from sessionrun.client.lookup import open_session
+from sessionrun.cli.render import warn
+from sessionrun.cli.selecting import Done, act_on_each, make_wanted
+from sessionrun.client.control import cancel, request_all
+from sessionrun.client.selection import choose_sessions
 from sessionrun.client.view import describe_shortage
+from sessionrun.store.session import SessionDir
 
 
 @click.command("cancel")
@@ -23,21 +25,32 @@ from sessionrun.client.view import describe_shortage
 @json_option
 @results_dir_option
 def command(
-    session_id: str, tasks: tuple[str, ...], now: bool, timeout: float, as_json: bool, results_dir: Path | None
+    words: tuple[str, ...],
+    labels: tuple[tuple[str, str], ...],
+    states: tuple[str, ...] | None,
+    since: float | None,
+    now: bool,
+    timeout: float,
+    as_json: bool,
+    results_dir: Path | None,
 ) -> int:
-    """Stop session ID, or only the given tasks, with all their processes.
+    """Stop session ID, or only the given tasks, with all their processes; or several sessions.
 
     Tasks that have ended stay as they are; cancelling twice does no harm.
     """
-    taken, _, view, chosen = cancel(open_session(results_dir, session_id), tasks, now=now, timeout_s=timeout)
-    shortage = describe_shortage(view)
-    if shortage is not None:
-        warn(f"{shortage}: ends of tasks are recorded once there is room")
-    if as_json:
-        print_json({**view, "tasks": chosen})
-    else:
-        click.echo(_summary(view, chosen))
-    return EXIT_TIMEOUT if timeout and not taken else 0
+    chosen = choose_sessions(results_dir, words, make_wanted(labels, states, since), only_open=True)
+
+    def act(session: SessionDir) -> Done:
+        taken, _, view, tasks = cancel(session, chosen.tasks, now=now, timeout_s=timeout)
+        shortage = describe_shortage(view)
+        if shortage is not None:
+            warn(f"{shortage}: ends of tasks are recorded once there is room")
+        code = EXIT_TIMEOUT if timeout and not taken else 0
+        return Done({**view, "tasks": tasks}, _summary(view, tasks), code)
+
+    if len(chosen.sessions) > 1:
+        request_all(chosen.sessions, now=now)
+    return act_on_each(chosen, act, as_json=as_json)
 
 
 def _summary(view: dict[str, Any], tasks: list[dict[str, Any]]) -> str:

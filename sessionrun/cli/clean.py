@@ -7,9 +7,11 @@ from typing import Any
 
 import click
 
-from sessionrun.cli.options import Age, Count, Size, States, cache_dir_option, json_option, results_dir_option
+from sessionrun.cli.options import Age, Count, Size, cache_dir_option, json_option, results_dir_option
 from sessionrun.cli.render import escape, print_json
+from sessionrun.cli.selecting import Words, label_option, since_option
 from sessionrun.client.cleaning import clean, clean_worktrees
+from sessionrun.client.removal import CLEANED
 from sessionrun.model.errors import InputError
 
 
@@ -20,10 +22,13 @@ from sessionrun.model.errors import InputError
 )
 @click.option(
     "--state",
-    type=States(),
-    metavar="STATUS,...",
-    help="Only sessions of these states, such as interrupted.  [default: completed,cancelled]",
+    "states",
+    type=Words(CLEANED),
+    metavar="STATE,...",
+    help="Only sessions in these states, such as failed or interrupted.  [default: completed,cancelled]",
 )
+@label_option
+@since_option
 @click.option("--keep", type=Count(), metavar="N", help="Keep the newest N sessions.")
 @click.option("--worktrees", is_flag=True, help="Worktrees and branches that are no longer needed.")
 @click.option("--cache", is_flag=True, help="Mirrors and environments that nothing needs, longest unused first.")
@@ -35,7 +40,9 @@ from sessionrun.model.errors import InputError
 def command(
     session_ids: tuple[str, ...],
     older_than: float | None,
-    state: tuple[str, ...] | None,
+    states: tuple[str, ...] | None,
+    labels: tuple[tuple[str, str], ...],
+    since: float | None,
     keep: int | None,
     worktrees: bool,
     cache: bool,
@@ -55,22 +62,27 @@ def command(
     last use and size.
     """
     if cache:
-        if session_ids or state or keep or worktrees:
+        if session_ids or states or labels or since or keep or worktrees:
             raise InputError("clean: --cache goes with --older-than, --max-size and --dry-run only")
         _show(_clean_cache(cache_dir, older_than, max_size, dry_run=dry_run), as_json=as_json)
         return
     if max_size is not None or cache_dir is not None:
         raise InputError("clean: --max-size and --cache-dir need --cache")
-    selects = (older_than, state, keep) != (None, None, None)
+    selects = (older_than, states, keep, since) != (None, None, None, None) or bool(labels)
     if not (selects or session_ids or worktrees):
-        raise InputError("clean: say what to clean: an ID, --older-than, --state, --keep, --worktrees or --cache")
+        raise InputError(
+            "clean: say what to clean: an ID, --older-than, --state, --label, --since, --keep, "
+            "--worktrees or --cache"
+        )
     if worktrees and not selects:
         records = clean_worktrees(session_ids, results_dir=results_dir, dry_run=dry_run)
     else:
         records = clean(
             session_ids,
             results_dir=results_dir,
-            states=state,
+            states=states,
+            labels=dict(labels),
+            since=since,
             older_than_s=older_than,
             keep=keep,
             worktrees=worktrees,
@@ -89,7 +101,7 @@ def _clean_cache(
 
 def _show(records: list[dict[str, Any]], *, as_json: bool) -> None:
     if as_json:
-        print_json(records)
+        print_json({"findings": records})
     else:
         _print(records)
 

@@ -53,7 +53,8 @@ def command(
 
         return follow_run(session, as_json=as_json, quiet=quiet)
     if as_json:
-        print_json({**reply.view, "tasks": reply.tasks})
+        view = reply.view
+        print_json({"session_id": view["session_id"]} if quiet else {**view, "tasks": reply.tasks})
     elif quiet:
         click.echo(reply.view["session_id"])
     else:

@@ -8,6 +8,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from sessionrun.cli.options import Duration
+from sessionrun.cli.selecting import selector_options, words_argument
 from sessionrun.client.control import TAKEN_TIMEOUT_S
 
 EXIT_TIMEOUT: Final = 124
@@ -28,10 +29,9 @@ def taken_timeout_option(done: str) -> Callable[[_Command], _Command]:
 
 
 def control_options(command: _Command) -> _Command:
-    """`ID [TASK]...` and `--timeout`, of every verb that asks for something to be done."""
+    """`ID [TASK]...`, selectors and `--timeout`, of every verb that asks for something to be done."""
     command = taken_timeout_option("it is done")(command)
-    command = click.argument("tasks", nargs=-1, metavar="[TASK]...")(command)
-    return click.argument("session_id", metavar="ID")(command)
+    return words_argument(selector_options(command))
 
 
 def count_words(counts: Iterable[tuple[int, str]]) -> str:

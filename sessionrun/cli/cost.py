@@ -10,8 +10,10 @@ import click
 
 from sessionrun.cli.money import Shown, describe_cost, describe_usage, sum_usages, usages_of, warn_unpriced
 from sessionrun.cli.options import Since, json_option, results_dir_option
-from sessionrun.cli.render import print_json, print_table, short_time
-from sessionrun.client.lookup import LAST, find_results_dir, open_session
+from sessionrun.cli.render import escape_line, print_json, print_table, short_time
+from sessionrun.cli.selecting import label_option, make_wanted, state_option
+from sessionrun.client.lookup import LAST, find_results_dir
+from sessionrun.client.selection import Wanted, find_sessions
 from sessionrun.client.view import load_or_warn, load_view
 from sessionrun.model.errors import InputError
 from sessionrun.model.times import parse_time
@@ -43,11 +45,15 @@ class Spent(NamedTuple):
     help="Only tasks that ended since then, or still run: 2026-11-30, 7d, 12h.",
 )
 @click.option("--all", "everything", is_flag=True, help="All sessions of the results directory.")
+@label_option
+@state_option
 @json_option
 @results_dir_option
 def command(
     session_ids: tuple[str, ...],
     by: str | None,
+    labels: tuple[tuple[str, str], ...],
+    states: tuple[str, ...] | None,
     since: float | None,
     everything: bool,
     as_json: bool,
@@ -59,27 +65,29 @@ def command(
     """
     if everything and session_ids:
         raise InputError("--all takes no session ID")
-    views = _load(results_dir, session_ids, everything=everything or (since is not None and not session_ids))
+    wanted = make_wanted(labels, states, None)
+    chooses = everything or since is not None or not wanted.is_empty
+    views = _load(results_dir, session_ids or (() if chooses else (LAST,)), wanted)
     spent = [entry for view in views for entry in _spent_of(view, since)]
     by = by or ("task" if len(views) == 1 else "model")
     groups = _group(spent, by)
     if as_json:
         print_json(_record(views, spent, by, groups))
+    elif not views and not wanted.is_empty:
+        click.echo(f"No session matches {escape_line(wanted.describe())}.")
     elif not spent:
         click.echo("No agent has reported what it used.")
     else:
         _print(spent, by, groups)
 
 
-def _load(results_dir: Path | None, session_ids: tuple[str, ...], *, everything: bool) -> list[Shown]:
-    if not everything:
-        sessions = [open_session(results_dir, session_id) for session_id in session_ids or (LAST,)]
-        return [load_view(session) for session in {session.session_id: session for session in sessions}.values()]
-    folder = find_results_dir(results_dir).absolute()
-    views = [
-        view for session in iterate_sessions(folder) if (view := load_or_warn(session, load_view)) is not None
-    ]
-    return sorted(views, key=lambda view: str(view["started_at"]))
+def _load(results_dir: Path | None, session_ids: tuple[str, ...], wanted: Wanted) -> list[Shown]:
+    """The sessions that are named, in this order, or all of the results directory, the oldest first."""
+    if session_ids:
+        return [load_view(session) for session in find_sessions(results_dir, session_ids, wanted)]
+    sessions = iterate_sessions(find_results_dir(results_dir).absolute())
+    views = [view for session in sessions if (view := load_or_warn(session, load_view)) is not None]
+    return sorted(filter(wanted.takes, views), key=lambda view: str(view["started_at"]))
 
 
 def _spent_of(view: Shown, since: float | None) -> Iterator[Spent]:
@@ -112,13 +120,13 @@ def _key(entry: Spent, by: str) -> tuple[str, ...]:
 def _record(
     views: list[Shown], spent: list[Spent], by: str, groups: dict[tuple[str, ...], list[Spent]]
 ) -> dict[str, Any]:
-    names = ("session", "task") if by == "task" else (by,)
+    names = ("session_id", "id") if by == "task" else ({"session": "session_id"}.get(by, by),)
     unpriced: dict[str, int] = {}
     for entry in spent:
         if entry.used.unpriced_jobs:
             unpriced[entry.model] = unpriced.get(entry.model, 0) + entry.used.unpriced_jobs
     return {
-        "sessions": [view["session_id"] for view in views],
+        "session_ids": [view["session_id"] for view in views],
         "by": by,
         "rows": [{**dict(zip(names, key, strict=True)), **_total(group)} for key, group in groups.items()],
         "total": _total(spent),
@@ -130,8 +138,8 @@ def _total(spent: list[Spent]) -> dict[str, Any]:
     used = sum_usages(entry.used for entry in spent) or Usage()
     unknown = [entry for entry in spent if entry.used.unpriced_jobs]
     return {
-        "tasks": _count(spent),
-        "unpriced_tasks": _count(unknown),
+        "task_count": _count(spent),
+        "unpriced_task_count": _count(unknown),
         "models": sorted({entry.model for entry in spent}),
         "input_tokens": used.input_tokens,
         "cached_input_tokens": used.cached_input_tokens,

@@ -31,7 +31,8 @@ def command(session_id: str, tasks: tuple[str, ...], stat: bool, as_json: bool, 
     session = open_session(results_dir, session_id)
     chosen = find_changed(session, tasks)
     if as_json:
-        print_json([describe_changes(session, task) for task in chosen])
+        changes = [describe_changes(session, task) for task in chosen]
+        print_json({"session_id": session.session_id, "tasks": changes})
     elif sys.stdout.isatty():
         click.echo_via_pager(escape(text) for text in _decode(_chunks(session, chosen, stat=stat)))
     else:

@@ -37,7 +37,7 @@ def command(session_id: str | None, fix: bool, as_json: bool, results_dir: Path 
 
     records, sessions, remaining = diagnose(session_id, results_dir=results_dir, fix=fix)
     if as_json:
-        print_json({"findings": records, "sessions": sessions, "remaining": remaining})
+        print_json({"findings": records, "session_count": sessions, "remaining": remaining})
     else:
         _print(records, sessions=sessions, remaining=remaining)
     return EXIT_FOUND if remaining else 0

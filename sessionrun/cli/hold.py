@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +10,10 @@ import click
 
 from sessionrun.cli.control import EXIT_TIMEOUT, NOT_TAKEN, control_options, count_words
 from sessionrun.cli.options import json_option, results_dir_option
-from sessionrun.cli.render import print_json
+from sessionrun.cli.selecting import Done, act_on_each, make_wanted
 from sessionrun.client.control import hold
-from sessionrun.client.lookup import open_session
+from sessionrun.client.selection import choose_sessions
+from sessionrun.store.session import SessionDir
 
 
 @click.command("hold")
@@ -21,30 +22,34 @@ from sessionrun.client.lookup import open_session
 @json_option
 @results_dir_option
 def command(
-    session_id: str,
-    tasks: tuple[str, ...],
+    words: tuple[str, ...],
+    labels: tuple[tuple[str, str], ...],
+    states: tuple[str, ...] | None,
+    since: float | None,
     timeout: float,
     reason: str | None,
     as_json: bool,
     results_dir: Path | None,
 ) -> int:
-    """Start nothing more of session ID, or of the given tasks, until `release`.
+    """Start nothing more of session ID, or of the given tasks, or of several sessions, until `release`.
 
     What runs goes on: its check is still made, its worktree released.
     """
-    taken, _, view, chosen = hold(open_session(results_dir, session_id), tasks, reason=reason, timeout_s=timeout)
-    code = EXIT_TIMEOUT if timeout and not taken else 0
-    if as_json:
-        print_json({**view, "tasks": chosen})
-        return code
-    counts = count_words(
-        (
-            (sum(task["reason_class"] == "held" for task in chosen), "held"),
-            (sum(task["status"] == "running" and task["reason_class"] != "held" for task in chosen), "running on"),
-        )
-    )
-    click.echo(f"Session: {view['session_id']}: {(counts or _describe_rest(view)) if taken else NOT_TAKEN}")
-    return code
+    chosen = choose_sessions(results_dir, words, make_wanted(labels, states, since), only_open=True)
+
+    def act(session: SessionDir) -> Done:
+        taken, _, view, tasks = hold(session, chosen.tasks, reason=reason, timeout_s=timeout)
+        told = _count(tasks) or _describe_rest(view)
+        line = f"Session: {view['session_id']}: {told if taken else NOT_TAKEN}"
+        return Done({**view, "tasks": tasks}, line, EXIT_TIMEOUT if timeout and not taken else 0)
+
+    return act_on_each(chosen, act, as_json=as_json)
+
+
+def _count(tasks: Sequence[Mapping[str, Any]]) -> str:
+    held = sum(task["reason_class"] == "held" for task in tasks)
+    running = sum(task["status"] == "running" and task["reason_class"] != "held" for task in tasks)
+    return count_words(((held, "held"), (running, "running on")))
 
 
 def _describe_rest(view: Mapping[str, Any]) -> str:

@@ -9,12 +9,21 @@ from typing import Any, Final
 import click
 
 from sessionrun.cli.options import Count, json_option, results_dir_option
-from sessionrun.cli.render import WIDTH, clip, escape_line, print_json, print_table, session_word, short_time
-from sessionrun.client.listing import load_summaries
-from sessionrun.client.lookup import find_results_dir
+from sessionrun.cli.render import (
+    WIDTH,
+    clip,
+    escape_line,
+    print_json,
+    print_table,
+    session_word,
+    short_time,
+    unversioned,
+)
+from sessionrun.cli.selecting import make_wanted, selector_options
+from sessionrun.client.selection import find_sessions, find_views
+from sessionrun.client.view import load_summary_view
 from sessionrun.model.errors import InputError
 
-STATES: Final = ("running", "recovering", "completed", "cancelled", "interrupted")
 SHORT_ID: Final = 8
 AGENT_WIDTH: Final = 10
 OTHER_COLUMNS: Final = 63
@@ -22,23 +31,35 @@ OTHER_COLUMNS: Final = 63
 
 
 @click.command("list")
-@click.option("--state", type=click.Choice(STATES), help="Only sessions of this status.")
+@click.argument("session_ids", metavar="[ID]...", nargs=-1)
+@selector_options
 @click.option("--limit", type=Count(1), metavar="N", help="Only the newest N.")
 @click.option("--all", "everywhere", is_flag=True, help="Sessions of all results directories that you used.")
 @json_option
 @results_dir_option
 def command(
-    state: str | None, limit: int | None, everywhere: bool, as_json: bool, results_dir: Path | None
+    session_ids: tuple[str, ...],
+    labels: tuple[tuple[str, str], ...],
+    states: tuple[str, ...] | None,
+    since: float | None,
+    limit: int | None,
+    everywhere: bool,
+    as_json: bool,
+    results_dir: Path | None,
 ) -> None:
     """List sessions, the newest first."""
     if everywhere and results_dir is not None:
         raise InputError("--all lists the sessions of all results directories: leave out --results-dir")
-    views = load_summaries(find_results_dir(results_dir), everywhere=everywhere)
-    views = [view for view in views if state is None or view["status"] == state][:limit]
+    wanted = make_wanted(labels, states, since)
+    if session_ids:
+        views = [load_summary_view(session) for session in find_sessions(results_dir, session_ids, wanted)]
+    else:
+        views = find_views(results_dir, wanted, everywhere=everywhere)
+    views = views[:limit]
     if as_json:
-        print_json(views)
+        print_json({"sessions": [unversioned(view) for view in views]})
     elif not views:
-        click.echo("No sessions.")
+        click.echo("No sessions." if wanted.is_empty else f"No session matches {escape_line(wanted.describe())}.")
     else:
         places = [(os.path.dirname(view["results_dir"]),) if everywhere else () for view in views]
         heads = ("ID", "STATUS", "TASKS", "FAILED", "AGENT", "STARTED", "NAME", *(("DIRECTORY",) * everywhere))

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from sessionrun.cli.options import Count, json_option, place_lines, results_dir_option, session_argument
-from sessionrun.cli.render import escape
+from sessionrun.cli.render import OUTPUT_VERSION, escape
 from sessionrun.client.logs import Line, open_outputs
 from sessionrun.client.lookup import choose_tasks, open_session
 from sessionrun.client.view import load_view
@@ -35,7 +35,7 @@ def command(
 ) -> None:
     """Print the output of session ID's tasks, each line with its task when there are several.
 
-    With --json, one object per line: `task`, `stream` (stdout or stderr) and `text`.
+    With --json, one object per line: `id` of the task, `stream` (stdout or stderr) and `text`.
     """
     session = open_session(results_dir, session_id)
     view = load_view(session)
@@ -81,7 +81,8 @@ def _format_json(line: Line) -> bytes:
     import orjson
 
     plain = _to_bytes(line.text).decode("utf-8", "backslashreplace")
-    return orjson.dumps({**line._asdict(), "text": plain}, option=orjson.OPT_APPEND_NEWLINE)
+    record = {"schema_version": OUTPUT_VERSION, "id": line.task, "stream": line.stream, "text": plain}
+    return orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE)
 
 
 def _encode(text: str) -> bytes:

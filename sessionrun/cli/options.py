@@ -125,21 +125,6 @@ class Since(click.ParamType[float]):
             self.fail(f"{error}, and not a date such as 2026-11-30 or 2026-11-30T18:00", param, ctx)
 
 
-class States(click.ParamType[tuple[str, ...]]):
-    """States of sessions that may be removed, with commas between them."""
-
-    name = "states"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, ...]:
-        """See `click.ParamType.convert`."""
-        from sessionrun.client.removal import REMOVABLE
-
-        words = tuple(str(value).split(","))
-        if not set(words) <= set(REMOVABLE):
-            self.fail(f"{value!r}: only sessions that are {', '.join(REMOVABLE)} can be removed", param, ctx)
-        return words
-
-
 def json_option(command: _Command) -> _Command:
     """`--json`: one JSON value on standard output."""
     return click.option("--json", "as_json", is_flag=True, help="Print JSON; errors too.")(command)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Final
 
 import click
 
-from sessionrun.cli.list import STATES
 from sessionrun.cli.options import json_option, results_dir_option
 from sessionrun.cli.render import print_json, session_word
 from sessionrun.client.listing import load_summaries
 from sessionrun.client.lookup import find_results_dir
+
+STATES: Final = ("running", "recovering", "completed", "cancelled", "interrupted")
 
 
 @click.command("overview")
@@ -25,7 +27,8 @@ def command(everywhere: bool, as_json: bool, results_dir: Path | None) -> None:
     tasks = {key: sum(view[key] for view in views) for key in keys}
     if as_json:
         stopped = sum(bool(view["stopped"]) for view in views)
-        print_json({"sessions": {"total": len(views), **by_status, "stopped": stopped}, "tasks": tasks})
+        counts = {"total": len(views), **by_status, "stopped": stopped}
+        print_json({"session_counts": counts, "task_counts": tasks})
         return
     click.echo(f"Sessions: {len(views)}")
     words = sorted((STATES.index(view["status"]), session_word(view)) for view in views)

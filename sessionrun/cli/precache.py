@@ -43,7 +43,7 @@ def command(
     )
     environments = [environment for record in records for environment in record["environments"]]
     if as_json:
-        print_json(records)
+        print_json({"repositories": records})
     else:
         _count([record for record in records if record["mirror"] is not None], "repositories are")
         _count(

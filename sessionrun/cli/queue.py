@@ -229,7 +229,7 @@ def reopen(
     if gone:
         records = [describe_task(task) for task in take_back(feed, results_dir)]
         if as_json:
-            print_json(records)
+            print_json({"tasks": records})
         for record in () if as_json else records:
             _tell(
                 record,
@@ -274,7 +274,7 @@ def _print_tasks(records: list[Record]) -> None:
 def _status_word(record: Record) -> str:
     """How a task stands, for people."""
     if record["status"] == "claimed":
-        session = f" of {record['session'][:8]}" if record["session"] else ""
+        session = f" of {record['session_id'][:8]}" if record["session_id"] else ""
         return f"claimed ({record['worker'] or 'not by sessionrun'}{session})"
     if record["status"] == "deferred":
         return f"deferred ({record['backend_status']})"
@@ -284,7 +284,7 @@ def _status_word(record: Record) -> str:
 
 
 def _iterate_lines(record: Record) -> list[tuple[str, str]]:
-    claimed = f"{record['worker']} of session {record['session']}" if record["worker"] else ""
+    claimed = f"{record['worker']} of session {record['session_id']}" if record["worker"] else ""
     lines = [
         ("Status", _status_word(record)),
         ("Priority", str(record["priority"])),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +10,10 @@ import click
 
 from sessionrun.cli.control import EXIT_TIMEOUT, NOT_TAKEN, control_options, count_words
 from sessionrun.cli.options import json_option, results_dir_option
-from sessionrun.cli.render import print_json
+from sessionrun.cli.selecting import Done, act_on_each, make_wanted
 from sessionrun.client.control import release
-from sessionrun.client.lookup import open_session
+from sessionrun.client.selection import choose_sessions
+from sessionrun.store.session import SessionDir
 
 
 @click.command("release")
@@ -20,22 +21,32 @@ from sessionrun.client.lookup import open_session
 @json_option
 @results_dir_option
 def command(
-    session_id: str, tasks: tuple[str, ...], timeout: float, as_json: bool, results_dir: Path | None
+    words: tuple[str, ...],
+    labels: tuple[tuple[str, str], ...],
+    states: tuple[str, ...] | None,
+    since: float | None,
+    timeout: float,
+    as_json: bool,
+    results_dir: Path | None,
 ) -> int:
-    """Let session ID, or only the given tasks, go on after `hold`.
+    """Let session ID, or only the given tasks, or several sessions, go on after `hold`.
 
     Without TASK every hold that was asked for ends, and that of a soft budget.  Holds that the machine made stay.
     """
-    taken, tasks_before, view, chosen = release(open_session(results_dir, session_id), tasks, timeout_s=timeout)
-    code = EXIT_TIMEOUT if timeout and not taken else 0
-    if as_json:
-        print_json({**view, "tasks": chosen})
-        return code
-    before = {task["id"] for task in tasks_before if task["reason_class"] == "held"}
-    held = {task["id"] for task in chosen if task["reason_class"] == "held"}
-    counts = count_words(((len(before - held), "released"), (len(held), "still held")))
-    click.echo(f"Session: {view['session_id']}: {(counts or _describe_rest(view)) if taken else NOT_TAKEN}")
-    return code
+    chosen = choose_sessions(results_dir, words, make_wanted(labels, states, since), only_open=True)
+
+    def act(session: SessionDir) -> Done:
+        taken, tasks_before, view, tasks = release(session, chosen.tasks, timeout_s=timeout)
+        before, held = _held(tasks_before), _held(tasks)
+        told = count_words(((len(before - held), "released"), (len(held), "still held"))) or _describe_rest(view)
+        line = f"Session: {view['session_id']}: {told if taken else NOT_TAKEN}"
+        return Done({**view, "tasks": tasks}, line, EXIT_TIMEOUT if timeout and not taken else 0)
+
+    return act_on_each(chosen, act, as_json=as_json)
+
+
+def _held(tasks: Sequence[Mapping[str, Any]]) -> set[str]:
+    return {task["id"] for task in tasks if task["reason_class"] == "held"}
 
 
 def _describe_rest(view: Mapping[str, Any]) -> str:

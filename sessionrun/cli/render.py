@@ -30,6 +30,10 @@ _SIGNS: Final[Mapping[str, tuple[str, str]]] = {
 WAITING: Final = "[Task still running...]"
 DOUBLE_LINE: Final = "=" * 50
 SINGLE_LINE: Final = "-" * 30
+OUTPUT_VERSION: Final = 2
+"""The `schema_version` of the JSON that verbs print; the files of a session count their own."""
+
+_VERSIONED: Final = {"schema_version": OUTPUT_VERSION}
 WIDTH: Final = 80
 """Columns that our own lines keep to; ids, paths and outputs are as long as they are."""
 
@@ -64,16 +68,43 @@ def _choose_sign(name: str, encoding: str) -> str:
     return fancy
 
 
-def print_json(value: Any) -> None:
-    """Print one JSON value and a newline on standard output."""
+def print_json(record: Mapping[str, Any]) -> None:
+    """Print the one JSON object of a verb, and a newline, on standard output."""
+    print_document(versioned(record))
+
+
+def versioned(record: Mapping[str, Any]) -> dict[str, Any]:
+    """An object with the `schema_version` of this output as its first key."""
+    return {"schema_version": OUTPUT_VERSION, **record} | _VERSIONED
+
+
+def unversioned(record: Mapping[str, Any]) -> dict[str, Any]:
+    """An object as it is shown inside of another one, which has the version."""
+    return {key: value for key, value in record.items() if key != "schema_version"}
+
+
+def print_document(value: Any) -> None:
+    """Print a JSON value in a format of its own, and a newline."""
+    write_bytes(encode(value) + b"\n")
+
+
+def encode(value: Any) -> bytes:
+    """JSON on one line."""
     import orjson
 
     try:
-        write_bytes(orjson.dumps(value, option=orjson.OPT_APPEND_NEWLINE))
+        return orjson.dumps(value)
     except orjson.JSONEncodeError:  # a path that is not UTF-8
         import json
 
-        write_bytes(json.dumps(value).encode() + b"\n")
+        return json.dumps(value).encode()
+
+
+def print_stored(stored: memoryview, added: bytes) -> None:
+    """Print an object as a session keeps it, in the version of this output: the first key is `schema_version`."""
+    write_bytes(b'{"schema_version":%d' % OUTPUT_VERSION)
+    write_bytes(stored[bytes(stored[:64]).index(b",") :])
+    write_bytes(added)
 
 
 def write_bytes(content: bytes | memoryview) -> None:

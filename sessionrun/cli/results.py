@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,11 +15,13 @@ from sessionrun.cli.render import (
     SINGLE_LINE,
     WAITING,
     check_lines,
+    encode,
     escape,
     landing_lines,
     proof_lines,
     reason_lines,
     task_word,
+    versioned,
     write_bytes,
 )
 from sessionrun.client.landed import add_landings
@@ -57,7 +59,8 @@ def command(
         for task in chosen:
             _print_file(session.path / (task["raw"] or task["output"]), tail, whole_line=False)
     elif as_json:
-        print_results_json(session, view, chosen, tail=tail)
+        head = {key: view[key] for key in ("session_id", "status", "outcome", "results_dir")}
+        print_results_json(session, head, chosen, tail=tail)
     else:
         print_results(session, view, chosen, tail=tail)
 
@@ -94,20 +97,17 @@ def print_results(
 
 
 def print_results_json(
-    session: SessionDir, view: dict[str, Any], tasks: list[dict[str, Any]], *, tail: int | None
+    session: SessionDir, head: Mapping[str, Any], tasks: Sequence[Mapping[str, Any]], *, tail: int | None
 ) -> None:
-    """Print one JSON object whose `tasks` are status.json's with the text of `output`, streamed."""
+    """Print one JSON object: `head`, and `tasks`, each with its `text` and `stderr_text`, streamed."""
     import orjson
 
-    head = {key: view[key] for key in ("session_id", "status", "outcome", "results_dir")}
-    write_bytes(orjson.dumps(head)[:-1] + b',"tasks":[')
+    write_bytes(encode(versioned(head))[:-1] + b',"tasks":[')
     for place, task in enumerate(tasks):
-        record = {**task, "output_file": task["output"], "stderr_file": task["stderr"]}
-        del record["output"], record["stderr"]
-        write_bytes((b"," if place else b"") + orjson.dumps(record)[:-1])
-        for key in ("output", "stderr"):
+        write_bytes((b"," if place else b"") + encode(task)[:-1])
+        for key, file in (("text", task["output"]), ("stderr_text", task["stderr"])):
             write_bytes(b',"%b":"' % key.encode())
-            for text in _decode(_iterate(session.path / task[key], tail)):
+            for text in _decode(_iterate(session.path / file, tail)):
                 write_bytes(orjson.dumps(text)[1:-1])
             write_bytes(b'"')
         write_bytes(b"}")

@@ -16,8 +16,9 @@ from sessionrun.cli.options import (
     sync_option,
 )
 from sessionrun.cli.render import print_json
+from sessionrun.cli.selecting import Done, act_on_each, make_wanted
 from sessionrun.client.control import Reply, find_retried, retry
-from sessionrun.client.lookup import open_session
+from sessionrun.client.selection import Chosen, choose_sessions
 from sessionrun.client.view import load_view
 from sessionrun.model.errors import InputError
 from sessionrun.store.session import SessionDir
@@ -36,8 +37,10 @@ from sessionrun.store.session import SessionDir
 @json_option
 @results_dir_option
 def command(
-    session_id: str,
-    tasks: tuple[str, ...],
+    words: tuple[str, ...],
+    labels: tuple[tuple[str, str], ...],
+    states: tuple[str, ...] | None,
+    since: float | None,
     timeout: float,
     failed: bool,
     lost: bool,
@@ -48,7 +51,7 @@ def command(
     as_json: bool,
     results_dir: Path | None,
 ) -> int:
-    """Try tasks of session ID again: by default all that failed, timed out, were lost or interrupted.
+    """Try tasks of sessions again: by default all that failed, timed out, were lost or interrupted.
 
     Named tasks may also have been cancelled or skipped.  Tasks that were skipped because of those that are
     tried again come along.
@@ -57,7 +60,12 @@ def command(
         raise InputError(
             "--no-ready has no effect without --new: the session's own agents are not asked; leave it out"
         )
-    session = open_session(results_dir, session_id)
+    selected = choose_sessions(results_dir, words, make_wanted(labels, states, since))
+    if selected.several:
+        if new or sync:
+            raise InputError("retry: --new and --sync are about one session: name it by its ID, without selectors")
+        return _retry_each(selected, failed=failed, lost=lost, timeout=timeout, quiet=quiet, as_json=as_json)
+    session, tasks = selected.sessions[0], selected.tasks
     if new:
         chosen = find_retried(session, tasks, failed=failed, lost=lost)
         if chosen:
@@ -72,6 +80,17 @@ def command(
         return follow_run(session, as_json=as_json, quiet=quiet)
     _tell(reply, quiet=quiet, as_json=as_json)
     return 0 if reply.taken or not timeout else EXIT_TIMEOUT
+
+
+def _retry_each(selected: Chosen, *, failed: bool, lost: bool, timeout: float, quiet: bool, as_json: bool) -> int:
+    def act(session: SessionDir) -> Done:
+        reply = retry(session, failed=failed, lost=lost, timeout_s=timeout)
+        line = f"Session: {session.session_id}: {_word(reply) if reply.before else 'nothing to retry'}"
+        code = 0 if reply.taken or not timeout else EXIT_TIMEOUT
+        told = session.session_id if reply.before else ""
+        return Done({**reply.view, "tasks": reply.tasks}, told if quiet else line, code)
+
+    return act_on_each(selected, act, as_json=as_json)
 
 
 def _start_renewed(
@@ -103,15 +122,20 @@ def _tell_nothing(view: dict[str, Any], *, quiet: bool, as_json: bool) -> int:
 
 
 def _tell(reply: Reply, *, quiet: bool, as_json: bool) -> None:
-    taken, before, view, now = reply
+    view = reply.view
     if as_json:
-        print_json({**view, "tasks": now})
+        print_json({"session_id": view["session_id"]} if quiet else {**view, "tasks": reply.tasks})
     elif quiet:
         click.echo(view["session_id"])
     else:
-        again = _count_retried(now, {task["id"]: task for task in before})
-        counts = count_words(((again, "to be tried again"),)) or "nothing was left to retry"
-        click.echo(f"Session: {view['session_id']}: {counts if taken else NOT_TAKEN}")
+        click.echo(f"Session: {view['session_id']}: {_word(reply)}")
+
+
+def _word(reply: Reply) -> str:
+    if not reply.taken:
+        return NOT_TAKEN
+    again = _count_retried(reply.tasks, {task["id"]: task for task in reply.before})
+    return count_words(((again, "to be tried again"),)) or "nothing was left to retry"
 
 
 def _count_retried(now: list[dict[str, Any]], before: dict[str, dict[str, Any]]) -> int:

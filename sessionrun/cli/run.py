@@ -295,7 +295,9 @@ def start_session(spec: SessionSpec, how: Launch) -> int:
 def _tell_start(spec: SessionSpec, session: SessionDir, how: Launch) -> None:
     from sessionrun.cli.render import print_json, sign
 
-    if how.quiet:
+    if how.as_json and how.quiet:
+        print_json({"session_id": spec.session_id})
+    elif how.quiet:
         click.echo(spec.session_id)
     elif how.as_json:
         record = started_record(spec, session)

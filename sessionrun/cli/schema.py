@@ -12,7 +12,7 @@ from sessionrun.cli.options import json_option
 @json_option
 def command(format_name: str, as_json: bool) -> None:
     """Print the JSON Schema of FORMAT: plan.  It is JSON with and without --json."""
-    from sessionrun.cli.render import print_json
+    from sessionrun.cli.render import print_document
     from sessionrun.dialects.schema import describe_plan
 
-    print_json(describe_plan())
+    print_document(describe_plan())

@@ -17,12 +17,12 @@ from sessionrun.cli.render import (
     landing_lines,
     local_time,
     print_json,
+    print_stored,
     proof_lines,
     reason_lines,
     session_word,
     task_sign,
     task_word,
-    write_bytes,
 )
 from sessionrun.client.comparison import AXES
 from sessionrun.client.landed import add_landings, has_landings
@@ -52,8 +52,7 @@ def command(
     as_it_is = as_json and not tasks and by is None and not has_landings(session)
     unparsed = read_view(session) if as_it_is else None
     if unparsed is not None:
-        for part in unparsed:
-            write_bytes(part)
+        print_stored(*unparsed)
         return
     view = load_view(session)
     chosen = add_landings(session, choose_tasks(view, tasks))

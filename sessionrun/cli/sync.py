@@ -55,13 +55,14 @@ def follow_run(session: SessionDir, *, as_json: bool, quiet: bool, leaves_held: 
     finally:
         if progress is not None:
             progress.close()
-    from sessionrun.cli.render import print_json
-    from sessionrun.cli.results import print_results
+    from sessionrun.cli.results import print_results, print_results_json
 
     view = load_view(session)
     summary = _summarise(session, view)
     if as_json:
-        print_json({**view, "summary": summary} if summary else view)
+        head = {key: value for key, value in view.items() if key != "tasks"}
+        head |= {"summary": summary} if summary else {}
+        print_results_json(session, head, view["tasks"], tail=None)
     elif quiet:
         click.echo(session.session_id)
     else:

@@ -3,27 +3,36 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import click
 
-from sessionrun.cli.options import Duration, find_place, json_option, results_dir_option, session_argument
-from sessionrun.cli.render import print_json
+from sessionrun.cli.next_end import EXIT_FAILED, EXIT_HELD, EXIT_TIMEOUT, wait_for_one
+from sessionrun.cli.options import Duration, find_place, json_option, results_dir_option
+from sessionrun.cli.selecting import Done, Moment, act_on_each, label_option, make_wanted, state_option
 from sessionrun.client.landed import count_landings
-from sessionrun.client.lookup import open_session
-from sessionrun.client.waiting import choose_decisive, has_landed, wait
-
-EXIT_FAILED: Final = 1
-EXIT_HELD: Final = 75
-EXIT_TIMEOUT: Final = 124
+from sessionrun.client.lookup import LAST
+from sessionrun.client.selection import Chosen, choose_sessions
+from sessionrun.client.waiting import Deadline, Waited, choose_decisive, has_landed, wait, wait_for_any
+from sessionrun.model.errors import InputError
+from sessionrun.store.session import SessionDir
 
 
 @click.command("wait")
-@session_argument
-@click.argument("tasks", nargs=-1, metavar="[TASK]...")
+@click.argument("words", nargs=-1, metavar="[ID] [TASK]...")
 @click.option(
     "--all/--any", "need_all", default=True, help="Until all of them have ended (default), or the first."
 )
+@click.option("--failed", is_flag=True, help="With --any: until one has failed, and name only those that have.")
+@click.option(
+    "--since",
+    type=Moment(),
+    metavar="SEQ|DATE",
+    help="With --any and one session: only tasks that ended after this cursor, a number.  "
+    "Else only sessions started since then.",
+)
+@label_option
+@state_option
 @click.option(
     "--no-held", is_flag=True, help="Do not wait for held tasks: exit code 75 when nothing else is left."
 )
@@ -31,34 +40,61 @@ EXIT_TIMEOUT: Final = 124
 @json_option
 @results_dir_option
 def command(
-    session_id: str,
-    tasks: tuple[str, ...],
+    words: tuple[str, ...],
     need_all: bool,
+    failed: bool,
+    since: float | None,
+    labels: tuple[tuple[str, str], ...],
+    states: tuple[str, ...] | None,
     no_held: bool,
     timeout: float | None,
     as_json: bool,
     results_dir: Path | None,
 ) -> int:
-    """Block until the tasks of session ID have ended: all tasks if no TASK is given.
+    """Block until the tasks of session ID have ended: all tasks if no TASK is given; or several sessions.
+
+    With --any: until the first has ended.  It is named, with a cursor for --since that waits for the next one.
 
     Exit code 0: they succeeded, and landed if they were to; 1: one of those that ended did not;
     4: the session's processes are gone; 75: with --no-held, only held tasks are left; 124: the time is up.
     """
-    session = open_session(results_dir, session_id)
-    view, chosen, in_time, done_with = wait(session, tasks, need_all=need_all, no_held=no_held, timeout_s=timeout)
-    decisive = chosen if tasks else choose_decisive(view, chosen)
-    if as_json:
-        print_json({**view, "tasks": chosen, "timed_out": not in_time})
-    else:
-        done = sum(task["status"] == "completed" for task in chosen)
-        good = sum(task["outcome"] == "succeeded" for task in chosen)
-        place = find_place(view)
-        where = f" (in {place})" if place else ""
-        counts = f"{done}/{len(chosen)} completed, {good} succeeded{_word_left(decisive)}"
-        click.echo(f"Session: {view['session_id']}: {counts}{where}")
-    if not in_time:
+    cursor = since if isinstance(since, int) else None
+    wanted = make_wanted(labels, states, since if cursor is None else None)
+    chosen = choose_sessions(results_dir, words or ((LAST,) if wanted.is_empty else ()), wanted)
+    if (need_all or chosen.several) and (failed or cursor is not None):
+        raise InputError("wait: --failed and a cursor for --since go with --any and one session")
+    if not (need_all or chosen.several):
+        return wait_for_one(
+            chosen, since=cursor or 0, failed=failed, no_held=no_held, timeout_s=timeout, as_json=as_json
+        )
+    deadline = Deadline(timeout)
+    if not need_all:
+        chosen = chosen._replace(sessions=wait_for_any(chosen.sessions, timeout_s=timeout) or chosen.sessions)
+        deadline = Deadline(0.0)
+
+    def act(session: SessionDir) -> Done:
+        waited = wait(session, chosen.tasks, no_held=no_held, timeout_s=deadline.left())
+        return _describe(waited, chosen)
+
+    return act_on_each(chosen, act, as_json=as_json)
+
+
+def _describe(waited: Waited, chosen: Chosen) -> Done:
+    view, tasks = waited.view, waited.tasks
+    decisive = tasks if chosen.tasks else choose_decisive(view, tasks)
+    done = sum(task["status"] == "completed" for task in tasks)
+    good = sum(task["outcome"] == "succeeded" for task in tasks)
+    counts = f"{done}/{len(tasks)} completed, {good} succeeded{_word_left(decisive)}"
+    place = find_place(view)
+    where = f" (in {place})" if place else ""
+    record = {**view, "tasks": tasks, "timed_out": not waited.in_time}
+    return Done(record, f"Session: {view['session_id']}: {counts}{where}", _choose_code(waited, decisive))
+
+
+def _choose_code(waited: Waited, decisive: list[dict[str, Any]]) -> int:
+    if not waited.in_time:
         return EXIT_TIMEOUT
-    if not done_with:
+    if not waited.done:
         return EXIT_HELD
     good_ends = (task["outcome"] == "succeeded" and has_landed(task) for task in decisive if task["outcome"])
     return 0 if all(good_ends) else EXIT_FAILED

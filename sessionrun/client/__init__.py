@@ -46,6 +46,8 @@ if TYPE_CHECKING:
     from sessionrun.client.logs import open_outputs as open_outputs
     from sessionrun.client.lookup import choose_tasks as choose_tasks
     from sessionrun.client.lookup import open_session as open_session
+    from sessionrun.client.next_end import NextEnd as NextEnd
+    from sessionrun.client.next_end import wait_for_next as wait_for_next
     from sessionrun.client.notices import SessionWarning as SessionWarning
     from sessionrun.client.outputs import iterate_chunks as iterate_chunks
     from sessionrun.client.outputs import read_answer as read_answer
@@ -61,6 +63,9 @@ if TYPE_CHECKING:
     from sessionrun.client.queue import open_queue as open_queue
     from sessionrun.client.queue import take_back as take_back
     from sessionrun.client.renewal import renew as renew
+    from sessionrun.client.selection import Chosen as Chosen
+    from sessionrun.client.selection import Wanted as Wanted
+    from sessionrun.client.selection import choose_sessions as choose_sessions
     from sessionrun.client.splitting import Split as Split
     from sessionrun.client.splitting import split as split
     from sessionrun.client.view import load_summary_view as load_summary_view
@@ -98,6 +103,7 @@ _NAMES = {
     "sessionrun.client.listing": ("load_summaries",),
     "sessionrun.client.logs": ("Line", "OutputReader", "open_outputs"),
     "sessionrun.client.lookup": ("choose_tasks", "open_session"),
+    "sessionrun.client.next_end": ("NextEnd", "wait_for_next"),
     "sessionrun.client.notices": ("SessionWarning",),
     "sessionrun.client.outputs": ("iterate_chunks", "read_answer"),
     "sessionrun.client.planning": ("Asked", "AskedGit", "AskedMoney", "Nothing", "Planned", "plan"),
@@ -105,6 +111,7 @@ _NAMES = {
     "sessionrun.client.preview": ("describe_plan",),
     "sessionrun.client.queue": ("import_list", "open_queue", "take_back"),
     "sessionrun.client.renewal": ("renew",),
+    "sessionrun.client.selection": ("Chosen", "Wanted", "choose_sessions"),
     "sessionrun.client.splitting": ("Split", "split"),
     "sessionrun.client.view": ("load_summary_view", "load_view"),
     "sessionrun.client.waiting": ("Waited", "wait"),

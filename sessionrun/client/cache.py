@@ -114,7 +114,7 @@ def _describe(kind: Kind, entry: Entry, why: str | None, now: float, *, dry_run:
         "repository": entry.repo,
         "what": kind.what,
         "name": str(entry.path),
-        "task": None,
+        "id": None,
         "bytes": entry.size,
         "removed": why is None and not dry_run,
         "would_remove": why is None if dry_run else None,

@@ -7,7 +7,7 @@ records, the objects of ``clean --json``.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,7 @@ from sessionrun.client.leftovers import find_marked
 from sessionrun.client.lookup import find_results_dir, open_session
 from sessionrun.client.notices import notify
 from sessionrun.client.removal import ENDED, Candidate, Removal, choose, measure_logs, remove_sessions, sweep_trash
+from sessionrun.client.selection import Wanted
 from sessionrun.client.view import load_or_warn, load_summary_view, load_view
 from sessionrun.model.errors import InputError, JobFileError, SessionrunError
 from sessionrun.model.repositories import has_worktree, repository_of
@@ -39,6 +40,8 @@ def clean(
     *,
     results_dir: Path | None = None,
     states: Sequence[str] | None = None,
+    labels: Mapping[str, str] | None = None,
+    since: float | None = None,
     older_than_s: float | None = None,
     keep: int | None = None,
     worktrees: bool = False,
@@ -50,6 +53,8 @@ def clean(
         session_ids: ids, beginnings of ids, or names; if such a session stays, a record says why.
         results_dir: where the sessions are, else the results directory in use.
         states: only sessions of these states, else those that completed or were cancelled.
+        labels: only sessions with all these labels.
+        since: only sessions that began then (wall time) or later.
         older_than_s: only sessions that ended so many seconds ago.
         keep: how many of the newest stay.
         worktrees: first remove their worktrees and branches that are not needed.
@@ -59,12 +64,18 @@ def clean(
         SessionNotFound: an id names no session, or several.
         InputError: there is no such results directory, or no argument chooses sessions.
     """
-    if not session_ids and (states, older_than_s, keep) == (None, None, None):
-        raise InputError("clean: say which sessions: by ids, states, older_than_s or keep")
+    wanted = Wanted(tuple((labels or {}).items()), (), since)
+    if not session_ids and wanted.is_empty and (states, older_than_s, keep) == (None, None, None):
+        raise InputError("clean: say which sessions: by ids, states, labels, since, older_than_s or keep")
     folder = find_results_dir(results_dir)
     candidates = find_candidates(_find_sessions(folder, results_dir, session_ids))
     going, staying = choose(
-        candidates, states=states or ENDED, older_than_s=older_than_s or 0.0, keep=keep or 0, now=time.time()
+        candidates,
+        states=states or ENDED,
+        older_than_s=older_than_s or 0.0,
+        keep=keep or 0,
+        now=time.time(),
+        wanted=wanted,
     )
     records = [_describe(removal) for removal in staying if session_ids]
     records += _name_once(_remove(going, worktrees=worktrees, dry_run=dry_run))
@@ -97,6 +108,7 @@ def _find_sessions(folder: Path, results_dir: Path | None, session_ids: Sequence
 def _finish(record: Record, *, dry_run: bool) -> Record:
     """The record with `removed`; in a dry run that is false, and `would_remove` says what would go."""
     goes = record["removed"]
+    record = {"id" if key == "task" else key: value for key, value in record.items()}
     return {**record, "removed": goes and not dry_run, "would_remove": goes if dry_run else None}
 
 

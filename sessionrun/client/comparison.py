@@ -122,12 +122,17 @@ def _add_up(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "open": sum(run["status"] != "completed" for run in runs),
         "duration_s": _mean([run["duration_s"] for run in judged if run["duration_s"] is not None]),
         "cost_usd": round(sum(costs), 9) if costs else None,
-        "cost_source": "table" if any(usage.get("cost_source") == "table" for usage in usages) else "agent",
+        "cost_source": _find_source(usages) if costs else None,
         "unpriced_jobs": sum(usage.get("unpriced_jobs", 0) for usage in usages),
         "diff": _mean_diff([run["diff_stat"] for run in judged if run["diff_stat"]]),
         "check": {"passed": checks.count(True), "failed": checks.count(False)} if checks else None,
         "proof": {verdict: proofs.count(verdict) for verdict in sorted(set(proofs))} or None,
     }
+
+
+def _find_source(usages: Sequence[Mapping[str, Any]]) -> str:
+    """Whence the costs are known: from the table of prices if any of them is."""
+    return "table" if any(usage.get("cost_source") == "table" for usage in usages) else "agent"
 
 
 def _mean_diff(stats: Sequence[Mapping[str, int]]) -> dict[str, float | None] | None:

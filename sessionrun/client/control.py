@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
 from sessionrun.client.lookup import choose_tasks
@@ -84,6 +85,13 @@ def cancel(
     except SessionGone as error:
         raise SessionGone(f"{error}{_list_running(target.view)}") from error
     return target.reply(taken=seen is not None)
+
+
+def request_all(sessions: Sequence[SessionDir], *, now: bool = False) -> None:
+    """Ask several sessions to stop side by side; `cancel` then waits for each, or says why it cannot be."""
+    for session in sessions:
+        with suppress(SessionrunError):
+            cancel(session, now=now, timeout_s=0.0)
 
 
 def hold(

@@ -33,7 +33,7 @@ def list_agents() -> list[dict[str, Any]]:
             "path": programs[name],
             "version": versions.get(name),
             "builtin": name in table.BUILTIN,
-            "output": agent.output,
+            "output_format": agent.output,
         }
         for name, agent in known.items()
     ]

@@ -79,7 +79,7 @@ def describe_task(task: QueueTask) -> dict[str, Any]:
         "group": task.group,
         "is_group": task.is_group,
         "worker": worker.name if worker else None,
-        "session": worker.session if worker else None,
+        "session_id": worker.session if worker else None,
         "claimed_at": task.claim.at if task.claim is not None else None,
         "reason": task.reason,
     }

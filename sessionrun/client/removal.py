@@ -15,6 +15,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 
+from sessionrun.client.selection import ANY, Wanted, is_in_state
 from sessionrun.model.errors import SessionrunError, StoreError
 from sessionrun.model.frozen import frozen
 from sessionrun.store import index
@@ -24,6 +25,8 @@ ENDED: Final = ("completed", "cancelled")
 """States of sessions that have ended: what is removed unless other states are asked for."""
 
 REMOVABLE: Final = (*ENDED, "interrupted")
+CLEANED: Final = (*REMOVABLE, "succeeded", "failed")
+"""What `clean --state` takes; see `is_in_state` for the last two, which mean only sessions that have ended."""
 
 TRASH_PREFIX: Final = ".trash-"
 _TRASH: Final = re.compile(rf"{re.escape(TRASH_PREFIX + PREFIX)}[0-9a-f]{{8}}(-[0-9a-f]{{4}}){{3}}-[0-9a-f]{{12}}")
@@ -74,17 +77,25 @@ def measure_logs(session: SessionDir) -> tuple[int, ...]:
 
 
 def choose(
-    candidates: Sequence[Candidate], *, states: Sequence[str], older_than_s: float, keep: int, now: float
+    candidates: Sequence[Candidate],
+    *,
+    states: Sequence[str],
+    older_than_s: float,
+    keep: int,
+    now: float,
+    wanted: Wanted = ANY,
 ) -> tuple[list[Candidate], list[Removal]]:
     """The sessions to remove, oldest first, and why the others stay.
 
-    Of the sessions in one of the `states` the newest `keep` stay, and of the rest those that ended less than
-    `older_than_s` seconds before `now` (wall time).
+    Of the sessions of which `wanted` is true and that are in one of the `states` the newest `keep` stay, and of
+    the rest those that ended less than `older_than_s` seconds before `now` (wall time).
     """
     going, staying = [], []
     left = keep
     for candidate in sorted(candidates, key=lambda candidate: candidate.ended_at, reverse=True):
-        if candidate.status not in states:
+        if not wanted.takes(candidate.view):
+            staying.append(Removal(candidate.session, False, f"it does not match {wanted.describe()}"))
+        elif not _may_go(candidate, states):
             hint = "; --state interrupted removes it too" if candidate.status == "interrupted" else ""
             staying.append(Removal(candidate.session, False, f"it is {candidate.status}{hint}"))
         elif left > 0:
@@ -95,6 +106,11 @@ def choose(
         else:
             going.append(candidate)
     return going[::-1], staying
+
+
+def _may_go(candidate: Candidate, states: Sequence[str]) -> bool:
+    """Whether a session is in one of the states; `succeeded` and `failed` mean only sessions that have ended."""
+    return candidate.status in states or (candidate.status in ENDED and is_in_state(candidate.view, states))
 
 
 def remove_sessions(

@@ -39,14 +39,14 @@ class Split(NamedTuple):
         tasks: the new tasks in it; none in a dry run.
         titles: what the new tasks are, or would be.
         by: ``agent`` or ``rule``.
-        sessions: ids of the sessions in which an agent was asked.
+        session_ids: ids of the sessions in which an agent was asked.
     """
 
     group: QueueTask | None
     tasks: list[QueueTask]
     titles: list[str]
     by: str
-    sessions: list[str]
+    session_ids: list[str]
 
 
 class _Answer(NamedTuple):

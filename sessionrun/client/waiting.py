@@ -86,12 +86,12 @@ def wait(
     choose_tasks(load_view(session), tasks)
     whole = need_all and not tasks and not no_held
 
-    def is_done(view: View) -> bool:
+    def are_done(view: View) -> bool:
         return has_ended(view) or _are_done(choose_tasks(view, tasks), need_all=need_all)
 
     def is_over(view: View) -> bool:
         chosen = choose_tasks(view, tasks)
-        return is_done(view) or (no_held and is_held(view, chosen))
+        return are_done(view) or (no_held and is_held(view, chosen))
 
     seen = wait_until(
         (lambda: load_summary_view(session)) if whole else (lambda: load_view(session)),
@@ -99,8 +99,38 @@ def wait(
         timeout_s=timeout_s,
     )
     view = load_view(session)
-    done = seen is not None and is_done(seen)
+    done = seen is not None and are_done(seen)
     return Waited(view, add_landings(session, choose_tasks(view, tasks)), seen is not None, done)
+
+
+def wait_for_any(sessions: Sequence[SessionDir], *, timeout_s: float | None = None) -> list[SessionDir]:
+    """Block until one of several sessions has ended, or is left without a process; those of which that is true.
+
+    The list is empty if the time (seconds) is up.
+    """
+    watches = [Watch() for _ in sessions]
+    over: list[SessionDir] = []
+
+    def find_over(_: View) -> bool:
+        for session, watch in zip(sessions, watches, strict=True):
+            view = load_summary_view(session)
+            if has_ended(view) or watch.is_gone(view):
+                over.append(session)
+        return bool(over)
+
+    wait_until(lambda: {"status": "running"}, find_over, timeout_s=timeout_s)
+    return over
+
+
+class Deadline:
+    """How much is left of a time (seconds) that several waits share; None: as long as it takes."""
+
+    def __init__(self, timeout_s: float | None) -> None:
+        self._at = None if timeout_s is None else time.monotonic() + timeout_s
+
+    def left(self) -> float | None:
+        """What is left (seconds)."""
+        return None if self._at is None else max(0.0, self._at - time.monotonic())
 
 
 def wait_until(
@@ -170,8 +200,13 @@ def has_landed(task: View) -> bool:
 
 
 def _are_done(tasks: list[dict[str, Any]], *, need_all: bool) -> bool:
-    done = [task["status"] == "completed" and not _is_landing(task) for task in tasks]
+    done = [is_done(task) for task in tasks]
     return all(done) if need_all else any(done) or not done
+
+
+def is_done(task: View) -> bool:
+    """Whether a task has ended, and its work is not about to land."""
+    return task["status"] == "completed" and not _is_landing(task)
 
 
 def _is_landing(task: dict[str, Any]) -> bool:

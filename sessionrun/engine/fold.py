@@ -225,8 +225,8 @@ def _on_task_ended(state: State, entry: Entry, event: TaskEnded) -> None:
     task.end = share_end(outcome=event.outcome, reason_class=reason_class, reason=reason, last_outcome=last)
     state.outcomes[event.outcome] = state.outcomes.get(event.outcome, 0) + 1
     began_at, began = task.times.started_at, task.times.started_mono
-    if began is not None:
-        task.times = Times(began_at, began, ended_at=entry.at, duration_s=max(0.0, entry.mono - began))
+    ended_at, took = (None, None) if began is None else (entry.at, max(0.0, entry.mono - began))
+    task.times = Times(began_at, began, ended_at, took, entry.seq)
     if task.wish.held is not None:
         task.wish = task.wish._replace(held=None)
     tell_dependents(state, task)

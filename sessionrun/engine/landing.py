@@ -180,7 +180,10 @@ def end_landing(state: State, entry: Entry, job: RunningJob, event: JobFinished 
 
 def hold_work(state: State, entry: Entry, event: WorkHeld) -> None:
     """The work of a task cannot land now, for a reason that is not its own."""
-    land, held = state.land, LandEntry("held", event.reason_class, event.reason, None, event.mend, at=entry.at)
+    land, held = (
+        state.land,
+        LandEntry("held", event.reason_class, event.reason, None, event.mend, at=entry.at),
+    )
     leave_queue(state, event.task, held)
     land.held[event.task] = None
     land.again_at = entry.mono + HELD_FIRST_S * 2.0 ** min(land.in_vain, HELD_DOUBLINGS)
@@ -199,8 +202,7 @@ def leave_queue(state: State, name: str, landing: LandEntry) -> None:
     """The work of a task is not in the queue any more: `landing` says why."""
     for queue in (state.land.ready, state.land.waiting, state.land.held):
         queue.pop(name, None)
-    task = state.tasks[name]
-    task.landing = landing
+    state.tasks[name].landing = landing._replace(seq=state.seq)
 
 
 def _hold(state: State, names: Iterable[str], reason: str, at: float) -> None:

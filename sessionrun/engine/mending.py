@@ -95,7 +95,7 @@ def give_up_mends(state: State) -> None:
     for name in list(state.land.to_mend):
         task = state.tasks[name]
         if task.landing is not None:
-            task.landing = task.landing._replace(status="bounced")
+            task.landing = task.landing._replace(status="bounced", seq=state.seq)
     state.land.to_mend.clear()
 
 
@@ -113,7 +113,9 @@ def find_mender(state: State, name: str) -> TaskState | None:
 def _on_work_bounced(state: State, entry: Entry, event: WorkBounced) -> None:
     task = state.tasks[event.task]
     about = (event.files, event.against, event.output)
-    bounced = LandEntry("bounced", event.reason_class, event.reason, None, None, *about, at=entry.at)
+    bounced = LandEntry(
+        "bounced", event.reason_class, event.reason, None, None, *about, at=entry.at, seq=entry.seq
+    )
     leave_queue(state, event.task, bounced)
     owner = find_owner(state, task)
     if owner is task or is_mending(owner):

@@ -196,6 +196,7 @@ def _project_task(state: State, task: TaskState) -> dict[str, Any]:
         "signal": task.last_work.signal,
         "started_at": format_time(task.times.started_at),
         "ended_at": format_time(task.times.ended_at),
+        "ended_seq": find_end(task),
         "duration_s": None if task.times.duration_s is None else round(task.times.duration_s, 3),
         "pid": task.job.pid if task.job and not task.end.outcome else None,
         "branch": place.branch,
@@ -222,6 +223,13 @@ def _project_task(state: State, task: TaskState) -> dict[str, Any]:
         "proof": task.progress.proof,
         "landing": _project_landing(state, task),
     }
+
+
+def find_end(task: TaskState) -> int | None:
+    """The number of the record with which the task ended or, if its work was to land, with which that was over."""
+    if task.end.outcome is None:
+        return None
+    return max(task.times.ended_seq or 0, (task.landing.seq or 0) if task.landing else 0)
 
 
 def _project_landing(state: State, task: TaskState) -> dict[str, Any] | None:

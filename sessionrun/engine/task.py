@@ -187,6 +187,8 @@ class Times(NamedTuple):
     """When its outcome was recorded (wall time); None also for a task that never started."""
     duration_s: float | None = None
     """How long it took, in monotonic time."""
+    ended_seq: int | None = None
+    """The number of the journal's record of its end."""
 
 
 _NO_MODELS: Final[Mapping[str, Usage]] = {}
@@ -230,6 +232,8 @@ class LandEntry(NamedTuple):
     """The file with what a red gate printed."""
     at: float | None = None
     """When the journal said that it landed, was bounced or is held (seconds since the epoch)."""
+    seq: int | None = None
+    """The number of the journal's record with which it came to stand there; None: that of the task's end."""
 
 
 READY: Final = LandEntry("ready")

@@ -220,6 +220,7 @@ OPTIONAL_OF_TASK: Final[Mapping[str, Kind]] = {
     "follow_ups": count,
     "mends": nullable(file_name),
     "seat": nullable(count),
+    "ended_seq": nullable(count),
 }
 """The same for a task."""
 

@@ -32,7 +32,7 @@ def needs_four() -> None:
 def test_one_session_over_four_agents(stage: Stage) -> None:
     session = stage.start([_say(name, f"{name} speaks") for name in FOUR])
     tasks = stage.finish(session)
-    assert {name: task["output"].strip() for name, task in tasks.items()} == {
+    assert {name: task["text"].strip() for name, task in tasks.items()} == {
         name: f"{name} speaks" for name in FOUR
     }
     assert {task["outcome"] for task in tasks.values()} == {"succeeded"}
@@ -60,7 +60,7 @@ def test_a_usage_limit_holds_the_tasks_of_its_provider_alone(stage: Stage) -> No
     assert {task["outcome"] for task in tasks.values()} == {"succeeded"}
     assert {task["attempt"] for task in tasks.values()} == {1}
     for task in tasks.values():
-        if task["output"].strip() == "now":
+        if task["text"].strip() == "now":
             assert task["started_at"] < reset, "it waited for a limit that is not its own"
         else:
             assert task["ended_at"] > reset

@@ -388,7 +388,7 @@ def _sweep(world: World, session: SessionDir, verb: str, found: Found) -> None:
     if code not in allowed:
         found.wrong.append(f"{verb}: exit {code}")
     others = world.ids - {session.session_id}
-    if verb.startswith("list --json") and not others <= {one["session_id"] for one in json.loads(out)}:
+    if verb.startswith("list --json") and not others <= {one["session_id"] for one in json.loads(out)["sessions"]}:
         found.wrong.append(f"{verb} has not all others: {out}")
 
 

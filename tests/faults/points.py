@@ -7,6 +7,7 @@ step, until its process comes to its end without having made so many.
 from __future__ import annotations
 
 import argparse
+import json
 import random
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -65,7 +66,7 @@ def list_sessions(place: Place) -> str:
     """What `list` says of the sessions there are."""
     argv = [sys.executable, "-m", "sessionrun", "list", "--json", "--results-dir", str(place.results)]
     out, _ = place.popen(argv).communicate(timeout=120)
-    return "" if out.strip() == "[]" else str(out)
+    return "" if json.loads(out) == {"schema_version": 2, "sessions": []} else str(out)
 
 
 def crash_at_resume(place: Place, points: str) -> Figures | None:

@@ -88,7 +88,7 @@ def _examine(place: Place, session: SessionDir, before: dict[str, str]) -> list[
     process = place.popen([sys.executable, "-m", "sessionrun", *words])
     out, said = process.communicate(timeout=120)
     wrong = [f"clean said {said}"] if said or process.returncode else []
-    kept = [one for one in json.loads(out or "[]") if not one["removed"] and one["what"] == "worktree"]
+    kept = [one for one in json.loads(out)["findings"] if not one["removed"] and one["what"] == "worktree"]
     wrong += [f"clean kept {kept}"] if kept else []
     refs = _refs(place)
     wrong += [f"{name} was {commit}" for name, commit in before.items() if refs.get(name) != commit]

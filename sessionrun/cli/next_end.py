@@ -1,0 +1,95 @@
+"""`wait --any` of one session: says which tasks ended, and gives a cursor that waits for the next one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import click
+
+from sessionrun.cli.options import find_place
+from sessionrun.cli.render import escape_line, landing_lines, print_json, reason_lines, task_word
+from sessionrun.client.next_end import NextEnd, wait_for_next
+from sessionrun.client.selection import Chosen
+from sessionrun.client.waiting import choose_decisive, has_landed
+
+EXIT_FAILED: Final = 1
+EXIT_HELD: Final = 75
+EXIT_TIMEOUT: Final = 124
+_HEAD: Final = (
+    "session_id",
+    "status",
+    "outcome",
+    "total",
+    "completed",
+    "running",
+    "successful",
+    "failed",
+    "skipped",
+    "results_dir",
+)
+_TASK: Final = (
+    "num",
+    "id",
+    "title",
+    "labels",
+    "status",
+    "outcome",
+    "reason_class",
+    "reason",
+    "attempt",
+    "agent",
+    "model",
+    "exit_code",
+    "signal",
+    "ended_at",
+    "ended_seq",
+    "duration_s",
+    "branch",
+    "commit",
+    "output",
+    "stderr",
+    "landing",
+)
+"""What is told of the session, and of a task: a caller that asks again and again pays for each key."""
+
+
+def wait_for_one(
+    chosen: Chosen, *, since: int, failed: bool, no_held: bool, timeout_s: float | None, as_json: bool
+) -> int:
+    """Wait, print what ended, return the exit code of `wait`."""
+    found = wait_for_next(
+        chosen.sessions[0], chosen.tasks, since=since, failed=failed, no_held=no_held, timeout_s=timeout_s
+    )
+    if as_json:
+        head = {key: found.view[key] for key in _HEAD}
+        ends = {"left": found.left, "cursor": found.cursor, "timed_out": not found.in_time}
+        print_json({**head, **ends, "tasks": [_describe(task) for task in found.tasks]})
+    else:
+        _print(found)
+    return _choose_code(found, whole=not chosen.tasks)
+
+
+def _describe(task: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: task.get(key) for key in _TASK}  # an older version knew fewer
+
+
+def _print(found: NextEnd) -> None:
+    view, place = found.view, find_place(found.view)
+    where = f" (in {place})" if place else ""
+    counts = f"{view['completed']}/{view['total']} completed, {view['successful']} succeeded"
+    click.echo(f"Session: {view['session_id']}: {counts}{where}")
+    for task in found.tasks:
+        click.echo(f"Task {task['num']} (ID: {escape_line(task['id'])}): {task_word(task)}")
+        for line in (*reason_lines(task, "  "), *landing_lines(task, "  ")):
+            click.echo(line)
+    click.echo(f"Cursor: {found.cursor}" if found.left else "Nothing is left to wait for.")
+
+
+def _choose_code(found: NextEnd, *, whole: bool) -> int:
+    if not found.in_time:
+        return EXIT_TIMEOUT
+    if found.held:
+        return EXIT_HELD
+    ended: list[dict[str, Any]] = choose_decisive(found.view, found.tasks) if whole else found.tasks
+    return 0 if all(task["outcome"] == "succeeded" and has_landed(task) for task in ended) else EXIT_FAILED

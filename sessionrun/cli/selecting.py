@@ -1,0 +1,149 @@
+"""The options that choose sessions, and what a verb prints that is about several."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple, TypeVar
+
+import click
+
+from sessionrun.cli.options import Since
+from sessionrun.cli.render import escape_line, print_json, unversioned
+from sessionrun.client.selection import STATES, Chosen, Wanted
+from sessionrun.model.errors import SessionrunError
+from sessionrun.store.session import SessionDir
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+class Words(click.ParamType[tuple[str, ...]]):
+    """Words of a fixed set, with commas between them."""
+
+    name = "words"
+
+    def __init__(self, known: tuple[str, ...]) -> None:
+        self.known = known
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, ...]:
+        """See `click.ParamType.convert`."""
+        words = tuple(str(value).split(","))
+        unknown = next((word for word in words if word not in self.known), None)
+        if unknown is not None:
+            self.fail(f"{unknown!r} is not one of {', '.join(self.known)}", param, ctx)
+        return words
+
+
+class Label(click.ParamType[tuple[str, str]]):
+    """A label and its value: ``KEY=VALUE``."""
+
+    name = "label"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
+        """See `click.ParamType.convert`."""
+        key, equals, text = str(value).partition("=")
+        if not (key and equals):
+            self.fail(f"{value!r}: write KEY=VALUE", param, ctx)
+        return key, text
+
+
+class Moment(Since):
+    """A moment as `Since`, or a cursor of `wait --any`: a number."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """See `click.ParamType.convert`: a cursor is an `int`."""
+        if isinstance(value, str) and value.isascii() and value.isdigit():
+            return int(value[:19])
+        return super().convert(value, param, ctx)
+
+
+def label_option(command: _Command) -> _Command:
+    """`--label`, which chooses sessions."""
+    return click.option(
+        "--label",
+        "labels",
+        type=Label(),
+        multiple=True,
+        metavar="KEY=VALUE",
+        help="Only sessions with this label; repeatable.",
+    )(command)
+
+
+def state_option(command: _Command) -> _Command:
+    """`--state`, which chooses sessions."""
+    return click.option(
+        "--state",
+        "states",
+        type=Words(STATES),
+        metavar="STATE,...",
+        help="Only sessions in one of these states, such as running or failed (with failed tasks).",
+    )(command)
+
+
+def since_option(command: _Command) -> _Command:
+    """`--since`, which chooses sessions."""
+    return click.option(
+        "--since", type=Since(), metavar="DATE", help="Only sessions started since then: 2026-11-30, 7d, 12h."
+    )(command)
+
+
+def selector_options(command: _Command) -> _Command:
+    """All three."""
+    return label_option(state_option(since_option(command)))
+
+
+def words_argument(command: _Command) -> _Command:
+    """`ID [TASK]...`, or several ids."""
+    return click.argument("words", nargs=-1, metavar="[ID] [TASK]...")(command)
+
+
+def make_wanted(
+    labels: tuple[tuple[str, str], ...], states: tuple[str, ...] | None, since: float | None
+) -> Wanted:
+    """What the options say."""
+    return Wanted(labels, states or (), since)
+
+
+class Done(NamedTuple):
+    """What became of one session: for `--json`, in a line for people (empty: none), and as exit code."""
+
+    record: dict[str, Any]
+    line: str
+    code: int
+
+
+def act_on_each(chosen: Chosen, act: Callable[[SessionDir], Done], *, as_json: bool) -> int:
+    """Do something to each session and print what became of it; the exit code.
+
+    An error of one of several sessions is told with it, and the others go on.
+    """
+    if not chosen.several:
+        done = act(chosen.sessions[0])
+        if as_json:
+            print_json(done.record)
+        elif done.line:
+            click.echo(done.line)
+        return done.code
+    ends = []
+    for session in chosen.sessions:
+        end = _act(session, act)
+        ends.append(end)
+        if end.line and not as_json:
+            click.echo(end.line)
+    if as_json:
+        print_json({"sessions": [unversioned(end.record) for end in ends]})
+    return max(ends, key=lambda end: _RANKS.get(end.code, end.code)).code
+
+
+_RANKS: Final = {124: 1, 75: 1, 1: 0.5}
+"""Errors go before what is only unfinished, and that before a failed task."""
+
+
+def _act(session: SessionDir, act: Callable[[SessionDir], Done]) -> Done:
+    try:
+        return act(session)
+    except SessionrunError as error:
+        record = {
+            "session_id": session.session_id,
+            "error": {"code": error.exit_code, "message": " ".join(str(error).split())},
+        }
+        return Done(record, f"Session: {session.session_id}: error: {escape_line(str(error))}", error.exit_code)

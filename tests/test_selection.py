@@ -1,0 +1,222 @@
+"""Which sessions a verb is about, and what programs that wait for many tasks pay: calls and bytes."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Command
+
+from sessionrun.client.selection import Wanted, choose_sessions, is_in_state
+from sessionrun.model.errors import InputError, SessionNotFound
+
+GOOD: dict[str, Any] = {"prompts": [{"id": "a", "prompt": "true"}, {"id": "b", "prompt": "true"}]}
+BAD = {"prompts": [{"id": "a", "prompt": "true"}, {"id": "bad", "prompt": "echo why >&2; exit 3"}]}
+CROWD, FAILING = 50, (7, 11, 23, 31, 50)
+RECORDED = Path(__file__).parent / "data" / "recorded" / "before-rooms"
+
+
+class Meter:
+    """Runs the command and counts calls and the bytes that they print on both streams."""
+
+    def __init__(self, command: Command) -> None:
+        self.command, self.calls, self.size = command, 0, 0
+
+    def __call__(self, *words: str) -> str:
+        done = self.command(*words)
+        self.calls += 1
+        self.size += len(done.stdout.encode()) + len(done.stderr.encode())
+        assert done.returncode in (0, 1, 124), done.stderr
+        return str(done.stdout)
+
+
+@pytest.fixture
+def pair(sessionrun: Command) -> tuple[str, str]:
+    """Two sessions that have ended: a good one, then one with a failed task; each has labels."""
+    good = sessionrun.finished(GOOD, "--label", "team=x", "--label", "kind=good")
+    return good, sessionrun.finished(BAD, "--label", "team=x", "--label", "kind=bad")
+
+
+def ids_of(record: dict[str, Any]) -> set[str]:
+    """The sessions of an object."""
+    return {one["session_id"] for one in record["sessions"]}
+
+
+def test_every_verb_prints_an_object_with_its_version_first(sessionrun: Command, pair: tuple[str, str]) -> None:
+    _, bad = pair
+    for words in (
+        ("status", bad),
+        ("status", bad, "bad"),
+        ("results", bad),
+        ("list",),
+        ("overview",),
+        ("explain", bad),
+        ("cost", bad),
+        ("agents",),
+        ("clean", bad, "--dry-run"),
+        ("cancel", bad),
+        ("queue",),
+    ):
+        assert next(iter(sessionrun.load(*words).items())) == ("schema_version", 2), words
+    for words in (("wait", bad), ("wait", bad, "--any"), ("status", "nosuch"), ("list", "--limit", "x")):
+        done = sessionrun(*words, "--json")
+        assert next(iter(json.loads(done.stdout).items())) == ("schema_version", 2), words
+        assert done.stderr == ""
+    lines = sessionrun("logs", bad, "--json").stdout.splitlines()
+    assert [json.loads(line) for line in lines] == [
+        {"schema_version": 2, "id": "bad", "stream": "stderr", "text": "why\n"}
+    ]
+
+
+def test_one_word_for_a_path_and_one_for_a_text(sessionrun: Command, pair: tuple[str, str]) -> None:
+    task = sessionrun.load("results", pair[1], "bad")["tasks"][0]
+    shown = sessionrun.load("status", pair[1], "bad")["tasks"][0]
+    assert {key: task[key] for key in shown} == shown
+    assert (task["output"], task["text"], task["stderr_text"]) == ("task-bad.txt", "", "why\n")
+
+
+def test_selectors_choose_sessions(sessionrun: Command, pair: tuple[str, str]) -> None:
+    good, bad = pair
+    for words, wanted in (
+        (("--state", "failed"), {bad}),
+        (("--state", "succeeded,running"), {good}),
+        (("--state", "completed"), {good, bad}),
+        (("--label", "team=x"), {good, bad}),
+        (("--label", "team=x", "--label", "kind=bad"), {bad}),
+        (("--since", "1h"), {good, bad}),
+        (("--since", "2100-01-01"), set()),
+        ((good[:8], bad), {good, bad}),
+        ((good, bad, "--label", "kind=good"), {good}),
+    ):
+        assert ids_of(sessionrun.load("list", *words)) == wanted, words
+    assert sessionrun("list", "--label", "kind=none").stdout == "No session matches --label kind=none.\n"
+    assert sessionrun("cost", "--label", "kind=none").stdout == "No session matches --label kind=none.\n"
+    for words in (("--state", "nosuch"), ("--label", "kind"), ("--since", "soon")):
+        assert sessionrun("list", *words).returncode == 2
+    done = sessionrun("clean", "--state", "failed", "--label", "team=x", "--dry-run", "--json")
+    assert [one["session_id"] for one in json.loads(done.stdout)["findings"]] == [bad]
+
+
+def test_verbs_that_act_on_several(sessionrun: Command, pair: tuple[str, str]) -> None:
+    good, bad = pair
+    assert (sessionrun("wait", good, good[:8]).returncode, sessionrun("wait", good, bad).returncode) == (0, 1)
+    assert sessionrun("wait", "--label", "team=x").returncode == 1
+    assert sessionrun("wait", "--state", "succeeded").returncode == 0
+    waited = sessionrun("wait", good, bad, "--any", "--json")
+    assert ids_of(json.loads(waited.stdout)) == {good, bad}
+    for verb in ("wait", "cancel", "hold", "release", "retry"):
+        done = sessionrun(verb, "--label", "kind=none")
+        assert (done.returncode, done.stdout) == (2, "")
+        assert "matches --label kind=none" in done.stderr
+    for verb in ("cancel", "hold", "release"):
+        assert "that has not ended" in sessionrun(verb, "--label", "team=x").stderr
+        assert "say which session" in sessionrun(verb).stderr
+    done = sessionrun("cancel", good, bad)
+    assert done.stdout == "".join(f"Session: {one}: 2 had ended before\n" for one in (good, bad))
+    assert sessionrun("retry", "--label", "kind=good").stdout == f"Session: {good}: nothing to retry\n"
+    assert sessionrun("retry", "--label", "team=x", "--new").returncode == 2
+
+
+def test_a_mistyped_task_is_no_session(sessionrun: Command, pair: tuple[str, str]) -> None:
+    good, bad = pair
+    results = sessionrun.results
+    assert choose_sessions(results, [good, "a", "2"], Wanted()).tasks == ("a", "2")
+    assert not choose_sessions(results, [good, "a"], Wanted()).several
+    both = choose_sessions(results, [good, bad[:8]], Wanted())
+    assert ([one.session_id for one in both.sessions], both.tasks, both.several) == ([good, bad], (), True)
+    done = sessionrun("cancel", good, bad[:4])
+    assert (done.returncode, done.stderr.startswith(f"sessionrun: error: no task '{bad[:4]}'")) == (2, True)
+    with pytest.raises(InputError, match="not both"):
+        choose_sessions(results, [good, "a", bad], Wanted())
+    with pytest.raises(SessionNotFound):
+        choose_sessions(results, [good, "00000000"], Wanted())
+    with pytest.raises(InputError, match="say which session"):
+        choose_sessions(results, [], Wanted())
+
+
+def test_states_of_what_became_of_the_tasks() -> None:
+    running = {"status": "running", "failed": 1, "outcome": None}
+    assert is_in_state(running, ["failed"]) and not is_in_state(running, ["succeeded"])
+    assert is_in_state({"status": "completed", "failed": 0, "outcome": "succeeded"}, ["succeeded"])
+
+
+def test_a_session_of_a_version_without_cursors(sessionrun: Command) -> None:
+    shutil.copytree(RECORDED / "sessions", sessionrun.results)
+    (folder,) = sessionrun.results.iterdir()
+    words = ("wait", folder.name, "--any", "--json")
+    whole = json.loads(sessionrun(*words).stdout)
+    first = whole["tasks"][0]
+    assert "ended_seq" not in (folder / "status.json").read_text()
+    assert len(whole["tasks"]) == whole["total"] > 1
+    rest = json.loads(sessionrun(*words, "--since", str(first["ended_seq"])).stdout)
+    assert [task["id"] for task in rest["tasks"]] == [task["id"] for task in whole["tasks"][1:]]
+
+
+def test_what_agents_pay_that_wait_for_failures(sessionrun: Command) -> None:
+    """The workflows W3 (act on each failure) and W1 (wait, then read the failures) with 50 tasks."""
+    prompts = [f"while ! [ -e go-{num} ]; do sleep 0.05; done; seq 40; exit 4" for num in FAILING]
+    by_num = dict(zip(FAILING, prompts, strict=True))
+    plan = [{"id": f"t{num}", "prompt": by_num.get(num, "true")} for num in range(1, CROWD + 1)]
+    session_id = sessionrun.start({"prompts": plan})
+    acting, seen, record = Meter(sessionrun), list[int](), {"cursor": 0, "left": CROWD}
+    for num in FAILING:
+        (sessionrun.cwd / f"go-{num}").touch()
+        words = ("wait", session_id, "--any", "--failed", "--since", str(record["cursor"]), "--json")
+        record = json.loads(acting(*words))
+        seen += [task["num"] for task in record["tasks"]]
+    assert seen == list(FAILING)
+    assert acting.calls == len(FAILING)
+    assert acting.size < 60_000 / CROWD * len(FAILING), "so that 50 failures cost less than 60 KB"
+
+    reading = Meter(sessionrun)
+    reading("wait", session_id, "--timeout", "60")
+    told = reading("wait", session_id, "--any", "--failed")
+    failed = [line.split()[1] for line in told.splitlines() if line.startswith("Task ")]
+    assert sorted(map(int, failed)) == list(FAILING)
+    answers = reading("results", session_id, *failed, "--tail", "5")
+    assert answers.count("\n36\n37\n38\n39\n40\n") == len(FAILING)
+    assert (reading.calls + 2, reading.size < 4096) == (5, True), "with the start and one more slice of waiting"
+    assert json.loads(acting("wait", session_id, "--any", "--since", str(record["cursor"]), "--json"))["left"] == 0
+
+
+@pytest.mark.slow
+def test_what_agents_pay_that_read_the_work(sessionrun: Command) -> None:
+    """The workflow W2: three tasks with worktrees."""
+    _git(sessionrun.cwd, "init", "-qb", "main")
+    _git(sessionrun.cwd, "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "--allow-empty", "-m", "x")
+    names = ("one", "two", "three")
+    plan = {"prompts": [{"id": name, "prompt": f"seq 30 > {name}.txt; echo made"} for name in names]}
+    session_id = sessionrun.start(plan, "--worktree")
+    reading = Meter(sessionrun)
+    reading("wait", session_id)
+    assert reading("results", session_id).count("made") == 3
+    assert reading("diff", session_id).count("diff --git") == 3
+    assert (reading.calls + 1, reading.size < 5_800) == (4, True)
+
+
+@pytest.mark.slow
+def test_selectors_that_act_on_sessions_that_run(sessionrun: Command) -> None:
+    plan = {"prompts": [{"id": "long", "prompt": "while ! [ -e never ]; do sleep 0.05; done"}]}
+    ids = {sessionrun.start(plan, "--label", "n=1") for _ in range(3)}
+    other = sessionrun.start(plan, "--label", "n=2")
+    ended = sessionrun.start(GOOD, "--label", "n=1")
+    sessionrun.wait(ended)
+    assert ids_of(sessionrun.load("hold", "--label", "n=1")) == ids
+    assert ids_of(sessionrun.load("release", *sorted(ids))) == ids
+    assert ids_of(sessionrun.load("cancel", "--label", "n=1")) == ids
+    assert sessionrun.status(other)["status"] == "running"
+    done = sessionrun("wait", other, *sorted(ids), "--any", "--json")
+    assert (done.returncode, ids_of(json.loads(done.stdout))) == (1, ids)
+    done = sessionrun("wait", other, *sorted(ids), "--timeout", "0.1")
+    assert done.returncode == 124
+    done = sessionrun("cancel", "--state", "running")
+    assert done.stdout == f"Session: {other}: 1 cancelled\n"
+
+
+def _git(folder: Path, *words: str) -> Sequence[str]:
+    return subprocess.run(["git", *words], cwd=folder, check=True, capture_output=True, text=True).stdout.split()

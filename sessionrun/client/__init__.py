@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from sessionrun.client.notices import SessionWarning as SessionWarning
     from sessionrun.client.outputs import iterate_chunks as iterate_chunks
     from sessionrun.client.outputs import read_answer as read_answer
+    from sessionrun.client.pace import AskedPace as AskedPace
     from sessionrun.client.planning import Asked as Asked
     from sessionrun.client.planning import AskedGit as AskedGit
     from sessionrun.client.planning import AskedMoney as AskedMoney
@@ -100,6 +101,7 @@ _NAMES = {
     "sessionrun.client.lookup": ("choose_tasks", "open_session"),
     "sessionrun.client.notices": ("SessionWarning",),
     "sessionrun.client.outputs": ("iterate_chunks", "read_answer"),
+    "sessionrun.client.pace": ("AskedPace",),
     "sessionrun.client.planning": ("Asked", "AskedGit", "AskedMoney", "Nothing", "Planned", "plan"),
     "sessionrun.client.prefetching": ("precache",),
     "sessionrun.client.preview": ("describe_plan",),

@@ -13,10 +13,10 @@ from sessionrun.engine.budget import cost_of
 from sessionrun.engine.follow_ups import ask_more, take_up
 from sessionrun.engine.landing import cancel_landing, land_again, pause_landing
 from sessionrun.engine.mending import give_up_mends
-from sessionrun.engine.moves import decide_outcome, enlist, resign, stop
+from sessionrun.engine.moves import cancel, enlist, resign
 from sessionrun.engine.providers import lift
 from sessionrun.engine.queue import CONTINUING, NEW
-from sessionrun.engine.state import BUDGET, State, TaskState
+from sessionrun.engine.state import BUDGET, FAILURES, State, TaskState
 from sessionrun.engine.task import NO_SETBACKS, NO_TIMES, End, Progress
 from sessionrun.engine.width import set_width
 from sessionrun.model.events import RequestReceived
@@ -30,18 +30,6 @@ def apply_request(state: State, event: RequestReceived) -> None:
     if event.request_id not in state.requests:
         state.requests.add(event.request_id)
         _ACTS[event.kind](state, event)
-
-
-def cancel(state: State, task: TaskState, *, now: bool = False, why: str | None = None) -> None:
-    """Once an attempt is decided its outcome stays, but there is no other attempt.
-
-    RELEASE runs on, but for `now`: then it is ended, and the worktree stays.
-    """
-    task.wish = task.wish._replace(cancelled=True, again=False, why=why)
-    if task.job is not None and (now or task.end.decided is None):
-        stop(state, task, task.job, "cancelled", now=now)
-    elif task.end.decided is None:
-        decide_outcome(state, task, "cancelled", "cancelled", "cancelled: on request")
 
 
 def reopen(state: State, tasks: Sequence[TaskState]) -> None:
@@ -195,6 +183,7 @@ def _reset(state: State, task: TaskState) -> None:
         state.outcomes[end.outcome] -= 1
         if not state.outcomes[end.outcome]:
             del state.outcomes[end.outcome]
+        state.failed_mends -= task.spec.mend is not None and end.outcome in FAILURES
     if end.known_outcome == "skipped":  # it never began, so this is not a further attempt
         task.progress, task.end = Progress(attempt), End(last_outcome=end.last_outcome)
     else:

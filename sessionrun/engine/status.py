@@ -365,10 +365,12 @@ def _hold(state: State, task: TaskState) -> tuple[float | None, str | None]:
 
 def _find_holds(state: State, task: TaskState) -> list[HoldPlaced]:
     """The holds that keep the task's next job from starting, by name."""
+    from sessionrun.engine.pace import paced_by
     from sessionrun.engine.state import PROVIDED_PHASES, provider_of
     from sessionrun.engine.tokens import job_tokens, task_tokens
 
-    names = {SLOT, *(name for name, _ in task_tokens(state, task))}
+    phase = task.next_phase()
+    names = {SLOT, *paced_by(state, phase, {}), *(name for name, _ in task_tokens(state, task))}
     names |= {name for name, _ in job_tokens(state, task, task.next_phase())}
     if task.next_phase() == "prepare":
         names.add(WORKTREE_SPACE)

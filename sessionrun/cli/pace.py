@@ -1,0 +1,52 @@
+"""The options of `run` for how fast a session starts work, and how it stops after failures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar, get_args
+
+import click
+
+from sessionrun.cli.options import Duration, Size
+from sessionrun.model.spec import Halt
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+class Load(click.ParamType[float]):
+    """A load of the machine: a number from 0."""
+
+    name = "load"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """See `click.ParamType.convert`."""
+        from sessionrun.dialects.pace import as_load
+
+        try:
+            return as_load(float(value))
+        except ValueError:  # what does not fit is one, too
+            self.fail(f"{value!r} is not a load such as 8 or 7.5", param, ctx)
+
+
+def pace_options(command: _Command) -> _Command:
+    """Add the options of `client.pace.AskedPace`."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+_OPTIONS = (
+    click.option(
+        "--halt",
+        type=click.Choice(get_args(Halt)),
+        metavar="WHEN",
+        help="After the last failure allowed, end what runs: soon = as it ends by itself, now.  [default: soon]",
+    ),
+    click.option("--max-load", type=Load(), metavar="L", help="Start no work while the load is above this."),
+    click.option(
+        "--min-free-memory", type=Size(), metavar="SIZE", help="Start no work while less memory is free: 4G."
+    ),
+    click.option(
+        "--stagger", "stagger_s", type=Duration(), metavar="TIME", help="Let this much time pass between starts."
+    ),
+)

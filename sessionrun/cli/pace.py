@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar, get_args
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 import click
 
 from sessionrun.cli.options import Duration, Size
 from sessionrun.model.spec import Halt
+
+if TYPE_CHECKING:
+    from sessionrun.client.pace import AskedPace
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -20,11 +23,11 @@ class Load(click.ParamType[float]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """See `click.ParamType.convert`."""
-        from sessionrun.dialects.pace import as_load
+        from sessionrun.model.sizes import check_load
 
         try:
-            return as_load(float(value))
-        except ValueError:  # what does not fit is one, too
+            return check_load(float(value))
+        except ValueError:
             self.fail(f"{value!r} is not a load such as 8 or 7.5", param, ctx)
 
 
@@ -33,6 +36,13 @@ def pace_options(command: _Command) -> _Command:
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
+
+
+def take_pace(options: Mapping[str, Any]) -> AskedPace:
+    """What these options say."""
+    from sessionrun.client.pace import AskedPace
+
+    return AskedPace(*(options[name] for name in AskedPace._fields))
 
 
 _OPTIONS = (

@@ -23,7 +23,7 @@ from sessionrun.cli.options import (
     sync_option,
 )
 from sessionrun.cli.own_options import own_options, print_own_options, take_own
-from sessionrun.cli.pace import pace_options
+from sessionrun.cli.pace import pace_options, take_pace
 from sessionrun.client.lookup import resolve_results_dir
 from sessionrun.dialects.own_options import SHARED_OPTIONS
 from sessionrun.model.errors import StoreError
@@ -204,7 +204,6 @@ def command(
     """
     from sessionrun.cli.render import escape_line, warn
     from sessionrun.client.landing_wish import AskedLand
-    from sessionrun.client.pace import AskedPace
     from sessionrun.client.planning import Asked, AskedGit, AskedMoney, Nothing, plan
 
     options["own"] = take_own(options)
@@ -212,13 +211,12 @@ def command(
     git = AskedGit(**{name: options[name] for name in AskedGit._fields if name in options})
     money = AskedMoney(*(options[name] for name in AskedMoney._fields))
     land = AskedLand(*(options[name] for name in AskedLand._fields))
-    pace = AskedPace(*(options[name] for name in AskedPace._fields))
     joined = None
     if into is not None:
         from sessionrun.cli.adding import open_joined
 
         joined = open_joined(results_dir, into, options)
-    planned = plan(file, asked, git, money, land, pace, preview=dry_run, into=joined and joined.spec)
+    planned = plan(file, asked, git, money, land, take_pace(options), preview=dry_run, into=joined and joined.spec)
     for warning in planned.warnings:
         warn(warning)
     if isinstance(planned, Nothing):

@@ -5,14 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from sessionrun.dialects.convert import Misfit, describe
-from sessionrun.model.sizes import parse_size
+from sessionrun.model.sizes import check_load, parse_size
 
 
 def as_load(value: Any) -> float:
     """A load of the machine; 0 means that any is right."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1e6:
-        raise Misfit(f"must be a load such as 8 or 7.5, not {describe(value)}")
-    return float(value)
+    try:
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            return check_load(float(value))
+    except (ValueError, OverflowError):
+        pass
+    raise Misfit(f"must be a load such as 8 or 7.5, not {describe(value)}")
 
 
 def as_size(value: Any) -> int:

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from sessionrun.engine.state import PROVIDED_PHASES, State
-from sessionrun.model.events import HoldPlaced
 from sessionrun.model.keys import Phase
 from sessionrun.model.spec import SLOT
 
@@ -25,6 +24,8 @@ def begin_pause(state: State, phase: Phase, now: float) -> None:
     """A job of `phase` was claimed: after one of WORK the next one has to wait for `stagger_s`."""
     pause = state.spec.limits.stagger_s
     if pause and phase == "work":
+        from sessionrun.model.events import HoldPlaced  # those that only read need no events
+
         reason = f"{STAGGER}: {pause:g} s between two starts of work"
         state.holds[STAGGER] = HoldPlaced(STAGGER, reason, now + pause)
 

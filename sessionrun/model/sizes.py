@@ -1,4 +1,4 @@
-"""Reads amounts of memory and room on the disk as people write them, in bytes.
+"""Reads amounts of memory and of room on the disk as people write them, in bytes; and loads of a machine.
 
 Pure: one reading for plans, settings and options.
 """
@@ -9,6 +9,20 @@ import re
 from typing import Final
 
 _SIZE: Final = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,6})?) ?([KMGT]?)(?:i?B)?", re.IGNORECASE)
+
+
+MAX_LOAD: Final = 10.0**6
+
+
+def check_load(load: float) -> float:
+    """The same load of a machine, where it is one.
+
+    Raises:
+        ValueError: it is not.
+    """
+    if not 0 <= load <= MAX_LOAD:
+        raise ValueError(f"must lie between 0 and {MAX_LOAD:.0f}")
+    return load
 
 
 def parse_size(text: str) -> int:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from sessionrun.client.changes import Change as Change
     from sessionrun.client.changes import find_changed as find_changed
     from sessionrun.client.changes import read_changes as read_changes
+    from sessionrun.client.changing import AskedChange as AskedChange
     from sessionrun.client.cleaning import clean as clean
     from sessionrun.client.cleaning import clean_worktrees as clean_worktrees
     from sessionrun.client.continuing import continue_task as continue_task
@@ -87,6 +88,7 @@ _NAMES = {
     "sessionrun.client.changes": ("Change", "find_changed", "read_changes"),
     "sessionrun.client.cleaning": ("clean", "clean_worktrees"),
     "sessionrun.client.continuing": ("continue_task",),
+    "sessionrun.client.changing": ("AskedChange",),
     "sessionrun.client.control": ("Reply", "cancel", "find_retried", "hold", "release", "resume", "retry"),
     "sessionrun.client.dispatching.dispatch": ("Prepared", "prepare_dispatch"),
     "sessionrun.client.dispatching.settings": ("settle_dispatch",),

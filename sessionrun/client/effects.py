@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 from sessionrun.dialects.own_options import OWN_OPTIONS
+from sessionrun.model.changes import takes_model
 from sessionrun.model.errors import InputError
 from sessionrun.model.spec import AgentSpec, SessionSpec, TaskSpec
 
@@ -34,16 +35,11 @@ class Case(NamedTuple):
 
 def _of_model(case: Case) -> str | None:
     takers = [task for task in case.spec.tasks if task.model == case.options["model"]]
-    if any(case.agent_of(task).model_args or _counts(case.agent_of(task)) for task in takers):
+    if any(takes_model(case.agent_of(task)) for task in takers):
         return None
     if not takers:
         return "every task that asks a model has its own"
     return f"agent {takers[0].agent!r} takes no model"
-
-
-def _counts(agent: AgentSpec) -> bool:
-    """Whether the agent reports its usage: then the model's name leads to the price."""
-    return agent.prompt_kind != "script" and agent.output != "text"
 
 
 def _of_fallback(case: Case) -> str | None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from typing import Final
 
 from sessionrun.engine.budget import cost_of
+from sessionrun.engine.changes import change_tasks
 from sessionrun.engine.follow_ups import ask_more, take_up
 from sessionrun.engine.landing import cancel_landing, land_again, pause_landing
 from sessionrun.engine.mending import give_up_mends
@@ -82,7 +83,9 @@ def _cancel(state: State, event: RequestReceived) -> None:
 
 
 def _retry(state: State, event: RequestReceived) -> None:
-    chosen = [task for task in _named(state, event.tasks) if _is_chosen(task, event)]
+    chosen = list_chosen(state, event)
+    if event.change is not None:
+        change_tasks(state, chosen, event.change)
     for task in chosen:
         if task.end.outcome is None:  # its RELEASE comes first
             task.wish = task.wish._replace(again=True, cancelled=False)
@@ -97,6 +100,11 @@ def _continue(state: State, event: RequestReceived) -> None:
             ask_more(task, event.text)
             pause_landing(state, task)
             reopen(state, [task])
+
+
+def list_chosen(state: State, event: RequestReceived) -> list[TaskState]:
+    """The tasks that a retry names or chooses; others may come along."""
+    return [task for task in _named(state, event.tasks) if _is_chosen(task, event)]
 
 
 def _is_chosen(task: TaskState, event: RequestReceived) -> bool:

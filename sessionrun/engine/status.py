@@ -192,6 +192,7 @@ def _project_task(state: State, task: TaskState) -> dict[str, Any]:
         "mends": task.spec.mend and task.spec.mend.task,
         "agent": task.agent,
         "model": task.last_work.model or task.asked_model,
+        "earlier_agents": [ran._asdict() for ran in task.totals.ran] or None,
         "exit_code": task.last_work.exit_code,
         "signal": task.last_work.signal,
         "started_at": format_time(task.times.started_at),

@@ -192,6 +192,14 @@ class Times(NamedTuple):
 _NO_MODELS: Final[Mapping[str, Usage]] = {}
 
 
+class Ran(NamedTuple):
+    """With which agent and model the attempts up to `attempt` ran, before a retry changed that."""
+
+    attempt: int
+    agent: str
+    model: str | None
+
+
 class Totals(NamedTuple):
     """What all WORK jobs of a task used together."""
 
@@ -202,6 +210,8 @@ class Totals(NamedTuple):
     forgiven: int = 0
     """The part of the cost (nanodollars) that the task's budget does not count: what the task had cost when the
     user last asked for it."""
+    ran: tuple[Ran, ...] = ()
+    """With what earlier attempts ran, where a retry changed that; oldest first."""
 
 
 LandStatus = Literal["ready", "waiting", "landed", "bounced", "mending", "held"]

@@ -95,6 +95,10 @@ def format_status(view: dict[str, Any], tasks: list[dict[str, Any]]) -> str:
     for task in tasks:
         lines.append(f"  {task_sign(task)} Task {task['num']} (ID: {escape(task['id'])}): {task_word(task)}")
         lines += reason_lines(task, _INDENT) or _held_lines(task)
+        if task.get("earlier_agents"):
+            from sessionrun.cli.attempts import agent_lines
+
+            lines += agent_lines(task, _INDENT)
         lines += proof_lines(task, _INDENT)
         lines += landing_lines(task, _INDENT)
         lines += kept_lines(task, _INDENT)

@@ -16,13 +16,22 @@ from sessionrun.client.landed import has_landings
 from sessionrun.client.leftovers import find_marked
 from sessionrun.client.lookup import find_results_dir, open_session
 from sessionrun.client.notices import notify
-from sessionrun.client.removal import ENDED, Candidate, Removal, choose, measure_logs, remove_sessions, sweep_trash
+from sessionrun.client.removal import (
+    ENDED,
+    Candidate,
+    Removal,
+    choose,
+    find_trash,
+    measure_logs,
+    remove_sessions,
+    sweep_trash,
+)
 from sessionrun.client.view import load_or_warn, load_summary_view, load_view
 from sessionrun.model.errors import InputError, JobFileError, SessionrunError
 from sessionrun.model.repositories import has_worktree, repository_of
 from sessionrun.model.times import parse_time
 from sessionrun.runtime.history import find_task, load_spec_now, load_tasks
-from sessionrun.store.creation import sweep_unbegun
+from sessionrun.store.creation import find_unbegun, sweep_unbegun
 from sessionrun.store.session import SessionDir, iterate_sessions
 
 if TYPE_CHECKING:
@@ -68,9 +77,8 @@ def clean(
     )
     records = [_describe(removal) for removal in staying if session_ids]
     records += _name_once(_remove(going, worktrees=worktrees, dry_run=dry_run))
-    if not dry_run:
-        sweep_trash(folder)
-        sweep_unbegun(folder)
+    gone = {record["name"] for record in records if record["removed"]}
+    records += [record for record in _sweep(folder, dry_run=dry_run) if record["name"] not in gone]
     return [_finish(record, dry_run=dry_run) for record in records]
 
 
@@ -88,6 +96,18 @@ def clean_worktrees(
     records = [record for session in sessions for record in _clean(session, dry_run=dry_run, named=named)]
     records += _clean_rooms(_find_gated(sessions), dry_run=dry_run)
     return [_finish(record, dry_run=dry_run) for record in _name_once(records)]
+
+
+def _sweep(folder: Path, *, dry_run: bool) -> Iterator[Record]:
+    """Remove what removals and starts that were broken off left of sessions."""
+    ends = (
+        ("its removal was broken off", find_trash if dry_run else sweep_trash),
+        ("its start was broken off", find_unbegun if dry_run else sweep_unbegun),
+    )
+    for why, find in ends:
+        for path in find(folder):
+            finding = {"what": "trash", "name": str(path.absolute()), "task": None, "removed": True, "why": why}
+            yield {"session_id": None, "repository": None, **finding}
 
 
 def _find_sessions(folder: Path, results_dir: Path | None, session_ids: Sequence[str]) -> list[SessionDir]:
@@ -142,8 +162,8 @@ def _remove(going: list[Candidate], *, worktrees: bool, dry_run: bool) -> Iterat
 
     def find(session: SessionDir) -> list[str]:
         left, empty = find_leftovers(session)
-        if empty and not left and not dry_run:
-            emptied.extend(_clean(session, dry_run=False))
+        if empty and not left:
+            emptied.extend(_clean(session, dry_run=dry_run))
         return [name for name in left if not (dry_run and name in freed)]
 
     gone: set[Path] = set()

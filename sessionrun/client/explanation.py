@@ -11,8 +11,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from sessionrun.engine.budget import FIRST, describe_first_wait, describe_refusal
+from sessionrun.engine.changes import find_ran
 from sessionrun.engine.state import BUDGET, State, TaskState
 from sessionrun.engine.status import has_begun
+from sessionrun.engine.task import Ran
 from sessionrun.engine.tokens import held_tokens, lacking_tokens, wanted_tokens
 from sessionrun.model.events import (
     Entry,
@@ -97,7 +99,7 @@ def explain_tasks(grounds: Grounds, chosen: Iterable[Mapping[str, Any]]) -> list
         if task in entries:
             entries[task].append(entry)
     return [
-        {**_explain_state(grounds, shown), "attempts": _tell_attempts(grounds, entries[task])}
+        {**_explain_state(grounds, shown), "attempts": _tell_attempts(grounds, task, entries[task])}
         for task, shown in wanted.items()
     ]
 
@@ -294,7 +296,7 @@ def _follow_chain(state: State, task: TaskState) -> list[str]:
 # --- what happened ---
 
 
-def _tell_attempts(grounds: Grounds, entries: list[Entry]) -> list[dict[str, Any]]:
+def _tell_attempts(grounds: Grounds, task: str, entries: list[Entry]) -> list[dict[str, Any]]:
     attempts: list[dict[str, Any]] = []
     jobs: dict[JobKey, dict[str, Any]] = {}
     for entry in entries:
@@ -304,7 +306,7 @@ def _tell_attempts(grounds: Grounds, entries: list[Entry]) -> list[dict[str, Any
                 _close_attempt(attempts[-1], entry, event)
         elif isinstance(event, JobClaimed):
             if not attempts or attempts[-1]["attempt"] != event.key.attempt:
-                attempts.append(_open_attempt(event.key))
+                attempts.append(_open_attempt(event.key, find_ran(grounds.state.tasks[task], event.key.attempt)))
             jobs[event.key] = _open_job(grounds, event.key)
             attempts[-1]["rounds"] = event.key.round
             attempts[-1]["jobs"].append(jobs[event.key])
@@ -317,9 +319,9 @@ def _tell_attempts(grounds: Grounds, entries: list[Entry]) -> list[dict[str, Any
     return attempts
 
 
-def _open_attempt(key: JobKey) -> dict[str, Any]:
+def _open_attempt(key: JobKey, ran: Ran) -> dict[str, Any]:
     empty = dict.fromkeys(("outcome", "reason_class", "reason", "started_at", "ended_at", "duration_s", "mono"))
-    return {"attempt": key.attempt, "rounds": key.round, **empty, "jobs": []}
+    return {**ran._asdict(), "attempt": key.attempt, "rounds": key.round, **empty, "jobs": []}
 
 
 def _close_attempt(attempt: dict[str, Any], entry: Entry, event: TaskEnded | TaskRetried) -> None:

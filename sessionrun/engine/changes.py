@@ -43,20 +43,30 @@ def change_tasks(state: State, tasks: Sequence[TaskState], change: Change) -> No
     changed = {}
     for task in tasks:
         resign(state, task)
-        before = (task.agent, task.asked_model)
-        agent, model = task.agent, task.last_work.model or task.asked_model
-        task.spec = changed[task.spec.id] = change_task(task.spec, change)
-        if not task.follow_ups.texts:  # else it stays with the agent that knows the conversation
-            task.setbacks = task.setbacks._replace(fallbacks=0)
-        if before == (task.spec.agent, task.spec.model):
-            continue
-        ran = (*task.totals.ran, Ran(task.progress.attempt, agent, model))
-        task.totals = task.totals._replace(ran=ran)
-        task.last_work = task.last_work._replace(model=None)
-        if agent != task.spec.agent:
+        before, spec = (task.agent, task.asked_model), change_task(task.spec, change)
+        if before != (spec.agent, spec.model):
+            note_ran(task)
+        if task.agent != spec.agent:
             task.last_work = task.last_work._replace(conversation=None)
             leave_thread(task)
+        if not task.follow_ups.texts:  # else it stays with the agent that knows the conversation
+            task.setbacks = task.setbacks._replace(fallbacks=0)
+        task.spec = changed[spec.id] = spec
     state.spec = replace(state.spec, tasks=tuple(changed.get(task.id, task) for task in state.spec.tasks))
+
+
+def note_ran(task: TaskState) -> None:
+    """The next attempt has another agent or model: note what those so far had."""
+    if task.end.known_outcome != "skipped":  # else its attempt is still to come
+        ran = Ran(task.progress.attempt, task.agent, task.last_work.model or task.asked_model)
+        task.totals = task.totals._replace(ran=(*task.totals.ran, ran))
+    task.last_work = task.last_work._replace(model=None)
+
+
+def find_ran(task: TaskState, attempt: int) -> Ran:
+    """What an attempt had, or has."""
+    now = Ran(attempt, task.agent, task.last_work.model or task.asked_model)
+    return next((ran for ran in task.totals.ran if attempt <= ran.attempt), now)
 
 
 def _find_fault(task: TaskState, change: Change, agents: Mapping[str, AgentSpec]) -> str | None:

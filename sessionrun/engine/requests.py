@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from typing import Final
 
 from sessionrun.engine.budget import cost_of
-from sessionrun.engine.changes import change_tasks
+from sessionrun.engine.changes import change_tasks, note_ran
 from sessionrun.engine.follow_ups import ask_more, take_up
 from sessionrun.engine.landing import cancel_landing, land_again, pause_landing
 from sessionrun.engine.mending import give_up_mends
@@ -192,12 +192,14 @@ def _reset(state: State, task: TaskState) -> None:
         if not state.outcomes[end.outcome]:
             del state.outcomes[end.outcome]
         state.failed_mends -= task.spec.mend is not None and end.outcome in FAILURES
+    taken = task.setbacks.fallbacks if task.follow_ups.texts else 0  # the agent that knows the conversation
+    if task.setbacks.fallbacks and not taken:
+        note_ran(task)
     if end.known_outcome == "skipped":  # it never began, so this is not a further attempt
         task.progress, task.end = Progress(attempt), End(last_outcome=end.last_outcome)
     else:
         task.progress = Progress(attempt + 1)
         task.end = End(last_outcome=end.outcome, reason_class=end.reason_class, reason=end.reason)
-    taken = task.setbacks.fallbacks if task.follow_ups.texts else 0  # the agent that knows the conversation
     task.unmet, task.wish, task.times = 0, state.wish, NO_TIMES
     task.setbacks = NO_SETBACKS._replace(fallbacks=taken) if taken else NO_SETBACKS
     task.totals = task.totals._replace(forgiven=cost_of(task))

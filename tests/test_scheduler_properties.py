@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from zlib import crc32
 
 import orjson
@@ -42,6 +42,7 @@ from sessionrun.model.spec import (
     SLOT,
     Alternative,
     Check,
+    Halt,
     Job,
     Land,
     Prove,
@@ -170,6 +171,9 @@ def worlds(draw: st.DrawFn) -> World:
         workspace_timeout_s=draw(st.none() | st.integers(1, 8).map(lambda half: half / 2)),
         open_feed=late is not None,
     )
+    halts: list[Halt | None] = [None, "now"]
+    stagger_s = draw(st.sampled_from([None, None, 0.5, 2.0]))
+    spec = replace(spec, limits=replace(spec.limits, halt=draw(st.sampled_from(halts)), stagger_s=stagger_s))
     return World(spec, draw(st.lists(FATES, min_size=1, max_size=6)), planned)
 
 

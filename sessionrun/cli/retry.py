@@ -32,7 +32,9 @@ if TYPE_CHECKING:
 @click.option("--lost", is_flag=True, help="Only tasks that were lost or interrupted; with --failed: either.")
 @click.option("--new", is_flag=True, help="Try them in a new session, and print its id as `run` does.")
 @click.option(
-    "--no-ready", is_flag=True, help="With --new: do not check first whether agents are signed in and ready."
+    "--no-ready",
+    is_flag=True,
+    help="With --new or another agent: do not check first whether agents are signed in and ready.",
 )
 @click.option("--agent", metavar="NAME", help="Try them with this agent.")
 @click.option("--model", metavar="NAME", help="Try them with this model, as the agent CLI spells it.")

@@ -32,7 +32,7 @@ from sessionrun.model.repositories import has_worktree, repository_of
 from sessionrun.model.times import parse_time
 from sessionrun.runtime.history import find_task, load_spec_now, load_tasks
 from sessionrun.store.creation import find_unbegun, sweep_unbegun
-from sessionrun.store.session import SessionDir, iterate_sessions
+from sessionrun.store.session import PREFIX, SessionDir, iterate_sessions
 
 if TYPE_CHECKING:
     from sessionrun.model.places import Repository
@@ -107,7 +107,7 @@ def _sweep(folder: Path, *, dry_run: bool) -> Iterator[Record]:
     for why, find in ends:
         for path in find(folder):
             finding = {"what": "trash", "name": str(path.absolute()), "task": None, "removed": True, "why": why}
-            yield {"session_id": None, "repository": None, **finding}
+            yield {"session_id": path.name.partition(PREFIX)[2], "repository": None, **finding}
 
 
 def _find_sessions(folder: Path, results_dir: Path | None, session_ids: Sequence[str]) -> list[SessionDir]:

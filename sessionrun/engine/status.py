@@ -218,7 +218,8 @@ def _project_task(state: State, task: TaskState) -> dict[str, Any]:
         **_project_upstream(spec, place),
         "conversation": task.last_work.conversation,
         "usage": None if task.totals.usage is None else _project_usage(task.totals.usage),
-        "usage_by_model": _project_usage_by_model(task.totals.by_model),
+        "usage_by_model": _project_usage_by_model(task.totals.sum_by_model()),
+        "usage_by_agent": _project_usage_by_agent(task),
         "check": None if spec.check is None and spec.answer != "patch" else _project_check(task),
         "proof": task.progress.proof,
         "landing": _project_landing(state, task),
@@ -305,6 +306,16 @@ def _project_usage(usage: Usage) -> dict[str, Any]:
 
 def _project_usage_by_model(totals: Mapping[str, Usage]) -> dict[str, Any] | None:
     return {model: _project_usage(used) for model, used in totals.items()} or None
+
+
+def _project_usage_by_agent(task: TaskState) -> dict[str, Any] | None:
+    """The same of each agent, if the task had several."""
+    by_agent: dict[str, dict[str, Usage]] = {}
+    for (agent, model), used in task.totals.by_model.items():
+        by_agent.setdefault(agent, {})[model] = used
+    if len(by_agent) < 2:
+        return None
+    return {agent: _project_usage_by_model(models) for agent, models in by_agent.items()}
 
 
 def _project_session_usage(state: State) -> dict[str, Any] | None:

@@ -69,7 +69,7 @@ def test_load_holds_what_has_not_begun_and_is_looked_at_now_and_then() -> None:
     machine = Machine(Limits(max_load=8.0))
     machine.load = 9.34
     assert machine.settle(0.0) == []
-    assert machine.reasons() == ["held: load 9.34 is above 8"] * 2
+    assert machine.reasons() == ["paced: load 9.34 is above 8"] * 2
     assert machine.watch.look_at == LOOK_S
     events = machine.events
     for now in (1.0, 2.0, LOOK_S, LOOK_S + 1, 2 * LOOK_S):
@@ -77,7 +77,7 @@ def test_load_holds_what_has_not_begun_and_is_looked_at_now_and_then() -> None:
     assert (machine.looks, machine.events) == (3, events), "a look records nothing, and is not taken too early"
     machine.load = 12.0
     machine.settle(RENEW_S)
-    assert machine.reasons()[0] == "held: load 12 is above 8"
+    assert machine.reasons()[0] == "paced: load 12 is above 8"
     machine.load = 8.0
     assert machine.settle(RENEW_S + LOOK_S) == ["t0", "t1"]
     assert MACHINE not in machine.state.holds
@@ -95,7 +95,7 @@ def test_memory_holds_too_and_a_full_session_is_not_looked_at() -> None:
     for order in decide(machine.state, 2.0):
         machine.record(order.event)  # type: ignore[union-attr]
     assert machine.settle(2.0) == []
-    assert machine.reasons()[1] == "held: free memory 3G is below 4G"
+    assert machine.reasons()[1] == "paced: free memory 3G is below 4G"
     machine.record(RequestReceived("r", "cancel"))
     for order in decide(machine.state, 3.0):
         machine.record(order.event)  # type: ignore[union-attr]
@@ -106,6 +106,21 @@ def test_this_machine_says_what_it_has() -> None:
     load, free = measure_load(), measure_free_memory()
     assert load is not None and load >= 0.0
     assert (free is not None and free > 1 << 20) == Path("/proc/meminfo").exists()
+
+
+def test_a_container_has_less_memory_than_its_machine(tmp_path: Path) -> None:
+    proc, groups = tmp_path / "proc", tmp_path / "groups"
+    (proc / "self").mkdir(parents=True)
+    (proc / "meminfo").write_text("MemTotal: 9000 kB\nMemAvailable: 8000 kB\nHugePages_Total: 0\n")
+    assert measure_free_memory(proc, groups) == 8000 * 1024
+    (proc / "self" / "cgroup").write_text("1:cpu:/x\n0::/outer/inner\n")
+    for name, most in (("outer", "5000000"), ("outer/inner", "max")):
+        (groups / name).mkdir(parents=True)
+        (groups / name / "memory.max").write_text(f"{most}\n")
+        (groups / name / "memory.current").write_text("3000000\n")
+        (groups / name / "memory.stat").write_text("anon 7\ninactive_file 1000000\n")
+    assert measure_free_memory(proc, groups) == 3000000
+    assert measure_free_memory(tmp_path / "none", groups) is None
 
 
 @pytest.fixture
@@ -161,7 +176,7 @@ def test_a_session_waits_for_memory_without_doing_anything(sessionrun: Command) 
     words = ("--agent", "shell", "--min-free-memory", "900000T", "--max-load", "900000", "-q")
     session_id = sessionrun(*words, stdin='["true"]').stdout.strip()
     view = sessionrun.until(session_id, lambda view: view["tasks"][0]["reason"])
-    assert view["tasks"][0]["reason"].startswith("held: free memory ")
+    assert view["tasks"][0]["reason"].startswith("paced: free memory ")
     assert view["tasks"][0]["reason"].endswith(" is below 9e+05T")
     seq = view["seq"]
     sessionrun.kill_chain(session_id)

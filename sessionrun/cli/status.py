@@ -128,7 +128,9 @@ def kept_lines(task: Mapping[str, Any], indent: str) -> list[str]:
 
 def _held_lines(task: Mapping[str, Any]) -> list[str]:
     """Why a task has to wait for a hold to end, or until a given time."""
-    waits = task.get("reason_class") == "held" or (task["status"] == "pending" and task.get("held_until"))
+    waits = task.get("reason_class") in ("held", "paced") or (
+        task["status"] == "pending" and task.get("held_until")
+    )
     held = waits and task["reason"]
     return _wrap(str(task["reason"]), _INDENT) if held else []
 

@@ -19,6 +19,9 @@ STAGGER: Final = "stagger"
 MACHINE: Final = "machine"
 """The name under which tasks wait while the machine has too much to do, or too little memory."""
 
+PACED: Final = (STAGGER, MACHINE)
+"""Holds that only slow a session down: no user has to do anything for it to go on."""
+
 
 def begin_pause(state: State, phase: Phase, now: float) -> None:
     """A job of `phase` was claimed: after one of WORK the next one has to wait for `stagger_s`."""
@@ -26,7 +29,7 @@ def begin_pause(state: State, phase: Phase, now: float) -> None:
     if pause and phase == "work":
         from sessionrun.model.events import HoldPlaced  # those that only read need no events
 
-        reason = f"{STAGGER}: {pause:g} s between two starts of work"
+        reason = f"{pause:g} s between two starts of work"
         state.holds[STAGGER] = HoldPlaced(STAGGER, reason, now + pause)
 
 

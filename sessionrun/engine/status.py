@@ -17,6 +17,7 @@ from sessionrun.engine.budget import (
     to_usd,
 )
 from sessionrun.engine.feeding import project_feed
+from sessionrun.engine.pace import PACED, paced_by
 from sessionrun.engine.state import BUDGET
 from sessionrun.model.keys import Phase
 from sessionrun.model.places import Place
@@ -173,7 +174,7 @@ def _project_environment(place: Place) -> dict[str, Any] | None:
 def _project_task(state: State, task: TaskState) -> dict[str, Any]:
     spec, agent = task.spec, state.spec.agents.get(task.agent)
     place = task.place or _NO_PLACE
-    held_until, held_reason = _hold(state, task)
+    held_until, held, held_reason = _hold(state, task)
     status = "completed" if task.end.outcome else "running" if has_begun(task) else "pending"
     return {
         "num": task.num,
@@ -183,8 +184,8 @@ def _project_task(state: State, task: TaskState) -> dict[str, Any]:
         "status": status,
         "phase": _phase_word(task),
         "outcome": task.end.outcome,
-        "reason_class": "held" if held_reason else task.end.reason_class,
-        "reason": f"held: {held_reason}" if held_reason else task.end.reason,
+        "reason_class": held if held_reason else task.end.reason_class,
+        "reason": f"{held}: {held_reason}" if held_reason else task.end.reason,
         "held_until": format_time(held_until),
         "attempt": task.progress.attempt,
         "round": task.progress.round,
@@ -356,15 +357,15 @@ def has_begun(task: TaskState) -> bool:
     return task.active and task.times.started_at is not None and not task.setbacks.suspended
 
 
-def _hold(state: State, task: TaskState) -> tuple[float | None, str | None]:
-    """Until when (wall time) a task is held back by a hold, with its reason, or by its backoff.
+def _hold(state: State, task: TaskState) -> tuple[float | None, str, str | None]:
+    """Until when (wall time) a task is held back by a hold, with its reason class and reason, or by its backoff.
 
     A hold on request shows in any case, for only a request ends it; another one only on a task that could run.
     """
     if task.is_held:
-        return None, task.wish.held
+        return None, "held", task.wish.held
     if task.end.outcome or task.job or task.unmet:
-        return None, None
+        return None, "held", None
     refusal = None
     if is_waiting_for_money(state, task):
         refusal = None if BUDGET in state.holds else describe_refusal(state, task)
@@ -372,12 +373,12 @@ def _hold(state: State, task: TaskState) -> tuple[float | None, str | None]:
         refusal = describe_first_wait(first)
     holds = _find_holds(state, task) if state.holds else []
     until = max([task.setbacks.not_before, *[hold.until or 0.0 for hold in holds]])
-    return until + state.wall_offset if until else None, holds[0].reason if holds else refusal
+    word = "paced" if holds and holds[0].resource in PACED else "held"
+    return until + state.wall_offset if until else None, word, holds[0].reason if holds else refusal
 
 
 def _find_holds(state: State, task: TaskState) -> list[HoldPlaced]:
-    """The holds that keep the task's next job from starting, by name."""
-    from sessionrun.engine.pace import paced_by
+    """The holds that keep the task's next job from starting, by name; those that pass by themselves come last."""
     from sessionrun.engine.state import PROVIDED_PHASES, provider_of
     from sessionrun.engine.tokens import job_tokens, task_tokens
 
@@ -390,4 +391,5 @@ def _find_holds(state: State, task: TaskState) -> list[HoldPlaced]:
         names.add(provider_of(state, task))
     if is_waiting_for_money(state, task):
         names.add(BUDGET)
-    return [state.holds[name] for name in sorted(names) if name in state.holds]
+    found = [state.holds[name] for name in sorted(names) if name in state.holds]
+    return sorted(found, key=lambda hold: hold.resource in PACED)

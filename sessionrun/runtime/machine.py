@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
 from typing import Final
 
 from sessionrun.engine.pace import MACHINE, has_work_to_start
@@ -30,14 +32,37 @@ def measure_load() -> float | None:
         return None
 
 
-def measure_free_memory() -> int | None:
-    """What programs can still get (bytes); None: the system does not say, which is so of all but Linux."""
+def measure_free_memory(proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup")) -> int | None:
+    """What programs can still get (bytes), of the machine and of the control groups that this process is in.
+
+    None: the system does not say, which is so of all but Linux.
+    """
     try:
-        with open("/proc/meminfo", "rb") as stream:
-            lines = (line.split() for line in stream)
-            return next((int(words[1]) * 1024 for words in lines if words[0] == b"MemAvailable:"), None)
-    except OSError:
+        known = _read_table(proc / "meminfo")
+        machine = known["MemAvailable:"] * 1024
+    except (OSError, ValueError, KeyError):
         return None
+    return min((machine, *_measure_groups(proc, groups)))
+
+
+def _measure_groups(proc: Path, groups: Path) -> Iterator[int]:
+    """What is left below the limit of each group (version 2), from the one of this process to the top."""
+    with suppress(OSError):
+        lines = (proc / "self" / "cgroup").read_text().splitlines()
+        own = next((line.removeprefix("0::/") for line in lines if line.startswith("0::/")), "")
+        for folder in (groups / own, *(groups / own).parents):
+            if not folder.is_relative_to(groups):
+                return
+            with suppress(OSError, ValueError, KeyError):  # a group without a limit says "max"
+                limit = int((folder / "memory.max").read_text())
+                used = int((folder / "memory.current").read_text())
+                yield max(0, limit - used + _read_table(folder / "memory.stat")["inactive_file"])
+
+
+def _read_table(path: Path) -> dict[str, int]:
+    """The first number of each line, by the line's first word."""
+    rows = (line.split() for line in path.read_text().splitlines())
+    return {words[0]: int(words[1]) for words in rows if len(words) > 1}
 
 
 class MachineWatch:

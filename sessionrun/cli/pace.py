@@ -50,13 +50,26 @@ _OPTIONS = (
         "--halt",
         type=click.Choice(get_args(Halt)),
         metavar="WHEN",
-        help="After the last failure allowed, end what runs: soon = as it ends by itself, now.  [default: soon]",
-    ),
-    click.option("--max-load", type=Load(), metavar="L", help="Start no work while the load is above this."),
-    click.option(
-        "--min-free-memory", type=Size(), metavar="SIZE", help="Start no work while less memory is free: 4G."
+        hidden=True,
+        help="After the last failure allowed, let tasks that run end (soon, the default), or end them (now).",
     ),
     click.option(
-        "--stagger", "stagger_s", type=Duration(), metavar="TIME", help="Let this much time pass between starts."
+        "--max-load", type=Load(), metavar="L", hidden=True, help="Start no work while the load is above this: 8."
+    ),
+    click.option(
+        "--min-free-memory",
+        type=Size(),
+        metavar="SIZE",
+        hidden=True,
+        help="Start no work while less memory is free: 4G.",
+    ),
+    click.option(
+        "--stagger",
+        "stagger_s",
+        type=Duration(),
+        metavar="TIME",
+        hidden=True,
+        help="Let at least this much time pass between two starts of work.",
     ),
 )
+"""Hidden, for the help of `run` has to fit on a page: the manual has them."""

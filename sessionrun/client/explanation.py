@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from sessionrun.engine.budget import FIRST, describe_first_wait, describe_refusal
 from sessionrun.engine.changes import find_ran
+from sessionrun.engine.pace import PACED
 from sessionrun.engine.state import BUDGET, State, TaskState
 from sessionrun.engine.status import has_begun
 from sessionrun.engine.task import Ran
@@ -80,7 +81,10 @@ def explain_session(grounds: Grounds) -> dict[str, Any]:
     dead = view["status"] == "interrupted"
     return {
         **{key: value for key, value in view.items() if key not in ("tasks", "labels", "dialect", "agent")},
-        "holds": [*_describe_request(state.held), *(_describe_hold(state, name) for name in sorted(state.holds))],
+        "holds": [
+            *_describe_request(state.held),
+            *(_describe_hold(state, name) for name in sorted(state.holds) if not _is_past(state, name)),
+        ],
         "tokens": [_describe_token(grounds, name) for name in sorted(state.spec.resources)],
         "causes": dict(sorted(counts.items())),
         "resume": f"sessionrun resume {view['session_id']}" if dead and not grounds.damage else None,
@@ -193,8 +197,8 @@ def _find_cause(grounds: Grounds, task: TaskState, facts: Mapping[str, Any]) -> 
     if facts["holds"]:
         hold = facts["holds"][0]
         until = f", until {hold['until']}" if hold["until"] else ""
-        what = "held" if hold["resource"] == REQUEST else f"{hold['resource']} is held"
-        return "hold", f"{what}: {hold['reason']}{until}"
+        what = "" if hold["resource"] in PACED else f"{hold['resource']} is held: "
+        return "hold", f"{'held: ' if hold['resource'] == REQUEST else what}{hold['reason']}{until}"
     if facts["budget"]:
         return "budget", facts["budget"]
     if facts["tokens"]:
@@ -256,6 +260,11 @@ def _probes(state: State, resource: str) -> bool:
 
 def _describe_request(reason: str | None) -> list[dict[str, Any]]:
     return [] if reason is None else [{"resource": REQUEST, "reason": reason, "until": None}]
+
+
+def _is_past(state: State, resource: str) -> bool:
+    """Whether a hold means nothing any more, since nothing is left to start."""
+    return state.ended is not None and resource in PACED
 
 
 def _describe_hold(state: State, resource: str) -> dict[str, Any]:

@@ -40,4 +40,4 @@ def parse_size(text: str) -> int:
 def format_size(amount: int) -> str:
     """The same for people, in the largest unit of which there is at least one."""
     power = min(4, max(0, (amount.bit_length() - 1) // 10))
-    return f"{amount / 1024**power:.3g}{' KMGT'[power].strip()}"
+    return f"{amount / 1024**power:.4g}{' KMGT'[power].strip()}"

@@ -13,6 +13,8 @@ from conftest import Command
 from simulation import make_session
 from test_follow_ups import USED, Script
 
+from sessionrun.cli.money import usages_by_agent
+from sessionrun.engine.fold import apply, begin
 from sessionrun.engine.refusals import find_fault
 from sessionrun.engine.status import project
 from sessionrun.model.changes import Change
@@ -61,6 +63,7 @@ def test_the_chosen_ones_change_and_keep_what_they_had_on_record() -> None:
     assert a["earlier_agents"] == [{"attempt": 1, "agent": "one", "model": "m1"}]
     assert a["labels"] == {"model": "m2", "task": "t"}
     assert {agent: list(used) for agent, used in a["usage_by_agent"].items()} == {"one": ["m1"], "other": ["m2"]}
+    assert [used[:2] for used in usages_by_agent(a)] == [("one", "m1"), ("other", "m2")]
     assert a["usage_by_agent"]["other"]["m2"]["input_tokens"] == USED.input_tokens
     assert [(one["agent"], one["outcome"], one["earlier_agents"]) for one in (b, c)] == [
         ("one", "succeeded", None)
@@ -69,6 +72,10 @@ def test_the_chosen_ones_change_and_keep_what_they_had_on_record() -> None:
     assert (spec.tasks[0].args, spec.tasks[0].fallback, spec.tasks[1].args) == ((), (), ("-x",))
     assert spec.tasks[0] is script["a"].spec and spec.agents["other"] == OTHER and spec.prices == prices
     assert script.thread["a/2/1/work/1"] is None, "another agent does not know the conversation"
+    replayed = begin(script.spec)
+    for entry in script.entries:
+        apply(replayed, entry)
+    assert replayed == script.state
 
 
 def test_another_agent_chooses_its_model_and_the_same_one_keeps_its_own() -> None:

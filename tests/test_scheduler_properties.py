@@ -15,6 +15,7 @@ from sessionrun.engine.fold import apply, begin
 from sessionrun.engine.state import HELD_PHASES, PROVIDED_PHASES, State, provider_of
 from sessionrun.engine.tokens import job_tokens, span_tokens
 from sessionrun.engine.transitions import MAX_STARTS
+from sessionrun.model.changes import Change
 from sessionrun.model.events import (
     REQUEST_KINDS,
     Entry,
@@ -139,6 +140,9 @@ def requests_of(draw: st.DrawFn, name: str, tasks: list[TaskSpec]) -> RequestRec
     known = st.sampled_from([task.id for task in tasks] or ["none"])
     kind = draw(st.sampled_from(REQUEST_KINDS))
     outcomes = (*RETRY_FAILED, *RETRY_LOST)
+    changes = st.none() | st.builds(
+        Change, st.sampled_from(sorted(AGENTS)), st.none(), st.sampled_from([None, "y"])
+    )
     return RequestReceived(
         name,
         kind,
@@ -146,6 +150,7 @@ def requests_of(draw: st.DrawFn, name: str, tasks: list[TaskSpec]) -> RequestRec
         now=kind == "cancel" and draw(st.booleans()),
         outcomes=tuple(draw(st.lists(st.sampled_from(outcomes), max_size=3))) if kind == "retry" else (),
         text="more" if kind == "continue" else None,
+        change=draw(changes) if kind == "retry" else None,
     )
 
 

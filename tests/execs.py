@@ -85,6 +85,7 @@ class _Origin:
 
     environ: Mapping[str, str] = {}
     path: Sequence[str] = ()
+    recursion_limit = sys.getrecursionlimit()
     values: Sequence[tuple[dict[str, Any], str, Any]] = ()
     growing: Sequence[Any] = ()
     caches: Sequence[Any] = ()
@@ -221,8 +222,9 @@ def _reset_signals() -> None:
 
 
 def _begin(program: Callable[[], object], words: Sequence[bytes], environ: Mapping[bytes, bytes]) -> NoReturn:
-    """Nothing is let go that was there before: it is in frames that are never left."""
+    """Nothing is let go that was there before: it is in frames never left, which count for no recursion."""
     gc.freeze()
+    sys.setrecursionlimit(_Origin.recursion_limit + len(list(traceback.walk_stack(None))))
     _reset_signals()
     _Origin.restore()
     take_environ(environ)

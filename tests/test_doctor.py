@@ -33,6 +33,7 @@ from sessionrun.client.doctor.checks import (
 from sessionrun.client.view import load_view
 from sessionrun.runtime.jobs import job as own_job
 from sessionrun.store import index
+from sessionrun.store.filesystem import find_file_system
 from sessionrun.store.inbox import send_request
 from sessionrun.store.journal import AppendLog
 from sessionrun.store.session import SessionDir
@@ -568,8 +569,8 @@ def test_a_network_disk_is_named(tmp_path: Path, kind: str) -> None:
 
 def test_flock_is_tried_and_network_disks_are_known(tmp_path: Path) -> None:
     assert environment._try_flock(tmp_path) is None
-    assert environment._file_system_of(tmp_path)
-    assert not (environment._file_system_of(tmp_path) or "").startswith(environment._NETWORK)
+    assert find_file_system(tmp_path)
+    assert not (find_file_system(tmp_path) or "").startswith(environment._NETWORK)
     names = {"python", "git", "configuration", "results", "network", "flock", "space", "index", "limits", "trash"}
     assert set(ENVIRONMENT_CHECKS) == names
 

@@ -7,8 +7,11 @@ import re
 import shutil
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
 
+import execs
 import psutil
 import pytest
 from conftest import Command, eventually, rests
@@ -141,3 +144,33 @@ def test_a_process_that_is_shared_and_killed_is_replaced(sessionrun: Command) ->
     eventually(lambda: not psutil.pid_exists(reader.pid))
     eventually(lambda: sessionrun("list").returncode == 0)
     assert sessionrun.warm._reader not in (None, reader)
+
+
+def test_a_program_may_go_as_deep_as_in_a_new_interpreter() -> None:
+    """What leads a session may have begun in what led it before, many times over: kills make such chains."""
+
+    def go_down(levels: int, then: Callable[[], object]) -> None:
+        if levels:
+            go_down(levels - 1, then)
+        else:
+            then()
+
+    begun = []
+
+    def program() -> int:
+        begun.append(1)
+        go_down(900, int)
+        if len(begun) < 5:
+            go_down(250, begin)
+        return len(begun)
+
+    def begin() -> NoReturn:
+        execs._begin(program, [b"python", b"-c", b""], os.environb)
+
+    pid = os.fork()
+    if pid == 0:
+        try:
+            begin()
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 5

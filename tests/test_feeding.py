@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+import threading
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 from conftest import eventually, slow
 from hypothesis import given
@@ -30,13 +35,16 @@ from sessionrun.queue.listeners import change_listeners, load_listeners
 from sessionrun.queue.place import find_place
 from sessionrun.queue.signature import read_signature
 from sessionrun.queue.task import Draft, QueueTask, TaskClaim, Worker
+from sessionrun.runtime.feeding import visitor, watching
 from sessionrun.runtime.feeding.board import Board, Boards
 from sessionrun.runtime.feeding.feeder import QueueFeeder
 from sessionrun.runtime.feeding.standing import UNDONE, Standing, find_standing
 from sessionrun.runtime.feeding.tasks import choose_id, fill_frame, make_task
 from sessionrun.runtime.feeding.visit import Step, choose_next, find_landings, find_last_steps, find_steps
 from sessionrun.runtime.feeding.visitor import Arrival, Drop, Dry, LandAgain, News, Visitor
+from sessionrun.runtime.feeding.watching import LOCAL, watch_queue
 from sessionrun.store import crashpoint
+from sessionrun.store.filesystem import find_file_system
 from sessionrun.store.session import SessionDir
 
 from simulation import make_session  # isort: skip
@@ -513,6 +521,100 @@ def test_a_session_that_is_being_cancelled_lands_nothing_for_a_person(tmp_path: 
         asked = [one for one in feeder.hear(state, 0.0, 0.0) if getattr(one, "kind", None) == "retry"]
         assert bool(asked) is not cancelled
     feeder.finish(state)
+
+
+# --- changes by other programs ---
+
+
+@pytest.fixture
+def feed_from(tmp_path: Path) -> Iterator[Callable[..., FileFeed]]:
+    """Starts a feeder that has free slots, and ends it; nothing asks it to look at the queue."""
+    started = []
+
+    def start(**asked: Any) -> FileFeed:
+        spec = FeedSpec(str(tmp_path), "file", watch=True, **asked)
+        state = begin(replace(make_session([], open_feed=True), feed=spec, template=TEMPLATE))
+        feeder = QueueFeeder(SessionDir(tmp_path / "session-us"), state.spec, print)
+        list(feeder.hear(state, 0.0, 0.0))
+        started.append((feeder, state))
+        return FileFeed(find_place(tmp_path))
+
+    yield start
+    for feeder, state in started:
+        feeder.finish(state)
+    assert not [thread for thread in threading.enumerate() if thread.name in ("feeder", "watch")]
+
+
+def is_claimed(queue: FileFeed, name: str) -> bool:
+    return queue.show(name).claim is not None
+
+
+def write_in_place(path: Path, text: str) -> None:
+    path.write_text(text)
+
+
+def write_beside_and_rename(path: Path, text: str) -> None:
+    beside = path.with_name(".other")
+    beside.write_text(text)
+    beside.rename(path)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has inotify; elsewhere the file is looked at")
+@pytest.mark.parametrize("write", [write_in_place, write_beside_and_rename])
+def test_what_another_program_writes_is_noticed_without_a_look(
+    tmp_path: Path, feed_from: Callable[..., FileFeed], write: Callable[[Path, str], None]
+) -> None:
+    assert find_file_system(tmp_path) in LOCAL, "this test needs its directory on a disk of this machine"
+    queue = feed_from(poll_s=3600.0, take_back_s=0.0)
+    for name in ("one", "two"):
+        (tmp_path / "of-no-concern").write_text(name)
+        known = orjson.loads(queue.place.read_bytes())["tasks"] if queue.place.exists() else []
+        tasks = [*known, {"id": name, "title": name, "status": "open"}]
+        write(queue.place, orjson.dumps({"tasks": tasks, "next_id": 1}).decode())
+        eventually(partial(is_claimed, queue, name))
+
+
+def test_where_nothing_can_be_watched_the_queue_is_looked_at(
+    feed_from: Callable[..., FileFeed], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watching, "find_file_system", lambda path: "nfs4")
+    queue = feed_from(poll_s=0.05, take_back_s=0.0)
+    write_beside_and_rename(
+        queue.place, '{"tasks": [{"id": "one", "title": "one", "status": "open"}], "next_id": 2}'
+    )
+    eventually(partial(is_claimed, queue, "one"))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has inotify")
+def test_a_watch_ends_with_its_directory(tmp_path: Path) -> None:
+    folder, noticed = tmp_path / "queue", threading.Event()
+    folder.mkdir()
+    watch = watch_queue(folder, 3600.0)
+    assert watch is not None
+    watch.begin(noticed.set)
+    folder.rename(tmp_path / "elsewhere")
+    assert noticed.wait(60) and not watch.lives
+    watch.end()
+
+
+def test_claims_of_sessions_that_are_gone_are_looked_for_while_nothing_changes(
+    feed_from: Callable[..., FileFeed], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[Any] = []
+    monkeypatch.setattr(visitor, "take_back", lambda *_, **__: looked.append(1))
+    feed_from(poll_s=3600.0, take_back_s=0.01)
+    eventually(lambda: len(looked) > 2)
+
+
+def test_when_a_visit_is_due(tmp_path: Path) -> None:
+    session = Session(tmp_path)
+    session.shown = {}
+    asked, now = replace(session.asked, take_back_s=60.0), [100.0]
+    one = Visitor(session.directory, TEMPLATE, asked, session.feed, session.heard.append, lambda: now[0])
+    assert (one.due_in(session.board()), one.due_in(session.board(free=0))) == (0.0, None)
+    one.visit(session.board())
+    now[0] += 59.0
+    assert one.due_in(session.board()) == 1.0
 
 
 def test_those_who_listen(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,9 @@ import pytest
 from conftest import Command, eventually, is_gone, kill_sessions
 
 from sessionrun.client import control
+from sessionrun.runtime import launch, main
+from sessionrun.runtime.processes import Identity, start_time
+from sessionrun.store import locks
 from sessionrun.store.caches import seal
 from sessionrun.store.journal import AppendLog, read_log
 from sessionrun.store.ledger import exit_record, fold_ledger
@@ -326,3 +330,49 @@ def test_a_session_that_ended_since_the_caller_looked_is_not_started_again(
     starts = session.ledger_path.read_bytes()
     assert control.resume(session) is False
     assert session.ledger_path.read_bytes() == starts and not session.is_alive()
+
+
+def test_a_process_that_dies_is_not_taken_for_one_that_lives(
+    sessionrun: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = SessionDir(sessionrun.directory(sessionrun.finished({"prompts": ["true"]})))
+    eventually(lambda: not session.is_alive())
+    dying = [locks.hold(session.path / "lock")]
+    started: list[object] = []
+
+    def start(session: SessionDir, lock_fd: int, **_: object) -> None:
+        os.close(lock_fd)
+        started.append(session.held_locks())
+
+    def end(_: float) -> None:
+        os.close(dying.pop() or -1)
+
+    monkeypatch.setattr(launch, "start_detached", start)
+    monkeypatch.setattr(time, "sleep", end)
+    assert launch.resume(session)
+    assert started == [("root.lock",)]
+
+
+def test_a_supervisor_does_not_leave_because_its_keeper_dies_slowly(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a root it is the last of its session: if it left for a lock that is about to go, nothing went on."""
+    session = SessionDir(tmp_path)
+    keeper = subprocess.Popen(["sleep", "600"])
+    keeper_lock, ours = locks.hold(tmp_path / "keeper.lock"), locks.hold(tmp_path / "lock")
+    executed: list[str] = []
+
+    def end(_: float) -> None:
+        keeper.kill()
+        keeper.wait()
+        os.close(keeper_lock or -1)
+
+    def execute(path: str, argv: list[str], environ: object) -> None:
+        executed.extend(argv)
+        raise SystemExit(75)
+
+    monkeypatch.setattr(time, "sleep", end)
+    monkeypatch.setattr(os, "execve", execute)
+    with pytest.raises(SystemExit, match="75"):
+        main._leave_or_lead(session, ours or -1, Identity(keeper.pid, start_time(keeper.pid) or 0))
+    assert str(tmp_path) in executed

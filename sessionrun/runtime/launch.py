@@ -49,6 +49,11 @@ CALLER_S_REPOSITORY: Final = (
 _REPLACED: Final[list[Any]] = []
 """Streams of a program that called us: they must not be flushed here when nothing else names them any more."""
 
+DEATH_TIMEOUT_S: Final = 1.0
+"""A process that was killed holds its locks until all its threads have ended."""
+
+DEATH_POLL_S: Final = 0.005
+
 _READY: Final = b"\x01"
 _REASON_BYTES: Final = 1000
 _LOG_TAIL_BYTES: Final = 2000
@@ -65,7 +70,7 @@ def resume(session: SessionDir, *, even_ended: bool = True) -> bool:
     """
     crashpoint.arm("launcher")
     session = SessionDir(session.path.absolute())
-    if session.is_alive():
+    if _lives(session):
         return False
     lock_fd = locks.hold(session.path / "root.lock", timeout_s=LOCK_TIMEOUT_S)
     if lock_fd is None:
@@ -80,6 +85,16 @@ def resume(session: SessionDir, *, even_ended: bool = True) -> bool:
         return True
     finally:
         os.close(lock_fd)
+
+
+def _lives(session: SessionDir) -> bool:
+    """Whether a process of its chain lives, and not only dies: that may take a moment after a kill."""
+    deadline = time.monotonic() + DEATH_TIMEOUT_S
+    while session.is_alive():
+        if "root.lock" in session.held_locks() or time.monotonic() > deadline:
+            return True
+        time.sleep(DEATH_POLL_S)
+    return False
 
 
 def _check_logs(session: SessionDir) -> bool:

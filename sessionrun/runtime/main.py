@@ -51,6 +51,7 @@ def main() -> None:
     gc.freeze()  # what was imported lives to the end
     gc.enable()
     crashpoint.arm("supervisor")
+    keeper = Identity(os.getppid(), processes.start_time(os.getppid()) or 0)
     crashpoint.step()
     session = SessionDir(Path(sys.argv[1]))
     end = socket.socket(fileno=int(sys.argv[2]))
@@ -62,7 +63,7 @@ def main() -> None:
     try:
         _run(session, end)
     except KeeperGone:
-        _leave_or_lead(session, lock_fd)
+        _leave_or_lead(session, lock_fd, keeper)
     except StoreError as error:
         say(error)
         sys.exit(EXIT_REFUSED)
@@ -219,11 +220,14 @@ def _record(state: State, journal: AppendLog, event: Event) -> None:
     apply(state, entry)
 
 
-def _leave_or_lead(session: SessionDir, lock_fd: int) -> NoReturn:
+def _leave_or_lead(session: SessionDir, lock_fd: int, keeper: Identity) -> NoReturn:
     """The keeper is dead: the root starts another one, and that another of us.  Without a root we become it."""
     os.close(lock_fd)
     deadline = time.monotonic() + ORPHANED_TIMEOUT_S
     while time.monotonic() < deadline:
+        if processes.is_alive(keeper):  # while it dies it may hold its lock, and that is not another one's
+            time.sleep(ORPHANED_POLL_S)
+            continue
         held = session.held_locks()
         if "keeper.lock" in held:
             sys.exit(0)

@@ -17,6 +17,7 @@ from sessionrun.client.doctor.finding import Finding
 from sessionrun.client.removal import find_trash, sweep_trash
 from sessionrun.model.errors import InputError, NoSpace, SessionrunError
 from sessionrun.store import index
+from sessionrun.store.filesystem import find_file_system
 from sessionrun.workspaces import git
 
 MINIMUM_PYTHON: Final = (3, 10)
@@ -85,7 +86,7 @@ def check_results_dir(results_dir: Path) -> Iterator[Finding]:
 def check_file_system(results_dir: Path) -> Iterator[Finding]:
     """Whether the results directory is on a disk of this machine, where locks and syncs do what they promise."""
     place = _existing(results_dir)
-    yield from _judge_file_system(place, _file_system_of(place))
+    yield from _judge_file_system(place, find_file_system(place))
 
 
 def check_locks(results_dir: Path) -> Iterator[Finding]:
@@ -196,19 +197,3 @@ def _try_flock(folder: Path) -> str | None:
         os.close(first)
         os.close(second)
     return "two processes can hold the same lock"
-
-
-def _file_system_of(path: Path) -> str | None:
-    import psutil
-
-    real = os.path.realpath(path)
-    best: tuple[str, str | None] = ("", None)
-    try:
-        mounts = psutil.disk_partitions(all=True)
-    except (psutil.Error, OSError):
-        return None
-    for mount in mounts:
-        inside = real == mount.mountpoint or real.startswith(mount.mountpoint.rstrip("/") + "/")
-        if inside and len(mount.mountpoint) >= len(best[0]):
-            best = (mount.mountpoint, mount.fstype)
-    return best[1]

@@ -112,7 +112,7 @@ class Visitor:
         self.refused: str | None = None
         """What the queue refused last, to be shown to the end."""
         self._has_follow_ups = True
-        self._taken_back_at: float | None = None
+        self._taken_back_at = float("-inf")
         self._signature: Signature = ()
         self._synced_at = clock()
 
@@ -120,9 +120,14 @@ class Visitor:
         """Whether the queue may have changed since the last visit began."""
         return read_signature(self._feed.place) != self._signature
 
-    def is_due(self) -> bool:
-        """Whether a queue is to be loaded again of which no file tells that it changed."""
-        return self._feed.name != "file" and self._clock() - self._synced_at >= self._asked.sync_s
+    def due_in(self, board: Board) -> float | None:
+        """In how many seconds a visit is due though nothing changes; None: never.
+
+        No file tells of each change in some queues, nor that a session is gone that holds claims.
+        """
+        due = [self._synced_at + self._asked.sync_s] if self._feed.name != "file" else []
+        due += [self._taken_back_at + self._asked.take_back_s] if self._takes_back(board) else []
+        return max(0.0, min(due) - self._clock()) if due else None
 
     def visit(self, board: Board) -> None:
         """Do all that there is to do now.
@@ -131,7 +136,7 @@ class Visitor:
             InputError, StoreError, OSError: the queue cannot be read or changed; what was done counts.
         """
         self._hear(board)
-        if self.is_due():
+        if self._feed.name != "file" and self._clock() >= self._synced_at + self._asked.sync_s:
             self._synced_at = self._clock()
             self._feed.sync()
         self._take_back(board)
@@ -207,11 +212,13 @@ class Visitor:
 
     def _take_back(self, board: Board) -> None:
         """Take back claims of sessions that are gone, while there is a free slot for their tasks."""
-        now, last = self._clock(), self._taken_back_at
-        is_due = last is None or now - last >= self._asked.take_back_s
-        if self._asked.take_back_s and is_due and board.takes and board.free > 0:
+        now = self._clock()
+        if self._takes_back(board) and now >= self._taken_back_at + self._asked.take_back_s:
             self._taken_back_at = now
             take_back(self._feed, self._results_dir, most=self._asked.take_back_most)
+
+    def _takes_back(self, board: Board) -> bool:
+        return self._asked.take_back_s > 0 and board.takes and board.free > 0
 
     def _do(self, step: Step, tasks: dict[str, QueueTask]) -> None:
         worker, reason = Worker(step.name, self._session_id), step.reason or None

@@ -20,6 +20,8 @@ from sessionrun.engine.status import project
 from sessionrun.model.changes import Change
 from sessionrun.model.events import RequestReceived
 from sessionrun.model.spec import AgentSpec, Alternative, Price, TaskSpec
+from sessionrun.runtime.history import load_spec_now, load_tasks
+from sessionrun.store.session import SessionDir
 
 OTHER = AgentSpec("other", ("/bin/other",), model_args=("-m", "{model}"), output="claude")
 MUTE = AgentSpec("mute", ("/bin/mute",))
@@ -86,6 +88,15 @@ def test_another_agent_chooses_its_model_and_the_same_one_keeps_its_own() -> Non
     assert change(script, "a", agent="one", prompt="again") is None
     assert (script["a"].spec.model, script["a"].spec.prompts, script["a"].spec.args) == ("m1", ("again",), ("-x",))
     assert shown(script, "a")["earlier_agents"] is None
+
+
+def test_what_was_used_stays_with_the_agent_that_used_it() -> None:
+    script = play(make_task(), a="exit_code")
+    assert shown(script, "a")["usage_by_agent"] is None
+    script_agent = AgentSpec("sh", ("sh",), prompt_kind="script")
+    assert change(script, "a", agent="sh", agents={"sh": script_agent}) is None
+    assert shown(script, "a")["agent"] == "sh"
+    assert [used[:2] for used in usages_by_agent(shown(script, "a"))] == [("one", "m1")]
 
 
 def test_after_a_fallback_the_record_says_with_whom_the_attempt_ended() -> None:
@@ -158,6 +169,32 @@ def test_a_retry_that_waits_for_its_release_changes_at_once() -> None:
     a = shown(script, "a")
     assert (a["attempt"], a["outcome"], a["agent"]) == (2, "succeeded", "three")
     assert a["earlier_agents"] == [{"attempt": 1, "agent": "one", "model": "m1"}]
+
+
+@pytest.mark.slow
+def test_a_session_that_is_killed_goes_on_with_the_change(sessionrun: Command, agents: Path) -> None:
+    wait = f"until [ -e {shlex.quote(str(agents / 'go'))} ]; do sleep 0.05; done"
+    plan = [{"id": "a", "prompt": "exit 3"}, {"id": "b", "prompt": wait}]
+    session_id = sessionrun("--agent", "shell", "-q", "--max-parallel", "1", stdin=json.dumps(plan)).stdout.strip()
+    sessionrun.until(session_id, lambda view: view["tasks"][1]["status"] == "running")
+    done = sessionrun("retry", session_id, "a", "--agent", "fake", "--model", "m", "--prompt", "new")
+    assert (done.returncode, "1 to be tried again" in done.stdout) == (0, True), done.stderr
+    sessionrun.kill_chain(session_id)
+    assert sessionrun("resume", session_id).returncode == 0
+    (agents / "go").touch()
+    view = sessionrun.wait(session_id)
+    a = view["tasks"][0]
+    assert (a["outcome"], a["agent"], a["model"]) == ("succeeded", "fake", "m")
+    assert (sessionrun.directory(session_id) / "task-a.txt").read_text() == "fake -m m\nnew"
+    assert client_spec(sessionrun, session_id) == [("fake", "m", ("new",)), ("shell", None, (wait,))]
+
+
+def client_spec(sessionrun: Command, session_id: str) -> list[tuple[str, str | None, tuple[str, ...]]]:
+    """What readers take for the tasks of a session: spec.json stays as it was launched."""
+    session = SessionDir(sessionrun.directory(session_id))
+    spec, tasks = load_spec_now(session), load_tasks(session)
+    assert {task.id: task for task in spec.tasks} == tasks
+    return [(task.agent, task.model, task.prompts) for task in spec.tasks]
 
 
 @pytest.fixture

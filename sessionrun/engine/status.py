@@ -310,11 +310,11 @@ def _project_usage_by_model(totals: Mapping[str, Usage]) -> dict[str, Any] | Non
 
 
 def _project_usage_by_agent(task: TaskState) -> dict[str, Any] | None:
-    """The same of each agent, if the task had several."""
+    """The same of each agent, if another one than the task's own used some of it."""
     by_agent: dict[str, dict[str, Usage]] = {}
     for (agent, model), used in task.totals.by_model.items():
         by_agent.setdefault(agent, {})[model] = used
-    if len(by_agent) < 2:
+    if by_agent.keys() <= {task.agent}:
         return None
     return {agent: _project_usage_by_model(models) for agent, models in by_agent.items()}
 

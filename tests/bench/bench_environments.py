@@ -61,6 +61,8 @@ def measure(rounds: int = 2) -> list[Row]:
         pip = (sys.executable, "-m", "pip")
         subprocess.run([*pip, "download", "-q", "-d", wheels, "pytest", "setuptools", "wheel"], check=True)
         os.environ.update({"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(wheels)})
+        python = os.path.dirname(os.path.realpath(sys.executable))  # of both: one on PATH may be a slow script
+        os.environ["PATH"] = f"{python}{os.pathsep}{os.environ['PATH']}"
         _warm(place, repository)
         cases = {
             COLD: lambda: _cold(place, repository),

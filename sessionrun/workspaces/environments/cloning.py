@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import os
 import shutil
 import stat
@@ -60,12 +58,12 @@ def clone(
     os.mkdir(beside, 0o700)
     crashpoint.step()
     replace_file(beside / MARK, orjson.dumps(Mark(owner, manifest.digest)), durable=False)
-    work = _Clone(entry, {manifest.root: str(target), manifest.checkout: str(checkout)})
+    work = _Clone(str(entry), {manifest.root: str(target), manifest.checkout: str(checkout)})
     for file in manifest.files:
-        place = _find_place(file.path, beside, checkout)
+        place = _find_place(file.path, str(beside), str(checkout))
         if place is not None:
             work.copy(file, place)
-    work.mend_records(beside, checkout)
+    work.mend_records(str(beside), str(checkout))
     crashpoint.step()
     os.rename(beside, target)
     crashpoint.step()
@@ -78,20 +76,21 @@ def clone(
 class _Clone:
     """One copy under way: the moves of paths, and the digests of the files that were rewritten."""
 
-    entry: Path
+    entry: str
     moves: Mapping[str, str]
     copier: Copier = field(default_factory=Copier)
     digests: dict[str, tuple[bytes, int]] = field(default_factory=dict)
     records: list[str] = field(default_factory=list)
 
-    def copy(self, file: Entry, place: Path) -> None:
+    def copy(self, file: Entry, place: str) -> None:
         """Make one file, link or directory; in the checkout only what is not there."""
         if file.path.startswith(f"{LEFT}/") and os.path.lexists(place):
             return
         if file.is_directory:
-            place.mkdir(exist_ok=True)
+            with suppress(FileExistsError):
+                os.mkdir(place)
         elif file.link is not None:
-            if os.readlink(self.entry / file.path) != file.link:
+            if os.readlink(f"{self.entry}/{file.path}") != file.link:
                 raise EntryChanged(file.path)
             os.symlink(self._move(file.link), place)
         else:
@@ -99,21 +98,20 @@ class _Clone:
         if file.record:
             self.records.append(file.path)
 
-    def mend_records(self, env: Path, checkout: Path) -> None:
+    def mend_records(self, env: str, checkout: str) -> None:
         """Give each RECORD the digests of the files that were rewritten."""
         for path in self.records:
             place = _find_place(path, env, checkout)
             assert place is not None
-            content = place.read_bytes()
+            record = Path(place)
+            content = record.read_bytes()
             site = os.path.dirname(os.path.dirname(path))
-            names = [row[0] for row in csv.reader(io.StringIO(content.decode())) if row]
-            known = {name: os.path.normpath(os.path.join(site, name)) for name in names}
-            digests = {name: self.digests[inner] for name, inner in known.items() if inner in self.digests}
-            place.write_bytes(rewrite_record(content, digests))
+            digests = {os.path.relpath(inner, site): digest for inner, digest in self.digests.items()}
+            record.write_bytes(rewrite_record(content, digests))
 
-    def _copy_file(self, file: Entry, place: Path) -> None:
+    def _copy_file(self, file: Entry, place: str) -> None:
         try:
-            fd = os.open(self.entry / file.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            fd = os.open(f"{self.entry}/{file.path}", os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except OSError as error:
             raise EntryChanged(file.path) from error
         try:
@@ -123,10 +121,10 @@ class _Clone:
             if file.rewrite:
                 with os.fdopen(os.dup(fd), "rb") as stream:
                     content = rewrite(stream.read(), self.moves)
-                write_new(str(place), content, mode)
+                write_new(place, content, mode)
                 self.digests[file.path] = digest_of(content)
             else:
-                self.copier.copy(fd, str(place), file.size, mode, (file.mtime_ns, file.mtime_ns))
+                self.copier.copy(fd, place, file.size, mode, (file.mtime_ns, file.mtime_ns))
             if not is_unchanged(file, os.fstat(fd)):
                 raise EntryChanged(file.path)  # while it was read
         finally:
@@ -139,15 +137,15 @@ class _Clone:
         return link
 
 
-def _find_place(path: str, env: Path, checkout: Path) -> Path | None:
+def _find_place(path: str, env: str, checkout: str) -> str | None:
     """Where a file of an entry goes; None where a link in the checkout would lead it elsewhere."""
     room, _, inner = path.partition("/")
     if room == ENV:
-        return env / inner
-    place = checkout / inner
-    if not inner or os.path.realpath(place.parent) != str(place.parent) or not place.parent.is_dir():
+        return f"{env}/{inner}" if inner else env
+    folder = os.path.dirname(f"{checkout}/{inner}")
+    if not inner or os.path.realpath(folder) != folder or not os.path.isdir(folder):
         return None
-    return place
+    return f"{checkout}/{inner}"
 
 
 def copy_checkout(top: Path, target: Path) -> None:

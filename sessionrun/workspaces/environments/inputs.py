@@ -43,10 +43,11 @@ _PATTERNS: Final = ("*requirements*.txt", "*requirements*.in", "constraints*.txt
 _FOLDERS: Final = ("requirements",)
 """Folders of a project in which every text file counts."""
 
-_NATIVE: Final = (
-    *(".c", ".cc", ".cpp", ".cxx", ".h", ".hh", ".hpp", ".pyx", ".pxd", ".pxi"),
-    *(".rs", ".f", ".f90", ".pyf", ".build", ".cmake"),
-)
+_DEEPEST: Final = 2
+"""So many folders below the project lies a file that counts though no compiler reads it."""
+
+_C_NAMES: Final = (".c", ".cc", ".cpp", ".cxx", ".h", ".hh", ".hpp", ".pyx", ".pxd", ".pxi")
+_NATIVE: Final = frozenset((*_C_NAMES, ".rs", ".f", ".f90", ".pyf", ".build", ".cmake"))
 _NATIVE_NAMES: Final = ("CMakeLists.txt", "meson.options", "meson_options.txt", "Cargo.toml", "Cargo.lock")
 """What a compiler reads: an editable install may leave what it made of it in the checkout."""
 
@@ -100,8 +101,13 @@ def _iterate_files(project: Path) -> Iterator[str]:
         inside = os.path.relpath(place, project)
         depth = 0 if inside == "." else inside.count(os.sep) + 1
         for name in names:
-            if _counts(name, inside, depth):
+            if _is_native(name) or (depth <= _DEEPEST and _counts(name, inside, depth)):
                 yield os.path.normpath(os.path.join(inside, name))
+
+
+def _is_native(name: str) -> bool:
+    """Whether a compiler reads a file of this name."""
+    return name[name.rfind(".") :] in _NATIVE or name in _NATIVE_NAMES
 
 
 def _counts(name: str, inside: str, depth: int) -> bool:
@@ -109,9 +115,7 @@ def _counts(name: str, inside: str, depth: int) -> bool:
         return True
     if depth == 1 and inside in _FOLDERS and name.endswith((".txt", ".in")):
         return True
-    if name in _SAYS_VERSION and (depth == 1 or (depth == 2 and inside.startswith("src" + os.sep))):
-        return True
-    return name in _NATIVE_NAMES or os.path.splitext(name)[1] in _NATIVE
+    return name in _SAYS_VERSION and (depth == 1 or (depth == 2 and inside.startswith("src" + os.sep)))
 
 
 def _list_packages(project: Path) -> list[str]:

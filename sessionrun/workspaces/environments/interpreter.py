@@ -8,8 +8,6 @@ import subprocess
 from collections.abc import Mapping
 from typing import Final
 
-import orjson
-
 from sessionrun.model.frozen import frozen
 from sessionrun.workspaces.environments.request import EnvironmentProblem
 from sessionrun.workspaces.programs import ask
@@ -17,17 +15,19 @@ from sessionrun.workspaces.programs import ask
 _ASK_S: Final = 60.0
 
 _PROGRAM: Final = """
-import importlib.util, json, os, sys, sysconfig
-found = importlib.util.find_spec("ensurepip")
+import _imp, os, sys
+found = next(filter(None, (finder.find_spec("ensurepip", None) for finder in sys.meta_path)), None)
 try:
-    names = os.listdir(os.path.join(os.path.dirname(found.origin), "_bundled"))
+    bundled = os.listdir(os.path.join(os.path.dirname(found.origin), "_bundled"))
 except (AttributeError, OSError):
-    names = []
+    bundled = []
 base = os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable)
-print(json.dumps([base, sys.version, sys.implementation.name, sys.implementation.cache_tag or "",
-    sysconfig.get_platform(), str(sysconfig.get_config_var("SOABI")), os.path.realpath(sys.base_prefix),
-    " ".join(sorted(names))]))
+own = sys.implementation
+print(base, sys.version, own.name, own.cache_tag or "", f"{sys.platform} {os.uname().machine}",
+    " ".join(_imp.extension_suffixes()), os.path.realpath(sys.base_prefix), " ".join(sorted(bundled)),
+    sep=chr(0), end="")
 """
+"""Imports nothing that an interpreter does not have at its start: `sysconfig` alone takes longer than that."""
 
 _NOT_PASSED_ON: Final = (
     "VIRTUAL_ENV",
@@ -91,8 +91,9 @@ def find_interpreter(wanted: str | None, environ: Mapping[str, str]) -> Interpre
     """
     program = _find_program(wanted, environ)
     try:
-        return Interpreter(*orjson.loads(ask([program, "-I", "-S", "-c", _PROGRAM], environ, _ASK_S)))
-    except (OSError, subprocess.SubprocessError, orjson.JSONDecodeError, TypeError) as error:
+        answer = ask([program, "-I", "-S", "-X", "utf8", "-c", _PROGRAM], environ, _ASK_S)
+        return Interpreter(*answer.decode("utf-8", "surrogateescape").split("\0"))
+    except (OSError, subprocess.SubprocessError, TypeError) as error:
         raise EnvironmentProblem(f"{program} is no Python that runs: {error}") from None
 
 

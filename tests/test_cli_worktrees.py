@@ -664,7 +664,7 @@ def test_clean_as_json(finished: Finished) -> None:
         "id": "idle",
         "removed": False,
         "would_remove": True,
-        "why": "it holds nothing of its own",
+        "why": "it is empty: nothing was committed on it",
     }
     records = project.load("clean", "--worktrees")["findings"]
     assert [(record["removed"], record["would_remove"]) for record in records] == [
@@ -694,11 +694,10 @@ def test_a_branch_that_holds_nothing_keeps_no_session(project: Project) -> None:
     project.git("branch", "main-task-idle")  # as a version before this one left it
     before = project.snapshot()
     said = f"session {project.directory(session)}: completed, nothing needs it\n"
-    assert project("clean", "--keep", "0", "--dry-run").stdout == f"would remove {said}"
+    both = f"removed branch main-task-idle: it is empty: nothing was committed on it\nremoved {said}"
+    assert project("clean", "--keep", "0", "--dry-run").stdout == both.replace("removed", "would remove")
     assert project.snapshot() == before
-    assert project("clean", "--keep", "0").stdout == (
-        f"removed branch main-task-idle: it holds nothing of its own\nremoved {said}"
-    )
+    assert project("clean", "--keep", "0").stdout == both
     assert project.branches() == ["main"] and not project.directory(session).exists()
 
 

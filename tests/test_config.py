@@ -114,6 +114,10 @@ def test_every_setting(places: Places) -> None:
         idle_timeout = "90s"
         results_dir = "runs"
         approve = false
+        halt = "now"
+        max_load = 7.5
+        min_free_memory = "4G"
+        stagger = "30s"
         """
     )
     assert places.load() == Config(
@@ -125,6 +129,10 @@ def test_every_setting(places: Places) -> None:
         idle_timeout_s=90.0,
         results_dir=places.top / "runs",
         approve=False,
+        halt="now",
+        max_load=7.5,
+        min_free_memory=4 << 30,
+        stagger_s=30.0,
     )
 
 

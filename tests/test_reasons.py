@@ -95,7 +95,7 @@ def test_the_code_emits_no_class_that_the_table_lacks() -> None:
     assert {name: where for name, where in found.items() if name not in REASONS} == {}
     told_elsewhere = {"stalled", "no_change", "budget"}  # by timers and policies, or not yet
     computed = {"lost", "interrupted", "timeout", "setup_timeout", "check_timeout", "round_timeout", EXIT_UNSEEN}
-    computed |= {*WORKSPACE_REASONS.values(), *PROOF_VERDICTS, REFUSED}
+    computed |= {*WORKSPACE_REASONS.values(), *PROOF_VERDICTS, REFUSED, "held", "paced"}
     assert set(REASONS) - set(found) - computed <= told_elsewhere
 
 

@@ -338,6 +338,31 @@ def test_a_session_whose_claims_are_needed_stays(project: Project) -> None:
     assert left(project) == set()
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("words", [("--keep", "0"), ("--worktrees",), ("--keep", "0", "--worktrees")])
+def test_a_dry_run_lists_what_a_real_run_removes(project: Project, words: tuple[str, ...]) -> None:
+    plan = {"prompts": [{"id": "a", "prompt": "echo work > work"}, {"id": "b", "prompt": "true"}]}
+    sessions = [project.finish(plan) for _ in range(2)]
+    sessions.append(project.finish({"prompts": [{"id": "b", "prompt": "true"}]}))
+    for session in sessions:
+        eventually(lambda: not SessionDir(project.directory(session)).is_alive())  # noqa: B023
+    project.git("branch", "main-task-b")  # as a version before this one left it; each session may have claimed it
+    project.git("merge", "-q", "main-task-a")
+    for name in (f".trash-session-{uuid.uuid4()}", f"session-{uuid.uuid4()}"):
+        (project.results / name).mkdir()
+    (project.results / name / "root.lock").touch()  # a launcher was killed here
+    before = project.branches()
+    foreseen = project.load("clean", *words, "--dry-run")
+    assert project.branches() == before and not any(record["removed"] for record in foreseen)
+    done = project.load("clean", *words)
+    listed = [(record["what"], record["name"]) for record in foreseen if record["would_remove"]]
+    assert sorted(listed) == sorted((record["what"], record["name"]) for record in done if record["removed"])
+    assert len(set(listed)) == len(listed) and ("branch", "main-task-b") in listed
+    gone = set(before) - set(project.branches())
+    assert gone == {name for what, name in listed if what == "branch"}
+    assert [path.name for path in project.results.iterdir() if str(path) in {name for _, name in listed}] == []
+
+
 def test_a_session_whose_repository_is_gone_goes(project: Project) -> None:
     session = project.finish({"prompts": [{"id": "a", "prompt": "echo work > work"}]})
     eventually(lambda: not SessionDir(project.directory(session)).is_alive())
@@ -361,9 +386,10 @@ def test_trash_of_a_removal_that_was_broken_off_is_swept(sessionrun: Command) ->
         (sessionrun.results / name).mkdir()
     (sessionrun.results / f".trash-session-{uuid.uuid4()}").symlink_to(sessionrun.directory(session_id))
     assert find_trash(sessionrun.results) == [trash]
-    sessionrun("clean", "--keep", "9", "--dry-run")
+    foreseen = sessionrun("clean", "--keep", "9", "--dry-run").stdout
+    assert foreseen == f"would remove trash {trash}: its removal was broken off\n"
     assert trash.exists()
-    sessionrun("clean", "--keep", "9")
+    assert sessionrun("clean", "--keep", "9").stdout == foreseen.replace("would remove", "removed")
     assert not trash.exists()
     assert len(os.listdir(sessionrun.results)) == 6
     assert left(sessionrun) == {session_id}
@@ -379,7 +405,8 @@ def test_two_at_once(sessionrun: Command) -> None:
     for one in both:
         stdout, stderr = one.communicate(timeout=60)
         assert (one.returncode, stderr) == (0, b"")
-        removed += [record for record in json.loads(stdout)["findings"] if record["removed"]]
+        # what one of them is about to delete, another one may take for trash, and help
+        removed += [one for one in json.loads(stdout)["findings"] if one["removed"] and one["what"] == "session"]
     assert sorted(record["session_id"] for record in removed) == sorted(ids)
     assert os.listdir(sessionrun.results) == [".gitignore"]
     assert index.sessions() == []

@@ -70,6 +70,7 @@ class History:
     max_failures: int | None = None
     workspace_timeout_s: float | None = None
     late: tuple[TaskSpec, ...] | None = None
+    pace: Mapping[str, object] = field(default_factory=dict)
 
 
 def task(name: str, /, **fields: object) -> TaskSpec:
@@ -726,6 +727,49 @@ session completed failed
         {"a": "failed exit: 1", "b": "failed exit: 1"},
         max_failures=1,
     ),
+    "halt now: what runs is ended, and saved": History(
+        (task("a"), task("b", workspace=TREE), task("c", retries=1), task("d", needs=("c",))),
+        """
+        begin -> start a/1/1/work/1; start b/1/1/prepare/1; start c/1/1/work/1
+        passed b/1/1/prepare/1 -> start b/1/1/work/1
+        failed a/1/1/work/1 -> end a failed exit: 1; stop b/1/1/work/1 cancelled; \
+stop c/1/1/work/1 cancelled; end d skipped max_failures: stopped after 1 failed
+        failed b/1/1/work/1 -> start b/1/1/release/1
+        failed c/1/1/work/1 -> end c cancelled cancelled: max_failures: stopped after 1 failed
+        passed b/1/1/release/1 -> end b cancelled cancelled: max_failures: stopped after 1 failed; \
+session completed failed
+        """,
+        {
+            "a": "failed exit: 1",
+            "b": "cancelled cancelled: max_failures: stopped after 1 failed",
+            "c": "cancelled cancelled: max_failures: stopped after 1 failed",
+            "d": "skipped max_failures: stopped after 1 failed",
+        },
+        max_failures=1,
+        pace={"halt": "now"},
+    ),
+    "stagger: one start of work at a time, of a round and a retry, too": History(
+        (task("a"), task("b", workspace=TREE), task("c"), task("d", retries=1)),
+        """
+        begin -> start a/1/1/work/1; start b/1/1/prepare/1; wake 10
+        at 4 & passed b/1/1/prepare/1 -> wake 10
+        passed a/1/1/work/1 -> end a succeeded; wake 10
+        at 10 -> lift stagger; start b/1/1/work/1; wake 20
+        passed b/1/1/work/1 -> start b/1/1/release/1; wake 20
+        passed b/1/1/release/1 -> end b succeeded; wake 20
+        at 25 -> lift stagger; start c/1/1/work/1; wake 35
+        void c/1/1/work/1 -> wake 35
+        reboot -> lift stagger; start c/1/1/work/2; wake 10.5
+        passed c/1/1/work/2 -> end c succeeded; wake 10.5
+        at 11 -> lift stagger; start d/1/1/work/1; wake 21
+        failed d/1/1/work/1 -> retry d failed; wake 11.98
+        at 12 -> wake 21
+        at 21 -> lift stagger; start d/2/1/work/1; wake 31
+        passed d/2/1/work/1 -> end d succeeded; session completed succeeded
+        """,
+        {"a": "succeeded", "b": "succeeded", "c": "succeeded", "d": "succeeded"},
+        pace={"stagger_s": 10.0},
+    ),
     "max_failures closes the feed: who comes later is skipped": History(
         (task("a"), task("b")),
         """
@@ -1187,6 +1231,7 @@ class Play:
             workspace_timeout_s=history.workspace_timeout_s,
             open_feed=history.late is not None,
         )
+        spec = replace(spec, limits=replace(spec.limits, **history.pace))  # type: ignore[arg-type]
         self.late = {late.id: late for late in history.late or ()}
         self.state = begin(spec)
         self.entries: list[Entry] = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from zlib import crc32
 
 import orjson
@@ -15,6 +15,7 @@ from sessionrun.engine.fold import apply, begin
 from sessionrun.engine.state import HELD_PHASES, PROVIDED_PHASES, State, provider_of
 from sessionrun.engine.tokens import job_tokens, span_tokens
 from sessionrun.engine.transitions import MAX_STARTS
+from sessionrun.model.changes import Change
 from sessionrun.model.events import (
     REQUEST_KINDS,
     Entry,
@@ -42,6 +43,7 @@ from sessionrun.model.spec import (
     SLOT,
     Alternative,
     Check,
+    Halt,
     Job,
     Land,
     Prove,
@@ -138,6 +140,9 @@ def requests_of(draw: st.DrawFn, name: str, tasks: list[TaskSpec]) -> RequestRec
     known = st.sampled_from([task.id for task in tasks] or ["none"])
     kind = draw(st.sampled_from(REQUEST_KINDS))
     outcomes = (*RETRY_FAILED, *RETRY_LOST)
+    changes = st.none() | st.builds(
+        Change, st.sampled_from(sorted(AGENTS)), st.none(), st.sampled_from([None, "y"])
+    )
     return RequestReceived(
         name,
         kind,
@@ -145,6 +150,7 @@ def requests_of(draw: st.DrawFn, name: str, tasks: list[TaskSpec]) -> RequestRec
         now=kind == "cancel" and draw(st.booleans()),
         outcomes=tuple(draw(st.lists(st.sampled_from(outcomes), max_size=3))) if kind == "retry" else (),
         text="more" if kind == "continue" else None,
+        change=draw(changes) if kind == "retry" else None,
     )
 
 
@@ -170,6 +176,9 @@ def worlds(draw: st.DrawFn) -> World:
         workspace_timeout_s=draw(st.none() | st.integers(1, 8).map(lambda half: half / 2)),
         open_feed=late is not None,
     )
+    halts: list[Halt | None] = [None, "now"]
+    stagger_s = draw(st.sampled_from([None, None, 0.5, 2.0]))
+    spec = replace(spec, limits=replace(spec.limits, halt=draw(st.sampled_from(halts)), stagger_s=stagger_s))
     return World(spec, draw(st.lists(FATES, min_size=1, max_size=6)), planned)
 
 

@@ -18,7 +18,7 @@ from sessionrun.model.errors import InputError
 @click.command("clean")
 @click.argument("session_ids", metavar="[ID]...", nargs=-1)
 @click.option(
-    "--older-than", type=Age(), metavar="AGE", help="Sessions that ended longer ago than this: 7d, 12h, 30m."
+    "--older-than", type=Age(), metavar="AGE", help="Only sessions that ended longer ago than this: 7d, 12h, 30m."
 )
 @click.option(
     "--state",
@@ -30,10 +30,18 @@ from sessionrun.model.errors import InputError
 @label_option
 @since_option
 @click.option("--keep", type=Count(), metavar="N", help="Keep the newest N sessions.")
-@click.option("--worktrees", is_flag=True, help="Worktrees and branches that are no longer needed.")
-@click.option("--cache", is_flag=True, help="Mirrors and environments that nothing needs, longest unused first.")
-@click.option("--max-size", type=Size(), metavar="SIZE", help="With --cache: as many as make it this small: 20G.")
-@click.option("--dry-run", is_flag=True, help="Say what would go; change nothing.")
+@click.option(
+    "--worktrees",
+    is_flag=True,
+    help="Delete worktrees whose work is on a branch, and branches that are merged or empty.",
+)
+@click.option(
+    "--cache", is_flag=True, help="Delete mirrors and environments that nothing uses, longest unused first."
+)
+@click.option(
+    "--max-size", type=Size(), metavar="SIZE", help="With --cache: only until the cache is this small: 20G."
+)
+@click.option("--dry-run", is_flag=True, help="Only list what would be deleted.")
 @json_option
 @cache_dir_option
 @results_dir_option
@@ -52,14 +60,12 @@ def command(
     cache_dir: Path | None,
     results_dir: Path | None,
 ) -> None:
-    """Remove sessions that have ended, or with --worktrees what they left in their repositories.
+    """Delete sessions that have ended, or with --worktrees only the worktrees and branches that they left.
 
-    Sessions are chosen by ID, age, state or number; one that runs never goes, nor one whose worktrees or
-    branches are still needed.  Worktrees go once all their work is on a branch; branches go when they hold
-    nothing of their own or are merged into the branch they began from.  All else stays and is named.
+    Say which sessions: by ID, --older-than, --state or --keep.  A session that runs is never deleted, nor one
+    whose branches or worktrees are still there, but for empty branches.  What stays is listed with the reason.
 
-    With --cache mirrors and environments are removed that no session uses and that hold no work, by age of their
-    last use and size.
+    With --cache mirrors and environments are deleted that no session uses and that hold no work.
     """
     if cache:
         if session_ids or states or labels or since or keep or worktrees:

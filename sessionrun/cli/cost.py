@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 import click
 
-from sessionrun.cli.money import Shown, describe_cost, describe_usage, sum_usages, usages_of, warn_unpriced
+from sessionrun.cli.money import Shown, describe_cost, describe_usage, sum_usages, usages_by_agent, warn_unpriced
 from sessionrun.cli.options import Since, json_option, results_dir_option
 from sessionrun.cli.render import escape_line, print_json, print_table, short_time
 from sessionrun.cli.selecting import label_option, make_wanted, state_option
@@ -25,10 +25,11 @@ SHORT_ID: Final = 8
 
 
 class Spent(NamedTuple):
-    """What one task used of one model."""
+    """What one task used of one model by one agent."""
 
     view: Shown
     task: Shown
+    agent: str
     model: str
     used: Usage
 
@@ -94,7 +95,7 @@ def _spent_of(view: Shown, since: float | None) -> Iterator[Spent]:
     for task in view["tasks"]:
         at = _when(view, task)
         if since is None or parse_time(at) >= since:
-            yield from (Spent(view, task, model, used) for model, used in usages_of(task))
+            yield from (Spent(view, task, *used) for used in usages_by_agent(task))
 
 
 def _when(view: Shown, task: Shown) -> str:
@@ -114,7 +115,7 @@ def _key(entry: Spent, by: str) -> tuple[str, ...]:
         return session, str(entry.task["id"])
     if by == "day":
         return (short_time(_when(entry.view, entry.task))[:10],)
-    return ({"model": entry.model, "agent": str(entry.task["agent"]), "session": session}[by],)
+    return ({"model": entry.model, "agent": entry.agent, "session": session}[by],)
 
 
 def _record(

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import click
 
+from sessionrun.cli.attempts import name_agent
 from sessionrun.cli.feeding import feed_lines
 from sessionrun.cli.options import json_option, place_lines, results_dir_option, session_argument
 from sessionrun.cli.render import (
@@ -113,16 +114,18 @@ def _tell_tasks(session: SessionDir, explanation: Mapping[str, Any]) -> Iterator
         for token in task["tokens"][1:]:
             yield f"  also lacks: {token['resource']}, held by {', '.join(token['holders'])}"
         for attempt in task["attempts"]:
-            yield from _tell_attempt(attempt)
+            several = len({(one["agent"], one["model"]) for one in task["attempts"]}) > 1
+            yield from _tell_attempt(attempt, name_agent(attempt) if several else "")
         for name in (task["output"], task["stderr"]):
             if (session.path / name).exists():
                 yield "  file: " + escape_line(str(session.path.absolute() / name))
 
 
-def _tell_attempt(attempt: Mapping[str, Any]) -> Iterator[str]:
+def _tell_attempt(attempt: Mapping[str, Any], agent: str) -> Iterator[str]:
     took = f" after {duration(attempt['duration_s'])}" if attempt["duration_s"] is not None else ""
     why = f": {attempt['reason']}" if attempt["reason"] else ""
-    yield "  " + escape_line(f"attempt {attempt['attempt']}: {attempt['outcome'] or 'not ended'}{took}{why}")
+    named = f"attempt {attempt['attempt']}{f' ({agent})' if agent else ''}"
+    yield "  " + escape_line(f"{named}: {attempt['outcome'] or 'not ended'}{took}{why}")
     for job in attempt["jobs"]:
         explained = job["timer"] or job["signal"] or job["reason"] in (None, attempt["reason"])
         yield "    " + escape_line(", ".join(_tell_job(job)) + ("" if explained else f": {job['reason']}"))

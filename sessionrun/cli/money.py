@@ -30,6 +30,15 @@ def usages_of(task: Shown) -> Iterator[tuple[str, Usage]]:
     )
 
 
+def usages_by_agent(task: Shown) -> Iterator[tuple[str, str, Usage]]:
+    """The same with the agent that used it: agent, model, usage."""
+    by_agent = task.get("usage_by_agent") or {}  # an older version had none
+    for agent, models in by_agent.items():
+        yield from ((agent, model, read_usage(used)) for model, used in models.items())
+    if not by_agent:
+        yield from ((str(task["agent"]), model, used) for model, used in usages_of(task))
+
+
 def read_usage(shown: Shown) -> Usage:
     """The record of a `usage` object; one of an older version does not count what it does not know."""
     known = {field.name: shown[field.name] for field in fields(Usage) if field.name in shown}

@@ -94,14 +94,12 @@ class Size(click.ParamType[int]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """See `click.ParamType.convert`."""
-        import re
+        from sessionrun.model.sizes import parse_size
 
-        match = re.fullmatch(
-            r"([0-9]{1,15}(?:\.[0-9]{1,6})?) ?([KMGT]?)(?:i?B)?", str(value).strip(), re.IGNORECASE
-        )
-        if match is None:
-            self.fail(f"{value!r} is not a size such as 500M or 20G", param, ctx)
-        return int(float(match[1]) * 1024 ** " KMGT".index(match[2].upper() or " "))
+        try:
+            return parse_size(str(value))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
 
 
 class Since(click.ParamType[float]):

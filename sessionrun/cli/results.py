@@ -75,6 +75,10 @@ def print_results(
         word = f" {task_word(task)}" if failed else ""
         click.echo(f"\nTask {task['num']} (ID: {escape(task['id'])}):{word}")
         about = [*reason_lines(task, ""), *check_lines(task), *proof_lines(task, ""), *landing_lines(task, "")]
+        if task.get("earlier_agents"):
+            from sessionrun.cli.attempts import agent_lines
+
+            about += agent_lines(task, "")
         click.echo("\n".join([*about, SINGLE_LINE]))
         if task["status"] == "completed":
             _print_file(session.path / task["output"], tail)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -17,11 +18,15 @@ from sessionrun.cli.options import (
 )
 from sessionrun.cli.render import print_json
 from sessionrun.cli.selecting import Done, act_on_each, make_wanted
-from sessionrun.client.control import Reply, find_retried, retry
+from sessionrun.client.control import Reply, Retried, choose_retried, retry
 from sessionrun.client.selection import Chosen, choose_sessions
 from sessionrun.client.view import load_view
 from sessionrun.model.errors import InputError
 from sessionrun.store.session import SessionDir
+
+if TYPE_CHECKING:
+    from sessionrun.cli.run import Launch
+    from sessionrun.client.changing import AskedChange
 
 
 @click.command("retry")
@@ -30,8 +35,13 @@ from sessionrun.store.session import SessionDir
 @click.option("--lost", is_flag=True, help="Only tasks that were lost or interrupted; with --failed: either.")
 @click.option("--new", is_flag=True, help="Try them in a new session, and print its id as `run` does.")
 @click.option(
-    "--no-ready", is_flag=True, help="With --new: do not check first whether agents are signed in and ready."
+    "--no-ready",
+    is_flag=True,
+    help="With --new or another agent: do not check first whether agents are signed in and ready.",
 )
+@click.option("--agent", metavar="NAME", help="Try them with this agent.")
+@click.option("--model", metavar="NAME", help="Try them with this model, as the agent CLI spells it.")
+@click.option("--prompt", metavar="TEXT", help="Try the task with this prompt instead of its own.")
 @sync_option
 @quiet_option
 @json_option
@@ -46,6 +56,9 @@ def command(
     lost: bool,
     new: bool,
     no_ready: bool,
+    agent: str | None,
+    model: str | None,
+    prompt: str | None,
     sync: bool,
     quiet: bool,
     as_json: bool,
@@ -54,24 +67,29 @@ def command(
     """Try tasks of sessions again: by default all that failed, timed out, were lost or interrupted.
 
     Named tasks may also have been cancelled or skipped.  Tasks that were skipped because of those that are
-    tried again come along.
+    tried again come along.  Another agent, model or prompt is not for these.
     """
-    if no_ready and not new:
+    if no_ready and not (new or agent or model):
         raise InputError(
             "--no-ready has no effect without --new: the session's own agents are not asked; leave it out"
         )
+    asked = _settle_asked(agent, model, prompt)
+    ask = partial(retry, failed=failed, lost=lost, asked=asked, ready=not no_ready, timeout_s=timeout)
     selected = choose_sessions(results_dir, words, make_wanted(labels, states, since))
     if selected.several:
         if new or sync:
             raise InputError("retry: --new and --sync are about one session: name it by its ID, without selectors")
-        return _retry_each(selected, failed=failed, lost=lost, timeout=timeout, quiet=quiet, as_json=as_json)
+        return _retry_each(selected, ask, waits=bool(timeout), quiet=quiet, as_json=as_json)
     session, tasks = selected.sessions[0], selected.tasks
     if new:
-        chosen = find_retried(session, tasks, failed=failed, lost=lost)
-        if chosen:
-            return _start_renewed(session, chosen, sync=sync, quiet=quiet, as_json=as_json, ready=not no_ready)
+        retried = choose_retried(session, tasks, failed=failed, lost=lost)
+        if retried.every:
+            from sessionrun.cli.run import Launch
+
+            how = Launch(session.path.parent, as_json, quiet, verbose=False, sync=sync, ready=not no_ready)
+            return _start_renewed(session, retried, asked, how)
         return _tell_nothing(load_view(session), quiet=quiet, as_json=as_json)
-    reply = retry(session, tasks, failed=failed, lost=lost, timeout_s=timeout)
+    reply = ask(session, tasks)
     if not reply.before:
         return _tell_nothing(reply.view, quiet=quiet, as_json=as_json)
     if reply.taken and sync:
@@ -82,35 +100,42 @@ def command(
     return 0 if reply.taken or not timeout else EXIT_TIMEOUT
 
 
-def _retry_each(selected: Chosen, *, failed: bool, lost: bool, timeout: float, quiet: bool, as_json: bool) -> int:
+def _retry_each(
+    selected: Chosen, ask: Callable[[SessionDir], Reply], *, waits: bool, quiet: bool, as_json: bool
+) -> int:
     def act(session: SessionDir) -> Done:
-        reply = retry(session, failed=failed, lost=lost, timeout_s=timeout)
+        reply = ask(session)
         line = f"Session: {session.session_id}: {_word(reply) if reply.before else 'nothing to retry'}"
-        code = 0 if reply.taken or not timeout else EXIT_TIMEOUT
+        code = 0 if reply.taken or not waits else EXIT_TIMEOUT
         told = session.session_id if reply.before else ""
         return Done({**reply.view, "tasks": reply.tasks}, told if quiet else line, code)
 
     return act_on_each(selected, act, as_json=as_json)
 
 
-def _start_renewed(
-    session: SessionDir, wanted: Collection[str], *, sync: bool, quiet: bool, as_json: bool, ready: bool
-) -> int:
-    """Start these tasks (ids) of `session` in a session of their own beside it; the exit code of that.
+def _settle_asked(*words: str | None) -> AskedChange | None:
+    if words == (None, None, None):
+        return None
+    from sessionrun.client.changing import AskedChange
+
+    return AskedChange(*words)
+
+
+def _start_renewed(session: SessionDir, retried: Retried, asked: AskedChange | None, how: Launch) -> int:
+    """Start these tasks of `session` in a session of their own beside it; the exit code of that.
 
     Raises:
         InputError: they cannot run any more; nothing was created.
     """
     from sessionrun.cli.render import escape_line
-    from sessionrun.cli.run import Launch, start_session
+    from sessionrun.cli.run import start_session
     from sessionrun.client.renewal import renew
 
-    spec = renew(session, wanted)
-    if not quiet:
-        click.echo(f"agent: {escape_line(spec.agent)} (as in session {session.session_id})", err=True)
-    return start_session(
-        spec, Launch(session.path.parent, as_json=as_json, quiet=quiet, verbose=False, sync=sync, ready=ready)
-    )
+    spec = renew(session, retried.every, asked, retried.tried)
+    if not how.quiet:
+        why = "asked for" if asked is not None and asked.agent else f"as in session {session.session_id}"
+        click.echo(f"agent: {escape_line(spec.agent)} ({why})", err=True)
+    return start_session(spec, how)
 
 
 def _tell_nothing(view: dict[str, Any], *, quiet: bool, as_json: bool) -> int:

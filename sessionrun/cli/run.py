@@ -23,6 +23,7 @@ from sessionrun.cli.options import (
     sync_option,
 )
 from sessionrun.cli.own_options import own_options, print_own_options, take_own
+from sessionrun.cli.pace import pace_options, take_pace
 from sessionrun.client.lookup import resolve_results_dir
 from sessionrun.dialects.own_options import SHARED_OPTIONS
 from sessionrun.model.errors import StoreError
@@ -167,6 +168,7 @@ class Launch(NamedTuple):
 @ready_option
 @click.option("--rerun", is_flag=True, help="Run again, too, what succeeded, or ended, before.")
 @click.option("--stop-on-fail", is_flag=True, help="Start nothing more after the first failed task.")
+@pace_options
 @click.option(
     "--job",
     "only",
@@ -214,7 +216,7 @@ def command(
         from sessionrun.cli.adding import open_joined
 
         joined = open_joined(results_dir, into, options)
-    planned = plan(file, asked, git, money, land, preview=dry_run, into=joined and joined.spec)
+    planned = plan(file, asked, git, money, land, take_pace(options), preview=dry_run, into=joined and joined.spec)
     for warning in planned.warnings:
         warn(warning)
     if isinstance(planned, Nothing):

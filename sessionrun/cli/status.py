@@ -94,6 +94,10 @@ def format_status(view: dict[str, Any], tasks: list[dict[str, Any]]) -> str:
     for task in tasks:
         lines.append(f"  {task_sign(task)} Task {task['num']} (ID: {escape(task['id'])}): {task_word(task)}")
         lines += reason_lines(task, _INDENT) or _held_lines(task)
+        if task.get("earlier_agents"):
+            from sessionrun.cli.attempts import agent_lines
+
+            lines += agent_lines(task, _INDENT)
         lines += proof_lines(task, _INDENT)
         lines += landing_lines(task, _INDENT)
         lines += kept_lines(task, _INDENT)
@@ -123,7 +127,9 @@ def kept_lines(task: Mapping[str, Any], indent: str) -> list[str]:
 
 def _held_lines(task: Mapping[str, Any]) -> list[str]:
     """Why a task has to wait for a hold to end, or until a given time."""
-    waits = task.get("reason_class") == "held" or (task["status"] == "pending" and task.get("held_until"))
+    waits = task.get("reason_class") in ("held", "paced") or (
+        task["status"] == "pending" and task.get("held_until")
+    )
     held = waits and task["reason"]
     return _wrap(str(task["reason"]), _INDENT) if held else []
 

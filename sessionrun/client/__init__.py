@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from sessionrun.client.changes import Change as Change
     from sessionrun.client.changes import find_changed as find_changed
     from sessionrun.client.changes import read_changes as read_changes
+    from sessionrun.client.changing import AskedChange as AskedChange
     from sessionrun.client.cleaning import clean as clean
     from sessionrun.client.cleaning import clean_worktrees as clean_worktrees
     from sessionrun.client.continuing import continue_task as continue_task
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from sessionrun.client.notices import SessionWarning as SessionWarning
     from sessionrun.client.outputs import iterate_chunks as iterate_chunks
     from sessionrun.client.outputs import read_answer as read_answer
+    from sessionrun.client.pace import AskedPace as AskedPace
     from sessionrun.client.planning import Asked as Asked
     from sessionrun.client.planning import AskedGit as AskedGit
     from sessionrun.client.planning import AskedMoney as AskedMoney
@@ -91,6 +93,7 @@ _NAMES = {
     "sessionrun.client.changes": ("Change", "find_changed", "read_changes"),
     "sessionrun.client.cleaning": ("clean", "clean_worktrees"),
     "sessionrun.client.continuing": ("continue_task",),
+    "sessionrun.client.changing": ("AskedChange",),
     "sessionrun.client.control": ("Reply", "cancel", "find_retried", "hold", "release", "resume", "retry"),
     "sessionrun.client.dispatching.dispatch": ("Prepared", "prepare_dispatch"),
     "sessionrun.client.dispatching.settings": ("settle_dispatch",),
@@ -106,6 +109,7 @@ _NAMES = {
     "sessionrun.client.next_end": ("NextEnd", "wait_for_next"),
     "sessionrun.client.notices": ("SessionWarning",),
     "sessionrun.client.outputs": ("iterate_chunks", "read_answer"),
+    "sessionrun.client.pace": ("AskedPace",),
     "sessionrun.client.planning": ("Asked", "AskedGit", "AskedMoney", "Nothing", "Planned", "plan"),
     "sessionrun.client.prefetching": ("precache",),
     "sessionrun.client.preview": ("describe_plan",),

@@ -34,6 +34,10 @@ _OF_A_SESSION: Final = {
     "max_parallel": "--max-parallel",
     "envelope": "--envelope",
     "stop_on_fail": "--stop-on-fail",
+    "halt": "--halt",
+    "max_load": "--max-load",
+    "min_free_memory": "--min-free-memory",
+    "stagger_s": "--stagger",
     "base": "--base",
     "worktree_dir": "--worktree-dir",
     "keep": "--keep-worktree",
@@ -48,7 +52,8 @@ _OF_A_SESSION: Final = {
 }
 """Options of `run` that hold for a whole session."""
 
-_LIMITS: Final = ("max_failures", "budget_usd", "soft_budget_usd")
+_PACE: Final = ("halt", "max_load", "min_free_memory", "stagger_s")
+_LIMITS: Final = ("max_failures", "budget_usd", "soft_budget_usd", *_PACE)
 
 
 class Added(NamedTuple):
@@ -98,6 +103,10 @@ def join_config(config: Config, into: SessionSpec) -> Config:
         budget_usd=None,
         soft_budget_usd=None,
         task_budget_usd=None,
+        halt=None,
+        max_load=None,
+        min_free_memory=None,
+        stagger_s=None,
     )
 
 

@@ -62,7 +62,7 @@ def assemble_spec(
     resources = dict(plan.resources)
     if plan.max_parallel is not None:
         resources[SLOT] = plan.max_parallel
-    settled = {name: _settle_agent(name, config.agents, missing, approve=approve) for name in sorted(used)}
+    settled = {name: settle_agent(name, config.agents, missing, approve=approve) for name in sorted(used)}
     spec = SessionSpec(
         session_id=str(uuid.uuid4()),
         created_at=format_time(time()) or "",
@@ -83,7 +83,7 @@ def assemble_spec(
         landing=landing,
         mirrors=ignore_leavings(mirrors, settled),
         cache=cache,
-        prices=_settle_prices(config, used),
+        prices=settle_prices(config, settled.values()),
         exports=plan.exports,
     )
     check_spec(spec, plan.places, others)
@@ -196,7 +196,7 @@ def _find_agent(name: str, known: Mapping[str, AgentSpec]) -> AgentSpec:
     return agent
 
 
-def _settle_agent(
+def settle_agent(
     name: str, known: Mapping[str, AgentSpec], missing: list[str] | None, *, approve: bool
 ) -> AgentSpec:
     """The agent with its program as an absolute path, looked up once."""
@@ -212,9 +212,9 @@ def _settle_agent(
     return replace(agent, argv=(program, *agent.argv[1:]))
 
 
-def _settle_prices(config: Config, used: set[str]) -> Mapping[str, Price]:
+def settle_prices(config: Config, used: Iterable[AgentSpec]) -> Mapping[str, Price]:
     """The prices of this session, which stay as they are; a script asks no model."""
-    if all(config.agents[name].prompt_kind == "script" for name in used):
+    if all(agent.prompt_kind == "script" for agent in used):
         return {}
     from sessionrun.agents.prices import load_prices
 

@@ -12,19 +12,28 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sessionrun.client.landed import has_landings
+from sessionrun.client.gate_rooms import clean_gate_rooms, find_gated
 from sessionrun.client.leftovers import find_marked
 from sessionrun.client.lookup import find_results_dir, open_session
 from sessionrun.client.notices import notify
-from sessionrun.client.removal import ENDED, Candidate, Removal, choose, measure_logs, remove_sessions, sweep_trash
+from sessionrun.client.removal import (
+    ENDED,
+    Candidate,
+    Removal,
+    choose,
+    find_trash,
+    measure_logs,
+    remove_sessions,
+    sweep_trash,
+)
 from sessionrun.client.selection import Wanted
 from sessionrun.client.view import load_or_warn, load_summary_view, load_view
 from sessionrun.model.errors import InputError, JobFileError, SessionrunError
 from sessionrun.model.repositories import has_worktree, repository_of
 from sessionrun.model.times import parse_time
 from sessionrun.runtime.history import find_task, load_spec_now, load_tasks
-from sessionrun.store.creation import sweep_unbegun
-from sessionrun.store.session import SessionDir, iterate_sessions
+from sessionrun.store.creation import find_unbegun, sweep_unbegun
+from sessionrun.store.session import PREFIX, SessionDir, iterate_sessions
 
 if TYPE_CHECKING:
     from sessionrun.model.places import Repository
@@ -79,9 +88,8 @@ def clean(
     )
     records = [_describe(removal) for removal in staying if session_ids]
     records += _name_once(_remove(going, worktrees=worktrees, dry_run=dry_run))
-    if not dry_run:
-        sweep_trash(folder)
-        sweep_unbegun(folder)
+    gone = {record["name"] for record in records if record["removed"]}
+    records += [record for record in _sweep(folder, dry_run=dry_run) if record["name"] not in gone]
     return [_finish(record, dry_run=dry_run) for record in records]
 
 
@@ -97,8 +105,20 @@ def clean_worktrees(
     sessions = _find_sessions(find_results_dir(results_dir), results_dir, session_ids)
     named = bool(session_ids)
     records = [record for session in sessions for record in _clean(session, dry_run=dry_run, named=named)]
-    records += _clean_rooms(_find_gated(sessions), dry_run=dry_run)
+    records += clean_gate_rooms(find_gated(sessions), dry_run=dry_run)
     return [_finish(record, dry_run=dry_run) for record in _name_once(records)]
+
+
+def _sweep(folder: Path, *, dry_run: bool) -> Iterator[Record]:
+    """Remove what removals and starts that were broken off left of sessions."""
+    ends = (
+        ("its removal was broken off", find_trash if dry_run else sweep_trash),
+        ("its start was broken off", find_unbegun if dry_run else sweep_unbegun),
+    )
+    for why, find in ends:
+        for path in find(folder):
+            finding = {"what": "trash", "name": str(path.absolute()), "task": None, "removed": True, "why": why}
+            yield {"session_id": path.name.partition(PREFIX)[2], "repository": None, **finding}
 
 
 def _find_sessions(folder: Path, results_dir: Path | None, session_ids: Sequence[str]) -> list[SessionDir]:
@@ -142,7 +162,7 @@ def find_candidates(sessions: Iterable[SessionDir]) -> list[Candidate]:
 def _remove(going: list[Candidate], *, worktrees: bool, dry_run: bool) -> Iterator[Record]:
     """Remove sessions; with `worktrees`, first what they left in their repositories."""
     freed: set[str] = set()
-    gated = _find_gated([candidate.session for candidate in going])
+    gated = find_gated([candidate.session for candidate in going])
     if worktrees:
         for candidate in going:
             for record in _clean(candidate.session, dry_run=dry_run):
@@ -154,8 +174,8 @@ def _remove(going: list[Candidate], *, worktrees: bool, dry_run: bool) -> Iterat
 
     def find(session: SessionDir) -> list[str]:
         left, empty = find_leftovers(session)
-        if empty and not left and not dry_run:
-            emptied.extend(_clean(session, dry_run=False))
+        if empty and not left:
+            emptied.extend(_clean(session, dry_run=dry_run))
         return [name for name in left if not (dry_run and name in freed)]
 
     gone: set[Path] = set()
@@ -165,43 +185,9 @@ def _remove(going: list[Candidate], *, worktrees: bool, dry_run: bool) -> Iterat
         yield _describe(removal)
         gone |= {removal.session.path} if removal.removed else set()
     yield from emptied
-    yield from _clean_rooms(gated if worktrees else [one for one in gated if one[0].path in gone], dry_run=dry_run)
-
-
-def _find_gated(sessions: Iterable[SessionDir]) -> list[tuple[SessionDir, Repository]]:
-    """The sessions whose work a landing tried, with their repositories: gates may have run there."""
-    gated = []
-    for session in sessions:
-        try:
-            repository = load_spec_now(session).repository if has_landings(session) else None
-        except (SessionrunError, OSError):
-            continue  # what reads the session after us says so
-        if repository is not None:
-            gated.append((session, repository))
-    return gated
-
-
-def _clean_rooms(gated: Iterable[tuple[SessionDir, Repository]], *, dry_run: bool) -> Iterator[Record]:
-    """Remove the rooms of gates that no landing uses, of any session."""
-    from sessionrun.landing.rooms import clean_rooms
-
-    places: dict[tuple[str, str], tuple[SessionDir, Repository]] = {}
-    for session, repository in gated:
-        places.setdefault((repository.common_dir, repository.worktree_dir), (session, repository))
-    for session, repository in places.values():
-        try:
-            for room in clean_rooms(repository, dry_run=dry_run):
-                yield {
-                    "session_id": session.session_id,
-                    "repository": repository.top,
-                    "what": "room",
-                    "name": str(room.path),
-                    "task": None,
-                    "removed": room.removed,
-                    "why": room.why,
-                }
-        except (SessionrunError, OSError) as error:
-            notify(f"rooms of gates in {repository.worktree_dir}: {error}")
+    yield from clean_gate_rooms(
+        gated if worktrees else [one for one in gated if one[0].path in gone], dry_run=dry_run
+    )
 
 
 def _describe(removal: Removal) -> Record:

@@ -21,7 +21,7 @@ from sessionrun.model.frozen import frozen
 if TYPE_CHECKING:
     from sessionrun.dialects.convert import Misfit
     from sessionrun.dialects.fields import Field
-    from sessionrun.model.spec import AgentSpec, Price
+    from sessionrun.model.spec import AgentSpec, Halt, Price
 
 PROJECT_FILE: Final = "sessionrun.toml"
 RESULTS_DIR_VARIABLE: Final = "SESSIONRUN_RESULTS_DIR"
@@ -64,6 +64,10 @@ class Config:
     budget_usd: float | None = None
     soft_budget_usd: float | None = None
     task_budget_usd: float | None = None
+    halt: Halt | None = None
+    max_load: float | None = None
+    min_free_memory: int | None = None
+    stagger_s: float | None = None
     prices: Mapping[str, Price] = field(default_factory=dict)
 
 
@@ -287,7 +291,7 @@ def _read_known(record: Mapping[str, Any], table: Mapping[str, Field]) -> dict[s
 
 def _setting_fields() -> Mapping[str, Field]:
     from sessionrun.dialects.convert import as_budget, as_duration, as_flag, as_limit, as_line, as_record
-    from sessionrun.dialects.fields import Field
+    from sessionrun.dialects.fields import PACE, Field
 
     return {
         "agent": Field("agent", as_line),
@@ -308,6 +312,7 @@ def _setting_fields() -> Mapping[str, Field]:
         "budget_usd": Field("budget_usd", as_budget),
         "soft_budget_usd": Field("soft_budget_usd", as_budget),
         "task_budget_usd": Field("task_budget_usd", as_budget),
+        **PACE,
         "agents": Field("agents", as_record),
         "prices": Field("prices", as_record),
     }

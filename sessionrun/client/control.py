@@ -9,15 +9,18 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from sessionrun.client.lookup import choose_tasks
 from sessionrun.client.notices import notify
 from sessionrun.client.requests import Refused, ask, request_cancel
-from sessionrun.client.view import load_history, load_view
+from sessionrun.client.view import fold_journal, load_history, load_view
 from sessionrun.client.waiting import View, has_ended, wait_until
 from sessionrun.model.errors import InputError, SessionGone, SessionrunError
 from sessionrun.store.session import SessionDir
+
+if TYPE_CHECKING:
+    from sessionrun.client.changing import AskedChange
 
 TAKEN_TIMEOUT_S: Final = 60.0
 
@@ -35,6 +38,13 @@ class Reply(NamedTuple):
     before: list[dict[str, Any]]
     view: View
     tasks: list[dict[str, Any]]
+
+
+class Retried(NamedTuple):
+    """Ids of tasks: those that are tried again because they are chosen, and these with all that come along."""
+
+    tried: list[str]
+    every: list[str]
 
 
 class Target:
@@ -154,21 +164,38 @@ def retry(
     *,
     failed: bool = False,
     lost: bool = False,
+    asked: AskedChange | None = None,
+    ready: bool = True,
     timeout_s: float = TAKEN_TIMEOUT_S,
 ) -> Reply:
     """Try tasks again, see `find_retried`; the reply has these tasks, or none if there is nothing to retry.
 
+    With `asked` they get another agent, model or prompt, but not those that come along.  With `ready` such an
+    agent is asked first whether it is ready.
+
     Raises:
-        InputError: a named task does not exist, or cannot be tried again.
+        InputError: a named task does not exist, or cannot be tried again, or not with what is asked.
         SessionGone: the session's processes are gone and cannot be started again; the request stays.
         StoreError: the request cannot be written, or was refused.
     """
     target = Target(session, tasks)
     outcomes = _list_outcomes(target, failed=failed, lost=lost)
-    chosen = set(_choose_retried(target, outcomes))
+    tried, every = _choose_retried(target, outcomes)
+    chosen = set(every)
     if not chosen:
         return Reply(True, [], target.view, [])
-    taken = ask(session, {"kind": "retry", "tasks": target.ids, "outcomes": list(outcomes)}, timeout_s=timeout_s)
+    record: dict[str, Any] = {"kind": "retry", "tasks": target.ids, "outcomes": list(outcomes)}
+    if asked is not None:
+        from sessionrun.client.changing import settle_change
+
+        state, _ = fold_journal(session)
+        record["change"] = settle_change(state.spec, [state.tasks[name] for name in tried], asked, ready=ready)
+    try:
+        taken = ask(session, record, timeout_s=timeout_s)
+    except Refused as error:
+        if asked is None:
+            raise
+        raise InputError(f"session {session.session_id} refuses that: {error.why}") from None
     view, _ = target.reload()
     before, after = ([task for task in shown["tasks"] if task["id"] in chosen] for shown in (target.view, view))
     return Reply(taken, before, view, after)
@@ -181,6 +208,17 @@ def find_retried(
 
     Without names and flags these are all tasks that failed, timed out, were lost or interrupted.  Named tasks may
     also have been cancelled or skipped.  Tasks that were skipped because of a retried task come along.
+
+    Raises:
+        InputError: a named task does not exist, or cannot be tried again.
+    """
+    return choose_retried(session, tasks, failed=failed, lost=lost).every
+
+
+def choose_retried(
+    session: SessionDir, tasks: Sequence[str] = (), *, failed: bool = False, lost: bool = False
+) -> Retried:
+    """As `find_retried`, with those that come along apart.
 
     Raises:
         InputError: a named task does not exist, or cannot be tried again.
@@ -268,7 +306,7 @@ def _list_outcomes(target: Target, *, failed: bool, lost: bool) -> tuple[str, ..
     return (*(RETRY_FAILED if failed else ()), *(RETRY_LOST if lost else ()))
 
 
-def _choose_retried(target: Target, outcomes: tuple[str, ...]) -> list[str]:
+def _choose_retried(target: Target, outcomes: tuple[str, ...]) -> Retried:
     from sessionrun.engine.requests import find_dependents
 
     by_id = {task["id"]: task for task in target.view["tasks"]}
@@ -281,7 +319,8 @@ def _choose_retried(target: Target, outcomes: tuple[str, ...]) -> list[str]:
     bad = [task for task in target.tasks if task["outcome"] in (outcomes or _NOT_GOOD)]
     if target.named and (mend := next((task for task in bad if task.get("mends")), None)):
         raise InputError(f"task {mend['id']!r} mends {mend['mends']!r}: name that one, and new tasks mend it")
-    chosen = [task["id"] for task in bad if not task.get("mends")] + stuck
+    tried = [task["id"] for task in bad if not task.get("mends")]
+    chosen = tried + stuck
     skipped = {task["id"]: task["needs"] for task in by_id.values() if task["reason_class"] == "need"}
 
     def is_hopeless(name: str) -> bool:
@@ -292,7 +331,7 @@ def _choose_retried(target: Target, outcomes: tuple[str, ...]) -> list[str]:
         for need in by_id[name]["needs"]:
             if need not in opened and is_hopeless(need):
                 raise InputError(f"task {name!r} needs {need!r}, which did not succeed: name that one too")
-    return sorted(opened, key=lambda name: int(by_id[name]["num"]))
+    return Retried(tried, sorted(opened, key=lambda name: int(by_id[name]["num"])))
 
 
 def _is_held(task: dict[str, Any]) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 from sessionrun.dialects.own_options import OWN_OPTIONS
+from sessionrun.model.changes import takes_model
 from sessionrun.model.errors import InputError
 from sessionrun.model.spec import AgentSpec, SessionSpec, TaskSpec
 
@@ -34,16 +35,11 @@ class Case(NamedTuple):
 
 def _of_model(case: Case) -> str | None:
     takers = [task for task in case.spec.tasks if task.model == case.options["model"]]
-    if any(case.agent_of(task).model_args or _counts(case.agent_of(task)) for task in takers):
+    if any(takes_model(case.agent_of(task)) for task in takers):
         return None
     if not takers:
         return "every task that asks a model has its own"
     return f"agent {takers[0].agent!r} takes no model"
-
-
-def _counts(agent: AgentSpec) -> bool:
-    """Whether the agent reports its usage: then the model's name leads to the price."""
-    return agent.prompt_kind != "script" and agent.output != "text"
 
 
 def _of_fallback(case: Case) -> str | None:
@@ -146,6 +142,7 @@ ELSEWHERE: Final[Mapping[str, str]] = {
     "land": "planning refuses it without worktrees",
     "land_into": "planning refuses it without landing",
     "gates": "planning refuses it without landing",
+    "halt": "planning refuses it where no number of failures stops the session",
     "mends": "planning refuses it without landing",
     "expect_change": "refused for each task without a worktree",
     "prove": "refused for each task without a worktree or a check",
@@ -163,6 +160,9 @@ ALWAYS: Final[Mapping[str, str]] = {
     "labels": "label any session",
     "dialect": "says how any input is read",
     "stop_on_fail": "holds for any session, also of one task",
+    "max_load": "holds for any session, also of one task",
+    "min_free_memory": "holds for any session, also of one task",
+    "stagger_s": "holds for any session: a task may be added, or tried again",
     "ready": "a caller may always forbid the question",
     "into": "names the session to which any input is added",
     "sync": "holds for any session",

@@ -11,8 +11,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from sessionrun.engine.budget import FIRST, describe_first_wait, describe_refusal
+from sessionrun.engine.changes import find_ran
+from sessionrun.engine.pace import PACED
 from sessionrun.engine.state import BUDGET, State, TaskState
 from sessionrun.engine.status import has_begun
+from sessionrun.engine.task import Ran
 from sessionrun.engine.tokens import held_tokens, lacking_tokens, wanted_tokens
 from sessionrun.model.events import (
     Entry,
@@ -78,7 +81,10 @@ def explain_session(grounds: Grounds) -> dict[str, Any]:
     dead = view["status"] == "interrupted"
     return {
         **{key: value for key, value in view.items() if key not in ("tasks", "labels", "dialect", "agent")},
-        "holds": [*_describe_request(state.held), *(_describe_hold(state, name) for name in sorted(state.holds))],
+        "holds": [
+            *_describe_request(state.held),
+            *(_describe_hold(state, name) for name in sorted(state.holds) if not _is_past(state, name)),
+        ],
         "tokens": [_describe_token(grounds, name) for name in sorted(state.spec.resources)],
         "causes": dict(sorted(counts.items())),
         "resume": f"sessionrun resume {view['session_id']}" if dead and not grounds.damage else None,
@@ -97,7 +103,7 @@ def explain_tasks(grounds: Grounds, chosen: Iterable[Mapping[str, Any]]) -> list
         if task in entries:
             entries[task].append(entry)
     return [
-        {**_explain_state(grounds, shown), "attempts": _tell_attempts(grounds, entries[task])}
+        {**_explain_state(grounds, shown), "attempts": _tell_attempts(grounds, task, entries[task])}
         for task, shown in wanted.items()
     ]
 
@@ -191,8 +197,8 @@ def _find_cause(grounds: Grounds, task: TaskState, facts: Mapping[str, Any]) -> 
     if facts["holds"]:
         hold = facts["holds"][0]
         until = f", until {hold['until']}" if hold["until"] else ""
-        what = "held" if hold["resource"] == REQUEST else f"{hold['resource']} is held"
-        return "hold", f"{what}: {hold['reason']}{until}"
+        what = "" if hold["resource"] in PACED else f"{hold['resource']} is held: "
+        return "hold", f"{'held: ' if hold['resource'] == REQUEST else what}{hold['reason']}{until}"
     if facts["budget"]:
         return "budget", facts["budget"]
     if facts["tokens"]:
@@ -256,6 +262,11 @@ def _describe_request(reason: str | None) -> list[dict[str, Any]]:
     return [] if reason is None else [{"resource": REQUEST, "reason": reason, "until": None}]
 
 
+def _is_past(state: State, resource: str) -> bool:
+    """Whether a hold means nothing any more, since nothing is left to start."""
+    return state.ended is not None and resource in PACED
+
+
 def _describe_hold(state: State, resource: str) -> dict[str, Any]:
     if resource not in state.holds:
         canary = state.providers[resource].canary
@@ -294,7 +305,7 @@ def _follow_chain(state: State, task: TaskState) -> list[str]:
 # --- what happened ---
 
 
-def _tell_attempts(grounds: Grounds, entries: list[Entry]) -> list[dict[str, Any]]:
+def _tell_attempts(grounds: Grounds, task: str, entries: list[Entry]) -> list[dict[str, Any]]:
     attempts: list[dict[str, Any]] = []
     jobs: dict[JobKey, dict[str, Any]] = {}
     for entry in entries:
@@ -304,7 +315,7 @@ def _tell_attempts(grounds: Grounds, entries: list[Entry]) -> list[dict[str, Any
                 _close_attempt(attempts[-1], entry, event)
         elif isinstance(event, JobClaimed):
             if not attempts or attempts[-1]["attempt"] != event.key.attempt:
-                attempts.append(_open_attempt(event.key))
+                attempts.append(_open_attempt(event.key, find_ran(grounds.state.tasks[task], event.key.attempt)))
             jobs[event.key] = _open_job(grounds, event.key)
             attempts[-1]["rounds"] = event.key.round
             attempts[-1]["jobs"].append(jobs[event.key])
@@ -317,9 +328,9 @@ def _tell_attempts(grounds: Grounds, entries: list[Entry]) -> list[dict[str, Any
     return attempts
 
 
-def _open_attempt(key: JobKey) -> dict[str, Any]:
+def _open_attempt(key: JobKey, ran: Ran) -> dict[str, Any]:
     empty = dict.fromkeys(("outcome", "reason_class", "reason", "started_at", "ended_at", "duration_s", "mono"))
-    return {"attempt": key.attempt, "rounds": key.round, **empty, "jobs": []}
+    return {**ran._asdict(), "attempt": key.attempt, "rounds": key.round, **empty, "jobs": []}
 
 
 def _close_attempt(attempt: dict[str, Any], entry: Entry, event: TaskEnded | TaskRetried) -> None:

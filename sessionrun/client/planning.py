@@ -17,6 +17,7 @@ from sessionrun.client.inputs import Given, read_source
 from sessionrun.client.landing_wish import AskedLand, settle_landing
 from sessionrun.client.mirroring import MirrorWish, settle_cache, settle_mirrors
 from sessionrun.client.own_options import add_variables, find_input, read_own
+from sessionrun.client.pace import AskedPace, settle_pace
 from sessionrun.client.seats import settle_seats
 from sessionrun.dialects.own_options import refuse_others
 from sessionrun.dialects.plan import Fallback, Options, Plan, RepositoryWish, Source
@@ -99,6 +100,7 @@ def plan(
     git: AskedGit | None = None,
     money: AskedMoney | None = None,
     land: AskedLand | None = None,
+    pace: AskedPace | None = None,
     *,
     preview: bool = False,
     into: SessionSpec | None = None,
@@ -113,6 +115,7 @@ def plan(
         git: the same about worktrees.
         money: the same about budgets.
         land: the same about landing.
+        pace: the same about how fast work may start, and how it stops after failures.
         into: the session, as it is now, to which the tasks will be added; see `adding`.
         directory: in the repository of the worktrees; None: the current one.
         programs: what starts an agent in place of its program, by the agent's name.
@@ -130,7 +133,8 @@ def plan(
     others = {name: replace(one, argv=(*(programs or {})[name], *one.argv[1:])) for name, one in agents.items()}
     config = replace(config, agents={**config.agents, **others})
     place = directory or Path.cwd()
-    return _settle(source, config, asked, git, money, land or AskedLand(), preview=preview, into=into, place=place)
+    wishes = (asked, git, money, land or AskedLand(), pace or AskedPace())
+    return _settle(source, config, *wishes, preview=preview, into=into, place=place)
 
 
 def _settle(
@@ -140,6 +144,7 @@ def _settle(
     git: AskedGit,
     money: AskedMoney,
     land: AskedLand,
+    pace: AskedPace,
     *,
     preview: bool,
     into: SessionSpec | None,
@@ -155,7 +160,7 @@ def _settle(
     plan = dialect.load(source, replace(options, own=add_variables(dialect.NAME, options.own, os.environ)))
     if not plan.tasks:
         return Nothing(plan.warnings)
-    plan = replace(plan, limits=_settle_limits(plan.limits, asked, money, config))
+    plan = replace(plan, limits=_settle_limits(plan.limits, asked, money, pace, config))
     choice = choose_agent(plan, config, preview=preview)
     if into is not None and choice.name == into.agent and not asked.agent:
         choice = choice._replace(why=f"as in session {into.session_id}")
@@ -232,17 +237,18 @@ def _leave_out_done(plan: Plan, *, rerun: bool) -> tuple[Plan, int]:
     return replace(plan, tasks=tasks, exports=tuple(exports)), len(done)
 
 
-def _settle_limits(limits: Limits, asked: Asked, money: AskedMoney, config: Config) -> Limits:
+def _settle_limits(limits: Limits, asked: Asked, money: AskedMoney, pace: AskedPace, config: Config) -> Limits:
     limits = _settle_workspace_timeout(_settle_budgets(limits, money, config), config)
-    return replace(limits, max_failures=1) if asked.stop_on_fail else limits
+    return settle_pace(replace(limits, max_failures=1) if asked.stop_on_fail else limits, pace, config)
 
 
 def _settle_budgets(limits: Limits, asked: AskedMoney, config: Config) -> Limits:
     """The budgets: the command line wins over the input, that over the configuration."""
+    settled: dict[str, Any] = {}
     for name in asked._fields:
         wanted = (getattr(level, name) for level in (asked, limits, config))
-        limits = replace(limits, **{name: next((amount for amount in wanted if amount is not None), None)})
-    return limits
+        settled[name] = next((amount for amount in wanted if amount is not None), None)
+    return replace(limits, **settled)
 
 
 def _settle_workspace_timeout(limits: Limits, config: Config) -> Limits:

@@ -162,7 +162,8 @@ def _find_obstacle(
         return "it is not a directory of yours"
     leftovers = find_leftovers(session)
     if leftovers:
-        return f"its claims are needed to clean {', '.join(leftovers)} (clean --worktrees)"
+        what = ", ".join(leftovers)
+        return f"what it made is still there: {what} (clean --worktrees removes what is merged or empty)"
     if dry_run:
         return "a process of it lives" if session.is_alive() else None
     for name in LOCK_NAMES:

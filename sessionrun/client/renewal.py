@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from time import time
+from typing import TYPE_CHECKING
 
 from sessionrun.agents import table
 from sessionrun.client.assemble import agents_of, check_spec, ignore_leavings
@@ -16,6 +17,7 @@ from sessionrun.client.notices import notify
 from sessionrun.client.view import fold_journal
 from sessionrun.engine.handed import as_earlier, find_handed
 from sessionrun.engine.state import TaskState
+from sessionrun.model.changes import change_task
 from sessionrun.model.errors import InputError
 from sessionrun.model.places import Repository
 from sessionrun.model.repositories import has_worktree, repository_of
@@ -23,20 +25,52 @@ from sessionrun.model.spec import Export, SessionSpec, TaskSpec
 from sessionrun.model.times import format_time
 from sessionrun.store.session import SessionDir
 
+if TYPE_CHECKING:
+    from sessionrun.client.changing import AskedChange
 
-def renew(session: SessionDir, wanted: Collection[str]) -> SessionSpec:
+
+def renew(
+    session: SessionDir,
+    wanted: Collection[str],
+    asked: AskedChange | None = None,
+    tried: Collection[str] | None = None,
+) -> SessionSpec:
     """The spec of a new session of these tasks (ids) of `session`; a warning names what has changed since.
 
+    Those of them that are `tried` again (None: all) get the agent, model or prompt that is asked for; the others
+    only come along.
+
     Raises:
-        InputError: the tasks cannot run any more, or the configuration is broken.
+        InputError: the tasks cannot run any more, or not so, or the configuration is broken.
         StoreError: the session's files are damaged.
     """
     load_config(Path.cwd(), os.environ, table.BUILTIN)  # broken, it stops this launch, too
     state, _ = fold_journal(session)
-    spec, remark = renew_spec(state.spec, wanted, state.tasks)
+    spec, tasks = state.spec, state.tasks
+    if asked is not None:
+        spec, tasks = _change(spec, tasks, wanted if tried is None else tried, asked)
+    spec, remark = renew_spec(spec, wanted, tasks)
     if remark:
         notify(remark)
     return spec
+
+
+def _change(
+    spec: SessionSpec, tasks: Mapping[str, TaskState], names: Collection[str], asked: AskedChange
+) -> tuple[SessionSpec, dict[str, TaskState]]:
+    """Spec and tasks with what is asked for; a new session has no conversation that a change could break."""
+    from sessionrun.client.changing import settle_change
+
+    fresh = [TaskState(task.spec, task.num) for name, task in tasks.items() if name in names]
+    change = settle_change(spec, fresh, asked, ready=False)  # a launch asks for itself
+    changed = {task.spec.id: replace(tasks[task.spec.id], spec=change_task(task.spec, change)) for task in fresh}
+    spec = replace(
+        spec,
+        agent=change.agent or spec.agent,
+        agents={**change.agents, **spec.agents},
+        prices={**change.prices, **spec.prices},
+    )
+    return spec, {**tasks, **changed}
 
 
 def renew_spec(

@@ -37,6 +37,7 @@ from sessionrun.dialects.convert import (
     as_workspace,
 )
 from sessionrun.dialects.limits import quote
+from sessionrun.dialects.pace import as_load, as_size
 from sessionrun.dialects.paths import as_project_paths
 from sessionrun.dialects.plan import LandingWish, SeatsWish
 from sessionrun.model.brief import ANSWER_MODES, Brief
@@ -47,6 +48,7 @@ from sessionrun.model.spec import (
     Check,
     Environment,
     EnvironmentKind,
+    Halt,
     Land,
     Limits,
     PromptMode,
@@ -283,6 +285,15 @@ _ENVIRONMENT: Final[Mapping[str, Field]] = {
     "kind": Field("kind", as_kind),
     "python": Field("python", as_line),
 }
+PACE: Final[Mapping[str, Field]] = {
+    "halt": Field("halt", as_choice(get_args(Halt))),
+    "max_load": Field("max_load", as_load),
+    "min_free_memory": Field("min_free_memory", as_size),
+    "stagger": Field("stagger_s", as_duration),
+    "stagger_s": Field("stagger_s", as_duration),
+}
+"""What a plan or a setting may say of how a session stops, and how fast it starts work."""
+
 _LIMITS: Final[Mapping[str, Field]] = {
     "max_failures": Field("max_failures", as_whole(1)),
     "budget_usd": Field("budget_usd", as_budget),
@@ -290,6 +301,7 @@ _LIMITS: Final[Mapping[str, Field]] = {
     "task_budget_usd": Field("task_budget_usd", as_budget),
     "workspace_timeout": Field("workspace_timeout_s", as_duration),
     "workspace_timeout_s": Field("workspace_timeout_s", as_duration),
+    **PACE,
 }
 
 NESTED: Final[Mapping[str, Collection[str]]] = {

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final, get_args
 
-from sessionrun.dialects import convert, fields, paths, prompts
+from sessionrun.dialects import convert, fields, pace, paths, prompts
 from sessionrun.dialects.fields import Field
 from sessionrun.model.reasons import NOT_OF_WORK, REASONS
 from sessionrun.model.seats import PLACEMENTS
@@ -58,6 +58,8 @@ _FRAGMENTS: Final[Mapping[Callable[..., Any], Schema]] = {
     convert.as_money: _NUMBER,
     convert.as_budget: {"type": "number", "exclusiveMinimum": 0},
     convert.as_flag: {"type": "boolean"},
+    pace.as_load: _NUMBER,
+    pace.as_size: {"anyOf": [{"type": "integer", "minimum": 0}, _TEXT]},
     convert.as_amounts: {"anyOf": [_map_of(_AMOUNT), *_one_or_more(_TEXT)["anyOf"]]},
     convert.as_capacities: _map_of(_AMOUNT),
     convert.as_environment: _map_of({"type": "string"}),

@@ -10,8 +10,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from sessionrun.engine.mending import note_mend
-from sessionrun.engine.moves import enlist, give_up
-from sessionrun.engine.requests import cancel
+from sessionrun.engine.moves import cancel, enlist, give_up
 from sessionrun.engine.state import State, TaskState
 from sessionrun.model.errors import InputError
 from sessionrun.model.events import Entry, TaskAdded, TasksAdded

@@ -26,6 +26,7 @@ from sessionrun.engine.moves import (
     take_turn,
     tell_dependents,
 )
+from sessionrun.engine.pace import begin_pause
 from sessionrun.engine.providers import (
     begin_canary,
     change_agent,
@@ -42,7 +43,16 @@ from sessionrun.engine.requests import apply_request, reopen
 from sessionrun.engine.rounds import begin_clocks, begin_round, keep_round
 from sessionrun.engine.seats import keep_seat, take_seat
 from sessionrun.engine.starts import MAX_TRIES, count_try, find_keeper
-from sessionrun.engine.state import BUDGET, PROVIDED_PHASES, START_BATCH, RunningJob, State, TaskState, find_job
+from sessionrun.engine.state import (
+    BUDGET,
+    FAILURES,
+    PROVIDED_PHASES,
+    START_BATCH,
+    RunningJob,
+    State,
+    TaskState,
+    find_job,
+)
 from sessionrun.engine.task import End, Progress, Times, share_end
 from sessionrun.engine.tokens import give, job_tokens, take, wanted_tokens
 from sessionrun.engine.totals import account, keep_work
@@ -120,6 +130,7 @@ def _on_job_claimed(state: State, entry: Entry, event: JobClaimed) -> None:
     task.progress.phase = event.key.phase
     if task.setbacks.suspended or task.setbacks.not_before:
         task.setbacks = task.setbacks._replace(suspended=False, not_before=0.0)
+    begin_pause(state, event.key.phase, entry.mono)
     if event.key.phase in PROVIDED_PHASES:
         begin_canary(state, task, None)
     if event.key.phase == "prepare":
@@ -224,6 +235,7 @@ def _on_task_ended(state: State, entry: Entry, event: TaskEnded) -> None:
     reason_class, reason, last = event.reason_class, event.reason, task.end.last_outcome
     task.end = share_end(outcome=event.outcome, reason_class=reason_class, reason=reason, last_outcome=last)
     state.outcomes[event.outcome] = state.outcomes.get(event.outcome, 0) + 1
+    state.failed_mends += task.spec.mend is not None and event.outcome in FAILURES
     began_at, began = task.times.started_at, task.times.started_mono
     ended_at, took = (None, None) if began is None else (entry.at, max(0.0, entry.mono - began))
     task.times = Times(began_at, began, ended_at, took, entry.seq)

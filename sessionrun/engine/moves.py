@@ -73,12 +73,20 @@ def skip_for(state: State, task: TaskState, needed: TaskState) -> None:
     decide_outcome(state, task, "skipped", "need", f"need: {needed.spec.id!r} {was}")
 
 
+def _describe_halt(state: State) -> str:
+    return f"max_failures: stopped after {state.failures} failed"
+
+
 def halt(state: State) -> None:
-    """As many tasks failed as may: what has begun goes on, nothing else starts."""
+    """As many tasks failed as may: nothing new starts.  What has begun goes on, unless all is to stop now."""
     state.halted, state.feed_open = True, False
     for task in state.tasks.values():
-        if not task.active and task.end.outcome is None and task.end.decided is None:
+        if task.end.known_outcome is not None:
+            continue
+        if not task.active:
             give_up(state, task)
+        elif state.spec.limits.halt == "now":
+            cancel(state, task, why=_describe_halt(state))
 
 
 def give_up(state: State, task: TaskState) -> None:
@@ -86,8 +94,19 @@ def give_up(state: State, task: TaskState) -> None:
     if task.end.last_outcome is not None:
         decide_outcome(state, task, task.end.last_outcome, task.end.reason_class, task.end.reason)
     else:
-        reason = f"max_failures: stopped after {state.failures} failed"
-        decide_outcome(state, task, "skipped", "max_failures", reason)
+        decide_outcome(state, task, "skipped", "max_failures", _describe_halt(state))
+
+
+def cancel(state: State, task: TaskState, *, now: bool = False, why: str | None = None) -> None:
+    """Once an attempt is decided its outcome stays, but there is no other attempt.
+
+    RELEASE runs on, but for `now`: then it is ended, and the worktree stays.
+    """
+    task.wish = task.wish._replace(cancelled=True, again=False, why=why)
+    if task.job is not None and (now or task.end.decided is None):
+        stop(state, task, task.job, "cancelled", now=now)
+    elif task.end.decided is None:
+        decide_outcome(state, task, "cancelled", "cancelled", "cancelled: on request")
 
 
 def stop(state: State, task: TaskState, job: RunningJob, reason: Stopping, *, now: bool = False) -> None:

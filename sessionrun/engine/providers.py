@@ -19,6 +19,7 @@ from zlib import crc32
 
 from sessionrun.engine.budget import is_used_up
 from sessionrun.engine.moves import backoff_s, leave_thread, suspend
+from sessionrun.engine.pace import STAGGER
 from sessionrun.engine.queue import CONTINUING, NEW
 from sessionrun.engine.state import BUDGET, PROVIDED_PHASES, Provider, State, TaskState, provider_of
 from sessionrun.engine.tokens import is_shut, wanted_tokens
@@ -252,7 +253,7 @@ def _put_back(state: State, task: TaskState) -> None:
     names = [name for name, _ in wanted_tokens(state, task)]
     if task.active:
         suspend(state, task)
-    for name in (*names, BUDGET):
+    for name in (*names, BUDGET, STAGGER):
         state.queue.unpark(name)
     offer(state, task)
 

@@ -46,6 +46,14 @@ class ReadyQueue:
                 return rank, *heappop(self._ready[rank])
         return None
 
+    def is_ready(self, ranks: int) -> bool:
+        """Whether `pop` would find an entry, be it a stale one."""
+        return any(self._ready[rank] for rank in range(ranks))
+
+    def is_parked(self, resource: str) -> bool:
+        """Whether an entry waits for `resource`."""
+        return bool(self._parked.get(resource))
+
     def park(self, resource: str, rank: int, num: int, task: str) -> None:
         """Set a task aside until `resource` is offered to it."""
         heappush(self._parked.setdefault(resource, []), (rank, num, task))

@@ -6,7 +6,9 @@ Pure.  The question comes before the record: a request that is refused leaves no
 from __future__ import annotations
 
 from sessionrun.engine.additions import find_addition_fault
+from sessionrun.engine.changes import find_change_fault
 from sessionrun.engine.follow_ups import find_follow_up_fault
+from sessionrun.engine.requests import list_chosen
 from sessionrun.engine.state import State
 from sessionrun.engine.width import find_width_fault
 from sessionrun.model.events import RequestReceived, TasksAdded
@@ -23,4 +25,6 @@ def find_fault(state: State, request: RequestReceived | TasksAdded) -> str | Non
     unknown = next((name for name in request.tasks if name not in state.tasks), None)
     if unknown is not None:
         return f"there is no task {unknown!r:.140}"
+    if request.change is not None:
+        return find_change_fault(list_chosen(state, request), request.change, state.spec.agents)
     return find_follow_up_fault(state, request) if request.kind == "continue" else None

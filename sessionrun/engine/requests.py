@@ -10,13 +10,14 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from typing import Final
 
 from sessionrun.engine.budget import cost_of
+from sessionrun.engine.changes import change_tasks, note_ran
 from sessionrun.engine.follow_ups import ask_more, take_up
 from sessionrun.engine.landing import cancel_landing, land_again, pause_landing
 from sessionrun.engine.mending import give_up_mends
-from sessionrun.engine.moves import decide_outcome, enlist, resign, stop
+from sessionrun.engine.moves import cancel, enlist, resign
 from sessionrun.engine.providers import lift
 from sessionrun.engine.queue import CONTINUING, NEW
-from sessionrun.engine.state import BUDGET, State, TaskState
+from sessionrun.engine.state import BUDGET, FAILURES, State, TaskState
 from sessionrun.engine.task import NO_SETBACKS, NO_TIMES, End, Progress
 from sessionrun.engine.width import set_width
 from sessionrun.model.events import RequestReceived
@@ -30,18 +31,6 @@ def apply_request(state: State, event: RequestReceived) -> None:
     if event.request_id not in state.requests:
         state.requests.add(event.request_id)
         _ACTS[event.kind](state, event)
-
-
-def cancel(state: State, task: TaskState, *, now: bool = False, why: str | None = None) -> None:
-    """Once an attempt is decided its outcome stays, but there is no other attempt.
-
-    RELEASE runs on, but for `now`: then it is ended, and the worktree stays.
-    """
-    task.wish = task.wish._replace(cancelled=True, again=False, why=why)
-    if task.job is not None and (now or task.end.decided is None):
-        stop(state, task, task.job, "cancelled", now=now)
-    elif task.end.decided is None:
-        decide_outcome(state, task, "cancelled", "cancelled", "cancelled: on request")
 
 
 def reopen(state: State, tasks: Sequence[TaskState]) -> None:
@@ -94,7 +83,9 @@ def _cancel(state: State, event: RequestReceived) -> None:
 
 
 def _retry(state: State, event: RequestReceived) -> None:
-    chosen = [task for task in _named(state, event.tasks) if _is_chosen(task, event)]
+    chosen = list_chosen(state, event)
+    if event.change is not None:
+        change_tasks(state, chosen, event.change)
     for task in chosen:
         if task.end.outcome is None:  # its RELEASE comes first
             task.wish = task.wish._replace(again=True, cancelled=False)
@@ -109,6 +100,11 @@ def _continue(state: State, event: RequestReceived) -> None:
             ask_more(task, event.text)
             pause_landing(state, task)
             reopen(state, [task])
+
+
+def list_chosen(state: State, event: RequestReceived) -> list[TaskState]:
+    """The tasks that a retry names or chooses; others may come along."""
+    return [task for task in _named(state, event.tasks) if _is_chosen(task, event)]
 
 
 def _is_chosen(task: TaskState, event: RequestReceived) -> bool:
@@ -195,12 +191,15 @@ def _reset(state: State, task: TaskState) -> None:
         state.outcomes[end.outcome] -= 1
         if not state.outcomes[end.outcome]:
             del state.outcomes[end.outcome]
+        state.failed_mends -= task.spec.mend is not None and end.outcome in FAILURES
+    taken = task.setbacks.fallbacks if task.follow_ups.texts else 0  # the agent that knows the conversation
+    if task.setbacks.fallbacks and not taken:
+        note_ran(task)
     if end.known_outcome == "skipped":  # it never began, so this is not a further attempt
         task.progress, task.end = Progress(attempt), End(last_outcome=end.last_outcome)
     else:
         task.progress = Progress(attempt + 1)
         task.end = End(last_outcome=end.outcome, reason_class=end.reason_class, reason=end.reason)
-    taken = task.setbacks.fallbacks if task.follow_ups.texts else 0  # the agent that knows the conversation
     task.unmet, task.wish, task.times = 0, state.wish, NO_TIMES
     task.setbacks = NO_SETBACKS._replace(fallbacks=taken) if taken else NO_SETBACKS
     task.totals = task.totals._replace(forgiven=cost_of(task))

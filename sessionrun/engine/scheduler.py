@@ -32,6 +32,7 @@ from sessionrun.engine.landing import held_again_at, is_landing, next_landing
 from sessionrun.engine.mending import next_mend
 from sessionrun.engine.moves import backoff_s
 from sessionrun.engine.orders import CancelJob, CheckOutput, EndSession, Order, Record, StartJob, WakeAt
+from sessionrun.engine.pace import count_start
 from sessionrun.engine.providers import prefers_fallback
 from sessionrun.engine.queue import NEW
 from sessionrun.engine.state import BUDGET, CANARY, FAILURES, PROVIDED_PHASES, State, TaskState, provider_of
@@ -199,6 +200,7 @@ def _take_or_lack(state: State, task: TaskState, taken: dict[str, int]) -> str |
             taken[name] = taken.get(name, 0) + amount
         if state.providers and task.next_phase() in PROVIDED_PHASES:
             taken[CANARY + provider_of(state, task)] = 1
+        count_start(state, task.next_phase(), taken)
         taken[BUDGET] = taken.get(BUDGET, 0) + wanted_money(state, task)
         unknown = find_unknown(state, task) if task.next_phase() == "work" else None
         if unknown is not None:

@@ -344,6 +344,8 @@ class State:
     """How many failures there were when the session was last asked to try again: `max_failures` ignores them."""
     outcomes: dict[Outcome, int] = field(default_factory=dict)
     """How many tasks have each outcome."""
+    failed_mends: int = 0
+    """How many of them are mends that failed."""
     usage_by_model: dict[str, Usage] = field(default_factory=dict)
     """What all jobs that have ended used, by the name of the model (see `totals`)."""
     money: Money = field(default_factory=Money)
@@ -369,11 +371,7 @@ class State:
     @property
     def failures(self) -> int:
         """How many tasks failed by themselves (not skipped, not cancelled); mends do not count."""
-        failed = sum(self.outcomes.get(outcome, 0) for outcome in FAILURES)
-        if not failed or self.spec.landing is None or not self.spec.landing.mends:
-            return failed
-        mends = [task for task in self.tasks.values() if task.spec.mend is not None]
-        return failed - sum(task.end.outcome in FAILURES for task in mends)
+        return sum(self.outcomes.get(outcome, 0) for outcome in FAILURES) - self.failed_mends
 
     @property
     def wish(self) -> Wish:

@@ -14,9 +14,16 @@ from sessionrun.engine.budget import (
     describe_refusal,
     find_first_wait,
     is_waiting_for_money,
-    to_usd,
 )
 from sessionrun.engine.feeding import project_feed
+from sessionrun.engine.pace import PACED, paced_by
+from sessionrun.engine.spending import (
+    project_budget,
+    project_session_usage,
+    project_usage,
+    project_usage_by_agent,
+    project_usage_by_model,
+)
 from sessionrun.engine.state import BUDGET
 from sessionrun.model.keys import Phase
 from sessionrun.model.places import Place
@@ -27,7 +34,6 @@ if TYPE_CHECKING:
     from sessionrun.engine.state import State, TaskState
     from sessionrun.model.checks import Counts
     from sessionrun.model.events import HoldPlaced
-    from sessionrun.model.usage import Usage
 
 _NO_PLACE: Final = Place()
 
@@ -91,9 +97,9 @@ def project(state: State) -> dict[str, Any]:
         **_count(tasks),
         "max_parallel": spec.resources.get(SLOT),
         "base_branch": spec.repository and spec.repository.base_branch,
-        "usage": _project_session_usage(state),
-        "usage_by_model": _project_usage_by_model(state.usage_by_model),
-        "budget": _project_budget(state),
+        "usage": project_session_usage(state),
+        "usage_by_model": project_usage_by_model(state.usage_by_model),
+        "budget": project_budget(state),
         "feed": project_feed(state),
         "seq": state.seq,
         "epoch": state.epoch,
@@ -173,7 +179,7 @@ def _project_environment(place: Place) -> dict[str, Any] | None:
 def _project_task(state: State, task: TaskState) -> dict[str, Any]:
     spec, agent = task.spec, state.spec.agents.get(task.agent)
     place = task.place or _NO_PLACE
-    held_until, held_reason = _hold(state, task)
+    held_until, held, held_reason = _hold(state, task)
     status = "completed" if task.end.outcome else "running" if has_begun(task) else "pending"
     return {
         "num": task.num,
@@ -183,8 +189,8 @@ def _project_task(state: State, task: TaskState) -> dict[str, Any]:
         "status": status,
         "phase": _phase_word(task),
         "outcome": task.end.outcome,
-        "reason_class": "held" if held_reason else task.end.reason_class,
-        "reason": f"held: {held_reason}" if held_reason else task.end.reason,
+        "reason_class": held if held_reason else task.end.reason_class,
+        "reason": f"{held}: {held_reason}" if held_reason else task.end.reason,
         "held_until": format_time(held_until),
         "attempt": task.progress.attempt,
         "round": task.progress.round,
@@ -192,6 +198,7 @@ def _project_task(state: State, task: TaskState) -> dict[str, Any]:
         "mends": task.spec.mend and task.spec.mend.task,
         "agent": task.agent,
         "model": task.last_work.model or task.asked_model,
+        "earlier_agents": [ran._asdict() for ran in task.totals.ran] or None,
         "exit_code": task.last_work.exit_code,
         "signal": task.last_work.signal,
         "started_at": format_time(task.times.started_at),
@@ -217,8 +224,9 @@ def _project_task(state: State, task: TaskState) -> dict[str, Any]:
         "needs": spec.needs,
         **_project_upstream(spec, place),
         "conversation": task.last_work.conversation,
-        "usage": None if task.totals.usage is None else _project_usage(task.totals.usage),
-        "usage_by_model": _project_usage_by_model(task.totals.by_model),
+        "usage": None if task.totals.usage is None else project_usage(task.totals.usage),
+        "usage_by_model": project_usage_by_model(task.totals.sum_by_model()),
+        "usage_by_agent": project_usage_by_agent(task),
         "check": None if spec.check is None and spec.answer != "patch" else _project_check(task),
         "proof": task.progress.proof,
         "landing": _project_landing(state, task),
@@ -299,45 +307,6 @@ def _project_processes(state: State) -> dict[str, Any] | None:
     return {"boot_id": last.boot_id, "pid_ns": last.pid_ns, "supervisor": supervisor, "keeper": keeper}
 
 
-def _project_usage(usage: Usage) -> dict[str, Any]:
-    return {
-        "input_tokens": usage.input_tokens,
-        "cached_input_tokens": usage.cached_input_tokens,
-        "output_tokens": usage.output_tokens,
-        "cost_usd": None if usage.cost_usd is None else round(usage.cost_usd, 9),
-        "cost_source": usage.cost_source,
-        "unpriced_jobs": usage.unpriced_jobs,
-    }
-
-
-def _project_usage_by_model(totals: Mapping[str, Usage]) -> dict[str, Any] | None:
-    return {model: _project_usage(used) for model, used in totals.items()} or None
-
-
-def _project_session_usage(state: State) -> dict[str, Any] | None:
-    """What the jobs that have ended used; `cost_usd` is a lower bound unless `cost_complete`."""
-    if not state.usage_by_model:
-        return None
-    first, *others = state.usage_by_model.values()
-    for used in others:
-        first = first.plus(used)
-    return {**_project_usage(first), "cost_complete": not first.unpriced_jobs}
-
-
-def _project_budget(state: State) -> dict[str, Any] | None:
-    """The session's budgets and its account; null without a budget of the session."""
-    limits, money = state.spec.limits, state.money
-    if limits.budget_usd is None and limits.soft_budget_usd is None:
-        return None
-    return {
-        "budget_usd": limits.budget_usd,
-        "soft_budget_usd": limits.soft_budget_usd,
-        "spent_usd": to_usd(money.spent),
-        "reserved_usd": to_usd(money.reserved),
-        "held": BUDGET in state.holds,
-    }
-
-
 def _phase_word(task: TaskState) -> str | None:
     if task.end.outcome:
         return None
@@ -352,15 +321,15 @@ def has_begun(task: TaskState) -> bool:
     return task.active and task.times.started_at is not None and not task.setbacks.suspended
 
 
-def _hold(state: State, task: TaskState) -> tuple[float | None, str | None]:
-    """Until when (wall time) a task is held back by a hold, with its reason, or by its backoff.
+def _hold(state: State, task: TaskState) -> tuple[float | None, str, str | None]:
+    """Until when (wall time) a task is held back by a hold, with its reason class and reason, or by its backoff.
 
     A hold on request shows in any case, for only a request ends it; another one only on a task that could run.
     """
     if task.is_held:
-        return None, task.wish.held
+        return None, "held", task.wish.held
     if task.end.outcome or task.job or task.unmet:
-        return None, None
+        return None, "held", None
     refusal = None
     if is_waiting_for_money(state, task):
         refusal = None if BUDGET in state.holds else describe_refusal(state, task)
@@ -368,15 +337,17 @@ def _hold(state: State, task: TaskState) -> tuple[float | None, str | None]:
         refusal = describe_first_wait(first)
     holds = _find_holds(state, task) if state.holds else []
     until = max([task.setbacks.not_before, *[hold.until or 0.0 for hold in holds]])
-    return until + state.wall_offset if until else None, holds[0].reason if holds else refusal
+    word = "paced" if holds and holds[0].resource in PACED else "held"
+    return until + state.wall_offset if until else None, word, holds[0].reason if holds else refusal
 
 
 def _find_holds(state: State, task: TaskState) -> list[HoldPlaced]:
-    """The holds that keep the task's next job from starting, by name."""
+    """The holds that keep the task's next job from starting, by name; those that pass by themselves come last."""
     from sessionrun.engine.state import PROVIDED_PHASES, provider_of
     from sessionrun.engine.tokens import job_tokens, task_tokens
 
-    names = {SLOT, *(name for name, _ in task_tokens(state, task))}
+    phase = task.next_phase()
+    names = {SLOT, *paced_by(state, phase, {}), *(name for name, _ in task_tokens(state, task))}
     names |= {name for name, _ in job_tokens(state, task, task.next_phase())}
     if task.next_phase() == "prepare":
         names.add(WORKTREE_SPACE)
@@ -384,4 +355,5 @@ def _find_holds(state: State, task: TaskState) -> list[HoldPlaced]:
         names.add(provider_of(state, task))
     if is_waiting_for_money(state, task):
         names.add(BUDGET)
-    return [state.holds[name] for name in sorted(names) if name in state.holds]
+    found = [state.holds[name] for name in sorted(names) if name in state.holds]
+    return sorted(found, key=lambda hold: hold.resource in PACED)

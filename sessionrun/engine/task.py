@@ -191,7 +191,15 @@ class Times(NamedTuple):
     """The number of the journal's record of its end."""
 
 
-_NO_MODELS: Final[Mapping[str, Usage]] = {}
+_NO_MODELS: Final[Mapping[tuple[str, str], Usage]] = {}
+
+
+class Ran(NamedTuple):
+    """With which agent and model the attempts up to `attempt` ran, before a retry changed that."""
+
+    attempt: int
+    agent: str
+    model: str | None
 
 
 class Totals(NamedTuple):
@@ -199,11 +207,20 @@ class Totals(NamedTuple):
 
     usage: Usage | None = None
     """The sum; None: nothing is known of any."""
-    by_model: Mapping[str, Usage] = _NO_MODELS
-    """The sums by the name of the model (see `name_model`)."""
+    by_model: Mapping[tuple[str, str], Usage] = _NO_MODELS
+    """The sums by agent and by the name of the model (see `name_model`)."""
     forgiven: int = 0
     """The part of the cost (nanodollars) that the task's budget does not count: what the task had cost when the
     user last asked for it."""
+    ran: tuple[Ran, ...] = ()
+    """With what earlier attempts ran, where a retry changed that; oldest first."""
+
+    def sum_by_model(self) -> dict[str, Usage]:
+        """The sums by model, whichever agent asked it."""
+        sums: dict[str, Usage] = {}
+        for (_, model), used in self.by_model.items():
+            sums[model] = sums[model].plus(used) if model in sums else used
+        return sums
 
 
 LandStatus = Literal["ready", "waiting", "landed", "bounced", "mending", "held"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from sessionrun.engine.budget import find_first_wait, is_waiting_for_money
+from sessionrun.engine.pace import paced_by
 from sessionrun.engine.state import BUDGET, CANARY, PROVIDED_PHASES, State, TaskState, provider_of
 from sessionrun.model.keys import Phase
 from sessionrun.model.spec import SLOT, WORKTREE_SPACE, is_task_span
@@ -79,6 +80,7 @@ def lacking_tokens(state: State, task: TaskState, taken: Mapping[str, int]) -> I
         yield BUDGET
     elif (first := find_first_wait(state, task, taken)) is not None:
         yield first
+    yield from paced_by(state, task.next_phase(), taken)
     for name, amount in wanted_tokens(state, task):
         if name in state.holds or state.free[name] - taken.get(name, 0) < amount:
             yield name

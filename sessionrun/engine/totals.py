@@ -73,7 +73,8 @@ def account(state: State, task: TaskState, used: Usage | None, model: str | None
     used = used or Usage()
     used = replace(used, unpriced_jobs=int(asks and used.cost_usd is None))
     name = name_model(task.agent, model, task.asked_model)
-    by_model = {**task.totals.by_model, name: _plus(task.totals.by_model.get(name), used)}
+    both = task.agent, name
+    by_model = {**task.totals.by_model, both: _plus(task.totals.by_model.get(both), used)}
     task.totals = task.totals._replace(usage=_plus(task.totals.usage, used), by_model=by_model)
     state.usage_by_model[name] = _plus(state.usage_by_model.get(name), used)
     return used

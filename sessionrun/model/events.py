@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import field, fields
 from typing import Any, Final, Literal, TypeAlias, get_args
 
+from sessionrun.model.changes import Change, change_from_record
 from sessionrun.model.checks import Checked, checked_from_record
 from sessionrun.model.frozen import frozen
 from sessionrun.model.keys import JobKey, parse_job_key
@@ -254,6 +255,7 @@ class RequestReceived:
     `now` (cancel): without any grace.  `outcomes` (retry): only tasks that ended, or are about to end, in one of
     these ways; empty = any but success, of the tasks that are named.  `reason` (hold, cancel): what is shown.
     `max_parallel` (set): how many tasks may run at once; 0 = no limit.  `text` (continue): the follow-up.
+    `change` (retry): what is other for the tasks that are named or chosen, not for those that come along.
     """
 
     request_id: str
@@ -264,6 +266,7 @@ class RequestReceived:
     reason: str | None = None
     max_parallel: int | None = None
     text: str | None = None
+    change: Change | None = None
 
 
 @frozen
@@ -384,6 +387,8 @@ def from_record(record: Mapping[str, Any]) -> Entry:
         values["place"] = place_from_record(values["place"])
     if "checked" in values:
         values["checked"] = checked_from_record(values["checked"])
+    if "change" in values:
+        values["change"] = change_from_record(values["change"])
     if cls is TaskAdded:
         values["task"] = task_from_record(values["task"])
     if cls is TasksAdded:

@@ -70,6 +70,7 @@ REASONS: Final[Mapping[str, Reason]] = {
     "no_tests": Reason("its instance names no tests, so the work cannot be judged"),
     "release_failed": Reason("its worktree could not be given back; never the reason of a task"),
     "held": Reason("it waits: a hold keeps it from going on"),
+    "paced": Reason("it waits: for the pause between two starts, or until the machine has less to do"),
     # from the agent's output
     "usage_limit": Reason("the account's quota or money is used up", "limit", goes_on=True),
     "rate_limited": Reason("too many requests at a time (HTTP 429)", "backoff", goes_on=True),
@@ -176,6 +177,7 @@ NOT_OF_WORK: Final = frozenset(
         "no_tests",
         "release_failed",
         "held",
+        "paced",
     )
 )
 """Classes that no end of an agent has: no other agent can take over for them."""

@@ -191,6 +191,10 @@ class Landing:
     mends: int = 0
 
 
+Halt = Literal["soon", "now"]
+"""What `max_failures` does to tasks that run: they may end, as by default, or are ended at once."""
+
+
 @frozen
 class Limits:
     """Session-wide stops.  After `max_failures` failed tasks nothing new starts and the rest is skipped.
@@ -198,6 +202,10 @@ class Limits:
     No work starts that may bring the session over `budget_usd`; when `soft_budget_usd` is spent it is held;
     `task_budget_usd` is for each task.  US dollars, see `budget`.  A PREPARE or RELEASE job may take
     `workspace_timeout_s`; None means no limit, as in sessions of versions that knew none.
+
+    With `halt` ``now`` tasks that run are ended, too, when `max_failures` tasks have failed.  No PREPARE, SETUP or
+    WORK starts while the load of the machine is above `max_load`, or its free memory below `min_free_memory`
+    (bytes).  Between two starts of WORK lie at least `stagger_s`.
     """
 
     max_failures: int | None = None
@@ -205,6 +213,10 @@ class Limits:
     soft_budget_usd: float | None = None
     task_budget_usd: float | None = None
     workspace_timeout_s: float | None = None
+    halt: Halt | None = None
+    max_load: float | None = None
+    min_free_memory: int | None = None
+    stagger_s: float | None = None
 
 
 @frozen

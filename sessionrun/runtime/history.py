@@ -6,7 +6,7 @@ names the record, for readers, for `resume` and for the supervisor.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sessionrun.engine.fold import apply, begin
@@ -49,6 +49,8 @@ def load_tasks(session: SessionDir) -> dict[str, TaskSpec]:
     from sessionrun.model.events import TaskAdded, TasksAdded
 
     entries, _ = session.load_journal()
+    if _has_changes(entries):
+        return {name: task.spec for name, task in replay(session)[0].tasks.items()}
     events = [entry.event for entry in entries if isinstance(entry.event, (TaskAdded, TasksAdded))]
     added = [
         task for event in events for task in (event.tasks if isinstance(event, TasksAdded) else (event.task,))
@@ -72,11 +74,20 @@ def load_spec_now(session: SessionDir) -> SessionSpec:
         entries, _ = session.load_journal()
     except (StoreError, OSError):
         return spec
+    if _has_changes(entries):
+        return replay(session)[0].spec
     added = {entry.event.request_id: entry.event for entry in entries if isinstance(entry.event, TasksAdded)}
     for event in added.values():
         spec = widen_spec(spec, event)
     fed = {entry.event.task.id: entry.event.task for entry in entries if isinstance(entry.event, TaskAdded)}
     return replace(spec, tasks=(*spec.tasks, *fed.values())) if fed else spec
+
+
+def _has_changes(entries: Iterable[Entry]) -> bool:
+    """Whether a retry changed tasks: which ones only the state knows."""
+    from sessionrun.model.events import RequestReceived
+
+    return any(isinstance(entry.event, RequestReceived) and entry.event.change is not None for entry in entries)
 
 
 _Known = TypeVar("_Known")

@@ -31,7 +31,7 @@ from sessionrun.runtime.executors.protocol import Notice
 from sessionrun.runtime.history import project_status, replay
 from sessionrun.runtime.jobs.maker import JobMaker
 from sessionrun.runtime.keeper.command import EXIT_NO_ROOM, EXIT_REFUSED, EXIT_TAKEN, root_command, say
-from sessionrun.runtime.partners import Exports, Feeder, Sharing, SystemClock
+from sessionrun.runtime.partners import Exports, Feeder, Sharing, SystemClock, Watch
 from sessionrun.runtime.processes import Identity
 from sessionrun.runtime.recovery import find_notices, find_unclaimed
 from sessionrun.runtime.supervisor import Supervisor
@@ -113,7 +113,18 @@ def _run(session: SessionDir, end: socket.socket) -> None:
     exports, sharing = _open_exports(session, spec), _SharingOfAll(session, spec)
     jobs = JobMaker(session, lambda: state.spec)
     feeder = _open_feeder(session, spec)
-    Supervisor(session, state, journal, executor, jobs, SystemClock(), exports, sharing, feeder).run(notices)
+    watch = _open_watch(spec)
+    Supervisor(session, state, journal, executor, jobs, SystemClock(), exports, sharing, feeder, watch).run(
+        notices
+    )
+
+
+def _open_watch(spec: SessionSpec) -> Watch | None:
+    if not (spec.limits.max_load or spec.limits.min_free_memory):
+        return None
+    from sessionrun.runtime.machine import MachineWatch
+
+    return MachineWatch(spec.limits)
 
 
 def _open_exports(session: SessionDir, spec: SessionSpec) -> Exports | None:

@@ -66,6 +66,16 @@ class Feeder(Protocol):
         """The session is about to end: give back what is left."""
 
 
+class Watch(Protocol):
+    """Holds starts while the machine has too much to do; see `machine.MachineWatch`."""
+
+    look_at: float | None
+    """When it wants to be asked next (monotonic), whatever happens until then."""
+
+    def hear(self, state: State, at: float, mono: float) -> Iterable[Event]:
+        """What is to be recorded."""
+
+
 class Clock(Protocol):
     """Where the time comes from."""
 

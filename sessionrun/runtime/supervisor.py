@@ -44,7 +44,7 @@ from sessionrun.model.keys import JobKey
 from sessionrun.model.spec import SLOT, WORKTREE_SPACE, Job
 from sessionrun.runtime.executors.protocol import Executor, Exit, Notice
 from sessionrun.runtime.mishaps import fail_job, is_of_one_job, log
-from sessionrun.runtime.partners import Clock, Exports, Feeder, Jobs, Sharing
+from sessionrun.runtime.partners import Clock, Exports, Feeder, Jobs, Sharing, Watch
 from sessionrun.store import ballast
 from sessionrun.store.inbox import drop_request
 from sessionrun.store.journal import AppendLog
@@ -74,6 +74,7 @@ class Supervisor:
         exports: Exports | None = None,
         sharing: Sharing | None = None,
         feeder: Feeder | None = None,
+        watch: Watch | None = None,
     ) -> None:
         self._session = session
         self._state = state
@@ -82,7 +83,7 @@ class Supervisor:
         self._jobs = jobs
         self._clock = clock
         self._views = exports
-        self._sharing, self._feeder = sharing, feeder
+        self._sharing, self._feeder, self._watch = sharing, feeder, watch
         self._unwritten: list[bytes] = []
         self._taken: set[str] = set()
         self._refused: set[str] = set()
@@ -262,7 +263,7 @@ class Supervisor:
             self._hear_partners()
 
     def _hear_partners(self) -> None:
-        for partner in (self._sharing, self._feeder):
+        for partner in (self._sharing, self._feeder, self._watch):
             if partner is not None:
                 for event in partner.hear(self._state, self._clock.wall(), self._clock.mono()):
                     self._record(event)
@@ -389,4 +390,6 @@ class Supervisor:
         times = [] if self._wake_at is None else [self._wake_at]
         if self._dirty:
             times.append(self._next_publish)
+        if self._watch is not None and self._watch.look_at is not None:
+            times.append(self._watch.look_at)
         return max(0.0, min(times) - self._clock.mono()) if times else None

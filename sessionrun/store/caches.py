@@ -221,6 +221,8 @@ OPTIONAL_OF_TASK: Final[Mapping[str, Kind]] = {
     "mends": nullable(file_name),
     "seat": nullable(count),
     "ended_seq": nullable(count),
+    "earlier_agents": nullable(lists(objects({"attempt": count, "agent": TEXT, "model": nullable(TEXT)}))),
+    "usage_by_agent": nullable(mappings(mappings(USAGE))),
 }
 """The same for a task."""
 

@@ -136,6 +136,18 @@ def sweep_unbegun(results_dir: Path) -> list[Path]:
     return swept
 
 
+def find_unbegun(results_dir: Path) -> list[Path]:
+    """What `sweep_unbegun` would remove."""
+    return [session.path for session in iterate_sessions(results_dir) if _looks_abandoned(session)]
+
+
+def _looks_abandoned(session: SessionDir) -> bool:
+    try:
+        return _is_abandoned(session)
+    except OSError:
+        return False  # another process removed it just now
+
+
 def _is_abandoned(session: SessionDir) -> bool:
     if has_begun(session):
         return False

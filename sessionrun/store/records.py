@@ -15,6 +15,7 @@ from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hi
 
 import orjson
 
+from sessionrun.model.changes import Change, change_from_record
 from sessionrun.model.events import EVENTS, Entry, TasksAdded, from_record
 from sessionrun.model.keys import JobKey
 from sessionrun.model.spec import SessionSpec
@@ -105,6 +106,18 @@ def read_additions(record: dict[str, Any]) -> TasksAdded:
     if fault is not None:
         raise ValueError(fault)
     return TasksAdded(record["request_id"], resources=record.get("resources", {}), **additions_from_record(record))
+
+
+def read_change(record: object) -> Change:
+    """What a request changes of the tasks that it lets be tried again.
+
+    Raises:
+        ValueError: its values have not the types that they should have.
+    """
+    fault = _find_misfit(Change, record)
+    if fault is not None or not isinstance(record, dict):
+        raise ValueError(f"change: {fault}")
+    return change_from_record(record)
 
 
 def iterate_entries(payloads: Sequence[bytes]) -> Iterator[Entry]:

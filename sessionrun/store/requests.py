@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 import orjson
 
+from sessionrun.model.changes import Change
 from sessionrun.model.events import REQUEST_KINDS, RequestReceived, TasksAdded
 from sessionrun.model.spec import OUTCOMES, RETRY_FAILED, RETRY_LOST
 from sessionrun.store.files import read_regular
@@ -92,7 +93,8 @@ def parse_request(record: Any, name: str) -> Request:
         raise ValueError("max_parallel must be a whole number")
     reason = " ".join(reason.split())[:MAX_REASON] or None if reason else None
     text = _follow_up(record) if kind == "continue" else None
-    return RequestReceived(name, kind, tasks, now, cast(Any, outcomes), reason, width, text)
+    change = _change(record) if kind == "retry" else None
+    return RequestReceived(name, kind, tasks, now, cast(Any, outcomes), reason, width, text, change)
 
 
 class Spoken:
@@ -155,6 +157,20 @@ def _follow_up(record: dict[str, Any]) -> str:
     if not isinstance(text, str) or not text.strip() or len(text.encode()) > MAX_TEXT:
         raise ValueError(f"text must be a text that is not empty, of at most {MAX_TEXT} bytes")
     return text
+
+
+def _change(record: dict[str, Any]) -> Change | None:
+    wanted = record.get("change")
+    if wanted is None:
+        return None
+    from sessionrun.store.records import read_change
+
+    change = read_change(wanted)
+    if len((change.prompt or "").encode()) > MAX_TEXT:
+        raise ValueError(f"a prompt may have {MAX_TEXT} bytes")
+    if any(word is not None and not word.strip() for word in (change.agent, change.model, change.prompt)):
+        raise ValueError("agent, model and prompt must not be empty")
+    return change
 
 
 def _age(path: Path) -> tuple[int, str]:

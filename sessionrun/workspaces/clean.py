@@ -50,7 +50,7 @@ What = Literal["worktree", "branch", "trash", "environment"]
 LOCK_NAME: Final = ".clean"
 """Lock file in a session's folder of jobs."""
 
-NOTHING_OWN: Final = "it holds nothing of its own"
+NOTHING_OWN: Final = "it is empty: nothing was committed on it"
 """Why a branch without work of any job is deleted."""
 
 

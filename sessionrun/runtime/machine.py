@@ -1,0 +1,108 @@
+"""Holds the starts of a session while its machine has too much to do, or too little memory.
+
+The load is the average of the last minute, as the system has it; free memory is what programs can still get
+before anything is swapped out.  Both are read when a task could start.  While the machine holds that task, they
+are read again every `LOOK_S` seconds, and nothing is recorded unless something has changed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from sessionrun.engine.pace import MACHINE, has_work_to_start
+from sessionrun.engine.state import State
+from sessionrun.model.events import Event, HoldLifted, HoldPlaced
+from sessionrun.model.sizes import format_size
+from sessionrun.model.spec import Limits
+
+LOOK_S: Final = 5.0
+RENEW_S: Final = 60.0
+"""How old the figure of a hold may become: then the hold is recorded again, with that of now."""
+
+
+def measure_load() -> float | None:
+    """The average of the last minute; None: the system does not say."""
+    try:
+        return os.getloadavg()[0]
+    except (AttributeError, OSError):
+        return None
+
+
+def measure_free_memory(proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup")) -> int | None:
+    """What programs can still get (bytes), of the machine and of the control groups that this process is in.
+
+    None: the system does not say, which is so of all but Linux.
+    """
+    try:
+        known = _read_table(proc / "meminfo")
+        machine = known["MemAvailable:"] * 1024
+    except (OSError, ValueError, KeyError):
+        return None
+    return min((machine, *_measure_groups(proc, groups)))
+
+
+def _measure_groups(proc: Path, groups: Path) -> Iterator[int]:
+    """What is left below the limit of each group (version 2), from the one of this process to the top."""
+    with suppress(OSError):
+        lines = (proc / "self" / "cgroup").read_text().splitlines()
+        own = next((line.removeprefix("0::/") for line in lines if line.startswith("0::/")), "")
+        for folder in (groups / own, *(groups / own).parents):
+            if not folder.is_relative_to(groups):
+                return
+            with suppress(OSError, ValueError, KeyError):  # a group without a limit says "max"
+                limit = int((folder / "memory.max").read_text())
+                used = int((folder / "memory.current").read_text())
+                yield max(0, limit - used + _read_table(folder / "memory.stat")["inactive_file"])
+
+
+def _read_table(path: Path) -> dict[str, int]:
+    """The first number of each line, by the line's first word."""
+    rows = (line.split() for line in path.read_text().splitlines())
+    return {words[0]: int(words[1]) for words in rows if len(words) > 1}
+
+
+class MachineWatch:
+    """Says when the machine holds a session's starts; `look_at` is when it is to be asked next (monotonic)."""
+
+    def __init__(
+        self,
+        limits: Limits,
+        load: Callable[[], float | None] = measure_load,
+        free_memory: Callable[[], int | None] = measure_free_memory,
+    ) -> None:
+        self._limits = limits
+        self._load, self._free_memory = load, free_memory
+        self._renew_at = 0.0
+        self.look_at: float | None = None
+
+    def hear(self, state: State, at: float, mono: float) -> Iterator[Event]:
+        """What is to be recorded now."""
+        held = MACHINE in state.holds
+        if not has_work_to_start(state):
+            self.look_at = None
+            if held:
+                yield HoldLifted(MACHINE)
+            return
+        if held and self.look_at is not None and mono < self.look_at:
+            return
+        reason = self._find_reason()
+        self.look_at = None if reason is None else mono + LOOK_S
+        if reason is None and held:
+            yield HoldLifted(MACHINE)
+        elif reason is not None and (not held or mono >= self._renew_at):
+            self._renew_at = mono + RENEW_S
+            yield HoldPlaced(MACHINE, reason)
+
+    def _find_reason(self) -> str | None:
+        most, least = self._limits.max_load, self._limits.min_free_memory
+        load = self._load() if most else None
+        if most and load is not None and load > most:
+            return f"load {load:.3g} is above {most:g}"
+        free = self._free_memory() if least else None
+        if least and free is not None and free < least:
+            return f"free memory {format_size(free)} is below {format_size(least)}"
+        return None

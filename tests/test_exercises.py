@@ -66,6 +66,7 @@ def test_add_an_agent_an_input_format_and_a_verb(code: Path, own_place: Path) ->
         ("line-2", "succeeded"),
     ]
     assert (Path(status["results_dir"]) / status["tasks"][1]["output"]).read_text() == "m1 says hello to Bob\n"
+    assert (status["schema_version"], status["tasks"][1]["text"]) == (2, "m1 says hello to Bob\n")
     assert json.loads(run(code, "ids", "--json"))["session_ids"] == [status["session_id"]]
     assert run(code, "ids") == f"{status['session_id']}\n"
     assert "ids " in run(code, "--help")

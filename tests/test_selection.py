@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 from conftest import Command
 
-from sessionrun.client.selection import Wanted, choose_sessions, is_in_state
-from sessionrun.model.errors import InputError, SessionNotFound
+from sessionrun.cli.selecting import Done, act_on_each
+from sessionrun.client.selection import Chosen, Wanted, choose_sessions, is_in_state
+from sessionrun.model.errors import InputError, SessionGone, SessionNotFound
+from sessionrun.store.session import SessionDir
 
 GOOD: dict[str, Any] = {"prompts": [{"id": "a", "prompt": "true"}, {"id": "b", "prompt": "true"}]}
 BAD = {"prompts": [{"id": "a", "prompt": "true"}, {"id": "bad", "prompt": "echo why >&2; exit 3"}]}
@@ -182,6 +184,21 @@ def test_what_agents_pay_that_wait_for_failures(sessionrun: Command) -> None:
     assert answers.count("\n36\n37\n38\n39\n40\n") == len(FAILING)
     assert (reading.calls + 2, reading.size < 4096) == (5, True), "with the start and one more slice of waiting"
     assert json.loads(acting("wait", session_id, "--any", "--since", str(record["cursor"]), "--json"))["left"] == 0
+
+
+def test_an_error_of_one_of_several_is_told_with_it(capsys: pytest.CaptureFixture[str]) -> None:
+    sessions = [SessionDir(Path(f"session-{name}")) for name in "ab"]
+
+    def act(session: SessionDir) -> Done:
+        if session.session_id == "a":
+            raise SessionGone("it is\ngone")
+        return Done({"schema_version": 1, "session_id": "b"}, "Session: b: fine", 1)
+
+    assert act_on_each(Chosen(sessions, (), True), act, as_json=False) == 4
+    assert capsys.readouterr() == ("Session: b: fine\n", "sessionrun: error: session a: it is gone\n")
+    assert act_on_each(Chosen(sessions, (), True), act, as_json=True) == 4
+    told = json.loads(capsys.readouterr().out)["sessions"]
+    assert told == [{"session_id": "a", "error": {"code": 4, "message": "it is gone"}}, {"session_id": "b"}]
 
 
 @pytest.mark.slow

@@ -128,7 +128,7 @@ def act_on_each(chosen: Chosen, act: Callable[[SessionDir], Done], *, as_json: b
         end = _act(session, act)
         ends.append(end)
         if end.line and not as_json:
-            click.echo(end.line)
+            click.echo(end.line, err="error" in end.record)
     if as_json:
         print_json({"sessions": [unversioned(end.record) for end in ends]})
     return max(ends, key=lambda end: _RANKS.get(end.code, end.code)).code
@@ -146,4 +146,5 @@ def _act(session: SessionDir, act: Callable[[SessionDir], Done]) -> Done:
             "session_id": session.session_id,
             "error": {"code": error.exit_code, "message": " ".join(str(error).split())},
         }
-        return Done(record, f"Session: {session.session_id}: error: {escape_line(str(error))}", error.exit_code)
+        line = f"sessionrun: error: session {session.session_id}: {escape_line(str(error))}"
+        return Done(record, line, error.exit_code)

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from sessionrun.client.doctor.report import Report as Report
     from sessionrun.client.doctor.report import diagnose as diagnose
     from sessionrun.client.grounds import explain as explain
+    from sessionrun.client.handover import AskedTasks as AskedTasks
     from sessionrun.client.ingesting import Ingested as Ingested
     from sessionrun.client.ingesting import ingest as ingest
     from sessionrun.client.installed import examine_agents as examine_agents
@@ -99,6 +100,7 @@ _NAMES = {
     "sessionrun.client.dispatching.settings": ("settle_dispatch",),
     "sessionrun.client.doctor.report": ("Report", "diagnose"),
     "sessionrun.client.grounds": ("explain",),
+    "sessionrun.client.handover": ("AskedTasks",),
     "sessionrun.client.ingesting": ("Ingested", "ingest"),
     "sessionrun.client.installed": ("examine_agents", "list_agents"),
     "sessionrun.client.landing": ("AskedLanding", "merge"),

@@ -143,10 +143,10 @@ ELSEWHERE: Final[Mapping[str, str]] = {
     "land_into": "planning refuses it without landing",
     "gates": "planning refuses it without landing",
     "title": "refused without a prompt on the command line",
-    "check": "`refuse_idle_keys` refuses it",
-    "setup": "`refuse_idle_keys` refuses it",
-    "rounds": "`refuse_idle_keys` refuses it",
-    "retries": "`refuse_idle_keys` refuses it",
+    "check": "refused if every task has its own",
+    "setup": "refused if every task has its own",
+    "rounds": "refused if every task has its own",
+    "retries": "refused if every task has its own",
     "halt": "planning refuses it where no number of failures stops the session",
     "mends": "planning refuses it without landing",
     "expect_change": "refused for each task without a worktree",
@@ -189,12 +189,13 @@ ALWAYS: Final[Mapping[str, str]] = {
 """Options that are never refused, and why."""
 
 
-def refuse_idle_options(options: Mapping[str, Any], spec: SessionSpec) -> None:
-    """Refuse the first option that was given and has no effect.
+def refuse_idle_options(options: Mapping[str, Any], spec: SessionSpec, keys: Mapping[str, Any]) -> None:
+    """Refuse the first option, or key of all tasks, that was given and has no effect.
 
     Raises:
         InputError: which option, why, and what to do.
     """
+    _refuse_idle_keys(keys, spec)
     case = Case(options, spec)
     for name, rule in RULES.items():
         why = rule.check(case) if _was_given(name, options[name]) else None
@@ -208,12 +209,7 @@ def _was_given(name: str, value: Any) -> bool:
     return value is not None and value is not False and value != ()
 
 
-def refuse_idle_keys(keys: Mapping[str, Any], spec: SessionSpec) -> None:
-    """Refuse keys of all tasks where each task has another value of its own.
-
-    Raises:
-        InputError: the option that gave such a key.
-    """
+def _refuse_idle_keys(keys: Mapping[str, Any], spec: SessionSpec) -> None:
     for name in ("retries", "rounds", "setup", "check"):
         if name in keys and not any(_has(task, name, keys[name]) for task in spec.tasks):
             raise InputError(f"--{name} has no effect here: every task has its own; leave it out")

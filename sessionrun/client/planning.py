@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from sessionrun.agents import table
 from sessionrun.client.assemble import Choice, assemble_spec, choose_agent, foresee_costs, foresee_verdicts
 from sessionrun.client.config import Config, load_config
-from sessionrun.client.effects import refuse_idle_keys, refuse_idle_options
+from sessionrun.client.effects import refuse_idle_options
 from sessionrun.client.handover import AskedTasks, asked_rounds, make_source, read_keys
 from sessionrun.client.inputs import Given
 from sessionrun.client.landing_wish import AskedLand, settle_landing
@@ -22,7 +22,7 @@ from sessionrun.client.pace import AskedPace, settle_pace
 from sessionrun.client.seats import settle_seats
 from sessionrun.dialects.own_options import refuse_others
 from sessionrun.dialects.plan import Fallback, Options, Plan, RepositoryWish, Source
-from sessionrun.dialects.table import choose_dialect
+from sessionrun.dialects.table import Dialect, choose_dialect
 from sessionrun.model.errors import InputError
 from sessionrun.model.places import KeepPolicy, Repository
 from sessionrun.model.spec import INSTANCE_RESULTS, WORKSPACE_TIMEOUT_S, Alternative, Limits, SessionSpec
@@ -163,8 +163,7 @@ def _settle(
     options = _options(asked, config, into, worktree=git.worktree)
     dialect, reason = choose_dialect(source, asked.dialect)
     refuse_others(dialect.NAME, asked.own)
-    own = add_variables(dialect.NAME, {**asked_rounds(dialect.NAME, keys), **options.own}, os.environ)
-    plan = dialect.load(source, replace(options, own=own, keys=keys))
+    plan = _load(dialect, source, options, keys)
     if not plan.tasks:
         return Nothing(plan.warnings)
     plan = replace(plan, limits=_settle_limits(plan.limits, asked, money, pace, config))
@@ -200,10 +199,14 @@ def _settle(
     )
     spec = settle_seats(spec, plan, into)
     if spec.tasks:
-        refuse_idle_options({**asked._asdict(), **git._asdict(), **money._asdict()}, spec)
-        refuse_idle_keys(keys, spec)
+        refuse_idle_options({**asked._asdict(), **git._asdict(), **money._asdict()}, spec, keys)
     remarks += [*(missing or ()), *foresee_costs(spec), *foresee_verdicts(spec)]
     return Planned(spec, choice, reason, (*plan.warnings, *remarks), skipped)
+
+
+def _load(dialect: Dialect, source: Source, options: Options, keys: Mapping[str, Any]) -> Plan:
+    own = add_variables(dialect.NAME, {**asked_rounds(dialect.NAME, keys), **options.own}, os.environ)
+    return dialect.load(source, replace(options, own=own, keys=keys))
 
 
 def _add_links(plan: Plan) -> Plan:

@@ -189,7 +189,6 @@ def test_an_unknown_key_is_told() -> None:
         ({"tasks": {}}, "tasks: must be a list, not an object"),
         ({"tasks": ["x"]}, 'tasks[0]: must be an object, not the text "x"'),
         ({"tasks": [{**TASK, "id": None}]}, 'tasks[0]: has no "id"'),
-        ({"tasks": [{**TASK, "name": None}]}, 'tasks[0]: has no "name"'),
         ({"tasks": [{"id": "a", "name": "b"}]}, 'tasks[0]: has no "prompts"'),
         ({"tasks": [{**TASK, "prompts": []}]}, "tasks[0].prompts: must not be an empty list"),
         ({"tasks": [{**TASK, "prompts": "a"}]}, 'tasks[0].prompts: must be a list, not the text "a"'),

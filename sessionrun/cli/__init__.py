@@ -13,6 +13,7 @@ from typing import Final, TextIO
 import click
 
 from sessionrun import __version__
+from sessionrun.cli.aliases import expand_alias, refuse_mistyped_verb
 from sessionrun.cli.argv import VERBS, asks_for_json, rewrite_argv
 from sessionrun.client.notices import SessionWarning, begin
 from sessionrun.model.errors import SessionrunError
@@ -62,13 +63,15 @@ def group() -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
     gc.freeze()  # what was imported lives to the end: without this its destruction alone takes 4 ms of a poll
-    words = rewrite_argv(sys.argv[1:] if argv is None else argv)
+    given = expand_alias(sys.argv[1:] if argv is None else argv)
+    words = rewrite_argv(given)
     as_json = asks_for_json(words)
     _open_standard_streams()
     warnings.showwarning = _show_warning
     warnings.simplefilter("always", SessionWarning)
     begin()
     try:
+        refuse_mistyped_verb(given)
         code = group.main(args=words, prog_name="sessionrun", standalone_mode=False)
         sys.stdout.flush()
         return code if isinstance(code, int) else 0

@@ -115,9 +115,10 @@ class Launch(NamedTuple):
     help="Input format: prompts, matrix, markdown or swebench.  [default: guessed]",
 )
 @click.option(
+    "--help-format",
     "--help-dialect",
     type=click.Choice(tuple(SHARED_OPTIONS)),
-    metavar="DIALECT",
+    metavar="FORMAT",
     is_eager=True,
     expose_value=False,
     callback=print_own_options,

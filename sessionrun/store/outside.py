@@ -160,6 +160,7 @@ def hold_file(path: Path, *, timeout_s: float, make: bool = False) -> Iterator[i
         try:
             yield folder
         finally:
+            _remove_lock(folder, lock.name)
             os.close(fd)
 
 
@@ -192,6 +193,14 @@ def _try_lock(folder: int, lock: Path) -> int | None:
             raise
     os.close(fd)
     return None
+
+
+def _remove_lock(folder: int, name: str) -> None:
+    """Take away a lock that is held: who waits for it sees that it is gone, and makes another one."""
+    try:
+        _remove(folder, name)
+    except OSError:
+        pass  # it stays: a lock without a holder hinders nothing
 
 
 def _find_mode(folder: int, name: str) -> int:

@@ -145,6 +145,8 @@ def _tell(message: str, code: int, *, as_json: bool) -> int:
 
 def _usage_message(error: click.ClickException) -> str:
     message = error.format_message().rstrip(".")
+    if message.startswith("Got unexpected extra argument"):
+        message += "; put quotes around a value of several words"
     if isinstance(error, click.UsageError) and error.ctx is not None:
         return f"{message} (see: {error.ctx.command_path} --help)"
     return message

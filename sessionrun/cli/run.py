@@ -22,7 +22,7 @@ from sessionrun.cli.options import (
     results_dir_option,
     sync_option,
 )
-from sessionrun.cli.own_options import own_options, print_own_options, take_own
+from sessionrun.cli.own_options import help_format_options, own_options, take_own
 from sessionrun.cli.pace import pace_options, take_pace
 from sessionrun.client.lookup import resolve_results_dir
 from sessionrun.dialects.own_options import SHARED_OPTIONS
@@ -114,16 +114,7 @@ class Launch(NamedTuple):
     metavar="DIALECT",
     help="Input format: prompts, matrix, markdown or swebench.  [default: guessed]",
 )
-@click.option(
-    "--help-format",
-    "--help-dialect",
-    type=click.Choice(tuple(SHARED_OPTIONS)),
-    metavar="FORMAT",
-    is_eager=True,
-    expose_value=False,
-    callback=print_own_options,
-    help="Show the options of one input format, and exit.",
-)
+@help_format_options(tuple(SHARED_OPTIONS))
 @own_options
 @click.option("--worktree", is_flag=True, help="Give each task its own git worktree and branch.")
 @click.option("--base", metavar="REF", help="Branch, tag or commit where worktrees begin.  [default: HEAD]")

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from sessionrun.model.errors import SessionNotFound, SessionrunError
+from sessionrun.model.suggestions import suggest
 from sessionrun.store import index
 from sessionrun.store.session import PREFIX, SessionDir, iterate_sessions
 
@@ -44,8 +45,9 @@ def find_session(results_dir: Path, wanted: str) -> SessionDir:
         everywhere = index.sessions()
         matches = _match_ids(everywhere, wanted) or _choose_newest(_match_names(everywhere, wanted))
     if not matches:
+        meant = suggest(wanted, [LAST, *filter(None, map(_load_name, here))])
         raise SessionNotFound(
-            f"no session {wanted!r} in {results_dir} or elsewhere; `sessionrun list --all` shows all"
+            f"no session {wanted!r} in {results_dir} or elsewhere{meant}; `sessionrun list --all` shows all"
         )
     if len(matches) > 1:
         raise SessionNotFound(_describe_choice(wanted, matches))

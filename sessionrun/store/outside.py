@@ -160,7 +160,7 @@ def hold_file(path: Path, *, timeout_s: float, make: bool = False) -> Iterator[i
         try:
             yield folder
         finally:
-            _remove_lock(folder, lock.name)
+            _remove_lock(folder, lock.name, fd)
             os.close(fd)
 
 
@@ -195,10 +195,15 @@ def _try_lock(folder: int, lock: Path) -> int | None:
     return None
 
 
-def _remove_lock(folder: int, name: str) -> None:
-    """Take away a lock that is held: who waits for it sees that it is gone, and makes another one."""
+def _remove_lock(folder: int, name: str, fd: int) -> None:
+    """Take away the lock that is held.  A process that waits for it finds it gone, and makes another one.
+
+    A lock that another process put in its place stays: that process may hold it.
+    """
     try:
-        _remove(folder, name)
+        inode, held = _stat(folder, name), os.fstat(fd)
+        if inode is not None and (inode.st_dev, inode.st_ino) == (held.st_dev, held.st_ino):
+            _remove(folder, name)
     except OSError:
         pass  # it stays: a lock without a holder hinders nothing
 

@@ -65,8 +65,8 @@ MISTAKES: Final = (
     ),
     Mistake(
         "tasks.json",
-        "no agent CLI found on PATH (looked for claude, codex, qwen, gemini, opencode, aider); name one with --agent, "
-        "or install one (to install it: npm install -g @anthropic-ai/claude-code)",
+        "no agent CLI found on PATH (looked for claude, codex, qwen, gemini, opencode, aider); name one with "
+        "--agent, or install one (to install it: npm install -g @anthropic-ai/claude-code)",
     ),
     Mistake(
         "--agent shell --model opus tasks.json",
@@ -173,7 +173,8 @@ def test_a_mistake_says_what_where_and_how_to_mend_it(
     if mistake.text is not None:
         (place / mistake.file).write_text(mistake.text)
     before = sorted(place.iterdir())
-    (tmp_path / "git").symlink_to(shutil.which("git") or "git")  # no agent is on PATH
+    for program in ("git", "sh"):  # and no agent
+        (tmp_path / program).symlink_to(shutil.which(program) or program)
     for name, value in (("HOME", tmp_path), ("XDG_STATE_HOME", tmp_path), ("PATH", tmp_path)):
         monkeypatch.setenv(name, str(value))
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path))

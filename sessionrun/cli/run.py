@@ -174,7 +174,9 @@ class Launch(NamedTuple):
 )
 @click.option("--batch", is_flag=True, hidden=True, help="Without effect: job files always run side by side.")
 @click.option("--dry-run", is_flag=True, help="Show what would run; create nothing.")
-@click.option("--verbose", is_flag=True, help="Also print each task's arguments and directory, on standard error.")
+@click.option(
+    "--verbose", is_flag=True, help="Print each task's arguments and directory; with --dry-run all of its prompt."
+)
 @quiet_option
 @json_option
 @results_dir_option
@@ -224,7 +226,7 @@ def command(
 
         for warning in tell_signed_out(planned.spec) if ready else ():
             warn(warning)
-        print_preview(planned, as_json=as_json)
+        print_preview(planned, as_json=as_json, verbose=verbose)
         return 0
     if not planned.spec.tasks:
         if not dry_run and joined is None:

@@ -255,7 +255,7 @@ def test_why_an_agent_failed_is_known_by_its_words(sessionrun: Command) -> None:
     ("words", "stdin", "said"),
     [
         (["nosuch.json"], '{"prompts": ["true"]}', "nosuch.json: no such file"),
-        (["statsu"], '{"prompts": ["true"]}', "statsu: no such file or verb"),
+        (["statsu"], '{"prompts": ["true"]}', "statsu: no such verb or file; did you mean `sessionrun status`?"),
         (["."], None, "no job file in this directory"),
         ([], "", "empty"),
         ([], "{", "stdin"),

@@ -1,7 +1,7 @@
 """What a shell offers behind a verb: files, ids and names of sessions, tasks, agents.
 
-Only a shell that completes a word loads this.  An error offers nothing.  Must not know what verbs do: the name of an
-argument says what it takes.
+Only a shell that completes a word loads this.  An error offers nothing.  Must not know what verbs do: the name of
+an argument says what it takes.
 """
 
 from __future__ import annotations

@@ -12,7 +12,6 @@ from sessionrun.cli.render import escape_line, print_json
 from sessionrun.client.planning import Planned
 from sessionrun.client.preview import describe_plan
 
-
 PROMPT_LINES: Final = 3
 PROMPT_WIDTH: Final = 70
 """How much of a prompt is shown without --verbose."""

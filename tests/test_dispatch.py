@@ -138,6 +138,7 @@ def test_a_watching_session_takes_what_comes_and_drops_what_goes(project: Dispat
     assert sorted(project.merged()) == sorted([project.tasks()[first].title, project.tasks()[failing].title])
 
 
+@pytest.mark.slow
 def test_what_is_tried_again_needs_its_claim_first(project: Dispatcher) -> None:
     """`retry` of a task whose task of the queue is done does nothing; of one that is open it is claimed again."""
     titles = [f"[ -e ../../go ] && {write(name)}" for name in ("one", "two")]
@@ -216,6 +217,7 @@ def test_another_session_settles_what_a_dead_one_has_claimed(project: Dispatcher
     assert len(project.merged()) == 2
 
 
+@pytest.mark.slow
 def test_what_a_person_has_mended_lands_when_its_task_is_closed(project: Dispatcher) -> None:
     """Work that conflicts leaves its task open; closed without a mend, the task stays closed."""
     session_id = project.dispatch("--watch", "--workers", "2", "--mends", "0")
@@ -258,6 +260,7 @@ def test_a_conflict_is_mended_by_a_worker(project: Dispatcher) -> None:
     assert mend.endswith("-mend-1")
 
 
+@pytest.mark.slow
 def test_follow_ups_come_in_by_themselves_up_to_a_number(project: Dispatcher) -> None:
     lines = "printf 'touch %s.txt\\n' one two three >> suggested_tasks.txt"
     project.add(lines)

@@ -80,6 +80,7 @@ def begin(sessionrun: Command, own_place: Path) -> Callable[[dict[str, int]], St
     return make
 
 
+@pytest.mark.slow
 def test_a_small_storm(sessionrun: Command, begin: Callable[[dict[str, int]], Storm]) -> None:
     storm = begin(dict(SAMPLE))
     assert finish(sessionrun, storm, 4) == 1

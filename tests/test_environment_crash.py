@@ -74,7 +74,8 @@ def test_killed_at_each_step_of_a_build_and_of_a_copy(shop: Shop) -> None:
     assert number > 12, "there are fewer steps than there were"
 
 
-@pytest.mark.parametrize("step", [pytest.param(4, marks=pytest.mark.slow), 8])
+@pytest.mark.slow
+@pytest.mark.parametrize("step", [4, 8])
 def test_killed_before_an_entry_is_renamed_and_while_it_is_copied(shop: Shop, step: int) -> None:
     assert begin(shop, "one", step).wait(120) == -signal.SIGKILL
     (left,) = (path for path in shop.cache.rglob(".new-*") if path.is_dir())

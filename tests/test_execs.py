@@ -97,6 +97,7 @@ def picture(sessionrun: Command, *, real: bool) -> list[dict[str, object]]:
     return [*chain, *jobs]
 
 
+@pytest.mark.slow
 def test_the_processes_of_a_session_look_like_those_of_a_real_one(sessionrun: Command) -> None:
     begin_repository(sessionrun.cwd)
     (sessionrun.cwd / "file").write_text("x\n")

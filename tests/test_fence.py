@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from conftest import Command, eventually
+from conftest import Command, eventually, slow
 from test_workspaces import Project
 from test_worktrees import by_id, project, start, wait
 
@@ -394,7 +394,7 @@ LAYOUTS = {
 }
 
 
-@pytest.mark.parametrize("name", LAYOUTS)
+@pytest.mark.parametrize("name", [*list(LAYOUTS)[1:4], *slow(*list(LAYOUTS)[:1], *list(LAYOUTS)[4:])])
 def test_kinds_of_repositories(own_place: Path, name: str) -> None:
     for words in (("user.name", "Ann"), ("user.email", "ann@example.org"), ("init.defaultBranch", "main")):
         subprocess.run(["git", "config", "--global", *words], check=True)

@@ -369,6 +369,7 @@ def some(own_place: Path, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Iter
     kill_sessions(project.results)
 
 
+@pytest.mark.slow
 def test_base_session_begins_with_the_session(some: Project) -> None:
     tasks = by_id(some.wait(some.sessions[0]))
     assert {tasks[name]["outcome"] for name in ("a", "alone", "c")} == {"succeeded"}

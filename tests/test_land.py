@@ -199,7 +199,8 @@ def arm_landing(monkeypatch: pytest.MonkeyPatch, at: int, marks: Path) -> None:
     monkeypatch.setattr(crashpoint, "arm", arm)
 
 
-@pytest.mark.parametrize("every", [167, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("every", [167, 1])
 def test_a_kill_at_a_step_of_a_land(own_place: Path, monkeypatch: pytest.MonkeyPatch, every: int) -> None:
     """SIGKILL between two steps of a LAND; the next one ends well."""
     prompts = [*THREE[:2], {"id": "bad", "prompt": "echo BAD > bad.txt"}]

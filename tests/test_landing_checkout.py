@@ -180,7 +180,7 @@ HOLDS: dict[str, tuple[Callable[[Yard], None], str, Callable[[Yard, Report], Non
 }
 
 
-FAST = ("overlap", "ignored", "assume-unchanged", "merge", "index.lock")
+FAST = ("overlap", "ignored", "index.lock")
 
 
 def snapshot(yard: Yard) -> dict[str, bytes]:

@@ -549,8 +549,7 @@ SITUATIONS: dict[str, Work] = {
 
 
 WORKED = (
-    *("nothing done", "plain work", "a commit and work", "detached, commit", "renamed branch, work", "unmerged"),
-    *("nested", "deleted branch, work", "directory gone, commit", "moved", "replaced link", "merged"),
+    *("nothing done", "plain work", "a commit and work", "unmerged", "deleted branch, work", "moved", "merged"),
 )
 UNWORKED = ("nothing done", "a commit", "removed")
 """What the fast tier tries of worktrees in which a task has worked, and in which none has."""

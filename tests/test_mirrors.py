@@ -345,7 +345,8 @@ EACH_STEP = pytest.mark.parametrize("stride", [9, pytest.param(1, marks=pytest.m
 """Crashes at some steps, or at each."""
 
 
-@EACH_STEP
+@pytest.mark.slow
+@pytest.mark.parametrize("stride", [9, 1])
 def test_a_mirror_that_is_killed_at_any_point_is_made_anew_and_nothing_half_made_is_trusted(
     place: Place, stride: int
 ) -> None:

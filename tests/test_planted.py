@@ -75,7 +75,11 @@ def launch(matrix: Command, script: str) -> tuple[subprocess.CompletedProcess[st
 @pytest.mark.parametrize(
     ("script", "kind"),
     [  # each repeats what it plants: the supervisor may put its file back in between
-        ("until ln -s {victim} sub/results.json; do rm -f sub/results.json; done", stat.S_IFLNK),
+        pytest.param(
+            "until ln -s {victim} sub/results.json; do rm -f sub/results.json; done",
+            stat.S_IFLNK,
+            marks=pytest.mark.slow,
+        ),
         pytest.param(
             "until mkfifo sub/results.json; do rm -f sub/results.json; done", stat.S_IFIFO, marks=pytest.mark.slow
         ),

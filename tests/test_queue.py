@@ -235,6 +235,7 @@ while tasks := feed.ready():
 """
 
 
+@pytest.mark.slow
 def test_several_processes_lose_no_task_and_share_none(feed: FileFeed) -> None:
     argv = [sys.executable, "-c", WORK]
     running = [subprocess.Popen([*argv, f"w{n}"], stdout=subprocess.PIPE, text=True) for n in range(3)]

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from pathlib import Path
 from typing import get_args
 
 import pytest
+from test_imports import modules
 
-import sessionrun as package
 from sessionrun.agents.markers import MARKERS
 from sessionrun.engine.transitions import Stopping, describe_stop
 from sessionrun.model.events import Timer
@@ -18,7 +17,6 @@ from sessionrun.model.mends import REFUSED
 from sessionrun.model.reasons import EXIT_UNSEEN, REASONS, WORKSPACE_REASONS, effect_of
 from sessionrun.model.spec import PROOF_VERDICTS, TaskSpec
 
-ROOT = Path(package.__file__).parent
 CALLS = {"format_reason": 0, "Problem": 0, "Marker": 0, "_name_phase": 1, "decide_outcome": 3, "JobFinished": 2}
 """Functions that are given a reason class, and at which place."""
 
@@ -88,10 +86,10 @@ def returned(node: ast.FunctionDef) -> Iterator[str]:
 
 def test_the_code_emits_no_class_that_the_table_lacks() -> None:
     found = {}
-    for path in sorted(ROOT.rglob("*.py")):
-        if path.name in ("explanation.py", "reasons.py") or path.parent.name == "dialects":
+    for module in modules().values():
+        if module.path.name in ("explanation.py", "reasons.py") or module.path.parent.name == "dialects":
             continue  # they tell other things by such pairs
-        found.update(dict.fromkeys(emitted(ast.parse(path.read_text())), path.name))
+        found.update(dict.fromkeys(emitted(module.tree), module.path.name))
     assert {name: where for name, where in found.items() if name not in REASONS} == {}
     told_elsewhere = {"stalled", "no_change", "budget"}  # by timers and policies, or not yet
     computed = {"lost", "interrupted", "timeout", "setup_timeout", "check_timeout", "round_timeout", EXIT_UNSEEN}

@@ -139,6 +139,7 @@ def test_what_runs_or_has_ended_is_left_alone(sessionrun: Command) -> None:
     sessionrun.wait(session_id)
     assert sessionrun("resume", session_id).stdout == f"Session: {session_id}: has ended (succeeded)\n"
     assert sessionrun.load("resume", session_id) == {
+        "schema_version": 2,
         "session_id": session_id,
         "resumed": False,
         "status": "completed",

@@ -51,7 +51,6 @@ def main() -> None:
     gc.freeze()  # what was imported lives to the end
     gc.enable()
     crashpoint.arm("supervisor")
-    keeper = Identity(os.getppid(), processes.start_time(os.getppid()) or 0)
     crashpoint.step()
     session = SessionDir(Path(sys.argv[1]))
     end = socket.socket(fileno=int(sys.argv[2]))
@@ -60,8 +59,11 @@ def main() -> None:
     if lock_fd is None:
         sys.exit(EXIT_TAKEN)
     crashpoint.step()
+    keeper = None
     try:
-        _run(session, end)
+        executor = LocalExecutor(end)
+        keeper = Identity(executor.keeper_pid, executor.keeper_started)
+        _run(session, executor)
     except KeeperGone:
         _leave_or_lead(session, lock_fd, keeper)
     except StoreError as error:
@@ -102,8 +104,7 @@ def _end_orphan(session: SessionDir) -> bool:
     return True
 
 
-def _run(session: SessionDir, end: socket.socket) -> None:
-    executor = LocalExecutor(end)
+def _run(session: SessionDir, executor: LocalExecutor) -> None:
     crashpoint.step()
     state, journal = _load(session)
     crashpoint.step()
@@ -220,12 +221,14 @@ def _record(state: State, journal: AppendLog, event: Event) -> None:
     apply(state, entry)
 
 
-def _leave_or_lead(session: SessionDir, lock_fd: int, keeper: Identity) -> NoReturn:
+def _leave_or_lead(session: SessionDir, lock_fd: int, keeper: Identity | None) -> NoReturn:
     """The keeper is dead: the root starts another one, and that another of us.  Without a root we become it."""
     os.close(lock_fd)
     deadline = time.monotonic() + ORPHANED_TIMEOUT_S
     while time.monotonic() < deadline:
-        if processes.is_alive(keeper):  # while it dies it may hold its lock, and that is not another one's
+        if keeper is not None and processes.is_alive(
+            keeper
+        ):  # while it dies it may hold its lock, and that is not another one's
             time.sleep(ORPHANED_POLL_S)
             continue
         held = session.held_locks()

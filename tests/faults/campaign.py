@@ -22,7 +22,7 @@ from typing import Final
 
 from sessionrun.store.session import SessionDir
 
-from .chain import ROLES, Role, kill_role
+from .chain import ROLES, Role, kill_at_once, kill_role
 from .oracle import Figures, examine, make_plan
 from .place import Place, make_place, wait_until
 
@@ -155,7 +155,7 @@ def has_ended(session: SessionDir) -> bool:
 
 def kill_all(session: SessionDir) -> None:
     """Kill root, keeper and supervisor until nobody is left; raises AssertionError when somebody always is."""
-    wait_until(lambda: not any(kill_role(session.path, role) for role in ROLES) and is_gone(session), HUNG_S)
+    wait_until(lambda: not kill_at_once(session.path) and is_gone(session), HUNG_S)
     assert is_gone(session)
 
 

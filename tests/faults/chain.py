@@ -63,8 +63,8 @@ def find_chain(session: Path) -> dict[Role, list[Identity]]:
     return chain
 
 
-def kill(process: Identity, is_still: Callable[[], bool]) -> bool:
-    """SIGKILL to that very process if `is_still`, asked once nobody else can have its pid; whether it was sent."""
+def kill(process: Identity, is_still: Callable[[], bool], number: signal.Signals = signal.SIGKILL) -> bool:
+    """Signal that very process if `is_still`, asked once nobody else can have its pid; whether it was sent."""
     try:
         fd = os.pidfd_open(process.pid)
     except OSError:
@@ -72,7 +72,7 @@ def kill(process: Identity, is_still: Callable[[], bool]) -> bool:
     try:
         if start_time(process.pid) != process.started or not is_still():
             return False
-        signal.pidfd_send_signal(fd, signal.SIGKILL)
+        signal.pidfd_send_signal(fd, number)
         return True
     except OSError:
         return False
@@ -86,6 +86,16 @@ def kill_role(session: Path, role: Role) -> int:
         kill(one, lambda one=one: one in find_chain(session)[role])  # type: ignore[misc]
         for one in find_chain(session)[role]
     )
+
+
+def kill_at_once(session: Path) -> int:
+    """Kill the whole chain; how many were hit.  All are stopped first: one that is left starts the others."""
+    stopped: dict[Identity, None] = {}
+    while fresh := [one for found in find_chain(session).values() for one in found if one not in stopped]:
+        for one in fresh:
+            stopped[one] = None
+            kill(one, lambda: True, signal.SIGSTOP)
+    return sum(kill(one, lambda: True) for one in stopped)
 
 
 def find_left(session: Path) -> list[Process]:

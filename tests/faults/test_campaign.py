@@ -16,6 +16,7 @@ SECONDS = 60.0
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="finds its victims in /proc")
 
 
+@pytest.mark.slow
 def test_some_kills_lose_nothing_and_run_nothing_twice() -> None:
     """One session, whose root, keeper and supervisor are killed in turn and at once."""
     figures = run_campaign(["chain"], 1, SECONDS, seed=3, at_once=1)["chain"]

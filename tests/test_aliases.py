@@ -54,7 +54,7 @@ def test_a_file_wins_over_an_alias_and_no_alias_is_a_verb(tmp_path: Path, monkey
         ("tasks.json", "--max-p", ["plain --max-parallel"]),
         ("run", "ta", ["file ta"]),
         ("status", "la", ["plain last"]),
-        ("kill", "--n", ["plain --now"]),
+        ("stop", "--n", ["plain --now"]),
         ("status last", "x", []),
     ],
 )

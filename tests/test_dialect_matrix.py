@@ -255,3 +255,8 @@ def test_the_manual_names_every_key() -> None:
     assert [
         key for key in sorted(keys) if not re.search(rf"^\.BR? .*\b{key}\b|\\fB{key}\\fP", section, re.MULTILINE)
     ] == []
+
+
+def test_a_task_without_a_name_takes_its_id() -> None:
+    plan = plan_of(tasks=[{"id": "t", "prompts": ["a"]}])
+    assert {(task.labels["name"], str(task.title).split(" (")[0]) for task in plan.tasks} == {("t", "t")}

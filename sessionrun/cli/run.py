@@ -323,7 +323,9 @@ def started_record(spec: SessionSpec, session: SessionDir) -> dict[str, Any]:
 def _say_more(spec: SessionSpec) -> None:
     from sessionrun.cli.render import escape_line
     from sessionrun.client.preview import task_argv
+    from sessionrun.model.repositories import has_worktree
 
     for task in spec.tasks:
         argv = shlex.join(task_argv(spec, task))
-        click.echo(escape_line(f"task {task.id}: {argv} (in {task.cwd or spec.cwd})"), err=True)
+        place = "its worktree" if has_worktree(task) else task.cwd or spec.cwd
+        click.echo(escape_line(f"task {task.id}: {argv} (in {place})"), err=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -121,6 +122,21 @@ class Since(click.ParamType[float]):
             return time.time() - parse_age(text)
         except ValueError as error:
             self.fail(f"{error}, and not a date such as 2026-11-30 or 2026-11-30T18:00", param, ctx)
+
+
+class Moment(click.ParamType[float]):
+    """A moment to come as seconds since the epoch: a time of day, a date with a time, or ``+`` and a duration."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """See `click.ParamType.convert`."""
+        from sessionrun.model.times import parse_coming
+
+        try:
+            return parse_coming(str(value).strip(), time.time())
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
 
 
 def json_option(command: _Command) -> _Command:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import click
 
+from sessionrun.cli.handing import handing_options, take_tasks
 from sessionrun.cli.options import (
     Count,
     Dollars,
@@ -42,6 +43,8 @@ class Launch(NamedTuple):
     sync: bool
     ready: bool = True
     """Whether agents that can say so are asked if they are ready."""
+    held: bool = False
+    """Whether no task starts until the session is released."""
     leaves_held: bool = False
     """Whether to follow no further where only held tasks are left."""
     beside: Mapping[str, Any] | None = None
@@ -52,6 +55,7 @@ class Launch(NamedTuple):
     "run", epilog="FILE's formats: man 5 sessionrun-input.  Files of a session: man 5 sessionrun-files."
 )
 @click.argument("file", required=False, metavar="[FILE]")
+@handing_options
 @click.option("--into", metavar="ID", help="Add the tasks to session ID, which runs, instead.")
 @sync_option
 @click.option("--agent", metavar="NAME", help="Agent for tasks that name none.  [default: first found]")
@@ -82,13 +86,19 @@ class Launch(NamedTuple):
     help="Start no work that may bring the session over this.",
 )
 @click.option(
-    "--soft-budget", "soft_budget_usd", type=Dollars(), metavar="USD", help="When this is spent, hold the session."
+    "--soft-budget",
+    "soft_budget_usd",
+    type=Dollars(),
+    metavar="USD",
+    hidden=True,
+    help="When this is spent, hold the session.",
 )
 @click.option(
     "--task-budget",
     "task_budget_usd",
     type=Dollars(),
     metavar="USD",
+    hidden=True,
     help="What each task may cost, over all attempts.",
 )
 @click.option(
@@ -99,7 +109,9 @@ class Launch(NamedTuple):
 )
 @name_options
 @click.option("--run-name", "name", hidden=True)
-@click.option("--envelope", is_flag=True, help="Wrap prompts: transaction id before, answer marker after.")
+@click.option(
+    "--envelope", is_flag=True, hidden=True, help="Wrap prompts: transaction id before, answer marker after."
+)
 @click.option(
     "--no-auto-release",
     "auto_release",
@@ -210,7 +222,8 @@ def command(
         from sessionrun.cli.adding import open_joined
 
         joined = open_joined(results_dir, into, options)
-    planned = plan(file, asked, git, money, land, take_pace(options), preview=dry_run, into=joined and joined.spec)
+    said = (take_pace(options), take_tasks(options))
+    planned = plan(file, asked, git, money, land, *said, preview=dry_run, into=joined and joined.spec)
     for warning in planned.warnings:
         warn(warning)
     if isinstance(planned, Nothing):
@@ -238,7 +251,7 @@ def command(
         click.echo(f"agent: {escape_line(planned.choice.name)} ({planned.choice.why})", err=True)
     if joined is not None and addition is not None:
         return joined.add(planned.spec, addition, as_json=as_json, quiet=quiet, sync=sync, ready=ready)
-    return start_session(planned.spec, Launch(results_dir, as_json, quiet, verbose, sync, ready=ready))
+    return start_session(planned.spec, Launch(results_dir, as_json, quiet, verbose, sync, ready, options["hold"]))
 
 
 def _tell_nothing_to_do(skipped: int, before: str, *, as_json: bool) -> int:
@@ -275,7 +288,7 @@ def start_session(spec: SessionSpec, how: Launch) -> int:
         _say_more(spec)
     if how.sync:
         from sessionrun.cli.sync import follow_run  # before the start: Ctrl+C in between would leave it running
-    session = launch(spec, results_dir, ready=how.ready)
+    session = launch(spec, results_dir, ready=how.ready, held=how.held)
     if how.sync:
         return follow_run(session, as_json=how.as_json, quiet=how.quiet, leaves_held=how.leaves_held)
     try:

@@ -142,6 +142,11 @@ ELSEWHERE: Final[Mapping[str, str]] = {
     "land": "planning refuses it without worktrees",
     "land_into": "planning refuses it without landing",
     "gates": "planning refuses it without landing",
+    "title": "refused without a prompt on the command line",
+    "check": "`refuse_idle_keys` refuses it",
+    "setup": "`refuse_idle_keys` refuses it",
+    "rounds": "`refuse_idle_keys` refuses it",
+    "retries": "`refuse_idle_keys` refuses it",
     "halt": "planning refuses it where no number of failures stops the session",
     "mends": "planning refuses it without landing",
     "expect_change": "refused for each task without a worktree",
@@ -160,6 +165,13 @@ ALWAYS: Final[Mapping[str, str]] = {
     "labels": "label any session",
     "dialect": "says how any input is read",
     "stop_on_fail": "holds for any session, also of one task",
+    "prompts": "are the input",
+    "each": "has an effect, or is refused",
+    "env": "adds to the variables that tasks have",
+    "defaults": "say what tasks have that say nothing themselves",
+    "max_failures": "holds for any session, also of one task",
+    "hold": "holds for any session",
+    "starts_at": "holds for any session",
     "max_load": "holds for any session, also of one task",
     "min_free_memory": "holds for any session, also of one task",
     "stagger_s": "holds for any session: a task may be added, or tried again",
@@ -194,3 +206,20 @@ def _was_given(name: str, value: Any) -> bool:
     if name in ("approve", "auto_release"):
         return value is False  # to state a default is not a mistake
     return value is not None and value is not False and value != ()
+
+
+def refuse_idle_keys(keys: Mapping[str, Any], spec: SessionSpec) -> None:
+    """Refuse keys of all tasks where each task has another value of its own.
+
+    Raises:
+        InputError: the option that gave such a key.
+    """
+    for name in ("retries", "rounds", "setup", "check"):
+        if name in keys and not any(_has(task, name, keys[name]) for task in spec.tasks):
+            raise InputError(f"--{name} has no effect here: every task has its own; leave it out")
+
+
+def _has(task: TaskSpec, name: str, wanted: Any) -> bool:
+    if name == "check":
+        return (task.check.commands if task.check else ()) == (wanted.commands if wanted else ())
+    return bool(getattr(task, name) == wanted)

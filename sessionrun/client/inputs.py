@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -121,6 +122,7 @@ def _read_input(file: str | None) -> tuple[str, bytes]:
             return file, stream.read(MAX_INPUT_BYTES + 1)
     except FileNotFoundError:
         what = "file" if "." in str(file) or "/" in str(file) else "file or verb"
-        raise InputError(f"{file}: no such {what}") from None
+        hint = f"; for a prompt: sessionrun -p {shlex.quote(str(file))}" if " " in str(file) else ""
+        raise InputError(f"{file}: no such {what}{hint}") from None
     except OSError as error:
         raise InputError(f"{file or 'stdin'}: {error.strerror}") from error

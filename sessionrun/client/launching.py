@@ -19,13 +19,16 @@ from sessionrun.store.inbox import send_request
 from sessionrun.store.session import SessionDir
 
 
-def launch(spec: SessionSpec, results_dir: Path | None = None, *, ready: bool = True) -> SessionDir:
+def launch(
+    spec: SessionSpec, results_dir: Path | None = None, *, ready: bool = True, held: bool = False
+) -> SessionDir:
     """Create the session of `spec` and start it; return once its processes are up.  It outlives this process.
 
     Args:
         spec: what `plan` or `renew` settled.
         results_dir: where the session's directory is made, else in the results directory in use.
         ready: first ask the agents that can answer whether they are ready.
+        held: no task starts until the session is released.
 
     Raises:
         InputError: an agent is not signed in or not ready, or an export is another session's; nothing was created.
@@ -43,6 +46,8 @@ def launch(spec: SessionSpec, results_dir: Path | None = None, *, ready: bool = 
         spec = replace(spec, exports=settle_exports(spec.exports))
     crashpoint.arm("launcher")
     lock_fd = create_session(session, spec)
+    if held:  # the supervisor takes it before it starts anything
+        send_request(session, {"kind": "hold", "reason": "held since its start, until it is released"})
     sweep_unbegun(session.path.parent)
     status = _claim_exports(session, spec) if spec.exports else None
     try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from sessionrun.client.config import Config
 from sessionrun.model.errors import InputError
@@ -17,6 +17,12 @@ class AskedPace(NamedTuple):
     max_load: float | None = None
     min_free_memory: int | None = None
     stagger_s: float | None = None
+    starts_at: float | None = None
+    max_failures: int | None = None
+
+
+CONFIGURED: Final = ("halt", "max_load", "min_free_memory", "stagger_s")
+"""What a configuration may say, too."""
 
 
 def settle_pace(limits: Limits, asked: AskedPace, config: Config) -> Limits:
@@ -25,13 +31,11 @@ def settle_pace(limits: Limits, asked: AskedPace, config: Config) -> Limits:
     Raises:
         InputError: this machine cannot say what is asked for; or the command line asks for what has no effect.
     """
+    limits = replace(limits, starts_at=asked.starts_at, max_failures=asked.max_failures or limits.max_failures)
     if asked.halt and limits.max_failures is None:
-        raise InputError(
-            "--halt has no effect here: no number of failures stops the session; add --stop-on-fail, or say "
-            "limits.max_failures in the input"
-        )
+        raise InputError("--halt has no effect here: no number of failures stops the session; add --max-failures")
     settled: dict[str, Any] = {}
-    for name in AskedPace._fields:
+    for name in CONFIGURED:
         levels = (getattr(level, name) for level in (asked, limits, config))
         settled[name] = next((level for level in levels if level is not None), None) or None
     limits = replace(limits, **settled)

@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 from sessionrun.agents import table
 from sessionrun.client.assemble import Choice, assemble_spec, choose_agent, foresee_costs, foresee_verdicts
 from sessionrun.client.config import Config, load_config
-from sessionrun.client.effects import refuse_idle_options
-from sessionrun.client.inputs import Given, read_source
+from sessionrun.client.effects import refuse_idle_keys, refuse_idle_options
+from sessionrun.client.handover import AskedTasks, asked_rounds, make_source, read_keys
+from sessionrun.client.inputs import Given
 from sessionrun.client.landing_wish import AskedLand, settle_landing
 from sessionrun.client.mirroring import MirrorWish, settle_cache, settle_mirrors
 from sessionrun.client.own_options import add_variables, find_input, read_own
@@ -101,6 +102,7 @@ def plan(
     money: AskedMoney | None = None,
     land: AskedLand | None = None,
     pace: AskedPace | None = None,
+    tasks: AskedTasks | None = None,
     *,
     preview: bool = False,
     into: SessionSpec | None = None,
@@ -116,6 +118,7 @@ def plan(
         money: the same about budgets.
         land: the same about landing.
         pace: the same about how fast work may start, and how it stops after failures.
+        tasks: prompts in the place of the input, items for which each task is there once, keys of all tasks.
         into: the session, as it is now, to which the tasks will be added; see `adding`.
         directory: in the repository of the worktrees; None: the current one.
         programs: what starts an agent in place of its program, by the agent's name.
@@ -127,14 +130,16 @@ def plan(
     asked, git, money = asked or Asked(), git or AskedGit(), money or AskedMoney()
     given, dialect = find_input(given, asked.own, asked.dialect)
     asked = asked._replace(dialect=dialect)
-    source = read_source(given)
+    tasks = tasks or AskedTasks()
+    source = make_source(given, tasks)
+    keys = read_keys(tasks.keys, str(Path.cwd()))
     config = load_config(Path.cwd(), os.environ, table.BUILTIN)
     agents = {name: config.agents[name] for name in programs or () if name in config.agents}
     others = {name: replace(one, argv=(*(programs or {})[name], *one.argv[1:])) for name, one in agents.items()}
     config = replace(config, agents={**config.agents, **others})
     place = directory or Path.cwd()
     wishes = (asked, git, money, land or AskedLand(), pace or AskedPace())
-    return _settle(source, config, *wishes, preview=preview, into=into, place=place)
+    return _settle(source, config, *wishes, keys=keys, preview=preview, into=into, place=place)
 
 
 def _settle(
@@ -146,6 +151,7 @@ def _settle(
     land: AskedLand,
     pace: AskedPace,
     *,
+    keys: Mapping[str, Any],
     preview: bool,
     into: SessionSpec | None,
     place: Path,
@@ -157,7 +163,8 @@ def _settle(
     options = _options(asked, config, into, worktree=git.worktree)
     dialect, reason = choose_dialect(source, asked.dialect)
     refuse_others(dialect.NAME, asked.own)
-    plan = dialect.load(source, replace(options, own=add_variables(dialect.NAME, options.own, os.environ)))
+    own = add_variables(dialect.NAME, {**asked_rounds(dialect.NAME, keys), **options.own}, os.environ)
+    plan = dialect.load(source, replace(options, own=own, keys=keys))
     if not plan.tasks:
         return Nothing(plan.warnings)
     plan = replace(plan, limits=_settle_limits(plan.limits, asked, money, pace, config))
@@ -194,6 +201,7 @@ def _settle(
     spec = settle_seats(spec, plan, into)
     if spec.tasks:
         refuse_idle_options({**asked._asdict(), **git._asdict(), **money._asdict()}, spec)
+        refuse_idle_keys(keys, spec)
     remarks += [*(missing or ()), *foresee_costs(spec), *foresee_verdicts(spec)]
     return Planned(spec, choice, reason, (*plan.warnings, *remarks), skipped)
 

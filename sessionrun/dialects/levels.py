@@ -25,6 +25,10 @@ MERGED: Final = ("env", "labels", "uses")
 """Maps of a task that add to those of the defaults; every other field replaces."""
 
 
+KEYED: Final = ("prompts", "matrix")
+"""The formats whose tasks have keys of the command line, too."""
+
+
 def settle_agent(levels: Sequence[Level]) -> tuple[str, str | None]:
     """Settle agent and model, strongest level first; no agent is "".
 
@@ -49,7 +53,10 @@ def list_levels(options: Options, defaults: Mapping[str, Any], top: Mapping[str,
 
 def settle_defaults(options: Options, defaults: Mapping[str, Any], levels: Sequence[Level]) -> dict[str, Any]:
     """The fields of a task that says nothing but its prompt."""
-    values = dict(defaults)
+    values = {**defaults, **options.keys}
+    for name in MERGED:
+        if name in defaults and name in options.keys:
+            values[name] = {**defaults[name], **options.keys[name]}
     repo, ref = values.pop("repo", None), values.pop("ref", None)
     values["upstream"] = Upstream(repo or "", ref) if repo or ref else None
     if repo and values.get("workspace", MIRROR) == MIRROR:

@@ -40,9 +40,7 @@ OWN_OPTIONS: Final[Mapping[str, tuple[OwnOption, ...]]] = {
         OwnOption("instance", ("--instance",), "texts", "ID", "Run this instance; repeatable."),
         OwnOption("filter", ("--filter",), "text", "REGEX", "Run instances in whose id this is found."),
         OwnOption("shuffle", ("--shuffle",), "count", "SEED", "Shuffle the instances first, always alike."),
-        OwnOption(
-            "iterations", ("--iterations", "--rounds"), "positive", "N", "Rounds of each attempt.  [default: 5]"
-        ),
+        OwnOption("iterations", ("--iterations",), "positive", "N", "As --rounds.  [default: 5]"),
         OwnOption("no_mcp", ("--no-mcp",), "flag", None, "Start the agent without MCP servers."),
         OwnOption(
             "output_dir", ("--output-dir",), "text", "DIR", "Where results go.  [default: artifacts/results]"

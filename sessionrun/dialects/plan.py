@@ -77,7 +77,7 @@ class Options:
     `others` are ids of tasks of a running session to which these are added: a task may need them, too.
 
     `stamp` is the moment of the launch, as a part of names.  `own` are the options that only this format has (see
-    `own_options`), as far as they were given.
+    `own_options`), as far as they were given.  `keys` are fields of tasks, as a plan's ``defaults`` give them.
     """
 
     agent: str | None = None
@@ -99,6 +99,7 @@ class Options:
     others: frozenset[str] = frozenset()
     stamp: str = ""
     own: Mapping[str, Any] = field(default_factory=dict)
+    keys: Mapping[str, Any] = field(default_factory=dict)
     fallback: Fallback = Fallback()
 
 

@@ -7,11 +7,15 @@ is measured elsewhere, and comes in as a hold (see `runtime.machine`).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from sessionrun.engine.state import PROVIDED_PHASES, State
 from sessionrun.model.keys import Phase
 from sessionrun.model.spec import SLOT
+from sessionrun.model.times import format_time
+
+if TYPE_CHECKING:
+    from sessionrun.model.events import HoldPlaced
 
 STAGGER: Final = "stagger"
 """The name under which tasks wait until WORK may start again after the last start of one."""
@@ -19,8 +23,24 @@ STAGGER: Final = "stagger"
 MACHINE: Final = "machine"
 """The name under which tasks wait while the machine has too much to do, or too little memory."""
 
-PACED: Final = (STAGGER, MACHINE)
+START: Final = "start"
+"""The name under which all tasks wait until the time at which the session is to begin."""
+
+PACED: Final = (STAGGER, MACHINE, START)
 """Holds that only slow a session down: no user has to do anything for it to go on."""
+
+
+def delay_start(state: State, wall: float, mono: float) -> HoldPlaced | None:
+    """The hold until the session is to begin: for its first supervisor, and anew for each that finds it.
+
+    None: there is no such time, it is over, or a user has released the session.
+    """
+    at = state.spec.limits.starts_at
+    if at is None or at <= wall or (state.epoch and START not in state.holds):
+        return None
+    from sessionrun.model.events import HoldPlaced
+
+    return HoldPlaced(START, f"nothing starts before {format_time(at)}", mono + at - wall)
 
 
 def begin_pause(state: State, phase: Phase, now: float) -> None:
@@ -41,6 +61,8 @@ def count_start(state: State, phase: Phase, taken: dict[str, int]) -> None:
 
 def paced_by(state: State, phase: Phase, taken: Mapping[str, int]) -> Iterator[str]:
     """What keeps a job of `phase` from starting now, beside what is `taken` by others that start with it."""
+    if START in state.holds:
+        yield START
     if phase in PROVIDED_PHASES and MACHINE in state.holds:
         yield MACHINE
     if phase == "work" and (STAGGER in state.holds or STAGGER in taken):

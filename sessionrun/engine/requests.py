@@ -15,6 +15,7 @@ from sessionrun.engine.follow_ups import ask_more, take_up
 from sessionrun.engine.landing import cancel_landing, land_again, pause_landing
 from sessionrun.engine.mending import give_up_mends
 from sessionrun.engine.moves import cancel, enlist, resign
+from sessionrun.engine.pace import START
 from sessionrun.engine.providers import lift
 from sessionrun.engine.queue import CONTINUING, NEW
 from sessionrun.engine.state import BUDGET, FAILURES, State, TaskState
@@ -131,6 +132,7 @@ def _hold(state: State, event: RequestReceived) -> None:
 def _release(state: State, event: RequestReceived) -> None:
     if not event.tasks:
         state.held = None
+        state.holds.pop(START, None)
         for provider in state.providers:
             if provider in state.holds:
                 lift(state, provider, 0.0)

@@ -32,7 +32,7 @@ from sessionrun.engine.landing import held_again_at, is_landing, next_landing
 from sessionrun.engine.mending import next_mend
 from sessionrun.engine.moves import backoff_s
 from sessionrun.engine.orders import CancelJob, CheckOutput, EndSession, Order, Record, StartJob, WakeAt
-from sessionrun.engine.pace import count_start
+from sessionrun.engine.pace import START, count_start
 from sessionrun.engine.providers import prefers_fallback
 from sessionrun.engine.queue import NEW
 from sessionrun.engine.state import BUDGET, CANARY, FAILURES, PROVIDED_PHASES, State, TaskState, provider_of
@@ -147,7 +147,7 @@ def _start_jobs(state: State, now: float) -> Iterator[Order]:
 
     Nothing is applied while this runs, so `taken` counts what this batch has already promised.
     """
-    if SLOT in state.holds:
+    if SLOT in state.holds or START in state.holds:
         return  # every job waits for this one, so all may stay where they are
     landing = next_landing(state, now) if state.held is None else None
     if landing is not None:

@@ -205,7 +205,8 @@ class Limits:
 
     With `halt` ``now`` tasks that run are ended, too, when `max_failures` tasks have failed.  No PREPARE, SETUP or
     WORK starts while the load of the machine is above `max_load`, or its free memory below `min_free_memory`
-    (bytes).  Between two starts of WORK lie at least `stagger_s`.
+    (bytes).  Between two starts of WORK lie at least `stagger_s`.  Nothing starts before `starts_at`
+    (seconds since the epoch).
     """
 
     max_failures: int | None = None
@@ -217,6 +218,7 @@ class Limits:
     max_load: float | None = None
     min_free_memory: int | None = None
     stagger_s: float | None = None
+    starts_at: float | None = None
 
 
 @frozen

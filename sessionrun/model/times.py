@@ -23,6 +23,33 @@ def format_time(at: float | None) -> str | None:
     return datetime.fromtimestamp(at, timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
+def parse_coming(text: str, now: float) -> float:
+    """A moment to come: the next time that it is ``18:30``, a date with a time, or ``+`` and a duration.
+
+    Raises:
+        ValueError: it is none of these, or over.
+    """
+    from datetime import datetime, time, timedelta
+
+    from sessionrun.model.durations import parse_duration
+
+    if text.startswith("+"):
+        return now + parse_duration(text[1:])
+    today = datetime.fromtimestamp(now)
+    try:
+        at = datetime.combine(today, time.fromisoformat(text))
+        return (at if at.timestamp() > now else at + timedelta(days=1)).timestamp()
+    except ValueError:
+        pass
+    try:
+        moment = parse_time(text)
+    except (ValueError, OverflowError, OSError):
+        raise ValueError(f"{text!r} is not a time such as 18:30, 2026-11-30T08:00 or +2h") from None
+    if moment <= now:
+        raise ValueError(f"{text} is over")
+    return moment
+
+
 def parse_time(at: str) -> float:
     """An ISO time as seconds since the epoch; without an offset it is local time.
 

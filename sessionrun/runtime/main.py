@@ -20,6 +20,7 @@ import orjson
 
 from sessionrun import __version__
 from sessionrun.engine.fold import apply
+from sessionrun.engine.pace import delay_start
 from sessionrun.engine.state import State
 from sessionrun.model.errors import StoreError
 from sessionrun.model.events import Entry, Event, SupervisorStarted, to_record
@@ -109,7 +110,12 @@ def _run(session: SessionDir, executor: LocalExecutor) -> None:
     state, journal = _load(session)
     crashpoint.step()
     spec = state.spec
-    _record(state, journal, _introduce(state, executor))
+    if state.epoch == 0:  # before the first supervisor is known: none may start what another had to delay
+        _delay(state, journal)
+        _record(state, journal, _introduce(state, executor))
+    else:  # anew: after a restart of the machine the clock of the hold is another one
+        _record(state, journal, _introduce(state, executor))
+        _delay(state, journal)
     notices = _recover(session, state, journal, executor.ledger_end)
     exports, sharing = _open_exports(session, spec), _SharingOfAll(session, spec)
     jobs = JobMaker(session, lambda: state.spec)
@@ -186,6 +192,12 @@ def _load(session: SessionDir) -> tuple[State, AppendLog]:
     journal = AppendLog(session.journal_path)
     journal.cut(contents.end)
     return state, journal
+
+
+def _delay(state: State, journal: AppendLog) -> None:
+    hold = delay_start(state, time.time(), time.monotonic())
+    if hold is not None:
+        _record(state, journal, hold)
 
 
 def _introduce(state: State, executor: LocalExecutor) -> SupervisorStarted:

@@ -1,0 +1,180 @@
+"""Tasks that a command line says itself: prompts, a task for each item, keys of all tasks, and when they start."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Command, eventually
+
+from sessionrun.client.handover import AskedTasks, list_items, make_source, read_keys
+from sessionrun.client.planning import Planned, plan
+from sessionrun.engine.fold import apply, begin
+from sessionrun.engine.orders import Record, StartJob, WakeAt
+from sessionrun.engine.pace import START, delay_start
+from sessionrun.engine.scheduler import decide
+from sessionrun.model.errors import InputError
+from sessionrun.model.events import Entry, Event, HoldLifted, RequestReceived, SupervisorStarted
+from sessionrun.model.spec import Limits, TaskSpec
+from sessionrun.model.times import parse_coming
+
+from simulation import make_session  # isort: skip
+
+
+def planned(given: Any, **asked: Any) -> dict[str, TaskSpec]:
+    from sessionrun.client.planning import Asked
+
+    made = plan(given, Asked(agent="shell"), tasks=AskedTasks(**asked))
+    assert isinstance(made, Planned)
+    return {task.id: task for task in made.spec.tasks}
+
+
+# --- items ---
+
+
+def test_what_the_places_in_a_prompt_stand_for(own_place: Path) -> None:
+    for name in ("b.py", "a.py"):
+        (own_place / "src" / name).parent.mkdir(exist_ok=True)
+        (own_place / "src" / name).touch()
+    tasks = planned(None, prompts=("{n} {} {.} {/} {{}} {{n}} {x} {",), each="src/*.py", title="of {/}")
+    assert {name: (task.prompts, task.title) for name, task in tasks.items()} == {
+        "src-a.py": (("1 src/a.py src/a a.py {} {n} {x} {",), "of a.py"),
+        "src-b.py": (("2 src/b.py src/b b.py {} {n} {x} {",), "of b.py"),
+    }
+
+
+def test_a_task_for_each_line_and_each_prompt(own_place: Path) -> None:
+    (own_place / "list").write_text("Fix it\n\n../x y\nfix it\n???\n")
+    assert [one.id for one in list_items("@list")] == ["Fix-it", "x-y", "fix-it-3", "item-4"]
+    tasks = planned(None, prompts=("a {}", "b {}"), each="@list")
+    assert list(tasks) == [
+        f"{name}-{number}" for name in ("Fix-it", "x-y", "fix-it-3", "item-4") for number in (1, 2)
+    ]
+    assert tasks["x-y-2"].prompts == ("b ../x y",)
+
+
+def test_each_task_of_a_plan_is_there_for_each_item(own_place: Path) -> None:
+    (own_place / "list").write_text("one\ntwo\n")
+    (own_place / "plan.json").write_text(
+        '{"max_parallel": 1, "prompts": ['
+        '{"id": "a", "prompt": "make {}"}, {"id": "b", "prompt": "x", "needs": "a"}]}'
+    )
+    tasks = planned("plan.json", each="@list")
+    assert {name: task.needs for name, task in tasks.items()} == {
+        "one-a": (),
+        "one-b": ("one-a",),
+        "two-a": (),
+        "two-b": ("two-a",),
+    }
+    assert tasks["two-a"].prompts == ("make two",)
+
+
+@pytest.mark.parametrize(
+    ("given", "asked", "problem"),
+    [
+        ("p.json", {"prompts": ("x",)}, "-p and p.json: give prompts or a file, not both"),
+        (None, {"prompts": ("-",), "each": "-"}, "standard input can be read only once"),
+        (None, {"prompts": ("x",), "each": "@list"}, "--each has no effect: write {} "),
+        (None, {"prompts": ("{}",), "each": "nothing*"}, "--each: no file matches 'nothing*'"),
+        (None, {"prompts": ("{}",), "each": "@empty"}, "--each: empty has no lines"),
+        (None, {"prompts": ("{}",), "each": "@none"}, "--each: none: No such file or directory"),
+        (["x"], {"title": "t"}, "--title needs -p"),
+    ],
+)
+def test_what_cannot_be_meant(own_place: Path, given: Any, asked: dict[str, Any], problem: str) -> None:
+    (own_place / "list").write_text("one\n")
+    (own_place / "empty").write_text("\n")
+    with pytest.raises(InputError) as caught:
+        make_source(given, AskedTasks(**asked))
+    assert problem in str(caught.value)
+
+
+# --- keys of all tasks ---
+
+
+def test_keys_of_the_command_line_beat_defaults_and_give_way_to_tasks() -> None:
+    value = {
+        "defaults": {"retries": 1, "env": {"A": "plan", "B": "plan"}, "priority": 5},
+        "prompts": ["x", {"id": "own", "prompt": "x", "retries": 7}],
+    }
+    keys = {"retries": 2, "env": {"A": "line"}, "check": ["true"], "rounds": 3}
+    first, own = planned(value, keys=keys).values()
+    assert (first.retries, first.env, first.rounds, first.priority) == (2, {"A": "line", "B": "plan"}, 3, 5)
+    assert first.check is not None and first.check.commands == ("true",)
+    assert own.retries == 7
+
+
+def test_keys_without_an_effect_or_a_meaning_are_refused() -> None:
+    for keys, problem in (
+        ({"nosuch": 1}, "--default nosuch: there is no such key"),
+        ({"rounds": "x"}, "--default rounds: must be a whole number"),
+    ):
+        with pytest.raises(InputError, match=problem):
+            read_keys(keys, "/")
+    with pytest.raises(InputError, match="--retries has no effect here: every task has its own"):
+        planned([{"prompt": "x", "retries": 1}], keys={"retries": 2})
+
+
+# --- later ---
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("+90s", 90.0), ("13:00", 3600.0), ("11:00", 23 * 3600.0), ("2026-01-02T12:00", 24 * 3600.0)],
+)
+def test_a_moment_to_come(text: str, seconds: float) -> None:
+    from datetime import datetime
+
+    now = datetime(2026, 1, 1, 12).timestamp()
+    assert parse_coming(text, now) - now == seconds
+
+
+@pytest.mark.parametrize("text", ["soon", "2025-12-31", "+x", "25:00"])
+def test_what_is_no_moment_to_come(text: str) -> None:
+    with pytest.raises(ValueError, match=r"over|not a time|must be"):
+        parse_coming(text, 1_767_268_800.0)
+
+
+def test_a_session_begins_at_its_time_and_not_before() -> None:
+    spec = replace(make_session([TaskSpec("t", ("x",))]), limits=Limits(starts_at=1000.0))
+    state = begin(spec)
+
+    def record(event: Event, at: float) -> None:
+        apply(state, Entry(state.seq + 1, at, at - 900.0, event))
+
+    def start(at: float) -> None:
+        hold = delay_start(state, at, at - 900.0)
+        if hold is not None and not state.epoch:
+            record(hold, at)
+        record(SupervisorStarted(state.epoch + 1, 1, 1, "boot", "ns", "1"), at)
+        again = delay_start(state, at, at - 900.0)
+        if again is not None:
+            record(again, at)
+
+    start(910.0)
+    assert decide(state, 10.0) == [WakeAt(100.0)]
+    start(950.0)  # the supervisor was killed
+    assert decide(state, 50.0) == [WakeAt(100.0)]
+    assert decide(state, 100.0)[0] == Record(HoldLifted(START))
+    released = deepcopy(state)
+    record(HoldLifted(START), 1000.0)
+    assert [order for order in decide(state, 100.0) if isinstance(order, StartJob)]
+    apply(released, Entry(released.seq + 1, 960.0, 60.0, RequestReceived("r", "release", ())))
+    assert [order for order in decide(released, 60.0) if isinstance(order, StartJob)]
+    assert delay_start(released, 970.0, 70.0) is None, "what a user has released is not held again"
+
+
+def test_held_from_the_start_and_at_a_time(sessionrun: Command) -> None:
+    done = sessionrun("-q", "--agent", "shell", "--hold", "-p", "echo x > done")
+    session_id = done.stdout.strip()
+    eventually(lambda: sessionrun.status(session_id)["tasks"][0]["reason_class"] == "held")
+    assert sessionrun("release", session_id).returncode == 0
+    sessionrun.wait(session_id)
+    assert (sessionrun.cwd / "done").exists()
+    later = sessionrun("-q", "--agent", "shell", "--at", "+1h", "-p", "true").stdout.strip()
+    eventually(lambda: sessionrun.status(later)["tasks"][0]["reason_class"] == "paced")
+    assert sessionrun("release", later).returncode == 0
+    assert sessionrun.wait(later)["outcome"] == "succeeded"

@@ -270,6 +270,9 @@ def test_links_inside_may_be_used_and_links_out_may_not(tmp_path: Path) -> None:
 def test_room_is_filled_with_what_fits(tmp_path: Path) -> None:
     for name, lines in (("a", 1), ("b", 9), ("c", 1), ("d", 1)):
         (tmp_path / name).write_text("x\n" * lines)
+    both = Brief(context=("a", "c"), targets=("c",))
+    twice = load_shown(both, str(tmp_path), [], again=False)
+    assert [(file.path, file.role) for file in twice] == [("a", "context"), ("c", "target")]
     brief = Brief(context=("a",), outputs=("o",), room=2, max_context_lines=5)
     shown = load_shown(brief, str(tmp_path), ["a", "gone", "b", "c", "d", "a"], again=False)
     assert [(file.path, file.role) for file in shown] == [("a", "context"), ("c", "changed"), ("d", "changed")]

@@ -146,6 +146,12 @@ def test_dry_run_creates_nothing(sessionrun: Command) -> None:
     assert record["tasks"][0]["argv"][1:] == ["PROMPT-FILE"]
     assert record["tasks"][0]["cwd"] == str(sessionrun.cwd)
     assert record["dialect_reason"]
+    assert [task["prompts"] for task in record["tasks"]] == [["false"], ["true"]]
+    for words, count in (((), 3), (("--verbose",), 9)):
+        prompt = "".join(f"line {number}\n" for number in range(9))
+        shown = sessionrun("--dry-run", "--agent", "shell", *words, stdin=json.dumps([prompt])).stdout
+        assert shown.count("      line ") == count
+        assert ("... 6 lines more (--verbose shows all)" in shown) == (not words)
     assert list(sessionrun.cwd.iterdir()) == []
 
 
@@ -255,7 +261,7 @@ def test_why_an_agent_failed_is_known_by_its_words(sessionrun: Command) -> None:
     ("words", "stdin", "said"),
     [
         (["nosuch.json"], '{"prompts": ["true"]}', "nosuch.json: no such file"),
-        (["statsu"], '{"prompts": ["true"]}', "statsu: no such file or verb"),
+        (["statsu"], '{"prompts": ["true"]}', "statsu: no such verb or file; did you mean `sessionrun status`?"),
         (["."], None, "no job file in this directory"),
         ([], "", "empty"),
         ([], "{", "stdin"),

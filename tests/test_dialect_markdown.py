@@ -460,6 +460,7 @@ def test_jobs_run_and_are_accounted_for(project: Project) -> None:
     assert [summary[key] for key in ("processed", "passed", "failed", "skipped")] == [3, 3, 0, 0]
     assert summary["results"][2]["implicit_context_files"] == ["src/b.py", "src/a.py"]
     assert summary["results"][0]["output_paths"] == ["src/a.py"]
+    assert project.run.load("results", view["session_id"])["summary"] == summary
     assert summary["results"][0]["output_lines"] == 1
     assert "A = 1" in (project.bin / "prompt-2-0").read_text()
     assert "B = 2" in (project.bin / "prompt-3-0").read_text()

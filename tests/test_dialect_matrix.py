@@ -189,7 +189,6 @@ def test_an_unknown_key_is_told() -> None:
         ({"tasks": {}}, "tasks: must be a list, not an object"),
         ({"tasks": ["x"]}, 'tasks[0]: must be an object, not the text "x"'),
         ({"tasks": [{**TASK, "id": None}]}, 'tasks[0]: has no "id"'),
-        ({"tasks": [{**TASK, "name": None}]}, 'tasks[0]: has no "name"'),
         ({"tasks": [{"id": "a", "name": "b"}]}, 'tasks[0]: has no "prompts"'),
         ({"tasks": [{**TASK, "prompts": []}]}, "tasks[0].prompts: must not be an empty list"),
         ({"tasks": [{**TASK, "prompts": "a"}]}, 'tasks[0].prompts: must be a list, not the text "a"'),
@@ -256,3 +255,8 @@ def test_the_manual_names_every_key() -> None:
     assert [
         key for key in sorted(keys) if not re.search(rf"^\.BR? .*\b{key}\b|\\fB{key}\\fP", section, re.MULTILINE)
     ] == []
+
+
+def test_a_task_without_a_name_takes_its_id() -> None:
+    plan = plan_of(tasks=[{"id": "t", "prompts": ["a"]}])
+    assert {(task.labels["name"], str(task.title).split(" (")[0]) for task in plan.tasks} == {("t", "t")}

@@ -120,7 +120,9 @@ def test_refused(name: str, text: str | bytes, message: str) -> None:
 @pytest.mark.parametrize("text", ["Write some tests", '{"instances": []}', "# nothing\n"])
 def test_refused_by_all(text: str) -> None:
     expected = "; ".join(f"{name}: {load_dialect(name).EXPECTS}" for name in DIALECTS)
-    assert refusal(text) == f"stdin: no dialect takes this input ({expected})"
+    assert refusal(text) == (
+        f'stdin: no input format fits it; the shortest input is a list of prompts: ["Fix the bug"] ({expected})'
+    )
 
 
 def test_refused_by_the_yaml_parser() -> None:

@@ -280,13 +280,13 @@ def test_options_of_a_format_are_its_own(sessionrun: Command) -> None:
     assert (done.returncode, done.stdout) == (2, "")
     assert "artifacts/instances.jsonl is not there" in done.stderr
     for dialect in DIALECTS:
-        shown = sessionrun("run", "--help-dialect", dialect)
+        shown = sessionrun("run", "--help-format", dialect)
         assert shown.returncode == 0
         for option in OWN_OPTIONS.get(dialect, ()):
             assert all(spelling in shown.stdout for spelling in option.spellings)
         assert all(option.spelling in shown.stdout for option in SHARED_OPTIONS[dialect])
     assert set(SHARED_OPTIONS) == set(DIALECTS)
-    assert sessionrun("run", "--help-dialect", "nothing").returncode == 2
+    assert sessionrun("run", "--help-format", "nothing").returncode == 2
 
 
 def test_the_short_forms_of_the_runner() -> None:

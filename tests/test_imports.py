@@ -65,6 +65,7 @@ HARMLESS = {
     "collections",
     "collections.abc",
     "dataclasses",
+    "difflib",  # only where a message is made
     "datetime",
     "functools",
     "heapq",

@@ -580,7 +580,7 @@ def test_status_compares_models(matrix: Matrix) -> None:
         ({"source_repo": "../outside"}, "config.json: source_repo: {up}/outside is in no git repository"),
         ({"branch": "nope"}, "config.json: branch: "),
         ({"worktree_base": "trees"}, "config.json: worktree_base: "),
-        ({"agents": ["nobody"]}, "unknown agent 'nobody'"),
+        ({"agents": ["nobody"]}, "config.json: task 1 (ID: "),
         ({"results_file": "."}, "{top} is not a plain file, so it is not a results file"),
     ],
 )

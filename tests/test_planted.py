@@ -163,7 +163,8 @@ def test_a_status_file_or_its_lock_that_is_planted(
 ) -> None:
     path, export = jobs
     place = path.with_name(name)
-    place.unlink()
+    assert sorted(os.listdir(path.parent)) == ["_jobstatus.json", "a.md"]  # no lock stays
+    place.unlink(missing_ok=True)
     if kind == "link":
         place.symlink_to(victim)
     elif kind == "fifo":

@@ -8,14 +8,18 @@ import sys
 import warnings
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Final, TextIO
+from typing import TYPE_CHECKING, Final, TextIO
 
 import click
 
 from sessionrun import __version__
+from sessionrun.cli.aliases import expand_alias, refuse_mistyped_verb
 from sessionrun.cli.argv import VERBS, asks_for_json, rewrite_argv
 from sessionrun.client.notices import SessionWarning, begin
 from sessionrun.model.errors import SessionrunError
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 EXIT_BUG: Final = 3
 EXIT_INTERRUPTED: Final = 130
@@ -39,7 +43,28 @@ class VerbGroup(click.Group):
             return None
         command = import_module(f"sessionrun.cli.{cmd_name}").command
         assert isinstance(command, click.Command)
+        if ctx.resilient_parsing:
+            from sessionrun.cli.completion import equip
+
+            return equip(cmd_name, command)
         return command
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """As Click, but a shell that completes a word sees the verb that is left out."""
+        return super().parse_args(
+            ctx, rewrite_argv(expand_alias(args)) if args and ctx.resilient_parsing else args
+        )
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[str]]:
+        """What may be the first word: verbs, options of the default verb, files."""
+        from sessionrun.cli.completion import offer_files
+
+        items = super().shell_complete(ctx, incomplete)
+        run = self.get_command(ctx, "run")
+        if run is not None and incomplete.startswith("-"):
+            with click.Context(run, parent=ctx, info_name="run", resilient_parsing=True) as context:
+                return items + run.shell_complete(context, incomplete)
+        return offer_files(incomplete) + items
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The list of verbs, without loading any."""
@@ -62,13 +87,15 @@ def group() -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
     gc.freeze()  # what was imported lives to the end: without this its destruction alone takes 4 ms of a poll
-    words = rewrite_argv(sys.argv[1:] if argv is None else argv)
+    given = expand_alias(sys.argv[1:] if argv is None else argv)
+    words = rewrite_argv(given)
     as_json = asks_for_json(words)
     _open_standard_streams()
     warnings.showwarning = _show_warning
     warnings.simplefilter("always", SessionWarning)
     begin()
     try:
+        refuse_mistyped_verb(given)
         code = group.main(args=words, prog_name="sessionrun", standalone_mode=False)
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
@@ -142,6 +169,8 @@ def _tell(message: str, code: int, *, as_json: bool) -> int:
 
 def _usage_message(error: click.ClickException) -> str:
     message = error.format_message().rstrip(".")
+    if message.startswith("Got unexpected extra argument"):
+        message += "; put quotes around a value of several words"
     if isinstance(error, click.UsageError) and error.ctx is not None:
         return f"{message} (see: {error.ctx.command_path} --help)"
     return message

@@ -70,6 +70,7 @@ VALUE_OPTIONS: Final = frozenset(
         "--group",
         "--halt",
         "--help-dialect",
+        "--help-format",
         "--history",
         "--id",
         "--idle-timeout",

@@ -1,4 +1,4 @@
-"""Adds the options that only one input format has to `run`, and shows them: ``run --help-dialect NAME``."""
+"""Adds the options that only one input format has to `run`, and shows them: ``run --help-format NAME``."""
 
 from __future__ import annotations
 
@@ -19,6 +19,26 @@ def own_options(command: _Command) -> _Command:
         for option in reversed(options):
             command = _add(dialect, option)(command)
     return command
+
+
+def help_format_options(known: tuple[str, ...]) -> Callable[[_Command], _Command]:
+    """``--help-format``, and ``--help-dialect`` as it was called first."""
+
+    def add(command: _Command) -> _Command:
+        for name, hidden in (("--help-dialect", True), ("--help-format", False)):
+            command = click.option(
+                name,
+                type=click.Choice(known),
+                metavar="FORMAT",
+                is_eager=True,
+                expose_value=False,
+                hidden=hidden,
+                callback=print_own_options,
+                help="Show the options of one input format, and exit.",
+            )(command)
+        return command
+
+    return add
 
 
 def _add(dialect: str, option: OwnOption) -> Callable[[_Command], _Command]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -12,9 +12,13 @@ from sessionrun.cli.render import escape_line, print_json
 from sessionrun.client.planning import Planned
 from sessionrun.client.preview import describe_plan
 
+PROMPT_LINES: Final = 3
+PROMPT_WIDTH: Final = 70
+"""How much of a prompt is shown without --verbose."""
 
-def print_preview(planned: Planned, *, as_json: bool) -> None:
-    """Print the tasks in the order in which they become ready."""
+
+def print_preview(planned: Planned, *, as_json: bool, verbose: bool = False) -> None:
+    """Print the tasks in the order in which they become ready, with all of their prompts if `verbose`."""
     record = describe_plan(planned)
     if as_json:
         print_json(record)
@@ -32,6 +36,7 @@ def print_preview(planned: Planned, *, as_json: bool) -> None:
         click.echo(f"Lands: on {escape_line(record['land']['target'])}{after}")
     for task in record["tasks"]:
         click.echo(f"\n  Task {task['num']} (ID: {task['id']}): {escape_line(task['title'])}")
+        _print_prompts(task["prompts"], verbose=verbose)
         click.echo(f"    argv: {escape_line(shlex.join(task['argv']))}")
         click.echo(f"    cwd: {escape_line(task['cwd'])}")
         if task["branch"]:
@@ -42,6 +47,20 @@ def print_preview(planned: Planned, *, as_json: bool) -> None:
             click.echo(f"    begins: {_describe_beginning(task['begins_at'])}")
     if len(record["waves"]) > 1:
         _print_graph(record)
+
+
+def _print_prompts(prompts: Sequence[str], *, verbose: bool) -> None:
+    """What the agent is asked, unless it is one line, which the title shows; without `verbose` its first lines."""
+    for prompt in prompts:
+        lines = [line for line in prompt.splitlines() if line.strip() or verbose]
+        whole = verbose or len(lines) <= PROMPT_LINES
+        if verbose or len(prompts) > 1 or len(lines) > 1 or len(prompt) > PROMPT_WIDTH:
+            click.echo("    prompt:")
+            for line in lines if whole else lines[:PROMPT_LINES]:
+                cut = line if verbose or len(line) <= PROMPT_WIDTH else line[: PROMPT_WIDTH - 3] + "..."
+                click.echo(f"      {escape_line(cut)}")
+            if not whole:
+                click.echo(f"      ... {len(lines) - PROMPT_LINES} lines more (--verbose shows all)")
 
 
 def _describe_beginning(needs: Sequence[str]) -> str:

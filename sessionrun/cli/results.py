@@ -28,7 +28,7 @@ from sessionrun.client.landed import add_landings
 from sessionrun.client.lookup import choose_tasks, open_session
 from sessionrun.client.outputs import find_tail, iterate_chunks, iterate_tail
 from sessionrun.client.view import load_view
-from sessionrun.model.errors import InputError
+from sessionrun.model.errors import InputError, SessionrunError
 from sessionrun.store.session import SessionDir
 
 STDERR_TAIL: Final = 20
@@ -60,9 +60,28 @@ def command(
             _print_file(session.path / (task["raw"] or task["output"]), tail, whole_line=False)
     elif as_json:
         head = {key: view[key] for key in ("session_id", "status", "outcome", "results_dir")}
+        summary = _find_summary(session, view)
+        head |= {"summary": summary} if summary else {}
         print_results_json(session, head, chosen, tail=tail)
     else:
         print_results(session, view, chosen, tail=tail)
+
+
+def _find_summary(session: SessionDir, view: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The account of the job files of a session that has ended; None if it has none, or no spec to read."""
+    from sessionrun.model.spec import JOB_STATUS
+
+    if view["ended_at"] is None:
+        return None
+    try:
+        spec = session.load_spec()
+    except SessionrunError:
+        return None  # what the tasks answered can be shown all the same
+    if all(export.kind != JOB_STATUS for export in spec.exports):
+        return None
+    from sessionrun.client.job_summary import summarise_jobs
+
+    return summarise_jobs(session, spec, view)
 
 
 def print_results(

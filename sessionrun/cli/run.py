@@ -23,7 +23,7 @@ from sessionrun.cli.options import (
     results_dir_option,
     sync_option,
 )
-from sessionrun.cli.own_options import own_options, print_own_options, take_own
+from sessionrun.cli.own_options import help_format_options, own_options, take_own
 from sessionrun.cli.pace import pace_options, take_pace
 from sessionrun.client.lookup import resolve_results_dir
 from sessionrun.dialects.own_options import SHARED_OPTIONS
@@ -126,15 +126,7 @@ class Launch(NamedTuple):
     metavar="DIALECT",
     help="Input format: prompts, matrix, markdown or swebench.  [default: guessed]",
 )
-@click.option(
-    "--help-dialect",
-    type=click.Choice(tuple(SHARED_OPTIONS)),
-    metavar="DIALECT",
-    is_eager=True,
-    expose_value=False,
-    callback=print_own_options,
-    help="Show the options of one input format, and exit.",
-)
+@help_format_options(tuple(SHARED_OPTIONS))
 @own_options
 @click.option("--worktree", is_flag=True, help="Give each task its own git worktree and branch.")
 @click.option("--base", metavar="REF", help="Branch, tag or commit where worktrees begin.  [default: HEAD]")
@@ -194,7 +186,9 @@ class Launch(NamedTuple):
 )
 @click.option("--batch", is_flag=True, hidden=True, help="Without effect: job files always run side by side.")
 @click.option("--dry-run", is_flag=True, help="Show what would run; create nothing.")
-@click.option("--verbose", is_flag=True, help="Also print each task's arguments and directory, on standard error.")
+@click.option(
+    "--verbose", is_flag=True, help="Print each task's arguments and directory; with --dry-run all of its prompt."
+)
 @quiet_option
 @json_option
 @results_dir_option
@@ -245,7 +239,7 @@ def command(
 
         for warning in tell_signed_out(planned.spec) if ready else ():
             warn(warning)
-        print_preview(planned, as_json=as_json)
+        print_preview(planned, as_json=as_json, verbose=verbose)
         return 0
     if not planned.spec.tasks:
         if not dry_run and joined is None:
@@ -342,7 +336,9 @@ def started_record(spec: SessionSpec, session: SessionDir) -> dict[str, Any]:
 def _say_more(spec: SessionSpec) -> None:
     from sessionrun.cli.render import escape_line
     from sessionrun.client.preview import task_argv
+    from sessionrun.model.repositories import has_worktree
 
     for task in spec.tasks:
         argv = shlex.join(task_argv(spec, task))
-        click.echo(escape_line(f"task {task.id}: {argv} (in {task.cwd or spec.cwd})"), err=True)
+        place = "its worktree" if has_worktree(task) else task.cwd or spec.cwd
+        click.echo(escape_line(f"task {task.id}: {argv} (in {place})"), err=True)

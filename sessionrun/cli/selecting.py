@@ -29,7 +29,11 @@ class Words(click.ParamType[tuple[str, ...]]):
         words = tuple(str(value).split(","))
         unknown = next((word for word in words if word not in self.known), None)
         if unknown is not None:
-            self.fail(f"{unknown!r} is not one of {', '.join(self.known)}", param, ctx)
+            from sessionrun.model.suggestions import suggest
+
+            self.fail(
+                f"{unknown!r} is not one of {', '.join(self.known)}{suggest(unknown, self.known)}", param, ctx
+            )
         return words
 
 

@@ -58,6 +58,7 @@ def assemble_spec(
         InputError: something in the plan cannot run; nothing was created.
     """
     tasks = tuple(task if task.agent else replace(task, agent=choice.name) for task in plan.tasks)
+    _check_agents_known(tasks, config.agents, source)
     used = agents_of(tasks)
     resources = dict(plan.resources)
     if plan.max_parallel is not None:
@@ -189,10 +190,22 @@ def choose_agent(plan: Plan, config: Config, *, preview: bool = False) -> Choice
     )
 
 
+def _check_agents_known(tasks: Iterable[TaskSpec], known: Mapping[str, AgentSpec], source: str) -> None:
+    for num, task in enumerate(tasks, 1):
+        for name in sorted(agents_of([task]) - known.keys()):
+            raise InputError(f"{source}: task {num} (ID: {task.id}): {_describe_unknown(name, known)}")
+
+
+def _describe_unknown(name: str, known: Mapping[str, AgentSpec]) -> str:
+    from sessionrun.model.suggestions import suggest
+
+    return f"unknown agent {name!r}{suggest(name, known)}; there are: {', '.join(sorted(known))}"
+
+
 def _find_agent(name: str, known: Mapping[str, AgentSpec]) -> AgentSpec:
     agent = known.get(name)
     if agent is None:
-        raise InputError(f"unknown agent {name!r}; there are: {', '.join(sorted(known))}")
+        raise InputError(_describe_unknown(name, known))
     return agent
 
 

@@ -39,6 +39,11 @@ def list_agents() -> list[dict[str, Any]]:
     ]
 
 
+def name_agents() -> list[str]:
+    """The names of all known agents; no program is looked for."""
+    return sorted(_load().agents)
+
+
 def examine_agents() -> list[Examined]:
     """What `doctor agents` finds: each known agent with its program, whether it is signed in, and what helps."""
     from sessionrun.client.doctor import programs

@@ -65,5 +65,10 @@ def choose_tasks(status: dict[str, Any], wanted: Sequence[str]) -> list[dict[str
     if missing:
         ids = [task["id"] for task in status["tasks"]]
         known = ", ".join(ids[:KNOWN_IDS]) + (f" and {len(ids) - KNOWN_IDS} more" if len(ids) > KNOWN_IDS else "")
-        raise InputError(f"no task {missing[0]!r} in session {status['session_id']}; it has: {known or 'none'}")
+        from sessionrun.model.suggestions import suggest
+
+        meant = suggest(missing[0], ids)
+        raise InputError(
+            f"no task {missing[0]!r} in session {status['session_id']}{meant}; it has: {known or 'none'}"
+        )
     return [by_name[name] for name in wanted]

@@ -48,6 +48,7 @@ def describe_plan(planned: Planned) -> dict[str, Any]:
                 "num": states[task.id].num,
                 "id": task.id,
                 "title": title_of(task),
+                "prompts": task.prompts,
                 "agent": task.agent,
                 "argv": task_argv(spec, task),
                 "cwd": _foresee_directory(spec, task, places.get(task.id, (None, None))[1]),

@@ -54,6 +54,7 @@ from sessionrun.model.spec import (
     PromptMode,
     Prove,
 )
+from sessionrun.model.suggestions import suggest as suggest
 
 NOTE: Final = "x-"
 """How keys begin that are the user's own notes: they mean nothing, in any record."""
@@ -79,14 +80,6 @@ def render_path(path: Path) -> str:
         else:
             text += f"[{quote(step)}]"
     return text
-
-
-def suggest(word: str, known: Collection[str]) -> str:
-    """A "did you mean" for a word that is close to a known one, else ""."""
-    from difflib import get_close_matches
-
-    close = get_close_matches(word[:80], known, n=1, cutoff=0.75)
-    return f' (did you mean "{close[0]}"?)' if close else ""
 
 
 def read_fields(record: Mapping[str, Any], table: Mapping[str, Field], unknown: list[Path]) -> dict[str, Any]:

@@ -179,14 +179,15 @@ def _read_rows(reading: Reading, top: Mapping[str, Any], started_in: str) -> dic
         if not isinstance(entry, dict):
             raise reading.error(spot, Misfit(f"must be an object, not {describe(entry)}"))
         own = reading.read(spot, entry, _TASK_FIELDS)
-        for key in ("id", "name", "prompts"):
+        for key in ("id", "prompts"):
             if key not in own:
                 raise reading.error(spot, Misfit(f'has no "{key}"'))
         if "repo" in own:
             own["repo"] = resolve_repo(started_in, own["repo"])
         prompts = own.pop("prompts")
         turns = prompts if top.get("prompt_mode") == "continue" else ("\n".join(prompts),)
-        row = _Row(own.pop("id"), own.pop("name"), turns, own)
+        name = own.pop("name", own["id"])
+        row = _Row(own.pop("id"), name, turns, own)
         if rows.setdefault(row.id, row) is not row:
             raise reading.error(spot, Misfit(f"{quote(row.id)} is used twice", "id"))
     return rows

@@ -1,6 +1,6 @@
 """Options of `run` that only one input format has, as plain records.
 
-The command line adds them to `run`, hidden; ``run --help-dialect NAME`` shows them.  A dialect finds what was said
+The command line adds them to `run`, hidden; ``run --help-format NAME`` shows them.  A dialect finds what was said
 in `Options.own`.  An option of another format is refused.
 """
 
@@ -80,7 +80,7 @@ SHARED_OPTIONS: Final[Mapping[str, tuple[SharedOption, ...]]] = {
     "matrix": (SharedOption("--rerun", "Run again, too, what succeeded before."),),
     "prompts": (),
 }
-"""What ``run --help-dialect`` says beside the own options."""
+"""What ``run --help-format`` says beside the own options."""
 
 
 class DefaultInput(NamedTuple):

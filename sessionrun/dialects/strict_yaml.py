@@ -54,9 +54,9 @@ def parse_yaml(text: str) -> Any:
     try:
         return _document(yaml.parse(text, Loader=loader))
     except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        place = (mark.line + 1, mark.column + 1) if mark else (1, 1)
-        raise Breach(*place, f"not valid YAML: {_one_line(error.problem or error.context)}") from None
+        from sessionrun.dialects.yaml_words import describe_yaml_error
+
+        raise describe_yaml_error(error, text) from None
     except yaml.YAMLError as error:
         offset = max(0, getattr(error, "position", None) or 0)
         line, column = text.count("\n", 0, offset) + 1, offset - text.rfind("\n", 0, offset)

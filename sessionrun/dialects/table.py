@@ -76,4 +76,7 @@ def choose_dialect(source: Source, requested: str | None) -> tuple[Dialect, str]
         if reason:
             return dialect, reason
     wanted = "; ".join(f"{name}: {load_dialect(name).EXPECTS}" for name in DIALECTS)
-    raise InputError(f"{plain(source.name)}: no dialect takes this input ({wanted})")
+    raise InputError(
+        f'{plain(source.name)}: no input format fits it; the shortest input is a list of prompts: ["Fix the bug"] '
+        f"({wanted})"
+    )

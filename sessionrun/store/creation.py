@@ -51,7 +51,9 @@ def create_session(session: SessionDir, spec: SessionSpec) -> int:
         _remove_made(made)
         if not isinstance(error, OSError):
             raise
-        raise StoreError(f"cannot create {session.path}: {error.strerror}") from error
+        raise StoreError(
+            f"cannot create {session.path}: {error.strerror}; --results-dir names another directory"
+        ) from error
     session.made = made
     try:
         _fill(session, content)

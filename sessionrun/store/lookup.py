@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from sessionrun.model.errors import SessionNotFound, SessionrunError
+from sessionrun.model.suggestions import suggest
 from sessionrun.store import index
 from sessionrun.store.session import PREFIX, SessionDir, iterate_sessions
 
@@ -39,13 +40,20 @@ def find_session(results_dir: Path, wanted: str) -> SessionDir:
     if wanted == LAST:
         return _find_newest(results_dir)
     here = list(iterate_sessions(results_dir))
-    matches = _match_ids(here, wanted) or _choose_newest(_match_names(here, wanted))
+    matches = _match_ids(here, wanted)
+    named: list[tuple[SessionDir, str | None]] = []
+    if not matches:
+        named = _load_names(here, wanted)
+        matches = _choose_newest([session for session, name in named if name == wanted])
     if not matches:
         everywhere = index.sessions()
-        matches = _match_ids(everywhere, wanted) or _choose_newest(_match_names(everywhere, wanted))
+        matches = _match_ids(everywhere, wanted) or _choose_newest(
+            [session for session, name in _load_names(everywhere, wanted) if name == wanted]
+        )
     if not matches:
+        meant = suggest(wanted, [LAST, *(name for _, name in named if name)])
         raise SessionNotFound(
-            f"no session {wanted!r} in {results_dir} or elsewhere; `sessionrun list --all` shows all"
+            f"no session {wanted!r} in {results_dir} or elsewhere{meant}; `sessionrun list --all` shows all"
         )
     if len(matches) > 1:
         raise SessionNotFound(_describe_choice(wanted, matches))
@@ -76,11 +84,11 @@ def _match_ids(sessions: Iterable[SessionDir], wanted: str) -> list[SessionDir]:
     return [session for session in exact or matches if session.spec_path.exists()]
 
 
-def _match_names(sessions: Iterable[SessionDir], wanted: str) -> list[SessionDir]:
-    """Those of this name; of one that cannot be read the name is not known."""
+def _load_names(sessions: Iterable[SessionDir], wanted: str) -> list[tuple[SessionDir, str | None]]:
+    """Sessions with their names, if the wanted word may be a name; None: one that cannot be read, or has none."""
     if not wanted or _WHOLE_ID.fullmatch(wanted.removeprefix(PREFIX)):
         return []
-    return [session for session in sessions if _load_name(session) == wanted]
+    return [(session, _load_name(session)) for session in sessions]
 
 
 def _choose_newest(sessions: list[SessionDir]) -> list[SessionDir]:

@@ -160,6 +160,7 @@ def hold_file(path: Path, *, timeout_s: float, make: bool = False) -> Iterator[i
         try:
             yield folder
         finally:
+            _remove_lock(folder, lock.name, fd)
             os.close(fd)
 
 
@@ -192,6 +193,19 @@ def _try_lock(folder: int, lock: Path) -> int | None:
             raise
     os.close(fd)
     return None
+
+
+def _remove_lock(folder: int, name: str, fd: int) -> None:
+    """Take away the lock that is held.  A process that waits for it finds it gone, and makes another one.
+
+    A lock that another process put in its place stays: that process may hold it.
+    """
+    try:
+        inode, held = _stat(folder, name), os.fstat(fd)
+        if inode is not None and (inode.st_dev, inode.st_ino) == (held.st_dev, held.st_ino):
+            _remove(folder, name)
+    except OSError:
+        pass  # it stays: a lock without a holder hinders nothing
 
 
 def _find_mode(folder: int, name: str) -> int:

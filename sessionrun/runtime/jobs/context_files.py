@@ -93,7 +93,7 @@ def load_shown(brief: Brief, directory: str, earlier: Iterable[str], *, again: b
     Raises:
         BriefProblem: a file that the brief names cannot be shown.
     """
-    shown = [_load(brief, directory, path, "context") for path in brief.context]
+    shown = [_load(brief, directory, path, "context") for path in brief.context if path not in brief.targets]
     shown += [_load(brief, directory, path, "target") for path in brief.targets]
     named = {*brief.context, *brief.targets}
     if again:

@@ -1,0 +1,93 @@
+"""What a shell offers behind a verb: files, ids and names of sessions, tasks, agents.
+
+Only a shell that completes a word loads this.  An error offers nothing.  Must not know what verbs do: the name of
+an argument says what it takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import click
+from click.shell_completion import CompletionItem
+
+from sessionrun.model.errors import SessionrunError
+
+Items = list[CompletionItem[str]]
+
+
+def equip(verb: str, command: click.Command) -> click.Command:
+    """Tell the parameters of a verb what they offer."""
+    for param in command.params:
+        source = _SOURCES.get(param.name or "")
+        if source is not None and not (verb == "dispatch" and param.name == "tasks"):
+            setattr(param, "shell_complete", partial(_complete, source))  # noqa: B010 - it is a method
+    return command
+
+
+def offer_files(incomplete: str) -> Items:
+    """What makes the shell complete names of files."""
+    return [CompletionItem(incomplete, type="file")]
+
+
+def _complete(source: Callable[[click.Context], Iterable[str]], context: click.Context, incomplete: str) -> Items:
+    if source is _find_files:
+        return offer_files(incomplete)
+    try:
+        found = list(dict.fromkeys(source(context)))
+    except (SessionrunError, OSError):
+        return []
+    return [CompletionItem(word) for word in found if word.startswith(incomplete)]
+
+
+def _find_files(_: click.Context) -> Iterable[str]:
+    return ()  # the shell knows them
+
+
+def _find_agents(_: click.Context) -> Iterable[str]:
+    from sessionrun.client.installed import name_agents
+
+    return name_agents()
+
+
+def _find_sessions(context: click.Context) -> Iterable[str]:
+    from sessionrun.client.listing import load_summaries
+    from sessionrun.client.lookup import LAST, find_results_dir
+
+    views = load_summaries(find_results_dir(_given_directory(context)), everywhere=False)
+    names = [view["name"] for view in views if view["name"]]
+    return [LAST, *names, *(view["session_id"] for view in views)]
+
+
+def _find_tasks(context: click.Context) -> Iterable[str]:
+    from sessionrun.client.lookup import LAST, open_session
+    from sessionrun.client.view import load_view
+
+    said = context.params.get("session_id") or next(iter(context.params.get("words") or ()), LAST)
+    return [task["id"] for task in load_view(open_session(_given_directory(context), said))["tasks"]]
+
+
+def _find_either(context: click.Context) -> Iterable[str]:
+    return _find_tasks(context) if context.params.get("words") else _find_sessions(context)
+
+
+def _given_directory(context: click.Context) -> Path | None:
+    given: Path | None = context.params.get("results_dir")
+    return given
+
+
+_SOURCES: Final[Mapping[str, Callable[[click.Context], Iterable[str]]]] = {
+    "file": _find_files,
+    "files": _find_files,
+    "session_id": _find_sessions,
+    "session_ids": _find_sessions,
+    "into": _find_sessions,
+    "tasks": _find_tasks,
+    "task": _find_tasks,
+    "words": _find_either,
+    "agent": _find_agents,
+    "fallback": _find_agents,
+}

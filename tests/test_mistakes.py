@@ -1,0 +1,188 @@
+"""What mistakes of new users say: what is wrong, where, and how to mend it.  All in one process."""
+
+from __future__ import annotations
+
+import io
+import shutil
+import sys
+import warnings
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import pytest
+
+from sessionrun.cli import main
+
+YAML: Final = "tasks.yaml: line {}, column {}: not valid YAML: "
+INDENTED: Final = (
+    "this line is not indented as those it belongs to; begin all entries of a list or object in the same column: "
+)
+AGENTS: Final = "; there are: aider, claude, codex, gemini, ollama, opencode, qwen, shell"
+SPAN: Final = 'must be seconds or text such as "90s", "15m", "1h30m", "2d", not '
+AGES: Final = "is not an age such as 7d, 12h, 30m or 1h30m"
+GROUP: Final = " (all: sessionrun --help)"
+RUN: Final = " (see: sessionrun run --help)"
+
+
+class Mistake(NamedTuple):
+    """A command line, what its file holds (none: a good list), and the error."""
+
+    words: str
+    says: str
+    text: str | None = None
+    file: str = "tasks.json"
+
+
+def in_file(text: str, says: str, file: str = "tasks.json") -> Mistake:
+    return Mistake(f"--agent shell {file}", says, text, file)
+
+
+def in_yaml(text: str, line: int, column: int, says: str) -> Mistake:
+    return in_file("prompts:\n" + text, YAML.format(line, column) + says, "tasks.yaml")
+
+
+MISTAKES: Final = (
+    Mistake("--maxparallel 3 tasks.json", f"No such option '--maxparallel'. Did you mean '--max-parallel'?{RUN}"),
+    Mistake(
+        "--max-parallel three tasks.json",
+        f"Invalid value for '--max-parallel': 'three' is not a whole number of 0 or more{RUN}",
+    ),
+    Mistake("--label foo tasks.json", "--label 'foo': write KEY=VALUE"),
+    Mistake(
+        "--budget abc tasks.json",
+        f"Invalid value for '--budget': 'abc' is not an amount of US dollars over 0{RUN}",
+    ),
+    Mistake("--timeout 10x tasks.json", f"Invalid value for '--timeout': {SPAN}'10x'{RUN}"),
+    Mistake(
+        "--idle-timeout 10 minutes tasks.json",
+        f"Got unexpected extra argument (tasks.json); put quotes around a value of several words{RUN}",
+    ),
+    Mistake("nofile.json", "nofile.json: no such file"),
+    Mistake("--agent clade tasks.json", f"unknown agent 'clade' (did you mean \"claude\"?){AGENTS}"),
+    Mistake(
+        "--agent claude tasks.json",
+        "agent 'claude': 'claude' is not on PATH (to install it: npm install -g @anthropic-ai/claude-code)",
+    ),
+    Mistake(
+        "tasks.json",
+        "no agent CLI found on PATH (looked for claude, codex, qwen, gemini, opencode, aider); name one with "
+        "--agent, or install one (to install it: npm install -g @anthropic-ai/claude-code)",
+    ),
+    Mistake(
+        "--agent shell --model opus tasks.json",
+        "--model has no effect here: agent 'shell' takes no model; leave it out",
+    ),
+    Mistake("stauts", f"stauts: no such verb or file; did you mean `sessionrun status`?{GROUP}"),
+    Mistake("resluts last", f"resluts: no such verb or file; did you mean `sessionrun results`?{GROUP}"),
+    Mistake("attach last", f"attach: no such verb or file; did you mean `sessionrun logs --follow`?{GROUP}"),
+    Mistake(
+        "rm",
+        "clean: say what to clean: an ID, --older-than, --state, --label, --since, --keep, --worktrees or --cache",
+    ),
+    Mistake("stop last", "there is no session in results or in your index yet"),
+    Mistake(
+        "kill lst",
+        "no session 'lst' in results or elsewhere (did you mean \"last\"?); `sessionrun list --all` shows all",
+    ),
+    Mistake("status zzzz", "no session 'zzzz' in results or elsewhere; `sessionrun list --all` shows all"),
+    Mistake("wait --results-dir nosuchdir", "--results-dir: there is no directory nosuchdir"),
+    Mistake(
+        "ls --since yesterday",
+        f"Invalid value for '--since': 'yesterday' {AGES}, and not a date such as 2026-11-30 or 2026-11-30T18:00"
+        " (see: sessionrun list --help)",
+    ),
+    Mistake(
+        "ls --state faild",
+        "Invalid value for '--state': 'faild' is not one of running, recovering, completed, cancelled, "
+        'interrupted, succeeded, failed (did you mean "failed"?) (see: sessionrun list --help)',
+    ),
+    Mistake(
+        "clean --older-than 7",
+        "Invalid value for '--older-than': 7: say the unit: 7d, 7h or 7m (see: sessionrun clean --help)",
+    ),
+    Mistake("wait --timeout x", f"Invalid value for '--timeout': {SPAN}'x' (see: sessionrun wait --help)"),
+    in_file("", 'tasks.json: empty input; write {"prompts": ["..."]}'),
+    in_file('{"prompts": []}', "tasks.json: prompts: must not be an empty list; write at least one prompt"),
+    in_file('[{"promt": "x"}]', 'tasks.json: [0]: has no "prompt"; is "promt" meant?'),
+    in_file(
+        '[{"id": "a/b", "prompt": "x"}]',
+        "tasks.json: [0].id: \"a/b\" must be 1 to 128 letters, digits, '.', '_' or '-', "
+        "and begin with a letter or digit",
+    ),
+    in_file(
+        '[{"id": "a", "prompt": "x"}, {"id": "a", "prompt": "y"}]',
+        'tasks.json: [1].id: "a" is used twice, first by [0]; ids must differ in more than case',
+    ),
+    in_file(
+        '[{"id": "a", "prompt": "x", "needs": "b"}, {"id": "b", "prompt": "x", "needs": "a"}]',
+        "tasks.json: tasks need each other in a circle: a -> b -> a",
+    ),
+    in_file(
+        '[{"id": "a", "prompt": "x", "timeout": "10 mins"}]',
+        f'tasks.json: [0].timeout: {SPAN}the text "10 mins"',
+    ),
+    in_file('["a",]', "tasks.json: line 1, column 6: not valid JSON: expecting value"),
+    in_file(
+        '{"prompt": "x"}\n{"prompt" "y"}\n',
+        "tasks.jsonl: line 2, column 11: not valid JSON: expecting ':' delimiter (JSON Lines: one prompt a line)",
+        "tasks.jsonl",
+    ),
+    in_file(
+        '[{"id": "a", "prompt": "x", "agent": "clade"}]',
+        f"tasks.json: task 1 (ID: a): unknown agent 'clade' (did you mean \"claude\"?){AGENTS}",
+    ),
+    in_file(
+        '[{"prompt": "x", "timeot": "10m"}]',
+        'tasks.json: unknown key [0].timeot (did you mean "timeout"?): correct it, leave it out, or begin it with '
+        '"x-" to keep it as a note',
+    ),
+    in_file(
+        '[{"id": "api", "prompt": "x"}, {"prompt": "y", "needs": "apis"}]',
+        'tasks.json: [1].needs: "apis" is not a task of this input (did you mean "api"?)',
+    ),
+    in_yaml("  - id: a\n   - id: b\n", 3, 4, f'{INDENTED}"- id: b"'),
+    in_yaml("\t- x\n", 2, 1, 'a tab stands where only spaces may indent; replace it by spaces: "- x"'),
+    in_yaml(
+        "  - prompt: Fix: x\n",
+        2,
+        16,
+        'a ": " inside of a text begins a new key; put quotes around the text: "- prompt: Fix: x"',
+    ),
+    in_yaml("  - 'x\n", 2, 5, 'the quote that opens here is never closed; close it: "- \'x"'),
+    in_yaml(
+        "  - [x\n", 2, 5, 'the "[" that opens here is not closed, or a comma is missing; close it with "]": "- [x"'
+    ),
+    in_yaml("  - @x\n", 2, 5, 'text cannot begin with this character; put quotes around the text: "- @x"'),
+    Mistake("--worktree --agent shell tasks.json", "{top} is in no git repository; worktrees need one (git init)"),
+    Mistake(
+        "tasks.json",
+        '{top}/sessionrun.toml: agnt: unknown key (did you mean "agent"?)',
+        'agnt = "shell"',
+        "sessionrun.toml",
+    ),
+)
+
+
+@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.words + " " + (mistake.text or "")[:30])
+def test_a_mistake_says_what_where_and_how_to_mend_it(
+    mistake: Mistake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = tmp_path / "place"
+    place.mkdir()
+    (place / "tasks.json").write_text('["true"]')
+    if mistake.text is not None:
+        (place / mistake.file).write_text(mistake.text)
+    before = sorted(place.iterdir())
+    for program in ("git", "sh"):  # and no agent
+        (tmp_path / program).symlink_to(shutil.which(program) or program)
+    for name, value in (("HOME", tmp_path), ("XDG_STATE_HOME", tmp_path), ("PATH", tmp_path)):
+        monkeypatch.setenv(name, str(value))
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path))
+    monkeypatch.chdir(place)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO()))
+    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
+    assert main(mistake.words.split()) == 2
+    said = capsys.readouterr()
+    assert said.err == f"sessionrun: error: {mistake.says.replace('{top}', str(place))}\n"
+    assert said.out == ""
+    assert sorted(place.iterdir()) == before

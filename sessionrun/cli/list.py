@@ -10,13 +10,13 @@ import click
 
 from sessionrun.cli.options import Count, json_option, results_dir_option
 from sessionrun.cli.render import (
-    WIDTH,
     clip,
     escape_line,
     print_json,
     print_table,
     session_word,
     short_time,
+    terminal_width,
     unversioned,
 )
 from sessionrun.cli.selecting import make_wanted, selector_options
@@ -68,7 +68,7 @@ def command(
 
 def _rows(views: list[dict[str, Any]]) -> list[tuple[object, ...]]:
     length = _unique_length([view["session_id"] for view in views])
-    name_width = max(8, WIDTH - length - OTHER_COLUMNS)
+    name_width = max(8, terminal_width() - length - OTHER_COLUMNS)
     return [
         (
             view["session_id"][:length],

@@ -25,6 +25,9 @@ _SIGNS: Final[Mapping[str, tuple[str, str]]] = {
     "done": ("\u2705", "[ok]"),
     "open": ("\u23f3", "[..]"),
     "failed": ("\u274c", "[!!]"),
+    "skipped": ("\u2796", "[--]"),
+    "cancelled": ("\U0001f6ab", "[xx]"),
+    "held": ("\u270b", "[||]"),
 }
 
 WAITING: Final = "[Task still running...]"
@@ -66,6 +69,15 @@ def _choose_sign(name: str, encoding: str) -> str:
     except (UnicodeEncodeError, LookupError):
         return plain
     return fancy
+
+
+def terminal_width(stream: IO[str] | None = None) -> int:
+    """The columns of the terminal that a stream is; `WIDTH` where it is none."""
+    if not (stream or sys.stdout).isatty():
+        return WIDTH
+    import shutil
+
+    return shutil.get_terminal_size((WIDTH, 24)).columns
 
 
 def print_json(record: Mapping[str, Any]) -> None:
@@ -123,14 +135,17 @@ def session_word(view: Mapping[str, Any]) -> str:
 def task_sign(task: Mapping[str, Any]) -> str:
     """The sign in front of a task."""
     if task["status"] != "completed":
-        return sign("open")
-    return sign("done" if task["outcome"] == "succeeded" else "failed")
+        return sign("held" if task["status"] == "pending" and task.get("reason_class") == "held" else "open")
+    outcome = task["outcome"]
+    if outcome in ("skipped", "cancelled"):
+        return sign(outcome)
+    return sign("done" if outcome == "succeeded" else "failed")
 
 
 def task_word(task: Mapping[str, Any]) -> str:
     """How a task stands, for people: `completed`, `running`, `pending`, or how it failed."""
     if task["status"] == "running" and task["phase"] not in ("running", None):
-        return str(task["phase"])
+        return "saving its work" if task["phase"] == "releasing" else str(task["phase"])
     if task["status"] != "completed":
         held = task.get("held_until")
         return f"{task['status']} (held until {local_time(held)})" if held else str(task["status"])

@@ -236,9 +236,9 @@ def duration(seconds: float | None) -> str:
 
 def clip(text: str, width: int) -> str:
     """The beginning of a line that fits `width` columns, with dots where it was cut."""
-    if _columns(text) <= width:
+    if columns(text) <= width:
         return text
-    while text and _columns(text) > width - 3:
+    while text and columns(text) > width - 3:
         text = text[:-1]
     return text + "..."
 
@@ -261,7 +261,7 @@ def _local(at: str) -> datetime:
     return datetime.fromisoformat(at.replace("Z", "+00:00")).astimezone()
 
 
-def _columns(text: str) -> int:
+def columns(text: str) -> int:
     """How many columns a terminal needs; wide East Asian characters take two."""
     if text.isascii():
         return len(text)

@@ -8,11 +8,14 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
-from sessionrun.cli.render import clip, duration, escape_line, task_word
+from sessionrun.cli.render import clip, columns, duration, escape_line, task_word
 from sessionrun.client.eta import estimate_left
 
 SHOWN_TASKS: Final = 20
 """With more tasks than this, only those that need attention are shown, unless all are asked for."""
+
+TITLE_ROOM: Final = 24
+"""Columns that a title needs to be told apart from others; with less room it gets a line of its own."""
 
 Task = dict[str, Any]
 
@@ -43,16 +46,23 @@ def elapsed_of(tasks: Sequence[Task], now: float) -> dict[str, float]:
     return {task["id"]: max(0.0, now - _stamp(task["started_at"])) for task in running}
 
 
-def task_details(task: Task, used: int, width: int, now: float | None = None) -> str:
-    """What follows a task's line: duration, agent and model, title, cut to the terminal's width."""
+def task_details(task: Task, now: float | None = None) -> list[str]:
+    """A task's title, how long it took or has run, and its agent and model."""
     seconds = task["duration_s"]
     if task["status"] == "running" and task["started_at"]:
         seconds = (time.time() if now is None else now) - _stamp(task["started_at"])
     who = "/".join(filter(None, (task["agent"], task["model"])))
-    words = [duration(seconds)] * (seconds is not None) + [who] * bool(who)
-    words.append(escape_line(task["title"]))
-    room = width - used - 2
-    return "  " + clip("  ".join(words), room) if room > len("...") else ""
+    return [escape_line(task["title"]), *([] if seconds is None else [duration(seconds)]), *([who] if who else [])]
+
+
+def add_details(line: str, task: Task, width: int, indent: str, now: float | None = None) -> list[str]:
+    """A task's line and its details: behind it if there is room, else below; only the title is cut."""
+    title, *others = task_details(task, now)
+    rest = "".join(f"  {word}" for word in others)
+    room = width - columns(line) - 2 - len(rest)
+    if room >= min(TITLE_ROOM, columns(title)):
+        return [f"{line}  {clip(title, room)}{rest}"]
+    return [line, indent + clip(title, max(4, width - len(indent) - len(rest))) + rest]
 
 
 def choose_shown(tasks: Sequence[Task]) -> tuple[list[Task], str | None]:

@@ -120,11 +120,12 @@ def format_status(
 def _task_lines(task: dict[str, Any], width: int | None) -> list[str]:
     """A task: how it stands, and below that why, and where its work is."""
     line = f"  {task_sign(task)} Task {task['num']} (ID: {escape(task['id'])}): {task_word(task)}"
+    lines = [line]
     if width is not None:
-        from sessionrun.cli.standing import task_details
+        from sessionrun.cli.standing import add_details
 
-        line += task_details(task, len(line) + 1, width)
-    lines = [line, *(reason_lines(task, _INDENT) or _held_lines(task))]
+        lines = add_details(line, task, width, _INDENT)
+    lines += reason_lines(task, _INDENT) or _held_lines(task)
     if task.get("earlier_agents"):
         from sessionrun.cli.attempts import agent_lines
 

@@ -13,8 +13,8 @@ OVERDUE_SHARE: Final = 0.25
 def estimate_left(tasks: Sequence[Mapping[str, Any]], elapsed: Mapping[str, float]) -> float | None:
     """How many seconds the tasks need that have not ended; None if none has ended or none runs.
 
-    Tasks that wait take the mean of what those that ended took, each in the slot that is free first.  There are as
-    many slots as tasks that run now.
+    Tasks that wait take the mean of what others took, each in the slot that is free first.  There are as many
+    slots as tasks that run now.  A task that runs for longer than the mean counts, too, as if it was about to end.
 
     Args:
         tasks: of the session, as in status.json.
@@ -25,6 +25,8 @@ def estimate_left(tasks: Sequence[Mapping[str, Any]], elapsed: Mapping[str, floa
     if not known or not elapsed:
         return None
     mean: float = sum(known) / len(known)
+    known += [seconds * (1 + OVERDUE_SHARE) for seconds in elapsed.values() if seconds > mean]
+    mean = sum(known) / len(known)
     free_at: list[float] = [_left_of(seconds, known, mean) for seconds in elapsed.values()]
     rounds, rest = divmod(waiting, len(free_at))
     heapify(free_at)

@@ -54,8 +54,16 @@ def escape_line(text: str) -> str:
 
 
 def sign(name: str, stream: IO[str] | None = None) -> str:
-    """A sign, or its ASCII stand-in where the stream's encoding has none, or the locale is plain C."""
-    return _choose_sign(name, getattr(stream or sys.stdout, "encoding", None) or "ascii")
+    """A sign, or its ASCII stand-in: the encoding has none, the locale is plain C, or the terminal is dumb."""
+    stream = stream or sys.stdout
+    if _says_dumb() and stream.isatty():
+        return _SIGNS[name][1]
+    return _choose_sign(name, getattr(stream, "encoding", None) or "ascii")
+
+
+@cache
+def _says_dumb() -> bool:
+    return os.environ.get("TERM") == "dumb"
 
 
 @cache

@@ -81,11 +81,11 @@ def _choose_sign(name: str, encoding: str) -> str:
 
 def terminal_width(stream: IO[str] | None = None) -> int:
     """The columns of the terminal that a stream is; `WIDTH` where it is none."""
-    if not (stream or sys.stdout).isatty():
+    stream = stream or sys.stdout
+    try:
+        return (stream.isatty() and os.get_terminal_size(stream.fileno()).columns) or WIDTH
+    except (OSError, ValueError):
         return WIDTH
-    import shutil
-
-    return shutil.get_terminal_size((WIDTH, 24)).columns
 
 
 def print_json(record: Mapping[str, Any]) -> None:

@@ -49,6 +49,7 @@ FLAG_VERBS: Final = {
 VALUE_OPTIONS: Final = frozenset(
     (
         "--agent",
+        "--at",
         "--backend",
         "--base",
         "--batch",
@@ -60,7 +61,10 @@ VALUE_OPTIONS: Final = frozenset(
         "--check",
         "--choose",
         "--config",
+        "--default",
         "--depends",
+        "--each",
+        "--env",
         "--fallback",
         "--file",
         "--filter",
@@ -89,6 +93,7 @@ VALUE_OPTIONS: Final = frozenset(
         "--lines",
         "--max",
         "--max-concurrent",
+        "--max-failures",
         "--max-load",
         "--max-parallel",
         "--max-size",
@@ -108,6 +113,7 @@ VALUE_OPTIONS: Final = frozenset(
         "--rounds",
         "--run-name",
         "--sample",
+        "--setup",
         "--shuffle",
         "--since",
         "--soft-budget",
@@ -122,6 +128,7 @@ VALUE_OPTIONS: Final = frozenset(
         "--worktree-dir",
         "-j",
         "-n",
+        "-p",
     )
 )
 """Options of any verb whose value is the next word, whatever that looks like (a test compares with Click)."""

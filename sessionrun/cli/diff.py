@@ -45,7 +45,12 @@ def _chunks(session: SessionDir, tasks: list[dict[str, Any]], *, stat: bool) -> 
         if len(tasks) > 1:
             where = escape_line(task["rescue_branch"] or task["branch"] or "nothing changed")
             yield f"# Task {task['num']} (ID: {task['id']}): {where}\n".encode()
-        yield from pieces
+        changed = False
+        for piece in pieces:
+            changed = changed or bool(piece)
+            yield piece
+        if not changed:
+            click.echo(f"Task {task['num']} (ID: {escape(task['id'])}): nothing changed", err=True)
 
 
 def _decode(chunks: Iterator[bytes]) -> Iterator[str]:

@@ -10,13 +10,13 @@ import click
 
 from sessionrun.cli.options import Count, json_option, results_dir_option
 from sessionrun.cli.render import (
-    WIDTH,
     clip,
     escape_line,
     print_json,
     print_table,
     session_word,
     short_time,
+    terminal_width,
     unversioned,
 )
 from sessionrun.cli.selecting import make_wanted, selector_options
@@ -28,6 +28,11 @@ SHORT_ID: Final = 8
 AGENT_WIDTH: Final = 10
 OTHER_COLUMNS: Final = 63
 """Columns of a row without its id and its name, at most, for up to 9,999 tasks."""
+
+NARROW: Final = 76
+"""A terminal with fewer columns has no room for all of a row."""
+NARROW_COLUMNS: Final = 24
+"""As `OTHER_COLUMNS`, without agent, time of start and failures."""
 
 
 @click.command("list")
@@ -62,13 +67,31 @@ def command(
         click.echo("No sessions." if wanted.is_empty else f"No session matches {escape_line(wanted.describe())}.")
     else:
         places = [(os.path.dirname(view["results_dir"]),) if everywhere else () for view in views]
-        heads = ("ID", "STATUS", "TASKS", "FAILED", "AGENT", "STARTED", "NAME", *(("DIRECTORY",) * everywhere))
-        print_table(heads, [(*row, *place) for row, place in zip(_rows(views), places, strict=True)])
+        heads: tuple[object, ...] = (
+            "ID",
+            "STATUS",
+            "TASKS",
+            "FAILED",
+            "AGENT",
+            "STARTED",
+            "NAME",
+            *(("DIRECTORY",) * everywhere),
+        )
+        rows = [(*row, *place) for row, place in zip(_rows(views), places, strict=True)]
+        if terminal_width() < NARROW:
+            heads, rows = _choose_columns(heads), [_choose_columns(row) for row in rows]
+        print_table([str(head) for head in heads], rows)
+
+
+def _choose_columns(row: tuple[object, ...]) -> tuple[object, ...]:
+    """What of a row fits a narrow terminal: id, status, tasks and name, and the directory if asked for."""
+    return (*row[:3], *row[6:])
 
 
 def _rows(views: list[dict[str, Any]]) -> list[tuple[object, ...]]:
     length = _unique_length([view["session_id"] for view in views])
-    name_width = max(8, WIDTH - length - OTHER_COLUMNS)
+    width = terminal_width()
+    name_width = max(8, width - length - (NARROW_COLUMNS if width < NARROW else OTHER_COLUMNS))
     return [
         (
             view["session_id"][:length],

@@ -2,39 +2,90 @@
 
 from __future__ import annotations
 
+import os
 import time
+from collections.abc import Callable, Sequence
 from typing import IO, Any, Final
 
 import click
 
-from sessionrun.cli.render import duration
+from sessionrun.cli.render import clip, duration, escape, escape_line, sign, task_word, terminal_width
 from sessionrun.client.waiting import Progress
 
 PLAIN_EVERY_S: Final = 1.0
+LOOK_SHARE: Final = 20
+"""To look at the tasks may take this fraction of the time: that of 10,000 tasks takes long."""
+
+Task = dict[str, Any]
+LoadTasks = Callable[[], Sequence[Task]]
 
 
-def make_progress(stream: IO[str]) -> Progress:
-    """The display that fits the stream."""
-    return LiveProgress(stream) if stream.isatty() else PlainProgress()
+def make_progress(stream: IO[str], load_tasks: LoadTasks | None = None) -> Progress:
+    """The display that fits the stream; names and the time left need `load_tasks`, which reads them."""
+    look = _Look(load_tasks)
+    is_live = stream.isatty() and os.environ.get("TERM") != "dumb"
+    return LiveProgress(stream, look) if is_live else PlainProgress(look)
 
 
-def describe(view: dict[str, Any], elapsed_s: float) -> str:
+def describe(view: dict[str, Any], elapsed_s: float, left_s: float | None = None) -> str:
     """``2/5 done, 3 running, 0 failed, 4.2s, ETA 6.3s``."""
     parts = [f"{view['completed']}/{view['total']} done", f"{view['running']} running"]
     parts += [f"{view['failed']} failed", duration(elapsed_s)]
     parts += [f"{who} stopped" for who in view["stopped"]]
     if (view.get("budget") or {}).get("held"):
         parts.append(f"held: soft budget spent (sessionrun release {view['session_id']})")
-    left = view["total"] - view["completed"]
-    if view["completed"] and left:
-        parts.append(f"ETA {duration(elapsed_s / view['completed'] * left)}")
+    if left_s is not None and view["ended_at"] is None:
+        parts.append(f"ETA {duration(left_s)}")
     return ", ".join(parts)
+
+
+class _Look:
+    """Looks at the tasks, but not so often that it costs much."""
+
+    def __init__(self, load_tasks: LoadTasks | None) -> None:
+        self._load = load_tasks
+        self._next_at = 0.0
+        self._told: set[str] = set()
+        self.tasks: Sequence[Task] = ()
+
+    def refresh(self, *, now: bool = False) -> None:
+        """Read the tasks again if it is time for that, or `now`."""
+        began = time.monotonic()
+        if self._load is None or (began < self._next_at and not now):
+            return
+        self.tasks = self._load()
+        ended = time.monotonic()
+        self._next_at = ended + max(PLAIN_EVERY_S / 2, (ended - began) * LOOK_SHARE)
+
+    def estimate(self) -> float | None:
+        """How many seconds are left."""
+        from sessionrun.cli.standing import elapsed_of
+        from sessionrun.client.eta import estimate_left
+
+        return estimate_left(self.tasks, elapsed_of(self.tasks, time.time()))
+
+    def take_failures(self) -> list[str]:
+        """A line for each task that failed since the last call."""
+        bad = [task for task in self.tasks if task["outcome"] not in (None, "succeeded", "skipped", "cancelled")]
+        new = [task for task in bad if task["id"] not in self._told]
+        self._told |= {task["id"] for task in new}
+        return [f"{name_task(task)}: {task_word(task)}" for task in new]
+
+    def name_running(self) -> str:
+        """The tasks that run."""
+        return ", ".join(name_task(task) for task in self.tasks if task["status"] == "running")
+
+
+def name_task(task: Task) -> str:
+    """A task for people: its number and its title."""
+    return f"{task['num']} {escape_line(task['title'])}"
 
 
 class PlainProgress:
     """A line on standard error when something changed, at most one a second."""
 
-    def __init__(self) -> None:
+    def __init__(self, look: _Look) -> None:
+        self._look = look
         self._began = time.monotonic()
         self._shown: tuple[int, ...] = ()
         self._shown_at = 0.0
@@ -48,31 +99,65 @@ class PlainProgress:
         if counts == self._shown or (now - self._shown_at < PLAIN_EVERY_S and not ended):
             return
         self._shown, self._shown_at = counts, now
-        click.echo(describe(view, now - self._began), err=True)
+        if not ended:
+            self._look.refresh()
+        click.echo(describe(view, now - self._began, self._look.estimate()), err=True)
 
     def close(self) -> None:
         """See `Progress.close`."""
 
 
 class LiveProgress:
-    """A bar and the counters, redrawn in place (rich)."""
+    """A bar, the counters and what runs, redrawn in place (rich); failures, and at the end the counters, stay."""
 
-    def __init__(self, stream: IO[str]) -> None:
+    def __init__(self, stream: IO[str], look: _Look) -> None:
         from rich.console import Console
-        from rich.progress import BarColumn, SpinnerColumn, TextColumn
         from rich.progress import Progress as RichProgress
+        from rich.progress import TextColumn
 
         self._began = time.monotonic()
-        columns = (SpinnerColumn(), BarColumn(bar_width=20), TextColumn("{task.description}"))
-        self._rich = RichProgress(*columns, console=Console(file=stream), transient=True)
-        self._bar = self._rich.add_task("starting", total=None)
+        self._look = look
+        self._stream = stream
+        self._view: dict[str, Any] | None = None
+        console = Console(file=stream, highlight=False)
+        self._rich = RichProgress(TextColumn("{task.description}", markup=False), console=console, transient=True)
+        self._line = self._rich.add_task("starting", total=None)
         self._rich.start()
 
     def show(self, view: dict[str, Any]) -> None:
         """See `Progress.show`."""
-        text = describe(view, time.monotonic() - self._began)
-        self._rich.update(self._bar, total=view["total"], completed=view["completed"], description=text)
+        self._view = view
+        self._look.refresh(now=view["ended_at"] is not None)
+        self._tell_failures()
+        width = terminal_width(self._stream) - 1
+        told = describe(view, time.monotonic() - self._began, self._look.estimate())
+        lines = [clip(f"{draw_bar(view, width, self._stream)}{told}", width)]
+        names = self._look.name_running()
+        lines += [clip(f"  {names}", width)] if names else []
+        self._rich.update(self._line, description="\n".join(lines))
 
     def close(self) -> None:
         """See `Progress.close`."""
         self._rich.stop()
+        if self._view is not None:
+            told = describe(self._view, time.monotonic() - self._began)
+            good = self._view["outcome"] == "succeeded"
+            running = self._view["ended_at"] is None
+            color = None if running else "green" if good else "red"
+            mark = sign("open" if running else "done" if good else "failed", self._stream)
+            click.echo(click.style(f"{mark} {told}", fg=color), file=self._stream)
+
+    def _tell_failures(self) -> None:
+        for line in self._look.take_failures():
+            text = clip(f"{sign('failed', self._stream)} {escape(line)}", terminal_width(self._stream) - 1)
+            self._rich.console.print(text, markup=False, style="red")
+
+
+def draw_bar(view: dict[str, Any], width: int, stream: IO[str]) -> str:
+    """A bar for what is done; nothing on a narrow terminal."""
+    if width < 60 or not view["total"]:
+        return ""
+    full = 20 * int(view["completed"]) // int(view["total"])
+    plain = sign("done", stream).isascii()
+    done, left = ("#", "-") if plain else ("\u2501", "\u2504")
+    return f"[{done * full}{left * (20 - full)}] "

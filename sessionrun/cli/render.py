@@ -25,6 +25,9 @@ _SIGNS: Final[Mapping[str, tuple[str, str]]] = {
     "done": ("\u2705", "[ok]"),
     "open": ("\u23f3", "[..]"),
     "failed": ("\u274c", "[!!]"),
+    "skipped": ("\u2796", "[--]"),
+    "cancelled": ("\U0001f6ab", "[xx]"),
+    "held": ("\u270b", "[||]"),
 }
 
 WAITING: Final = "[Task still running...]"
@@ -51,8 +54,16 @@ def escape_line(text: str) -> str:
 
 
 def sign(name: str, stream: IO[str] | None = None) -> str:
-    """A sign, or its ASCII stand-in where the stream's encoding has none, or the locale is plain C."""
-    return _choose_sign(name, getattr(stream or sys.stdout, "encoding", None) or "ascii")
+    """A sign, or its ASCII stand-in: the encoding has none, the locale is plain C, or the terminal is dumb."""
+    stream = stream or sys.stdout
+    if _says_dumb() and stream.isatty():
+        return _SIGNS[name][1]
+    return _choose_sign(name, getattr(stream, "encoding", None) or "ascii")
+
+
+@cache
+def _says_dumb() -> bool:
+    return os.environ.get("TERM") == "dumb"
 
 
 @cache
@@ -66,6 +77,15 @@ def _choose_sign(name: str, encoding: str) -> str:
     except (UnicodeEncodeError, LookupError):
         return plain
     return fancy
+
+
+def terminal_width(stream: IO[str] | None = None) -> int:
+    """The columns of the terminal that a stream is; `WIDTH` where it is none."""
+    stream = stream or sys.stdout
+    try:
+        return (stream.isatty() and os.get_terminal_size(stream.fileno()).columns) or WIDTH
+    except (OSError, ValueError):
+        return WIDTH
 
 
 def print_json(record: Mapping[str, Any]) -> None:
@@ -123,14 +143,17 @@ def session_word(view: Mapping[str, Any]) -> str:
 def task_sign(task: Mapping[str, Any]) -> str:
     """The sign in front of a task."""
     if task["status"] != "completed":
-        return sign("open")
-    return sign("done" if task["outcome"] == "succeeded" else "failed")
+        return sign("held" if task["status"] == "pending" and task.get("reason_class") == "held" else "open")
+    outcome = task["outcome"]
+    if outcome in ("skipped", "cancelled"):
+        return sign(outcome)
+    return sign("done" if outcome == "succeeded" else "failed")
 
 
 def task_word(task: Mapping[str, Any]) -> str:
     """How a task stands, for people: `completed`, `running`, `pending`, or how it failed."""
     if task["status"] == "running" and task["phase"] not in ("running", None):
-        return str(task["phase"])
+        return "saving its work" if task["phase"] == "releasing" else str(task["phase"])
     if task["status"] != "completed":
         held = task.get("held_until")
         return f"{task['status']} (held until {local_time(held)})" if held else str(task["status"])
@@ -221,9 +244,9 @@ def duration(seconds: float | None) -> str:
 
 def clip(text: str, width: int) -> str:
     """The beginning of a line that fits `width` columns, with dots where it was cut."""
-    if _columns(text) <= width:
+    if columns(text) <= width:
         return text
-    while text and _columns(text) > width - 3:
+    while text and columns(text) > width - 3:
         text = text[:-1]
     return text + "..."
 
@@ -246,7 +269,7 @@ def _local(at: str) -> datetime:
     return datetime.fromisoformat(at.replace("Z", "+00:00")).astimezone()
 
 
-def _columns(text: str) -> int:
+def columns(text: str) -> int:
     """How many columns a terminal needs; wide East Asian characters take two."""
     if text.isascii():
         return len(text)

@@ -17,6 +17,7 @@ from sessionrun.cli.render import (
     check_lines,
     encode,
     escape,
+    escape_line,
     landing_lines,
     proof_lines,
     reason_lines,
@@ -88,12 +89,18 @@ def print_results(
     session: SessionDir, view: dict[str, Any], tasks: list[dict[str, Any]], *, tail: int | None
 ) -> None:
     """Print the results block, output by output, without holding any of them whole."""
-    click.echo("\n".join([f"Session: {view['session_id']}", *place_lines(view), DOUBLE_LINE]))
+    terminal = sys.stdout.isatty()
+    name = [escape_line(f"Name: {view['name']}")] if terminal and view.get("name") else []
+    click.echo("\n".join([f"Session: {view['session_id']}", *name, *place_lines(view), DOUBLE_LINE]))
     for task in tasks:
         failed = task["status"] == "completed" and task["outcome"] != "succeeded"
         word = f" {task_word(task)}" if failed else ""
         click.echo(f"\nTask {task['num']} (ID: {escape(task['id'])}):{word}")
         about = [*reason_lines(task, ""), *check_lines(task), *proof_lines(task, ""), *landing_lines(task, "")]
+        if terminal:
+            from sessionrun.cli.standing import task_details
+
+            about.insert(0, "  ".join(task_details(task)))
         if task.get("earlier_agents"):
             from sessionrun.cli.attempts import agent_lines
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -23,6 +24,7 @@ from sessionrun.cli.render import (
     session_word,
     task_sign,
     task_word,
+    terminal_width,
 )
 from sessionrun.client.comparison import AXES
 from sessionrun.client.landed import add_landings, has_landings
@@ -39,10 +41,16 @@ _INDENT: Final = " " * 5
 @session_argument
 @click.argument("tasks", nargs=-1, metavar="[TASK]...")
 @click.option("--by", type=click.Choice(AXES), help="Compare the tasks of a matrix by model, task or agent.")
+@click.option("--tasks", "show_all", is_flag=True, help="Show all tasks on a terminal, also more than 20.")
 @json_option
 @results_dir_option
 def command(
-    session_id: str, tasks: tuple[str, ...], by: str | None, as_json: bool, results_dir: Path | None
+    session_id: str,
+    tasks: tuple[str, ...],
+    by: str | None,
+    show_all: bool,
+    as_json: bool,
+    results_dir: Path | None,
 ) -> None:
     """Show where session ID stands: the newest if no ID is given.
 
@@ -63,12 +71,16 @@ def command(
     elif as_json:
         print_json({**view, "tasks": chosen})
     else:
-        head, rest = format_status(view, chosen).split("\n", 1)
+        width = terminal_width() if sys.stdout.isatty() else None
+        block = format_status(view, chosen, width=width, show_all=show_all or bool(tasks))
+        head, rest = block.split("\n", 1)
         click.echo("\n".join([head, *place_lines(view), rest]))
 
 
-def format_status(view: dict[str, Any], tasks: list[dict[str, Any]]) -> str:
-    """The status block."""
+def format_status(
+    view: dict[str, Any], tasks: list[dict[str, Any]], *, width: int | None = None, show_all: bool = True
+) -> str:
+    """The status block; with the `width` of a terminal also names, durations, an account and the end."""
     lines = [
         f"Session: {view['session_id']}",
         f"Status: {session_word(view)}",
@@ -86,26 +98,46 @@ def format_status(view: dict[str, Any], tasks: list[dict[str, Any]]) -> str:
 
         lines.insert(4, f"Budget: {describe_budget(view['budget'])}")
     lines[3:3] = feed_lines(view)
+    rest = None
+    if width is not None:
+        from sessionrun.cli.standing import choose_shown, head_line
+
+        lines[2:2] = [head_line(view, view["tasks"])]
+        lines[4:4] = [f"Ended: {local_time(view['ended_at'])}"] if view["ended_at"] else []
+        lines[1:1] = [escape_line(f"Name: {view['name']}")] if view.get("name") else []
+        if not show_all:
+            tasks, rest = choose_shown(tasks)
     shortage = describe_shortage(view)
     if shortage is not None:
         lines.insert(2, escape_line(f"Disk full: {shortage}: nothing new starts until there is room"))
     for problem in view.get("view_problems") or ():
         lines.insert(-2, escape_line(f"Warning: {problem}"))
     for task in tasks:
-        lines.append(f"  {task_sign(task)} Task {task['num']} (ID: {escape(task['id'])}): {task_word(task)}")
-        lines += reason_lines(task, _INDENT) or _held_lines(task)
-        if task.get("earlier_agents"):
-            from sessionrun.cli.attempts import agent_lines
+        lines += _task_lines(task, width)
+    return "\n".join([*lines, *([rest] if rest else [])])
 
-            lines += agent_lines(task, _INDENT)
-        lines += proof_lines(task, _INDENT)
-        lines += landing_lines(task, _INDENT)
-        lines += kept_lines(task, _INDENT)
-        if task.get("worktree") and task["status"] == "completed":
-            lines.append(_INDENT + escape_line(f"worktree: {task['worktree']}"))
-        if task.get("rescue_branch"):
-            lines.append(_INDENT + escape_line(f"its work is on: {task['rescue_branch']}"))
-    return "\n".join(lines)
+
+def _task_lines(task: dict[str, Any], width: int | None) -> list[str]:
+    """A task: how it stands, and below that why, and where its work is."""
+    line = f"  {task_sign(task)} Task {task['num']} (ID: {escape(task['id'])}): {task_word(task)}"
+    lines = [line]
+    if width is not None:
+        from sessionrun.cli.standing import add_details
+
+        lines = add_details(line, task, width, _INDENT)
+    lines += reason_lines(task, _INDENT) or _held_lines(task)
+    if task.get("earlier_agents"):
+        from sessionrun.cli.attempts import agent_lines
+
+        lines += agent_lines(task, _INDENT)
+    lines += proof_lines(task, _INDENT)
+    lines += landing_lines(task, _INDENT)
+    lines += kept_lines(task, _INDENT)
+    if task.get("worktree") and task["status"] == "completed":
+        lines.append(_INDENT + escape_line(f"worktree: {task['worktree']}"))
+    if task.get("rescue_branch"):
+        lines.append(_INDENT + escape_line(f"its work is on: {task['rescue_branch']}"))
+    return lines
 
 
 def kept_lines(task: Mapping[str, Any], indent: str) -> list[str]:

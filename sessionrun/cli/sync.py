@@ -43,7 +43,7 @@ def follow_run(session: SessionDir, *, as_json: bool, quiet: bool, leaves_held: 
 
         if not quiet:
             click.echo(f"session: {session.session_id}", err=True)
-        progress = None if quiet else make_progress(sys.stderr)
+        progress = None if quiet else make_progress(sys.stderr, lambda: load_view(session)["tasks"])
         load = load_view if leaves_held else load_summary_view
         wait_until(lambda: load(session), is_over if leaves_held else has_ended, progress=progress)
     except KeyboardInterrupt:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,17 @@ from sessionrun.cli.selecting import Done, Moment, act_on_each, label_option, ma
 from sessionrun.client.landed import count_landings
 from sessionrun.client.lookup import LAST
 from sessionrun.client.selection import Chosen, choose_sessions
-from sessionrun.client.waiting import Deadline, Waited, choose_decisive, has_landed, wait, wait_for_any
+from sessionrun.client.view import load_summary_view, load_view
+from sessionrun.client.waiting import (
+    Deadline,
+    Progress,
+    Waited,
+    choose_decisive,
+    has_ended,
+    has_landed,
+    wait,
+    wait_for_any,
+)
 from sessionrun.model.errors import InputError
 from sessionrun.store.session import SessionDir
 
@@ -73,10 +84,24 @@ def command(
         deadline = Deadline(0.0)
 
     def act(session: SessionDir) -> Done:
-        waited = wait(session, chosen.tasks, no_held=no_held, timeout_s=deadline.left())
+        progress = None if as_json else _make_progress(session)
+        try:
+            waited = wait(session, chosen.tasks, no_held=no_held, timeout_s=deadline.left(), progress=progress)
+        finally:
+            if progress is not None:
+                progress.close()
         return _describe(waited, chosen)
 
     return act_on_each(chosen, act, as_json=as_json)
+
+
+def _make_progress(session: SessionDir) -> Progress | None:
+    """The display of a wait that a person watches; none off a terminal, and none for a session that has ended."""
+    if not sys.stderr.isatty() or has_ended(load_summary_view(session)):
+        return None
+    from sessionrun.cli.progress import make_progress
+
+    return make_progress(sys.stderr, lambda: load_view(session)["tasks"])
 
 
 def _describe(waited: Waited, chosen: Chosen) -> Done:

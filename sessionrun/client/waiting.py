@@ -73,6 +73,7 @@ def wait(
     need_all: bool = True,
     no_held: bool = False,
     timeout_s: float | None = None,
+    progress: Progress | None = None,
 ) -> Waited:
     """Block until tasks have ended: the named ones or all of the session; any one of them if `need_all` is false.
 
@@ -97,6 +98,7 @@ def wait(
         (lambda: load_summary_view(session)) if whole else (lambda: load_view(session)),
         has_ended if whole else is_over,
         timeout_s=timeout_s,
+        progress=progress,
     )
     view = load_view(session)
     done = seen is not None and are_done(seen)

@@ -1,0 +1,87 @@
+"""What a person at a terminal sees of a session's tasks: names, durations, and how long it still needs."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final
+
+from sessionrun.cli.render import clip, columns, duration, escape_line, task_word
+from sessionrun.client.eta import estimate_left
+
+SHOWN_TASKS: Final = 20
+"""With more tasks than this, only those that need attention are shown, unless all are asked for."""
+
+TITLE_ROOM: Final = 24
+"""Columns that a title needs to be told apart from others; with less room it gets a line of its own."""
+
+Task = dict[str, Any]
+
+
+def head_line(view: Mapping[str, Any], tasks: Sequence[Task], now: float | None = None) -> str:
+    """``2 of 50 failed, 45 ok, 3 running, 00:04:10, ~00:01:30 left``."""
+    now = time.time() if now is None else now
+    parts = [f"{view['failed']} of {view['total']} failed", f"{view['successful']} ok"]
+    parts += [f"{view[key]} {key}" for key in ("skipped", "running") if view[key]]
+    pending = view["total"] - view["completed"] - view["running"]
+    parts += [f"{pending} pending"] if pending else []
+    end = view["ended_at"]
+    if view["started_at"]:
+        parts.append(clock(_stamp(end) - _stamp(view["started_at"]) if end else now - _stamp(view["started_at"])))
+    left = None if end else estimate_left(tasks, elapsed_of(tasks, now))
+    return ", ".join([*parts, *([] if left is None else [f"~{clock(left)} left"])])
+
+
+def clock(seconds: float) -> str:
+    """Seconds as ``00:04:10``."""
+    whole = max(0, round(seconds))
+    return f"{whole // 3600:02}:{whole % 3600 // 60:02}:{whole % 60:02}"
+
+
+def elapsed_of(tasks: Sequence[Task], now: float) -> dict[str, float]:
+    """For how many seconds each running task has run, by id."""
+    running = (task for task in tasks if task["status"] == "running" and task["started_at"])
+    return {task["id"]: max(0.0, now - _stamp(task["started_at"])) for task in running}
+
+
+def task_details(task: Task, now: float | None = None) -> list[str]:
+    """A task's title, how long it took or has run, and its agent and model."""
+    seconds = task["duration_s"]
+    if task["status"] == "running" and task["started_at"]:
+        seconds = (time.time() if now is None else now) - _stamp(task["started_at"])
+    who = "/".join(filter(None, (task["agent"], task["model"])))
+    return [escape_line(task["title"]), *([] if seconds is None else [duration(seconds)]), *([who] if who else [])]
+
+
+def add_details(line: str, task: Task, width: int, indent: str, now: float | None = None) -> list[str]:
+    """A task's line and its details: behind it if there is room, else below; only the title is cut."""
+    title, *others = task_details(task, now)
+    rest = "".join(f"  {word}" for word in others)
+    room = width - columns(line) - 2 - len(rest)
+    if room >= min(TITLE_ROOM, columns(title)):
+        return [f"{line}  {clip(title, room)}{rest}"]
+    return [line, indent + clip(title, max(4, width - len(indent) - len(rest))) + rest]
+
+
+def choose_shown(tasks: Sequence[Task]) -> tuple[list[Task], str | None]:
+    """The tasks that need attention, and the rest as a line; all of them where there are few."""
+    if len(tasks) <= SHOWN_TASKS:
+        return list(tasks), None
+    shown = [task for task in tasks if _needs_attention(task)]
+    rest = Counter(task_word(task) for task in tasks if not _needs_attention(task))
+    if not rest:
+        return shown, None
+    counts = ", ".join(f"{count} {word}" for word, count in rest.most_common())
+    return shown, f"  and {counts} (--tasks shows all)"
+
+
+def _needs_attention(task: Task) -> bool:
+    if task["status"] == "completed":
+        return task["outcome"] not in ("succeeded", "skipped")
+    return task["status"] == "running" or bool(task["held_until"]) or task["reason_class"] == "held"
+
+
+def _stamp(at: str) -> float:
+    return datetime.fromisoformat(at.replace("Z", "+00:00")).timestamp()

@@ -20,7 +20,7 @@ from sessionrun.store.session import SessionDir
 @click.command("cancel")
 @control_options
 @click.option(
-    "--now", is_flag=True, help="Kill at once, without grace time; also jobs that are stopping or releasing."
+    "--now", is_flag=True, help="Kill at once, without grace time; also jobs that are stopping or saving work."
 )
 @json_option
 @results_dir_option

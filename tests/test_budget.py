@@ -394,7 +394,7 @@ def test_budgets_of_the_configuration_give_way_to_those_of_the_input_and_of_flag
         "soft_budget_usd": 3.0,
         "task_budget_usd": 1.0,
         "workspace_timeout_s": 600.0,
-        **dict.fromkeys(("halt", "max_load", "min_free_memory", "stagger_s")),
+        **dict.fromkeys(("halt", "max_load", "min_free_memory", "stagger_s", "starts_at")),
     }
 
 

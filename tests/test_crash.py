@@ -86,9 +86,9 @@ def test_what_waits_for_it_ends_with_4(sessionrun: Command, crashed: str) -> Non
     for words in (["wait"], ["wait", "--any", "lives"], ["logs", "-f"]):
         done = sessionrun(words[0], crashed, *words[1:], "--json")
         assert done.returncode == 4, words
-        assert f"sessionrun resume {crashed}" in done.stderr, words
-        assert "gone" in done.stderr
-        assert json.loads(done.stdout.splitlines()[-1])["error"]["code"] == 4
+        error = json.loads(done.stdout.splitlines()[-1])["error"]
+        assert error["code"] == 4
+        assert f"sessionrun resume {crashed}" in error["message"] and "gone" in error["message"], words
     assert sessionrun("wait", crashed, "done").returncode == 0
     assert sessionrun("results", crashed).returncode == 0
     assert "begun" in sessionrun("logs", crashed, "lives").stdout

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import uuid
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -338,6 +339,10 @@ def test_a_session_whose_claims_are_needed_stays(project: Project) -> None:
     assert left(project) == set()
 
 
+def is_over(project: Project, session_id: str) -> bool:
+    return not SessionDir(project.directory(session_id)).is_alive()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("words", [("--keep", "0"), ("--worktrees",), ("--keep", "0", "--worktrees")])
 def test_a_dry_run_lists_what_a_real_run_removes(project: Project, words: tuple[str, ...]) -> None:
@@ -345,16 +350,16 @@ def test_a_dry_run_lists_what_a_real_run_removes(project: Project, words: tuple[
     sessions = [project.finish(plan) for _ in range(2)]
     sessions.append(project.finish({"prompts": [{"id": "b", "prompt": "true"}]}))
     for session in sessions:
-        eventually(lambda: not SessionDir(project.directory(session)).is_alive())  # noqa: B023
+        eventually(partial(is_over, project, session))
     project.git("branch", "main-task-b")  # as a version before this one left it; each session may have claimed it
     project.git("merge", "-q", "main-task-a")
     for name in (f".trash-session-{uuid.uuid4()}", f"session-{uuid.uuid4()}"):
         (project.results / name).mkdir()
     (project.results / name / "root.lock").touch()  # a launcher was killed here
     before = project.branches()
-    foreseen = project.load("clean", *words, "--dry-run")
+    foreseen = project.load("clean", *words, "--dry-run")["findings"]
     assert project.branches() == before and not any(record["removed"] for record in foreseen)
-    done = project.load("clean", *words)
+    done = project.load("clean", *words)["findings"]
     listed = [(record["what"], record["name"]) for record in foreseen if record["would_remove"]]
     assert sorted(listed) == sorted((record["what"], record["name"]) for record in done if record["removed"])
     assert len(set(listed)) == len(listed) and ("branch", "main-task-b") in listed

@@ -183,7 +183,8 @@ ALWAYS: Final[Mapping[str, str]] = {
     "quiet": "says less of any session",
     "as_json": "holds for any session",
     "results_dir": "is where any session is kept",
-    "help_dialect": "only prints",
+    "help_format": "only prints",
+    "help_dialect": "only prints: its name of earlier",
     "batch": "does nothing by design: command lines of another program have it",
 }
 """Options that are never refused, and why."""

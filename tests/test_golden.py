@@ -193,9 +193,10 @@ def test_nothing_there(sessionrun: Command) -> None:
 
 def test_wait_and_cancel(sessionrun: Command, under_way: str) -> None:
     done = sessionrun("wait", under_way, "1")
-    assert done.stdout == f"Session: {under_way}: 1/1 completed, 1 succeeded\n"
+    head = f"Session: {under_way} (a name that is so long that...)"
+    assert done.stdout == f"{head}: 1/1 completed, 1 succeeded\n"
     done = sessionrun("cancel", under_way)
-    assert done.stdout == f"Session: {under_way}: 2 cancelled, 1 had ended before\n"
+    assert done.stdout == f"{head}: 2 cancelled, 1 had ended before\n"
 
 
 def test_dry_run(sessionrun: Command) -> None:

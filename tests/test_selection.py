@@ -237,3 +237,21 @@ def test_selectors_that_act_on_sessions_that_run(sessionrun: Command) -> None:
 
 def _git(folder: Path, *words: str) -> Sequence[str]:
     return subprocess.run(["git", *words], cwd=folder, check=True, capture_output=True, text=True).stdout.split()
+
+
+def test_a_line_about_a_session_has_its_name(sessionrun: Command) -> None:
+    started = sessionrun("--agent", "shell", "--name", "nightly", "--hold", "-p", "true").stdout
+    session_id = sessionrun.load("list")["sessions"][0]["session_id"]
+    assert f"Started session: {session_id} (nightly)\n" in started
+    head = f"Session: {session_id} (nightly): "
+    for words in (
+        ["hold"],
+        ["set", "--max-parallel", "2"],
+        ["release"],
+        ["wait"],
+        ["retry"],
+        ["resume"],
+        ["cancel"],
+    ):
+        verb, *options = words
+        assert sessionrun(verb, session_id, *options).stdout.startswith(head), words

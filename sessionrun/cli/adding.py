@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import click
 
 from sessionrun.cli.control import EXIT_TIMEOUT, NOT_TAKEN
-from sessionrun.cli.render import print_json
+from sessionrun.cli.render import print_json, session_head
 from sessionrun.client.adding import add, load_open, refuse_session_options, settle_addition
 from sessionrun.client.lookup import open_session
 from sessionrun.model.events import TasksAdded
@@ -45,7 +45,7 @@ class Joined(NamedTuple):
         elif quiet:
             click.echo(view["session_id"])
         else:
-            click.echo(f"Session: {view['session_id']}: {f'{len(tasks)} added' if taken else NOT_TAKEN}")
+            click.echo(f"{session_head(view)}: {f'{len(tasks)} added' if taken else NOT_TAKEN}")
         return 0 if taken else EXIT_TIMEOUT
 
 

@@ -9,7 +9,7 @@ import click
 
 from sessionrun.cli.control import EXIT_TIMEOUT, control_options, count_words
 from sessionrun.cli.options import json_option, results_dir_option
-from sessionrun.cli.render import warn
+from sessionrun.cli.render import session_head, warn
 from sessionrun.cli.selecting import Done, act_on_each, make_wanted
 from sessionrun.client.control import cancel, request_all
 from sessionrun.client.selection import choose_sessions
@@ -61,4 +61,4 @@ def _summary(view: dict[str, Any], tasks: list[dict[str, Any]]) -> str:
             (sum(task["status"] != "completed" for task in tasks), "still stopping"),
         )
     )
-    return f"Session: {view['session_id']}: {counts or 'nothing to cancel'}"
+    return f"{session_head(view)}: {counts or 'nothing to cancel'}"

@@ -13,7 +13,7 @@ from sessionrun.cli.options import (
     results_dir_option,
     sync_option,
 )
-from sessionrun.cli.render import print_json
+from sessionrun.cli.render import print_json, session_head
 from sessionrun.client.lookup import open_session
 from sessionrun.model.errors import InputError
 
@@ -59,7 +59,7 @@ def command(
         click.echo(reply.view["session_id"])
     else:
         goes_on = f"task {reply.tasks[0]['id']} goes on, attempt {reply.tasks[0]['attempt']}"
-        click.echo(f"Session: {reply.view['session_id']}: {goes_on if reply.taken else NOT_TAKEN}")
+        click.echo(f"{session_head(reply.view)}: {goes_on if reply.taken else NOT_TAKEN}")
     return 0 if reply.taken or not timeout else EXIT_TIMEOUT
 
 

@@ -10,6 +10,7 @@ import click
 
 from sessionrun.cli.control import EXIT_TIMEOUT, NOT_TAKEN, control_options, count_words
 from sessionrun.cli.options import json_option, results_dir_option
+from sessionrun.cli.render import session_head
 from sessionrun.cli.selecting import Done, act_on_each, make_wanted
 from sessionrun.client.control import hold
 from sessionrun.client.selection import choose_sessions
@@ -40,7 +41,7 @@ def command(
     def act(session: SessionDir) -> Done:
         taken, _, view, tasks = hold(session, chosen.tasks, reason=reason, timeout_s=timeout)
         told = _count(tasks) or _describe_rest(view)
-        line = f"Session: {view['session_id']}: {told if taken else NOT_TAKEN}"
+        line = f"{session_head(view)}: {told if taken else NOT_TAKEN}"
         return Done({**view, "tasks": tasks}, line, EXIT_TIMEOUT if timeout and not taken else 0)
 
     return act_on_each(chosen, act, as_json=as_json)

@@ -8,7 +8,7 @@ from typing import Any, Final
 import click
 
 from sessionrun.cli.options import find_place
-from sessionrun.cli.render import escape_line, landing_lines, print_json, reason_lines, task_word
+from sessionrun.cli.render import escape_line, landing_lines, print_json, reason_lines, session_head, task_word
 from sessionrun.client.next_end import NextEnd, wait_for_next
 from sessionrun.client.selection import Chosen
 from sessionrun.client.waiting import choose_decisive, has_landed
@@ -78,7 +78,7 @@ def _print(found: NextEnd) -> None:
     view, place = found.view, find_place(found.view)
     where = f" (in {place})" if place else ""
     counts = f"{view['completed']}/{view['total']} completed, {view['successful']} succeeded"
-    click.echo(f"Session: {view['session_id']}: {counts}{where}")
+    click.echo(f"{session_head(view)}: {counts}{where}")
     for task in found.tasks:
         click.echo(f"Task {task['num']} (ID: {escape_line(task['id'])}): {task_word(task)}")
         for line in (*reason_lines(task, "  "), *landing_lines(task, "  ")):

@@ -10,6 +10,7 @@ import click
 
 from sessionrun.cli.control import EXIT_TIMEOUT, NOT_TAKEN, control_options, count_words
 from sessionrun.cli.options import json_option, results_dir_option
+from sessionrun.cli.render import session_head
 from sessionrun.cli.selecting import Done, act_on_each, make_wanted
 from sessionrun.client.control import release
 from sessionrun.client.selection import choose_sessions
@@ -39,7 +40,7 @@ def command(
         taken, tasks_before, view, tasks = release(session, chosen.tasks, timeout_s=timeout)
         before, held = _held(tasks_before), _held(tasks)
         told = count_words(((len(before - held), "released"), (len(held), "still held"))) or _describe_rest(view)
-        line = f"Session: {view['session_id']}: {told if taken else NOT_TAKEN}"
+        line = f"{session_head(view)}: {told if taken else NOT_TAKEN}"
         return Done({**view, "tasks": tasks}, line, EXIT_TIMEOUT if timeout and not taken else 0)
 
     return act_on_each(chosen, act, as_json=as_json)

@@ -48,6 +48,15 @@ def escape(text: str) -> str:
     return _UNSAFE.sub(_visible, text)
 
 
+NAME_WIDTH: Final = 30
+
+
+def session_head(view: Mapping[str, Any]) -> str:
+    """How a line about a session begins: its id, and its name if it has one."""
+    name = view.get("name")
+    return f"Session: {view['session_id']}" + (f" ({clip(escape_line(name), NAME_WIDTH)})" if name else "")
+
+
 def escape_line(text: str) -> str:
     """The same, and on one line: for names, ids and reasons."""
     return escape(" ".join(text.split()))

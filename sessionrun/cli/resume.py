@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from sessionrun.cli.options import json_option, results_dir_option
-from sessionrun.cli.render import print_json
+from sessionrun.cli.render import print_json, session_head
 from sessionrun.client.control import resume
 from sessionrun.client.lookup import open_session
 from sessionrun.client.view import load_view
@@ -29,8 +29,8 @@ def command(session_id: str, as_json: bool, results_dir: Path | None) -> None:
     if as_json:
         print_json({"session_id": session.session_id, "resumed": resumed, "status": view["status"]})
     elif resumed:
-        click.echo(f"Session: {session.session_id}: goes on")
+        click.echo(f"{session_head(view)}: goes on")
     elif view["ended_at"] is not None:
-        click.echo(f"Session: {session.session_id}: has ended ({view['outcome']})")
+        click.echo(f"{session_head(view)}: has ended ({view['outcome']})")
     else:
-        click.echo(f"Session: {session.session_id}: is running ({', '.join(session.held_locks())} held)")
+        click.echo(f"{session_head(view)}: is running ({', '.join(session.held_locks())} held)")

@@ -16,7 +16,7 @@ from sessionrun.cli.options import (
     results_dir_option,
     sync_option,
 )
-from sessionrun.cli.render import print_json
+from sessionrun.cli.render import print_json, session_head
 from sessionrun.cli.selecting import Done, act_on_each, make_wanted
 from sessionrun.client.control import Reply, Retried, choose_retried, retry
 from sessionrun.client.selection import Chosen, choose_sessions
@@ -105,7 +105,7 @@ def _retry_each(
 ) -> int:
     def act(session: SessionDir) -> Done:
         reply = ask(session)
-        line = f"Session: {session.session_id}: {_word(reply) if reply.before else 'nothing to retry'}"
+        line = f"{session_head(reply.view)}: {_word(reply) if reply.before else 'nothing to retry'}"
         code = 0 if reply.taken or not waits else EXIT_TIMEOUT
         told = session.session_id if reply.before else ""
         return Done({**reply.view, "tasks": reply.tasks}, told if quiet else line, code)
@@ -142,7 +142,7 @@ def _tell_nothing(view: dict[str, Any], *, quiet: bool, as_json: bool) -> int:
     if as_json:
         print_json({**view, "tasks": []})
     elif not quiet:
-        click.echo(f"Session: {view['session_id']}: nothing to retry")
+        click.echo(f"{session_head(view)}: nothing to retry")
     return 0
 
 
@@ -153,7 +153,7 @@ def _tell(reply: Reply, *, quiet: bool, as_json: bool) -> None:
     elif quiet:
         click.echo(view["session_id"])
     else:
-        click.echo(f"Session: {view['session_id']}: {_word(reply)}")
+        click.echo(f"{session_head(view)}: {_word(reply)}")
 
 
 def _word(reply: Reply) -> str:

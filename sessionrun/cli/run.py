@@ -302,7 +302,7 @@ def start_session(spec: SessionSpec, how: Launch) -> int:
 
 
 def _tell_start(spec: SessionSpec, session: SessionDir, how: Launch) -> None:
-    from sessionrun.cli.render import print_json, sign
+    from sessionrun.cli.render import escape_line, print_json, sign
 
     if how.as_json and how.quiet:
         print_json({"session_id": spec.session_id})
@@ -312,7 +312,8 @@ def _tell_start(spec: SessionSpec, session: SessionDir, how: Launch) -> None:
         record = started_record(spec, session)
         print_json(record if how.beside is None else {**how.beside, "dispatch": record})
     else:
-        click.echo(f"{sign('rocket')} Started session: {spec.session_id}")
+        name = f" ({escape_line(spec.name)})" if spec.name else ""
+        click.echo(f"{sign('rocket')} Started session: {spec.session_id}{name}")
         click.echo(f"{sign('folder')} Results directory: {session.path}")
         click.echo("\nUse these commands to monitor progress:")
         click.echo(f"  sessionrun --status {spec.session_id}")

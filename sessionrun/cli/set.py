@@ -8,7 +8,7 @@ import click
 
 from sessionrun.cli.control import EXIT_TIMEOUT, NOT_TAKEN, taken_timeout_option
 from sessionrun.cli.options import Count, json_option, results_dir_option
-from sessionrun.cli.render import print_json
+from sessionrun.cli.render import print_json, session_head
 from sessionrun.client.control import set_width
 from sessionrun.client.lookup import open_session
 
@@ -36,5 +36,5 @@ def command(session_id: str, width: int, timeout: float, as_json: bool, results_
         print_json(view)
     else:
         limit = view["max_parallel"] or "no limit"
-        click.echo(f"Session: {view['session_id']}: {f'max_parallel: {limit}' if taken else NOT_TAKEN}")
+        click.echo(f"{session_head(view)}: {f'max_parallel: {limit}' if taken else NOT_TAKEN}")
     return EXIT_TIMEOUT if timeout and not taken else 0

@@ -10,6 +10,7 @@ import click
 
 from sessionrun.cli.next_end import EXIT_FAILED, EXIT_HELD, EXIT_TIMEOUT, wait_for_one
 from sessionrun.cli.options import Duration, find_place, json_option, results_dir_option
+from sessionrun.cli.render import session_head
 from sessionrun.cli.selecting import Done, Moment, act_on_each, label_option, make_wanted, state_option
 from sessionrun.client.landed import count_landings
 from sessionrun.client.lookup import LAST
@@ -113,7 +114,7 @@ def _describe(waited: Waited, chosen: Chosen) -> Done:
     place = find_place(view)
     where = f" (in {place})" if place else ""
     record = {**view, "tasks": tasks, "timed_out": not waited.in_time}
-    return Done(record, f"Session: {view['session_id']}: {counts}{where}", _choose_code(waited, decisive))
+    return Done(record, f"{session_head(view)}: {counts}{where}", _choose_code(waited, decisive))
 
 
 def _choose_code(waited: Waited, decisive: list[dict[str, Any]]) -> int:

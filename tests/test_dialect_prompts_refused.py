@@ -121,7 +121,8 @@ def test_refused(name: str, text: str | bytes, message: str) -> None:
 def test_refused_by_all(text: str) -> None:
     expected = "; ".join(f"{name}: {load_dialect(name).EXPECTS}" for name in DIALECTS)
     assert refusal(text) == (
-        f'stdin: no input format fits it; the shortest input is a list of prompts: ["Fix the bug"] ({expected})'
+        f'stdin: no input format fits it; the shortest input is a list of prompts: ["Fix the bug"]; '
+        f"a prompt as plain text: sessionrun -p - ({expected})"
     )
 
 

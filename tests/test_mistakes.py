@@ -55,7 +55,23 @@ MISTAKES: Final = (
     Mistake("--timeout 10x tasks.json", f"Invalid value for '--timeout': {SPAN}'10x'{RUN}"),
     Mistake(
         "--idle-timeout 10 minutes tasks.json",
-        f"Got unexpected extra argument (tasks.json); put quotes around a value of several words{RUN}",
+        f"Got unexpected extra argument (tasks.json); put quotes around a value of several words, and -p before a "
+        f"prompt{RUN}",
+    ),
+    Mistake(
+        "fix the login",
+        f"Got unexpected extra arguments (the login); put quotes around a value of several words, and -p before a "
+        f"prompt{RUN}",
+    ),
+    Mistake(
+        "--agnet x tasks.json",
+        f"No such option '--agnet'. (Did you mean one of: '--agent', '--at', '--budget'?){RUN}",
+    ),
+    Mistake("-p x tasks.json", "-p and tasks.json: give prompts or a file, not both"),
+    Mistake("--each *.none -p {}", "--each: no file matches '*.none'"),
+    Mistake(
+        "--at 2026-01-01 -p x",
+        f"Invalid value for '--at': 2026-01-01 is over{RUN}",
     ),
     Mistake("nofile.json", "nofile.json: no such file"),
     Mistake("--agent clade tasks.json", f"unknown agent 'clade' (did you mean \"claude\"?){AGENTS}"),
@@ -158,6 +174,12 @@ MISTAKES: Final = (
         "tasks.json",
         '{top}/sessionrun.toml: agnt: unknown key (did you mean "agent"?)',
         'agnt = "shell"',
+        "sessionrun.toml",
+    ),
+    Mistake(
+        "tasks.json",
+        "{top}/sessionrun.toml: not valid TOML: Invalid value (at end of document)",
+        "agent = [",
         "sessionrun.toml",
     ),
 )

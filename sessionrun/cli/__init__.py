@@ -171,6 +171,8 @@ def _usage_message(error: click.ClickException) -> str:
     message = error.format_message().rstrip(".")
     if message.startswith("Got unexpected extra argument"):
         message += "; put quotes around a value of several words"
+        if isinstance(error, click.UsageError) and error.ctx is not None and error.ctx.command.name == "run":
+            message += ", and -p before a prompt"
     if isinstance(error, click.UsageError) and error.ctx is not None:
         return f"{message} (see: {error.ctx.command_path} --help)"
     return message

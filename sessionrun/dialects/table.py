@@ -77,6 +77,6 @@ def choose_dialect(source: Source, requested: str | None) -> tuple[Dialect, str]
             return dialect, reason
     wanted = "; ".join(f"{name}: {load_dialect(name).EXPECTS}" for name in DIALECTS)
     raise InputError(
-        f'{plain(source.name)}: no input format fits it; the shortest input is a list of prompts: ["Fix the bug"] '
-        f"({wanted})"
+        f"{plain(source.name)}: no input format fits it; the shortest input is a list of prompts: "
+        f'["Fix the bug"]; a prompt as plain text: sessionrun -p - ({wanted})'
     )

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from conftest import Command, eventually
 
-from sessionrun.client.handover import AskedTasks, list_items, make_source, read_keys
+from sessionrun.client.handover import AskedTasks, list_items, read_keys
 from sessionrun.client.planning import Planned, plan
 from sessionrun.engine.fold import apply, begin
 from sessionrun.engine.orders import Record, StartJob, WakeAt
@@ -36,9 +36,10 @@ def planned(given: Any, **asked: Any) -> dict[str, TaskSpec]:
 
 
 def test_what_the_places_in_a_prompt_stand_for(own_place: Path) -> None:
+    (own_place / "src" / "c.py").mkdir(parents=True)
     for name in ("b.py", "a.py"):
-        (own_place / "src" / name).parent.mkdir(exist_ok=True)
         (own_place / "src" / name).touch()
+    assert [one.text for one in list_items("src/*/")] == ["src/c.py"], "directories are meant only with a slash"
     tasks = planned(None, prompts=("{n} {} {.} {/} {{}} {{n}} {x} {",), each="src/*.py", title="of {/}")
     assert {name: (task.prompts, task.title) for name, task in tasks.items()} == {
         "src-a.py": (("1 src/a.py src/a a.py {} {n} {x} {",), "of a.py"),
@@ -47,7 +48,7 @@ def test_what_the_places_in_a_prompt_stand_for(own_place: Path) -> None:
 
 
 def test_a_task_for_each_line_and_each_prompt(own_place: Path) -> None:
-    (own_place / "list").write_text("Fix it\n\n../x y\nfix it\n???\n")
+    (own_place / "list").write_bytes(b"\xef\xbb\xbfFix it\r\n\r\n../x y\r\nfix it\r\n???\r\n")
     assert [one.id for one in list_items("@list")] == ["Fix-it", "x-y", "fix-it-3", "item-4"]
     tasks = planned(None, prompts=("a {}", "b {}"), each="@list")
     assert list(tasks) == [
@@ -70,6 +71,10 @@ def test_each_task_of_a_plan_is_there_for_each_item(own_place: Path) -> None:
         "two-b": ("two-a",),
     }
     assert tasks["two-a"].prompts == ("make two",)
+    numbered = [{"id": 1, "prompt": "{}"}, {"prompt": "x", "depends_on": [1]}]
+    assert planned(numbered, each="@list")["two-2"].needs == ("two-1",)
+    (own_place / "lines.jsonl").write_text('{"id": "a", "prompt": "make {}"}\n{"prompt": "x\\u2028{}"}\n')
+    assert list(planned("lines.jsonl", each="@list")) == ["one-a", "one-2", "two-a", "two-2"]
 
 
 @pytest.mark.parametrize(
@@ -82,13 +87,20 @@ def test_each_task_of_a_plan_is_there_for_each_item(own_place: Path) -> None:
         (None, {"prompts": ("{}",), "each": "@empty"}, "--each: empty has no lines"),
         (None, {"prompts": ("{}",), "each": "@none"}, "--each: none: No such file or directory"),
         (["x"], {"title": "t"}, "--title needs -p"),
+        (None, {"each": "-"}, "--each - reads standard input: give the prompts with -p, or as a FILE"),
+        (None, {"prompts": ("\udcff",)}, "-p: is not text (UTF-8)"),
+        (None, {"prompts": ("{}",), "each": "\udcff*"}, "the name is not text (UTF-8)"),
+        ("job.md", {"each": "@list"}, "job.md: --each needs a list of prompts, or a plan"),
+        ([{"id": True, "prompt": "{}"}], {"each": "@list"}, "[0].id: must be text"),
     ],
 )
 def test_what_cannot_be_meant(own_place: Path, given: Any, asked: dict[str, Any], problem: str) -> None:
     (own_place / "list").write_text("one\n")
     (own_place / "empty").write_text("\n")
+    (own_place / "job.md").write_text("- {}\n")
+    (own_place / "\udcff.py").touch()
     with pytest.raises(InputError) as caught:
-        make_source(given, AskedTasks(**asked))
+        planned(given, **asked)
     assert problem in str(caught.value)
 
 

@@ -15,7 +15,7 @@ import orjson
 from sessionrun.client.inputs import read_source
 from sessionrun.dialects.fields import DEFAULT_FIELDS, read_fields, render_path
 from sessionrun.dialects.levels import KEYED
-from sessionrun.dialects.limits import MAX_INPUT_BYTES
+from sessionrun.dialects.limits import MAX_INPUT_BYTES, has_half_character
 from sessionrun.dialects.paths import resolve, resolve_repo
 from sessionrun.dialects.plan import Source
 from sessionrun.model.errors import InputError
@@ -26,7 +26,10 @@ STDIN: Final = "-"
 _PLACES: Final = re.compile(r"\{\{(|\.|/|n)\}\}|\{(|\.|/|n)\}")
 """``{}`` and its like stand for the item; in two pairs of braces they stand for themselves."""
 
+_NEEDS_LIST: Final = "--each needs a list of prompts, or a plan"
+
 _LISTS: Final = ("prompts", "tasks")
+_NEEDS: Final = ("needs", "depends_on")
 _TEXTS: Final = ("prompt", "prompts", "title")
 
 
@@ -70,17 +73,22 @@ def make_source(given: Any, asked: AskedTasks) -> Source:
     if not asked.prompts:
         if asked.title is not None:
             raise InputError("--title needs -p: in a file each task has its own title")
+        if asked.each == STDIN and given in (None, STDIN):
+            raise InputError("--each - reads standard input: give the prompts with -p, or as a FILE")
         source = read_source(given)
         return source if asked.each is None else _multiply(source, list_items(asked.each))
     if given is not None:
         raise InputError(f"-p and {given}: give prompts or a file, not both")
     if (*asked.prompts, asked.each).count(STDIN) > 1:
         raise InputError("standard input can be read only once: give - to one option")
+    for option, text in (*(("-p", prompt) for prompt in asked.prompts), ("--title", asked.title or "")):
+        if has_half_character(text):
+            raise InputError(f"{option}: is not text (UTF-8)")
     prompts = [_read_stdin() if prompt == STDIN else prompt for prompt in asked.prompts]
     tasks = [{"prompt": prompt, **({"title": asked.title} if asked.title else {})} for prompt in prompts]
     if asked.each is not None:
         tasks = list(_repeat(tasks, list_items(asked.each), "-p"))
-    return Source("-p", orjson.dumps(tasks), str(Path.cwd()), str(Path.cwd()))
+    return Source("-p", _spell("-p", tasks), str(Path.cwd()), str(Path.cwd()))
 
 
 def read_keys(keys: Mapping[str, Any], directory: str) -> dict[str, Any]:
@@ -126,12 +134,15 @@ def list_items(each: str) -> list[Each]:
         InputError: there are none, or their file cannot be read.
     """
     if each == STDIN:
-        texts, what = _read_stdin().splitlines(), "standard input has no lines"
+        texts, what = _split_lines(_read_stdin()), "standard input has no lines"
     elif each.startswith("@"):
         texts, what = _read_lines(each[1:]), f"{each[1:]} has no lines"
     else:
-        texts, what = sorted(glob.glob(each, recursive=True)), f"no file matches {each!r}"
+        texts, what = _match(each), f"no {'directory' if each.endswith('/') else 'file'} matches {each!r}"
     texts = [text for text in texts if text.strip()]
+    for text in texts:
+        if has_half_character(text):
+            raise InputError(f"--each: {text!r}: the name is not text (UTF-8)")
     if not texts:
         raise InputError(f"--each: {what}")
     ids = _name_items(texts)
@@ -142,15 +153,35 @@ def _multiply(source: Source, items: Sequence[Each]) -> Source:
     """The input in which each task of a plan is there once for each item."""
     from sessionrun.dialects.parse import parse_document
 
-    value = parse_document(source).value
+    if source.folder is not None:
+        raise InputError(f"{source.name}: {_NEEDS_LIST}")
+    document = parse_document(source)
+    value = document.value
     parse_document.cache_clear()
     key = next((name for name in _LISTS if isinstance(value, dict) and isinstance(value.get(name), list)), None)
     tasks = value[key] if key is not None else [value] if isinstance(value, dict) else value
-    if not isinstance(tasks, list) or source.folder is not None:
-        raise InputError(f"{source.name}: --each needs a list of prompts, or a plan")
+    if not isinstance(tasks, list):
+        raise InputError(f"{source.name}: {_NEEDS_LIST}")
     made = list(_repeat(tasks, items, source.name))
     whole = {**value, key: made} if key is not None else made
-    return Source(source.name, orjson.dumps(whole), source.directory, source.started_in)
+    lines = made if document.format == "JSON Lines" else [whole]
+    text = b"\n".join(_spell(source.name, line) for line in lines)
+    return Source(source.name, text, source.directory, source.started_in)
+
+
+def _spell(name: str, value: Any) -> bytes:
+    try:
+        return orjson.dumps(value)
+    except TypeError as error:
+        raise InputError(f"{name}: {error}") from None
+
+
+def _match(pattern: str) -> list[str]:
+    """The files of a pattern, or its directories if it ends with a slash."""
+    found = sorted(glob.glob(pattern, recursive=True))
+    if pattern.endswith("/"):
+        return [name.rstrip("/") or "/" for name in found]
+    return [name for name in found if not os.path.isdir(name)]
 
 
 def _repeat(tasks: Sequence[Any], items: Sequence[Each], whose: str) -> Iterator[dict[str, Any]]:
@@ -159,15 +190,13 @@ def _repeat(tasks: Sequence[Any], items: Sequence[Each], whose: str) -> Iterator
         raise InputError(f"{whose}: --each needs prompts that are texts or objects")
     if not any(_PLACES.search(text) for record in records for text in _texts_of(record)):
         raise InputError(f"{whose}: --each has no effect: write {{}} (or {{.}}, {{/}}, {{n}}) where the item goes")
-    named = {record["id"] for record in records if isinstance(record.get("id"), str)}
+    named = {own for record in records if isinstance(own := _name(record.get("id")), str)}
     for one in items:
         for place, record in enumerate(records, 1):
             made = {key: _fill(value, one) if key in _TEXTS else value for key, value in record.items()}
-            parts = [one.id, record.get("id") or (str(place) if len(records) > 1 else "")]
-            made["id"] = "-".join(part for part in parts if isinstance(part, str) and part)
-            if "needs" in record:
-                made["needs"] = _rename(record["needs"], named, one)
-            yield made
+            own = _name(record.get("id")) or (str(place) if len(records) > 1 else "")
+            made["id"] = "-".join(filter(None, (one.id, own))) if isinstance(own, str) else own
+            yield made | {key: _rename(record[key], named, one) for key in _NEEDS if key in record}
 
 
 def _texts_of(record: Mapping[str, Any]) -> Iterator[str]:
@@ -186,7 +215,14 @@ def _rename(needs: Any, named: set[str], one: Each) -> Any:
     """A need of a task of the same file means the one of the same item."""
     if isinstance(needs, list):
         return [_rename(need, named, one) for need in needs]
-    return f"{one.id}-{needs}" if isinstance(needs, str) and needs in named else needs
+    need = _name(needs)
+    return f"{one.id}-{need}" if isinstance(need, str) and need in named else needs
+
+
+def _name(task_id: Any) -> Any:
+    """An id as text: a whole number is one, too (see `convert.as_id`)."""
+    is_number = isinstance(task_id, int) and not isinstance(task_id, bool) and task_id != 0
+    return str(task_id) if is_number else task_id
 
 
 def _find(place: re.Match[str], known: Mapping[str, str]) -> str:
@@ -217,15 +253,20 @@ def _read_stdin() -> str:
 def _read_lines(name: str) -> list[str]:
     try:
         with open(name, "rb") as stream:
-            return _decode(name, stream.read(MAX_INPUT_BYTES + 1)).splitlines()
+            return _split_lines(_decode(name, stream.read(MAX_INPUT_BYTES + 1)))
     except OSError as error:
         raise InputError(f"--each: {name}: {error.strerror}") from None
+
+
+def _split_lines(text: str) -> list[str]:
+    # Not splitlines(): it also breaks at form feeds and U+2028.
+    return [line.removesuffix("\r") for line in text.split("\n")]
 
 
 def _decode(name: str, content: bytes) -> str:
     if len(content) > MAX_INPUT_BYTES:
         raise InputError(f"{name}: more than {MAX_INPUT_BYTES} bytes")
     try:
-        return content.decode()
+        return content.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise InputError(f"{name}: is not text (UTF-8)") from None

@@ -23,6 +23,8 @@ FAST = (
     "supervisor:30",  # the end of a task is in the journal, not synced
     "keeper:24,supervisor:6",
 )
+"""For the fast tier: of each process one death, and those after which a job may or may not have run."""
+
 ROWS = (
     *FAST,
     "daemon:4",  # SessionStarted is written, not synced

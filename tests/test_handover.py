@@ -135,7 +135,13 @@ def test_keys_without_an_effect_or_a_meaning_are_refused() -> None:
 
 @pytest.mark.parametrize(
     ("text", "seconds"),
-    [("+90s", 90.0), ("13:00", 3600.0), ("11:00", 23 * 3600.0), ("2026-01-02T12:00", 24 * 3600.0)],
+    [
+        ("+90s", 90.0),
+        ("13:00", 3600.0),
+        ("9:05", 75900.0),
+        ("11:00", 23 * 3600.0),
+        ("2026-01-02T12:00", 24 * 3600.0),
+    ],
 )
 def test_a_moment_to_come(text: str, seconds: float) -> None:
     from datetime import datetime

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Final
 from sessionrun.engine.state import PROVIDED_PHASES, State
 from sessionrun.model.keys import Phase
 from sessionrun.model.spec import SLOT
-from sessionrun.model.times import format_time
 
 if TYPE_CHECKING:
     from sessionrun.model.events import HoldPlaced
@@ -40,7 +39,7 @@ def delay_start(state: State, wall: float, mono: float) -> HoldPlaced | None:
         return None
     from sessionrun.model.events import HoldPlaced
 
-    return HoldPlaced(START, f"nothing starts before {format_time(at)}", mono + at - wall)
+    return HoldPlaced(START, "the session begins later, as asked for", mono + at - wall)
 
 
 def begin_pause(state: State, phase: Phase, now: float) -> None:

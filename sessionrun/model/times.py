@@ -35,12 +35,12 @@ def parse_coming(text: str, now: float) -> float:
 
     if text.startswith("+"):
         return now + parse_duration(text[1:])
-    today = datetime.fromtimestamp(now)
-    try:
-        at = datetime.combine(today, time.fromisoformat(text))
+    if ":" in text[:3]:
+        try:
+            at = datetime.combine(datetime.fromtimestamp(now), time.fromisoformat(text.zfill(5)))
+        except ValueError:
+            raise ValueError(f"{text!r} is not a time such as 18:30") from None
         return (at if at.timestamp() > now else at + timedelta(days=1)).timestamp()
-    except ValueError:
-        pass
     try:
         moment = parse_time(text)
     except (ValueError, OverflowError, OSError):

@@ -103,8 +103,8 @@ def test_by_name(here: Here, away: Here) -> None:
     for command in (here, away):
         assert command.load("status", "nightly")["session_id"] == nightly
         assert command("wait", "weekly").returncode == 0
-        assert command("cancel", "weekly").stdout == f"Session: {weekly}: 1 had ended before\n"
-        assert command("resume", "nightly").stdout.startswith(f"Session: {nightly}: has ended")
+        assert command("cancel", "weekly").stdout == f"Session: {weekly} (weekly): 1 had ended before\n"
+        assert command("resume", "nightly").stdout.startswith(f"Session: {nightly} (nightly): has ended")
     summary = SessionDir(here.directory(nightly)).summary_path
     content = summary.read_bytes()
     summary.unlink()
@@ -190,7 +190,7 @@ def test_text_says_which_directory(here: Here, away: Here) -> None:
     for verb, head in heads.items():
         assert away(verb, session_id).stdout.startswith(head)
         assert line not in here(verb, session_id).stdout
-    told = f"Session: {session_id}: 1/1 completed, 1 succeeded"
+    told = f"Session: {session_id} (nightly): 1/1 completed, 1 succeeded"
     assert away("wait", session_id).stdout == f"{told} (in {here.results})\n"
     assert here("wait", session_id).stdout == f"{told}\n"
     logs = away("logs", session_id)

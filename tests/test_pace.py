@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from conftest import Command
@@ -15,7 +16,7 @@ from sessionrun.client.pace import AskedPace, settle_pace
 from sessionrun.client.planning import Asked, Planned
 from sessionrun.client.planning import plan as plan_input
 from sessionrun.engine.fold import apply, begin
-from sessionrun.engine.orders import StartJob
+from sessionrun.engine.orders import Record, StartJob
 from sessionrun.engine.pace import MACHINE
 from sessionrun.engine.scheduler import decide
 from sessionrun.engine.status import project
@@ -43,6 +44,12 @@ class Machine:
     def _measure(self) -> float:
         self.looks += 1
         return self.load
+
+    def follow(self, now: float) -> None:
+        """Record what is decided; no job is to start."""
+        for order in decide(self.state, now):
+            assert isinstance(order, Record), order
+            self.record(order.event)
 
     def record(self, event: Event) -> None:
         self.events += 1
@@ -92,13 +99,11 @@ def test_memory_holds_too_and_a_full_session_is_not_looked_at() -> None:
     assert machine.watch.look_at is None
     assert (machine.looks, machine.reasons()) == (looks, [None, None])
     machine.record(JobFinished(JobKey("t0", 1, 1, "work", 1), "passed", wait_status=0))
-    for order in decide(machine.state, 2.0):
-        machine.record(order.event)  # type: ignore[union-attr]
+    machine.follow(2.0)
     assert machine.settle(2.0) == []
     assert machine.reasons()[1] == "paced: free memory 3G is below 4G"
     machine.record(RequestReceived("r", "cancel"))
-    for order in decide(machine.state, 3.0):
-        machine.record(order.event)  # type: ignore[union-attr]
+    machine.follow(3.0)
     assert [task["outcome"] for task in project(machine.state)["tasks"]] == ["succeeded", "cancelled"]
 
 
@@ -129,9 +134,9 @@ def place(own_place: Path) -> Iterator[Path]:
     yield own_place
 
 
-def settle(limits: dict[str, object], pace: AskedPace | None = None, **asked: bool) -> Limits:
+def settle(limits: dict[str, object], pace: AskedPace | None = None, **asked: Any) -> Limits:
     Path("p.json").write_text(json.dumps({"prompts": ["true"], "agent": "shell", "limits": limits}))
-    planned = plan_input("p.json", Asked(**asked), pace=pace)  # type: ignore[arg-type]
+    planned = plan_input("p.json", Asked(**asked), pace=pace)
     assert isinstance(planned, Planned)
     return planned.spec.limits
 
@@ -188,11 +193,11 @@ def test_a_session_waits_for_memory_without_doing_anything(sessionrun: Command) 
 
 @pytest.mark.slow
 def test_the_last_failure_that_is_allowed_ends_what_runs(sessionrun: Command, own_place: Path) -> None:
-    plan = {
+    plan: dict[str, Any] = {
         "prompts": [{"id": "long", "prompt": "touch begun; sleep 600"}, {"id": "bad", "prompt": "exit 1"}],
         "defaults": {"agent": "shell"},
     }
-    plan["prompts"][1]["setup"] = "until [ -e begun ]; do sleep 0.05; done"  # type: ignore[index]
+    plan["prompts"][1]["setup"] = "until [ -e begun ]; do sleep 0.05; done"
     done = sessionrun("--sync", "--json", "--stop-on-fail", "--halt", "now", stdin=json.dumps(plan))
     tasks = json.loads(done.stdout)["tasks"]
     assert [(task["outcome"], task["reason"]) for task in tasks] == [

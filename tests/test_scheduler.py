@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pytest
 from simulation import EPOCH_S, Drive, make_session
@@ -70,7 +71,7 @@ class History:
     max_failures: int | None = None
     workspace_timeout_s: float | None = None
     late: tuple[TaskSpec, ...] | None = None
-    pace: Mapping[str, object] = field(default_factory=dict)
+    pace: Mapping[str, Any] = field(default_factory=dict)
 
 
 def task(name: str, /, **fields: object) -> TaskSpec:
@@ -1231,7 +1232,7 @@ class Play:
             workspace_timeout_s=history.workspace_timeout_s,
             open_feed=history.late is not None,
         )
-        spec = replace(spec, limits=replace(spec.limits, **history.pace))  # type: ignore[arg-type]
+        spec = replace(spec, limits=replace(spec.limits, **history.pace))
         self.late = {late.id: late for late in history.late or ()}
         self.state = begin(spec)
         self.entries: list[Entry] = []

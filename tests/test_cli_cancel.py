@@ -12,6 +12,7 @@ import pytest
 from conftest import Command, eventually
 from terminal import Terminal
 
+from sessionrun.cli.cancel import _summary
 from sessionrun.client.listing import load_summaries
 
 STUBBORN = "trap '' TERM INT HUP; echo $$ >stubborn; while :; do sleep 1; done"
@@ -258,3 +259,10 @@ def test_other_ends_of_the_caller_leave_the_session_running(sessionrun: Command)
         assert view["status"] == "running"
         assert psutil.pid_exists(view["tasks"][0]["pid"])
         assert sessionrun("cancel", "last").returncode == 0
+
+
+def test_a_session_that_waits_for_its_queue_is_not_said_to_be_left_alone() -> None:
+    view = {"session_id": "s", "name": None}
+    assert _summary({**view, "feed": None}, []) == "Session: s: nothing to cancel"
+    told = "Session: s: no task to cancel; it takes none from the queue any more"
+    assert _summary({**view, "feed": {"open": False}}, []) == told

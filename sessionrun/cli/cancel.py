@@ -61,4 +61,7 @@ def _summary(view: dict[str, Any], tasks: list[dict[str, Any]]) -> str:
             (sum(task["status"] != "completed" for task in tasks), "still stopping"),
         )
     )
-    return f"{session_head(view)}: {counts or 'nothing to cancel'}"
+    nothing = (
+        "no task to cancel; it takes none from the queue any more" if view.get("feed") else "nothing to cancel"
+    )
+    return f"{session_head(view)}: {counts or nothing}"

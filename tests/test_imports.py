@@ -99,6 +99,7 @@ NOT_FOR_READERS = (
     "rich",
     "tabulate",
     "yaml",
+    "sessionrun.cli.aliases",
     "sessionrun.dialects",
     "sessionrun.engine.scheduler",
     "sessionrun.runtime.executors",

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Final, TextIO
 import click
 
 from sessionrun import __version__
-from sessionrun.cli.aliases import expand_alias, refuse_mistyped_verb
 from sessionrun.cli.argv import VERBS, asks_for_json, rewrite_argv
 from sessionrun.client.notices import SessionWarning, begin
 from sessionrun.model.errors import SessionrunError
@@ -51,9 +50,7 @@ class VerbGroup(click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """As Click, but a shell that completes a word sees the verb that is left out."""
-        return super().parse_args(
-            ctx, rewrite_argv(expand_alias(args)) if args and ctx.resilient_parsing else args
-        )
+        return super().parse_args(ctx, _read_words(args)[1] if args and ctx.resilient_parsing else args)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[str]]:
         """What may be the first word: verbs, options of the default verb, files."""
@@ -84,18 +81,30 @@ def group() -> None:
     """Run AI coding agents in detached sessions: get an id, poll with `status`."""
 
 
+def _read_words(given: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The words without aliases, and the same with a verb in front."""
+    known = [*given]  # `list` is a module here
+    if known and known[0] not in VERBS:  # a poll names its verb, and need not import the aliases
+        from sessionrun.cli.aliases import expand_alias
+
+        known = expand_alias(known)
+    return known, rewrite_argv(known)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
     gc.freeze()  # what was imported lives to the end: without this its destruction alone takes 4 ms of a poll
-    given = expand_alias(sys.argv[1:] if argv is None else argv)
-    words = rewrite_argv(given)
+    given, words = _read_words(sys.argv[1:] if argv is None else argv)
     as_json = asks_for_json(words)
     _open_standard_streams()
     warnings.showwarning = _show_warning
     warnings.simplefilter("always", SessionWarning)
     begin()
     try:
-        refuse_mistyped_verb(given)
+        if words[:1] == ["run"]:
+            from sessionrun.cli.aliases import refuse_mistyped_verb
+
+            refuse_mistyped_verb(given)
         code = group.main(args=words, prog_name="sessionrun", standalone_mode=False)
         sys.stdout.flush()
         return code if isinstance(code, int) else 0

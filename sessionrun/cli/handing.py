@@ -22,12 +22,14 @@ def handing_options(command: _Command) -> _Command:
     return command
 
 
-def take_tasks(options: Mapping[str, Any]) -> AskedTasks:
-    """What they say of the tasks.
+def take_tasks(options: Mapping[str, Any]) -> AskedTasks | None:
+    """What they say of the tasks; None: nothing.
 
     Raises:
         InputError: a word is no KEY=VALUE.
     """
+    if not any(options[name] not in (None, ()) for name in (*_KEYS, *_SAY)):
+        return None
     from sessionrun.client.handover import AskedTasks
 
     keys = dict(_split(word, "--default") for word in options["defaults"])
@@ -57,6 +59,7 @@ def _read_value(text: str) -> Any:
 
 
 _KEYS: Final = ("check", "setup", "rounds", "retries")
+_SAY: Final = ("prompts", "each", "title", "env", "defaults")
 
 _OPTIONS: Final = (
     click.option(

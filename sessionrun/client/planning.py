@@ -7,14 +7,13 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sessionrun.agents import table
 from sessionrun.client.assemble import Choice, assemble_spec, choose_agent, foresee_costs, foresee_verdicts
 from sessionrun.client.config import Config, load_config
 from sessionrun.client.effects import refuse_idle_options
-from sessionrun.client.handover import AskedTasks, asked_rounds, make_source, read_keys
-from sessionrun.client.inputs import Given
+from sessionrun.client.inputs import Given, read_source
 from sessionrun.client.landing_wish import AskedLand, settle_landing
 from sessionrun.client.mirroring import MirrorWish, settle_cache, settle_mirrors
 from sessionrun.client.own_options import add_variables, find_input, read_own
@@ -26,6 +25,9 @@ from sessionrun.dialects.table import Dialect, choose_dialect
 from sessionrun.model.errors import InputError
 from sessionrun.model.places import KeepPolicy, Repository
 from sessionrun.model.spec import INSTANCE_RESULTS, WORKSPACE_TIMEOUT_S, Alternative, Limits, SessionSpec
+
+if TYPE_CHECKING:
+    from sessionrun.client.handover import AskedTasks
 
 
 class Asked(NamedTuple):
@@ -130,9 +132,7 @@ def plan(
     asked, git, money = asked or Asked(), git or AskedGit(), money or AskedMoney()
     given, dialect = find_input(given, asked.own, asked.dialect)
     asked = asked._replace(dialect=dialect)
-    tasks = tasks or AskedTasks()
-    source = make_source(given, tasks)
-    keys = read_keys(tasks.keys, str(Path.cwd()))
+    source, keys = _read(given, tasks)
     config = load_config(Path.cwd(), os.environ, table.BUILTIN)
     agents = {name: config.agents[name] for name in programs or () if name in config.agents}
     others = {name: replace(one, argv=(*(programs or {})[name], *one.argv[1:])) for name, one in agents.items()}
@@ -140,6 +140,15 @@ def plan(
     place = directory or Path.cwd()
     wishes = (asked, git, money, land or AskedLand(), pace or AskedPace())
     return _settle(source, config, *wishes, keys=keys, preview=preview, into=into, place=place)
+
+
+def _read(given: Given, tasks: AskedTasks | None) -> tuple[Source, dict[str, Any]]:
+    """The input, and the keys of all tasks."""
+    if tasks is None:
+        return read_source(given), {}
+    from sessionrun.client.handover import make_source, read_keys  # few command lines say tasks themselves
+
+    return make_source(given, tasks), read_keys(tasks.keys, str(Path.cwd()))
 
 
 def _settle(
@@ -205,7 +214,12 @@ def _settle(
 
 
 def _load(dialect: Dialect, source: Source, options: Options, keys: Mapping[str, Any]) -> Plan:
-    own = add_variables(dialect.NAME, {**asked_rounds(dialect.NAME, keys), **options.own}, os.environ)
+    own = options.own
+    if keys:
+        from sessionrun.client.handover import asked_rounds
+
+        own = {**asked_rounds(dialect.NAME, keys), **own}
+    own = add_variables(dialect.NAME, own, os.environ)
     return dialect.load(source, replace(options, own=own, keys=keys))
 
 

@@ -35,6 +35,7 @@ from sessionrun.queue.listeners import change_listeners, load_listeners
 from sessionrun.queue.place import find_place
 from sessionrun.queue.signature import read_signature
 from sessionrun.queue.task import Draft, QueueTask, TaskClaim, Worker
+from sessionrun.runtime.feeding import feeder as feeding
 from sessionrun.runtime.feeding import visitor, watching
 from sessionrun.runtime.feeding.board import Board, Boards
 from sessionrun.runtime.feeding.feeder import QueueFeeder
@@ -578,6 +579,20 @@ def test_where_nothing_can_be_watched_the_queue_is_looked_at(
     feed_from: Callable[..., FileFeed], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watching, "find_file_system", lambda path: "nfs4")
+    queue = feed_from(poll_s=0.05, take_back_s=0.0)
+    write_beside_and_rename(
+        queue.place, '{"tasks": [{"id": "one", "title": "one", "status": "open"}], "next_id": 2}'
+    )
+    eventually(partial(is_claimed, queue, "one"))
+
+
+def test_a_watch_that_cannot_begin_keeps_no_session_from_its_queue(
+    feed_from: Callable[..., FileFeed], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(feeding, "watch_queue", fail)
     queue = feed_from(poll_s=0.05, take_back_s=0.0)
     write_beside_and_rename(
         queue.place, '{"tasks": [{"id": "one", "title": "one", "status": "open"}], "next_id": 2}'

@@ -16,12 +16,13 @@ from sessionrun.client.pace import AskedPace, settle_pace
 from sessionrun.client.planning import Asked, Planned
 from sessionrun.client.planning import plan as plan_input
 from sessionrun.engine.fold import apply, begin
+from sessionrun.engine.moves import cancel
 from sessionrun.engine.orders import Record, StartJob
-from sessionrun.engine.pace import MACHINE
+from sessionrun.engine.pace import MACHINE, START
 from sessionrun.engine.scheduler import decide
 from sessionrun.engine.status import project
 from sessionrun.model.errors import InputError
-from sessionrun.model.events import Entry, Event, JobClaimed, JobFinished, RequestReceived
+from sessionrun.model.events import Entry, Event, HoldPlaced, JobClaimed, JobFinished, RequestReceived
 from sessionrun.model.keys import JobKey
 from sessionrun.model.spec import SLOT, Limits, TaskSpec
 from sessionrun.runtime.machine import LOOK_S, RENEW_S, MachineWatch, measure_free_memory, measure_load
@@ -210,3 +211,17 @@ def test_limits_are_settled_without_a_machine_that_must_say_them() -> None:
     from sessionrun.client.config import Config
 
     assert settle_pace(Limits(), AskedPace(), Config({})) == Limits()
+
+
+def test_the_machine_is_not_asked_before_a_session_begins() -> None:
+    machine = Machine(Limits(max_load=8.0, starts_at=9999.0))
+    machine.record(HoldPlaced(START, "later", 8999.0))
+    machine.load = 9.0
+    assert machine.settle(0.0) == []
+    assert (machine.looks, machine.watch.look_at) == (0, None)
+
+
+def test_a_task_that_is_ended_between_two_jobs_says_why() -> None:
+    state = begin(make_session([TaskSpec("t", ("x",))]))
+    cancel(state, state.tasks["t"], why="max_failures: stopped after 1 failed")
+    assert state.tasks["t"].end.reason == "cancelled: max_failures: stopped after 1 failed"

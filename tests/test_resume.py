@@ -377,3 +377,12 @@ def test_a_supervisor_does_not_leave_because_its_keeper_dies_slowly(
     with pytest.raises(SystemExit, match="75"):
         main._leave_or_lead(session, ours or -1, Identity(keeper.pid, start_time(keeper.pid) or 0))
     assert str(tmp_path) in executed
+
+
+def test_a_supervisor_that_a_living_keeper_gave_up_leaves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    keeper_lock, ours = locks.hold(tmp_path / "keeper.lock"), locks.hold(tmp_path / "lock")
+    monkeypatch.setattr(main, "DEATH_TIMEOUT_S", 0.0)
+    with pytest.raises(SystemExit) as left:
+        main._leave_or_lead(SessionDir(tmp_path), ours or -1, Identity(os.getpid(), start_time(os.getpid()) or 0))
+    assert left.value.code == 0
+    os.close(keeper_lock or -1)

@@ -180,10 +180,8 @@ def end_landing(state: State, entry: Entry, job: RunningJob, event: JobFinished 
 
 def hold_work(state: State, entry: Entry, event: WorkHeld) -> None:
     """The work of a task cannot land now, for a reason that is not its own."""
-    land, held = (
-        state.land,
-        LandEntry("held", event.reason_class, event.reason, None, event.mend, at=entry.at),
-    )
+    land = state.land
+    held = LandEntry("held", event.reason_class, event.reason, None, event.mend, at=entry.at)
     leave_queue(state, event.task, held)
     land.held[event.task] = None
     land.again_at = entry.mono + HELD_FIRST_S * 2.0 ** min(land.in_vain, HELD_DOUBLINGS)

@@ -106,7 +106,7 @@ def cancel(state: State, task: TaskState, *, now: bool = False, why: str | None 
     if task.job is not None and (now or task.end.decided is None):
         stop(state, task, task.job, "cancelled", now=now)
     elif task.end.decided is None:
-        decide_outcome(state, task, "cancelled", "cancelled", "cancelled: on request")
+        decide_outcome(state, task, "cancelled", "cancelled", f"cancelled: {why or 'on request'}")
 
 
 def stop(state: State, task: TaskState, job: RunningJob, reason: Stopping, *, now: bool = False) -> None:

@@ -70,5 +70,7 @@ def paced_by(state: State, phase: Phase, taken: Mapping[str, int]) -> Iterator[s
 
 def has_work_to_start(state: State) -> bool:
     """Whether a task would start its next job now, or waits for nothing but the machine."""
+    if START in state.holds:
+        return False
     full = SLOT in state.free and state.free[SLOT] <= 0
     return state.queue.is_parked(MACHINE) or state.queue.is_ready(1 if full else 2)

@@ -45,6 +45,7 @@ from sessionrun.store.session import SessionDir
 LOCK_TIMEOUT_S: Final = 5.0
 ORPHANED_TIMEOUT_S: Final = 10.0
 ORPHANED_POLL_S: Final = 0.005
+DEATH_TIMEOUT_S: Final = 1.0
 
 
 def main() -> None:
@@ -236,13 +237,9 @@ def _record(state: State, journal: AppendLog, event: Event) -> None:
 def _leave_or_lead(session: SessionDir, lock_fd: int, keeper: Identity | None) -> NoReturn:
     """The keeper is dead: the root starts another one, and that another of us.  Without a root we become it."""
     os.close(lock_fd)
+    _await_death(keeper)
     deadline = time.monotonic() + ORPHANED_TIMEOUT_S
     while time.monotonic() < deadline:
-        if keeper is not None and processes.is_alive(
-            keeper
-        ):  # while it dies it may hold its lock, and that is not another one's
-            time.sleep(ORPHANED_POLL_S)
-            continue
         held = session.held_locks()
         if "keeper.lock" in held:
             sys.exit(0)
@@ -255,3 +252,10 @@ def _leave_or_lead(session: SessionDir, lock_fd: int, keeper: Identity | None) -
                 os.execve(command[0], command, os.environb)
         time.sleep(ORPHANED_POLL_S)
     sys.exit(1)
+
+
+def _await_death(keeper: Identity | None) -> None:
+    """Wait until the keeper is dead: while it dies it holds its lock, as if another keeper lived."""
+    deadline = time.monotonic() + DEATH_TIMEOUT_S
+    while keeper is not None and processes.is_alive(keeper) and time.monotonic() < deadline:
+        time.sleep(ORPHANED_POLL_S)

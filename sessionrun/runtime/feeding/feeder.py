@@ -171,10 +171,13 @@ class QueueFeeder:
         return self._asked.poll_s if due_in is None else min(due_in, self._asked.poll_s)
 
     def _begin_watch(self) -> Watch | None:
-        watch = watch_queue(self._kept, self._asked.poll_s)
-        if watch is not None:
-            watch.begin(self._notice)
-        return watch
+        try:
+            watch = watch_queue(self._kept, self._asked.poll_s)
+            if watch is not None:
+                watch.begin(self._notice)
+            return watch
+        except (AttributeError, OSError, RuntimeError):
+            return None  # a system without it, or without room for a thread: the queue is looked at
 
     def _notice(self) -> None:
         with self._changed:

@@ -123,7 +123,7 @@ class Visitor:
     def due_in(self, board: Board) -> float | None:
         """In how many seconds a visit is due though nothing changes; None: never.
 
-        No file tells of each change in some queues, nor that a session is gone that holds claims.
+        Some queues change without a change of their files.  No file changes when a session dies that has claims.
         """
         due = [self._synced_at + self._asked.sync_s] if self._feed.name != "file" else []
         due += [self._taken_back_at + self._asked.take_back_s] if self._takes_back(board) else []

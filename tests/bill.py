@@ -55,7 +55,14 @@ class Bill:
     def is_whole(self) -> bool:
         """Whether this is a run of all of the fast tier, and of nothing else."""
         option = self._config.option
-        chosen = (option.keyword, option.markexpr, option.slow, option.agents, option.collectonly, option.lf)
+        chosen = (
+            option.keyword,
+            option.markexpr,
+            option.slow,
+            option.agents,
+            option.collectonly,
+            getattr(option, "lf", False),
+        )
         source = self._config.args_source
         sources = self._config.ArgsSource
         return not any(chosen) and source in (sources.TESTPATHS, sources.INVOCATION_DIR)

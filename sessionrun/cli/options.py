@@ -139,6 +139,19 @@ class Moment(click.ParamType[float]):
             self.fail(str(error), param, ctx)
 
 
+class Fields(click.ParamType[tuple[str, ...]]):
+    """Names of keys, with commas between them."""
+
+    name = "fields"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, ...]:
+        """See `click.ParamType.convert`."""
+        fields = tuple(word.strip() for word in str(value).split(","))
+        if not all(fields):
+            self.fail(f"{value!r}: write names with commas between them, such as id,outcome,reason", param, ctx)
+        return fields
+
+
 def json_option(command: _Command) -> _Command:
     """`--json`: one JSON value on standard output."""
     return click.option("--json", "as_json", is_flag=True, help="Print JSON; errors too.")(command)

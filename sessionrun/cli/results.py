@@ -29,6 +29,7 @@ from sessionrun.client.landed import add_landings
 from sessionrun.client.lookup import choose_tasks, open_session
 from sessionrun.client.outputs import find_tail, iterate_chunks, iterate_tail
 from sessionrun.client.view import load_view
+from sessionrun.client.waiting import has_failed
 from sessionrun.model.errors import InputError, SessionrunError
 from sessionrun.store.session import SessionDir
 
@@ -41,10 +42,25 @@ STDERR_TAIL: Final = 20
 @click.argument("tasks", nargs=-1, metavar="[TASK]...")
 @click.option("--tail", type=Count(), metavar="N", help="Only the last N lines of each task.")
 @click.option("--raw", is_flag=True, help="Print only what the agents printed, unchanged.  Not with --json.")
+@click.option("--failed", is_flag=True, help="Only tasks that ended and did not succeed, or did not land.")
+@click.option(
+    "--max-bytes", type=Count(1), metavar="N", help="A digest of at most N bytes: a fair share for each task."
+)
+@click.option(
+    "--max-tokens", type=Count(1), metavar="N", help="The same in tokens of a model: 3 bytes count as one."
+)
 @json_option
 @results_dir_option
 def command(
-    session_id: str, tasks: tuple[str, ...], tail: int | None, raw: bool, as_json: bool, results_dir: Path | None
+    session_id: str,
+    tasks: tuple[str, ...],
+    tail: int | None,
+    raw: bool,
+    failed: bool,
+    max_bytes: int | None,
+    max_tokens: int | None,
+    as_json: bool,
+    results_dir: Path | None,
 ) -> None:
     """Print the answers of session ID's tasks: the newest session if no ID is given.
 
@@ -52,11 +68,20 @@ def command(
     """
     if raw and as_json:
         raise InputError("--raw prints what the agents printed and cannot be had as --json")
+    bound = _find_bound(max_bytes, max_tokens)
+    if bound is not None and (raw or tail is not None):
+        raise InputError("--max-bytes and --max-tokens choose what is shown: leave out --raw and --tail")
     session = open_session(results_dir, session_id)
     view = load_view(session)
     view = {**view, "tasks": add_landings(session, view["tasks"])}
     chosen = choose_tasks(view, tasks)
-    if raw:
+    if failed:
+        chosen = [task for task in chosen if has_failed(task)]
+    if bound is not None:
+        from sessionrun.cli.digest import print_digest
+
+        print_digest(session, view, chosen, bound, as_json=as_json)
+    elif raw:
         for task in chosen:
             _print_file(session.path / (task["raw"] or task["output"]), tail, whole_line=False)
     elif as_json:
@@ -66,6 +91,14 @@ def command(
         print_results_json(session, head, chosen, tail=tail)
     else:
         print_results(session, view, chosen, tail=tail)
+
+
+def _find_bound(max_bytes: int | None, max_tokens: int | None) -> int | None:
+    """How many bytes may be printed; None: all that there are.  Of two limits the lower one counts."""
+    from sessionrun.client.digest import BYTES_PER_TOKEN
+
+    limits = [limit for limit in (max_bytes, max_tokens and BYTES_PER_TOKEN * max_tokens) if limit is not None]
+    return min(limits, default=None)
 
 
 def _find_summary(session: SessionDir, view: Mapping[str, Any]) -> dict[str, Any] | None:

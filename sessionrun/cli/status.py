@@ -10,7 +10,7 @@ from typing import Any, Final
 import click
 
 from sessionrun.cli.feeding import feed_lines
-from sessionrun.cli.options import json_option, place_lines, results_dir_option, session_argument
+from sessionrun.cli.options import Count, Fields, json_option, place_lines, results_dir_option, session_argument
 from sessionrun.cli.render import (
     WIDTH,
     escape,
@@ -30,6 +30,8 @@ from sessionrun.client.comparison import AXES
 from sessionrun.client.landed import add_landings, has_landings
 from sessionrun.client.lookup import choose_tasks, open_session
 from sessionrun.client.view import describe_shortage, load_view, read_view
+from sessionrun.model.errors import InputError
+from sessionrun.store.session import SessionDir
 
 SHOWN_SETTINGS: Final = 8
 """So many names of changed settings are shown; --json has all."""
@@ -42,6 +44,9 @@ _INDENT: Final = " " * 5
 @click.argument("tasks", nargs=-1, metavar="[TASK]...")
 @click.option("--by", type=click.Choice(AXES), help="Compare the tasks of a matrix by model, task or agent.")
 @click.option("--tasks", "show_all", is_flag=True, help="Show all tasks on a terminal, also more than 20.")
+@click.option("--since", type=Count(), metavar="CURSOR", help="Only tasks that changed since this cursor.")
+@click.option("--brief", is_flag=True, help="Only counts and tasks that need attention; in JSON no nulls.")
+@click.option("--fields", type=Fields(), metavar="NAME,...", help="Only these keys of the session and its tasks.")
 @json_option
 @results_dir_option
 def command(
@@ -49,32 +54,59 @@ def command(
     tasks: tuple[str, ...],
     by: str | None,
     show_all: bool,
+    since: int | None,
+    brief: bool,
+    fields: tuple[str, ...] | None,
     as_json: bool,
     results_dir: Path | None,
 ) -> None:
     """Show where session ID stands: the newest if no ID is given.
 
     ID is a session's id, an unambiguous beginning of it, its name, or `last`; TASK a task's id or number.
+
+    --brief and --since print a cursor: the next call with --since CURSOR shows what changed since then.
     """
+    if by is not None and (brief or fields or since is not None):
+        raise InputError("status: --by cannot be had with --since, --brief or --fields")
+    if brief and fields:
+        raise InputError("status: choose one of --brief and --fields")
     session = open_session(results_dir, session_id)
-    as_it_is = as_json and not tasks and by is None and not has_landings(session)
+    as_it_is = as_json and not (tasks or by or brief or fields) and since is None and not has_landings(session)
     unparsed = read_view(session) if as_it_is else None
     if unparsed is not None:
         print_stored(*unparsed)
         return
-    view = load_view(session)
-    chosen = add_landings(session, choose_tasks(view, tasks))
-    if by is not None:
+    view, changed = (load_view(session), None) if since is None else _load_changed(session, since)
+    chosen = choose_tasks(view, tasks)
+    chosen = add_landings(session, [task for task in chosen if changed is None or task["id"] in changed])
+    if brief or fields:
+        from sessionrun.cli import terse
+
+        if brief:
+            terse.print_brief(view, chosen, lambda task: _task_lines(task, terminal_width()), as_json=as_json)
+        else:
+            terse.print_fields(view, chosen, fields or (), as_json=as_json)
+    elif by is not None:
         from sessionrun.cli.comparison import print_comparison
 
         print_comparison(view, chosen, by, as_json=as_json)
     elif as_json:
-        print_json({**view, "tasks": chosen})
+        cursor = {} if since is None else {"cursor": view["seq"]}
+        print_json({**view, **cursor, "tasks": chosen})
     else:
         width = terminal_width() if sys.stdout.isatty() else None
-        block = format_status(view, chosen, width=width, show_all=show_all or bool(tasks))
+        block = format_status(view, chosen, width=width, show_all=show_all or bool(tasks) or since is not None)
         head, rest = block.split("\n", 1)
-        click.echo("\n".join([head, *place_lines(view), rest]))
+        cursor_line = [] if since is None else [f"Cursor: {view['seq']}"]
+        click.echo("\n".join([head, *place_lines(view), rest, *cursor_line]))
+
+
+def _load_changed(session: SessionDir, since: int) -> tuple[dict[str, Any], set[str]]:
+    """The view, and the ids of the tasks that changed."""
+    from sessionrun.client.changed import load_changed
+
+    view, changed = load_changed(session, since)
+    return view, {task["id"] for task in changed}
 
 
 def format_status(

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from sessionrun.client.landed import add_landings
 from sessionrun.client.lookup import choose_tasks
 from sessionrun.client.view import load_history, load_view
-from sessionrun.client.waiting import View, has_ended, has_landed, is_done, is_held, wait_until
+from sessionrun.client.waiting import View, has_ended, has_failed, is_done, is_held, wait_until
 from sessionrun.store.session import SessionDir
 
 
@@ -76,9 +76,8 @@ def wait_for_next(
 
 def find_ended(tasks: Sequence[dict[str, Any]], *, since: int, failed: bool) -> list[dict[str, Any]]:
     """Those of the tasks that ended after `since`, in the order of their ends."""
-    ended = [task for task in tasks if is_done(task) and (not since or (task["ended_seq"] or 0) > since)]
-    if failed:
-        ended = [task for task in ended if task["outcome"] != "succeeded" or not has_landed(task)]
+    over = has_failed if failed else is_done
+    ended = [task for task in tasks if over(task) and (not since or (task["ended_seq"] or 0) > since)]
     return sorted(ended, key=lambda task: (task["ended_seq"] or 0, task["num"]))
 
 

@@ -94,7 +94,7 @@ def describe_shortage(view: dict[str, Any]) -> str | None:
     return ballast.describe_shortage(view["disk_full"]) if view.get("disk_full") else None
 
 
-def _as_it_lies(task: dict[str, Any]) -> dict[str, Any]:
+def show_as_it_lies(task: dict[str, Any]) -> dict[str, Any]:
     """A task without the worktree that `clean`, or the user, removed later: only supervisors write status.json."""
     path = task.get("worktree")
     if path is None or task["status"] != "completed" or os.path.lexists(path):
@@ -130,7 +130,7 @@ def _finish(session: SessionDir, shown: dict[str, Any], *, alive: bool, led: boo
     full = None if shown["ended_at"] else find_shortage(session.path)
     shown = {**shown, "results_dir": str(session.path.absolute()), "stopped": stopped, "disk_full": full}
     if "tasks" in shown:
-        shown["tasks"] = [_as_it_lies(task) for task in shown["tasks"]]
+        shown["tasks"] = [show_as_it_lies(task) for task in shown["tasks"]]
     if alive and not led and shown["status"] == "running" and shown.get("processes"):
         # since the probe the first supervisor may have started, and written this
         shown["status"] = "running" if is_held(session.path / "lock") else "recovering"

@@ -201,6 +201,11 @@ def has_landed(task: View) -> bool:
     return not task.get("landing") or task["landing"]["status"] == "landed"
 
 
+def has_failed(task: View) -> bool:
+    """Whether a task ended and did not succeed, or its work was to land and did not."""
+    return is_done(task) and not (task["outcome"] == "succeeded" and has_landed(task))
+
+
 def _are_done(tasks: list[dict[str, Any]], *, need_all: bool) -> bool:
     done = [is_done(task) for task in tasks]
     return all(done) if need_all else any(done) or not done

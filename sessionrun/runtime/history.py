@@ -22,8 +22,12 @@ if TYPE_CHECKING:
     from sessionrun.store.session import SessionDir
 
 
-def replay(session: SessionDir) -> tuple[State, list[Entry], LogContents]:
+def replay(session: SessionDir, until: int | None = None) -> tuple[State, list[Entry], LogContents]:
     """The state, the entries it was folded from, and the journal as it was read.
+
+    Args:
+        session: the session.
+        until: the number of the last record that counts; None: all count.
 
     Raises:
         StoreError: spec or journal are damaged, or a newer version's.
@@ -32,6 +36,8 @@ def replay(session: SessionDir) -> tuple[State, list[Entry], LogContents]:
     with told_as_damage(session.spec_path):
         state = begin(spec)
     entries, contents = session.load_journal()
+    if until is not None:
+        entries = [entry for entry in entries if entry.seq <= until]
     done = 0
     with told_as_damage(session.journal_path, lambda: f" at record {done + 1}"):
         for entry in entries:

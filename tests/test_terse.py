@@ -1,0 +1,186 @@
+"""What callers get that pay for each byte: what changed, what is not fine, some fields, a digest within a size."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Command
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sessionrun.cli.digest import make_json, make_text
+from sessionrun.client.digest import divide
+from sessionrun.model.errors import InputError
+from sessionrun.store.session import SessionDir
+
+MIXED: dict[str, Any] = {
+    "max_parallel": 1,
+    "prompts": [
+        {"id": "a", "prompt": "echo one"},
+        {"id": "bad", "prompt": "seq 1000; echo ValueError: lost; seq 1000; echo why >&2; exit 3"},
+        {"id": "skipped", "prompt": "true", "needs": ["bad"]},
+        {"id": "c", "prompt": "seq 3000"},
+    ],
+}
+
+
+@pytest.fixture
+def mixed(sessionrun: Command) -> str:
+    """A session that has ended, whose tasks ran one after the other."""
+    return sessionrun.finished(MIXED)
+
+
+def names_of(record: dict[str, Any]) -> list[str]:
+    """The ids of the tasks of an object."""
+    return [task["id"] for task in record["tasks"]]
+
+
+def test_only_what_changed_since_a_cursor(sessionrun: Command, mixed: str) -> None:
+    ends = {task["id"]: task["ended_seq"] for task in sessionrun.load("status", mixed)["tasks"]}
+    assert names_of(sessionrun.load("status", mixed, "--since", "0")) == ["a", "bad", "skipped", "c"]
+    assert names_of(sessionrun.load("status", mixed, "--since", str(ends["a"]))) == ["bad", "skipped", "c"]
+    last = sessionrun.load("status", mixed, "--since", str(ends["bad"]), "c", "a")
+    assert (names_of(last), last["total"], last["cursor"]) == (["c"], 4, last["seq"])
+    assert sessionrun.load("status", mixed, "--since", str(last["cursor"]))["tasks"] == []
+    shown = sessionrun("status", mixed, "--since", str(ends["bad"])).stdout
+    assert "(ID: c)" in shown and "(ID: a)" not in shown and shown.endswith(f"Cursor: {last['cursor']}\n")
+    done = sessionrun("status", mixed, "--since", str(last["cursor"] + 1))
+    assert done.returncode == 2 and f"has only come to {last['cursor']}" in done.stderr
+
+
+def test_brief_has_counts_and_what_is_not_fine(sessionrun: Command, mixed: str) -> None:
+    brief = sessionrun.load("status", mixed, "--brief")
+    assert (names_of(brief), brief["failed"], brief["skipped"]) == (["bad"], 1, 1)
+    assert not [
+        value for record in (brief, *brief["tasks"]) for value in record.values() if value in (None, [], {})
+    ]
+    shown = sessionrun("status", mixed, "--brief").stdout
+    assert re.search(r"^1 of 4 failed, 2 ok, 1 skipped, 00:00:\d\d\n", shown, re.MULTILINE)
+    assert "(ID: bad): failed" in shown and "exit_code: exit code 3" in shown and "(ID: a)" not in shown
+    assert shown.endswith(f"Cursor: {brief['cursor']}\n")
+
+
+def test_only_some_fields(sessionrun: Command, mixed: str) -> None:
+    record = sessionrun.load("status", mixed, "a", "bad", "--fields", "total, id,outcome")
+    assert record.pop("cursor") and record == {
+        "schema_version": 2,
+        "session_id": mixed,
+        "total": 4,
+        "outcome": "failed",
+        "tasks": [{"id": "a", "outcome": "succeeded"}, {"id": "bad", "outcome": "failed"}],
+    }
+    table = sessionrun("status", mixed, "bad", "--fields", "id,exit_code,needs,check").stdout
+    assert [line.split() for line in table.splitlines()] == [
+        ["ID", "EXIT_CODE", "NEEDS", "CHECK"],
+        ["bad", "3", "[]"],
+    ]
+    for words, says in (
+        (("--fields", "id,exitcode"), "no field 'exitcode' (did you mean \"exit_code\"?)"),
+        (("--fields", "id,,num"), "write names with commas between them"),
+        (("--fields", "id", "--brief"), "choose one of --brief and --fields"),
+        (("--by", "task", "--brief"), "--by cannot be had with"),
+    ):
+        done = sessionrun("status", mixed, *words)
+        assert done.returncode == 2 and says in done.stderr, words
+
+
+def test_only_results_that_failed_within_a_size(sessionrun: Command, mixed: str) -> None:
+    assert names_of(sessionrun.load("results", mixed, "--failed")) == ["bad", "skipped"]
+    shown = sessionrun("results", mixed, "--max-bytes", "1200").stdout
+    assert len(shown.encode()) <= 1200
+    assert "(ID: bad): failed" in shown and "ValueError: lost" in shown and "[standard error]\nwhy\n" in shown
+    assert re.search(rf"Whole answers: sessionrun results {mixed} TASK", shown)
+    assert len(sessionrun("results", mixed, "--max-tokens", "300", "--json").stdout) <= 900
+    for words, says in (
+        (("--max-bytes", "20"), "20 bytes are too few"),
+        (("--max-bytes", "2000", "--tail", "3"), "leave out --raw and --tail"),
+        (("--max-bytes", "0"), "is not a whole number of 1 or more"),
+    ):
+        done = sessionrun("results", mixed, *words)
+        assert done.returncode == 2 and says in done.stderr, words
+
+
+def make_tasks(folder: Path, outputs: list[tuple[str, str]]) -> list[dict[str, Any]]:
+    """Tasks whose answers lie in a folder; every third one failed."""
+    tasks = []
+    for num, (answer, errors) in enumerate(outputs, 1):
+        (folder / f"{num}.txt").write_bytes(answer.encode("utf-8", "surrogateescape"))
+        (folder / f"{num}.err").write_bytes(errors.encode("utf-8", "surrogateescape"))
+        failed = num % 3 == 0
+        tasks.append(
+            {
+                "num": num,
+                "id": f"task-{num}",
+                "status": "completed",
+                "outcome": "failed" if failed else "succeeded",
+                "reason": "exit_code: exit code 3" if failed else None,
+                "phase": None,
+                "landing": None,
+                "output": f"{num}.txt",
+                "stderr": f"{num}.err",
+            }
+        )
+    return tasks
+
+
+TEXTS = st.text(alphabet='ab é"\\\n\x1b\udc80error', max_size=40).flatmap(
+    lambda text: st.integers(0, 400).map(lambda times: text * times)
+)
+
+
+@given(outputs=st.lists(st.tuples(TEXTS, TEXTS), min_size=1, max_size=12), room=st.integers(700, 9000))
+def test_a_digest_keeps_to_its_size_and_names_each_task_that_failed(
+    tmp_path_factory: pytest.TempPathFactory, outputs: list[tuple[str, str]], room: int
+) -> None:
+    folder = tmp_path_factory.mktemp("digest")
+    tasks = make_tasks(folder, outputs)
+    failed = [task for task in tasks if task["outcome"] == "failed"]
+    counts = {"completed": len(tasks), "total": len(tasks), "successful": len(tasks) - len(failed)}
+    view = {
+        **counts,
+        "failed": len(failed),
+        "session_id": "x" * 36,
+        "name": None,
+        "status": "completed",
+        "outcome": "failed",
+        "results_dir": str(folder),
+    }
+    text = make_text(SessionDir(folder), view, tasks, room)
+    assert len(text) <= room
+    content = make_json(SessionDir(folder), view, tasks, room)
+    assert len(content) <= room
+    record = json.loads(content)
+    assert {task["id"] for task in failed} <= {*names_of(record), *record["more_failed"]}
+    assert len(record["tasks"]) + len(record["more_failed"]) + record["more_fine"] == len(tasks)
+    for task in failed:
+        assert re.search(rf"\b{task['id']}\b".encode(), text)
+    for shown in record["tasks"]:
+        assert shown["text_bytes"] == (folder / f"{shown['num']}.txt").stat().st_size
+
+
+def test_many_that_failed_are_named_by_number(tmp_path: Path) -> None:
+    tasks = [task for task in make_tasks(tmp_path, [("x" * 9000, "")] * 3000) if task["num"] % 3]
+    for task in tasks:
+        task["outcome"] = "failed"
+    view = dict.fromkeys(("completed", "total", "successful", "failed"), 1)
+    head = {
+        "session_id": "x",
+        "name": None,
+        "status": "completed",
+        "outcome": "failed",
+        "results_dir": str(tmp_path),
+    }
+    with pytest.raises(InputError, match="2000 tasks need attention"):
+        make_json(SessionDir(tmp_path), {**view, **head}, tasks, 4000)
+    record = json.loads(make_json(SessionDir(tmp_path), {**view, **head}, tasks, 20_000))
+    assert record["more_failed"] == [] and record["more_failed_numbers"][-1] == "2998-2999"
+
+
+def test_short_answers_leave_room_to_long_ones() -> None:
+    assert divide([10, 1000, 20, 1000], 230) == [10, 100, 20, 100]
+    assert divide([10, 20], 100) == [10, 20]
+    assert divide([], 100) == []

@@ -113,7 +113,7 @@ def test_retried_tasks_that_have_ended_again_are_counted() -> None:
 def test_retry_in_a_session_that_runs(sessionrun: Command) -> None:
     session_id = start_and_fail(sessionrun)
     done = sessionrun("retry", session_id)
-    assert (done.returncode, done.stdout) == (0, f"Session: {session_id}: 2 to be tried again\n")
+    assert (done.returncode, done.stdout) == (0, f"Session: {session_id}: retrying 2 tasks\n")
     view = sessionrun.until(session_id, lambda view: view["completed"] == 3)
     assert outcomes(view) == {"a": "succeeded", "b": "succeeded", "c": None, "d": "succeeded"}
     assert [task["attempt"] for task in view["tasks"]] == [2, 1, 1, 1]
@@ -130,7 +130,7 @@ def test_retry_counts_what_was_skipped_again_at_once(sessionrun: Command) -> Non
     prompts = [{"id": "a", "prompt": "exit 3"}, {"id": "b", "prompt": "true", "needs": ["a"]}]
     session_id = sessionrun.start({"prompts": prompts})
     sessionrun.wait(session_id)
-    assert sessionrun("retry", session_id).stdout == f"Session: {session_id}: 2 to be tried again\n"
+    assert sessionrun("retry", session_id).stdout == f"Session: {session_id}: retrying 2 tasks\n"
 
 
 def test_what_cannot_be_retried_is_refused_before_anything_is_asked(sessionrun: Command) -> None:
@@ -289,7 +289,7 @@ def test_hold_and_release(sessionrun: Command) -> None:
     assert sessionrun("release", session_id).stdout == f"Session: {session_id}: 1 released\n"
     assert sessionrun.wait(session_id)["outcome"] == "succeeded"
     assert sessionrun("hold", session_id).stdout == f"Session: {session_id}: nothing to hold\n"
-    assert sessionrun("release", session_id).stdout == f"Session: {session_id}: nothing waited for this\n"
+    assert sessionrun("release", session_id).stdout == f"Session: {session_id}: nothing is held\n"
     assert sessionrun("hold", session_id, "nobody").returncode == 2
     assert requests_of(sessionrun, session_id) == []
 

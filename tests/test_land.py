@@ -127,7 +127,7 @@ def test_a_dirty_target_holds_until_it_is_mended(project: Project) -> None:
     assert shown["tasks"][0]["landing"]["mend"].endswith(f"; then sessionrun retry {session_id}")
     (project.cwd / "one.txt").unlink()
     retried = project("retry", session_id)
-    assert (retried.returncode, retried.stdout) == (0, f"Session: {session_id}: 1 to be tried again\n")
+    assert (retried.returncode, retried.stdout) == (0, f"Session: {session_id}: retrying 1 task\n")
     project.wait(session_id)
     assert landings_of(project, session_id) == {"one": ("landed", None)}
     assert project.load("status", session_id)["outcome"] == "succeeded"

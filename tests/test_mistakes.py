@@ -1,8 +1,13 @@
-"""What mistakes of new users say: what is wrong, where, and how to mend it.  All in one process."""
+"""What mistakes of new users say: what is wrong, where, and how to mend it.
+
+What a mistake in a repository says is in test_cli_worktrees, and what plain text on standard input says is in
+test_dialect_prompts_refused.
+"""
 
 from __future__ import annotations
 
 import io
+import re
 import shutil
 import sys
 import warnings
@@ -10,6 +15,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import pytest
+from conftest import Command
 
 from sessionrun.cli import main
 
@@ -69,6 +75,12 @@ MISTAKES: Final = (
     ),
     Mistake("-p x tasks.json", "-p and tasks.json: give prompts or a file, not both"),
     Mistake("--each *.none -p {}", "--each: no file matches '*.none'"),
+    Mistake("--each *.json", "--each needs prompts with {} in them: give them with -p, or as a FILE"),
+    Mistake("--env A=\udcff -p x", "--env: is not text (UTF-8)"),
+    Mistake(
+        "--agent shell --resume tasks.json",
+        "--resume has no effect here: it is for Markdown job files, which record what ran; leave it out",
+    ),
     Mistake(
         "--at 2026-01-01 -p x",
         f"Invalid value for '--at': 2026-01-01 is over{RUN}",
@@ -208,3 +220,60 @@ def test_a_mistake_says_what_where_and_how_to_mend_it(
     assert said.err == f"sessionrun: error: {mistake.says.replace('{top}', str(place))}\n"
     assert said.out == ""
     assert sorted(place.iterdir()) == before
+
+
+def test_a_mistake_about_a_session(sessionrun: Command) -> None:
+    session_id = sessionrun.finished(["true", {"id": "b", "prompt": "true"}])
+    known = sessionrun.status(session_id)["tasks"][0]["id"]
+    folder = sessionrun.cwd / "results" / f"session-{session_id}"
+    other = session_id[:-4] + "0000"
+    for words, says in (
+        (("status", "last", "bb"), f"no task 'bb' in session {session_id}; it has: {known}, b"),
+        (
+            ("results", "last", known[:-1]),
+            f"no task '{known[:-1]}' in session {session_id} (did you mean \"{known}\"?); it has: {known}, b",
+        ),
+        (("diff", "last"), f"session {session_id} has no worktrees; start one with --worktree"),
+        (("merge", "last"), f"session {session_id} has no worktrees of this repository: nothing can land"),
+        (
+            ("set", "last", "--max-parallel", "3"),
+            f"session {session_id} has ended, and nothing of it runs any more",
+        ),
+    ):
+        assert told(sessionrun, *words) == (2, says)
+    shutil.copytree(folder, folder.with_name(f"session-{other}"), ignore=shutil.ignore_patterns("wake"))
+    ids = ", ".join(sorted((session_id, other)))
+    assert told(sessionrun, "status", session_id[:8]) == (
+        2,
+        f"'{session_id[:8]}' matches 2 sessions ({ids}): give more of the id",
+    )
+    shutil.rmtree(folder)
+    assert told(sessionrun, "status", session_id) == (
+        2,
+        f"no session '{session_id}' in results or elsewhere (did you mean \"{other}\"?); "
+        "`sessionrun list --all` shows all",
+    )
+
+
+def test_a_mistake_about_a_place(sessionrun: Command) -> None:
+    place = sessionrun.cwd
+    (place / "tasks.json").write_text('["true"]')
+    code, says = told(sessionrun, "--agent", "shell", "--results-dir", "tasks.json/x", "tasks.json")
+    assert code == 3 and re.fullmatch(
+        rf"cannot create {place}/tasks.json/x/session-[0-9a-f-]+: Not a directory; "
+        "--results-dir names another directory",
+        says,
+    )
+    assert told(sessionrun, "--agent", "shell", "--results-dir", "tasks.json", "tasks.json") == (
+        2,
+        f"Invalid value for '--results-dir': Directory 'tasks.json' is a file{RUN}",
+    )
+
+
+def told(sessionrun: Command, *words: str) -> tuple[int, str]:
+    """The exit code of a command, and its error without the name of the program."""
+    done = sessionrun(*words)
+    assert done.stdout == ""
+    line = done.stderr.splitlines()[-1]
+    assert line.startswith("sessionrun: error: ")
+    return done.returncode, line.removeprefix("sessionrun: error: ")

@@ -86,6 +86,7 @@ def _describe(shown: Shown) -> dict[str, Any]:
 
 
 def make_text(session: SessionDir, view: Mapping[str, Any], tasks: Sequence[Task], max_bytes: int) -> bytes:
+    """The digest for people, or for a caller that reads text."""
     counts = (
         f"{view['completed']}/{view['total']} completed, {view['successful']} succeeded, {view['failed']} failed"
     )

@@ -30,8 +30,11 @@ def take_tasks(options: Mapping[str, Any]) -> AskedTasks | None:
     """
     if not any(options[name] not in (None, ()) for name in (*_KEYS, *_SAY)):
         return None
-    from sessionrun.client.handover import AskedTasks
+    from sessionrun.client.handover import AskedTasks, refuse_bytes
 
+    for option in ("check", "setup", "env", "default"):
+        for word in options["defaults" if option == "default" else option]:
+            refuse_bytes(f"--{option}", word)
     keys = dict(_split(word, "--default") for word in options["defaults"])
     keys = {key: _read_value(value) for key, value in keys.items()}
     said = {name: options[name] for name in _KEYS if options[name] not in (None, ())}

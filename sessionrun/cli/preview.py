@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import click
 
-from sessionrun.cli.render import escape_line, print_json
+from sessionrun.cli.render import escape_line, local_time, print_json
 from sessionrun.client.planning import Planned
 from sessionrun.client.preview import describe_plan
 
@@ -17,9 +17,12 @@ PROMPT_WIDTH: Final = 70
 """How much of a prompt is shown without --verbose."""
 
 
-def print_preview(planned: Planned, *, as_json: bool, verbose: bool = False) -> None:
-    """Print the tasks in the order in which they become ready, with all of their prompts if `verbose`."""
-    record = describe_plan(planned)
+def print_preview(planned: Planned, *, as_json: bool, verbose: bool = False, held: bool = False) -> None:
+    """Print the tasks in the order in which they become ready, with all of their prompts if `verbose`.
+
+    `held` is whether all of them are to wait until they are released.
+    """
+    record = {**describe_plan(planned), "held": held}
     if as_json:
         print_json(record)
         return
@@ -27,6 +30,10 @@ def print_preview(planned: Planned, *, as_json: bool, verbose: bool = False) -> 
     click.echo(f"Agent: {record['agent']} ({record['agent_reason']})")
     parallel = record["max_parallel"]
     click.echo(f"Tasks: {record['total']}, {f'at most {parallel}' if parallel else 'all'} at once")
+    if record["starts_at"]:
+        click.echo(f"Starts: not before {local_time(record['starts_at'])}")
+    if held:
+        click.echo("Held: until `sessionrun release`")
     if record["worktree_dir"]:
         click.echo(f"Worktrees: in {escape_line(record['worktree_dir'])}")
         click.echo(f"Base: {escape_line(record['base_branch'])} at {record['base_commit'][:12]}")

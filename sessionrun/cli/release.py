@@ -53,6 +53,4 @@ def _held(tasks: Sequence[Mapping[str, Any]]) -> set[str]:
 def _describe_rest(view: Mapping[str, Any]) -> str:
     """What a release means where no task waited."""
     feed = view.get("feed") or {}
-    return (
-        "takes tasks from its queue again" if feed.get("open") and not feed["held"] else "nothing waited for this"
-    )
+    return "takes tasks from its queue again" if feed.get("open") and not feed["held"] else "nothing is held"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sessionrun.cli.control import EXIT_TIMEOUT, NOT_TAKEN, control_options, count_words
+from sessionrun.cli.control import EXIT_TIMEOUT, NOT_TAKEN, control_options
 from sessionrun.cli.options import (
     json_option,
     quiet_option,
@@ -160,7 +160,7 @@ def _word(reply: Reply) -> str:
     if not reply.taken:
         return NOT_TAKEN
     again = _count_retried(reply.tasks, {task["id"]: task for task in reply.before})
-    return count_words(((again, "to be tried again"),)) or "nothing was left to retry"
+    return f"retrying {again} task{'s' * (again != 1)}" if again else "nothing was left to retry"
 
 
 def _count_retried(now: list[dict[str, Any]], before: dict[str, dict[str, Any]]) -> int:

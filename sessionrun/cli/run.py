@@ -239,7 +239,7 @@ def command(
 
         for warning in tell_signed_out(planned.spec) if ready else ():
             warn(warning)
-        print_preview(planned, as_json=as_json, verbose=verbose)
+        print_preview(planned, as_json=as_json, verbose=verbose, held=options["hold"])
         return 0
     if not planned.spec.tasks:
         if not dry_run and joined is None:

@@ -50,7 +50,7 @@ class Label(click.ParamType[tuple[str, str]]):
         return key, text
 
 
-class Moment(Since):
+class SinceOrCursor(Since):
     """A moment as `Since`, or a cursor of `wait --any`: a number."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:

@@ -76,7 +76,7 @@ def command(
     if unparsed is not None:
         print_stored(*unparsed)
         return
-    view, changed = (load_view(session), None) if since is None else _load_changed(session, since)
+    view, changed = (load_view(session), None) if since is None else _load_since(session, since)
     chosen = choose_tasks(view, tasks)
     chosen = add_landings(session, [task for task in chosen if changed is None or task["id"] in changed])
     if brief or fields:
@@ -101,11 +101,11 @@ def command(
         click.echo("\n".join([head, *place_lines(view), rest, *cursor_line]))
 
 
-def _load_changed(session: SessionDir, since: int) -> tuple[dict[str, Any], set[str]]:
+def _load_since(session: SessionDir, since: int) -> tuple[dict[str, Any], set[str]]:
     """The view, and the ids of the tasks that changed."""
-    from sessionrun.client.changed import load_changed
+    from sessionrun.client.since import load_since
 
-    view, changed = load_changed(session, since)
+    view, changed = load_since(session, since)
     return view, {task["id"] for task in changed}
 
 

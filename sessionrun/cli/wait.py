@@ -11,7 +11,7 @@ import click
 from sessionrun.cli.next_end import EXIT_FAILED, EXIT_HELD, EXIT_TIMEOUT, wait_for_one
 from sessionrun.cli.options import Duration, find_place, json_option, results_dir_option
 from sessionrun.cli.render import session_head
-from sessionrun.cli.selecting import Done, Moment, act_on_each, label_option, make_wanted, state_option
+from sessionrun.cli.selecting import Done, SinceOrCursor, act_on_each, label_option, make_wanted, state_option
 from sessionrun.client.landed import count_landings
 from sessionrun.client.lookup import LAST
 from sessionrun.client.selection import Chosen, choose_sessions
@@ -38,7 +38,7 @@ from sessionrun.store.session import SessionDir
 @click.option("--failed", is_flag=True, help="With --any: until one has failed, and name only those that have.")
 @click.option(
     "--since",
-    type=Moment(),
+    type=SinceOrCursor(),
     metavar="SEQ|DATE",
     help="With --any and one session: only tasks that ended after this cursor, a number.  "
     "Else only sessions started since then.",

@@ -69,8 +69,11 @@ if TYPE_CHECKING:
     from sessionrun.client.selection import Chosen as Chosen
     from sessionrun.client.selection import Wanted as Wanted
     from sessionrun.client.selection import choose_sessions as choose_sessions
+    from sessionrun.client.since import load_since as load_since
     from sessionrun.client.splitting import Split as Split
     from sessionrun.client.splitting import split as split
+    from sessionrun.client.terse import choose_fields as choose_fields
+    from sessionrun.client.terse import make_brief as make_brief
     from sessionrun.client.view import load_summary_view as load_summary_view
     from sessionrun.client.view import load_view as load_view
     from sessionrun.client.waiting import Waited as Waited
@@ -118,7 +121,9 @@ _NAMES = {
     "sessionrun.client.queue": ("import_list", "open_queue", "take_back"),
     "sessionrun.client.renewal": ("renew",),
     "sessionrun.client.selection": ("Chosen", "Wanted", "choose_sessions"),
+    "sessionrun.client.since": ("load_since",),
     "sessionrun.client.splitting": ("Split", "split"),
+    "sessionrun.client.terse": ("choose_fields", "make_brief"),
     "sessionrun.client.view": ("load_summary_view", "load_view"),
     "sessionrun.client.waiting": ("Waited", "wait"),
     "sessionrun.model.errors": (

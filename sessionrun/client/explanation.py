@@ -243,7 +243,7 @@ def _tell_token(token: Mapping[str, Any]) -> str:
     who = ", ".join(names) + (f" and {more} more" if more > 0 else "")
     wants = f", {token['wants']} wanted" if token["wants"] != 1 else ""
     what = "slots in use" if token["resource"] == SLOT else "in use"
-    return f"{token['resource']}: {used} of {token['capacity']} {what} by {who or 'nobody'}{wants}"
+    return f"{token['resource']}: {used} of {token['capacity']} {what} by {who or 'no task'}{wants}"
 
 
 def _describe_need(state: State, need: str) -> dict[str, Any]:

@@ -76,19 +76,30 @@ def make_source(given: Any, asked: AskedTasks) -> Source:
         if asked.each == STDIN and given in (None, STDIN):
             raise InputError("--each - reads standard input: give the prompts with -p, or as a FILE")
         source = read_source(given)
+        if asked.each is not None and not source.text.strip() and given in (None, STDIN):
+            raise InputError("--each needs prompts with {} in them: give them with -p, or as a FILE")
         return source if asked.each is None else _multiply(source, list_items(asked.each))
     if given is not None:
         raise InputError(f"-p and {given}: give prompts or a file, not both")
     if (*asked.prompts, asked.each).count(STDIN) > 1:
         raise InputError("standard input can be read only once: give - to one option")
     for option, text in (*(("-p", prompt) for prompt in asked.prompts), ("--title", asked.title or "")):
-        if has_half_character(text):
-            raise InputError(f"{option}: is not text (UTF-8)")
+        refuse_bytes(option, text)
     prompts = [_read_stdin() if prompt == STDIN else prompt for prompt in asked.prompts]
     tasks = [{"prompt": prompt, **({"title": asked.title} if asked.title else {})} for prompt in prompts]
     if asked.each is not None:
         tasks = list(_repeat(tasks, list_items(asked.each), "-p"))
     return Source("-p", _spell("-p", tasks), str(Path.cwd()), str(Path.cwd()))
+
+
+def refuse_bytes(option: str, text: str) -> None:
+    """Refuse the value of an option that is no text.
+
+    Raises:
+        InputError: it has bytes that are not UTF-8.
+    """
+    if has_half_character(text):
+        raise InputError(f"{option}: is not text (UTF-8)")
 
 
 def read_keys(keys: Mapping[str, Any], directory: str) -> dict[str, Any]:

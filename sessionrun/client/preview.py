@@ -14,6 +14,7 @@ from sessionrun.engine.state import TaskState
 from sessionrun.model.places import Repository
 from sessionrun.model.repositories import has_worktree
 from sessionrun.model.spec import SLOT, SessionSpec, TaskSpec, title_of
+from sessionrun.model.times import format_time
 
 
 def describe_plan(planned: Planned) -> dict[str, Any]:
@@ -43,6 +44,7 @@ def describe_plan(planned: Planned) -> dict[str, Any]:
         },
         "waves": list_waves(spec.tasks),
         "critical_path": find_critical_path(spec.tasks),
+        "starts_at": format_time(spec.limits.starts_at),
         "tasks": [
             {
                 "num": states[task.id].num,

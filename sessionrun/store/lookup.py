@@ -116,7 +116,8 @@ def _load_name(session: SessionDir) -> str | None:
 def _describe_choice(wanted: str, sessions: Sequence[SessionDir]) -> str:
     if all(session.session_id.startswith(wanted.removeprefix(PREFIX)) for session in sessions):
         ids = ", ".join(sorted(session.session_id for session in sessions)[:_NAMED])
-        return f"{wanted!r} matches {len(sessions)} sessions ({ids} ...): give more of the id"
+        more = " ..." if len(sessions) > _NAMED else ""
+        return f"{wanted!r} matches {len(sessions)} sessions ({ids}{more}): give more of the id"
     newest = sorted(((_load_start(session), session.session_id) for session in sessions), reverse=True)
     named = ", ".join(f"{session_id} of {started}" for started, session_id in newest[:_NAMED])
     more = f" and {len(sessions) - _NAMED} more" if len(sessions) > _NAMED else ""

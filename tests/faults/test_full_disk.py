@@ -229,7 +229,7 @@ def test_what_is_held_and_released_without_an_inode_is_told(few_inodes: Path, re
         assert run(place, "hold", session)[0] == 0
         assert is_held_on_request(place, session)
         code, out, said = run(place, "release", session)
-        assert (code, "nothing waited" in out) == (0, False), out + said
+        assert (code, "nothing is held" in out) == (0, False), out + said
         assert not is_held_on_request(place, session)
         assert run(place, "cancel", session, "--now")[0] == 0
         assert wait_until(lambda: not jobs_of(session.path), END_S)

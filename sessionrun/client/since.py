@@ -16,7 +16,7 @@ from sessionrun.model.errors import InputError
 from sessionrun.store.session import SessionDir
 
 
-def load_changed(session: SessionDir, since: int) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+def load_since(session: SessionDir, since: int) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """The view of a session, and those of its tasks that are not as they were at the cursor `since`.
 
     A task of a session whose processes are gone may be shown although it did not change.

@@ -51,7 +51,8 @@ def find_session(results_dir: Path, wanted: str) -> SessionDir:
             [session for session, name in _load_names(everywhere, wanted) if name == wanted]
         )
     if not matches:
-        meant = suggest(wanted, [LAST, *(name for _, name in named if name)])
+        begins = {session.session_id[: len(wanted)] for session in here}  # as much of an id as was typed
+        meant = suggest(wanted, [LAST, *(name for _, name in named if name), *sorted(begins)])
         raise SessionNotFound(
             f"no session {wanted!r} in {results_dir} or elsewhere{meant}; `sessionrun list --all` shows all"
         )

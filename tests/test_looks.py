@@ -42,7 +42,7 @@ def make_task(
     task: dict[str, Any] = {"num": num, "id": f"t{num}", "title": f"Part {num}", "agent": "claude", "model": None}
     task |= {"status": status, "outcome": outcome if status == "completed" else None, "reason": None}
     task |= {"phase": "running" if status == "running" else None, "reason_class": None, "held_until": None}
-    task |= {"started_at": None if status == "pending" else BEGAN}
+    task |= {"started_at": None if status == "pending" else BEGAN, "needs": []}
     return task | {"duration_s": 10.0 if status == "completed" else None} | values
 
 
@@ -57,6 +57,7 @@ def make_view(tasks: list[dict[str, Any]], **values: Any) -> dict[str, Any]:
         "total": len(tasks),
         "completed": len(ended),
         "tasks": tasks,
+        "max_parallel": None,
     }
     view |= {"running": sum(task["status"] == "running" for task in tasks), "skipped": ended.count("skipped")}
     view |= {"successful": ended.count("succeeded")}
@@ -93,6 +94,21 @@ def test_the_time_left_is_about_right(slots: int) -> None:
     for told, left in judged:
         assert told is not None
         assert left / 1.5 <= told <= left * 1.5
+
+
+def test_the_time_left_knows_what_waits_for_what() -> None:
+    """Tasks of 10 seconds each: a chain of 5; then one, 20 that need only that, and one that needs them all."""
+    chain = [
+        make_task(1),
+        make_task(2, "running"),
+        *(make_task(num, "pending", needs=[f"t{num - 1}"]) for num in (3, 4, 5)),
+    ]
+    assert estimate_left(chain, {"t2": 4.0}, 8) == pytest.approx(36.0)
+    middle = [make_task(num, "pending", needs=["t2"]) for num in range(3, 23)]
+    last = make_task(23, "pending", needs=[task["id"] for task in middle])
+    fan = [make_task(1), make_task(2, "running"), *middle, last]
+    for slots, left in ((None, 6.0 + 10 + 10), (10, 6.0 + 20 + 10), (1, 6.0 + 200 + 10)):
+        assert estimate_left(fan, {"t2": 4.0}, slots) == pytest.approx(left), slots
 
 
 def test_no_guess_without_knowledge() -> None:

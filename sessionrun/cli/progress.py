@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import IO, Any, Final
 
 import click
@@ -13,6 +13,10 @@ from sessionrun.cli.render import clip, duration, escape, escape_line, sign, tas
 from sessionrun.client.waiting import Progress
 
 PLAIN_EVERY_S: Final = 1.0
+PLAIN_NAMES: Final = 3
+PLAIN_NAME_WIDTH: Final = 24
+"""How many tasks that run a plain line names, and how long a name may be."""
+
 LOOK_SHARE: Final = 20
 """To look at the tasks may take this fraction of the time: that of 10,000 tasks takes long."""
 
@@ -57,12 +61,12 @@ class _Look:
         ended = time.monotonic()
         self._next_at = ended + max(PLAIN_EVERY_S / 2, (ended - began) * LOOK_SHARE)
 
-    def estimate(self) -> float | None:
+    def estimate(self, view: Mapping[str, Any]) -> float | None:
         """How many seconds are left."""
         from sessionrun.cli.standing import elapsed_of
         from sessionrun.client.eta import estimate_left
 
-        return estimate_left(self.tasks, elapsed_of(self.tasks, time.time()))
+        return estimate_left(self.tasks, elapsed_of(self.tasks, time.time()), view["max_parallel"])
 
     def take_failures(self) -> list[str]:
         """A line for each task that failed since the last call."""
@@ -71,9 +75,9 @@ class _Look:
         self._told |= {task["id"] for task in new}
         return [f"{name_task(task)}: {task_word(task)}" for task in new]
 
-    def name_running(self) -> str:
+    def find_running(self) -> list[Task]:
         """The tasks that run."""
-        return ", ".join(name_task(task) for task in self.tasks if task["status"] == "running")
+        return [task for task in self.tasks if task["status"] == "running"]
 
 
 def name_task(task: Task) -> str:
@@ -101,10 +105,17 @@ class PlainProgress:
         self._shown, self._shown_at = counts, now
         if not ended:
             self._look.refresh()
-        click.echo(describe(view, now - self._began, self._look.estimate()), err=True)
+        click.echo(describe(view, now - self._began, self._look.estimate(view)) + self._runs(view), err=True)
 
     def close(self) -> None:
         """See `Progress.close`."""
+
+    def _runs(self, view: Mapping[str, Any]) -> str:
+        """The names of the first tasks that run, as the end of a line."""
+        running = [] if view["ended_at"] is not None else self._look.find_running()
+        names = [clip(name_task(task), PLAIN_NAME_WIDTH) for task in running[:PLAIN_NAMES]]
+        more = [f"{len(running) - PLAIN_NAMES} more"] if len(running) > PLAIN_NAMES else []
+        return f": {', '.join([*names, *more])}" if names else ""
 
 
 class LiveProgress:
@@ -130,9 +141,9 @@ class LiveProgress:
         self._look.refresh(now=view["ended_at"] is not None)
         self._tell_failures()
         width = terminal_width(self._stream) - 1
-        told = describe(view, time.monotonic() - self._began, self._look.estimate())
+        told = describe(view, time.monotonic() - self._began, self._look.estimate(view))
         lines = [clip(f"{draw_bar(view, width, self._stream)}{told}", width)]
-        names = self._look.name_running()
+        names = ", ".join(map(name_task, self._look.find_running()))
         lines += [clip(f"  {names}", width)] if names else []
         self._rich.update(self._line, description="\n".join(lines))
 

@@ -30,7 +30,7 @@ def head_line(view: Mapping[str, Any], tasks: Sequence[Task], now: float | None 
     end = view["ended_at"]
     if view["started_at"]:
         parts.append(clock(_stamp(end) - _stamp(view["started_at"]) if end else now - _stamp(view["started_at"])))
-    left = None if end else estimate_left(tasks, elapsed_of(tasks, now))
+    left = None if end else estimate_left(tasks, elapsed_of(tasks, now), view["max_parallel"])
     return ", ".join([*parts, *([] if left is None else [f"~{clock(left)} left"])])
 
 

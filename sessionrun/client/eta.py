@@ -3,36 +3,68 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from heapq import heapify, heapreplace
+from heapq import heapify, heappop, heappush, heapreplace
 from typing import Any, Final
 
 OVERDUE_SHARE: Final = 0.25
 """A task that runs longer than any before it is taken to need this share of its time so far again."""
 
 
-def estimate_left(tasks: Sequence[Mapping[str, Any]], elapsed: Mapping[str, float]) -> float | None:
+def estimate_left(
+    tasks: Sequence[Mapping[str, Any]], elapsed: Mapping[str, float], slots: int | None = None
+) -> float | None:
     """How many seconds the tasks need that have not ended; None if none has ended or none runs.
 
-    Tasks that wait take the mean of what others took, each in the slot that is free first.  There are as many
-    slots as tasks that run now.  A task that runs for longer than the mean counts, too, as if it was about to end.
+    Tasks that wait take the mean of what others took, each in the slot that is free first, and none begins before
+    those that it needs have ended.  A task that runs for longer than the mean counts as if it was about to end.
 
     Args:
         tasks: of the session, as in status.json.
         elapsed: for how many seconds each running task has run, by id.
+        slots: how many tasks may run at once; None: all.  If a task is kept waiting that needs no other one, there
+            are only as many slots as tasks that run.
     """
     known = [float(task["duration_s"]) for task in tasks if task["duration_s"] is not None and task["outcome"]]
-    waiting = len([task for task in tasks if task["status"] == "pending"])
+    pending = {task["id"]: task["needs"] for task in tasks if task["status"] == "pending"}
     if not known or not elapsed:
         return None
     mean: float = sum(known) / len(known)
     known += [seconds * (1 + OVERDUE_SHARE) for seconds in elapsed.values() if seconds > mean]
     mean = sum(known) / len(known)
-    free_at: list[float] = [_left_of(seconds, known, mean) for seconds in elapsed.values()]
-    rounds, rest = divmod(waiting, len(free_at))
+    ends = {name: _left_of(seconds, known, mean) for name, seconds in elapsed.items()}
+    free_at = list(ends.values())
+    unmet = {
+        name: {need for need in needs if need in pending or need in elapsed} for name, needs in pending.items()
+    }
+    if all(unmet.values()):
+        free_at += [0.0] * ((len(tasks) if slots is None else slots) - len(free_at))
+    _schedule(unmet, ends, free_at, mean)
+    return max(ends.values())
+
+
+def _schedule(unmet: dict[str, set[str]], ends: dict[str, float], free_at: list[float], seconds: float) -> None:
+    """Add the ends of waiting tasks: each takes a slot, in the order in which their needs end."""
+    waiting: dict[str, list[str]] = {}
+    for name, needs in unmet.items():
+        for need in needs:
+            waiting.setdefault(need, []).append(name)
     heapify(free_at)
-    for _ in range(rest):
-        heapreplace(free_at, free_at[0] + mean)
-    return max(free_at) + rounds * mean
+    ready = [(0.0, name) for name, needs in unmet.items() if not needs]
+    ended = [(end, name) for name, end in ends.items()]
+    heapify(ready)
+    heapify(ended)
+    while ready or ended:
+        if ended and (not ready or ended[0][0] <= ready[0][0]):
+            at, over = heappop(ended)
+            for name in waiting.get(over, ()):
+                unmet[name].discard(over)
+                if not unmet[name]:
+                    heappush(ready, (at, name))
+            continue
+        at, name = heappop(ready)
+        ends[name] = max(at, free_at[0]) + seconds
+        heapreplace(free_at, ends[name])
+        heappush(ended, (ends[name], name))
 
 
 def _left_of(seconds: float, known: Sequence[float], mean: float) -> float:

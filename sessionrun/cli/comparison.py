@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from sessionrun.cli.money import describe_cost
-from sessionrun.cli.render import duration, print_json, print_table
+from sessionrun.cli.render import duration, print_json, print_table, terminal_width
 from sessionrun.client.comparison import AXES, compare_tasks
 from sessionrun.model.usage import Usage
+
+NARROW: Final = 76
+"""A terminal with fewer columns has no room for all of a row."""
+NARROW_COLUMNS: Final = 3
+"""So many are shown there beside the axes: the group, how many succeeded, and the time."""
 
 Shown = Mapping[str, Any]
 
@@ -30,7 +35,9 @@ def print_comparison(view: Shown, tasks: Sequence[Shown], by: str, *, as_json: b
         rows += [["", *(cell[axis] for axis in axes), *_figures(cell, depths, proved=proved)] for cell in cells]
     heads = [by.upper(), *(axis.upper() for axis in axes), "RUNS", "TIME", "COST", "CHANGED", "CHECK"]
     heads += ["PROVED"] if proved else []
-    print_table([*heads, *(f"PASS@{k}" for k in depths)], rows)
+    heads += [f"PASS@{k}" for k in depths]
+    shown = len(heads) if terminal_width() >= NARROW else len(axes) + NARROW_COLUMNS
+    print_table(heads[:shown], [row[:shown] for row in rows])
 
 
 def _differ(groups: Sequence[Shown], axis: str) -> bool:

@@ -5,17 +5,24 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
+from typing import Final
+from zlib import crc32
 
 import click
 
 from sessionrun.cli.options import Count, json_option, place_lines, results_dir_option, session_argument
-from sessionrun.cli.render import OUTPUT_VERSION, escape
+from sessionrun.cli.render import OUTPUT_VERSION, escape, short_time
 from sessionrun.client.logs import Line, open_outputs
 from sessionrun.client.lookup import choose_tasks, open_session
 from sessionrun.client.view import load_view
 from sessionrun.client.waiting import POLL_LAST_S, Watch, gone_words
 from sessionrun.model.errors import SessionGone
+from sessionrun.model.times import format_time
+
+_CLOCK: Final = len("23:59:59")
+_COLORS: Final = ("cyan", "magenta", "yellow", "blue", "green")
 
 
 @click.command("logs")
@@ -23,6 +30,7 @@ from sessionrun.model.errors import SessionGone
 @click.argument("tasks", nargs=-1, metavar="[TASK]...")
 @click.option("-f", "--follow", is_flag=True, help="Go on until the tasks have ended.")
 @click.option("-n", "--lines", type=Count(), metavar="N", help="Begin N lines before the end of each file.")
+@click.option("-t", "--timestamps", is_flag=True, help="Begin each line with the time at which it came.")
 @json_option
 @results_dir_option
 def command(
@@ -30,12 +38,15 @@ def command(
     tasks: tuple[str, ...],
     follow: bool,
     lines: int | None,
+    timestamps: bool,
     as_json: bool,
     results_dir: Path | None,
 ) -> None:
     """Print the output of session ID's tasks, each line with its task when there are several.
 
     With --json, one object per line: `id` of the task, `stream` (stdout or stderr) and `text`.
+
+    The time of a line is known only if it came while --follow waited for it.
     """
     session = open_session(results_dir, session_id)
     view = load_view(session)
@@ -43,45 +54,68 @@ def command(
     if not as_json:
         for line in place_lines(view):
             click.echo(line, err=True)
-    form = _format_json if as_json else _format_tagged if len(chosen) > 1 else _format_plain
+    form = _choose_format(as_json=as_json, tagged=len(chosen) > 1)
     readers = [reader for task in chosen for reader in open_outputs(session, task, lines)]
-    watch = Watch()
+    watch, came_at = Watch(), None
     while True:
         view = load_view(session)  # before reading: what is written until then is read below
         for reader in readers:
-            _write(reader.read_on(), form)
+            _write(reader.read_on(), form, came_at, timestamps=timestamps)
         running = any(task["status"] != "completed" for task in choose_tasks(view, tasks))
         if not follow or not running or watch.is_gone(view):
             break
         sys.stdout.flush()
         if not any(reader.has_moved for reader in readers):
             time.sleep(POLL_LAST_S)
+        came_at = time.time()
     for reader in readers:
-        _write(reader.finish(), form)
+        _write(reader.finish(), form, came_at, timestamps=timestamps)
     sys.stdout.flush()
     if follow and running:
         raise SessionGone(gone_words(view))
 
 
-def _write(lines: Iterable[Line], form: Callable[[Line], bytes]) -> None:
+Format = Callable[[Line, str | None], bytes]
+"""Makes a line of it; the text is the time of it, "" if that is not known, None if it is not asked for."""
+
+
+def _write(lines: Iterable[Line], form: Format, came_at: float | None, *, timestamps: bool) -> None:
+    at = (format_time(came_at) or "") if timestamps else None
     for line in lines:
-        sys.stdout.buffer.write(form(line))
+        sys.stdout.buffer.write(form(line, at))
 
 
-def _format_plain(line: Line) -> bytes:
-    return _encode(line.text)
+def _choose_format(*, as_json: bool, tagged: bool) -> Format:
+    if as_json:
+        return _format_json
+    paint = _paint if sys.stdout.isatty() else str
+    return partial(_format_text, tag=lambda task: paint(f"[{task}] ") if tagged else "")
 
 
-def _format_tagged(line: Line) -> bytes:
+def _format_text(line: Line, at: str | None, *, tag: Callable[[str], str]) -> bytes:
+    begin = ("" if at is None else f"{_clock(at)} ") + tag(line.task)
+    if not begin:
+        return _encode(line.text)
     lines = line.text.removesuffix("\n").split("\n")
-    return b"".join(b"[%b] %b\n" % (line.task.encode(), _encode(part)) for part in lines)
+    return b"".join(b"%b%b\n" % (begin.encode(), _encode(part)) for part in lines)
 
 
-def _format_json(line: Line) -> bytes:
+def _clock(at: str) -> str:
+    """The local time of day, or as many signs if it is not known."""
+    return short_time(at)[-_CLOCK:] if at else "-" * _CLOCK
+
+
+def _paint(tag: str) -> str:
+    """A tag in a color of its own, as far as there are enough."""
+    return click.style(tag, fg=_COLORS[crc32(tag.encode()) % len(_COLORS)])
+
+
+def _format_json(line: Line, at: str | None) -> bytes:
     import orjson
 
     plain = _to_bytes(line.text).decode("utf-8", "backslashreplace")
     record = {"schema_version": OUTPUT_VERSION, "id": line.task, "stream": line.stream, "text": plain}
+    record |= {} if at is None else {"came_at": at or None}
     return orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -11,7 +10,6 @@ from sessionrun.cli.options import place_lines
 from sessionrun.cli.render import (
     DOUBLE_LINE,
     SINGLE_LINE,
-    clip,
     encode,
     escape,
     escape_line,
@@ -21,30 +19,14 @@ from sessionrun.cli.render import (
     write_bytes,
 )
 from sessionrun.client.digest import Digest, Excerpt, Shown, Task, make_digest
-from sessionrun.model.errors import InputError
+from sessionrun.client.digest_record import describe_digest, find_room, shorten_reason, tell_rest
 from sessionrun.store.session import SessionDir
 
-LEAST_BYTES: Final = 500
-"""The head and the names of many tasks by number have room in this."""
-
-REASON_WIDTH: Final = 160
 _ERRORS_HEAD: Final = "[standard error]"
 _ENDS: Final = len(
     "".join(["\n\n\n\n", "These need attention, too: ", "Tasks that are fine and not shown: 1234567890"])
 )
 """Bytes of the lines about tasks without a block, but for the names in them."""
-
-_HEAD_KEYS: Final = (
-    "session_id",
-    "status",
-    "outcome",
-    "total",
-    "completed",
-    "successful",
-    "failed",
-    "results_dir",
-)
-_TASK_KEYS: Final = ("num", "id", "status", "outcome", "reason")
 
 
 def print_digest(
@@ -62,27 +44,11 @@ def print_digest(
 
 def make_json(session: SessionDir, view: Mapping[str, Any], tasks: Sequence[Task], max_bytes: int) -> bytes:
     """The digest as one JSON object with a newline."""
-    head = {key: view[key] for key in _HEAD_KEYS}
-    head["rest"] = _command_of_rest(view)
 
-    def describe(digest: Digest) -> bytes:
-        ends = {"more_failed": digest.ids, "more_failed_numbers": digest.numbers, "more_fine": digest.left_out}
-        return encode(versioned({**head, **ends, "tasks": [_describe(shown) for shown in digest.shown]})) + b"\n"
+    def spell(record: Mapping[str, Any]) -> bytes:
+        return encode(versioned(record)) + b"\n"
 
-    def frame(empty: Shown) -> int:
-        return len(encode(_describe(empty))) + 1
-
-    room = _room(max_bytes, len(describe(Digest([], [], [], 10**10))))
-    return describe(make_digest(session, tasks, room, frame=frame, measure=lambda text: len(encode(text)) - 2))
-
-
-def _describe(shown: Shown) -> dict[str, Any]:
-    record = {key: shown.task[key] for key in _TASK_KEYS}
-    record["reason"] = record["reason"] and clip(record["reason"], REASON_WIDTH)
-    record |= {"text": shown.answer.text, "text_bytes": shown.answer.size}
-    if shown.errors is not None:
-        record |= {"stderr_text": shown.errors.text, "stderr_bytes": shown.errors.size}
-    return record
+    return spell(describe_digest(session, view, tasks, max_bytes, spell))
 
 
 def make_text(session: SessionDir, view: Mapping[str, Any], tasks: Sequence[Task], max_bytes: int) -> bytes:
@@ -91,7 +57,7 @@ def make_text(session: SessionDir, view: Mapping[str, Any], tasks: Sequence[Task
         f"{view['completed']}/{view['total']} completed, {view['successful']} succeeded, {view['failed']} failed"
     )
     head = "\n".join([session_head(view), *place_lines(view), counts, DOUBLE_LINE, ""])
-    rest = f"Whole answers: {_command_of_rest(view)}\n"
+    rest = f"Whole answers: {tell_rest(view)}\n"
     clean = escape if sys.stdout.isatty() else str
 
     def measure(text: str) -> int:
@@ -100,7 +66,7 @@ def make_text(session: SessionDir, view: Mapping[str, Any], tasks: Sequence[Task
     def frame(empty: Shown) -> int:
         return measure("".join(_block(empty)))
 
-    room = _room(max_bytes, measure(head + rest) + _ENDS)
+    room = find_room(max_bytes, measure(head + rest) + _ENDS)
     digest = make_digest(session, tasks, room, frame=frame, measure=measure)
     blocks = ["".join(_block(shown)) for shown in digest.shown]
     return clean("".join([head, *blocks, *_ends(digest), rest])).encode("utf-8", "backslashreplace")
@@ -109,7 +75,7 @@ def make_text(session: SessionDir, view: Mapping[str, Any], tasks: Sequence[Task
 def _block(shown: Shown) -> list[str]:
     """A task and its texts, each with what it lacks."""
     task = shown.task
-    reason = [clip(escape_line(task["reason"]), REASON_WIDTH) + "\n"] if task["reason"] else []
+    reason = [escape_line(shorten_reason(task)) + "\n"] if task["reason"] else []
     lines = [
         f"\nTask {task['num']} (ID: {escape_line(task['id'])}): {task_word(task)}\n",
         *reason,
@@ -134,19 +100,3 @@ def _ends(digest: Digest) -> list[str]:
     if digest.left_out:
         lines.append(f"\nTasks that are fine and not shown: {digest.left_out}\n")
     return lines
-
-
-def _room(max_bytes: int, taken: int) -> int:
-    if max_bytes < taken:
-        raise InputError(f"{max_bytes} bytes are too few for any answer: ask for {taken + LEAST_BYTES} or more")
-    return max_bytes - taken
-
-
-def _command_of_rest(view: Mapping[str, Any]) -> str:
-    """The command that prints a whole answer."""
-    import os
-
-    words = ["sessionrun", "results", str(view["session_id"]), "TASK"]
-    folder = os.path.dirname(view["results_dir"])
-    given = [] if folder == os.path.abspath("results") else ["--results-dir", shlex.quote(folder)]
-    return " ".join([*words, *given])

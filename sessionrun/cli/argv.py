@@ -35,6 +35,7 @@ VERBS: Final[Mapping[str, str]] = {
     "split": "Split a goal into small tasks of the queue.",
     "doctor": "Check sessions and the environment, and repair.",
     "precache": "Fetch ahead the repositories that tasks name; build environments.",
+    "mcp": "Serve sessions as tools for an agent (MCP).",
     "schema": "Print the JSON Schema of the plan format.",
     "agents": "List the agent CLIs that are installed.",
 }

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import codecs
 import os
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
@@ -221,26 +222,22 @@ def _find_all(content: bytes, word: bytes) -> Iterator[int]:
 
 def _fit_beginning(text: str, room: int, measure: Measure) -> str:
     """As much of the beginning as fits, in whole lines if there are some."""
-    fitting = text[: _most(len(text), lambda length: measure(text[:length]) <= room)]
+    fitting = text[: find_most(len(text), lambda length: measure(text[:length]) <= room)]
     at = fitting.rfind("\n")
     return fitting[:at] if at > 0 else fitting
 
 
 def _fit_end(text: str, room: int, measure: Measure) -> str:
     """As much of the end as fits, in whole lines if there are some."""
-    length = _most(len(text), lambda length: measure(text[len(text) - length :]) <= room)
+    length = find_most(len(text), lambda length: measure(text[len(text) - length :]) <= room)
     fitting = text[len(text) - length :]
     at = fitting.find("\n", 0, -1)
     return fitting[at + 1 :] if at >= 0 and length < len(text) else fitting
 
 
-def _most(limit: int, fits: Callable[[int], bool]) -> int:
-    """The largest number up to `limit` that fits, if each smaller one fits, too."""
-    low, high = 0, limit
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle - 1)
-    return low
+def find_most(limit: int, fits: Callable[[int], bool]) -> int:
+    """The largest number up to `limit` that fits, or 0; each number below one that fits must fit, too."""
+    return max(0, bisect_left(range(limit + 1), True, key=lambda number: not fits(number)) - 1)
 
 
 def _size_of(path: Path) -> int:

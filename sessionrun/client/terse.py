@@ -64,8 +64,8 @@ def is_fine(task: Mapping[str, Any]) -> bool:
 
 def make_brief(view: Mapping[str, Any], tasks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The counts of a session and the tasks that are not fine, without what is null or empty."""
-    shown = [_drop_empty(_choose(task, TASK_KEYS)) for task in tasks if not is_fine(task)]
-    return {**_drop_empty(_choose(view, HEAD_KEYS)), "cursor": view["seq"], "tasks": shown}
+    shown = [drop_empty(_choose(task, TASK_KEYS)) for task in tasks if not is_fine(task)]
+    return {**drop_empty(_choose(view, HEAD_KEYS)), "cursor": view["seq"], "tasks": shown}
 
 
 def choose_fields(
@@ -90,6 +90,6 @@ def _choose(record: Mapping[str, Any], keys: Sequence[str]) -> dict[str, Any]:
     return {key: record.get(key) for key in keys}
 
 
-def _drop_empty(record: Mapping[str, Any]) -> dict[str, Any]:
+def drop_empty(record: Mapping[str, Any]) -> dict[str, Any]:
     """A record without nulls, empty lists and empty objects; what stands in its objects is left alone."""
     return {key: value for key, value in record.items() if value not in (None, [], {})}

@@ -1,0 +1,24 @@
+"""`mcp`: sessions as tools for an agent that speaks the Model Context Protocol."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from sessionrun.cli.options import results_dir_option
+from sessionrun.model.errors import InputError
+
+
+@click.command("mcp")
+@results_dir_option
+def command(results_dir: Path | None) -> None:
+    """Serve sessions as tools on standard input and output (MCP), for an agent that starts this command.
+
+    Needs the extra `mcp`: pip install 'sessionrun[mcp]'.
+    """
+    try:
+        from sessionrun.mcp.server import serve
+    except ImportError as error:
+        raise InputError(f"mcp: {error.name} is not installed; pip install 'sessionrun[mcp]'") from None
+    serve(results_dir)

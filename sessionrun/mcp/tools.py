@@ -1,0 +1,228 @@
+"""What each tool does: it calls the client and gives a small record.  Knows nothing of the protocol.
+
+A caller pays for each byte that it reads.  So each answer has at most `MAX_BYTES` bytes, unless the caller asks
+for more, and what is left out is counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+
+from sessionrun import client
+from sessionrun.client.digest import find_most
+from sessionrun.client.digest_record import describe_digest
+from sessionrun.client.landed import add_landings
+from sessionrun.client.lookup import find_results_dir
+from sessionrun.client.terse import TASK_KEYS, drop_empty, is_fine, make_brief
+from sessionrun.client.waiting import Progress, has_failed
+from sessionrun.model.durations import parse_duration
+from sessionrun.model.errors import InputError
+from sessionrun.model.spec import SLOT
+from sessionrun.store.session import SessionDir
+
+MAX_BYTES: Final = 6000
+LEAST_BYTES: Final = 1000
+MOST_BYTES: Final = 200_000
+
+Record = dict[str, Any]
+
+
+class Tools:
+    """The tools of one server, for the sessions of one results directory.
+
+    Args:
+        results_dir: where sessions are kept; None: in the results directory in use.
+    """
+
+    def __init__(self, results_dir: Path | None = None) -> None:
+        self._results_dir = results_dir
+
+    def start(
+        self,
+        prompts: Sequence[str] = (),
+        plan: Mapping[str, Any] | list[Any] | str | None = None,
+        *,
+        agent: str | None = None,
+        model: str | None = None,
+        max_parallel: int | None = None,
+        timeout: str | None = None,
+        name: str | None = None,
+        worktree: bool = False,
+        check: Sequence[str] = (),
+        budget_usd: float | None = None,
+    ) -> Record:
+        """Start a session and return at once.
+
+        Raises:
+            InputError: what is wrong with what was given; nothing was started.
+            StoreError: the session could not be made.
+        """
+        if bool(prompts) == (plan is not None):
+            raise InputError("give either prompts, a list of texts, or plan, an object or the name of a file")
+        given = _read_plan(plan)
+        asked = client.Asked(agent, model, max_parallel, _read_seconds("timeout", timeout), name)
+        tasks = client.AskedTasks(tuple(prompts), None, None, {"check": tuple(check)} if check else {})
+        planned = client.plan(
+            given,
+            asked,
+            client.AskedGit(worktree=worktree),
+            client.AskedMoney(budget_usd),
+            tasks=tasks if prompts or check else None,
+        )
+        if isinstance(planned, client.Nothing) or not planned.spec.tasks:
+            return {"session_id": None, "total": 0}
+        session = client.launch(planned.spec, self._results_dir)
+        spec = planned.spec
+        return {
+            "session_id": session.session_id,
+            "total": len(spec.tasks),
+            "max_parallel": spec.resources.get(SLOT),
+            "agent": spec.agent,
+            "agent_reason": planned.choice.why,
+            "results_dir": str(session.path),
+            "warnings": list(planned.warnings),
+        }
+
+    def status(self, session_id: str = "last", since: int | None = None) -> Record:
+        """The counts of a session and the tasks that need attention, or all that changed since a cursor."""
+        session = self._open(session_id)
+        if since is None:
+            view = client.load_view(session)
+            return _fit(make_brief(view, add_landings(session, view["tasks"])))
+        view, changed = client.load_since(session, since)
+        return _fit({**make_brief(view, []), "tasks": _describe_all(add_landings(session, changed))})
+
+    def wait(
+        self,
+        session_id: str = "last",
+        *,
+        timeout_s: float,
+        until: str = "all",
+        since: int = 0,
+        progress: Progress | None = None,
+    ) -> Record:
+        """Wait for the end of a session or, with `until` any or failed, for the next end of a task."""
+        session = self._open(session_id)
+        if until == "all":
+            waited = client.wait(session, timeout_s=timeout_s, progress=progress)
+            brief = make_brief(waited.view, add_landings(session, waited.tasks))
+            return _fit({**brief, "timed_out": not waited.in_time})
+        if until not in ("any", "failed"):
+            raise InputError(f"until: must be all, any or failed, not {until!r:.80}")
+        found = client.wait_for_next(session, since=since, failed=until == "failed", timeout_s=timeout_s)
+        ends = {"cursor": found.cursor, "left": found.left, "timed_out": not found.in_time}
+        return _fit({**make_brief(found.view, []), **ends, "tasks": _describe_all(found.tasks)})
+
+    def results(
+        self,
+        session_id: str = "last",
+        tasks: Sequence[str] = (),
+        *,
+        failed: bool = False,
+        max_bytes: int = MAX_BYTES,
+    ) -> Record:
+        """What tasks answered, in at most `max_bytes` bytes."""
+        session = self._open(session_id)
+        view = client.load_view(session)
+        chosen = add_landings(session, client.choose_tasks(view, tasks))
+        chosen = [task for task in chosen if not failed or has_failed(task)]
+        return describe_digest(session, view, chosen, _bound(max_bytes))
+
+    def list(self, limit: int = 10) -> Record:
+        """The newest sessions."""
+        views = client.load_summaries(find_results_dir(self._results_dir))
+        keys = ("session_id", "name", "status", "started_at", "total", "completed", "running", "failed")
+        shown = [drop_empty({key: view[key] for key in keys}) for view in views[: max(1, limit)]]
+        return _fit({"total": len(views), "sessions": shown}, "sessions")
+
+    def cancel(self, session_id: str, tasks: Sequence[str] = (), *, now: bool = False) -> Record:
+        """Stop a session or some of its tasks, and wait until they have ended."""
+        return _tell(client.cancel(self._open(session_id), tasks, now=now))
+
+    def retry(self, session_id: str, tasks: Sequence[str] = ()) -> Record:
+        """Try tasks again: the named ones, or all that failed, timed out or were lost."""
+        return _tell(client.retry(self._open(session_id), tasks))
+
+    def diff(
+        self, session_id: str, tasks: Sequence[str] = (), *, stat: bool = True, max_bytes: int = MAX_BYTES
+    ) -> Record:
+        """What tasks changed in their worktrees: git's account of it, or the patches."""
+        session = self._open(session_id)
+        chosen = client.find_changed(session, tasks)
+        bound = _bound(max_bytes)
+        told = [_take_change(change, bound) for change in client.read_changes(session, chosen, stat=stat)]
+        record: Record = {"session_id": session.session_id, "tasks": told}
+        frame = len(orjson.dumps({**record, "tasks": [{**task, "text": ""} for task in told]}))
+        for task in told:
+            task["text"] = _cut(task["text"], max(0, bound - frame) // len(told))
+        return _fit(record, max_bytes=bound)
+
+    def _open(self, session_id: str) -> SessionDir:
+        return client.open_session(self._results_dir, session_id)
+
+
+def _read_plan(plan: Mapping[str, Any] | list[Any] | str | None) -> Mapping[str, Any] | list[Any] | str | None:
+    """A plan as a value, or the name of a file; a caller may also write the JSON into a text."""
+    if not isinstance(plan, str) or plan.lstrip()[:1] not in ("{", "["):
+        return plan
+    try:
+        value = orjson.loads(plan)
+    except orjson.JSONDecodeError as error:
+        raise InputError(f"plan: not valid JSON: {error}") from None
+    assert isinstance(value, (dict, list))
+    return value
+
+
+def _read_seconds(name: str, text: str | None) -> float | None:
+    try:
+        return None if text is None else parse_duration(text)
+    except ValueError as error:
+        raise InputError(f"{name}: {error}, not {text!r:.80}") from None
+
+
+def _bound(max_bytes: int) -> int:
+    return min(max(max_bytes, LEAST_BYTES), MOST_BYTES)
+
+
+def _describe_all(tasks: Sequence[Mapping[str, Any]]) -> list[Record]:
+    """Tasks in the short form, those that need attention first."""
+    ordered = sorted(tasks, key=is_fine)
+    return [drop_empty({key: task.get(key) for key in TASK_KEYS}) for task in ordered]
+
+
+def _tell(reply: client.Reply) -> Record:
+    """What became of a request: the counts, and how the tasks that it was about stand."""
+    states = [{"id": task["id"], "status": task["status"], "outcome": task["outcome"]} for task in reply.tasks]
+    return _fit({**make_brief(reply.view, []), "taken": reply.taken, "tasks": states})
+
+
+def _take_change(change: client.Change, most: int) -> Record:
+    """A change with the first `most` bytes of its text, and the size of all of it."""
+    text, size = b"", 0
+    for piece in change.pieces:
+        size += len(piece)
+        text += piece[: max(0, most - len(text))]
+    shown = {"id": change.task["id"], "branch": change.task["branch"], "commit": change.task["commit"]}
+    return {**shown, "text": text.decode("utf-8", "backslashreplace"), "text_bytes": size}
+
+
+def _cut(text: str, room: int) -> str:
+    """The beginning of a text that takes no more room than this in JSON."""
+    return text[: find_most(len(text), lambda length: len(orjson.dumps(text[:length])) - 2 <= room)]
+
+
+def _fit(record: Record, key: str = "tasks", *, max_bytes: int = MAX_BYTES) -> Record:
+    """A record whose list is cut at its end until it fits; `more` counts what was left out."""
+    items = record[key]
+
+    def make(count: int) -> Record:
+        left = len(items) - count
+        return {**record, key: items[:count], **({"more": left} if left else {})}
+
+    if len(orjson.dumps(record)) <= max_bytes:
+        return record
+    return make(find_most(len(items), lambda count: len(orjson.dumps(make(count))) <= max_bytes))

@@ -1,0 +1,208 @@
+"""Sessions as tools for an agent: what each tool answers, how much, and the same over the protocol."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Command, eventually
+
+from sessionrun.mcp.tools import MAX_BYTES, Tools
+from sessionrun.model.errors import InputError
+
+CROWD, FAILING = 50, (7, 11, 23, 31, 50)
+LONG = "seq 1 400; echo Error: number {0} is odd >&2; exit 3"
+
+
+def plan_crowd() -> dict[str, Any]:
+    """50 tasks of which 5 fail."""
+    prompts = [
+        {"id": f"t{num}", "prompt": LONG.format(num) if num in FAILING else f"echo {num}"}
+        for num in range(1, CROWD + 1)
+    ]
+    return {"max_parallel": 8, "prompts": prompts}
+
+
+def names_of(record: dict[str, Any]) -> list[str]:
+    """The ids of the tasks of an answer."""
+    return [task["id"] for task in record["tasks"]]
+
+
+def test_a_session_from_its_start_to_its_results(sessionrun: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(sessionrun.cwd)
+    tools = Tools()
+    prompts = ["echo hello", "while ! [ -e go ]; do sleep 0.02; done; echo why >&2; exit 3"]
+    started = tools.start(prompts, agent="shell", name="by tools", max_parallel=1)
+    session_id = started["session_id"]
+    sessionrun.sessions.append(session_id)
+    assert (started["total"], started["max_parallel"], started["agent"]) == (2, 1, "shell")
+    first = tools.wait(session_id, timeout_s=60, until="any")
+    assert (len(first["tasks"]), first["timed_out"]) == (1, False)
+    (sessionrun.cwd / "go").touch()
+    failed = tools.wait("by tools", timeout_s=60, until="failed", since=first["cursor"])
+    assert [task["reason"] for task in failed["tasks"]] == ["exit_code: exit code 3"]
+    whole = tools.wait(session_id[:8], timeout_s=60)
+    assert (whole["outcome"], whole["failed"], len(whole["tasks"]), whole["timed_out"]) == ("failed", 1, 1, False)
+    assert names_of(tools.status(session_id)) == names_of(whole) == names_of(tools.status(since=first["cursor"]))
+    assert [task["text"] for task in tools.results()["tasks"]] == ["hello\n", ""]
+    assert [task["stderr_text"] for task in tools.results(failed=True)["tasks"]] == ["why\n"]
+    assert [one["name"] for one in tools.list()["sessions"]] == ["by tools"]
+    assert tools.cancel(session_id)["taken"]
+    assert names_of(tools.retry(session_id)) == names_of(whole)
+    eventually(lambda: tools.status(session_id)["status"] == "completed")
+
+
+def test_an_answer_is_small_whatever_happened(sessionrun: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    many = [{"id": f"{'x' * 90}-{num}", "prompt": "exit 3"} for num in range(60)]
+    session_id = sessionrun.finished(many)
+    monkeypatch.chdir(sessionrun.cwd)
+    tools = Tools()
+    for record in (tools.status(session_id), tools.wait(session_id, timeout_s=0), tools.status(session_id, 0)):
+        assert len(json.dumps(record, separators=(",", ":"))) <= MAX_BYTES
+        assert record["failed"] == 60 == len(record["tasks"]) + record["more"]
+    results = tools.results(session_id, max_bytes=2000)
+    assert len(json.dumps(results, separators=(",", ":"))) <= 2000
+    assert results["more_failed_numbers"]
+
+
+def test_what_a_tool_refuses(sessionrun: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(sessionrun.cwd)
+    tools = Tools()
+    mistakes: tuple[tuple[dict[str, Any], str], ...] = (
+        ({}, "give either prompts"),
+        ({"prompts": ["x"], "plan": "x.json"}, "give either prompts"),
+        ({"plan": '{"prompts": ['}, "plan: not valid JSON"),
+        ({"plan": {"prompts": [{"promt": "x"}]}}, 'is "promt" meant?'),
+        ({"prompts": ["x"], "timeout": "soon"}, "timeout: must be seconds or text"),
+        ({"prompts": ["x"], "agent": "shel"}, 'did you mean "shell"?'),
+    )
+    for words, problem in mistakes:
+        with pytest.raises(InputError) as caught:
+            tools.start(**{"agent": "shell", **words})
+        assert problem in str(caught.value)
+    assert not (sessionrun.cwd / "results").exists()
+    with pytest.raises(InputError, match="until: must be all, any or failed"):
+        tools.wait(sessionrun.finished(["true"]), timeout_s=0, until="never")
+
+
+def test_without_the_library_it_says_what_to_install(
+    sessionrun: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "mcp").mkdir()
+    (tmp_path / "mcp" / "__init__.py").write_text("raise ImportError('hidden', name='mcp')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    done = subprocess.run(
+        [*sessionrun.argv, "mcp"], cwd=sessionrun.cwd, capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "sessionrun: error: mcp: mcp is not installed; pip install 'sessionrun[mcp]'\n"
+
+
+Call = Callable[..., Awaitable[str]]
+
+
+class Caller:
+    """Calls tools over the protocol, with the client of the official library; counts calls and bytes."""
+
+    def __init__(self, client: Any) -> None:
+        self.client, self.calls, self.size = client, 0, 0
+        self.progress: list[tuple[float, float | None]] = []
+        self.is_error = False
+
+    async def __call__(self, tool: str, **arguments: Any) -> Any:
+        async def note(done: float, total: float | None, message: str | None) -> None:
+            self.progress.append((done, total))
+
+        answer = await self.client.call_tool(tool, arguments, progress_callback=note)
+        (content,) = answer.content
+        self.calls, self.size, self.is_error = self.calls + 1, self.size + len(content.text), answer.is_error
+        return content.text if self.is_error else json.loads(content.text)
+
+
+def over_the_protocol(sessionrun: Command, work: Callable[[Caller], Awaitable[None]]) -> None:
+    """Start the server as an agent does, and do some work with it."""
+    import anyio
+    from mcp.client.client import Client
+    from mcp.client.stdio import StdioServerParameters
+
+    program, *words = sessionrun.argv
+    server = StdioServerParameters(command=program, args=[*words, "mcp"], env=dict(os.environ), cwd=sessionrun.cwd)
+
+    async def run() -> None:
+        async with Client(server) as client:
+            await work(Caller(client))
+
+    anyio.run(run)
+
+
+@pytest.mark.slow
+def test_fifty_tasks_cost_five_calls_and_four_kilobytes(sessionrun: Command) -> None:
+    """The workflow of an agent that starts 50 tasks of which 5 fail, and looks why."""
+
+    async def work(call: Caller) -> None:
+        started = await call("start_session", plan=plan_crowd(), agent="shell")
+        sessionrun.sessions.append(started["session_id"])
+        waited = await call("wait", timeout_s=50)
+        while waited["timed_out"]:
+            waited = await call("wait", timeout_s=50)
+        assert (waited["successful"], waited["failed"]) == (45, 5)
+        results = await call("results", failed=True, max_bytes=2000)
+        assert names_of(results) == [f"t{num}" for num in FAILING]
+        assert all("is odd" in task["stderr_text"] for task in results["tasks"])
+        assert call.calls <= 5 and call.size <= 4000, (call.calls, call.size)
+        assert call.progress and call.progress[-1] == (50.0, 50.0)
+
+    over_the_protocol(sessionrun, work)
+
+
+@pytest.mark.slow
+def test_errors_and_a_session_that_outlives_the_server(sessionrun: Command) -> None:
+    kept: list[str] = []
+
+    async def work(call: Caller) -> None:
+        assert {tool.name for tool in (await call.client.list_tools()).tools} == {
+            *("start_session", "status", "wait", "results", "list", "cancel", "retry", "diff")
+        }
+        assert "no session 'zzz'" in await call("status", session_id="zzz") and call.is_error
+        assert "unknown agent 'shel'" in await call("start_session", prompts=["x"], agent="shel")
+        prompt = "while ! [ -e go ]; do sleep 0.02; done; echo done"
+        started = await call("start_session", prompts=[prompt], agent="shell", check=["test -e go"])
+        kept.append(started["session_id"])
+        sessionrun.sessions.append(kept[0])
+        waited = await call("wait", timeout_s=0.1)
+        assert waited["timed_out"] and not call.is_error
+
+    over_the_protocol(sessionrun, work)
+    assert sessionrun.status(kept[0])["ended_at"] is None
+    (sessionrun.cwd / "go").touch()
+    assert sessionrun.wait(kept[0])["outcome"] == "succeeded"
+
+
+@pytest.mark.slow
+def test_work_in_worktrees_by_tools(sessionrun: Command) -> None:
+    for words in (
+        "init -q",
+        "config user.email t@example.org",
+        "config user.name T",
+        "commit -q --allow-empty -m A",
+    ):
+        subprocess.run(["git", *words.split()], cwd=sessionrun.cwd, check=True)
+
+    async def work(call: Caller) -> None:
+        plan = {"prompts": [{"id": "a", "prompt": "seq 5000 > numbers.txt"}, {"id": "b", "prompt": "echo x > x"}]}
+        started = await call("start_session", plan=plan, agent="shell", worktree=True)
+        sessionrun.sessions.append(started["session_id"])
+        assert (await call("wait", timeout_s=60))["successful"] == 2
+        account = await call("diff")
+        assert [task["id"] for task in account["tasks"]] == ["a", "b"]
+        assert "numbers.txt" in account["tasks"][0]["text"]
+        patch = await call("diff", tasks=["a"], patch=True, max_bytes=3000)
+        (task,) = patch["tasks"]
+        assert len(json.dumps(patch)) <= 4000 and task["text_bytes"] > 20_000 and "+17\n" in task["text"]
+
+    over_the_protocol(sessionrun, work)

@@ -201,6 +201,7 @@ def test_tasks_wait_for_a_session_whose_processes_are_gone(sessionrun: Command) 
     assert sessionrun.wait(session_id)["total"] == 2
 
 
+@pytest.mark.slow
 def test_supervisors_are_killed_while_tasks_are_added(sessionrun: Command) -> None:
     session_id = start_waiting(sessionrun)
     for num in range(3):
@@ -214,6 +215,7 @@ def test_supervisors_are_killed_while_tasks_are_added(sessionrun: Command) -> No
     assert sorted((sessionrun.cwd / "ran").read_text().split()) == ["0", "1", "2"]
 
 
+@pytest.mark.slow
 def test_tasks_that_come_as_the_session_ends_are_added_or_refused(sessionrun: Command) -> None:
     for num in range(4):
         session_id = sessionrun.start({"prompts": [f"sleep 0.{num}"]})
@@ -351,6 +353,7 @@ def make_repository(folder: Path) -> None:
     git(folder, "-c", "user.name=n", "-c", "user.email=e@x", "commit", "-q", "--allow-empty", "-m", "one")
 
 
+@pytest.mark.slow
 def test_tasks_with_worktrees_are_added(sessionrun: Command) -> None:
     """They begin where the worktrees of the session do, or with the work of its tasks."""
     make_repository(sessionrun.cwd)

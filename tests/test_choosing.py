@@ -150,6 +150,7 @@ def reasons(chosen: Chosen) -> dict[str, tuple[str, str]]:
     return {fate.task: (fate.status, fate.reason) for fate in chosen.report.fates}
 
 
+@pytest.mark.slow
 def test_the_next_best_is_tried_when_the_best_is_bounced(yard: Yard) -> None:
     before = yard.git("rev-parse", "main")
     yard.add("x1", {"x.txt": "BAD"})
@@ -224,6 +225,7 @@ def test_a_union_lands_more_than_the_best_and_needs_fewer_rounds(yard: Yard) -> 
     assert yard.examine(["x2", "y1"]) == []
 
 
+@pytest.mark.slow
 def test_of_the_best_that_conflict_the_next_best_is_tried(yard: Yard) -> None:
     groups = add_crossing(yard)
     for dry_run, word in ((True, "ready"), (False, "landed")):
@@ -232,6 +234,7 @@ def test_of_the_best_that_conflict_the_next_best_is_tried(yard: Yard) -> None:
         assert (told["y1"][0], told["y2"][0]) == ("bounced", "bounced"), "x1 was first, and y2 clashes with main"
 
 
+@pytest.mark.slow
 def test_a_member_of_a_union_that_is_red_gives_way_to_the_next(yard: Yard) -> None:
     groups = add_crossing(yard)
     yard.entries[1] = replace(yard.entries[1], tip=yard.commit({"x.txt": "BAD"}, yard.entries[1].base))

@@ -522,6 +522,7 @@ def test_status_counts_up_and_is_never_torn(sessionrun: Command) -> None:
     assert len(set(seen)) > 2
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="macOS takes no limit of the address space")
 def test_too_little_memory_is_one_line(sessionrun: Command) -> None:
     """A file that does not fit: no traceback."""

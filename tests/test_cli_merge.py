@@ -126,6 +126,7 @@ def test_readers_tell_what_became_of_the_work(ended: Project) -> None:
     assert f"\n  landed on main with {tip[:12]}\n" in shown
 
 
+@pytest.mark.slow
 def test_the_room_of_gates_has_links_and_copied_files(project: Project) -> None:
     (project.cwd / "shared").mkdir()
     (project.cwd / "shared" / "lib.txt").write_text("lib\n")
@@ -183,6 +184,7 @@ def test_the_work_of_an_attempt_after_a_landing_is_not_told_as_landed() -> None:
     assert not is_of({**task, "status": "running", "ended_at": None}, "2026-01-01T00:00:06+00:00")
 
 
+@pytest.mark.slow
 def test_a_person_mends_a_conflict_on_the_branch(ended: Project) -> None:
     session = ended.sessions[0]
     assert ended("merge", session, "one", "clash").returncode == 1
@@ -194,6 +196,7 @@ def test_a_person_mends_a_conflict_on_the_branch(ended: Project) -> None:
     assert "Sessionrun-" not in ended.git("log", "-1", "--format=%B", "main")
 
 
+@pytest.mark.slow
 def test_the_configuration_can_leave_out_trailers(ended: Project) -> None:
     session = ended.sessions[0]
     file = ended.cwd / "sessionrun.toml"
@@ -312,6 +315,7 @@ def test_the_room_of_gates_goes_when_no_landing_uses_it(ended: Project, words: t
     ended.git("merge-base", "--is-ancestor", tip, "main")
 
 
+@pytest.mark.slow
 def test_the_room_of_gates_goes_with_the_session(ended: Project) -> None:
     session = ended.sessions[0]
     assert ended("merge", session, "one", "--gate", "true").returncode == 0

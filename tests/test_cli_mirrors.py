@@ -113,6 +113,7 @@ def test_tasks_of_two_repositories_work_in_mirrors_and_their_branches_come_home(
     assert place.command("explain", status["session_id"]).returncode == 0
 
 
+@pytest.mark.slow
 def test_a_name_that_is_taken_in_the_local_repository_gets_a_number(place: Place) -> None:
     plan = {"prompts": [{"id": "a", "prompt": "echo new > new.txt", "repo": "./one"}]}
     place.git("branch", "main-task-a", cwd=place.root / "one")
@@ -120,6 +121,7 @@ def test_a_name_that_is_taken_in_the_local_repository_gets_a_number(place: Place
     assert place.git("show", "main-task-a-2:new.txt", cwd=place.root / "one") == "new"
 
 
+@pytest.mark.slow
 def test_a_local_repository_that_is_gone_at_the_end_loses_no_work(place: Place) -> None:
     away = f"mv {place.root}/one {place.root}/away"
     status = place.run({"prompts": [{"id": "a", "prompt": f"echo x > x; {away}", "repo": "./one"}]})
@@ -128,6 +130,7 @@ def test_a_local_repository_that_is_gone_at_the_end_loses_no_work(place: Place) 
     assert place.git("show", "main-task-a:x", cwd=place.mirror("one")) == "x"
 
 
+@pytest.mark.slow
 def test_bringing_a_branch_home_runs_no_hook_and_no_setting_of_either_side(place: Place) -> None:
     mark, evil = place.root / "ran", place.root / "evil"
     evil.write_text(f"#!/bin/sh\ntouch {mark}\n")
@@ -183,6 +186,7 @@ def test_a_mirror_of_the_repository_where_the_command_is_started(place: Place, s
     assert place.git("show", "main-task-a:sub/x", cwd=place.root / "one") == "x"
 
 
+@pytest.mark.slow
 def test_a_repository_that_fails_is_told_from_an_agent_that_fails(place: Place) -> None:
     plan = {
         "prompts": [
@@ -280,6 +284,7 @@ def test_clean_cache_takes_what_nothing_needs(place: Place) -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_session_that_was_killed_leaves_a_claim_by_which_clean_saves_the_work(place: Place) -> None:
     plan = {"prompts": [{"id": "a", "prompt": "echo x > x; touch ../../../../go; sleep 600", "repo": "./one"}]}
     session_id = place.command.start({"prompts": plan["prompts"], "agent": "shell"})

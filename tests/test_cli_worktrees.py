@@ -296,6 +296,7 @@ def test_a_directory_that_the_base_commit_has_not_is_refused_unless_it_comes_alo
     project.cwd = top
 
 
+@pytest.mark.slow
 def test_each_attempt_has_a_branch_and_a_patch(project: Project) -> None:
     prompt = 'echo "$SESSIONRUN_BRANCH" > got; [ "$SESSIONRUN_ATTEMPT" = 2 ]'
     session = project.finish({"prompts": [{"id": "a", "prompt": prompt, "retries": 1}]})
@@ -363,6 +364,7 @@ def test_diff_as_json(finished: Finished) -> None:
     )
 
 
+@pytest.mark.slow
 def test_diff_of_a_running_task_is_its_worktree_as_it_is(project: Project) -> None:
     (project.cwd / "seen.log").write_text("ignored")
     prompt = (
@@ -418,6 +420,7 @@ def test_a_session_that_a_hook_starts_leaves_the_repository_of_the_hook_alone(
     assert project.git("log", "-1", "--format=%s", "main-task-a") == "mine"
 
 
+@pytest.mark.slow
 def test_what_an_agent_writes_for_itself_is_no_work(project: Project) -> None:
     """Two branches with aider's history and cache would conflict with each other; its settings are work."""
     (project.cwd / "sessionrun.toml").write_text(
@@ -708,6 +711,7 @@ def test_clean_needs_to_be_told_what(project: Project) -> None:
     assert project("clean", "--worktrees").stdout == "Nothing to clean.\n"
 
 
+@pytest.mark.slow
 def test_clean_removes_worktrees_that_were_kept_on_request_and_keeps_their_work(finished: Finished) -> None:
     project = finished(BROKEN, "--keep-worktree", "always")
     session = project.sessions[0]
@@ -719,6 +723,7 @@ def test_clean_removes_worktrees_that_were_kept_on_request_and_keeps_their_work(
     assert project.git("show", "main-task-half:half.txt") == "half"
 
 
+@pytest.mark.slow
 def test_clean_leaves_a_live_session_alone(project: Project) -> None:
     plan = {"prompts": [{"id": "a", "prompt": "true"}, {"id": "b", "prompt": "sleep 600"}]}
     session = project.start(plan, "--worktree")

@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from conftest import Command, eventually
 from hypothesis import given
 from hypothesis import strategies as st
@@ -40,6 +41,7 @@ def without_times(value: Any) -> Any:
     return [without_times(one) for one in value] if isinstance(value, (list, tuple)) else value
 
 
+@pytest.mark.slow
 @PROFILE
 @given(world=worlds(), jumps=JUMPS)
 def test_a_jump_of_the_wall_clock_decides_nothing(world: World, jumps: list[float]) -> None:

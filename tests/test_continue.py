@@ -92,6 +92,7 @@ def test_a_follow_up_goes_on_in_the_conversation_and_on_the_branch(talking: Talk
     assert "\n  last follow-up: now test it\n" in talking("explain", session_id, "a").stdout
 
 
+@pytest.mark.slow
 def test_an_agent_without_conversations_is_told_what_was_done(talking: Talking) -> None:
     talking.finish([{"id": "a", "prompt": "make it", "retries": 1}], "--agent", "plain")
     (talking.bin / "fail").touch()
@@ -184,6 +185,7 @@ def test_a_branch_that_cannot_be_taken_up_is_refused_before_anything_starts(talk
     assert talking.task()["attempt"] == 1
 
 
+@pytest.mark.slow
 def test_what_a_follow_up_adds_lands_as_well(talking: Talking) -> None:
     plan = [{"id": "a", "prompt": "make it"}, {"id": "b", "prompt": "true", "agent": "shell"}]
     talking.finish({"land": True, "prompts": plan}, "--agent", "talker")

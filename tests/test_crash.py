@@ -193,6 +193,7 @@ def test_a_planted_link_or_fifo_is_refused(sessionrun: Command) -> None:
     assert (done.returncode, [*json.loads(done.stdout)]) == (3, ["schema_version", "error"])
 
 
+@pytest.mark.slow
 def test_nothing_hangs_on_what_is_planted_in_a_dead_session(sessionrun: Command, crashed: str) -> None:
     """In a directory where others may write: `resume` goes on with nothing, and each verb says so in a line."""
     session = SessionDir(sessionrun.directory(crashed))
@@ -471,6 +472,7 @@ def test_no_start_on_a_full_disk(sessionrun: Command, small_disk: Path) -> None:
     sessionrun.results = results  # so that what started is ended
 
 
+@pytest.mark.slow
 def test_a_running_session_survives_a_full_disk(sessionrun: Command, small_disk: Path) -> None:
     results = small_disk / "results"
     sessionrun.results = results

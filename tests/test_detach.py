@@ -118,6 +118,7 @@ def test_prompts_may_come_from_any_of_them(sessionrun: Command, kind: str) -> No
     assert_runs_on(sessionrun, output.decode().strip())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("closed", [(0, 1, 2), *slow((0,), (1,), (2,), (0, 1), (0, 2), (1, 2))], ids=str)
 def test_closed_descriptors(sessionrun: Command, closed: tuple[int, ...]) -> None:
     file = write_plan(sessionrun)
@@ -169,6 +170,7 @@ def test_from_node_with_default_streams(sessionrun: Command) -> None:
 # --- odd parents ---
 
 
+@pytest.mark.slow
 def test_as_the_child_of_process_1(sessionrun: Command) -> None:
     """In a new pid namespace the command's parent is pid 1, as in a container."""
     unshare = shutil.which("unshare")
@@ -300,6 +302,7 @@ def test_a_session_within_a_session(sessionrun: Command) -> None:
 # --- many at once, and failed starts ---
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("launchers", "real"), [(6, False), pytest.param(20, True, marks=pytest.mark.slow)])
 def test_many_at_once(sessionrun: Command, launchers: int, real: bool) -> None:
     write_plan(sessionrun, '{"prompts": ["true", "echo x"]}')

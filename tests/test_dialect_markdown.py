@@ -526,6 +526,7 @@ def test_an_answer_writes_only_inside_of_the_project(project: Project, tmp_path:
     assert sorted(file.stem for file in (project.path / "jobs").glob("*.md")) == names
 
 
+@pytest.mark.slow
 def test_commands_check_the_tree_one_at_a_time(project: Project) -> None:
     (project.path / "worksplit.toml").write_text(
         '[build]\nbuild_command = "mkdir busy && sleep 0.2 && rmdir busy"\nlint_command = "grep -q 2 src/a.py"\n'
@@ -637,6 +638,7 @@ def test_stop_on_fail_counts_what_was_skipped(project: Project) -> None:
     assert {task["reason_class"] for task in view["tasks"][2:]} == {"max_failures"}
 
 
+@pytest.mark.slow
 def test_what_a_killed_session_left_is_stuck(project: Project) -> None:
     project.write(a=job("# First\n"), b=job("# Second\n", output_file="b.py", depends_on=["a"]))
     (project.bin / "ollama").write_text(SLOW_OLLAMA)

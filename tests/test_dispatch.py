@@ -158,6 +158,7 @@ def test_what_is_tried_again_needs_its_claim_first(project: Dispatcher) -> None:
     assert events == []  # nothing of it was started
 
 
+@pytest.mark.slow
 def test_a_follow_up_goes_on_though_its_task_of_the_queue_is_closed(project: Dispatcher) -> None:
     (name,) = project.add("if [ -e one.txt ]; then echo more > more.txt; else echo one > one.txt; fi")
     session_id = project.dispatch()
@@ -168,6 +169,7 @@ def test_a_follow_up_goes_on_though_its_task_of_the_queue_is_closed(project: Dis
     assert project.stand() == {name: "closed"}
 
 
+@pytest.mark.slow
 def test_what_another_worker_has_by_now_is_not_begun_when_the_session_lives_again(project: Dispatcher) -> None:
     (name,) = project.add("exit 7")
     session_id = project.dispatch()
@@ -275,6 +277,7 @@ def test_follow_ups_come_in_by_themselves_up_to_a_number(project: Dispatcher) ->
     assert project.load("ingest", "--dry-run")["added"][0]["title"] == "touch three.txt"
 
 
+@pytest.mark.slow
 def test_what_can_only_be_held_is_another_exit_code(project: Dispatcher) -> None:
     """The user's own change is in the way of the work; and a session that is held does not end."""
     (project.cwd / "README").write_text("the user's\n")
@@ -290,6 +293,7 @@ def test_what_can_only_be_held_is_another_exit_code(project: Dispatcher) -> None
     assert (project.cwd / "README").read_text() == "first\nmore\n"
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_all_workers_and_gives_their_tasks_back(project: Dispatcher) -> None:
     names = project.add(GONE.format("../../never") + "true", GONE.format("../../never") + "true")
     following = project.popen("dispatch", "--agent", "worker", "--sync", stdout=subprocess.PIPE)

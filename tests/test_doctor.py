@@ -457,6 +457,7 @@ def test_a_worktree_that_a_crash_left(project: Project) -> None:
     assert "worktrees" not in checks  # resume, or clean, sees to it
 
 
+@pytest.mark.slow
 def test_a_worktree_that_no_task_has_and_one_that_was_half_removed(project: Project) -> None:
     """As the crash of a PREPARE leaves it whose task got another worktree, and that of a `clean` of it."""
     session = SessionDir(project.directory(project.finish({"prompts": [{"id": "a", "prompt": "true"}]})))

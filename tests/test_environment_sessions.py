@@ -101,6 +101,7 @@ def test_setup_agent_and_check_work_in_the_environment_of_their_task(place: Plac
     assert tasks["c"]["reason_class"] == "setup_failed"
 
 
+@pytest.mark.slow
 def test_an_environment_that_cannot_be_made_is_told_from_work_and_setup(place: Place) -> None:
     (place.top / "broken").touch()
     commit_all(place.top, "broken")

@@ -92,6 +92,7 @@ class Shop:
         return found
 
 
+@pytest.mark.slow
 def test_a_task_that_spoils_git_settings_changes_no_digest(shop: Shop) -> None:
     """The tags before the commit decide, as git shows them with the settings of the launch."""
     top = Path(shop.request("a").top)
@@ -225,6 +226,7 @@ def test_a_task_that_writes_in_place_changes_nothing_else(ready: Shop) -> None:
     assert ready.builds() == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "how",
     [
@@ -345,6 +347,7 @@ def test_a_build_that_takes_too_long_is_ended_with_all_it_started(shop: Shop) ->
     eventually(lambda: not Path(f"/proc/{mark.read_text().strip()}").exists())
 
 
+@pytest.mark.slow
 def test_a_start_after_a_crash_makes_it_anew(ready: Shop) -> None:
     env = ready.good("again")
     (env / "half").write_text("")
@@ -364,6 +367,7 @@ def test_an_environment_goes_with_its_attempt(ready: Shop) -> None:
     assert other.exists()
 
 
+@pytest.mark.slow
 def test_a_request_that_a_task_changed_removes_nothing_of_others(ready: Shop) -> None:
     two = ready.good("victim")
     precious = ready.root / "precious"

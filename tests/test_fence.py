@@ -184,6 +184,7 @@ def _launch_anew(sessionrun: Command, project: Project, ran: Path) -> None:
     assert [line for line in lines if not line.startswith(f"{project.root}/program-filter.")] == []
 
 
+@pytest.mark.slow
 def test_settings_that_hang_hold_nobody_up(sessionrun: Command, project: Project) -> None:
     """Git waits for ever at a FIFO that is included; ours does not read it."""
     begun, planted = project.root / "begun", project.root / "planted"

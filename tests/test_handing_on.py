@@ -117,6 +117,7 @@ def test_each_task_finds_the_work_of_its_needs(finished: Finished) -> None:
     assert {"a", "b", "both", "own", "last"} <= {path.name for path in project.cwd.iterdir()}
 
 
+@pytest.mark.slow
 def test_instructions_of_some_of_the_tasks(finished: Finished) -> None:
     project = finished(FIVE)
     session = project.sessions[0]
@@ -205,6 +206,7 @@ def test_kill_9_of_prepare_and_release_at_any_moment(project: Project) -> None:
 # --- what cannot be merged ---
 
 
+@pytest.mark.slow
 def test_a_conflict_of_needs_is_told_and_can_be_mended(project: Project) -> None:
     session = project.finish(CLASH)
     tasks = by_id(project.status(session))
@@ -382,6 +384,7 @@ def test_base_session_begins_with_the_session(some: Project) -> None:
     )
 
 
+@pytest.mark.slow
 def test_needs_that_changed_nothing_or_have_no_worktree(some: Project) -> None:
     """`idle` has no branch and `gate` no worktree; what they had to begin with goes on to `last` all the same."""
     session = some.sessions[0]
@@ -523,6 +526,7 @@ def test_a_release_that_is_killed_over_an_empty_branch(repo: Repo, killed: str) 
     assert repo.run("branch", "--list", "*task*") == ""
 
 
+@pytest.mark.slow
 def test_an_empty_branch_that_is_needed_stays(repo: Repo) -> None:
     """One that somebody has checked out, or that alone holds what it began with."""
     a = end(repo, "a")
@@ -543,6 +547,7 @@ def test_an_empty_branch_that_is_needed_stays(repo: Repo) -> None:
     assert _release(repo, request, 3).branch is None
 
 
+@pytest.mark.slow
 def test_a_merge_of_needs_alone_is_nothing(repo: Repo) -> None:
     """It can be made again; one that somebody else made cannot."""
     request, _ = _prepared(repo, end(repo, "a"), end(repo, "b"))

@@ -265,6 +265,7 @@ while sys.stdin.buffer.read(1):
 ROUNDS = 8
 
 
+@pytest.mark.slow
 @needs_leases
 def test_writers_that_append_all_the_time(repository: Path) -> None:
     """Real processes: two open the file for each line, two keep it open, one of them writes lines in halves."""
@@ -336,6 +337,7 @@ print(at)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("closes", ["closes", pytest.param("", marks=pytest.mark.slow)])
 def test_killed_before_each_call_that_changes_a_file(own_place: Path, preload: Path, closes: str) -> None:
     """No line is lost, and none comes twice, also if its task was closed before the next call."""

@@ -118,6 +118,7 @@ def test_conflict_red_and_those_that_need_them(project: Project) -> None:
     assert_clean(project)
 
 
+@pytest.mark.slow
 def test_a_dirty_target_holds_until_it_is_mended(project: Project) -> None:
     (project.cwd / "one.txt").write_text("mine\n")
     session_id = project.finish({"land": True, "prompts": THREE[:1]})
@@ -136,6 +137,7 @@ def test_a_dirty_target_holds_until_it_is_mended(project: Project) -> None:
     assert_clean(project)
 
 
+@pytest.mark.slow
 def test_a_person_mends_a_bounced_branch(project: Project) -> None:
     session_id = project.finish(
         {"prompts": [{"id": "bad", "prompt": "echo BAD > b.txt"}]}, "--land", "--gate", GATE
@@ -248,6 +250,7 @@ def test_a_person_moves_the_target_meanwhile(project: Project) -> None:
     assert_clean(project)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("now", [("--now",), pytest.param((), marks=pytest.mark.slow)], ids=str)
 def test_cancel_leaves_the_branch_whole(project: Project, now: tuple[str, ...]) -> None:
     session_id = begin(project, tasks=1)
@@ -262,6 +265,7 @@ def test_cancel_leaves_the_branch_whole(project: Project, now: tuple[str, ...]) 
     assert [task["status"] for task in merged["tasks"]] == ["landed"]
 
 
+@pytest.mark.slow
 def test_a_held_session_lands_when_it_is_released(project: Project) -> None:
     go = project.cwd.parent / "go"
     prompt = f"echo one > one.txt; while ! [ -e {go} ]; do sleep 0.05; done"
@@ -287,6 +291,7 @@ def test_a_preview_says_where_it_lands(project: Project) -> None:
     assert "\nLands: on main, if they pass `make check` and `true`\n" in shown
 
 
+@pytest.mark.slow
 def test_what_is_added_while_it_runs_lands_too(project: Project) -> None:
     go = project.cwd.parent / "go"
     plan = {"prompts": [{"id": "one", "prompt": f"echo one > one.txt; while ! [ -e {go} ]; do sleep 0.05; done"}]}
@@ -301,6 +306,7 @@ def test_what_is_added_while_it_runs_lands_too(project: Project) -> None:
     assert [(project.cwd / f"{name}.txt").read_text() for name in ("one", "two")] == ["one\n", "two\n"]
 
 
+@pytest.mark.slow
 def test_a_later_merge_is_what_status_tells(project: Project) -> None:
     plan = {"prompts": [{"id": "one", "prompt": "echo one > one.txt"}]}
     (project.cwd / "one.txt").write_text("mine\n")

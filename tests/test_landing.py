@@ -130,6 +130,7 @@ def test_verdicts_are_kept_by_tree_and_gate(yard: Yard) -> None:
     assert yard.land(CHECK, batch=1).gate_runs == 2, "two of what was red, none of what was green"
 
 
+@pytest.mark.slow
 def test_the_target_s_version_of_a_gate_counts_and_a_task_s_own_must_pass_too(yard: Yard) -> None:
     first = yard.commit({"gate.sh": "! grep -rqs BAD --include=*.txt .\n", "Makefile": "test:\n\tsh gate.sh\n"})
     yard.git("update-ref", "refs/heads/main", first)
@@ -243,6 +244,7 @@ def test_work_whose_branch_was_deleted_lands_and_work_that_is_gone_does_not(yard
     assert report.fates[1].reason_class == "work_gone"
 
 
+@pytest.mark.slow
 def test_what_setup_left_does_not_land(yard: Yard) -> None:
     base = yard.git("rev-parse", "main")
     setup = yard.commit({"set.txt": "set", "a.txt": "a\nset\n"}, message="Setup of task one")

@@ -305,6 +305,7 @@ def test_a_release_that_is_killed_runs_again(sessionrun: Command, project: Proje
     assert count.read_text().count("\n") >= 3
 
 
+@pytest.mark.slow
 def test_a_release_that_is_killed_each_time_keeps_the_worktree(sessionrun: Command, project: Project) -> None:
     count = _kill_by_filter(project, "clean", 99)
     view = finish(sessionrun, project, [{"id": "t", "prompt": "echo two > one.k; exit 3"}])
@@ -326,6 +327,7 @@ def test_a_prepare_that_is_killed_runs_again(sessionrun: Command, project: Proje
     check_clean(project, before)
 
 
+@pytest.mark.slow
 def test_a_prepare_that_is_killed_each_time_fails_the_task(sessionrun: Command, project: Project) -> None:
     _kill_by_filter(project, "smudge", 99)
     before = snapshot(project)
@@ -366,6 +368,7 @@ def test_a_repository_that_git_cannot_read_keeps_the_worktree(project: Project) 
     assert {"inner/f", "beside/g"} <= project.files(place.rescue or "")
 
 
+@pytest.mark.slow
 def test_a_stale_lock_of_packed_refs_stops_no_task(sessionrun: Command, project: Project) -> None:
     project.run("pack-refs", "--all")
     lock = project.top / ".git" / "packed-refs.lock"

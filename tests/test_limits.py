@@ -133,6 +133,7 @@ def test_without_auto_release_somebody_has_to_say_so(quota: Quota) -> None:
     assert quota.sessionrun.wait(session)["outcome"] == "succeeded"
 
 
+@pytest.mark.slow
 def test_a_hold_outlives_the_supervisor(quota: Quota) -> None:
     quota.set_at_next_run(3)
     session = quota.start([{"id": "a", "prompt": "p"}])

@@ -14,6 +14,7 @@ from test_workspaces import Project
 from sessionrun.workspaces.links import describe_problem, find_name, find_target
 
 
+@pytest.mark.slow
 def test_links_out_of_the_repository_are_never_work(
     own_place: Path, sessionrun: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:

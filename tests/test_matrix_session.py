@@ -341,6 +341,7 @@ def test_a_file_that_is_no_results_file_is_left_alone(matrix: Matrix) -> None:
     assert not list(matrix.results.glob("session-*"))
 
 
+@pytest.mark.slow
 def test_the_results_file_is_right_after_a_crash_and_a_launch_over_it_says_so(matrix: Matrix) -> None:
     matrix.config()
     wait = Path(os.environ["HOME"]) / "wait"
@@ -385,6 +386,7 @@ def is_followed(matrix: Matrix, session: str, pid: int) -> bool:
     return matrix.supervisor(session) != pid
 
 
+@pytest.mark.slow
 def test_ctrl_c_stops_every_run_and_cleans_up(matrix: Matrix) -> None:
     matrix.config()
     (Path(os.environ["HOME"]) / "wait").touch()
@@ -505,6 +507,7 @@ def test_a_session_that_was_followed_by_another_leaves_the_file_alone(one_failed
     assert "belongs to a later session" in (matrix.directory(first) / "supervisor.log").read_text()
 
 
+@pytest.mark.slow
 def test_a_new_session_of_failed_runs_keeps_the_others_in_the_file(one_failed: Matrix) -> None:
     matrix, old = one_failed, one_failed.sessions[0]
     (Path(os.environ["HOME"]) / "fail-m2").unlink()
@@ -516,6 +519,7 @@ def test_a_new_session_of_failed_runs_keeps_the_others_in_the_file(one_failed: M
     assert (before[1]["status"], after[1]["status"]) == ("failed", "succeeded")
 
 
+@pytest.mark.slow
 def test_a_retried_run_shows_its_last_attempt(one_failed: Matrix) -> None:
     matrix, session = one_failed, one_failed.sessions[0]
     (Path(os.environ["HOME"]) / "fail-m2").unlink()
@@ -537,6 +541,7 @@ def test_the_other_program_s_results_file_is_known(matrix: Matrix) -> None:
     assert (second["model"], second["status"]) == ("m2", "succeeded")
 
 
+@pytest.mark.slow
 def test_keep_worktree_and_a_branch_and_a_place_inside_the_repository(matrix: Matrix) -> None:
     (matrix.cwd / "sub").mkdir()
     (matrix.cwd / "sub" / "file").write_text("x")

@@ -104,6 +104,7 @@ def test_a_conflict_is_mended_and_lands_with_all_that_waits_for_it(yard: Yard) -
     assert yard.git("rev-list", "--parents", "--no-walk", mend["commit"]).split()[2] == owner["commit"]
 
 
+@pytest.mark.slow
 def test_a_mend_that_leaves_marks_is_refused_and_the_last_one_is_the_end(yard: Yard) -> None:
     tasks = yard.run(clash(), "echo more >>f")
     mends = [task for name, task in tasks.items() if "-mend-" in name]
@@ -136,6 +137,7 @@ def test_a_mend_that_drops_a_side_is_refused_once(yard: Yard) -> None:
     assert yard.command("wait", yard.view["session_id"], first["id"]).returncode == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("first", "second"),
     [
@@ -198,6 +200,7 @@ def test_a_red_gate_is_mended(yard: Yard) -> None:
     assert "exit code 1 of: ! grep -q bad g" in prompt and "/gate-" in prompt and "run: printf 'bad" in prompt
 
 
+@pytest.mark.slow
 def test_a_mend_that_undoes_the_work_is_refused_once(yard: Yard) -> None:
     plan = {"prompts": [write("a", "bad", "g")], "land": {"gates": ["! grep -qs bad g"], "mends": 1}}
     tasks = yard.run(plan, "rm -f g")

@@ -115,6 +115,7 @@ def test_what_a_run_plants_is_neither_followed_nor_replaced(
     assert checked.stdout.startswith("warning: ") and f": {problem}\n" in checked.stdout
 
 
+@pytest.mark.slow
 def test_outputs_of_a_run_that_are_a_link_are_not_followed(matrix: Command, victim: Path) -> None:
     shown = 'sub/outputs/"$(echo "$SESSIONRUN_JOB" | cut -d/ -f2)"'
     planted = f"ln -s {shlex.quote(str(victim.parent))} {shown}"
@@ -127,6 +128,7 @@ def test_outputs_of_a_run_that_are_a_link_are_not_followed(matrix: Command, vict
     assert (matrix.cwd / runs[1]["stdout_file"]).is_symlink()
 
 
+@pytest.mark.slow
 def test_a_link_that_is_there_at_launch_is_followed_once(matrix: Command, victim: Path) -> None:
     """The user's own link stays one; where a run lets it lead later makes no difference."""
     (matrix.cwd / "sub").mkdir()

@@ -140,6 +140,7 @@ def test_gone_is_said_a_second_later(sessionrun: Command, running: str, words: l
     assert time.monotonic() - began >= 1.0
 
 
+@pytest.mark.slow
 def test_a_restart_in_between_is_not_taken_for_the_end(sessionrun: Command, running: str) -> None:
     followers = [
         sessionrun.popen(*words, real=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

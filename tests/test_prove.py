@@ -279,6 +279,7 @@ def test_a_check_that_never_ends_in_the_room(ended: Project) -> None:
     assert "not done after 1 s" in task["reason"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("victim", ["supervisor", pytest.param("prove", marks=pytest.mark.slow)])
 def test_a_process_that_dies_during_the_proof(project: Project, victim: str) -> None:
     begun, go = project.cwd.parent / "begun", project.cwd.parent / "go"

@@ -368,6 +368,7 @@ def test_a_dry_run_lists_what_a_real_run_removes(project: Project, words: tuple[
     assert [path.name for path in project.results.iterdir() if str(path) in {name for _, name in listed}] == []
 
 
+@pytest.mark.slow
 def test_a_session_whose_repository_is_gone_goes(project: Project) -> None:
     session = project.finish({"prompts": [{"id": "a", "prompt": "echo work > work"}]})
     eventually(lambda: not SessionDir(project.directory(session)).is_alive())

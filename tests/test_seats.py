@@ -250,6 +250,7 @@ def test_work_that_no_commit_holds_keeps_its_seat(seated: Seated) -> None:
     assert seated.begin("two")[1].name == "w2"
 
 
+@pytest.mark.slow
 def test_two_sessions_have_different_seats_and_each_goes_back_to_a_free_one(seated: Seated) -> None:
     first, one = seated.begin("t", session="a")
     second, two = seated.begin("t", session="b")
@@ -387,6 +388,7 @@ def test_three_tasks_take_turns_in_two_worktrees(cli: Cli) -> None:
     assert said == "?? three\n"
 
 
+@pytest.mark.slow
 def test_a_failed_task_leaves_its_seat_and_its_work_is_on_its_branch(cli: Cli) -> None:
     plan = [{"id": "bad", "prompt": "echo half > half; exit 3"}, {"id": "next", "prompt": "ls > names"}]
     session_id = cli.finish(
@@ -398,6 +400,7 @@ def test_a_failed_task_leaves_its_seat_and_its_work_is_on_its_branch(cli: Cli) -
     assert "half" not in cli.git("show", "main-task-next:names")
 
 
+@pytest.mark.slow
 def test_a_task_that_begins_at_the_target_sees_what_landed_before(cli: Cli) -> None:
     waits = f"while ! [ -e {cli.cwd.parent}/go ]; do sleep 0.05; done"
     plan = {
@@ -423,6 +426,7 @@ def test_a_task_that_begins_at_the_target_sees_what_landed_before(cli: Cli) -> N
     assert cli.git("status", "--porcelain") == ""
 
 
+@pytest.mark.slow
 def test_clean_takes_away_what_no_session_needs(cli: Cli) -> None:
     plan = {"worktrees": "inside", "prompts": [{"id": name, "prompt": f"echo {name} > {name}"} for name in "ab"]}
     cli.finish(plan)

@@ -103,6 +103,7 @@ def test_a_dependent_begins_with_work_and_setup_of_its_need(ended: Project) -> N
     assert "still" not in shown, "a need without work hands on nothing"
 
 
+@pytest.mark.slow
 def test_a_supervisor_that_dies_during_setup_changes_nothing(project: Project) -> None:
     wait = "touch ../../begun; while ! [ -e ../../go ]; do sleep 0.2; done; echo set > s"
     session = project.start([{"id": "a", "prompt": "echo work > f", "setup": [wait]}], "--worktree")
@@ -114,6 +115,7 @@ def test_a_supervisor_that_dies_during_setup_changes_nothing(project: Project) -
     assert task["diff_stat"]["files"] == 1
 
 
+@pytest.mark.slow
 def test_clean_knows_what_setup_left_after_a_crash(project: Project) -> None:
     """All processes die in WORK, which has changed nothing: the branch of setup alone is not needed."""
     wait = "touch ../../begun; exec sleep 600"

@@ -44,6 +44,7 @@ def test_who_falls_silent_is_stopped(sessionrun: Command, prompt: str) -> None:
     assert task["duration_s"] >= 0.4
 
 
+@pytest.mark.slow
 def test_a_task_may_say_that_it_needs_its_silence(sessionrun: Command) -> None:
     (sessionrun.cwd / "sessionrun.toml").write_text('idle_timeout = "200ms"\n')
     assert "idle_timeout" in sessionrun("--agent", "shell", stdin='["true"]').stderr
@@ -56,6 +57,7 @@ def test_a_task_may_say_that_it_needs_its_silence(sessionrun: Command) -> None:
     assert sessionrun.wait(session)["outcome"] == "succeeded", "the command line beats the configuration"
 
 
+@pytest.mark.slow
 def test_a_new_supervisor_goes_on_watching(sessionrun: Command) -> None:
     prompt = "echo begun; touch begun; exec sleep 600"
     session = sessionrun.start([{"id": "a", "prompt": prompt, "idle_timeout": 1, "retries": 1}])

@@ -94,6 +94,7 @@ LOOK = (
 )
 
 
+@pytest.mark.slow
 def test_a_run_of_the_example(bench: Bench) -> None:
     """One agent mends, one bends the tests and breaks off; the files, and what the first agent saw."""
     looks = f"{GOLD}; {LOOK}; cp .claude/settings.json ../../../seen"

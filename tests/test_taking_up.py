@@ -170,6 +170,7 @@ def test_a_worktree_that_was_kept_is_used_again_with_all_that_lies_in_it(again: 
     assert ended.worktree is None and ended.diff_stat == {"files": 3, "insertions": 3, "deletions": 0}
 
 
+@pytest.mark.slow
 def test_a_prepare_that_is_done_again_keeps_what_lies_in_a_worktree_that_was_kept(again: Again) -> None:
     again.begin(write("one"), keep="always")
     earlier = again.place
@@ -228,6 +229,7 @@ def test_work_on_a_rescue_branch_has_to_be_merged_first(again: Again) -> None:
     assert again.go_on().taken_up == place.commit
 
 
+@pytest.mark.slow
 def test_what_a_setup_leaves_in_a_further_attempt_moves_only_where_it_began(again: Again) -> None:
     again.begin(lambda path: None)
     again.attempt, again.place = 1, Place()

@@ -213,6 +213,7 @@ def many(size: int, special: Collection[str]) -> tuple[list[dict[str, Any]], dic
     return [{"id": name, "prompt": names + script} for name, script in scripts.items()], left
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("size", "special"),
     [(1, ("switched",)), pytest.param(32 - len(SPECIAL), tuple(SPECIAL), marks=pytest.mark.slow)],
@@ -444,6 +445,7 @@ def test_commits_in_a_submodule_keep_the_worktree(project: Project) -> None:
     assert (path / "lib" / "own").exists()
 
 
+@pytest.mark.slow
 def test_changes_in_a_submodule_that_is_to_be_overlooked(project: Project) -> None:
     _submodule(project, ignore="all")
     place, path = project.cycle(lambda path: (_open_submodule(project, path) / "a.txt").write_text("new\n"))
@@ -537,6 +539,7 @@ def test_a_worktree_dir_that_cannot_be(sessionrun: Command, project: Project) ->
     check_clean(project, before)
 
 
+@pytest.mark.slow
 def test_links_that_cannot_be(sessionrun: Command, project: Project) -> None:
     before = snapshot(project)
     ran = f"touch {project.root}/ran"
@@ -653,6 +656,7 @@ def test_a_worktree_for_one_task_alone(sessionrun: Command, project: Project) ->
 # --- clean, while names come back ---
 
 
+@pytest.mark.slow
 def test_clean_leaves_the_worktrees_of_a_living_session_alone(sessionrun: Command, project: Project) -> None:
     """Merged, deleted and run again: the claims of the first session name what the second lives in."""
     plan = [{"id": "t", "prompt": "echo new > new; while [ -e ../go-on ]; do sleep 0.05; done"}]
@@ -739,6 +743,7 @@ def test_kill_9_of_everything_at_any_moment(sessionrun: Command, project: Projec
     assert sessionrun.load("overview")["session_counts"]["running"] == 0
 
 
+@pytest.mark.slow
 def test_kill_9_of_everything_when_the_first_tasks_have_worked(sessionrun: Command, project: Project) -> None:
     """One moment of them all: two tasks are done or being released, the next two are made or at work."""
     for number in range(4):

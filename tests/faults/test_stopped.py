@@ -76,6 +76,7 @@ def has_no_job(session: SessionDir) -> bool:
     return all(job.gone or job.lost for job in jobs if job.tried)
 
 
+@pytest.mark.slow
 def test_a_stopped_root(place: Place, session: SessionDir, gate: Path) -> None:
     with stopped(session, "root"):
         assert kill_role(session.path, "keeper")
@@ -118,6 +119,7 @@ def test_the_root_tells_how_jobs_of_a_dead_keeper_ended(place: Place, gate: Path
     assert_sound(place, session)
 
 
+@pytest.mark.slow
 def test_who_is_not_the_roots_is_not_killed(place: Place, session: SessionDir, gate: Path) -> None:
     """Whatever the journal says: it is an agent's to write in, too."""
     gate.touch()

@@ -63,6 +63,12 @@ class VerbGroup(click.Group):
                 return items + run.shell_complete(context, incomplete)
         return offer_files(incomplete) + items
 
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The few options on one line: the page has to stay short, and each verb needs a line."""
+        formatter.write_paragraph()
+        formatter.write_text("Options: -v, --version; -h, --help, also behind a verb.")
+        self.format_commands(ctx, formatter)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The list of verbs, without loading any."""
         with formatter.section("Verbs"):

@@ -214,6 +214,7 @@ def add_crossing(yard: Yard) -> dict[str, list[str]]:
     return {"x": ["x1", "x2"], "y": ["y1", "y2"]}
 
 
+@pytest.mark.slow
 def test_a_union_lands_more_than_the_best_and_needs_fewer_rounds(yard: Yard) -> None:
     groups = add_crossing(yard)
     union = choose(yard, "union", CHECK, groups=groups, dry_run=True)

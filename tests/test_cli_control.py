@@ -217,6 +217,7 @@ def test_a_retry_that_nobody_can_take_says_so(sessionrun: Command) -> None:
 # --- a new session ---
 
 
+@pytest.mark.slow
 def test_retry_in_a_new_session(sessionrun: Command) -> None:
     session_id = start_and_fail(sessionrun)
     done = sessionrun("retry", session_id, "--new", "--sync", "--json")

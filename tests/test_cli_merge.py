@@ -145,6 +145,7 @@ def test_the_room_of_gates_has_links_and_copied_files(project: Project) -> None:
     assert project.git("status", "--porcelain") == ""
 
 
+@pytest.mark.slow
 def test_a_damaged_log_of_landings_is_a_warning(ended: Project) -> None:
     session = ended.sessions[0]
     assert ended("merge", session, "one").returncode == 0
@@ -212,6 +213,7 @@ def test_the_configuration_can_leave_out_trailers(ended: Project) -> None:
         ended.git("reset", "-q", "--hard", "main^1")
 
 
+@pytest.mark.slow
 def test_a_hold_names_the_command_that_mends_it(ended: Project) -> None:
     session = ended.sessions[0]
     (ended.cwd / "one.txt").write_text("mine\n")

@@ -176,6 +176,7 @@ def test_a_new_session_of_tasks_that_failed_begins_where_the_ref_is_now(place: P
     assert again["tasks"][0]["ref_commit"] == commit != status["tasks"][0]["ref_commit"]
 
 
+@pytest.mark.slow
 def test_a_mirror_of_the_repository_where_the_command_is_started(place: Place, sessionrun: Command) -> None:
     sessionrun.cwd = place.root / "one" / "sub"
     plan = [{"id": "a", "prompt": "cat name.txt; pwd; echo x > x", "workspace": "mirror"}]
@@ -395,6 +396,7 @@ def test_doctor_says_what_a_lost_mirror_means(place: Place) -> None:
     assert "+x" in place.command("diff", session_id, "c").stdout
 
 
+@pytest.mark.slow
 def test_clean_cache_keeps_a_mirror_that_alone_holds_work(place: Place) -> None:
     place.git("bundle", "create", "-q", str(place.root / "x.bundle"), "--all", "HEAD", cwd=place.root / "one")
     status = place.run({"prompts": [{"id": "a", "prompt": "echo x > x", "repo": "x.bundle"}]})

@@ -312,6 +312,7 @@ def test_each_attempt_has_a_branch_and_a_patch(project: Project) -> None:
 # --- diff ---
 
 
+@pytest.mark.slow
 def test_diff_of_a_whole_session(finished: Finished) -> None:
     project = finished(THREE)
     done = project("diff", project.sessions[0])
@@ -630,6 +631,7 @@ def test_status_says_why_a_task_is_held() -> None:
 # --- clean ---
 
 
+@pytest.mark.slow
 def test_clean_says_what_goes_then_does_it_then_finds_nothing_new(finished: Finished) -> None:
     project = finished(THREE)
     session = project.sessions[0]

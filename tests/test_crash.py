@@ -316,6 +316,7 @@ def test_damage_is_told_without_a_traceback(sessionrun: Command, crashed: str) -
     assert (waited.returncode, waited.stderr.count("what came later is not shown")) == (4, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "shown"),
     [

@@ -131,6 +131,7 @@ def test_closed_descriptors(sessionrun: Command, closed: tuple[int, ...]) -> Non
     assert_runs_on(sessionrun, session_id)
 
 
+@pytest.mark.slow
 def test_a_command_substitution_ends_at_once(sessionrun: Command) -> None:
     """Nothing of the session holds the caller's pipes: both reach their end while the tasks run."""
     file = write_plan(sessionrun, '{"prompts": ["sleep 600", "sleep 600 & sleep 600"]}')
@@ -245,6 +246,7 @@ def test_with_signals_ignored_and_blocked_by_the_caller(sessionrun: Command, ign
     assert_runs_on(sessionrun, done.stdout.decode().strip())
 
 
+@pytest.mark.slow
 def test_the_callers_group_is_killed_and_its_terminal_closed(sessionrun: Command) -> None:
     words = " ".join([*sessionrun.argv, "-q", "--agent", "shell", str(write_plan(sessionrun))])
     with Terminal(["/bin/sh", "-c", f"{words}; exec sleep 600"], sessionrun.cwd) as terminal:

@@ -700,6 +700,7 @@ def test_the_view_leaves_alone_what_belongs_to_others(project: Project) -> None:
     assert json.loads(project.read("jobs/_jobstatus.json"))[1] == old[0]
 
 
+@pytest.mark.slow
 def test_a_job_of_several_calls_is_one_job(project: Project) -> None:
     text = job("# Parts\n", output_files=["src/x.py", "src/y.py"], sequential=True, test_file="test_x.py")
     project.write(a=text)

@@ -421,6 +421,7 @@ def test_a_lock_held_long_after_the_end(ended: SessionDir) -> None:
 # --- worktrees ---
 
 
+@pytest.mark.slow
 def test_a_sound_session_with_worktrees(project: Project) -> None:
     prompts = [
         {"id": "a", "prompt": "echo work > work"},

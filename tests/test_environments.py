@@ -214,6 +214,7 @@ def test_what_the_install_leaves_in_the_checkout_comes_with_the_environment(read
     assert ready.builds() == 1
 
 
+@pytest.mark.slow
 def test_a_task_that_writes_in_place_changes_nothing_else(ready: Shop) -> None:
     one, two = ready.good("place-one"), ready.good("place-two")
     for file in [path for path in one.rglob("*") if path.is_file() and not path.is_symlink()]:
@@ -357,6 +358,7 @@ def test_a_start_after_a_crash_makes_it_anew(ready: Shop) -> None:
     assert not beside.exists()
 
 
+@pytest.mark.slow
 def test_an_environment_goes_with_its_attempt(ready: Shop) -> None:
     env, other = ready.good("gone"), ready.good("stays")
     replace_file(ready.folder("gone") / WISH, _dump(ready.request("gone")), durable=False)

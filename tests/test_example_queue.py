@@ -160,6 +160,7 @@ def town(sessionrun: Command) -> Town:
     return Town(sessionrun)
 
 
+@pytest.mark.slow
 def test_the_bead_on_the_hook_is_the_prompt(town: Town) -> None:
     code, out, error = town.run()
     assert (code, "Traceback" in error) == (0, False), error

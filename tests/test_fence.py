@@ -395,6 +395,7 @@ LAYOUTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*list(LAYOUTS)[1:4], *slow(*list(LAYOUTS)[:1], *list(LAYOUTS)[4:])])
 def test_kinds_of_repositories(own_place: Path, name: str) -> None:
     for words in (("user.name", "Ann"), ("user.email", "ann@example.org"), ("init.defaultBranch", "main")):

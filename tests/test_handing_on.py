@@ -260,6 +260,7 @@ def base_of(repo: Repo, request: WorkspaceRequest, folder: Path) -> str:
         return find_base(fence, request, folder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "by_index", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["git 2.38", "older git"]
 )

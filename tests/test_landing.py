@@ -121,6 +121,7 @@ def test_a_landing_waits_until_the_one_before_it_has_ended_and_says_so(yard: Yar
     assert yard.land().fates[0].status == "landed"
 
 
+@pytest.mark.slow
 def test_verdicts_are_kept_by_tree_and_gate(yard: Yard) -> None:
     """What was green needs no gate again; what was red is tried anew at the next landing."""
     yard.add("one", {"one.txt": "1"})
@@ -203,6 +204,7 @@ def test_a_conflict_is_bounced_with_its_files_and_leaves_nothing_dirty(yard: Yar
     assert yard.git("status", "--porcelain") == ""
 
 
+@pytest.mark.slow
 def test_a_task_waits_for_a_need_that_was_bounced_and_lands_behind_its_mend(yard: Yard) -> None:
     need = yard.add("need", {"need.txt": "BAD"})
     yard.add("user", {"user.txt": "u"}, need.tip, needs=("need",))

@@ -296,6 +296,7 @@ def _kill_by_filter(project: Project, kind: str, times: int) -> Path:
     return count
 
 
+@pytest.mark.slow
 def test_a_release_that_is_killed_runs_again(sessionrun: Command, project: Project) -> None:
     count = _kill_by_filter(project, "clean", 2)
     view = finish(sessionrun, project, [{"id": "t", "prompt": "echo two > one.k"}])

@@ -125,6 +125,7 @@ def test_by_name(here: Here, away: Here) -> None:
     assert [one["session_id"] for one in removed if one["removed"]] == [weekly]
 
 
+@pytest.mark.slow
 def test_a_name_goes_on_to_what_was_tried_again(here: Here, away: Here) -> None:
     """`retry --new` copies the name: it means the newest of such sessions, also when one between is removed."""
     failing = {"prompts": [{"id": "a", "prompt": "exit 1"}]}

@@ -271,6 +271,7 @@ def test_the_example_runs_unchanged(matrix: Matrix, monkeypatch: pytest.MonkeyPa
         assert first[key]
 
 
+@pytest.mark.slow
 def test_what_succeeded_is_skipped_unless_it_is_to_run_again(one_failed: Matrix) -> None:
     matrix = one_failed
     first, second, third = matrix.runs()
@@ -531,6 +532,7 @@ def test_a_retried_run_shows_its_last_attempt(one_failed: Matrix) -> None:
     assert len(list((matrix.cwd / run["logs_dir"]).iterdir())) == 2
 
 
+@pytest.mark.slow
 def test_the_other_program_s_results_file_is_known(matrix: Matrix) -> None:
     matrix.config()
     old = {"run_id": "abc123", "task_id": "one", "model": "m1", "status": "succeeded", "logs_dir": "x"}

@@ -301,6 +301,7 @@ def plant_remotes(mirror: Path, evil: str) -> None:
     (mirror / "objects" / "info" / "alternates").write_text(f"{other}/objects\n")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("plant", [plant_settings, plant_hooks, plant_remotes])
 def test_what_a_task_wrote_into_the_mirror_runs_nothing_at_the_next_fetch(
     place: Place, plant: Callable[[Path, str], None]

@@ -223,6 +223,7 @@ def test_a_neighbour_that_rewrites_answers_hurts_no_session(
         assert project.run("show", f"main-task-{name}:made.txt") == name, "its work is not lost"
 
 
+@pytest.mark.slow
 def test_a_damaged_claim_keeps_the_worktree_of_its_task_alone(sessionrun: Command, project: Project) -> None:
     claim = f"{sessionrun.results}/session-$SESSIONRUN_SESSION/jobs/a/a1-r1-prepare/claim.json"
     prompts = [{"id": "a", "prompt": f"echo a >made.txt; : >{claim}"}, {"id": "b", "prompt": "echo b >made.txt"}]

@@ -285,6 +285,7 @@ def test_an_answer_that_is_no_patch_fails_its_task(sessionrun: Command, project:
         assert task["check"]["passed"] is False
 
 
+@pytest.mark.slow
 def test_an_agent_that_only_answers_is_taken_at_its_word(sessionrun: Command, project: Project) -> None:
     """In a worktree with a check its answer is a patch, unless the plan says that it is a text."""
     (project.root / "answer").write_text(PATCH)

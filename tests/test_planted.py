@@ -72,6 +72,7 @@ def launch(matrix: Command, script: str) -> tuple[subprocess.CompletedProcess[st
     return done, matrix.status(folder.name.removeprefix("session-"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("script", "kind"),
     [  # each repeats what it plants: the supervisor may put its file back in between

@@ -160,6 +160,7 @@ def test_an_end_that_was_recorded_and_not_published_is_published(sessionrun: Com
     assert journal.count(b'"SessionEnded"') == session.journal_path.read_bytes().count(b'"SessionEnded"') == 1
 
 
+@pytest.mark.slow
 def test_a_readers_probe_is_not_taken_for_life(sessionrun: Command, crashed: str) -> None:
     """Somebody reads while we resume: the probe's shared lock is there when we try, and gone soon after."""
     code = """

@@ -76,6 +76,7 @@ def test_the_other_session_goes_on_when_that_of_the_canary_is_killed(quota: Quot
     assert quota.sessionrun.wait(canary)["ended_at"]
 
 
+@pytest.mark.slow
 def test_a_launch_says_that_its_provider_is_held_and_a_release_is_for_all(quota: Quota) -> None:
     quota.set(time.time() + 600)
     first = start(quota, "a", 1)

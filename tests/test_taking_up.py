@@ -120,6 +120,7 @@ def test_a_branch_that_lost_the_work_is_refused(again: Again) -> None:
     assert again.run("for-each-ref") == before and not (again.root / "repo-worktrees" / BRANCH).exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["--ff", *slow("--no-ff")])
 def test_a_branch_of_that_name_that_another_task_made_is_refused(again: Again, how: str) -> None:
     """Work that landed is in it, too, so its commits prove nothing."""

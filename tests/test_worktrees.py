@@ -359,6 +359,7 @@ def test_work_is_parked_however_a_task_ends(sessionrun: Command, project: Projec
     assert (patches / "a2-diff.patch").stat().st_size
 
 
+@pytest.mark.slow
 def test_work_is_parked_when_a_task_is_cancelled(sessionrun: Command, project: Project) -> None:
     plan = [
         {"id": "stopped", "prompt": f"echo stopped > f; touch {project.root}/ready1; {FOREVER}"},

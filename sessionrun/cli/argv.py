@@ -70,6 +70,7 @@ VALUE_OPTIONS: Final = frozenset(
         "--fields",
         "--file",
         "--filter",
+        "--format",
         "--from",
         "--gate",
         "--gate-timeout",

@@ -33,6 +33,7 @@ from sessionrun.client.waiting import has_failed
 from sessionrun.model.errors import InputError, SessionrunError
 from sessionrun.store.session import SessionDir
 
+FORMAT_NAMES: Final = ("text", "json", "ndjson", "markdown", "junit", "csv")
 STDERR_TAIL: Final = 20
 """Lines of standard error that are shown of a task that failed."""
 
@@ -49,6 +50,13 @@ STDERR_TAIL: Final = 20
 @click.option(
     "--max-tokens", type=Count(1), metavar="N", help="The same in tokens of a model: 3 bytes count as one."
 )
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(FORMAT_NAMES),
+    default="text",
+    help="The same for other programs.",
+)
 @json_option
 @results_dir_option
 def command(
@@ -59,6 +67,7 @@ def command(
     failed: bool,
     max_bytes: int | None,
     max_tokens: int | None,
+    form: str,
     as_json: bool,
     results_dir: Path | None,
 ) -> None:
@@ -66,11 +75,16 @@ def command(
 
     Where standard output is not a terminal, outputs are printed byte for byte.
     """
-    if raw and as_json:
-        raise InputError("--raw prints what the agents printed and cannot be had as --json")
+    if as_json and form not in ("text", "json"):
+        raise InputError(f"--json and --format {form}: choose one of them")
+    as_json = as_json or form == "json"
+    if raw and (as_json or form != "text"):
+        raise InputError("--raw prints what the agents printed and cannot be had as --json, or with --format")
     bound = _find_bound(max_bytes, max_tokens)
     if bound is not None and (raw or tail is not None):
         raise InputError("--max-bytes and --max-tokens choose what is shown: leave out --raw and --tail")
+    if bound is not None and form not in ("text", "json"):
+        raise InputError(f"--format {form}: --max-bytes and --max-tokens are for text and json")
     session = open_session(results_dir, session_id)
     view = load_view(session)
     view = {**view, "tasks": add_landings(session, view["tasks"])}
@@ -84,6 +98,10 @@ def command(
     elif raw:
         for task in chosen:
             _print_file(session.path / (task["raw"] or task["output"]), tail, whole_line=False)
+    elif form not in ("text", "json"):
+        from sessionrun.cli.formats import print_format
+
+        print_format(form, session, view, chosen, tail=tail)
     elif as_json:
         head = {key: view[key] for key in ("session_id", "status", "outcome", "results_dir")}
         summary = _find_summary(session, view)

@@ -1,0 +1,158 @@
+"""`results --format`: the answers of a session for other programs: NDJSON, Markdown, JUnit XML, CSV.
+
+Tasks are printed one after the other; only one answer is held at a time.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+from sessionrun.cli.render import encode, escape_line, reason_lines, task_word, versioned, write_bytes
+from sessionrun.client.outputs import iterate_chunks, iterate_tail
+from sessionrun.client.waiting import has_failed
+from sessionrun.store.session import SessionDir
+
+Task: TypeAlias = Mapping[str, Any]
+Read: TypeAlias = Callable[[Task, str], str]
+"""Reads what is in the `output` or `stderr` of a task."""
+
+COLUMNS: Final = (
+    "num",
+    "id",
+    "title",
+    "status",
+    "outcome",
+    "reason_class",
+    "reason",
+    "agent",
+    "model",
+    "attempt",
+    "exit_code",
+    "started_at",
+    "ended_at",
+    "duration_s",
+    "branch",
+    "commit",
+)
+"""The columns of CSV; behind them are the tokens, the cost and the answer."""
+
+_USAGE: Final = ("input_tokens", "output_tokens", "cost_usd")
+_NOT_XML: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""Characters that no XML file may have, not even as an entity (XML 1.0, section 2.2)."""
+
+
+def print_format(
+    name: str, session: SessionDir, view: Mapping[str, Any], tasks: Sequence[Task], *, tail: int | None
+) -> None:
+    """Print the tasks in one of `FORMATS`; of each answer the last `tail` lines, or all."""
+
+    def read(task: Task, key: str) -> str:
+        path = session.path / task[key]
+        chunks = iterate_chunks(path) if tail is None else iterate_tail(path, tail)
+        return b"".join(chunks).decode("utf-8", "backslashreplace")
+
+    for piece in FORMATS[name](view, tasks, read):
+        write_bytes(piece.encode("utf-8", "backslashreplace"))
+
+
+def _iterate_ndjson(view: Mapping[str, Any], tasks: Sequence[Task], read: Read) -> Iterator[str]:
+    for task in tasks:
+        texts = {"text": read(task, "output"), "stderr_text": read(task, "stderr")}
+        yield encode(versioned({"session_id": view["session_id"], **task, **texts})).decode() + "\n"
+
+
+def _iterate_markdown(view: Mapping[str, Any], tasks: Sequence[Task], read: Read) -> Iterator[str]:
+    name = f" {_plain(view['name'])}" if view.get("name") else ""
+    yield f"# Session{name}\n\n`{view['session_id']}`: {view['completed']} of {view['total']} completed, "
+    yield f"{view['successful']} succeeded, {view['failed']} failed\n"
+    for task in tasks:
+        yield f"\n## {task['num']}. {_plain(task['title'])}\n\n`{escape_line(task['id'])}`: {task_word(task)}\n"
+        reasons = " ".join(line.strip() for line in reason_lines(task, ""))
+        yield f"\n{_plain(reasons)}\n" if reasons else ""
+        yield _fence(read(task, "output"))
+        errors = read(task, "stderr") if has_failed(dict(task)) else ""
+        yield f"\nStandard error:\n{_fence(errors)}" if errors else ""
+
+
+def _plain(text: str) -> str:
+    """A line that Markdown shows as it is."""
+    return re.sub(r"([\\`*_{}\[\]<>#|!&])", r"\\\1", escape_line(text))
+
+
+def _fence(text: str) -> str:
+    """A block of text; the fence is longer than any in the text."""
+    if not text:
+        return ""
+    longest = max((len(run) for run in re.findall(r"`{3,}", text)), default=2)
+    fence = "`" * (longest + 1)
+    return f"\n{fence}text\n{text}{'' if text.endswith(chr(10)) else chr(10)}{fence}\n"
+
+
+def _iterate_junit(view: Mapping[str, Any], tasks: Sequence[Task], read: Read) -> Iterator[str]:
+    """JUnit's XML as build servers read it: https://github.com/testmoapp/junitxml has its elements."""
+    failed = sum(has_failed(dict(task)) and task["outcome"] != "skipped" for task in tasks)
+    skipped = sum(task["outcome"] in (None, "skipped") for task in tasks)
+    seconds = sum(task["duration_s"] or 0.0 for task in tasks)
+    name = view.get("name") or view["session_id"]
+    yield '<?xml version="1.0" encoding="UTF-8"?>\n'
+    yield f'<testsuites><testsuite name={_quote(name)} tests="{len(tasks)}" failures="{failed}" errors="0"'
+    yield f' skipped="{skipped}" time="{seconds:.3f}" timestamp={_quote(view["started_at"])}>\n'
+    for task in tasks:
+        yield f"<testcase name={_quote(task['id'])} classname={_quote(task['agent'])}"
+        yield f' time="{task["duration_s"] or 0.0:.3f}">'
+        reason = task["reason"] or task_word(task)
+        if task["outcome"] in (None, "skipped"):
+            yield f"<skipped message={_quote(reason)}/>"
+        elif has_failed(dict(task)):
+            yield f"<failure type={_quote(task['reason_class'] or task['outcome'])} message={_quote(reason)}/>"
+        for key, element in (("output", "system-out"), ("stderr", "system-err")):
+            text = read(task, key)
+            yield f"<{element}>{_xml(text)}</{element}>" if text else ""
+        yield "</testcase>\n"
+    yield "</testsuite></testsuites>\n"
+
+
+def _quote(text: object) -> str:
+    from xml.sax.saxutils import quoteattr
+
+    return quoteattr(_NOT_XML.sub("\ufffd", str(text)))
+
+
+def _xml(text: str) -> str:
+    from xml.sax.saxutils import escape
+
+    return escape(_NOT_XML.sub("\ufffd", text))
+
+
+def _iterate_csv(view: Mapping[str, Any], tasks: Sequence[Task], read: Read) -> Iterator[str]:
+    """RFC 4180.  A cell that a spreadsheet would take for a formula begins with an apostrophe."""
+    yield _row([*COLUMNS, *_USAGE, "text"])
+    for task in tasks:
+        usage = task["usage"] or {}
+        cells = [*(task.get(key) for key in COLUMNS), *(usage.get(key) for key in _USAGE), read(task, "output")]
+        yield _row(cells)
+
+
+def _row(cells: Sequence[object]) -> str:
+    import csv
+    import io
+
+    line = io.StringIO()
+    csv.writer(line).writerow([_cell(cell) for cell in cells])
+    return line.getvalue()
+
+
+def _cell(value: object) -> object:
+    dangerous = isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r")
+    return f"'{value}" if dangerous else value
+
+
+FORMATS: Final[Mapping[str, Callable[[Mapping[str, Any], Sequence[Task], Read], Iterator[str]]]] = {
+    "ndjson": _iterate_ndjson,
+    "markdown": _iterate_markdown,
+    "junit": _iterate_junit,
+    "csv": _iterate_csv,
+}
+"""What `--format` offers beside text and json."""

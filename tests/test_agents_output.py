@@ -260,6 +260,7 @@ def test_noise_between_events_is_passed_over(scratch: Path, output: OutputFormat
     assert read_bytes(scratch, output, noise + whole.replace(b"\n", b"\r\n") + noise).ok
 
 
+@pytest.mark.slow
 def test_a_giant_line_is_skipped(scratch: Path) -> None:
     giant = orjson.dumps({**RESULT, "result": "x" * (MAX_LINE_BYTES + 10)}) + b"\n"
     fits = orjson.dumps({**RESULT, "result": "y" * (MAX_LINE_BYTES - 200)}) + b"\n"

@@ -502,6 +502,7 @@ def test_skipped_tasks_count_as_not_done(sessionrun: Command) -> None:
 # --- polling while it runs ---
 
 
+@pytest.mark.slow
 def test_status_counts_up_and_is_never_torn(sessionrun: Command) -> None:
     """A reader in a tight loop sees whole objects whose counters only rise."""
     from sessionrun.client.view import load_view

@@ -245,6 +245,7 @@ def test_ctrl_c_while_a_dataclass_is_made(sessionrun: Command) -> None:
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_other_ends_of_the_caller_leave_the_session_running(sessionrun: Command) -> None:
     plan = sessionrun.cwd / "plan.json"
     plan.write_text('{"prompts": ["sleep 600"]}')

@@ -354,6 +354,7 @@ def test_it_lands_on_another_branch_and_says_what_is_wrong(ended: Project) -> No
         assert (done.returncode, problem in done.stderr) == (2, True), done.stderr
 
 
+@pytest.mark.slow
 def test_tasks_that_have_not_ended_wait(project: Project) -> None:
     plan = [
         {"id": "done", "prompt": "echo done > done.txt"},

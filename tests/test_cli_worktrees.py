@@ -147,6 +147,7 @@ def test_a_dry_run_names_branches_and_creates_nothing(project: Project) -> None:
     assert not project.results.exists()
 
 
+@pytest.mark.slow
 def test_a_dry_run_foresees_what_happens(project: Project) -> None:
     (project.cwd / "sub").mkdir()
     (project.cwd / "sub" / "file").write_text("x")
@@ -596,6 +597,7 @@ def test_merge_instructions_are_data(project: Project) -> None:
 # --- status ---
 
 
+@pytest.mark.slow
 def test_status_names_a_kept_worktree(finished: Finished) -> None:
     project = finished(ALL)
     shown = project("status", project.sessions[0], "half", "nest").stdout

@@ -352,6 +352,7 @@ def test_what_a_session_is_made_of(repo: Command) -> None:
     assert (feed["group"], feed["ingest"], feed["lands_again"]) == ("g", 1, False)
 
 
+@pytest.mark.slow
 def test_an_agent_that_is_not_ready_is_refused(repo: Command) -> None:
     repo("queue", "add", "One")
     with (repo.cwd / "sessionrun.toml").open("a") as settings:
@@ -387,6 +388,7 @@ def test_the_list_of_a_repository_is_worked_off(repo: Command) -> None:
     assert sorted(task["title"] for task in taken["added"]) == ["more One", "more Two"]
 
 
+@pytest.mark.slow
 def test_without_landing_the_follow_up_is_named(repo: Command) -> None:
     repo("queue", "add", "One", "--group", "g")
     gates = {"unit": {"cmd": "test -e One", "timeout_secs": 5}}

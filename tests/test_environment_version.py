@@ -94,6 +94,7 @@ NAMED = f'{BUILD}[project]\nname = "my-demo"\n'
 METADATA = "[metadata]\nname = my.demo\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("texts", "named"),
     [
@@ -120,6 +121,7 @@ def test_only_the_project_itself_is_told_if_its_name_is_known(
     assert checkout.find(**texts, **{own: "7"}) == Told(""), "what the user says goes first"
 
 
+@pytest.mark.slow
 def test_the_installer_gets_the_variable_of_the_project_alone(
     upstream: Upstream, own_place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -176,6 +176,7 @@ def test_each_checkout_has_its_own_and_one_build_is_enough(ready: Shop) -> None:
     assert (one / "bin" / "python").is_symlink()
 
 
+@pytest.mark.slow
 def test_the_report_says_what_was_done(ready: Shop) -> None:
     built, copied = load_report(ready.folder("first")), ready.make("second")
     assert built is not None
@@ -268,6 +269,7 @@ def test_a_file_that_was_added_to_an_entry_is_not_copied(ready: Shop) -> None:
     assert not (site_of(ready.good("added")) / "sitecustomize.py").exists()
 
 
+@pytest.mark.slow
 def test_without_a_build_only_the_cache_counts(ready: Shop) -> None:
     other = Path(ready.request("uncached").top)
     (other / "requirements.txt").write_text("other\n")

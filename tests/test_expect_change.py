@@ -85,6 +85,7 @@ def test_it_needs_a_worktree(sessionrun: Command) -> None:
     assert not sessionrun.results.exists()
 
 
+@pytest.mark.slow
 def test_its_worktree_is_one_of_a_failed_task(project: Project) -> None:
     """Ignored files may show what went wrong: where those of failed tasks are kept, this one is."""
     plan = [{"id": "a", "prompt": "echo why > a.log"}, {"id": "b", "prompt": "echo x > f"}]

@@ -223,6 +223,7 @@ def test_ascii_where_the_terminal_has_no_more(sessionrun: Command, under_way: st
         assert "  [!!] Task 1" in sessionrun("status", failed, env=env).stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "env", [ASCII[1], *(pytest.param(env, marks=pytest.mark.slow) for env in ASCII[::2])], ids=str
 )

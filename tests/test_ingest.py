@@ -182,6 +182,7 @@ def test_what_an_agent_put_in_the_place_of_the_file(repository: Path, sessionrun
     assert "not a regular file" in sessionrun("ingest", "--dry-run").stderr
 
 
+@pytest.mark.slow
 def test_what_a_released_worktree_leaves(repository: Path, sessionrun: Command) -> None:
     """RELEASE commits the file to the task's branch, whatever became of the task; an ignored file is gone."""
     plan = [

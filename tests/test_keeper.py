@@ -496,6 +496,7 @@ def test_a_key_is_claimed_once(bench: Bench) -> None:
     assert bench.output() == "ran\n"
 
 
+@pytest.mark.slow
 def test_a_leftover_that_ignores_term_is_killed(bench: Bench) -> None:
     ended = bench.run("(trap '' TERM; while :; do sleep 0.05; done) & echo $! >child; exit 0")
     assert ended.wait_status == 0

@@ -126,6 +126,7 @@ def test_a_kill_at_a_step_of_ours(own_place: Path, name: str, every: int) -> Non
     assert kills >= (2 if every > 1 else 20)
 
 
+@pytest.mark.slow
 def test_the_next_holder_of_the_slot_mends_whatever_its_session(own_place: Path) -> None:
     """And the log of the session that was killed gets what had landed."""
     yard = begin_at_home(own_place)

@@ -245,6 +245,7 @@ def test_what_is_left_beside_a_moved_worktree_is_cleaned(project: Project) -> No
 # --- worktrees that are none any more ---
 
 
+@pytest.mark.slow
 def test_the_remark_on_a_broken_link_says_how_to_mend_it(sessionrun: Command, project: Project) -> None:
     plan = [{"id": "t", "prompt": "mv .git ../old; git init -q; echo > new"}]
     view = finish(sessionrun, project, plan)

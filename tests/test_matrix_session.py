@@ -247,6 +247,7 @@ def write_npm(matrix: Matrix) -> None:
     program.chmod(0o755)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("npm", ["as good as npm", pytest.param("npm", marks=pytest.mark.slow)])
 def test_the_example_runs_unchanged(matrix: Matrix, monkeypatch: pytest.MonkeyPatch, npm: str) -> None:
     for name, value in {"npm_config_offline": "true", "npm_config_audit": "false"}.items():

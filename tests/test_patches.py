@@ -150,6 +150,7 @@ def new_file(name: str, text: str = "x") -> str:
     return f"{head}@@ -0,0 +1 @@\n+{text}\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "patch",
     [

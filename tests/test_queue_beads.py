@@ -193,6 +193,7 @@ def test_a_text_that_is_too_long_for_a_command(feed: BeadsFeed) -> None:
         feed.create([Draft("\udcff")])
 
 
+@pytest.mark.slow
 def test_the_command_line_finds_beads(on_path: None, place: Place, sessionrun: Command) -> None:
     task_id = sessionrun("queue", "add", "a bead").stdout.strip()
     listed = sessionrun.load("queue", "list")

@@ -164,6 +164,7 @@ def test_by_id_with_a_dry_run_first(sessionrun: Command) -> None:
     assert sessionrun("status", session_id).returncode == 2
 
 
+@pytest.mark.slow
 def test_the_index_forgets_what_is_removed_and_nothing_else(sessionrun: Command) -> None:
     ids = [run_anew(sessionrun) for _ in range(3)]
     sessionrun("clean", ids[1])

@@ -164,6 +164,7 @@ def leave_much(top: Path) -> None:
     os.chmod(top / "out" / "deep", 0o500)
 
 
+@pytest.mark.slow
 def test_the_next_task_finds_what_git_ignores_and_nothing_else(seated: Seated) -> None:
     project = seated.project
     (project.top / ".gitignore").write_text("*.o\n")

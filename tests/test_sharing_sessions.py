@@ -120,6 +120,7 @@ def test_two_accounts_of_one_agent_do_not_hold_each_other(quota: Quota) -> None:
     assert not any("sk-another" in path.read_text() for path in limits_path().iterdir())
 
 
+@pytest.mark.slow
 def test_hostile_files_neither_stop_nor_hang_a_session(quota: Quota) -> None:
     """FIFOs in the place of the lock and of the file: a session with a limit of its own waits, and ends."""
     quota.set_at_next_run(600)

@@ -126,6 +126,7 @@ def test_an_agent_splits_a_goal_and_the_group_closes_with_its_tasks(sessionrun: 
     assert (feed.show(group).status, feed.show(group).title) == ("closed", GOAL)
 
 
+@pytest.mark.slow
 def test_a_bad_answer_is_asked_for_once_more_then_the_rule(sessionrun: Command) -> None:
     play(sessionrun, "Sure! Here they are:\n", GOOD, "Fix it\n")
     found = sessionrun.load("split", GOAL, "--agent", "model", "--dry-run")

@@ -27,6 +27,7 @@ def count_running(view: dict[str, Any]) -> int:
     return sum(task["status"] == "running" for task in view["tasks"])
 
 
+@pytest.mark.slow
 def test_the_width_of_a_running_session_changes(sessionrun: Command) -> None:
     session_id = sessionrun.start({"max_parallel": 1, "prompts": [WAITS] * 4})
     sessionrun.until(session_id, lambda view: count_running(view) == 1)

@@ -90,6 +90,7 @@ def test_tasks_are_added_to_a_running_session(sessionrun: Command) -> None:
     assert sessionrun("results", session_id, "d").stdout.endswith(f"{elsewhere}\n")
 
 
+@pytest.mark.slow
 def test_what_cannot_be_added_is_refused_before_anything_is_asked(sessionrun: Command) -> None:
     session_id = start_waiting(sessionrun)
     one = {"prompts": ["true"]}

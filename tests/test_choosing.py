@@ -186,6 +186,7 @@ def test_an_attempt_that_nobody_asked_for_but_that_landed_keeps_the_others_out(y
     assert reasons(chosen) == {"x2": ("none", "x1 landed")} and not chosen.tried
 
 
+@pytest.mark.slow
 def test_of_a_group_nothing_is_left(yard: Yard) -> None:
     yard.add("x1", {"x.txt": "BAD"})
     yard.add("x2", {"x.txt": "BAD too"})

@@ -390,6 +390,7 @@ def test_diff_of_a_running_task_is_its_worktree_as_it_is(project: Project) -> No
     assert project("diff", session, "a").stdout == text
 
 
+@pytest.mark.slow
 def test_cancel_stops_the_tree_before_it_parks_and_parks_before_it_removes(project: Project) -> None:
     """A child that ignores TERM writes to the end: its last line is in the commit, and then it is gone."""
     count = "trap '' TERM; n=0; while :; do n=$((n + 1)); echo $n >> $SESSIONRUN_WORKTREE/count; sleep 0.01; done"

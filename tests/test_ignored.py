@@ -50,6 +50,7 @@ def test_what_a_task_makes_git_ignore_is_committed_all_the_same(
         assert task["diff_stat"]["files"] == 1
 
 
+@pytest.mark.slow
 @each_poison
 def test_clean_keeps_to_what_was_ignored_at_launch(sessionrun: Command, project: Project, how: str) -> None:
     ready = project.root / "ready"

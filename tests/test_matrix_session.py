@@ -435,6 +435,7 @@ def test_the_words_while_it_runs_and_links_that_cannot_be_made(matrix: Matrix) -
     assert "does not show all outputs" in (matrix.directory(session) / "supervisor.log").read_text()
 
 
+@pytest.mark.slow
 def test_sync_says_that_the_file_is_behind(matrix: Matrix) -> None:
     shown = "until grep -q running sub/r.json; do sleep 0.2; done"
     spoil = f'cd "$SESSIONRUN_REPOSITORY" && {shown} && rm -r sub && echo > sub'

@@ -18,6 +18,7 @@ output = "codex"
 CHATTY = 'i=0; while [ $i -lt 25 ]; do echo \'{"type":"turn.started"}\' %s; sleep 0.1; i=$((i+1)); done'
 
 
+@pytest.mark.slow
 def test_who_prints_goes_on(sessionrun: Command) -> None:
     """Two and a half seconds of work are fine with one second of patience, whichever file they show in."""
     (sessionrun.cwd / "sessionrun.toml").write_text(AGENT)

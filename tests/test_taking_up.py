@@ -155,6 +155,7 @@ def test_nothing_goes_on_without_the_work(again: Again) -> None:
         check_earlier(again.request(earlier=place))
 
 
+@pytest.mark.slow
 def test_a_worktree_that_was_kept_is_used_again_with_all_that_lies_in_it(again: Again) -> None:
     first = again.begin(lambda path: (write("one")(path), write("x.log")(path)), keep="always")
     write("edit")(again.path)

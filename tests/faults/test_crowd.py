@@ -34,6 +34,7 @@ def many(*values: int) -> Any:
     return pytest.param(*values, marks=pytest.mark.slow)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("users", [3, many(24), many(60)])
 def test_of_many_resumes_one_acts(place: Place, users: int) -> None:
     may_end = place.path / "may-end"

@@ -97,6 +97,7 @@ def test_a_supervisor_that_goes_on(place: Place, session: SessionDir, gate: Path
     assert_sound(place, session)
 
 
+@pytest.mark.slow
 def test_a_supervisor_that_stays_stopped(place: Place, session: SessionDir, gate: Path) -> None:
     """It holds the session's lock, and no job is left to wait for: the next one takes it by force."""
     with stopped(session, "supervisor") as first:

@@ -66,6 +66,11 @@ def test_the_work_of_a_session_lands(ended: Project) -> None:
         f"gates would run about {forecast['expected_gate_runs']:g} times, 1 if all are green\n"
     )
 
+    tip = ended.git("rev-parse", "main")
+    failed = ended("merge", session, "fails")
+    assert (failed.returncode, failed.stdout) == (1, f"fails: not merged: it is failed\nmain: {tip[:12]}\n")
+    assert ended("merge", session, "idle").returncode == 0, "a task that changed nothing has nothing to land"
+
     done = ended("merge", session, "--gate", GATE, "--json")
     record = json.loads(done.stdout)
     assert (done.returncode, ends_of(record)) == (1, ENDS)

@@ -203,7 +203,7 @@ def test_dry_run(sessionrun: Command) -> None:
     done = sessionrun("--dry-run", "--agent", "shell", stdin='{"prompts": [{"id": "a", "prompt": "true"}]}')
     argv = next(line for line in done.stdout.splitlines() if "argv" in line)
     assert done.stdout == (
-        'Dialect: prompts (JSON object with "prompts")\n'
+        'Format: prompts (JSON object with "prompts")\n'
         "Agent: shell (asked for)\n"
         "Tasks: 1, all at once\n"
         "\n"

@@ -264,6 +264,10 @@ def test_a_mistake_about_a_place(sessionrun: Command) -> None:
         "--results-dir names another directory",
         says,
     )
+    assert told(sessionrun, "Write tests") == (
+        2,
+        "Write tests: no such file or verb; for a prompt: sessionrun -p 'Write tests'",
+    )
     assert told(sessionrun, "--agent", "shell", "--results-dir", "tasks.json", "tasks.json") == (
         2,
         f"Invalid value for '--results-dir': Directory 'tasks.json' is a file{RUN}",

@@ -20,6 +20,9 @@ EXIT_HELD: Final = 75
 _WORDS: Final = {"ready": "would land", "none": "no work"}
 """What people read for a status."""
 
+_NOT_MERGED: Final = frozenset({"not_succeeded", "no_worktree", "rescued", "other_repository"})
+"""Why a task cannot land: a failure where the command names the task."""
+
 
 @click.command("merge")
 @click.argument("session_id", metavar="ID")
@@ -59,8 +62,8 @@ def command(
 
     Only tasks that succeeded land, and a task only after those that it needs.  A task whose work conflicts, or
     that makes a gate fail, is bounced; the others land.  The branch moves once for all that passed together,
-    never to a commit that no gate has seen.  Ends with 1 if a task was bounced or waits, with 75 if the branch
-    cannot move now.
+    never to a commit that no gate has seen.  Ends with 1 if a task was bounced or waits, or
+    if a TASK that is named cannot land (it failed, for example); with 75 if the branch cannot move now.
     """
     trailers = not no_trailers and load_merge_trailers(Path.cwd(), os.environ)
     asked = AskedLanding(into, gates, gate_timeout or None, batch, trailers, dry_run, choose)
@@ -69,27 +72,28 @@ def command(
         print_json(record)
     else:
         _print(record)
-    return _choose_code(record)
+    return _choose_code(record, named=bool(tasks))
 
 
 def _tell(line: str) -> None:
     click.echo(escape_line(line), err=True)
 
 
-def _choose_code(record: dict[str, Any]) -> int:
+def _choose_code(record: dict[str, Any], *, named: bool) -> int:
     there = {task["group"] for task in record["tasks"] if task["status"] == "landed"} - {None}
-    ends = {task["status"] for task in record["tasks"] if task["group"] not in there}
+    left = [task for task in record["tasks"] if task["group"] not in there]
+    ends = {task["status"] for task in left}
     if record["dry_run"]:
         return 0
     if "held" in ends:
         return EXIT_HELD
-    return EXIT_BOUNCED if ends & {"bounced", "waiting"} else 0
+    missed = named and any(task["reason_class"] in _NOT_MERGED for task in left)
+    return EXIT_BOUNCED if missed or ends & {"bounced", "waiting"} else 0
 
 
 def _print(record: dict[str, Any]) -> None:
     for task in record["tasks"]:
-        is_left = task["reason_class"] == "not_chosen"
-        line = f"{task['id']}: {'not chosen' if is_left else _WORDS.get(task['status'], task['status'])}"
+        line = f"{task['id']}: {_word_status(task)}"
         line += f" {task['commit'][:12]}" if task["commit"] else ""
         line += f": {task['reason']}" if task["reason"] else ""
         click.echo(escape_line(line))
@@ -105,6 +109,14 @@ def _print(record: dict[str, Any]) -> None:
         click.echo(escape_line(f"{' and '.join(clash['tasks'])} conflict in {', '.join(clash['files'])}"))
     moved = "" if record["old"] == record["new"] else f"{record['old'][:12]} -> "
     click.echo(f"{escape_line(record['target'])}: {moved}{record['new'][:12]}{_word_gates(record)}")
+
+
+def _word_status(task: dict[str, Any]) -> str:
+    if task["reason_class"] == "not_chosen":
+        return "not chosen"
+    if task["reason_class"] in _NOT_MERGED:
+        return "not merged"
+    return str(_WORDS.get(task["status"], task["status"]))
 
 
 def _word_gates(record: dict[str, Any]) -> str:

@@ -15,7 +15,7 @@ from sessionrun.client.prefetching import Record, precache
 @click.command("precache")
 @click.argument("file", required=False, metavar="[FILE]")
 @click.option("--limit", type=Count(1), metavar="N", help="Only what the first N tasks name.")
-@click.option("--from", "dialect", metavar="DIALECT", help="Input format.  [default: guessed]")
+@click.option("--from", "dialect", metavar="FORMAT", help="Input format.  [default: guessed]")
 @click.option("--no-environments", is_flag=True, help="Fetch repositories only; build no environment.")
 @cache_dir_option
 @json_option

@@ -26,7 +26,7 @@ def print_preview(planned: Planned, *, as_json: bool, verbose: bool = False, hel
     if as_json:
         print_json(record)
         return
-    click.echo(f"Dialect: {record['dialect']} ({record['dialect_reason']})")
+    click.echo(f"Format: {record['dialect']} ({record['dialect_reason']})")
     click.echo(f"Agent: {record['agent']} ({record['agent_reason']})")
     parallel = record["max_parallel"]
     click.echo(f"Tasks: {record['total']}, {f'at most {parallel}' if parallel else 'all'} at once")

@@ -123,7 +123,7 @@ class Launch(NamedTuple):
 @click.option(
     "--from",
     "dialect",
-    metavar="DIALECT",
+    metavar="FORMAT",
     help="Input format: prompts, matrix, markdown or swebench.  [default: guessed]",
 )
 @help_format_options(tuple(SHARED_OPTIONS))

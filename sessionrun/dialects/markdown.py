@@ -120,7 +120,7 @@ def load(source: Source, options: Options) -> Plan:
         max_parallel=parallel or None,
         auto_release=options.auto_release,
         agent=agent,
-        agent_reason="asked for" if first(options.agent, options.fallback.agent) else "the dialect's default",
+        agent_reason="asked for" if first(options.agent, options.fallback.agent) else "the format's default",
         warnings=tuple(warnings),
         places=_find_places(tasks, job_files),
     )

@@ -68,7 +68,7 @@ def choose_dialect(source: Source, requested: str | None) -> tuple[Dialect, str]
     """
     if requested is not None:
         if requested not in DIALECTS:
-            raise InputError(f"no dialect {requested!r}; there are: {', '.join(DIALECTS)}")
+            raise InputError(f"no input format {requested!r}; there are: {', '.join(DIALECTS)}")
         return load_dialect(requested), "asked for"
     given = "text" if source.folder is None else "folder"
     for dialect in (load_dialect(name) for name, takes in DIALECTS.items() if takes == given):

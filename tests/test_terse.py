@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 from conftest import Command
@@ -13,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sessionrun.cli.digest import make_json, make_text
+from sessionrun.cli.formats import COLUMNS, FORMATS
 from sessionrun.client.digest import divide
 from sessionrun.model.errors import InputError
 from sessionrun.store.session import SessionDir
@@ -98,6 +103,9 @@ def test_only_results_that_failed_within_a_size(sessionrun: Command, mixed: str)
     for words, says in (
         (("--max-bytes", "20"), "20 bytes are too few"),
         (("--max-bytes", "2000", "--tail", "3"), "leave out --raw and --tail"),
+        (("--max-bytes", "2000", "--format", "csv"), "are for text and json"),
+        (("--raw", "--format", "csv"), "--raw prints what"),
+        (("--format", "xml"), "is not one of 'text', 'json', 'ndjson'"),
         (("--max-bytes", "0"), "is not a whole number of 1 or more"),
     ):
         done = sessionrun("results", mixed, *words)
@@ -125,6 +133,36 @@ def make_tasks(folder: Path, outputs: list[tuple[str, str]]) -> list[dict[str, A
             }
         )
     return tasks
+
+
+HOSTILE = '<a b="c">]]>&\x1b[31m\x00\n```\n=cmd|x,"y"\r\n\ufffe'
+
+
+def test_answers_in_formats_of_other_programs(tmp_path: Path) -> None:
+    tasks = make_tasks(tmp_path, [(HOSTILE, ""), ("=1+1", ""), ("", HOSTILE)])
+    for task in tasks:
+        task |= dict.fromkeys(key for key in (*COLUMNS, "usage") if key not in task)
+        task |= {"title": HOSTILE, "agent": "shell", "duration_s": 1.5}
+    tasks[0]["usage"] = {"input_tokens": 7, "output_tokens": 5, "cost_usd": 0.25}
+    counts = {"completed": 3, "total": 3, "successful": 2, "failed": 1, "started_at": "2026-01-02T03:04:05.678Z"}
+    view = {"session_id": "x", "name": HOSTILE, **counts}
+
+    def read(task: Mapping[str, Any], key: str) -> str:
+        return Path(tmp_path, task[key]).read_bytes().decode()
+
+    made = {name: "".join(make(view, tasks, read)) for name, make in FORMATS.items()}
+    records = [json.loads(line) for line in made["ndjson"].splitlines()]
+    assert (records[0]["id"], records[0]["text"], records[0]["schema_version"]) == ("task-1", HOSTILE, 2)
+    (suite,) = ElementTree.fromstring(made["junit"])
+    assert (suite.get("tests"), suite.get("failures"), suite.get("time")) == ("3", "1", "4.500")
+    good, _, bad = suite
+    assert good.findtext("system-out", "").startswith('<a b="c">]]>&\ufffd[31m\ufffd\n')
+    assert bad.find("failure") is not None and good.find("failure") is None
+    head, *rows = csv.reader(io.StringIO(made["csv"], newline=""))
+    first, second, _ = (dict(zip(head, row, strict=True)) for row in rows)
+    assert (first["text"], first["cost_usd"], second["text"]) == (HOSTILE, "0.25", "'=1+1")
+    assert "````text\n" + HOSTILE + "\n````\n" in made["markdown"]  # the fence is longer than any inside
+    assert "\\<a b=" in made["markdown"].splitlines()[0]
 
 
 TEXTS = st.text(alphabet='ab é"\\\n\x1b\udc80error', max_size=40).flatmap(

@@ -6,10 +6,11 @@ Tasks are printed one after the other; only one answer is held at a time.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
-from sessionrun.cli.render import encode, escape_line, reason_lines, task_word, versioned, write_bytes
+from sessionrun.cli.render import encode, escape, escape_line, reason_lines, task_word, versioned, write_bytes
 from sessionrun.client.outputs import iterate_chunks, iterate_tail
 from sessionrun.client.waiting import has_failed
 from sessionrun.store.session import SessionDir
@@ -53,8 +54,9 @@ def print_format(
         chunks = iterate_chunks(path) if tail is None else iterate_tail(path, tail)
         return b"".join(chunks).decode("utf-8", "backslashreplace")
 
+    clean = escape if sys.stdout.isatty() else str
     for piece in FORMATS[name](view, tasks, read):
-        write_bytes(piece.encode("utf-8", "backslashreplace"))
+        write_bytes(clean(piece).encode("utf-8", "backslashreplace"))
 
 
 def _iterate_ndjson(view: Mapping[str, Any], tasks: Sequence[Task], read: Read) -> Iterator[str]:

@@ -51,8 +51,8 @@ def test_who_waits_for_a_slot_and_who_has_it(sessionrun: Command) -> None:
     assert waiting["why"] == "slot: 2 of 2 slots in use by a, b"
     block = sessionrun("explain", session_id).stdout
     assert f"\nRun by: process {sessionrun.supervisor(session_id)}, supervisor number 1\n" in block
-    assert "\nTasks: 4: 2 running, 2 token\n" in block
-    assert "\ntoken:\n  Task 3 (ID: c): slot: 2 of 2 slots in use by a, b\n" in block
+    assert "\nTasks: 4: 2 running, 2 waiting for a slot or resource\n" in block
+    assert "\nwaiting for a slot or resource:\n  Task 3 (ID: c): slot: 2 of 2 slots in use by a, b\n" in block
 
 
 def test_who_waits_for_another_token_between_two_jobs(sessionrun: Command) -> None:
@@ -91,7 +91,7 @@ def test_needs_and_their_state(sessionrun: Command) -> None:
     ]
     assert waits["why"] == "needs runs (running)"
     block = sessionrun("explain", session_id, "waits").stdout
-    assert "\n  need: needs runs (running)\n  needs done: succeeded\n  needs runs: running" in block
+    assert "\n  waiting for another task: needs runs (running)\n  needs done: succeeded\n  needs runs: running" in block
 
 
 def test_the_chain_of_skipped_tasks_leads_to_the_root(sessionrun: Command) -> None:

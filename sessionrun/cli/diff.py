@@ -49,7 +49,7 @@ def _chunks(session: SessionDir, tasks: list[dict[str, Any]], *, stat: bool) -> 
         for piece in pieces:
             changed = changed or bool(piece)
             yield piece
-        if not changed:
+        if not changed and len(tasks) == 1:  # of several the line above says it
             click.echo(f"Task {task['num']} (ID: {escape(task['id'])}): nothing changed", err=True)
 
 

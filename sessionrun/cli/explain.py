@@ -24,6 +24,14 @@ from sessionrun.cli.render import (
 from sessionrun.client.lookup import open_session
 from sessionrun.store.session import SessionDir
 
+_CAUSE_WORDS: Final = {
+    "token": "waiting for a slot or resource",
+    "hold": "held",
+    "budget": "waiting for money",
+    "backoff": "waiting to be tried again",
+    "need": "waiting for another task",
+    "nobody": "not looked after",
+}
 _SHOWN: Final = 200
 """How much of a follow-up is shown (characters)."""
 
@@ -56,6 +64,11 @@ def command(session_id: str, tasks: tuple[str, ...], as_json: bool, results_dir:
     click.echo("\n".join(lines))
 
 
+def _word_cause(cause: str) -> str:
+    """A cause for people; JSON has the word itself."""
+    return _CAUSE_WORDS.get(cause, cause)
+
+
 def _tell_session(explanation: dict[str, Any]) -> Iterator[str]:
     from sessionrun.client.grounds import describe_rest
 
@@ -81,7 +94,7 @@ def _tell_session(explanation: dict[str, Any]) -> Iterator[str]:
         yield escape_line(f"Held: {hold['resource']}{until}: {hold['reason']}")
     yield from feed_lines(explanation)
     yield f"Tasks: {explanation['total']}: " + ", ".join(
-        f"{count} {cause}" for cause, count in explanation["causes"].items()
+        f"{count} {_word_cause(cause)}" for cause, count in explanation["causes"].items()
     )
     if explanation["landings"]:
         yield "Landing: " + ", ".join(f"{count} {status}" for status, count in explanation["landings"].items())
@@ -93,7 +106,7 @@ def _list_tasks(explanation: Mapping[str, Any]) -> Iterator[str]:
     for cause in CAUSES:
         tasks = [task for task in explanation["tasks"] if task["cause"] == cause]
         if tasks:
-            yield f"\n{cause}:"
+            yield f"\n{_word_cause(cause)}:"
         for task in tasks:
             yield f"  Task {task['num']} (ID: {task['id']}): {escape_line(task['why'])}"
             if cause == "nobody" and task["status"] == "running":
@@ -103,7 +116,7 @@ def _list_tasks(explanation: Mapping[str, Any]) -> Iterator[str]:
 def _tell_tasks(session: SessionDir, explanation: Mapping[str, Any]) -> Iterator[str]:
     for task in explanation["tasks"]:
         yield f"\nTask {task['num']} (ID: {task['id']}): {task_word(task)}"
-        yield f"  {task['cause']}: {escape_line(task['why'])}"
+        yield f"  {_word_cause(task['cause'])}: {escape_line(task['why'])}"
         yield from proof_lines(task, "  ")
         if task["follow_up"] is not None:
             asked = " ".join(task["follow_up"].split())

@@ -91,7 +91,10 @@ def test_needs_and_their_state(sessionrun: Command) -> None:
     ]
     assert waits["why"] == "needs runs (running)"
     block = sessionrun("explain", session_id, "waits").stdout
-    assert "\n  waiting for another task: needs runs (running)\n  needs done: succeeded\n  needs runs: running" in block
+    assert (
+        "\n  waiting for another task: needs runs (running)\n  needs done: succeeded\n  needs runs: running"
+        in block
+    )
 
 
 def test_the_chain_of_skipped_tasks_leads_to_the_root(sessionrun: Command) -> None:

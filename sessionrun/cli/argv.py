@@ -107,6 +107,7 @@ VALUE_OPTIONS: Final = frozenset(
         "--min-free-memory",
         "--model",
         "--name",
+        "--notify",
         "--older-than",
         "--output-dir",
         "--priority",

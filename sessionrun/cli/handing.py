@@ -115,6 +115,14 @@ _OPTIONS: Final = (
         hidden=True,
         help="Start nothing more after so many failed tasks.",
     ),
+    click.option(
+        "--notify",
+        multiple=True,
+        type=ShellCommand(),
+        metavar="COMMAND|URL",
+        hidden=True,
+        help="Is told of the end, and of the first failure, hold and landing; repeatable.",
+    ),
     click.option("--hold", is_flag=True, hidden=True, help="Start no task until `release`."),
     click.option(
         "--at",

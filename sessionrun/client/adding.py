@@ -41,6 +41,7 @@ _OF_A_SESSION: Final = {
     "max_failures": "--max-failures",
     "hold": "--hold",
     "starts_at": "--at",
+    "notify": "--notify",
     "base": "--base",
     "worktree_dir": "--worktree-dir",
     "keep": "--keep-worktree",

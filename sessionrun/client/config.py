@@ -68,6 +68,7 @@ class Config:
     max_load: float | None = None
     min_free_memory: int | None = None
     stagger_s: float | None = None
+    notify: tuple[str, ...] = ()
     prices: Mapping[str, Price] = field(default_factory=dict)
 
 
@@ -290,7 +291,15 @@ def _read_known(record: Mapping[str, Any], table: Mapping[str, Field]) -> dict[s
 
 
 def _setting_fields() -> Mapping[str, Field]:
-    from sessionrun.dialects.convert import as_budget, as_duration, as_flag, as_limit, as_line, as_record
+    from sessionrun.dialects.convert import (
+        as_budget,
+        as_commands,
+        as_duration,
+        as_flag,
+        as_limit,
+        as_line,
+        as_record,
+    )
     from sessionrun.dialects.fields import PACE, Field
 
     return {
@@ -313,6 +322,7 @@ def _setting_fields() -> Mapping[str, Field]:
         "soft_budget_usd": Field("soft_budget_usd", as_budget),
         "task_budget_usd": Field("task_budget_usd", as_budget),
         **PACE,
+        "notify": Field("notify", as_commands),
         "agents": Field("agents", as_record),
         "prices": Field("prices", as_record),
     }

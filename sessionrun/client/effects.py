@@ -172,6 +172,7 @@ ALWAYS: Final[Mapping[str, str]] = {
     "max_failures": "holds for any session, also of one task",
     "hold": "holds for any session",
     "starts_at": "holds for any session",
+    "notify": "holds for any session",
     "max_load": "holds for any session, also of one task",
     "min_free_memory": "holds for any session, also of one task",
     "stagger_s": "holds for any session: a task may be added, or tried again",

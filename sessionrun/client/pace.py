@@ -19,6 +19,7 @@ class AskedPace(NamedTuple):
     stagger_s: float | None = None
     starts_at: float | None = None
     max_failures: int | None = None
+    notify: tuple[str, ...] = ()
 
 
 CONFIGURED: Final = ("halt", "max_load", "min_free_memory", "stagger_s")

@@ -206,7 +206,7 @@ def _settle(
         missing=missing,
         others=options.others,
     )
-    spec = settle_seats(spec, plan, into)
+    spec = replace(settle_seats(spec, plan, into), notify=(pace.notify if pace else ()) or config.notify)
     if spec.tasks:
         refuse_idle_options({**asked._asdict(), **git._asdict(), **money._asdict()}, spec, keys)
     remarks += [*(missing or ()), *foresee_costs(spec), *foresee_verdicts(spec)]

@@ -302,7 +302,7 @@ class SessionSpec:
 
     Without `auto_release` a usage limit holds its provider until a user releases it, not until the limit ends.
     `origin` is set by `retry --new`: the id of the first session whose tasks are tried again.
-    With a `feed` tasks come while it runs, each made of `template`.
+    With a `feed` tasks come while it runs, each made of `template`.  `notify` are commands and web addresses.
     """
 
     session_id: str
@@ -330,6 +330,7 @@ class SessionSpec:
     cache: CacheSite | None = None
     prices: Mapping[str, Price] = field(default_factory=dict)
     exports: tuple[Export, ...] = ()
+    notify: tuple[str, ...] = ()
     origin: str | None = None
     schema_version: int = SCHEMA_VERSION
 

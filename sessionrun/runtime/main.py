@@ -32,7 +32,7 @@ from sessionrun.runtime.executors.protocol import Notice
 from sessionrun.runtime.history import project_status, replay
 from sessionrun.runtime.jobs.maker import JobMaker
 from sessionrun.runtime.keeper.command import EXIT_NO_ROOM, EXIT_REFUSED, EXIT_TAKEN, root_command, say
-from sessionrun.runtime.partners import Exports, Feeder, Sharing, SystemClock, Watch
+from sessionrun.runtime.partners import Exports, Feeder, Notifier, Sharing, SystemClock, Watch
 from sessionrun.runtime.processes import Identity
 from sessionrun.runtime.recovery import find_notices, find_unclaimed
 from sessionrun.runtime.supervisor import Supervisor
@@ -121,10 +121,17 @@ def _run(session: SessionDir, executor: LocalExecutor) -> None:
     exports, sharing = _open_exports(session, spec), _SharingOfAll(session, spec)
     jobs = JobMaker(session, lambda: state.spec)
     feeder = _open_feeder(session, spec)
-    watch = _open_watch(spec)
-    Supervisor(session, state, journal, executor, jobs, SystemClock(), exports, sharing, feeder, watch).run(
-        notices
-    )
+    watch, notifier = _open_watch(spec), _open_notifier(session, spec)
+    partners = (exports, sharing, feeder, watch, notifier)
+    Supervisor(session, state, journal, executor, jobs, SystemClock(), *partners).run(notices)
+
+
+def _open_notifier(session: SessionDir, spec: SessionSpec) -> Notifier | None:
+    if not spec.notify:
+        return None
+    from sessionrun.runtime.notifying import Notifying
+
+    return Notifying(session, spec, say)
 
 
 def _open_watch(spec: SessionSpec) -> Watch | None:

@@ -76,6 +76,26 @@ class Watch(Protocol):
         """What is to be recorded."""
 
 
+class Notifier(Protocol):
+    """Tells others what became of the session; see `notifying.Notifier`."""
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether something is still to be told."""
+
+    def hear(self, status: Mapping[str, Any]) -> None:
+        """What is shown now."""
+
+
+class NoNotifier:
+    """For a session of which nobody is told."""
+
+    is_busy = False
+
+    def hear(self, status: Mapping[str, Any]) -> None:
+        """See `Notifier.hear`."""
+
+
 class Clock(Protocol):
     """Where the time comes from."""
 

@@ -44,7 +44,7 @@ from sessionrun.model.keys import JobKey
 from sessionrun.model.spec import SLOT, WORKTREE_SPACE, Job
 from sessionrun.runtime.executors.protocol import Executor, Exit, Notice
 from sessionrun.runtime.mishaps import fail_job, is_of_one_job, log
-from sessionrun.runtime.partners import Clock, Exports, Feeder, Jobs, Sharing, Watch
+from sessionrun.runtime.partners import Clock, Exports, Feeder, Jobs, NoNotifier, Notifier, Sharing, Watch
 from sessionrun.store import ballast
 from sessionrun.store.inbox import drop_request
 from sessionrun.store.journal import AppendLog
@@ -58,6 +58,7 @@ PUBLISH_COST_FACTOR: Final = 20.0
 RETRY_DISK_S: Final = 1.0
 RETRY_SPACE_S: Final = 5.0
 RETRY_FULL_S: Final = 5.0
+TELL_LOOK_S: Final = 0.05
 
 
 class Supervisor:
@@ -75,6 +76,7 @@ class Supervisor:
         sharing: Sharing | None = None,
         feeder: Feeder | None = None,
         watch: Watch | None = None,
+        notifier: Notifier | None = None,
     ) -> None:
         self._session = session
         self._state = state
@@ -83,7 +85,7 @@ class Supervisor:
         self._jobs = jobs
         self._clock = clock
         self._views = exports
-        self._sharing, self._feeder, self._watch = sharing, feeder, watch
+        self._sharing, self._feeder, self._watch, self._notifier = sharing, feeder, watch, notifier or NoNotifier()
         self._unwritten: list[bytes] = []
         self._taken: set[str] = set()
         self._refused: set[str] = set()
@@ -120,7 +122,7 @@ class Supervisor:
 
         A client that rings after the last look must learn that no supervisor listens, so the FIFO is closed first.
         """
-        while self._state.ended is not None and not (self._unwritten or self._dirty):
+        while self._state.ended is not None and not (self._unwritten or self._dirty or self._notifier.is_busy):
             self._drain_wake()
             os.close(self._wake_fd)
             if not self._take_requests() and not self._dirty:
@@ -363,6 +365,7 @@ class Supervisor:
             self._next_publish = now + RETRY_DISK_S  # until then the clients read the logs
             return
         self._dirty, self._shown_ended = False, ended
+        self._notifier.hear(status)
         cost = self._clock.mono() - now
         self._next_publish = now + max(PUBLISH_FIRST_S, PUBLISH_COST_FACTOR * cost)
 
@@ -392,4 +395,6 @@ class Supervisor:
             times.append(self._next_publish)
         if self._watch is not None and self._watch.look_at is not None:
             times.append(self._watch.look_at)
+        if self._state.ended and self._notifier.is_busy:
+            times.append(self._clock.mono() + TELL_LOOK_S)
         return max(0.0, min(times) - self._clock.mono()) if times else None

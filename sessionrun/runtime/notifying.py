@@ -1,0 +1,235 @@
+"""Tells a user's command or web address what became of a session: once for its end, its first failure, hold and
+landing.
+
+`notifications.json` has what was to be told and what became of that; a supervisor that is started anew delivers
+what was not.  So nothing is lost if all of ours are killed in between, but the last one may then be told twice.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import orjson
+
+from sessionrun.model.spec import SessionSpec
+from sessionrun.model.times import format_time
+from sessionrun.runtime.jobs.shared import SHELL
+from sessionrun.store.files import open_regular, replace_file
+from sessionrun.store.session import SessionDir
+
+FILE: Final = "notifications.json"
+LOG: Final = "notify.log"
+"""What the commands print."""
+
+EVENTS: Final = ("failed", "held", "landed", "completed")
+TRIES: Final = 3
+TIMEOUT_S: Final = 30.0
+"""How long a receiver may take."""
+
+WAITS_S: Final = (1.0, 4.0)
+"""How long to wait before the second and the third try."""
+
+_KEYS: Final = (
+    *("session_id", "name", "labels", "status", "outcome", "started_at", "ended_at", "total", "completed"),
+    *("running", "successful", "failed", "skipped"),
+)
+_TASK_KEYS: Final = (
+    *("num", "id", "title", "outcome", "reason_class", "reason", "agent", "model", "branch", "landing"),
+)
+
+Status = Mapping[str, Any]
+
+
+class Notifying:
+    """Watches what is shown of a session, and tells the receivers; see `partners.Notifier`.
+
+    Each receiver has a thread of its own, so that one which is slow or broken holds no other up.
+    """
+
+    def __init__(self, session: SessionDir, spec: SessionSpec, say: Callable[[str], None]) -> None:
+        self._session, self._receivers, self._cwd, self._say = session, spec.notify, spec.cwd, say
+        self._told: dict[str, dict[str, Any]] = _load(session, len(spec.notify))
+        self._status: Status = {}
+        self._saving = threading.Lock()
+        self._queues: list[queue.Queue[str]] = [queue.Queue() for _ in self._receivers]
+        for event in self._told:
+            self._put(event)
+        self._begun = False
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether something is still to be told."""
+        return any(waiting.unfinished_tasks for waiting in self._queues)
+
+    def hear(self, status: Status) -> None:
+        """Look at what is shown now, and have told what is new."""
+        self._status = status
+        new = [event for event in EVENTS if event not in self._told and find_cause(status, event) is not None]
+        for event in new:
+            self._told[event] = {"at": format_time(time.time()), "deliveries": [None] * len(self._receivers)}
+        if new:
+            self._save()  # if we are killed before it is told, another supervisor tells it
+        for event in new:
+            self._put(event)
+        if self.is_busy and not self._begun:
+            self._begun = True
+            for place in range(len(self._receivers)):
+                threading.Thread(target=self._serve, args=(place,), daemon=True).start()
+
+    def _put(self, event: str) -> None:
+        for waiting, delivery in zip(self._queues, self._told[event]["deliveries"], strict=True):
+            if delivery is None:
+                waiting.put(event)
+
+    def _serve(self, place: int) -> None:
+        waiting = self._queues[place]
+        while True:
+            event = waiting.get()
+            try:
+                message = make_message(self._status, event, str(self._session.path.absolute()))
+                self._told[event]["deliveries"][place] = self._try(self._receivers[place], message)
+                self._save()
+            except Exception as error:  # the session has to end all the same
+                self._say(f"the notification {event!r} was not delivered: {error!r}")
+            waiting.task_done()
+
+    def _try(self, receiver: str, message: Mapping[str, Any]) -> dict[str, Any]:
+        error: str | None = None
+        for number in range(1, TRIES + 1):
+            error = _deliver(receiver, message, self._session, self._cwd)
+            if error is None:
+                return {"delivered_at": format_time(time.time()), "tries": number, "error": None}
+            if number < TRIES:
+                time.sleep(WAITS_S[number - 1])
+        self._say(f"the notification {message['event']!r} was not delivered: {error}")
+        return {"delivered_at": None, "tries": TRIES, "error": error}
+
+    def _save(self) -> None:
+        try:
+            with self._saving:
+                content = orjson.dumps({"schema_version": 1, "events": self._told})
+                replace_file(self._session.path / FILE, content, durable=True)
+        except OSError as error:  # the disk is full, or the session was removed
+            self._say(f"cannot write {FILE}: {error.strerror}")
+
+
+def find_cause(status: Status, event: str) -> Mapping[str, Any] | None:
+    """The task because of which an event is to be told, or the session itself; None: it has not happened."""
+    if event == "completed":
+        return status if status["ended_at"] else None
+    tasks = [task for task in status["tasks"] if _IS[event](task)]
+    return min(tasks, key=lambda task: task["ended_seq"] or task["num"], default=None)
+
+
+def _has_landed(task: Mapping[str, Any]) -> bool:
+    return (task["landing"] or {}).get("status") in ("landed", "bounced")
+
+
+_IS: Final[Mapping[str, Callable[[Mapping[str, Any]], bool]]] = {
+    "failed": lambda task: task["outcome"] not in (None, "succeeded", "skipped", "cancelled"),
+    "held": lambda task: task["status"] != "completed" and task["reason_class"] == "held",
+    "landed": _has_landed,
+}
+
+
+def make_message(status: Status, event: str, results_dir: str) -> dict[str, Any]:
+    """What a receiver gets."""
+    cause = find_cause(status, event)
+    task = None if event == "completed" or cause is None else {key: cause.get(key) for key in _TASK_KEYS}
+    return {
+        "schema_version": 1,
+        "event": event,
+        "message": _word(status, event, task),
+        **{key: status[key] for key in _KEYS},
+        "results_dir": results_dir,
+        "task": task,
+    }
+
+
+def _word(status: Status, event: str, task: Mapping[str, Any] | None) -> str:
+    """The message in a line."""
+    who = f"session {status['name'] or status['session_id']}"
+    if task is None:
+        return (
+            f"{who} {status['outcome'] or status['status']}: {status['successful']} of {status['total']} succeeded"
+        )
+    what = {"failed": task["outcome"], "held": "held", "landed": (task["landing"] or {}).get("status")}[event]
+    return f"{who}: task {task['id']} {what}" + (f": {task['reason']}" if task["reason"] else "")
+
+
+def _deliver(receiver: str, message: Mapping[str, Any], session: SessionDir, cwd: str) -> str | None:
+    """Tell one receiver; what went wrong, or None."""
+    content = orjson.dumps(message)
+    try:
+        if receiver.startswith(("http://", "https://")):
+            return _post(receiver, content)
+        return _run(receiver, message, content, session, cwd)
+    except OSError as error:
+        return str(error.strerror or error)
+    except ValueError as error:  # an address that is none
+        return str(error)
+
+
+def _post(address: str, content: bytes) -> str | None:
+    from urllib.error import HTTPError, URLError
+    from urllib.request import Request, urlopen
+
+    headers = {"Content-Type": "application/json", "User-Agent": "sessionrun"}
+    try:
+        with urlopen(Request(address, content, headers), timeout=TIMEOUT_S):
+            return None
+    except HTTPError as error:
+        return f"the answer was {error.code}"
+    except URLError as error:
+        return str(error.reason)
+
+
+def _run(command: str, message: Mapping[str, Any], content: bytes, session: SessionDir, cwd: str) -> str | None:
+    environ = {
+        **os.environ,
+        "SESSIONRUN_EVENT": str(message["event"]),
+        "SESSIONRUN_SESSION": session.session_id,
+        "SESSIONRUN_MESSAGE": str(message["message"]),
+    }
+    log = open_regular(session.path / LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    try:
+        process = subprocess.Popen(
+            [SHELL, "-c", command],
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=log,
+            cwd=cwd,
+            env=environ,
+            start_new_session=True,
+        )
+    finally:
+        os.close(log)
+    try:
+        process.communicate(content, timeout=TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        return f"it took longer than {TIMEOUT_S:.0f} s"
+    return None if process.returncode == 0 else f"exit code {process.returncode}; see {LOG}"
+
+
+def _load(session: SessionDir, receivers: int) -> dict[str, dict[str, Any]]:
+    """What was told before; nothing if the file is not there or damaged."""
+    try:
+        with open(open_regular(session.path / FILE), "rb") as stream:
+            events = orjson.loads(stream.read())["events"]
+        return {event: told for event, told in events.items() if event in EVENTS and _fits(told, receivers)}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return {}
+
+
+def _fits(told: Any, receivers: int) -> bool:
+    deliveries = told.get("deliveries") if isinstance(told, dict) else None
+    return isinstance(deliveries, list) and len(deliveries) == receivers

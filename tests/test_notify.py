@@ -1,0 +1,184 @@
+"""Who is told of a session: once of its end, its first failure, hold and landing; and what becomes of that."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Iterator
+from functools import partial
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Command, eventually
+
+from sessionrun.model.spec import SessionSpec
+from sessionrun.runtime import notifying
+from sessionrun.runtime.notifying import FILE, Notifying
+from sessionrun.store.session import SessionDir
+
+TASK: dict[str, Any] = {"num": 1, "id": "a", "title": "A", "status": "running", "outcome": None, "reason": None}
+TASK |= dict.fromkeys(("reason_class", "agent", "model", "branch", "landing", "ended_seq"))
+STATUS: dict[str, Any] = {"session_id": "s", "name": "nightly", "labels": {}, "status": "running", "outcome": None}
+STATUS |= {"started_at": "2026-01-02T03:04:05.678Z", "ended_at": None, "total": 1, "completed": 0}
+STATUS |= {"running": 1, "successful": 0, "failed": 0, "skipped": 0, "tasks": [TASK]}
+FAILED = {**TASK, "status": "completed", "outcome": "failed", "reason": "exit_code: exit code 3"}
+ENDED = {**STATUS, "status": "completed", "outcome": "failed", "ended_at": "2026-01-02T03:04:06.678Z"}
+
+
+class Office:
+    """A session's directory, what commands wrote into `told`, and what was said in the log."""
+
+    def __init__(self, path: Path) -> None:
+        self.session, self.said = SessionDir(path), list[str]()
+
+    def open(self, *receivers: str) -> Notifying:
+        """The notifier of a supervisor."""
+        spec = SessionSpec("s", "", "prompts", "x", str(self.session.path), "shell", {}, (), notify=receivers)
+        return Notifying(self.session, spec, self.said.append)
+
+    def told(self) -> list[str]:
+        """The messages that a command wrote down."""
+        file = self.session.path / "told"
+        return file.read_text().splitlines() if file.exists() else []
+
+    def record(self) -> dict[str, Any]:
+        """The events of the file."""
+        record = json.loads((self.session.path / FILE).read_bytes())["events"]
+        assert isinstance(record, dict)
+        return record
+
+
+WRITE = 'echo "$SESSIONRUN_EVENT: $SESSIONRUN_MESSAGE" >> told'
+
+
+@pytest.fixture
+def office(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Office:
+    monkeypatch.setattr(notifying, "WAITS_S", (0.0, 0.0))
+    return Office(tmp_path)
+
+
+def test_each_event_is_told_once(office: Office) -> None:
+    notifier = office.open(WRITE)
+    held = {**TASK, "status": "pending", "reason_class": "held", "reason": "held: wait"}
+    landed = {**TASK, "landing": {"status": "landed"}}
+    for tasks in ([TASK], [held], [held], [landed], [landed, FAILED], [FAILED]):
+        notifier.hear({**STATUS, "tasks": tasks})
+        eventually(lambda: not notifier.is_busy)
+    notifier.hear({**ENDED, "tasks": [FAILED]})
+    eventually(lambda: not notifier.is_busy)
+    assert office.told() == [
+        "held: session nightly: task a held: held: wait",
+        "landed: session nightly: task a landed",
+        "failed: session nightly: task a failed: exit_code: exit code 3",
+        "completed: session nightly failed: 0 of 1 succeeded",
+    ]
+    assert all(one["delivered_at"] for told in office.record().values() for one in told["deliveries"])
+
+
+def test_what_a_killed_supervisor_did_not_tell_the_next_one_tells(office: Office) -> None:
+    first = office.open(WRITE, WRITE)
+    first.hear({**STATUS, "tasks": [FAILED]})
+    eventually(lambda: not first.is_busy)
+    events = office.record()
+    events["failed"]["deliveries"][1] = None  # as if it was killed before it saw the end of the second
+    (office.session.path / FILE).write_text(json.dumps({"schema_version": 1, "events": events}))
+    second = office.open(WRITE, WRITE)
+    assert second.is_busy
+    second.hear({**ENDED, "tasks": [FAILED]})
+    eventually(lambda: not second.is_busy)
+    told = [line.partition(":")[0] for line in office.told()]
+    assert sorted(told) == ["completed", "completed", "failed", "failed", "failed"]
+    for damaged in (b"", b"[]", b'{"events": {"failed": 3, "completed": {"deliveries": [null]}}}', b"\xff"):
+        (office.session.path / FILE).write_bytes(damaged)
+        assert not office.open(WRITE, WRITE).is_busy
+
+
+def test_a_receiver_that_fails_or_hangs_is_given_up_and_holds_up_no_other(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(notifying, "TIMEOUT_S", 0.2)
+    notifier = office.open(
+        "echo why; exit 7", "sleep 600 & echo $! > pid; wait", "http://127.0.0.1:1/", "http://[", WRITE
+    )
+    notifier.hear({**STATUS, "tasks": [FAILED]})
+    eventually(office.told)
+    eventually(lambda: not notifier.is_busy)
+    deliveries = office.record()["failed"]["deliveries"]
+    assert [one["tries"] for one in deliveries] == [3, 3, 3, 3, 1]
+    errors = [one["error"] for one in deliveries]
+    assert errors[0] == "exit code 7; see notify.log" and errors[1] == "it took longer than 0 s"
+    assert "refused" in errors[2] and errors[3] and errors[4] is None
+    assert (office.session.path / "notify.log").read_text() == "why\n" * 3
+    sleeper = int((office.session.path / "pid").read_text())
+    eventually(lambda: not os.path.exists(f"/proc/{sleeper}"))
+    assert len(office.said) == 4, office.said
+
+
+@pytest.fixture
+def mailbox() -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """The address of a server on loopback, and what was sent there."""
+    seen: list[dict[str, Any]] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            seen.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            self.send_response(204)
+            self.end_headers()
+
+        def log_message(self, *words: Any) -> None:
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/told", seen
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def test_a_session_tells_an_address(
+    sessionrun: Command, mailbox: tuple[str, list[dict[str, Any]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("no_proxy", "*")
+    address, seen = mailbox
+    session_id = sessionrun.start(["true", "exit 3"], "--notify", address, "--name", "nightly")
+    sessionrun.wait(session_id)
+    eventually(lambda: len(seen) == 2)
+    assert [(one["event"], one["session_id"]) for one in seen] == [
+        ("failed", session_id),
+        ("completed", session_id),
+    ]
+    assert seen[0]["task"]["outcome"] == "failed" and seen[1]["task"] is None
+    assert (seen[1]["name"], seen[1]["outcome"], seen[1]["failed"]) == ("nightly", "failed", 1)
+    session = SessionDir(sessionrun.directory(session_id))
+    eventually(lambda: not session.is_alive())
+    assert len(seen) == 2
+
+
+def is_another(sessionrun: Command, session_id: str, pid: int) -> bool:
+    """Whether another supervisor was started."""
+    return sessionrun.supervisor(session_id) != pid
+
+
+@pytest.mark.slow
+def test_the_supervisor_is_killed_while_it_tells(sessionrun: Command) -> None:
+    """kill -9 again and again while the receiver waits: in the end the message is there, and recorded."""
+    command = 'while ! [ -e go ]; do sleep 0.02; done; echo "$SESSIONRUN_EVENT" >> told'
+    session_id = sessionrun.start(["true"], "--notify", command)
+    sessionrun.wait(session_id)
+    session = SessionDir(sessionrun.directory(session_id))
+    for _ in range(3):
+        pid = sessionrun.supervisor(session_id)
+        os.kill(pid, 9)
+        eventually(partial(is_another, sessionrun, session_id, pid))
+    (sessionrun.cwd / "go").touch()
+    eventually(lambda: not session.is_alive())
+    assert set((sessionrun.cwd / "told").read_text().splitlines()) == {"completed"}
+    told = json.loads((session.path / FILE).read_bytes())["events"]
+    assert told["completed"]["deliveries"][0]["delivered_at"]

@@ -142,7 +142,8 @@ def test_answers_in_formats_of_other_programs(tmp_path: Path) -> None:
     tasks = make_tasks(tmp_path, [(HOSTILE, ""), ("=1+1", ""), ("", HOSTILE)])
     for task in tasks:
         task |= dict.fromkeys(key for key in (*COLUMNS, "usage") if key not in task)
-        task |= {"title": HOSTILE, "agent": "shell", "duration_s": 1.5}
+        task |= {"title": HOSTILE, "agent": "shell", "duration_s": 1.5, "started_at": "1970-01-01T00:01:40.250Z"}
+        task |= {"exit_code": 3 if task["outcome"] == "failed" else 0, "signal": None}
     tasks[0]["usage"] = {"input_tokens": 7, "output_tokens": 5, "cost_usd": 0.25}
     counts = {"completed": 3, "total": 3, "successful": 2, "failed": 1, "started_at": "2026-01-02T03:04:05.678Z"}
     view = {"session_id": "x", "name": HOSTILE, **counts}
@@ -161,6 +162,10 @@ def test_answers_in_formats_of_other_programs(tmp_path: Path) -> None:
     head, *rows = csv.reader(io.StringIO(made["csv"], newline=""))
     first, second, _ = (dict(zip(head, row, strict=True)) for row in rows)
     assert (first["text"], first["cost_usd"], second["text"]) == (HOSTILE, "0.25", "'=1+1")
+    top, one, _, three = made["joblog"].splitlines()
+    assert top.split("\t")[:4] == ["Seq", "Host", "Starttime", "JobRuntime"]
+    assert one.split("\t")[:8] == ["1", ":", "100.250", "1.500", "0", str(len(HOSTILE.encode())), "0", "0"]
+    assert three.split("\t")[6] == "3" and len(one.split("\t")) == 9
     assert "````text\n" + HOSTILE + "\n````\n" in made["markdown"]  # the fence is longer than any inside
     assert "\\<a b=" in made["markdown"].splitlines()[0]
 

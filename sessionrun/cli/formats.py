@@ -1,4 +1,4 @@
-"""`results --format`: the answers of a session for other programs: NDJSON, Markdown, JUnit XML, CSV.
+"""`results --format`: the answers of a session for other programs: NDJSON, Markdown, JUnit XML, CSV, a job log.
 
 Tasks are printed one after the other; only one answer is held at a time.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Any, Final, TypeAlias
 
 from sessionrun.cli.render import encode, escape, escape_line, reason_lines, task_word, versioned, write_bytes
@@ -137,6 +138,20 @@ def _iterate_csv(view: Mapping[str, Any], tasks: Sequence[Task], read: Read) -> 
         yield _row(cells)
 
 
+def _iterate_joblog(view: Mapping[str, Any], tasks: Sequence[Task], read: Read) -> Iterator[str]:
+    """The log of GNU parallel (`--joblog`): tabs between columns, a line for each job that ran."""
+    yield "Seq\tHost\tStarttime\tJobRuntime\tSend\tReceive\tExitval\tSignal\tCommand\n"
+    for task in tasks:
+        if task["started_at"] is None or task["status"] != "completed":
+            continue
+        began = datetime.fromisoformat(task["started_at"].replace("Z", "+00:00")).timestamp()
+        failed = has_failed(dict(task))
+        code = task["exit_code"] or int(failed and not task["signal"])  # of a task whose agent ended well, too
+        received = len(read(task, "output").encode())
+        cells = (task["num"], ":", f"{began:.3f}", f"{task['duration_s'] or 0.0:.3f}", 0, received, code)
+        yield "\t".join(map(str, (*cells, task["signal"] or 0, escape_line(task["title"])))) + "\n"
+
+
 def _row(cells: Sequence[object]) -> str:
     import csv
     import io
@@ -156,5 +171,6 @@ FORMATS: Final[Mapping[str, Callable[[Mapping[str, Any], Sequence[Task], Read], 
     "markdown": _iterate_markdown,
     "junit": _iterate_junit,
     "csv": _iterate_csv,
+    "joblog": _iterate_joblog,
 }
 """What `--format` offers beside text and json."""

@@ -33,7 +33,7 @@ from sessionrun.client.waiting import has_failed
 from sessionrun.model.errors import InputError, SessionrunError
 from sessionrun.store.session import SessionDir
 
-FORMAT_NAMES: Final = ("text", "json", "ndjson", "markdown", "junit", "csv")
+FORMAT_NAMES: Final = ("text", "json", "ndjson", "markdown", "junit", "csv", "joblog")
 STDERR_TAIL: Final = 20
 """Lines of standard error that are shown of a task that failed."""
 

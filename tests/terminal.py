@@ -22,14 +22,14 @@ class Terminal:
     """Runs a command with a new terminal as its standard input, output and error."""
 
     def __init__(self, argv: Sequence[str], cwd: Path, env: Mapping[str, str] | None = None) -> None:
-        self.pid, self._fd = pty.fork()
+        self.pid, self.fd = pty.fork()
         if self.pid == 0:
             try:
                 os.chdir(cwd)
                 os.execve(argv[0], list(argv), {**os.environ, **(env or {})})
             finally:
                 os._exit(127)
-        fcntl.ioctl(self._fd, termios.TIOCSWINSZ, struct.pack("HHHH", 50, COLUMNS, 0, 0))
+        fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", 50, COLUMNS, 0, 0))
         self.output = b""
         self._status: int | None = None
 
@@ -55,7 +55,7 @@ class Terminal:
 
     def type(self, keys: bytes) -> None:
         """Press keys."""
-        os.write(self._fd, keys)
+        os.write(self.fd, keys)
 
     def finish(self) -> int:
         """Read to the end; return the exit code (negative: the signal)."""
@@ -68,9 +68,9 @@ class Terminal:
 
     def close(self) -> None:
         """Close the terminal's window: its processes get SIGHUP."""
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
 
     def reaped(self, status: int) -> None:
         """The test itself waited for the process."""
@@ -78,11 +78,11 @@ class Terminal:
 
     def _read(self, timeout_s: float) -> bool:
         """Read what there is; False when nobody is left to write."""
-        readable, _, _ = select.select([self._fd], [], [], timeout_s)
+        readable, _, _ = select.select([self.fd], [], [], timeout_s)
         if not readable:
             return True
         try:
-            chunk = os.read(self._fd, 65536)
+            chunk = os.read(self.fd, 65536)
         except OSError:  # Linux says EIO when the last writer is gone
             return False
         self.output += chunk

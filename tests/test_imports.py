@@ -329,7 +329,7 @@ def test_what_a_part_may_not_know(family: str, forbidden: list[str]) -> None:
         ("sessionrun.runtime.sharing", "runtime.main"),
         ("sessionrun.runtime.executors.local", "runtime.main"),
         ("daemon", "runtime.launch"),
-        ("rich", "cli.progress"),
+        ("rich", "cli.progress cli.screen"),
         ("tabulate", "cli.render"),
         ("yaml", "dialects.strict_yaml"),
         ("platformdirs", "client.config store.index workspaces.repository"),

@@ -16,6 +16,7 @@ VERBS: Final[Mapping[str, str]] = {
     "list": "List sessions.",
     "overview": "Count sessions and tasks over all sessions.",
     "wait": "Block until tasks have ended.",
+    "watch": "Show a session on the whole screen, as it goes.",
     "logs": "Print or follow the output of tasks.",
     "cancel": "Stop a session or some of its tasks.",
     "resume": "Let a session go on whose processes were killed.",

@@ -1,0 +1,102 @@
+"""A whole screen of a terminal, redrawn in place, and single keys; at the end the terminal is as it was before.
+
+The library `rich` draws; the alternate screen keeps what stood in the terminal before.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+import termios
+import time
+import tty
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final, NoReturn
+
+import click
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+TICK_S: Final = 0.5
+SEEN_S: Final = 1.0
+"""What ended sooner than this, no person has read."""
+
+_ARROWS: Final = {b"\x1b[A": "up", b"\x1b[B": "down", b"\x1bOA": "up", b"\x1bOB": "down"}
+_ENDS: Final = (signal.SIGTERM, signal.SIGHUP)
+
+
+class Screen:
+    """The screen while it is shown; see `open_screen`."""
+
+    def __init__(self) -> None:
+        self._console = Console(highlight=False)
+        self._live = Live(console=self._console, screen=True, auto_refresh=False, redirect_stdout=False)
+        self._modes: list[Any] = []
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Columns and rows, as they are now."""
+        return self._console.size.width, self._console.size.height
+
+    def show(self, lines: Sequence[tuple[str, str]]) -> None:
+        """Draw lines, each with its style."""
+        text = Text(no_wrap=True, overflow="crop")
+        for number, (line, style) in enumerate(lines):
+            text.append(("\n" if number else "") + line, style=style or None)
+        self._live.update(text, refresh=True)
+
+    def read_key(self, timeout_s: float = TICK_S) -> str | None:
+        """The next key: a character, `up` or `down`; None if none is pressed in time."""
+        ready, _, _ = select.select([sys.stdin], [], [], timeout_s)
+        if not ready:
+            return None
+        content = os.read(sys.stdin.fileno(), 32)
+        if not content:
+            return "q"  # the terminal is gone
+        return _ARROWS.get(content, content[:1].decode("ascii", "ignore"))
+
+    def begin(self) -> None:
+        """Take the screen, and keys one by one and unseen."""
+        self._modes = termios.tcgetattr(sys.stdin)
+        tty.setcbreak(sys.stdin)
+        self._live.start()
+
+    def end(self) -> None:
+        """Give back the terminal as it was."""
+        self._live.stop()
+        if self._modes:
+            termios.tcsetattr(sys.stdin, termios.TCSADRAIN, self._modes)
+
+    def leave_for(self, work: Callable[[], None]) -> None:
+        """Do something that uses the terminal itself."""
+        self.end()
+        began = time.monotonic()
+        try:
+            work()
+            if time.monotonic() - began < SEEN_S:  # it was only printed, not paged
+                click.pause("-- any key goes back --")
+        finally:
+            self._live = Live(console=self._console, screen=True, auto_refresh=False, redirect_stdout=False)
+            self.begin()
+
+
+@contextmanager
+def open_screen() -> Iterator[Screen]:
+    """The screen; SIGTERM and SIGHUP end the block as Ctrl+C does."""
+
+    def leave(number: int, frame: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+    screen = Screen()
+    before = {number: signal.signal(number, leave) for number in _ENDS}
+    try:
+        screen.begin()
+        yield screen
+    finally:
+        screen.end()
+        for number, old in before.items():
+            signal.signal(number, old)

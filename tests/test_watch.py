@@ -1,0 +1,159 @@
+"""A session on the whole screen: what is drawn, what keys do, and that the terminal is as it was before."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import termios
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Command, eventually
+from terminal import Terminal
+from test_looks import BEGAN, HERE, NOW, RECORDED, make_task, make_view
+
+from sessionrun.cli.board import KEYS, Choice, choose_tasks, draw
+from sessionrun.cli.render import clip, columns
+from sessionrun.cli.watch import Watcher
+from sessionrun.cli.watch_all import SessionList
+from sessionrun.store.session import SessionDir
+
+ALTERNATE, MAIN, CURSOR = b"\x1b[?1049h", b"\x1b[?1049l", b"\x1b[?25h"
+
+
+def make_session(count: int) -> dict[str, Any]:
+    """A view with tasks of all kinds."""
+    usage = {"cost_usd": 0.257}
+    tasks = [
+        make_task(1, title="Write the parser of the new format", usage=usage),
+        make_task(2, outcome="failed", reason="exit_code: exit code 3", usage=None),
+        make_task(3, "running", usage=None, started_at=BEGAN),
+        make_task(4, "pending", reason_class="held", reason="held: wait", usage=None),
+        make_task(5, landing={"status": "bounced"}, usage=None),
+        *(make_task(num, "pending", usage=None) for num in range(6, count + 1)),
+    ]
+    return make_view(tasks)
+
+
+@pytest.mark.parametrize("size", [(80, 24), (200, 50), (40, 12)])
+def test_what_is_drawn(size: tuple[int, int]) -> None:
+    view = make_session(100)
+    choice = Choice(selected="t60")
+    lines = draw(view, view["tasks"], {"t3": "halfway\x1b[31m"}, choice, NOW, size)
+    assert len(lines) == size[1] and max(columns(text) for text, _ in lines) <= size[0]
+    (place,) = (number for number, (_, style) in enumerate(lines) if style == "reverse")
+    assert " 60 Part 60" in lines[place][0]
+    assert lines[0][0].startswith("nightly abc123: running") and lines[-1][0] == clip(KEYS, size[0])
+    assert lines[-2][0].endswith(" more below")
+    top = [text for text, _ in draw(view, view["tasks"], {"t3": "halfway\x1b[31m"}, Choice(), NOW, (120, 24))]
+    assert "Write the parser" in top[4] and "10.0s" in top[4] and "$0.26" in top[4]
+    assert "failed" in top[5] and top[5].endswith("exit_code: exit code 3")
+    assert "running" in top[6] and "4.0s" in top[6] and top[6].endswith("halfway\\x1b[31m")
+    assert top[7].endswith("held: wait") and "completed, b" in top[8]
+
+
+def test_only_what_needs_attention() -> None:
+    view = make_session(100)
+    shown = choose_tasks(view, Choice(only_attention=True))
+    assert [task["id"] for task in shown] == ["t2", "t3", "t4", "t5"]
+    lines = draw(make_view([]), [], {}, Choice(), NOW, (80, 24))
+    assert lines[-2][0] == "nothing to show"
+
+
+def test_keys(sessionrun: Command) -> None:
+    prompt = "echo begun; while ! [ -e go ]; do sleep 0.02; done"
+    plan = {"prompts": [{"id": "a", "prompt": prompt}, {"id": "bad", "prompt": "exit 3"}]}
+    session_id = sessionrun.start(plan)
+    sessionrun.until(session_id, lambda view: view["failed"] == 1 and view["running"] == 1)
+    watcher = Watcher(SessionDir(sessionrun.directory(session_id)))
+
+    def screen() -> list[str]:
+        return [text for text, _ in watcher.draw((100, 12))]
+
+    eventually(lambda: "begun" in screen()[4])
+    watcher.press("down")
+    watcher.press("j")
+    watcher.press("r")
+    assert screen()[-1] == "retry of task 2: done"
+    watcher.press("up")
+    watcher.press("c")
+    assert "Cancel task 1?" in screen()[-1]
+    watcher.press("x")
+    assert screen()[-1] == KEYS
+    watcher.press("c")
+    watcher.press("y")
+    assert screen()[-1] == "cancel of task 1: done"
+    view = sessionrun.wait(session_id)
+    assert [(task["outcome"], task["attempt"]) for task in view["tasks"]] == [("cancelled", 1), ("failed", 2)]
+    assert watcher.press("l") is not None and watcher.press("z") is None
+
+
+@pytest.mark.parametrize("end", ["key", "signal"])
+def test_the_terminal_is_as_before(sessionrun: Command, end: str) -> None:
+    session_id = sessionrun.finished(["true", "exit 3"])
+    with Terminal([*sessionrun.argv, "watch", session_id], sessionrun.cwd, {"TERM": "xterm"}) as terminal:
+        before = termios.tcgetattr(terminal.fd)
+        terminal.read_until(b"q quit")
+        if end == "key":
+            terminal.type(b"q")
+        else:
+            os.kill(terminal.pid, signal.SIGTERM)
+        assert terminal.finish() == (0 if end == "key" else 130)
+        assert termios.tcgetattr(terminal.fd) == before
+    assert terminal.output.count(ALTERNATE) == terminal.output.count(MAIN) == 1
+    assert terminal.output.rindex(CURSOR) > terminal.output.index(ALTERNATE)
+
+
+def test_all_sessions_and_one_of_them(sessionrun: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    older, newer = sessionrun.finished(["true", "exit 3"]), sessionrun.finished(["true"], "--name", "nightly")
+    monkeypatch.chdir(sessionrun.cwd)
+    sessions = SessionList()
+    lines = sessions.draw((100, 20))
+    shown = {text.split()[0] for text, _ in lines[3:5]}
+    assert {older[:8], newer[:8]} == shown and len(lines) == 20
+    assert lines[0][0] == "2 sessions, 0 not ended" and any("nightly" in text for text, _ in lines)
+    first = sessions.press("\n")
+    sessions.press("down")
+    second = sessions.press("\n")
+    assert first is not None and second is not None
+    assert {first.session_id, second.session_id} == {older, newer}
+    done = sessionrun("watch", "--all")
+    assert done.returncode == 2 and "needs a terminal" in done.stderr
+
+
+def test_off_a_terminal_it_is_one_look(sessionrun: Command) -> None:
+    session_id = sessionrun.finished(["true", "exit 3"])
+    done = sessionrun("watch", session_id)
+    assert (done.returncode, done.stdout) == (0, sessionrun("status", session_id).stdout)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("screen", ["80x24", "200x50"])
+def test_the_screen(sessionrun: Command, tmp_path: Path, screen: str) -> None:
+    """A recorded session as tmux shows it; GOLDEN=write renews the files."""
+    if shutil.which("tmux") is None:
+        pytest.skip("tmux is not installed")
+    shutil.copytree(RECORDED, sessionrun.results)
+    width, height = screen.split("x")
+    tmux = ["tmux", "-S", str(tmp_path / "s"), "-f", "/dev/null"]
+    script = f"env TZ=UTC LC_ALL=C.UTF-8 {shlex.join(sessionrun.argv)} watch; exec cat"
+    subprocess.run(
+        [*tmux, "-u", "new-session", "-d", "-x", width, "-y", height, script], cwd=sessionrun.cwd, check=True
+    )
+
+    def capture() -> str | None:
+        text = subprocess.run([*tmux, "capture-pane", "-p"], check=True, capture_output=True, text=True).stdout
+        return text.rstrip("\n") + "\n" if "q quit" in text else None
+
+    try:
+        text = eventually(capture)
+    finally:
+        subprocess.run([*tmux, "kill-server"], check=True)
+    golden = HERE / "data" / "looks" / f"watch-{screen}.txt"
+    if os.environ.get("GOLDEN") == "write":
+        golden.write_text(text)
+    assert text == golden.read_text()

@@ -165,6 +165,7 @@ def test_the_options_in_the_manual_are_those_of_the_help() -> None:
 LACKING = {verb: {"--results-dir"} for verb in ("agents", "schema", "precache", "queue", "ingest")} | {
     "mcp": {"--json"},
     "watch": {"--json"},
+    "report": {"--json"},
 }
 """Which of the common options a verb lacks."""
 

@@ -24,7 +24,6 @@ EXIT_BUG: Final = 3
 EXIT_INTERRUPTED: Final = 130
 
 _EPILOG: Final = """\b
-`sessionrun tasks.json` starts a session; with --sync it follows to the end.
 Exit codes: 0 ok; 1 a task failed; 2 bad input; 3 internal error; 4 processes
 gone; 75 all held; 124 timed out; 130 interrupted.  Manual: man sessionrun"""
 

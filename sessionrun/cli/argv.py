@@ -13,6 +13,7 @@ VERBS: Final[Mapping[str, str]] = {
     "run": "Start a session from a file or standard input (the default verb).",
     "status": "Show where a session and its tasks stand.",
     "results": "Print what the tasks of a session answered.",
+    "report": "Make one HTML page of a session.",
     "list": "List sessions.",
     "overview": "Count sessions and tasks over all sessions.",
     "wait": "Block until tasks have ended.",
@@ -109,6 +110,7 @@ VALUE_OPTIONS: Final = frozenset(
         "--model",
         "--name",
         "--notify",
+        "--output",
         "--older-than",
         "--output-dir",
         "--priority",
@@ -135,6 +137,7 @@ VALUE_OPTIONS: Final = frozenset(
         "--worktree-dir",
         "-j",
         "-n",
+        "-o",
         "-p",
     )
 )

@@ -1,0 +1,111 @@
+"""Reads what a report shows: the view of its session, when jobs ran, and parts of prompts, outputs and patches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from sessionrun.client.changes import patch_path
+from sessionrun.client.digest import Excerpt, make_excerpt
+from sessionrun.client.landed import add_landings
+from sessionrun.client.view import load_history
+from sessionrun.model.events import Entry, JobFinished, JobLost, JobStarted
+from sessionrun.runtime.history import load_tasks
+from sessionrun.store.files import replace_file
+from sessionrun.store.session import SessionDir
+
+MOST_BYTES: Final = 4_000_000
+"""So much text of all tasks together is in a report."""
+
+MOST_OF_A_TASK: Final = 24_000
+LEAST_OF_A_TASK: Final = 600
+
+
+class Span(NamedTuple):
+    """When a job of a task ran (wall time); `end` None: it has not ended."""
+
+    phase: str
+    attempt: int
+    round: int
+    begin: float
+    end: float | None
+
+
+class Shown(NamedTuple):
+    """What is shown of one task beside its view."""
+
+    task: Mapping[str, Any]
+    prompts: tuple[str, ...]
+    spans: list[Span]
+    answer: Excerpt
+    errors: Excerpt
+    patch: Excerpt
+
+
+class Matter(NamedTuple):
+    """What a report is made of."""
+
+    view: Mapping[str, Any]
+    tasks: list[Shown]
+
+
+def gather(session: SessionDir) -> Matter:
+    """Read all of it.
+
+    Raises:
+        StoreError: the session's files are damaged.
+    """
+    view, _, entries = load_history(session)
+    tasks = add_landings(session, view["tasks"])
+    specs = load_tasks(session)
+    spans = find_spans(entries)
+    room = max(LEAST_OF_A_TASK, min(MOST_OF_A_TASK, MOST_BYTES // max(1, len(tasks))))
+
+    def show(task: dict[str, Any]) -> Shown:
+        spec = specs.get(task["id"])
+        prompts = tuple(prompt[: room // 6] for prompt in spec.prompts) if spec is not None else ()
+        return Shown(
+            task,
+            prompts,
+            spans.get(task["id"], []),
+            _take(session.path / task["output"], room // 3),
+            _take(session.path / task["stderr"], room // 6),
+            _take(patch_path(session, task), room // 3),
+        )
+
+    return Matter({**view, "tasks": tasks}, [show(task) for task in tasks])
+
+
+def write_page(path: Path, page: bytes) -> None:
+    """Write a page to a file, whole or not at all, for its owner alone; or into what is no file, such as a pipe.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    place = path.resolve()
+    if place.exists() and not place.is_file():
+        place.write_bytes(page)
+    else:
+        replace_file(place, page, durable=False)
+
+
+def _take(path: Path, room: int) -> Excerpt:
+    return make_excerpt(path, room, lambda text: len(text.encode("utf-8", "backslashreplace")))
+
+
+def find_spans(entries: Sequence[Entry]) -> dict[str, list[Span]]:
+    """When each job ran, by task, from the journal."""
+    spans: dict[str, list[Span]] = {}
+    open_jobs: dict[str, int] = {}
+    for entry in entries:
+        event = entry.event
+        if isinstance(event, JobStarted):
+            key, jobs = event.key, spans.setdefault(event.key.task, [])
+            open_jobs[key.text()] = len(jobs)
+            jobs.append(Span(key.phase, key.attempt, key.round, entry.at, None))
+        elif isinstance(event, (JobFinished, JobLost)) and event.key.text() in open_jobs:
+            place = open_jobs.pop(event.key.text())
+            jobs = spans[event.key.task]
+            jobs[place] = jobs[place]._replace(end=entry.at)
+    return spans

@@ -1,0 +1,218 @@
+"""The page of a report: its parts in order, and how they look.  Pure."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from sessionrun.client.comparison import compare_tasks
+from sessionrun.client.digest import Excerpt
+from sessionrun.client.report.drawings import draw_costs, draw_needs, draw_outcomes, draw_timeline
+from sessionrun.client.report.gathering import Matter, Shown
+from sessionrun.client.report.markup import Markup, Part, join, tag
+from sessionrun.client.waiting import has_failed
+from sessionrun.model.times import parse_time
+
+POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; form-action 'none'; base-uri 'none'"
+"""Nothing may be loaded, run or sent, whatever stands in the page."""
+
+STYLE: Final = """
+:root { color-scheme: light dark; --back: #fff; --ink: #1b1f24; --dim: #59636e; --edge: #d0d7de; --fill: #f6f8fa;
+ --good: #1a7f37; --bad: #cf222e; --other: #9a6700; --run: #0969da; }
+@media (prefers-color-scheme: dark) { :root { --back: #0d1117; --ink: #e6edf3; --dim: #9198a1; --edge: #3d444d;
+ --fill: #151b23; --good: #3fb950; --bad: #f85149; --other: #d29922; --run: #4493f8; } }
+body { background: var(--back); color: var(--ink); font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto;
+ max-width: 1000px; padding: 0 1rem; }
+h1, h2 { line-height: 1.2; } h2 { margin-top: 2.2rem; } .dim { color: var(--dim); }
+table { border-collapse: collapse; width: 100%; font-size: 14px; }
+th, td { border-bottom: 1px solid var(--edge); padding: .3rem .6rem; text-align: left; vertical-align: top; }
+pre { background: var(--fill); border: 1px solid var(--edge); border-radius: 6px; padding: .7rem; overflow-x: auto;
+ white-space: pre-wrap; overflow-wrap: anywhere; font-size: 13px; }
+svg { max-width: 100%; height: auto; } svg text { fill: var(--ink); font-size: 12px; }
+.phase { fill: var(--dim); } .phase.work { fill: var(--run); } .phase.check, .phase.prove { fill: var(--other); }
+.phase.land { fill: var(--good); } .need { stroke: var(--dim); stroke-width: 1.2; }
+.box { fill: var(--fill); stroke: var(--dim); } .box.succeeded { stroke: var(--good); stroke-width: 2; }
+.box.failed, .box.timed_out, .box.lost, .box.interrupted { stroke: var(--bad); stroke-width: 2; }
+.succeeded, .landed { color: var(--good); }
+.failed, .timed_out, .lost, .interrupted, .bounced { color: var(--bad); }
+.added { color: var(--good); } .removed { color: var(--bad); } .place { color: var(--run); }
+details { border-top: 1px solid var(--edge); padding: .5rem 0; } summary { cursor: pointer; }
+:focus-visible { outline: 2px solid var(--run); outline-offset: 2px; }
+@media print { body { max-width: none; } pre { white-space: pre-wrap; } details > * { display: revert; } }
+"""
+
+
+def make_page(matter: Matter, now: float) -> str:
+    """The whole page.
+
+    Args:
+        matter: what is shown.
+        now: wall time (seconds since the epoch).
+    """
+    view, tasks = matter.view, [shown.task for shown in matter.tasks]
+    title = f"Session {view['name'] or view['session_id'][:8]}"
+    began = parse_time(view["started_at"])
+    ended = parse_time(view["ended_at"]) if view["ended_at"] else now
+    body = [
+        tag("h1", title),
+        _tell_summary(view, ended - began),
+        _section("Outcomes", draw_outcomes(tasks)),
+        _section("Timeline", _tell_timeline(draw_timeline(matter.tasks, began, ended))),
+        _section("Needs", draw_needs(tasks)),
+        _section("Tasks and models", _make_grid(view, tasks)),
+        _section("Cost", draw_costs(view.get("usage_by_model"))),
+        _section("Tasks", _make_table(tasks)),
+        _section("Details", join(_tell_task(shown) for shown in matter.tasks)),
+    ]
+    head = tag(
+        "head",
+        tag("meta", charset="utf-8"),
+        tag("meta", http_equiv="Content-Security-Policy", content=POLICY),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("title", title),
+        Markup(f"<style>{STYLE}</style>"),
+    )
+    return f"<!DOCTYPE html>\n{tag('html', head, tag('body', tag('main', *body)), lang='en')}\n"
+
+
+def _section(heading: str, content: Markup | None) -> Markup | None:
+    return None if not content else tag("section", tag("h2", heading), content)
+
+
+def _tell_timeline(drawing: Markup | None) -> Markup | None:
+    told = "Blue: the agent works. Brown: checks and proofs. Green: landing. Grey: preparing and saving the work."
+    return drawing and join([drawing, tag("p", told, class_="dim")])
+
+
+def _tell_summary(view: Mapping[str, Any], seconds: float) -> Markup:
+    usage = view.get("usage") or {}
+    cost = usage.get("cost_usd")
+    rows: list[tuple[str, Part]] = [
+        ("Id", view["session_id"]),
+        ("Status", tag("span", str(view["outcome"] or view["status"]), class_=view["outcome"] or view["status"])),
+        (
+            "Tasks",
+            f"{view['total']}: {view['successful']} succeeded, {view['failed']} failed, {view['skipped']} skipped",
+        ),
+        ("Started", _clock(view["started_at"])),
+        ("Ended", _clock(view["ended_at"])),
+        ("Took", _span(seconds)),
+        ("Agent", view["agent"]),
+        ("Cost", None if cost is None else f"{'at least ' if usage.get('unpriced_jobs') else ''}${cost:.4f}"),
+        ("Labels", ", ".join(f"{key}={value}" for key, value in view["labels"].items()) or None),
+    ]
+    return tag("table", *(tag("tr", tag("th", name, scope="row"), tag("td", part)) for name, part in rows if part))
+
+
+def _make_table(tasks: Sequence[Mapping[str, Any]]) -> Markup:
+    heads = ("#", "Task", "Outcome", "Reason", "Time", "Agent", "Changed", "Cost")
+    rows = []
+    for task in tasks:
+        state, diff, usage = str(task["outcome"] or task["status"]), task["diff_stat"], task["usage"] or {}
+        changed = "" if diff is None else f"{diff['files']} +{diff['insertions']} -{diff['deletions']}"
+        landing = (task.get("landing") or {}).get("status")
+        cells: list[Part] = [
+            str(task["num"]),
+            tag("a", task["title"], href=f"#task-{task['num']}"),
+            [tag("span", state.replace("_", " "), class_=state), f", {landing}" if landing else ""],
+            task["reason"] or "",
+            "" if task["duration_s"] is None else _span(task["duration_s"]),
+            "/".join(filter(None, (task["agent"], task["model"]))),
+            changed,
+            "" if usage.get("cost_usd") is None else f"${usage['cost_usd']:.4f}",
+        ]
+        rows.append(tag("tr", *(tag("td", cell) for cell in cells)))
+    head = tag("thead", tag("tr", *(tag("th", head, scope="col") for head in heads)))
+    return tag("table", head, tag("tbody", *rows))
+
+
+def _make_grid(view: Mapping[str, Any], tasks: Sequence[Mapping[str, Any]]) -> Markup | None:
+    """Tasks times models of a matrix; None of another session."""
+    if not any("model" in task["labels"] and "task" in task["labels"] for task in tasks):
+        return None
+    record = compare_tasks(view, tasks, "task")
+    models = sorted({cell["model"] for group in record["groups"] for cell in group["cells"]})
+    rows = []
+    for group in record["groups"]:
+        cells = {cell["model"]: _tell_cell(cell) for cell in group["cells"]}
+        rows.append(
+            tag("tr", tag("th", group["key"], scope="row"), *(tag("td", cells.get(name)) for name in models))
+        )
+    head = tag("thead", tag("tr", tag("td"), *(tag("th", name, scope="col") for name in models)))
+    return tag("table", head, tag("tbody", *rows))
+
+
+def _tell_cell(cell: Mapping[str, Any]) -> Markup:
+    state = cell["outcome"] or ("succeeded" if cell["succeeded"] and not cell["failed"] else "")
+    told = cell["outcome"] or f"{cell['succeeded']} of {cell['succeeded'] + cell['failed']}"
+    rate = cell["pass_at"].get("1")
+    interval = f" ({rate['low']:.0%} to {rate['high']:.0%})" if rate else ""
+    took = "" if cell["duration_s"] is None else f", {_span(cell['duration_s'])}"
+    return tag("span", told.replace("_", " ") + interval + took, class_=state)
+
+
+def _tell_task(shown: Shown) -> Markup:
+    task = shown.task
+    state = str(task["outcome"] or task["status"])
+    summary = tag(
+        "summary", f"{task['num']}. {task['title']}: ", tag("span", state.replace("_", " "), class_=state)
+    )
+    check, landing = task["check"] or {}, task.get("landing") or {}
+    facts = [
+        f"id {task['id']}",
+        f"attempt {task['attempt']}, round {task['round']}",
+        f"branch {task['branch']}" if task["branch"] else None,
+        f"needs {', '.join(task['needs'])}" if task["needs"] else None,
+        None if check.get("passed") is None else f"check {'passed' if check['passed'] else 'did not pass'}",
+        f"proof: {task['proof']}" if task.get("proof") else None,
+        f"landing: {landing['status']} {landing.get('reason') or ''}" if landing else None,
+    ]
+    return tag(
+        "details",
+        summary,
+        tag("p", "; ".join(filter(None, facts)), class_="dim"),
+        tag("p", task["reason"], class_=state) if task["reason"] else None,
+        [_block("Prompt", prompt) for prompt in shown.prompts],
+        _excerpt("Answer", shown.answer),
+        _excerpt("Standard error", shown.errors),
+        _tell_patch(shown.patch),
+        id=f"task-{task['num']}",
+        open="" if has_failed(dict(task)) and task["outcome"] != "skipped" else None,
+    )
+
+
+def _excerpt(heading: str, excerpt: Excerpt) -> Markup | None:
+    if not excerpt.size:
+        return None
+    return _block(f"{heading} (parts of {excerpt.size} bytes)" if excerpt.is_cut else heading, excerpt.text)
+
+
+def _block(heading: str, content: str | Markup) -> Markup:
+    return join([tag("h3", heading), tag("pre", content, tabindex="0")])
+
+
+def _tell_patch(patch: Excerpt) -> Markup | None:
+    if not patch.size:
+        return None
+    lines = join(_colour(line) for line in patch.text.splitlines(keepends=True))
+    return _block(f"Changes (parts of {patch.size} bytes)" if patch.is_cut else "Changes", lines)
+
+
+def _colour(line: str) -> Part:
+    kinds = {"+": "added", "-": "removed", "@": "place"}
+    kind = kinds.get(line[:1])
+    return line if kind is None else tag("span", line, class_=kind)
+
+
+def _clock(at: str | None) -> str | None:
+    if at is None:
+        return None
+    return time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(parse_time(at)))
+
+
+def _span(seconds: float) -> str:
+    whole = round(seconds)
+    if whole < 60:
+        return f"{seconds:.1f} s"
+    return f"{whole // 3600}:{whole % 3600 // 60:02}:{whole % 60:02}"

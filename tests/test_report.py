@@ -1,0 +1,156 @@
+"""The report of a session: what it shows, that nothing in it is markup but ours, and how big it gets."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import stat
+import subprocess
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Command
+from test_looks import BEGAN, make_task, make_view
+
+from sessionrun.client.digest import Excerpt
+from sessionrun.client.report.gathering import MOST_BYTES, Matter, Shown, Span
+from sessionrun.client.report.markup import tag
+from sessionrun.client.report.page import make_page
+from sessionrun.model.times import parse_time
+
+HOSTILE = (
+    """</pre></details><script>document.title = 'taken'</script><img src=x onerror="document.title='taken'">"""
+)
+ODD = f"{HOSTILE} & 'single' \"double\" ]]> <!-- \u202egnp.exe \x1b[31m"
+SEEN = f"{HOSTILE} & 'single' \"double\" ]]> <!-- \\u202egnp.exe \\u001b[31m"
+ELEMENTS = set(
+    re.findall(
+        r"\w+",
+        "html head meta title style body main h1 h2 h3 section table thead tbody tr th td p pre span a details "
+        "summary svg g rect line text",
+    )
+)
+
+
+class Reader(HTMLParser):
+    """Reads a page as a browser does: elements, their attributes, and text."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: list[str] = []
+        self.feed(page)
+
+    def handle_starttag(self, name: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.elements.append((name, dict(attributes)))
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append(data)
+
+
+def make_shown(num: int, text: str, **values: Any) -> Shown:
+    """A task with the same text wherever text may be."""
+    task = make_task(num, title=text, reason=text, agent=text, model=text, usage={"cost_usd": 0.25}, **values)
+    task |= {"attempt": 1, "round": 1, "branch": text, "proof": text, "check": {"passed": True}, "labels": {}}
+    task |= {"landing": {"status": "landed", "reason": text}}
+    task["diff_stat"] = {"files": 1, "insertions": 2, "deletions": 3}
+    begin = parse_time(BEGAN)
+    spans = [Span("work", 1, 1, begin, begin + 2.0), Span("check", 1, 1, begin + 2.0, None)]
+    whole = Excerpt(text, len(text), False)
+    return Shown(task, (text,), spans, whole, Excerpt(text, 10**6, True), Excerpt(f"+{text}", 100, False))
+
+
+def make_matter(*tasks: Shown, **values: Any) -> Matter:
+    usage = {"cost_usd": 0.5, "unpriced_jobs": 1}
+    more = {"agent": "claude", "labels": {}, "usage": usage, "usage_by_model": {"opus": {"cost_usd": 0.5}}}
+    return Matter(make_view([dict(shown.task) for shown in tasks], **(more | values)), list(tasks))
+
+
+def test_nothing_in_it_is_markup_but_ours() -> None:
+    labels = {"task": ODD, "model": ODD}
+    first = make_shown(1, ODD)
+    second = make_shown(2, ODD, needs=["t1"])
+    for shown in (first, second):
+        assert isinstance(shown.task, dict)
+        shown.task["labels"] = labels
+    page = make_page(make_matter(first, second, name=ODD, labels={ODD: ODD}, agent=ODD), parse_time(BEGAN) + 9)
+    reader = Reader(page)
+    assert {name for name, _ in reader.elements} == ELEMENTS
+    assert not [key for _, attributes in reader.elements for key in attributes if key.startswith("on")]
+    links = [attributes["href"] for _, attributes in reader.elements if "href" in attributes]
+    assert links == ["#task-1", "#task-2"]
+    assert not re.search(r"src=[^x]|url\(|@import|https?://", page)
+    policy = next(attributes["content"] for _, attributes in reader.elements if "http-equiv" in attributes)
+    assert policy is not None and policy.startswith("default-src 'none'")
+    seen = "".join(reader.texts)
+    assert seen.count(SEEN) >= 20 and "\u202e" not in page and "\x1b" not in page
+
+
+def test_what_it_shows() -> None:
+    good, bad = make_shown(1, "one"), make_shown(2, "two", outcome="failed", needs=["t1"])
+    page = make_page(make_matter(good, bad), parse_time(BEGAN) + 9)
+    elements = Reader(page).elements
+    details = {attributes["id"]: "open" in attributes for name, attributes in elements if name == "details"}
+    assert details == {"task-1": False, "task-2": True}
+    labels = [attributes.get("aria-label") for name, attributes in elements if name == "svg"]
+    assert labels == [
+        "How tasks ended: 1 succeeded, 1 failed",
+        "When 2 tasks ran, in 9.0 seconds",
+        "What each task needs",
+        "Cost by model",
+    ]
+    bars = [
+        attributes for _, attributes in elements if attributes.get("class") == "phase work" and "x" in attributes
+    ]
+    assert [float(str(bar["width"])) > 100 for bar in bars[:2]] == [True, True]
+    assert "at least $0.5000" in page and "(parts of 1000000 bytes)" in page and 'class="added">+one' in page
+    scopes = [attributes.get("scope") for name, attributes in elements if name == "th"]
+    assert scopes and set(scopes) == {"row", "col"}
+    empty = make_page(make_matter(usage=None, usage_by_model=None), parse_time(BEGAN))
+    assert "<svg" not in empty and "<h2>Tasks</h2>" in empty
+
+
+def test_a_big_session_makes_no_huge_page() -> None:
+    long = "<" * (MOST_BYTES // 500 // 8)  # each becomes four characters
+    tasks = [make_shown(num, "title")._replace(answer=Excerpt(long, 10**6, True)) for num in range(1, 501)]
+    assert len(make_page(make_matter(*tasks), parse_time(BEGAN) + 9).encode()) < 5_000_000
+
+
+def test_attributes_and_parts() -> None:
+    assert tag("a", "x<y", [tag("br"), None, ["z"]], class_='b"c', aria_label=3, id=None) == (
+        '<a class="b&quot;c" aria-label="3">x&lt;y<br/>z</a>'
+    )
+
+
+def test_a_report_is_written_whole_and_private(sessionrun: Command) -> None:
+    session_id = sessionrun.finished(["echo hello there", "echo why >&2; exit 3"])
+    done = sessionrun("report", session_id, "-o", "page.html")
+    assert (done.returncode, done.stdout) == (0, "")
+    page = sessionrun.cwd / "page.html"
+    assert stat.S_IMODE(page.stat().st_mode) == 0o600
+    assert "hello there" in page.read_text() and '<pre tabindex="0">why\n</pre>' in page.read_text()
+    assert sessionrun("report", session_id).stdout == page.read_text()
+    (sessionrun.cwd / "link.html").symlink_to("page.html")
+    assert sessionrun("report", session_id, "-o", "link.html").returncode == 0
+    assert (sessionrun.cwd / "link.html").is_symlink()
+    for where, code in (("none/page.html", 3), (".", 2)):
+        done = sessionrun("report", session_id, "-o", where)
+        assert done.returncode == code and done.stderr.count("\n") == 1, done.stderr
+
+
+@pytest.mark.slow
+def test_a_browser_shows_it_and_runs_nothing(tmp_path: Path) -> None:
+    browser = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if browser is None:
+        pytest.skip("no Chromium is installed")
+    page = tmp_path / "page.html"
+    page.write_text(make_page(make_matter(make_shown(1, ODD), make_shown(2, ODD)), parse_time(BEGAN) + 9))
+    words = [browser, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}"]
+    done = subprocess.run([*words, "--dump-dom", page.as_uri()], capture_output=True, text=True, timeout=120)
+    reader = Reader(done.stdout)
+    assert "<title>Session nightly</title>" in done.stdout, done.stderr
+    assert {name for name, _ in reader.elements} <= ELEMENTS
+    assert sum(name == "details" for name, _ in reader.elements) == 2
+    assert "".join(reader.texts).count(SEEN) >= 10

@@ -206,7 +206,7 @@ def test_a_digest_keeps_to_its_size_and_names_each_task_that_failed(
 
 
 def test_many_that_failed_are_named_by_number(tmp_path: Path) -> None:
-    tasks = [task for task in make_tasks(tmp_path, [("x" * 9000, "")] * 3000) if task["num"] % 3]
+    tasks = [task for task in make_tasks(tmp_path, [("x" * 9000, "")] * 900) if task["num"] % 3]
     for task in tasks:
         task["outcome"] = "failed"
     view = dict.fromkeys(("completed", "total", "successful", "failed"), 1)
@@ -217,10 +217,10 @@ def test_many_that_failed_are_named_by_number(tmp_path: Path) -> None:
         "outcome": "failed",
         "results_dir": str(tmp_path),
     }
-    with pytest.raises(InputError, match="2000 tasks need attention"):
-        make_json(SessionDir(tmp_path), {**view, **head}, tasks, 4000)
-    record = json.loads(make_json(SessionDir(tmp_path), {**view, **head}, tasks, 20_000))
-    assert record["more_failed"] == [] and record["more_failed_numbers"][-1] == "2998-2999"
+    with pytest.raises(InputError, match="600 tasks need attention"):
+        make_json(SessionDir(tmp_path), {**view, **head}, tasks, 2500)
+    record = json.loads(make_json(SessionDir(tmp_path), {**view, **head}, tasks, 8000))
+    assert record["more_failed"] == [] and record["more_failed_numbers"][-1] == "898-899"
 
 
 def test_short_answers_leave_room_to_long_ones() -> None:

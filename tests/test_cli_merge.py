@@ -92,6 +92,7 @@ def test_the_work_of_a_session_lands(ended: Project) -> None:
     assert ended.git("rev-parse", "main") == record["new"], "what has landed does not land again"
 
 
+@pytest.mark.slow
 def test_readers_tell_what_became_of_the_work(ended: Project) -> None:
     session = ended.sessions[0]
     plain = ended("status", session, "--json").stdout

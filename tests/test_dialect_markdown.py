@@ -728,6 +728,7 @@ def test_a_preview_shows_waves_and_the_critical_path(project: Project) -> None:
     assert not (project.path / "jobs" / "_jobstatus.json").exists()
 
 
+@pytest.mark.slow
 def test_the_example_runs(project: Project) -> None:
     import shutil
 

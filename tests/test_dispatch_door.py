@@ -374,6 +374,7 @@ def test_a_dry_run_changes_nothing(repo: Command) -> None:
     assert not list(repo.results.glob("session-*"))
 
 
+@pytest.mark.slow
 def test_the_list_of_a_repository_is_worked_off(repo: Command) -> None:
     """Without a queue its list is imported; what succeeds lands, and follow-ups are no work."""
     (repo.cwd / "BEADS_FOR_ANALYSIS.md").write_text("- One\n- Two\n")

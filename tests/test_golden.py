@@ -214,6 +214,7 @@ def test_dry_run(sessionrun: Command) -> None:
     assert argv.endswith("/sh PROMPT-FILE")
 
 
+@pytest.mark.slow
 def test_ascii_where_the_terminal_has_no_more(sessionrun: Command, under_way: str) -> None:
     failed = sessionrun.finished({"prompts": ["exit 1"]})
     for env in ASCII:

@@ -24,6 +24,7 @@ def _judge(seen: Seen, seed: int, rounds: int) -> None:
     assert seen.rounds >= rounds and seen.files > 0 and seen.sessions == -(-rounds // STEPS)
 
 
+@pytest.mark.slow
 def test_no_step_of_a_neighbour_costs_honest_work(say: Callable[[str], None]) -> None:
     _examine(4, 5, say)
 

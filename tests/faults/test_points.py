@@ -77,6 +77,7 @@ def test_a_sample_of_all_points(points: Sequence[str]) -> None:
 RESUMED = ("keeper:12", "supervisor:4")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("points", [RESUMED, slow((*RESUMED, "daemon:3", "root:4", "keeper:7"))], ids=len)
 def test_a_sample_of_all_points_of_a_resume(points: Sequence[str]) -> None:
     check(add_up("resume", points), len(points))
@@ -110,6 +111,7 @@ LATE = tuple(f"supervisor:{call}:EIO" for call in (18, 20, 21))
 """A busy machine has more events for each write, and so may come to its end without these."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("points", [REFUSED, slow(MORE_REFUSED)], ids=len)
 def test_a_sample_of_refused_calls(points: Sequence[str]) -> None:
     """Whatever the system refuses once: the session goes on by itself and ends."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -389,3 +390,30 @@ def test_any_file_gives_a_config_or_one_line(
         load_config(place, {"XDG_CONFIG_HOME": str(place)}, BUILTIN)
     except InputError as error:
         assert str(error).isprintable()
+
+
+def test_where_each_setting_is_written(
+    sessionrun: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    user = tmp_path / "config" / "sessionrun" / "config.toml"
+    user.parent.mkdir(parents=True)
+    mine = '[agents.mine]\nargv = ["my", "{prompt_file}"]\nstdin = "none"\n'
+    user.write_text(f'agent = "claude"\nmodel = "opus"\nmax_parallel = 7\n{mine}')
+    project = sessionrun.cwd / "sessionrun.toml"
+    project.write_text('agent = "shell"\nnotify = "true"\nresults_dir = "out"\n')
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("SESSIONRUN_MAX_PARALLEL", "3")
+    told = {one["name"]: one for one in sessionrun.load("config", "show", "--origin")["settings"]}
+    assert (told["agent"]["value"], told["agent"]["origin"]) == ("shell", str(project))
+    assert (told["model"]["value"], told["model"]["origin"]) == (None, "default")  # it belonged to another agent
+    assert (told["max_parallel"]["value"], told["max_parallel"]["origin"]) == (3, "SESSIONRUN_MAX_PARALLEL")
+    assert told["results_dir"]["value"] == str(sessionrun.cwd / "out") and told["notify"]["value"] == ["true"]
+    assert told["agents.mine"]["origin"] == str(user) and told["budget_usd"]["origin"] == "default"
+    table = sessionrun("config", "--origin").stdout.splitlines()
+    assert re.fullmatch(
+        r"max_parallel +3 +SESSIONRUN_MAX_PARALLEL", next(line for line in table if "max_par" in line)
+    )
+    assert "budget_usd" not in sessionrun("config").stdout
+    project.write_text("agnt = 3")
+    done = sessionrun("config")
+    assert done.returncode == 2 and 'did you mean "agent"?' in done.stderr

@@ -162,7 +162,7 @@ def test_the_options_in_the_manual_are_those_of_the_help() -> None:
     assert page.count(manual.END) == len(headings)
 
 
-LACKING = {verb: {"--results-dir"} for verb in ("agents", "schema", "precache", "queue", "ingest")} | {
+LACKING = {verb: {"--results-dir"} for verb in ("agents", "schema", "config", "precache", "queue", "ingest")} | {
     "mcp": {"--json"},
     "watch": {"--json"},
     "report": {"--json"},

@@ -63,9 +63,7 @@ class VerbGroup(click.Group):
         return offer_files(incomplete) + items
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The few options on one line: the page has to stay short, and each verb needs a line."""
-        formatter.write_paragraph()
-        formatter.write_text("Options: -v, --version; -h, --help, also behind a verb.")
+        """Only the verbs: the line of use has the two options, for the page has to stay short."""
         self.format_commands(ctx, formatter)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -79,7 +77,7 @@ class VerbGroup(click.Group):
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80},
     epilog=_EPILOG,
     options_metavar="",
-    subcommand_metavar="[VERB] [OPTIONS] [ARGUMENTS]",
+    subcommand_metavar="[VERB] [OPTIONS] [ARGUMENTS]  (-h: help; -v: version)",
 )
 @click.version_option(__version__, "-v", "--version", message="sessionrun %(version)s")
 def group() -> None:

@@ -38,6 +38,7 @@ VERBS: Final[Mapping[str, str]] = {
     "doctor": "Check sessions and the environment, and repair.",
     "precache": "Fetch ahead the repositories that tasks name; build environments.",
     "mcp": "Serve sessions as tools for an agent (MCP).",
+    "config": "Show the settings in use, and where they are written.",
     "schema": "Print the JSON Schema of the plan format.",
     "agents": "List the agent CLIs that are installed.",
 }

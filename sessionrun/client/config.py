@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping
-from dataclasses import field, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from sessionrun.client.agent_tables import agent_from_table, read_known
 from sessionrun.model.errors import InputError
 from sessionrun.model.frozen import frozen
 
@@ -84,17 +85,27 @@ def load_config(cwd: Path, environ: Mapping[str, str], builtin: Mapping[str, Age
     agents = dict(builtin)
     prices: dict[str, Price] = {}
     merged: dict[str, Any] = {}
-    for file in _files(cwd, environ):
-        values = _read_settings(file, _parse_file(file))
+    for file, values in read_levels(cwd, environ):
         for name, table in values.pop("agents", {}).items():
             agents[name] = _agent(file, name, table, agents.get(name))
         prices |= {name: _price(file, name, table) for name, table in values.pop("prices", {}).items()}
-        merged = _lay_over(merged, values)
-    merged = _lay_over(merged, _read_variables(cwd, environ))
+        merged = lay_over(merged, values)
     return Config(agents=agents, prices=prices, **merged)
 
 
-def _lay_over(weak: Mapping[str, Any], strong: Mapping[str, Any]) -> dict[str, Any]:
+ENVIRONMENT: Final = Path("environment")
+"""Stands for the variables among the files of `read_levels`."""
+
+
+def read_levels(cwd: Path, environ: Mapping[str, str]) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """What each level says, the weakest first: the user's file, the project's, and the environment."""
+    for file in _files(cwd, environ):
+        yield file, _read_settings(file, _parse_file(file))
+    yield ENVIRONMENT, _read_variables(cwd, environ)
+
+
+def lay_over(weak: Mapping[str, Any], strong: Mapping[str, Any]) -> dict[str, Any]:
+    """Two levels as one: another agent without a model drops the model of the weaker one."""
     merged = {**weak, **strong}
     if weak.get("agent") not in (None, merged.get("agent")) and "model" not in strong:
         merged.pop("model", None)
@@ -165,30 +176,6 @@ def usual_cache_dir() -> Path:
     return user_cache_path("sessionrun")
 
 
-def agent_from_table(name: str, table: Mapping[str, Any], base: AgentSpec | None) -> AgentSpec:
-    """Make an agent from its `[agents.NAME]` table, over `base` where there is one.
-
-    Raises:
-        Misfit: an unknown key, a value that does not fit, no `argv`, or no way for the prompt to get in.
-    """
-    from sessionrun.dialects.convert import Misfit
-    from sessionrun.model.spec import AgentSpec
-    from sessionrun.model.validation import describe_id_problem
-
-    problem = describe_id_problem(name)
-    if problem:
-        raise Misfit(f"an agent's name {problem}")
-    values = _read_known(table, _agent_fields())
-    if base is None and "argv" not in values:
-        raise Misfit("needs argv = [PROGRAM, ...], for it is not a built-in agent")
-    if base and "env" in values:
-        values["env"] = {**base.env, **values["env"]}
-    agent = replace(base, **values) if base else AgentSpec(name=name, **values)
-    if agent.stdin == "none" and not any("{prompt_file}" in element for element in agent.argv):
-        raise Misfit('never gets the prompt: set stdin = "prompt" or put {prompt_file} into argv')
-    return agent
-
-
 def user_config_file(environ: Mapping[str, str]) -> Path | None:
     """Where the user's own file would be; None without a home directory.
 
@@ -237,7 +224,7 @@ def _read_settings(file: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
     from sessionrun.dialects.convert import Misfit
 
     try:
-        values = _read_known(settings, _setting_fields())
+        values = read_known(settings, _setting_fields())
     except Misfit as misfit:
         raise _error(file, misfit) from None
     for name in ("results_dir", "worktree_dir", "cache_dir"):
@@ -262,7 +249,7 @@ def _price(file: Path, name: str, table: Any) -> Price:
 
     known = {key: Field(key, as_money) for key in ("input", "cached_input", "output")}
     try:
-        values = _read_known(as_record(table), known)
+        values = read_known(as_record(table), known)
         if not name.strip("* ") or not {"input", "output"} <= set(values):
             raise Misfit("needs a model's name, input = ... and output = ...: US dollars for a million tokens")
         return Price(**values)
@@ -276,18 +263,6 @@ def _error(file: Path, misfit: Misfit) -> InputError:
 
     place = render_path(misfit.path)
     return InputError(": ".join(filter(None, (plain(str(file)), place, misfit.problem))))
-
-
-def _read_known(record: Mapping[str, Any], table: Mapping[str, Field]) -> dict[str, Any]:
-    from sessionrun.dialects.convert import Misfit
-    from sessionrun.dialects.fields import read_fields, suggest
-
-    unknown: list[tuple[str | int, ...]] = []
-    values = read_fields(record, table, unknown)
-    if unknown:
-        key = str(unknown[0][-1])
-        raise Misfit(f"unknown key{suggest(key, table)}", *unknown[0])
-    return values
 
 
 def _setting_fields() -> Mapping[str, Field]:
@@ -328,37 +303,8 @@ def _setting_fields() -> Mapping[str, Field]:
     }
 
 
-def _agent_fields() -> Mapping[str, Field]:
-    from sessionrun.dialects.convert import (
-        as_argv,
-        as_choice,
-        as_command_line,
-        as_duration,
-        as_environment,
-        as_flag,
-        as_line,
-    )
-    from sessionrun.dialects.fields import Field
-    from sessionrun.model.spec import OutputFormat
-
-    return {
-        "argv": Field("argv", as_command_line),
-        "stdin": Field("stdin", as_choice(("prompt", "none"))),
-        "prompt_kind": Field("prompt_kind", as_choice(("text", "script"))),
-        "model_args": Field("model_args", as_argv),
-        "approve_args": Field("approve_args", as_argv),
-        "continue_args": Field("continue_args", as_argv),
-        "budget_args": Field("budget_args", as_argv),
-        "provider": Field("provider", as_line),
-        "output": Field("output", as_choice(get_args(OutputFormat))),
-        "edits": Field("edits", as_flag),
-        "env": Field("env", as_environment),
-        "ready": Field("ready", as_argv),
-        "stop_grace_s": Field("stop_grace_s", as_duration),
-    }
-
-
-def _variables() -> Mapping[str, tuple[str, Callable[[str], Any]]]:
+def variables() -> Mapping[str, tuple[str, Callable[[str], Any]]]:
+    """Which setting each variable says, and how it is read."""
     from sessionrun.dialects.convert import as_duration, as_flag_word, as_limit_word, as_line
 
     return {
@@ -381,7 +327,7 @@ def _read_variables(cwd: Path, environ: Mapping[str, str]) -> dict[str, Any]:
     from sessionrun.dialects.convert import Misfit
 
     values: dict[str, Any] = {}
-    for variable, (name, convert) in _variables().items():
+    for variable, (name, convert) in variables().items():
         text = environ.get(variable)
         if text:
             try:

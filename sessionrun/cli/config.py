@@ -1,0 +1,51 @@
+"""`config`: the settings in use, and where each is written."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import click
+
+from sessionrun.cli.options import json_option
+from sessionrun.cli.render import print_json, print_table
+
+
+@click.command("config")
+@click.argument("action", type=click.Choice(["show"]), default="show", metavar="[show]")
+@click.option("--origin", is_flag=True, help="Also say where each setting is written.")
+@json_option
+def command(action: str, origin: bool, as_json: bool) -> None:
+    """Show the settings of configuration files and environment that are in use here.
+
+    Options of a command, and what its input says, win over them.
+    """
+    from sessionrun.client.origins import DEFAULT, trace_settings
+
+    settings = trace_settings(Path.cwd(), os.environ)
+    if as_json:
+        records = [{"name": one.name, "value": _plain(one.value), "origin": one.origin} for one in settings]
+        print_json({"settings": records})
+        return
+    shown = [one for one in settings if origin or one.origin != DEFAULT]
+    if not shown:
+        click.echo("No setting differs from its default.")
+        return
+    rows = [(one.name, _tell(one.value), *((one.origin,) if origin else ())) for one in shown]
+    print_table(["SETTING", "VALUE", *(["ORIGIN"] if origin else [])], rows)
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON has it."""
+    return str(value) if isinstance(value, Path) else list(value) if isinstance(value, tuple) else value
+
+
+def _tell(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, (str, Path)):
+        return str(value)
+    import json
+
+    return json.dumps(_plain(value))

@@ -161,7 +161,11 @@ def test_answers_in_formats_of_other_programs(tmp_path: Path) -> None:
     assert bad.find("failure") is not None and good.find("failure") is None
     head, *rows = csv.reader(io.StringIO(made["csv"], newline=""))
     first, second, _ = (dict(zip(head, row, strict=True)) for row in rows)
-    assert (first["text"], first["cost_usd"], second["text"]) == (HOSTILE, "0.25", "'=1+1")
+    assert (first["text"], first["cost_usd"], second["text"]) == (
+        HOSTILE.replace("\0", "\\x00"),
+        "0.25",
+        "'=1+1",
+    )
     top, one, _, three = made["joblog"].splitlines()
     assert top.split("\t")[:4] == ["Seq", "Host", "Starttime", "JobRuntime"]
     assert one.split("\t")[:8] == ["1", ":", "100.250", "1.500", "0", str(len(HOSTILE.encode())), "0", "0"]

@@ -162,8 +162,10 @@ def _row(cells: Sequence[object]) -> str:
 
 
 def _cell(value: object) -> object:
-    dangerous = isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r")
-    return f"'{value}" if dangerous else value
+    if not isinstance(value, str):
+        return value
+    text = value.replace("\0", "\\x00")  # which Python 3.10 does not write, and few programs read
+    return f"'{text}" if text[:1] in ("=", "+", "-", "@", "\t", "\r") else text
 
 
 FORMATS: Final[Mapping[str, Callable[[Mapping[str, Any], Sequence[Task], Read], Iterator[str]]]] = {

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from sessionrun.cli.render import clip, columns, duration, escape_line, session_word, task_sign, task_word
 from sessionrun.cli.standing import head_line
-from sessionrun.client.terse import is_fine
+from sessionrun.client.terse import is_fine, needs_look
 from sessionrun.model.times import parse_time
 
 KEYS: Final = "q quit  up/down select  l logs  d diff  c cancel  r retry  f filter"
@@ -38,7 +38,7 @@ class Choice:
 
 def choose_tasks(view: View, choice: Choice) -> list[dict[str, Any]]:
     """The tasks that may be shown."""
-    return [task for task in view["tasks"] if not choice.only_attention or _is_interesting(task)]
+    return [task for task in view["tasks"] if not choice.only_attention or needs_look(task)]
 
 
 def draw(
@@ -78,10 +78,6 @@ def draw(
 def find_place(tasks: Sequence[View], selected: str | None) -> int:
     """Where the selected task is; the first one if it is not shown."""
     return next((place for place, task in enumerate(tasks) if task["id"] == selected), 0)
-
-
-def _is_interesting(task: View) -> bool:
-    return task["status"] == "running" or not is_fine(task)
 
 
 def _has_failed(task: View) -> bool:

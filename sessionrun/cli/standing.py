@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from sessionrun.cli.render import clip, columns, duration, escape_line, task_word
 from sessionrun.client.eta import estimate_left
+from sessionrun.client.terse import needs_look
 
 SHOWN_TASKS: Final = 20
 """With more tasks than this, only those that need attention are shown, unless all are asked for."""
@@ -69,18 +70,12 @@ def choose_shown(tasks: Sequence[Task]) -> tuple[list[Task], str | None]:
     """The tasks that need attention, and the rest as a line; all of them where there are few."""
     if len(tasks) <= SHOWN_TASKS:
         return list(tasks), None
-    shown = [task for task in tasks if _needs_attention(task)]
-    rest = Counter(task_word(task) for task in tasks if not _needs_attention(task))
+    shown = [task for task in tasks if needs_look(task)]
+    rest = Counter(task_word(task) for task in tasks if not needs_look(task))
     if not rest:
         return shown, None
     counts = ", ".join(f"{count} {word}" for word, count in rest.most_common())
     return shown, f"  and {counts} (--tasks shows all)"
-
-
-def _needs_attention(task: Task) -> bool:
-    if task["status"] == "completed":
-        return task["outcome"] not in ("succeeded", "skipped")
-    return task["status"] == "running" or bool(task["held_until"]) or task["reason_class"] == "held"
 
 
 def _stamp(at: str) -> float:

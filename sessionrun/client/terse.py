@@ -62,6 +62,11 @@ def is_fine(task: Mapping[str, Any]) -> bool:
     return not (task["held_until"] or task["reason_class"] == "held")
 
 
+def needs_look(task: Mapping[str, Any]) -> bool:
+    """Whether a person at a screen wants to see a task: it runs, or is not fine."""
+    return task["status"] == "running" or not is_fine(task)
+
+
 def make_brief(view: Mapping[str, Any], tasks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The counts of a session and the tasks that are not fine, without what is null or empty."""
     shown = [drop_empty(_choose(task, TASK_KEYS)) for task in tasks if not is_fine(task)]

@@ -3,6 +3,7 @@
     answer[[TEXT]]           the answer is this text
     write[[NAME=CONTENT]]    first a call of the agent's own tool that writes this file in its directory
     run[[COMMAND]]           first a call of the agent's own shell
+    tool[[NAME ARGUMENTS]]   first a call of this tool, if it is offered; ARGUMENTS is a JSON object
     fail[[STATUS]]           this HTTP status instead
     limit[[FORM]]            a usage limit in one of `ALL_FORMS` instead, over in an hour
     slow[[SECONDS]]          nothing for so long before the answer (but a tool is called at once)
@@ -24,7 +25,7 @@ from typing import Any, Final
 from . import wire
 from .wire import INPUT_TOKENS, Answer, Call, Event, strings_of
 
-_WORDS: Final = re.compile(r"(answer|write|run|fail|limit|slow)\[\[(.*?)\]\]", re.DOTALL)
+_WORDS: Final = re.compile(r"(answer|write|run|tool|fail|limit|slow)\[\[(.*?)\]\]", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -263,6 +264,9 @@ def _decide(request: Request, orders: dict[str, str]) -> Answer:
             call = wire.write_call(request.body, name, content)
         elif "run" in orders:
             call = wire.shell_call(request.body, orders["run"])
+        elif "tool" in orders:
+            tool, _, arguments = orders["tool"].partition(" ")
+            call = Call(tool, json.loads(arguments)) if tool in wire.tools_of(request.body) else None
     if name and not wire.tools_of(request.body):
         text = f"{text}\n{wire.edit_block(request.body, name, content)}"
     return Answer(request.model, text, call)

@@ -149,7 +149,7 @@ MISTAKES: Final = (
         '[{"id": "a", "prompt": "x", "timeout": "10 mins"}]',
         f'tasks.json: [0].timeout: {SPAN}the text "10 mins"',
     ),
-    in_file('["a",]', "tasks.json: line 1, column 6: not valid JSON: expecting value"),
+    in_file('["a" "b"]', "tasks.json: line 1, column 6: not valid JSON: expecting ',' delimiter"),
     in_file(
         '{"prompt": "x"}\n{"prompt" "y"}\n',
         "tasks.jsonl: line 2, column 11: not valid JSON: expecting ':' delimiter (JSON Lines: one prompt a line)",

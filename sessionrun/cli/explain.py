@@ -30,7 +30,7 @@ _CAUSE_WORDS: Final = {
     "budget": "waiting for money",
     "backoff": "waiting to be tried again",
     "need": "waiting for another task",
-    "nobody": "not looked after",
+    "nobody": "without a process of the session",
 }
 _SHOWN: Final = 200
 """How much of a follow-up is shown (characters)."""

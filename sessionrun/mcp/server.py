@@ -37,7 +37,7 @@ WAIT_S: Final = 50
 MOST_WAIT_S: Final = 3600
 
 SessionId = Annotated[str, Field(description="A session's id, an unambiguous beginning of it, its name, or last.")]
-Tasks = Annotated[list[str], Field(description="Ids or numbers of tasks; empty: all that are meant.")]
+Tasks = Annotated[tuple[str, ...], Field(description="Ids or numbers of tasks; empty: all that are meant.")]
 Size = Annotated[int, Field(description="The answer has at most so many bytes; about 3 make a token.")]
 
 
@@ -67,7 +67,7 @@ class _Door:
 
     async def start_session(
         self,
-        prompts: Annotated[list[str], Field(description="One task for each prompt.")] = [],  # noqa: B006
+        prompts: Annotated[tuple[str, ...], Field(description="One task for each prompt.")] = (),
         plan: Annotated[
             dict[str, Any] | list[Any] | str | None,
             Field(
@@ -81,7 +81,7 @@ class _Door:
         timeout: Annotated[str | None, Field(description="Of each attempt, such as 10m or 2h.")] = None,
         name: str | None = None,
         worktree: Annotated[bool, Field(description="Each task gets a git worktree and a branch.")] = False,
-        check: Annotated[list[str], Field(description="Commands that must exit 0 before work counts.")] = [],  # noqa: B006
+        check: Annotated[tuple[str, ...], Field(description="Commands that must exit 0 before work counts.")] = (),
         budget_usd: float | None = None,
     ) -> str:
         """Start a session of tasks in the background and return at once with its session_id."""
@@ -130,7 +130,7 @@ class _Door:
     async def results(
         self,
         session_id: SessionId = "last",
-        tasks: Tasks = [],  # noqa: B006
+        tasks: Tasks = (),
         failed: Annotated[bool, Field(description="Only tasks that did not succeed.")] = False,
         max_bytes: Size = MAX_BYTES,
     ) -> str:
@@ -144,20 +144,20 @@ class _Door:
     async def cancel(
         self,
         session_id: Annotated[str, Field(description="A session's id, or an unambiguous beginning of it.")],
-        tasks: Tasks = [],  # noqa: B006
+        tasks: Tasks = (),
         now: Annotated[bool, Field(description="Kill without grace.")] = False,
     ) -> str:
         """Stop a session, or some of its tasks.  Work in worktrees is saved on branches."""
         return await _call(partial(self._tools.cancel, session_id, tasks, now=now))
 
-    async def retry(self, session_id: SessionId = "last", tasks: Tasks = []) -> str:  # noqa: B006
+    async def retry(self, session_id: SessionId = "last", tasks: Tasks = ()) -> str:
         """Try tasks again: the named ones, else all that failed, timed out or were lost."""
         return await _call(partial(self._tools.retry, session_id, tasks))
 
     async def diff(
         self,
         session_id: SessionId = "last",
-        tasks: Tasks = [],  # noqa: B006
+        tasks: Tasks = (),
         patch: Annotated[bool, Field(description="The patches, not only which files changed.")] = False,
         max_bytes: Size = MAX_BYTES,
     ) -> str:

@@ -88,7 +88,7 @@ class Notifier(Protocol):
 
 
 class NoNotifier:
-    """For a session of which nobody is told."""
+    """For a session without receivers."""
 
     is_busy = False
 

@@ -43,7 +43,7 @@ def join(parts: Iterable[Part]) -> Markup:
 
 
 def text(value: str) -> Markup:
-    """Text as HTML shows it: nothing in it is markup, and what no one sees is written out."""
+    """Text as HTML shows it: nothing in it is markup, and characters that are not seen are written out."""
     return Markup(escape(_NOT_SHOWN.sub(lambda found: f"\\u{ord(found[0]):04x}", value), quote=True))
 
 

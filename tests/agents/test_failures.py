@@ -60,7 +60,7 @@ def test_how_claude_says_that_a_limit_is_reached(stage: Stage, needs_claude: Non
         [
             {"id": f"{case}_{account}", "agent": "claude", "prompt": f"Do it: limit[[{case}]]", "env": env}
             for case in FORMS
-            for account, env in (("key", {}), ("subscription", SUBSCRIPTION))
+            for account, env in _sign_in(case).items()
         ],
     )
     said = {f"{case}_{account}": {"usage_limit"} for case in FORMS for account in ("key", "subscription")}
@@ -91,9 +91,17 @@ def test_how_the_others_say_that_a_limit_is_reached(stage: Stage) -> None:
     assert _wrong(met, {**patient, **at_once}) == []
 
 
+def _sign_in(case: str) -> dict[str, dict[str, str]]:
+    """A key and a subscription for one case: sessions of one account would hear of each other's limits."""
+    return {
+        "key": {"ANTHROPIC_API_KEY": f"key-{case}"},
+        "subscription": {**SUBSCRIPTION, "CLAUDE_CODE_OAUTH_TOKEN": f"token-{case}"},
+    }
+
+
 def _meet(stage: Stage, tasks: list[dict[str, Any]]) -> dict[str, str]:
     """The reason class of each task, or of what holds it; each has a session, and so a hold, of its own."""
-    sessions = {task["id"]: stage.start([task]) for task in tasks}
+    sessions = {task["id"]: _start(stage, task) for task in tasks}
     met = {
         name: eventually(partial(_reason, stage, session), timeout_s=SESSION_S)
         for name, session in sessions.items()
@@ -102,6 +110,14 @@ def _meet(stage: Stage, tasks: list[dict[str, Any]]) -> dict[str, str]:
         stage.command("cancel", session)
         stage.finish(session)
     return met
+
+
+def _start(stage: Stage, task: dict[str, Any]) -> str:
+    """Start a session of one task, signed in as the task says: the account of a session is that of its launch."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in task.get("env", {}).items():
+            patch.setenv(name, value)
+        return stage.start([task])
 
 
 def _reason(stage: Stage, session: str) -> str | None:

@@ -6,7 +6,8 @@ in.  The key names here are the contract of sessionrun-files(5); no other module
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from sessionrun.engine.budget import (
@@ -78,10 +79,27 @@ SUMMARY_KEYS: Final = (
 """What the summary repeats of status.json."""
 
 
+class Rows:
+    """The tasks of status.json, each made anew when it is read; a list of all would take 2.3 KB for each.
+
+    It shows the state of the moment at which it is read.
+    """
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return (_project_task(self._state, task) for task in self._state.tasks.values())
+
+
 def project(state: State) -> dict[str, Any]:
     """The object of status.json."""
+    return {**project_live(state), "tasks": list(Rows(state))}
+
+
+def project_live(state: State) -> dict[str, Any]:
+    """The same with `Rows` for the tasks: for a writer, not to be kept."""
     spec = state.spec
-    tasks = [_project_task(state, task) for task in state.tasks.values()]
     return {
         "schema_version": SCHEMA_VERSION,
         "session_id": spec.session_id,
@@ -93,8 +111,8 @@ def project(state: State) -> dict[str, Any]:
         "outcome": state.ended.outcome if state.ended else None,
         "started_at": format_time(state.started_at) or spec.created_at,
         "ended_at": format_time(state.ended_at),
-        "total": len(tasks),
-        **_count(tasks),
+        "total": len(state.tasks),
+        **_count_tasks(state.tasks.values()),
         "max_parallel": spec.resources.get(SLOT),
         "base_branch": spec.repository and spec.repository.base_branch,
         "usage": project_session_usage(state),
@@ -105,7 +123,7 @@ def project(state: State) -> dict[str, Any]:
         "epoch": state.epoch,
         "processes": _project_processes(state),
         "view_problems": [],  # the writer of views knows them, and no log
-        "tasks": tasks,
+        "tasks": Rows(state),
     }
 
 
@@ -129,7 +147,12 @@ def summarise(
         return status
     gone = gone or {}
     tasks = [_without_supervisor(task, living, gone) for task in status["tasks"]]
-    return {**status, "status": "interrupted", **_count(tasks), "tasks": tasks}
+    return {
+        **status,
+        "status": "interrupted",
+        **_count((task["status"], task["outcome"]) for task in tasks),
+        "tasks": tasks,
+    }
 
 
 def _without_supervisor(task: dict[str, Any], living: Collection[str], gone: Mapping[str, Gone]) -> dict[str, Any]:
@@ -153,16 +176,23 @@ def _without_supervisor(task: dict[str, Any], living: Collection[str], gone: Map
     return {**task, "status": "pending", "phase": "queued", "pid": None}
 
 
-def _count(tasks: list[dict[str, Any]]) -> dict[str, int]:
-    """The counters: `failed` is every completed task that neither succeeded nor was skipped."""
-    completed = [task for task in tasks if task["status"] == "completed"]
-    successful = sum(task["outcome"] == "succeeded" for task in completed)
-    skipped = sum(task["outcome"] == "skipped" for task in completed)
+def _count_tasks(tasks: Iterable[TaskState]) -> dict[str, int]:
+    return _count((_status_word(task), task.end.outcome) for task in tasks)
+
+
+def _count(tasks: Iterable[tuple[str, str | None]]) -> dict[str, int]:
+    """The counters, of each task's status and outcome.
+
+    `failed` is every completed task that neither succeeded nor was skipped.
+    """
+    counts = Counter(tasks)
+    completed = sum(count for (status, _), count in counts.items() if status == "completed")
+    successful, skipped = counts["completed", "succeeded"], counts["completed", "skipped"]
     return {
-        "completed": len(completed),
-        "running": sum(task["status"] == "running" for task in tasks),
+        "completed": completed,
+        "running": sum(count for (status, _), count in counts.items() if status == "running"),
         "successful": successful,
-        "failed": len(completed) - successful - skipped,
+        "failed": completed - successful - skipped,
         "skipped": skipped,
     }
 
@@ -180,13 +210,12 @@ def _project_task(state: State, task: TaskState) -> dict[str, Any]:
     spec, agent = task.spec, state.spec.agents.get(task.agent)
     place = task.place or _NO_PLACE
     held_until, held, held_reason = _hold(state, task)
-    status = "completed" if task.end.outcome else "running" if has_begun(task) else "pending"
     return {
         "num": task.num,
         "id": spec.id,
         "title": title_of(spec),
         "labels": spec.labels,
-        "status": status,
+        "status": _status_word(task),
         "phase": _phase_word(task),
         "outcome": task.end.outcome,
         "reason_class": held if held_reason else task.end.reason_class,
@@ -305,6 +334,10 @@ def _project_processes(state: State) -> dict[str, Any] | None:
     supervisor = {"pid": last.pid, "started": last.started}
     keeper = None if last.keeper is None else {"pid": last.keeper, "started": last.keeper_started}
     return {"boot_id": last.boot_id, "pid_ns": last.pid_ns, "supervisor": supervisor, "keeper": keeper}
+
+
+def _status_word(task: TaskState) -> str:
+    return "completed" if task.end.outcome else "running" if has_begun(task) else "pending"
 
 
 def _phase_word(task: TaskState) -> str | None:

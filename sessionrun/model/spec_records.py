@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields
+from functools import lru_cache
 from typing import Any, Final, TypeVar
 
 from sessionrun.model.brief import brief_from_record
@@ -36,10 +37,24 @@ from sessionrun.model.spec import (
 )
 from sessionrun.model.upstreams import Upstream, mirror_site_from_record
 
+_ALIKE: Final = frozenset(("prompt_mode", "agent", "model", "cwd", "base", "uses", "env", "labels"))
+"""What most tasks of a session have in common: it is in memory once."""
+
+_NOTHING: Final[Mapping[str, Any]] = {}
+
+
+@lru_cache(maxsize=1024)
+def _share_text(text: str) -> str:
+    return text
+
+
+def _share(value: Any) -> Any:
+    return _share_text(value) if isinstance(value, str) else _NOTHING if value == {} else value
+
 
 def task_from_record(record: Mapping[str, Any]) -> TaskSpec:
     """Rebuild a task from what spec.json or a TaskAdded record holds."""
-    values = dict(record)
+    values = {name: _share(value) if name in _ALIKE else value for name, value in record.items()}
     for name in ("prompts", "args", "setup", "links", "needs", "fallback_on"):
         if name in values:
             values[name] = tuple(values[name])

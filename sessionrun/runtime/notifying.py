@@ -70,7 +70,7 @@ class Notifying:
 
     def hear(self, status: Status) -> None:
         """Look at what is shown now, and have told what is new."""
-        self._status = status
+        self._status = status = {**status, "tasks": list(status["tasks"])}
         new = [event for event in EVENTS if event not in self._told and find_cause(status, event) is not None]
         for event in new:
             self._told[event] = {"at": format_time(time.time()), "deliveries": [None] * len(self._receivers)}

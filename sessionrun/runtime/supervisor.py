@@ -27,7 +27,7 @@ from sessionrun.engine.orders import CancelJob, CheckOutput, EndSession, Order, 
 from sessionrun.engine.refusals import find_fault
 from sessionrun.engine.scheduler import decide
 from sessionrun.engine.state import State, find_job
-from sessionrun.engine.status import project, project_summary
+from sessionrun.engine.status import project_live, project_summary
 from sessionrun.model.errors import NoSpace, StoreError
 from sessionrun.model.events import (
     Entry,
@@ -353,7 +353,7 @@ class Supervisor:
         if not self._flush(sync=True):
             self._next_publish = now + RETRY_DISK_S
             return
-        status = project(self._state)
+        status = project_live(self._state)
         if self._views:
             complaint = self._views.write(status, durable=ended)
             status["view_problems"] = self._views.problems

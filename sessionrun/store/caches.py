@@ -8,7 +8,8 @@ poll reads status.json alone.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any, Final
 from zlib import crc32
 
@@ -33,6 +34,8 @@ from sessionrun.store.shapes import (
 
 STATUS_VERSION: Final = 1
 """The `schema_version` of status.json and the summary that is read here: `model.SCHEMA_VERSION`."""
+
+TASKS_OF_A_PIECE: Final = 200
 
 SEAL_KEY: Final = "checksum"
 _SEAL: Final = b',"checksum":"%08x"}\n'
@@ -232,8 +235,30 @@ _STATUS: Final = objects({**STATUS, "tasks": lists(objects(TASK, OPTIONAL_OF_TAS
 
 def seal(record: Mapping[str, Any]) -> bytes:
     """An object as the bytes of its file."""
-    body = orjson.dumps(record)[:-1]
-    return body + _SEAL % crc32(body)
+    return b"".join(seal_by_pieces(record))
+
+
+def seal_by_pieces(record: Mapping[str, Any]) -> Iterator[bytes]:
+    """The same in pieces of `TASKS_OF_A_PIECE` tasks, so that not all of them are in memory at a time."""
+    checksum = 0
+    for piece in _split(record):
+        checksum = crc32(piece, checksum)
+        yield piece
+    yield _SEAL % checksum
+
+
+def _split(record: Mapping[str, Any]) -> Iterator[bytes]:
+    """An object as JSON without its closing brace; its list of tasks is the last key."""
+    tasks = record.get("tasks")
+    if tasks is None or isinstance(tasks, Mapping):
+        yield orjson.dumps(record)[:-1]
+        return
+    yield orjson.dumps({key: value for key, value in record.items() if key != "tasks"})[:-1] + b',"tasks":['
+    rows, between = iter(tasks), b""
+    while piece := list(islice(rows, TASKS_OF_A_PIECE)):
+        yield between + orjson.dumps(piece)[1:-1]
+        between = b","
+    yield b"]"
 
 
 def find_body(content: bytes) -> memoryview | None:

@@ -16,7 +16,7 @@ import errno
 import os
 import stat
 from _thread import allocate_lock
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -133,18 +133,22 @@ def _refuse(path: Path | str) -> NotRegular:
     return NotRegular(errno.EINVAL, "not a regular file", os.fspath(path))
 
 
-def replace_file(path: Path, content: bytes, *, durable: bool, mode: int = 0o600) -> None:
-    """Write a file beside its place and rename it there: a reader sees the old or the new, never a part."""
+def replace_file(path: Path, content: bytes | Iterable[bytes], *, durable: bool, mode: int = 0o600) -> None:
+    """Write a file beside its place and rename it there: a reader sees the old or the new, never a part.
+
+    `content` is the whole, or its pieces one after the other.
+    """
     beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     fd = open_regular(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
     try:
         crashpoint.call()
-        view = memoryview(content)
-        while view:
-            view = view[os.write(fd, view) :]
+        for piece in (content,) if isinstance(content, bytes) else content:
+            view = memoryview(piece)
+            while view:
+                view = view[os.write(fd, view) :]
         if durable:
             os.fsync(fd)
-    except OSError:
+    except BaseException:
         os.unlink(beside)
         raise
     finally:

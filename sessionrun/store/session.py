@@ -16,8 +16,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import orjson
-
 from sessionrun.model.errors import StoreError
 from sessionrun.store import caches, locks
 from sessionrun.store.damage import told_as_damage
@@ -140,15 +138,10 @@ class SessionDir:
         Raises:
             StoreError: missing or damaged.
         """
-        from sessionrun.model.spec import SCHEMA_VERSION
-        from sessionrun.model.spec_records import spec_from_record
-        from sessionrun.store.records import check_spec
+        from sessionrun.store.spec_file import parse_spec
 
         with told_as_damage(self.spec_path):
-            record = orjson.loads(_read(self.spec_path))
-            if record["schema_version"] == SCHEMA_VERSION:  # of another one not even the keys are known
-                check_spec(record)
-            return spec_from_record(record)
+            return parse_spec(_read(self.spec_path))
 
     def load_status(self) -> dict[str, Any] | None:
         """Read status.json; None when it is not there or cannot be believed (the logs hold all that it says)."""
@@ -190,7 +183,7 @@ class SessionDir:
         A summary that lags behind after a power cut is only older; but an end that was taken back must be so there
         too, for a reader that finds an end looks no further.
         """
-        replace_file(self.status_path, caches.seal(status), durable=durable)
+        replace_file(self.status_path, caches.seal_by_pieces(status), durable=durable)
         durable = durable and summary["ended_at"] is None
         replace_file(self.summary_path, caches.seal(summary), durable=durable)
 

@@ -79,6 +79,8 @@ class ExportWriter:
     def write(self, status: Mapping[str, Any], *, durable: bool) -> str | None:
         """Bring the exports up to date; never raises.  What went wrong, if that is something new."""
         problems: list[str] = []
+        if self._writers:
+            status = {**status, "tasks": list(status["tasks"])}  # made once, for all of them
         for writer in self._writers:
             for name, write in writer.parts(status, durable=durable, failed=bool(self._told)):
                 try:

@@ -1,0 +1,76 @@
+"""Sessions of many tasks: their two big files are made and read some tasks at a time, and nothing else changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import orjson
+import pytest
+from simulation import make_session
+
+from sessionrun.engine.beginning import begin
+from sessionrun.engine.status import project, project_live
+from sessionrun.model.spec import AgentSpec, SessionSpec, TaskSpec
+from sessionrun.store import caches, spec_file
+from sessionrun.store.files import replace_file
+
+HOSTILE = '}],"tasks":[{"id":"x"},{"id":"y"}'
+
+
+def spec_of(size: int) -> SessionSpec:
+    """Prompts that look like the ends of tasks, and labels of which one is `id`."""
+    tasks = [TaskSpec(f"t{n}", (HOSTILE, f"echo {n}"), labels={"id": "a", "b": HOSTILE}) for n in range(size)]
+    return replace(make_session(tasks), agents={"shell": AgentSpec("shell", ("/bin/sh",))})
+
+
+@pytest.mark.parametrize("size", [1, 2, 199, 200, 201, 401])
+def test_a_spec_is_read_as_it_was_written(size: int) -> None:
+    spec = spec_of(size)
+    record = {**orjson.loads(orjson.dumps(spec)), "schema_version": 1}
+    for content in (
+        orjson.dumps(record),
+        orjson.dumps(record, option=orjson.OPT_INDENT_2),  # as a person's editor may leave it
+        orjson.dumps(
+            {**record, "tasks": [{**task, "later": [{"k": 1}, {"id": "z"}]} for task in record["tasks"]]}
+        ),
+        orjson.dumps({"tasks": record.pop("tasks"), **record}),
+    ):
+        assert spec_file.parse_spec(content) == spec
+
+
+def test_a_wrong_byte_in_a_later_part_is_told() -> None:
+    content = orjson.dumps({**orjson.loads(orjson.dumps(spec_of(450))), "schema_version": 1})
+    for name in (b'"t0"', b'"t250"', b'"t449"'):
+        with pytest.raises(ValueError):
+            spec_file.parse_spec(content.replace(name, name[:-1]))
+        with pytest.raises(ValueError, match="does not belong there"):
+            spec_file.parse_spec(content.replace(name, b'"a/b"'))
+
+
+@pytest.mark.parametrize("size", [0, 1, 200, 401])
+def test_a_status_has_the_same_bytes_in_pieces(size: int, tmp_path: Path) -> None:
+    state = begin(spec_of(size))
+    body = orjson.dumps(project(state))[:-1]
+    pieces = list(caches.seal_by_pieces(project_live(state)))
+    assert b"".join(pieces)[: len(body)] == body
+    assert len(pieces) == 3 + -(-size // caches.TASKS_OF_A_PIECE)
+    status = caches.parse_status(b"".join(pieces))
+    assert status is not None and status == orjson.loads(body + b"}")
+    replace_file(tmp_path / "status.json", iter(pieces), durable=False)
+    assert (tmp_path / "status.json").read_bytes() == b"".join(pieces)
+
+
+def test_a_piece_that_cannot_be_made_leaves_the_old_file(tmp_path: Path) -> None:
+    def broken() -> Iterator[bytes]:
+        yield b"half"
+        raise RuntimeError("no more")
+
+    folder = tmp_path / "session"
+    folder.mkdir()
+    path = folder / "status.json"
+    path.write_bytes(b"old")
+    with pytest.raises(RuntimeError):
+        replace_file(path, broken(), durable=False)
+    assert [(entry.name, entry.read_bytes()) for entry in folder.iterdir()] == [("status.json", b"old")]

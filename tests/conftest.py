@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -21,6 +21,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
+import output_schemas
 import psutil
 import pytest
 from bill import Bill
@@ -273,11 +274,18 @@ class Command:
         env: Mapping[str, str] | None = None,
         real: bool = False,
     ) -> subprocess.CompletedProcess[str]:
-        """Run it to its end; both outputs as text.
+        """Run it to its end; both outputs as text.  JSON is held against its schema.
 
         With `real` it is started as users start it: with an interpreter of its own, and pipes that are read to
         their ends.
         """
+        done = self._call(words, stdin, env, real=real)
+        output_schemas.check_output(words, done.stdout)
+        return done
+
+    def _call(
+        self, words: Sequence[str], stdin: str | bytes | None, env: Mapping[str, str] | None, *, real: bool
+    ) -> subprocess.CompletedProcess[str]:
         content = stdin.encode() if isinstance(stdin, str) else stdin
         environ = {**os.environ, **(env or {})}
         argv = [*self.argv, *words]

@@ -39,7 +39,7 @@ VERBS: Final[Mapping[str, str]] = {
     "precache": "Fetch ahead the repositories that tasks name; build environments.",
     "mcp": "Serve sessions as tools for an agent (MCP).",
     "config": "Show the settings in use, and where they are written.",
-    "schema": "Print the JSON Schema of the plan format.",
+    "schema": "Print the JSON Schema of plans, of files or of output.",
     "agents": "List the agent CLIs that are installed.",
 }
 """The verbs, each a module of this package, in the order of the manual, with a line for the list of them."""

@@ -13,13 +13,14 @@ from zlib import crc32
 import click
 
 from sessionrun.cli.options import Count, json_option, place_lines, results_dir_option, session_argument
-from sessionrun.cli.render import OUTPUT_VERSION, escape, short_time
+from sessionrun.cli.render import escape, short_time
 from sessionrun.client.logs import Line, open_outputs
 from sessionrun.client.lookup import choose_tasks, open_session
 from sessionrun.client.view import load_view
 from sessionrun.client.waiting import POLL_LAST_S, Watch, gone_words
 from sessionrun.model.errors import SessionGone
 from sessionrun.model.times import format_time
+from sessionrun.model.versions import OUTPUT_VERSION
 
 _CLOCK: Final = len("23:59:59")
 _COLORS: Final = ("cyan", "magenta", "yellow", "blue", "green")

@@ -13,6 +13,8 @@ from typing import IO, Any, Final
 
 import click
 
+from sessionrun.model.versions import OUTPUT_VERSION
+
 _UNSAFE: Final = re.compile(
     "\r(?!\n)|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\xad\u0600-\u0605\u061c\u06dd\u070f\u08e2\u180e\u200b-\u200f"
     "\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb\U000e0001-\U000e007f]"
@@ -33,8 +35,6 @@ _SIGNS: Final[Mapping[str, tuple[str, str]]] = {
 WAITING: Final = "[Task still running...]"
 DOUBLE_LINE: Final = "=" * 50
 SINGLE_LINE: Final = "-" * 30
-OUTPUT_VERSION: Final = 2
-"""The `schema_version` of the JSON that verbs print; the files of a session count their own."""
 
 _VERSIONED: Final = {"schema_version": OUTPUT_VERSION}
 WIDTH: Final = 80

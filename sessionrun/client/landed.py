@@ -11,9 +11,11 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from sessionrun.model.landings import LANDING_FOLDER
+from sessionrun.model.times import format_time
 from sessionrun.store.session import SessionDir
 
 if TYPE_CHECKING:
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 
 _IN_QUEUE: Final = ("ready", "landing", "waiting", "mending")
 _TO_MS: Final = len("2026-01-01T00:00:00.000")
-"""Both name times in UTC; status.json to the millisecond."""
+"""As much of two times is compared."""
 
 
 def has_landings(session: SessionDir) -> bool:
@@ -47,17 +49,17 @@ def _load(session: SessionDir) -> dict[str, dict[str, Any]]:
     from sessionrun.landing.ends import load_ends
     from sessionrun.model.errors import SessionrunError
 
-    found: dict[str, dict[str, Any]] = {}
+    found: dict[str, End] = {}
     folder = session.path / LANDING_FOLDER
     try:
         for name in sorted(os.listdir(folder)):
             for task, end in load_ends(folder / name).items():
-                if task not in found or found[task]["at"] <= end.at:
-                    found[task] = _describe(end)
-    except (SessionrunError, OSError) as error:
+                if task not in found or found[task].at <= end.at:
+                    found[task] = end
+        return {task: _describe(end) for task, end in found.items()}
+    except (SessionrunError, OSError, ValueError) as error:
         notify(f"what landed is not shown: {error}")
         return {}
-    return found
 
 
 def _describe(end: End) -> dict[str, Any]:
@@ -71,7 +73,7 @@ def _describe(end: End) -> dict[str, Any]:
         "files": list(end.files),
         "against": list(end.against),
         "output": end.output,
-        "at": end.at,
+        "at": format_time(datetime.fromisoformat(end.at).timestamp()),
     }
 
 

@@ -34,12 +34,12 @@ _PLAIN: Final[Mapping[Any, Kind]] = {
 }
 
 
-def _task_id(values: Sequence[Any]) -> bool:
+def _are_task_ids(values: Sequence[Any]) -> bool:
     return shapes.TEXT(values) and not any(map(describe_id_problem, values))
 
 
 _NARROWER: Final[Mapping[str, Kind]] = {
-    "TaskSpec.id": _task_id,
+    "TaskSpec.id": Kind(_are_task_ids, shapes.file_name.describe),
     "TaskSpec.cwd": shapes.nullable(shapes.path),
     "TaskSpec.rounds": shapes.count,
     "SessionSpec.session_id": shapes.file_name,

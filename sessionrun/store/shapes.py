@@ -15,8 +15,26 @@ from typing import Any, Final, TypeAlias
 
 from sessionrun.model.times import END_OF_TIME
 
-Kind: TypeAlias = Callable[[Sequence[Any]], bool]
-"""Whether each of these values is good."""
+Schema: TypeAlias = dict[str, Any]
+"""A JSON Schema, of draft 2020-12."""
+
+
+class Kind:
+    """Whether each value of a column is good; `describe` says it of one value, as a JSON Schema."""
+
+    __slots__ = ("_are_good", "describe")
+
+    def __init__(self, are_good: Callable[[Sequence[Any]], bool], describe: Callable[[], Schema]) -> None:
+        self._are_good = are_good
+        self.describe = describe
+
+    def __call__(self, values: Sequence[Any]) -> bool:
+        return self._are_good(values)
+
+
+def _described(schema: Schema) -> Callable[[Callable[[Sequence[Any]], bool]], Kind]:
+    return lambda are_good: Kind(are_good, schema.copy)
+
 
 FIRST_YEAR: Final = 1970
 LAST_YEAR: Final = 9998
@@ -32,10 +50,21 @@ _USUAL_TIME: Final = re.compile(
 """Times that are good without a look at the calendar, which takes ten times as long."""
 
 
+_TYPE_WORDS: Final[Mapping[type, str]] = {
+    str: "string",
+    bool: "boolean",
+    int: "integer",
+    float: "number",
+    list: "array",
+    dict: "object",
+}
+
+
 def of_types(*allowed: type) -> Kind:
     """Values of exactly these types: a truth value is not a number."""
     types = frozenset(allowed)
-    return lambda values: types.issuperset(map(type, values))
+    word = _TYPE_WORDS[float if float in types else allowed[0]]
+    return Kind(lambda values: types.issuperset(map(type, values)), lambda: {"type": word})
 
 
 TEXT: Final = of_types(str)
@@ -44,31 +73,37 @@ NUMBER: Final = of_types(int, float)
 INTEGER: Final = of_types(int)
 
 
+@_described({})
 def anything(values: Sequence[Any]) -> bool:
     """Every value is good."""
     return True
 
 
+@_described({"type": "integer", "minimum": 0})
 def count(values: Sequence[Any]) -> bool:
     """Whole numbers, not below 0."""
     return INTEGER(values) and min(values, default=0) >= 0
 
 
+@_described({"type": "string"})
 def path(values: Sequence[Any]) -> bool:
     """Texts that the system takes as a path."""
     return TEXT(values) and not any("\0" in value for value in values)
 
 
+@_described({"type": "string", "minLength": 1})
 def file_name(values: Sequence[Any]) -> bool:
     """Names of files within one directory."""
     return path(values) and not any("/" in value or value in ("", ".", "..") for value in values)
 
 
+@_described({"type": "string", "format": "date-time"})
 def time(values: Sequence[Any]) -> bool:
     """Times as status.json spells them, which can be shown in any time zone."""
     return TEXT(values) and all(map(_is_time, values))
 
 
+@_described({"type": "number", "minimum": 0})
 def moment(values: Sequence[Any]) -> bool:
     """The same as seconds since the epoch."""
     return NUMBER(values) and all(0 <= value < END_OF_TIME for value in values)
@@ -77,7 +112,7 @@ def moment(values: Sequence[Any]) -> bool:
 def words(*allowed: str) -> Kind:
     """Texts out of a closed set."""
     known = frozenset(allowed)
-    return lambda values: TEXT(values) and known.issuperset(values)
+    return Kind(lambda values: TEXT(values) and known.issuperset(values), lambda: {"enum": list(allowed)})
 
 
 def nullable(kind: Kind) -> Kind:
@@ -87,19 +122,31 @@ def nullable(kind: Kind) -> Kind:
         given = [value for value in values if value is not None]
         return not given or kind(given)
 
-    return fit
+    return Kind(fit, lambda: _or_null(kind.describe()))
+
+
+def _or_null(schema: Schema) -> Schema:
+    if "enum" in schema:
+        return {**schema, "enum": [*schema["enum"], None]}
+    return {**schema, "type": [schema["type"], "null"]} if "type" in schema else schema
 
 
 def lists(kind: Kind) -> Kind:
     """Lists of such values."""
     is_list = of_types(list)
-    return lambda values: is_list(values) and kind(list(chain.from_iterable(values)))
+    return Kind(
+        lambda values: is_list(values) and kind(list(chain.from_iterable(values))),
+        lambda: {"type": "array", "items": kind.describe()},
+    )
 
 
 def mappings(kind: Kind) -> Kind:
     """Objects with any keys and such values."""
     is_object = of_types(dict)
-    return lambda values: is_object(values) and kind(list(chain.from_iterable(map(dict.values, values))))
+    return Kind(
+        lambda values: is_object(values) and kind(list(chain.from_iterable(map(dict.values, values)))),
+        lambda: {"type": "object", "additionalProperties": kind.describe()},
+    )
 
 
 def objects(required: Mapping[str, Kind], optional: Mapping[str, Kind] | None = None) -> Kind:
@@ -122,7 +169,19 @@ def objects(required: Mapping[str, Kind], optional: Mapping[str, Kind] | None = 
         blocks = (values[begin : begin + _BLOCK] for begin in range(0, len(values), _BLOCK))
         return is_object(values) and all(map(fit, blocks))
 
-    return are_good
+    def describe() -> Schema:
+        properties = {key: kind.describe() for key, kind in {**required, **more}.items()}
+        return {"type": "object", "properties": properties, "required": list(required)}
+
+    return Kind(are_good, describe)
+
+
+def either(*kinds: Kind) -> Kind:
+    """Values that are good for one of these kinds."""
+    return Kind(
+        lambda values: all(any(kind((value,)) for kind in kinds) for value in values),
+        lambda: {"anyOf": [kind.describe() for kind in kinds]},
+    )
 
 
 def _is_time(text: str) -> bool:

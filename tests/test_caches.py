@@ -74,7 +74,10 @@ def test_keys_and_types_are_checked_once(ended: SessionDir, make: Callable[[Any]
     summary = orjson.loads(unsealed(ended.summary_path.read_bytes()))
     assert caches.parse_status(make({**status, "of a later version": [1]})) is not None
     assert caches.parse_summary(make({**summary, "of a later version": [1]})) is not None
-    assert set(status) == {*caches.STATUS, *caches.OPTIONAL, "tasks"} and set(summary) == set(caches.SUMMARY)
+    assert set(status) == {*caches.STATUS, *caches.OPTIONAL, "tasks"} and set(summary) == {
+        *caches.SUMMARY,
+        *caches.OPTIONAL_OF_SUMMARY,
+    }
     assert set(status["tasks"][0]) == {*caches.TASK, *caches.OPTIONAL_OF_TASK}
     for key in status:
         assert caches.parse_status(make({**status, key: {"x": [None]}})) is None or key == "labels", key
@@ -82,7 +85,8 @@ def test_keys_and_types_are_checked_once(ended: SessionDir, make: Callable[[Any]
         assert (short is not None) == (key in caches.OPTIONAL), key
     for key in summary:
         assert caches.parse_summary(make({**summary, key: [0]})) is None, key
-        assert caches.parse_summary(make({other: summary[other] for other in summary if other != key})) is None
+        short = caches.parse_summary(make({other: summary[other] for other in summary if other != key}))
+        assert (short is not None) == (key in caches.OPTIONAL_OF_SUMMARY), key
     first, second = status["tasks"]
     for key in first:
         wrong = {**first, key: {"x": [None]}}

@@ -13,7 +13,7 @@ from output_schemas import check, check_output
 from sessionrun.cli.argv import VERBS
 from sessionrun.client.schemas.describe import NAMES, describe
 from sessionrun.runtime.notifying import make_message
-from sessionrun.store.caches import OPTIONAL_OF_TASK
+from sessionrun.store.caches import OPTIONAL_OF_SUMMARY, OPTIONAL_OF_TASK
 
 PLAN = {
     "prompts": [{"id": "a", "prompt": "echo a"}, {"id": "b", "prompt": "exit 7", "needs": ["a"], "retries": 1}]
@@ -54,7 +54,11 @@ def test_a_key_that_goes_comes_or_changes_its_type_is_seen(sessionrun: Command, 
     rows: list[dict[str, Any]] = record["sessions" if verb == "list" else "tasks"]
     for key in list(rows[0]):
         kept = rows[0].pop(key)
-        if key not in {*OPTIONAL_OF_TASK, "attempts"}:  # sessions of an earlier version have not got it
+        if key not in {
+            *OPTIONAL_OF_TASK,
+            *OPTIONAL_OF_SUMMARY,
+            "attempts",
+        }:  # sessions of an earlier version have not got it
             with pytest.raises(AssertionError, match=f"schema {verb}"):
                 check_output(words, json.dumps(record))
         rows[0][key] = {"x": [None]}

@@ -22,6 +22,7 @@ from sessionrun.store.session import SessionDir
 @click.option(
     "--now", is_flag=True, help="Kill at once, without grace time; also jobs that are stopping or saving work."
 )
+@click.option("--tree", is_flag=True, help="Also the sessions that its tasks launched, and those inside of them.")
 @json_option
 @results_dir_option
 def command(
@@ -30,6 +31,7 @@ def command(
     states: tuple[str, ...] | None,
     since: float | None,
     now: bool,
+    tree: bool,
     timeout: float,
     as_json: bool,
     results_dir: Path | None,
@@ -40,8 +42,11 @@ def command(
     """
     chosen = choose_sessions(results_dir, words, make_wanted(labels, states, since), only_open=True)
 
+    nested: set[str] = set()
+
     def act(session: SessionDir) -> Done:
-        taken, _, view, tasks = cancel(session, chosen.tasks, now=now, timeout_s=timeout)
+        names = () if session.session_id in nested else chosen.tasks
+        taken, _, view, tasks = cancel(session, names, now=now, timeout_s=timeout)
         shortage = describe_shortage(view)
         if shortage is not None:
             warn(f"{shortage}: ends of tasks are recorded once there is room")
@@ -50,6 +55,12 @@ def command(
 
     if len(chosen.sessions) > 1:
         request_all(chosen.sessions, now=now)
+    if tree:
+        from sessionrun.client.control import cancel_nested
+
+        inside = cancel_nested(chosen.sessions, chosen.tasks, now=now, timeout_s=timeout)
+        nested = {session.session_id for session in inside}
+        chosen = chosen._replace(sessions=[*chosen.sessions, *inside], several=True)
     return act_on_each(chosen, act, as_json=as_json)
 
 

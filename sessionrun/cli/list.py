@@ -20,6 +20,7 @@ from sessionrun.cli.render import (
     unversioned,
 )
 from sessionrun.cli.selecting import make_wanted, selector_options
+from sessionrun.client.listing import arrange, find_depths
 from sessionrun.client.selection import find_sessions, find_views
 from sessionrun.client.view import load_summary_view
 from sessionrun.model.errors import InputError
@@ -60,7 +61,7 @@ def command(
         views = [load_summary_view(session) for session in find_sessions(results_dir, session_ids, wanted)]
     else:
         views = find_views(results_dir, wanted, everywhere=everywhere)
-    views = views[:limit]
+    views = arrange(views[:limit])
     if as_json:
         print_json({"sessions": [unversioned(view) for view in views]})
     elif not views:
@@ -77,10 +78,11 @@ def command(
             "NAME",
             *(("DIRECTORY",) * everywhere),
         )
-        rows = [(*row, *place) for row, place in zip(_rows(views), places, strict=True)]
+        depths = find_depths(views)
+        rows = [(*row, *place) for row, place in zip(_rows(views, max(depths)), places, strict=True)]
         if terminal_width() < NARROW:
             heads, rows = _choose_columns(heads), [_choose_columns(row) for row in rows]
-        print_table([str(head) for head in heads], rows)
+        print_table([str(head) for head in heads], rows, depths)
 
 
 def _choose_columns(row: tuple[object, ...]) -> tuple[object, ...]:
@@ -88,10 +90,10 @@ def _choose_columns(row: tuple[object, ...]) -> tuple[object, ...]:
     return (*row[:3], *row[6:])
 
 
-def _rows(views: list[dict[str, Any]]) -> list[tuple[object, ...]]:
+def _rows(views: list[dict[str, Any]], deepest: int) -> list[tuple[object, ...]]:
     length = _unique_length([view["session_id"] for view in views])
     width = terminal_width()
-    name_width = max(8, width - length - (NARROW_COLUMNS if width < NARROW else OTHER_COLUMNS))
+    name_width = max(8, width - length - 2 * deepest - (NARROW_COLUMNS if width < NARROW else OTHER_COLUMNS))
     return [
         (
             view["session_id"][:length],

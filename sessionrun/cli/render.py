@@ -265,13 +265,21 @@ def warn(message: str) -> None:
     click.echo(f"sessionrun: warning: {escape_line(message)}", err=True)
 
 
-def print_table(headers: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """A plain table on standard output."""
+_INDENT: Final = "\ue000"
+"""Stands for a space that tabulate is to leave where it is."""
+
+
+def print_table(
+    headers: Sequence[str], rows: Sequence[Sequence[object]], depths: Sequence[int] | None = None
+) -> None:
+    """A plain table on standard output; rows with a depth stand further right, below that of which they are."""
     from tabulate import tabulate
 
     cells = [[escape_line(str(cell)) for cell in row] for row in rows]
+    for row, depth in zip(cells, depths or (), strict=False):
+        row[0] = 2 * depth * _INDENT + row[0]
     table = tabulate([list(headers), *cells], tablefmt="plain", disable_numparse=True)  # no padded headers
-    click.echo("\n".join(line.rstrip() for line in table.split("\n")))
+    click.echo("\n".join(line.rstrip() for line in table.replace(_INDENT, " ").split("\n")))
 
 
 def _local(at: str) -> datetime:

@@ -139,6 +139,9 @@ def format_status(
         lines[1:1] = [escape_line(f"Name: {view['name']}")] if view.get("name") else []
         if not show_all:
             tasks, rest = choose_shown(tasks)
+    parent = view.get("parent")
+    if parent:
+        lines.insert(1, escape_line(f"Parent: session {parent['session_id']}, task {parent['task']}"))
     shortage = describe_shortage(view)
     if shortage is not None:
         lines.insert(2, escape_line(f"Disk full: {shortage}: nothing new starts until there is room"))

@@ -104,6 +104,32 @@ def request_all(sessions: Sequence[SessionDir], *, now: bool = False) -> None:
             cancel(session, now=now, timeout_s=0.0)
 
 
+def cancel_nested(
+    sessions: Sequence[SessionDir],
+    tasks: Sequence[str] = (),
+    *,
+    now: bool = False,
+    timeout_s: float = TAKEN_TIMEOUT_S,
+) -> list[SessionDir]:
+    """Cancel sessions, or tasks of the only one, and then all sessions that these launched; the latter.
+
+    They are looked for when what launched them has ended, for until then it may launch more.
+    """
+    from sessionrun.client.nesting import find_nested
+
+    ids = {task["id"] for session in sessions for task in choose_tasks(load_view(session), tasks)} if tasks else ()
+    nested: list[SessionDir] = []
+    ending = list(sessions)
+    while ending:
+        for session in ending:
+            with suppress(SessionrunError):
+                cancel(session, () if session in nested else tasks, now=now, timeout_s=timeout_s)
+        known = {session.session_id for session in nested}
+        ending = [session for session in find_nested(sessions, ids) if session.session_id not in known]
+        nested += ending
+    return nested
+
+
 def hold(
     session: SessionDir,
     tasks: Sequence[str] = (),

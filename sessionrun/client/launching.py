@@ -13,6 +13,7 @@ from sessionrun.client.lookup import resolve_results_dir
 from sessionrun.client.notices import notify
 from sessionrun.model.spec import SessionSpec
 from sessionrun.runtime.launch import start_detached
+from sessionrun.runtime.processes import JOB_MARKER
 from sessionrun.store import crashpoint, index
 from sessionrun.store.creation import create_session, discard_session, show_first, sweep_unbegun
 from sessionrun.store.inbox import send_request
@@ -34,6 +35,10 @@ def launch(
         InputError: an agent is not signed in or not ready, or an export is another session's; nothing was created.
         StoreError: the directory cannot be made, or the processes did not come up.
     """
+    if spec.parent is not None or JOB_MARKER in os.environ:
+        from sessionrun.client.nesting import settle_nesting
+
+        spec = settle_nesting(spec, os.environ)
     session = SessionDir((resolve_results_dir(results_dir) / f"session-{spec.session_id}").absolute())
     if ready:
         from sessionrun.client.readiness import check_ready

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,3 +35,33 @@ def _load_begun(session: SessionDir) -> dict[str, Any]:
     if view["status"] == "interrupted" and not has_begun(session):
         raise FileNotFoundError(session.path)
     return view
+
+
+def arrange(views: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The same, each session that a job launched behind the session of that job, if that is among them."""
+    known = {view["session_id"] for view in views}
+    inside: dict[str, list[dict[str, Any]]] = {}
+    outer = []
+    for view in views:
+        parent = _parent_of(view)
+        if parent in known and parent != view["session_id"]:
+            inside.setdefault(parent, []).append(view)
+        else:
+            outer.append(view)
+    arranged, left = [], outer[::-1]
+    while left:
+        arranged.append(left.pop())
+        left += inside.pop(arranged[-1]["session_id"], [])[::-1]
+    return [*arranged, *(view for views in inside.values() for view in views)]
+
+
+def find_depths(views: Sequence[dict[str, Any]]) -> list[int]:
+    """How many sessions of those arranged are around each."""
+    depths: dict[str, int] = {}
+    for view in views:
+        depths[view["session_id"]] = depths.get(_parent_of(view), -1) + 1
+    return [depths[view["session_id"]] for view in views]
+
+
+def _parent_of(view: Mapping[str, Any]) -> str:
+    return str((view.get("parent") or {}).get("session_id", ""))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from sessionrun.engine.budget import (
@@ -75,6 +76,7 @@ SUMMARY_KEYS: Final = (
     "budget",
     "seq",
     "processes",
+    "parent",
 )
 """What the summary repeats of status.json."""
 
@@ -119,6 +121,7 @@ def project_live(state: State) -> dict[str, Any]:
         "usage_by_model": project_usage_by_model(state.usage_by_model),
         "budget": project_budget(state),
         "feed": project_feed(state),
+        "parent": spec.parent and asdict(spec.parent),
         "seq": state.seq,
         "epoch": state.epoch,
         "processes": _project_processes(state),

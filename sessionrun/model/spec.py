@@ -18,6 +18,7 @@ from sessionrun.model.frozen import frozen
 from sessionrun.model.hidden import HiddenTests
 from sessionrun.model.keys import JobKey
 from sessionrun.model.mends import Mend
+from sessionrun.model.nesting import Parent
 from sessionrun.model.places import Repository
 from sessionrun.model.seats import Seats
 from sessionrun.model.upstreams import MirrorSite, Upstream
@@ -303,6 +304,7 @@ class SessionSpec:
     Without `auto_release` a usage limit holds its provider until a user releases it, not until the limit ends.
     `origin` is set by `retry --new`: the id of the first session whose tasks are tried again.
     With a `feed` tasks come while it runs, each made of `template`.  `notify` are commands and web addresses.
+    `parent` is there if a job of another session launched it.
     """
 
     session_id: str
@@ -332,6 +334,7 @@ class SessionSpec:
     exports: tuple[Export, ...] = ()
     notify: tuple[str, ...] = ()
     origin: str | None = None
+    parent: Parent | None = None
     schema_version: int = SCHEMA_VERSION
 
 

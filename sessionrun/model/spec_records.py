@@ -16,6 +16,7 @@ from sessionrun.model.errors import InputError
 from sessionrun.model.feeding import feed_from_record
 from sessionrun.model.hidden import hidden_from_record
 from sessionrun.model.mends import mend_from_record
+from sessionrun.model.nesting import Parent
 from sessionrun.model.places import repository_from_record
 from sessionrun.model.seats import Seats
 from sessionrun.model.spec import (
@@ -110,6 +111,8 @@ def spec_from_record(record: Mapping[str, Any]) -> SessionSpec:
         values["seats"] = _from_record(Seats, values["seats"])
     if values.get("mirrors"):
         values["mirrors"] = mirror_site_from_record(values["mirrors"])
+    if values.get("parent"):
+        values["parent"] = _from_record(Parent, values["parent"])
     if values.get("cache"):
         values["cache"] = _from_record(CacheSite, values["cache"])
     values["limits"] = _from_record(Limits, record.get("limits", {}))
@@ -163,6 +166,7 @@ _NAMES: Final[dict[type[Any], frozenset[str]]] = {
         Export,
         Seats,
         Upstream,
+        Parent,
     )
 }
 

@@ -182,7 +182,14 @@ _FEED: Final = objects(
     }
 )
 
-OPTIONAL: Final[Mapping[str, Kind]] = {"view_problems": lists(TEXT), "feed": nullable(_FEED)}
+OPTIONAL_OF_SUMMARY: Final[Mapping[str, Kind]] = {
+    "parent": nullable(objects({"session_id": file_name, "task": TEXT, "depth": count})),
+}
+OPTIONAL: Final[Mapping[str, Kind]] = {
+    **OPTIONAL_OF_SUMMARY,
+    "view_problems": lists(TEXT),
+    "feed": nullable(_FEED),
+}
 """Keys that a later version added: a file of an earlier one is whole without them."""
 
 _ENVIRONMENT: Final = objects(
@@ -229,7 +236,7 @@ OPTIONAL_OF_TASK: Final[Mapping[str, Kind]] = {
 }
 """The same for a task."""
 
-_SUMMARY: Final = objects(SUMMARY, OPTIONAL)
+_SUMMARY: Final = objects(SUMMARY, OPTIONAL_OF_SUMMARY)
 _STATUS: Final = objects({**STATUS, "tasks": lists(objects(TASK, OPTIONAL_OF_TASK))}, OPTIONAL)
 
 

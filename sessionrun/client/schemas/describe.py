@@ -8,7 +8,7 @@ from typing import Final
 from sessionrun.client.schemas import sessions, work
 from sessionrun.client.schemas.sessions import only
 from sessionrun.model.versions import OUTPUT_VERSION
-from sessionrun.store.caches import OPTIONAL, OPTIONAL_OF_TASK, STATUS, SUMMARY, TASK
+from sessionrun.store.caches import OPTIONAL, OPTIONAL_OF_SUMMARY, OPTIONAL_OF_TASK, STATUS, SUMMARY, TASK
 from sessionrun.store.shapes import TEXT, Kind, Schema, count, either, lists, nullable, objects, words
 
 DRAFT: Final = "https://json-schema.org/draft/2020-12/schema"
@@ -65,7 +65,7 @@ FILES: Final[Mapping[str, Kind]] = {
     "status.json": objects(
         {**STATUS, "tasks": lists(objects(TASK, OPTIONAL_OF_TASK)), "checksum": TEXT}, OPTIONAL
     ),
-    "summary": objects({**SUMMARY, "checksum": TEXT}),
+    "summary": objects({**SUMMARY, "checksum": TEXT}, OPTIONAL_OF_SUMMARY),
     "notification": _NOTIFICATION,
     "error": objects({"schema_version": count, **ERROR_KEYS}),
 }

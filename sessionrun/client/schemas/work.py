@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from sessionrun.client.schemas.sessions import COUNTERS, LAUNCHED, STATUS_WORD, SUMMARY_SHOWN, Table
-from sessionrun.store.caches import TASK
+from sessionrun.store.caches import OPTIONAL_OF_SUMMARY, TASK
 from sessionrun.store.shapes import (
     FLAG,
     NUMBER,
@@ -58,7 +58,7 @@ PREVIEW: Final = objects(
     }
 )
 
-LIST: Final = objects({"sessions": lists(objects(SUMMARY_SHOWN))})
+LIST: Final = objects({"sessions": lists(objects(SUMMARY_SHOWN, OPTIONAL_OF_SUMMARY))})
 OVERVIEW: Final = objects(
     {
         "session_counts": objects(

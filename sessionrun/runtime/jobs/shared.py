@@ -16,6 +16,7 @@ from sessionrun.engine.state import TaskState
 from sessionrun.model.checks import Checked
 from sessionrun.model.frozen import frozen
 from sessionrun.model.keys import JobKey
+from sessionrun.model.nesting import DEPTH_VARIABLE
 from sessionrun.model.places import Place
 from sessionrun.model.repositories import repository_of
 from sessionrun.model.spec import AgentSpec, Job, ProofVerdict, SessionSpec, TaskSpec
@@ -87,6 +88,7 @@ class Site:
             "SESSIONRUN_TASK": task.id,
             "SESSIONRUN_ATTEMPT": str(key.attempt),
             "SESSIONRUN_ROUND": str(key.round),
+            DEPTH_VARIABLE: str(1 + (self.spec.parent.depth if self.spec.parent else 0)),
         }
 
     def _describe_place(self, task: TaskSpec, place: Place | None) -> Mapping[str, str]:

@@ -13,10 +13,11 @@ from typing import BinaryIO, Final
 
 from sessionrun.agents import table
 from sessionrun.agents.verdict import Problem
-from sessionrun.engine.budget import find_job_budget
+from sessionrun.engine.budget import find_job_budget, to_usd
 from sessionrun.engine.state import TaskState
 from sessionrun.model.frozen import frozen
 from sessionrun.model.keys import JobKey
+from sessionrun.model.nesting import BUDGET_VARIABLE
 from sessionrun.model.spec import AgentSpec, Job, TaskSpec
 from sessionrun.runtime.jobs.check.request import FEEDBACK
 from sessionrun.runtime.jobs.context_files import BriefProblem
@@ -80,7 +81,8 @@ def build_work(site: Site, state: TaskState, key: JobKey, tasks: Mapping[str, Ta
                 answer=_read_earlier_answer(site, state) if conversation is None else "",
             )
         )
-    env = {**agent.env, **site.environment_of(task, key, state.place)}
+    budget = find_job_budget(site.spec.limits, state)
+    env = {**agent.env, **site.environment_of(task, key, state.place), **_bound_nested(state, budget)}
     job = Job(
         key=key,
         argv=table.build_argv(
@@ -89,7 +91,7 @@ def build_work(site: Site, state: TaskState, key: JobKey, tasks: Mapping[str, Ta
             approve=site.spec.approve,
             prompt_file=str(prompt_path),
             conversation=conversation,
-            budget=find_job_budget(site.spec.limits, state),
+            budget=budget,
             extra=() if state.setbacks.fallbacks else _fill_args(site, task, key),
         ),
         cwd=directory,
@@ -150,6 +152,13 @@ def measure_file(path: Path) -> int:
         return path.lstat().st_size
     except OSError:
         return 0
+
+
+def _bound_nested(state: TaskState, budget: float | None) -> dict[str, str]:
+    """The most that a session may cost which this job launches: as much as the job itself."""
+    kept = state.job.reserved if state.job else None
+    most = budget if budget is not None else kept and to_usd(kept)
+    return {BUDGET_VARIABLE: f"{most:.9f}"} if most else {}
 
 
 def _fill_args(site: Site, task: TaskSpec, key: JobKey) -> Sequence[str]:

@@ -18,8 +18,8 @@ from sessionrun.store.session import SessionDir
 
 STATUS_KEYS_LINE = (
     "schema_version session_id name labels dialect agent status outcome started_at ended_at total "
-    "completed running successful failed skipped max_parallel base_branch usage usage_by_model budget feed parent seq "
-    "epoch processes view_problems results_dir stopped disk_full tasks"
+    "completed running successful failed skipped max_parallel base_branch usage usage_by_model budget feed "
+    "parent seq epoch processes view_problems results_dir stopped disk_full tasks"
 )
 STATUS_KEYS = set(STATUS_KEYS_LINE.split())
 TASK_KEYS_LINE = (

@@ -21,7 +21,7 @@ PLAN = {
 MAY_BE_ABSENT = {*OPTIONAL_OF_TASK, *OPTIONAL_OF_SUMMARY, "attempts"}
 """Sessions of an earlier version have not got them; `attempts` has to be asked for."""
 
-WITHOUT_JSON = {"mcp", "report", "schema", "watch"}
+WITHOUT_JSON = {"mcp", "report", "schema", "serve", "watch"}
 
 
 def test_each_verb_with_json_has_one() -> None:

@@ -37,6 +37,7 @@ VERBS: Final[Mapping[str, str]] = {
     "split": "Split a goal into small tasks of the queue.",
     "doctor": "Check sessions and the environment, and repair.",
     "precache": "Fetch ahead the repositories that tasks name; build environments.",
+    "serve": "Show sessions to a browser, as they go.",
     "mcp": "Serve sessions as tools for an agent (MCP).",
     "config": "Show the settings in use, and where they are written.",
     "schema": "Print the JSON Schema of plans, of files or of output.",

@@ -15,6 +15,7 @@ from . import (
     bench_launch,
     bench_list,
     bench_memory,
+    bench_serve,
     bench_status,
     bench_worktrees,
 )
@@ -28,6 +29,7 @@ BENCHMARKS: Final[Mapping[str, Callable[[], list[Row]]]] = {
     "graph": bench_graph.measure,
     "list": bench_list.measure,
     "memory": bench_memory.measure,
+    "serve": bench_serve.measure,
     "worktrees": bench_worktrees.measure,
     "environments": bench_environments.measure,
     "landing": bench_landing.measure,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -20,6 +20,8 @@ MOST_BYTES: Final = 4_000_000
 
 MOST_OF_A_TASK: Final = 24_000
 LEAST_OF_A_TASK: Final = 600
+
+_NOTHING: Final = Excerpt("", 0, False)
 
 
 class Span(NamedTuple):
@@ -50,25 +52,33 @@ class Matter(NamedTuple):
     tasks: list[Shown]
 
 
-def gather(session: SessionDir) -> Matter:
+def gather(session: SessionDir, details_of: Callable[[Mapping[str, Any]], bool] | None = None) -> Matter:
     """Read all of it.
+
+    Args:
+        session: what is shown.
+        details_of: of which tasks prompts, answers and changes are read; None: of all.
 
     Raises:
         StoreError: the session's files are damaged.
     """
     view, _, entries = load_history(session)
     tasks = add_landings(session, view["tasks"])
-    specs = load_tasks(session)
+    chosen = {task["id"] for task in tasks if details_of is None or details_of(task)}
+    specs = load_tasks(session) if chosen else {}
     spans = find_spans(entries)
-    room = max(LEAST_OF_A_TASK, min(MOST_OF_A_TASK, MOST_BYTES // max(1, len(tasks))))
+    room = max(LEAST_OF_A_TASK, min(MOST_OF_A_TASK, MOST_BYTES // max(1, len(chosen))))
 
     def show(task: dict[str, Any]) -> Shown:
+        ran = spans.get(task["id"], [])
+        if task["id"] not in chosen:
+            return Shown(task, (), ran, _NOTHING, _NOTHING, _NOTHING)
         spec = specs.get(task["id"])
         prompts = tuple(prompt[: room // 6] for prompt in spec.prompts) if spec is not None else ()
         return Shown(
             task,
             prompts,
-            spans.get(task["id"], []),
+            ran,
             _take(session.path / task["output"], room // 3),
             _take(session.path / task["stderr"], room // 6),
             _take(patch_path(session, task), room // 3),

@@ -50,33 +50,48 @@ def make_page(matter: Matter, now: float) -> str:
         matter: what is shown.
         now: wall time (seconds since the epoch).
     """
-    view, tasks = matter.view, [shown.task for shown in matter.tasks]
-    title = f"Session {view['name'] or view['session_id'][:8]}"
-    began = parse_time(view["started_at"])
-    ended = parse_time(view["ended_at"]) if view["ended_at"] else now
-    body = [
-        tag("h1", title),
-        _tell_summary(view, ended - began),
-        _section("Outcomes", draw_outcomes(tasks)),
-        _section("Timeline", _tell_timeline(draw_timeline(matter.tasks, began, ended))),
-        _section("Needs", draw_needs(tasks)),
-        _section("Tasks and models", _make_grid(view, tasks)),
-        _section("Cost", draw_costs(view.get("usage_by_model"))),
-        _section("Tasks", _make_table(tasks)),
-        _section("Details", join(_tell_task(shown) for shown in matter.tasks)),
-    ]
-    head = tag(
+    body = [*make_overview(matter, now), section("Details", join(tell_task(shown) for shown in matter.tasks))]
+    policy = tag("meta", http_equiv="Content-Security-Policy", content=POLICY)
+    return frame(find_title(matter.view), tag("main", *body), policy)
+
+
+def frame(title: str, body: Markup, *head: Markup) -> str:
+    """A document with a title, elements of its head, and its body."""
+    whole = tag(
         "head",
         tag("meta", charset="utf-8"),
-        tag("meta", http_equiv="Content-Security-Policy", content=POLICY),
+        *head,
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
         tag("title", title),
         Markup(f"<style>{STYLE}</style>"),
     )
-    return f"<!DOCTYPE html>\n{tag('html', head, tag('body', tag('main', *body)), lang='en')}\n"
+    return f"<!DOCTYPE html>\n{tag('html', whole, tag('body', body), lang='en')}\n"
 
 
-def _section(heading: str, content: Markup | None) -> Markup | None:
+def find_title(view: Mapping[str, Any]) -> str:
+    """What a page of a session is called."""
+    return f"Session {view['name'] or view['session_id'][:8]}"
+
+
+def make_overview(matter: Matter, now: float, *, link: str = "#task-") -> list[Markup | None]:
+    """All parts of the page but the details of tasks; these have the address `link` and the number of the task."""
+    view, tasks = matter.view, [shown.task for shown in matter.tasks]
+    began = parse_time(view["started_at"])
+    ended = parse_time(view["ended_at"]) if view["ended_at"] else now
+    return [
+        tag("h1", find_title(view)),
+        _tell_summary(view, ended - began),
+        section("Outcomes", draw_outcomes(tasks)),
+        section("Timeline", _tell_timeline(draw_timeline(matter.tasks, began, ended))),
+        section("Needs", draw_needs(tasks)),
+        section("Tasks and models", _make_grid(view, tasks)),
+        section("Cost", draw_costs(view.get("usage_by_model"))),
+        section("Tasks", _make_table(tasks, link)),
+    ]
+
+
+def section(heading: str, content: Markup | None) -> Markup | None:
+    """A part of a page under its heading; None without content."""
     return None if not content else tag("section", tag("h2", heading), content)
 
 
@@ -105,7 +120,7 @@ def _tell_summary(view: Mapping[str, Any], seconds: float) -> Markup:
     return tag("table", *(tag("tr", tag("th", name, scope="row"), tag("td", part)) for name, part in rows if part))
 
 
-def _make_table(tasks: Sequence[Mapping[str, Any]]) -> Markup:
+def _make_table(tasks: Sequence[Mapping[str, Any]], link: str) -> Markup:
     heads = ("#", "Task", "Outcome", "Reason", "Time", "Agent", "Changed", "Cost")
     rows = []
     for task in tasks:
@@ -114,7 +129,7 @@ def _make_table(tasks: Sequence[Mapping[str, Any]]) -> Markup:
         landing = (task.get("landing") or {}).get("status")
         cells: list[Part] = [
             str(task["num"]),
-            tag("a", task["title"], href=f"#task-{task['num']}"),
+            tag("a", task["title"], href=f"{link}{task['num']}"),
             [tag("span", state.replace("_", " "), class_=state), f", {landing}" if landing else ""],
             task["reason"] or "",
             "" if task["duration_s"] is None else _span(task["duration_s"]),
@@ -152,8 +167,10 @@ def _tell_cell(cell: Mapping[str, Any]) -> Markup:
     return tag("span", told.replace("_", " ") + interval + took, class_=state)
 
 
-def _tell_task(shown: Shown) -> Markup:
+def tell_task(shown: Shown, *, unfolded: bool = False) -> Markup:
+    """All there is of a task; folded, unless it failed or that is not wanted."""
     task = shown.task
+    unfolded = unfolded or (has_failed(dict(task)) and task["outcome"] != "skipped")
     state = str(task["outcome"] or task["status"])
     summary = tag(
         "summary", f"{task['num']}. {task['title']}: ", tag("span", state.replace("_", " "), class_=state)
@@ -178,7 +195,7 @@ def _tell_task(shown: Shown) -> Markup:
         _excerpt("Standard error", shown.errors),
         _tell_patch(shown.patch),
         id=f"task-{task['num']}",
-        open="" if has_failed(dict(task)) and task["outcome"] != "skipped" else None,
+        open="" if unfolded else None,
     )
 
 

@@ -1,0 +1,220 @@
+"""The requests, and what answers each; all work with files is done in threads."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Callable, Hashable
+from pathlib import Path
+from typing import Any, Final
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from sessionrun import client
+from sessionrun.client.listing import load_summaries
+from sessionrun.client.report.gathering import Matter, gather
+from sessionrun.client.report.markup import Markup
+from sessionrun.client.report.page import find_title, make_page
+from sessionrun.model.errors import InputError, SessionrunError
+from sessionrun.model.landings import LANDING_FOLDER
+from sessionrun.serve import pages
+from sessionrun.serve.watching import Kept, Watch, stamp
+from sessionrun.store.session import SessionDir
+
+ALL = ""
+"""The name of the list of all sessions, among the ids of sessions."""
+
+LIVES_S: Final = 10.0
+"""So often the list is made anew to see which sessions live: no file says that."""
+
+
+class Desk:
+    """Answers all requests of one server.
+
+    Args:
+        results_dir: whose sessions are shown, absolute.
+        control: whether the pages have buttons.
+    """
+
+    def __init__(self, results_dir: Path, *, control: bool) -> None:
+        self._results_dir, self._control = results_dir, control
+        self._over = False
+        self._outputs: dict[str, tuple[Path, ...]] = {}
+        self._parts = Kept(self._make_part, self._look)
+        self._watch = Watch(self._look)
+
+    def make_app(self) -> Starlette:
+        """What a server runs."""
+        get = ["GET"]
+        routes = [
+            Route("/", self.show_list, methods=get),
+            Route("/part", self.show_part, methods=get),
+            Route("/events", self.follow, methods=get),
+            Route("/live.js", self.give_script, methods=get),
+            Route("/sessions/{session}", self.show_session, methods=get),
+            Route("/sessions/{session}/part", self.show_part, methods=get),
+            Route("/sessions/{session}/events", self.follow, methods=get),
+            Route("/sessions/{session}/report", self.show_report, methods=get),
+            Route("/sessions/{session}/tasks/{num:int}", self.show_task, methods=get),
+            Route("/sessions/{session}/tasks/{num:int}/part", self.show_task_part, methods=get),
+            Route("/sessions/{session}/tasks/{num:int}/events", self.follow, methods=get),
+            Route("/sessions/{session}/{action}", self.act, methods=["POST"]),
+            Route("/sessions/{session}/tasks/{num:int}/{action}", self.act, methods=["POST"]),
+        ]
+        return Starlette(routes=routes, exception_handlers={SessionrunError: _tell_error, OSError: _tell_error})
+
+    def close(self) -> None:
+        """End the streams, so that the server can leave."""
+        self._over = True
+
+    # --- pages ---
+
+    async def show_list(self, request: Request) -> Response:
+        """`/`: all sessions."""
+        main = await self._parts.get(ALL)
+        return HTMLResponse(pages.make_document("Sessions", main, "/"))
+
+    async def show_session(self, request: Request) -> Response:
+        """`/sessions/ID`."""
+        session = self._find(request)
+        main = await self._parts.get(session.session_id)
+        view = await asyncio.to_thread(client.load_view, session)
+        return _answer(pages.make_document(find_title(view), main, f"/sessions/{session.session_id}"))
+
+    async def show_part(self, request: Request) -> Response:
+        """What changes of these pages."""
+        name = self._find(request).session_id if "session" in request.path_params else ALL
+        return _answer(await self._parts.get(name))
+
+    async def show_task(self, request: Request) -> Response:
+        """`/sessions/ID/tasks/NUM`."""
+        session, num = self._find(request), request.path_params["num"]
+        main, title = await asyncio.to_thread(self._make_task, session, num)
+        return _answer(pages.make_document(title, main, f"/sessions/{session.session_id}/tasks/{num}"))
+
+    async def show_task_part(self, request: Request) -> Response:
+        """What changes of that page."""
+        main, _ = await asyncio.to_thread(self._make_task, self._find(request), request.path_params["num"])
+        return _answer(main)
+
+    async def show_report(self, request: Request) -> Response:
+        """`/sessions/ID/report`: what `sessionrun report` makes."""
+        session = self._find(request)
+        return _answer(await asyncio.to_thread(lambda: make_page(gather(session), time.time())))
+
+    async def give_script(self, request: Request) -> Response:
+        """The script of all pages."""
+        return Response(pages.SCRIPT, media_type="text/javascript")
+
+    async def follow(self, request: Request) -> Response:
+        """Server-sent events: one for each change of a page."""
+        name = self._find(request).session_id if "session" in request.path_params else ALL
+        if "num" in request.path_params:
+            name = f"{name}/{request.path_params['num']}"
+            await asyncio.to_thread(self._make_task, self._find(request), request.path_params["num"])
+        return StreamingResponse(self._watch.follow(name, lambda: self._over), media_type="text/event-stream")
+
+    # --- changes ---
+
+    async def act(self, request: Request) -> Response:
+        """A button was pressed."""
+        session, num = self._find(request), request.path_params.get("num")
+        act = _ACTIONS.get(request.path_params["action"])
+        if act is None:
+            raise InputError("there is no such action")
+        address = f"/sessions/{session.session_id}" + ("" if num is None else f"/tasks/{num}")
+        try:
+            problem = await asyncio.to_thread(act, session, () if num is None else (str(num),))
+        except (SessionrunError, OSError) as error:
+            problem = str(error)
+        if problem:
+            return _answer(pages.make_notice(problem, address), 409)
+        return RedirectResponse(address, status_code=303)
+
+    # --- what they are made of ---
+
+    def _find(self, request: Request) -> SessionDir:
+        """The session that the address names by its whole id."""
+        session_id = request.path_params["session"]
+        session = SessionDir(self._results_dir / f"session-{session_id}")
+        if "/" in session_id or "\0" in session_id or not session.spec_path.is_file():
+            raise InputError(f"there is no session {session_id[:80]!r} in {self._results_dir}")
+        return session
+
+    def _look(self, name: str) -> Hashable:
+        if name == ALL:
+            names = sorted(os.listdir(self._results_dir)) if self._results_dir.is_dir() else []
+            summaries = [self._results_dir / one / "summary" for one in names if one.startswith("session-")]
+            return stamp(self._results_dir, *summaries), int(time.monotonic() / LIVES_S)
+        session = SessionDir(self._results_dir / f"session-{name.partition('/')[0]}")
+        folder = session.path / LANDING_FOLDER
+        logs = [folder / one / "log" for one in os.listdir(folder)] if folder.is_dir() else []
+        return stamp(session.status_path, *logs, *self._outputs.get(name, ())), session.is_alive()
+
+    def _make_part(self, name: str) -> Markup:
+        if name == ALL:
+            return pages.make_list(load_summaries(self._results_dir))
+        session = SessionDir(self._results_dir / f"session-{name}")
+        matter = gather(session, lambda task: False)
+        return pages.make_session(matter, time.time(), control=self._control)
+
+    def _make_task(self, session: SessionDir, num: int) -> tuple[Markup, str]:
+        matter: Matter = gather(session, lambda task: bool(task["num"] == num))
+        shown = next((one for one in matter.tasks if one.task["num"] == num), None)
+        if shown is None:
+            raise InputError(f"session {session.session_id} has no task {num}")
+        name = f"{session.session_id}/{num}"
+        self._outputs[name] = tuple(session.path / str(shown.task[key]) for key in ("output", "stderr"))
+        return pages.make_task(shown, matter.view, control=self._control), str(shown.task["title"])
+
+
+def _cancel(session: SessionDir, tasks: tuple[str, ...]) -> str | None:
+    client.cancel(session, tasks, timeout_s=10.0)
+    return None
+
+
+def _hold(session: SessionDir, tasks: tuple[str, ...]) -> str | None:
+    client.hold(session, tasks)
+    return None
+
+
+def _release(session: SessionDir, tasks: tuple[str, ...]) -> str | None:
+    client.release(session, tasks)
+    return None
+
+
+def _retry(session: SessionDir, tasks: tuple[str, ...]) -> str | None:
+    tried = client.retry(session, tasks, failed=not tasks)
+    return None if tried.tasks else "there is nothing to try again"
+
+
+def _land(session: SessionDir, tasks: tuple[str, ...]) -> str | None:
+    report = client.merge(session, tasks)
+    if any(task["status"] == "landed" for task in report["tasks"]):
+        return None
+    hold = report["hold"] or {}
+    reasons = [f"task {task['id']}: {task['reason']}" for task in report["tasks"] if task["reason"]]
+    return hold.get("reason") or "; ".join(reasons) or "there is nothing to land"
+
+
+_ACTIONS: dict[str, Callable[[SessionDir, tuple[str, ...]], str | None]] = {
+    "cancel": _cancel,
+    "hold": _hold,
+    "release": _release,
+    "retry": _retry,
+    "land": _land,
+}
+
+
+def _answer(page: str, code: int = 200) -> Response:
+    return HTMLResponse(page.encode("utf-8", "backslashreplace"), status_code=code)
+
+
+async def _tell_error(request: Request, error: Exception) -> Response:
+    words: Any = error.strerror if isinstance(error, OSError) else error
+    code = 404 if isinstance(error, InputError) else 500
+    return PlainTextResponse(f"sessionrun: {words}\n", status_code=code)

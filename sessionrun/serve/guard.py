@@ -1,0 +1,104 @@
+"""Who may ask: only one who has the token, by a name of this server, and not from the page of another site.
+
+A page of another site can make a browser ask a server on this machine.  Such a request has the other site's name
+as its origin or, if that site's name was made to lead here (DNS rebinding), as the name of the host.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Collection
+from http.cookies import CookieError, SimpleCookie
+from typing import Final
+from urllib.parse import parse_qs, quote, urlencode
+
+from starlette.datastructures import Headers
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+POLICY: Final = (
+    "default-src 'none'; style-src 'unsafe-inline'; script-src 'self'; connect-src 'self'; form-action 'self'; "
+    "base-uri 'none'; frame-ancestors 'none'"
+)
+HEADERS: Final = {
+    "Content-Security-Policy": POLICY,
+    "Referrer-Policy": "same-origin",  # with none at all, a form says "null" as its origin
+    "X-Content-Type-Options": "nosniff",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+
+
+class Guard:
+    """Lets through to `app` what has the token; a token in the address becomes a cookie.
+
+    Args:
+        app: what answers.
+        token: the secret of this server.
+        hosts: by which names and ports it is asked, such as ``127.0.0.1:8000``.
+        control: whether requests may change anything.
+    """
+
+    def __init__(self, app: ASGIApp, token: str, hosts: Collection[str], *, control: bool) -> None:
+        self._app, self._token, self._hosts, self._control = app, token, frozenset(hosts), control
+        self._cookie = f"sessionrun-{min(hosts).rpartition(':')[2]}"
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                given = {name.lower() for name, _ in message["headers"]}
+                more = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
+                message["headers"] = [*message["headers"], *(one for one in more if one[0] not in given)]
+            await send(message)
+
+        answer = self._answer(scope)
+        await (answer or self._app)(scope, receive, send_with_headers)
+
+    def _answer(self, scope: Scope) -> Response | None:
+        """The refusal, or the way to the page without a token in its address; None: the request may pass."""
+        headers = Headers(scope=scope)
+        if headers.get("host", "").lower() not in self._hosts:
+            return _refuse(421, "this server does not go by that name")
+        origin = headers.get("origin")
+        if origin is not None and origin.removeprefix("http://").lower() not in self._hosts:
+            return _refuse(403, "a page of another site may not ask")
+        query = parse_qs(scope["query_string"].decode("latin-1"), keep_blank_values=True)
+        given = query.pop("token", [None])[-1]
+        if given is not None and scope["method"] == "GET":
+            return self._let_in(scope, query) if self._fits(given) else _refuse(401, "that is not the token")
+        bearer = headers.get("authorization", "").removeprefix("Bearer ")
+        has_cookie = self._fits(_read_cookie(headers, self._cookie))
+        if not has_cookie and not self._fits(bearer):
+            return _refuse(401, "open the address that sessionrun serve printed: it has the token")
+        if scope["method"] not in ("GET", "HEAD"):
+            if not self._control:
+                return _refuse(403, "this server only shows: start it with --control")
+            if origin is None and not self._fits(bearer):
+                return _refuse(403, "a browser has to say from which page it asks")
+        return None
+
+    def _let_in(self, scope: Scope, query: dict[str, list[str]]) -> Response:
+        rest = urlencode(query, doseq=True)
+        answer = RedirectResponse(quote(scope["path"]) + (f"?{rest}" if rest else ""), status_code=303)
+        answer.set_cookie(self._cookie, self._token, httponly=True, samesite="strict")
+        return answer
+
+    def _fits(self, given: str | None) -> bool:
+        return hmac.compare_digest((given or "").encode("utf-8", "replace"), self._token.encode())
+
+
+def _read_cookie(headers: Headers, name: str) -> str | None:
+    jar = SimpleCookie()
+    try:
+        jar.load(headers.get("cookie", ""))
+    except CookieError:
+        return None
+    return jar[name].value if name in jar else None
+
+
+def _refuse(code: int, why: str) -> Response:
+    return PlainTextResponse(f"sessionrun: {why}\n", status_code=code)

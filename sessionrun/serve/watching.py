@@ -1,0 +1,91 @@
+"""Notices that something changed, by looking at files: once for all that watch, and never asking a supervisor."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator, Callable, Hashable
+from typing import Any, Final, Generic, TypeVar
+
+LOOK_S: Final = 0.4
+ALIVE_S: Final = 15.0
+"""How long a stream says nothing before it says that it is there still."""
+
+_Made = TypeVar("_Made")
+
+
+def stamp(*paths: str | os.PathLike[str]) -> Hashable:
+    """What changes when one of these files or directories does."""
+    found: list[Hashable] = []
+    for path in paths:
+        try:
+            seen = os.stat(path)
+        except OSError:
+            found.append(None)
+        else:
+            found.append((seen.st_ino, seen.st_mtime_ns, seen.st_size))
+    return tuple(found)
+
+
+class Kept(Generic[_Made]):
+    """Things that are dear to make, each kept until its stamp changes; several who ask at once wait for one.
+
+    Args:
+        make: makes the thing of a name; it runs in a thread.
+        look: the stamp of a name.
+        most: so many are kept.
+    """
+
+    def __init__(self, make: Callable[[str], _Made], look: Callable[[str], Hashable], *, most: int = 16) -> None:
+        self._make, self._look, self._most = make, look, most
+        self._made: dict[str, tuple[Hashable, _Made]] = {}
+        self._locks: dict[str, asyncio.Lock] = {}
+
+    async def get(self, name: str) -> _Made:
+        """The thing as it is now."""
+        async with self._locks.setdefault(name, asyncio.Lock()):
+            seen = self._look(name)  # before it is made: what changes meanwhile makes it anew
+            kept = self._made.pop(name, None)
+            made = kept[1] if kept is not None and kept[0] == seen else await asyncio.to_thread(self._make, name)
+            self._made[name] = seen, made
+        while len(self._made) > self._most:
+            oldest = next(iter(self._made))
+            self._made.pop(oldest)
+            self._locks.pop(oldest, None)
+        return made
+
+
+class Watch:
+    """Tells all who follow a name when its stamp changes; a name that is followed is looked at once for all.
+
+    Args:
+        look: the stamp of a name.
+    """
+
+    def __init__(self, look: Callable[[str], Hashable]) -> None:
+        self._look = look
+        self._seen: dict[str, tuple[float, int, Hashable]] = {}
+
+    def version(self, name: str) -> int:
+        """A number that grows when the name's stamp changes."""
+        at, number, seen = self._seen.get(name, (0.0, 0, None))
+        now = time.monotonic()
+        if now - at >= LOOK_S:
+            found = self._look(name)
+            number += found != seen
+            self._seen[name] = now, number, found
+        return number
+
+    async def follow(self, name: str, is_over: Callable[[], Any]) -> AsyncIterator[bytes]:
+        """Server-sent events: a message for each change, from the first on, until `is_over`."""
+        told, at = -1, time.monotonic()
+        while not is_over():
+            number = self.version(name)
+            if number != told:
+                told, at = number, time.monotonic()
+                yield b"data: %d\n\n" % number
+            elif time.monotonic() - at >= ALIVE_S:
+                at = time.monotonic()
+                yield b": here\n\n"
+            await asyncio.sleep(LOOK_S)

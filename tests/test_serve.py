@@ -1,0 +1,312 @@
+"""`serve`: who may ask, what the pages show and change, and that looking costs a session nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from asking import BEARER, HOST, TOKEN, Answer, ask
+from browser import Browser, find_browser
+from conftest import Command, eventually
+from test_report import HOSTILE, Reader
+
+from sessionrun.serve.app import Desk
+from sessionrun.serve.guard import Guard
+from sessionrun.serve.watching import Kept, Watch
+
+COOKIE = {"cookie": f"other=1; sessionrun-8000={TOKEN}"}
+HERE = {"origin": f"http://{HOST}"}
+
+
+def guarded(app: Any, *, control: bool = True) -> Guard:
+    """What a server runs."""
+    return Guard(app, TOKEN, [HOST, "localhost:8000"], control=control)
+
+
+async def let_through(scope: Any, receive: Any, send: Any) -> None:
+    """An application that answers "in"."""
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": b"in"})
+
+
+# --- who may ask ---
+
+
+@pytest.mark.parametrize(
+    ("method", "headers", "host", "code"),
+    [
+        ("GET", {}, HOST, 401),
+        ("GET", COOKIE, HOST, 200),
+        ("GET", BEARER, HOST, 200),
+        ("GET", BEARER, "localhost:8000", 200),
+        ("GET", BEARER, "LOCALHOST:8000", 200),
+        ("GET", BEARER, "127.0.0.1:8001", 421),
+        ("GET", BEARER, "evil.example:8000", 421),
+        ("GET", BEARER, "", 421),
+        ("GET", COOKIE | HERE, HOST, 200),
+        ("GET", COOKIE | {"origin": "http://evil.example"}, HOST, 403),
+        ("GET", COOKIE | {"origin": "null"}, HOST, 403),
+        ("GET", COOKIE | {"origin": f"https://{HOST}"}, HOST, 403),
+        ("GET", {"cookie": f"sessionrun-8001={TOKEN}"}, HOST, 401),
+        ("GET", {"cookie": "sessionrun-8000=\xe4; ;=;"}, HOST, 401),
+        ("GET", {"authorization": f"Bearer {TOKEN}x"}, HOST, 401),
+        ("GET", {"authorization": "Bearer "}, HOST, 401),
+        ("POST", COOKIE | HERE, HOST, 200),
+        ("POST", COOKIE, HOST, 403),
+        ("POST", BEARER, HOST, 200),
+        ("POST", COOKIE | {"origin": "http://localhost:9000"}, HOST, 403),
+        ("POST", HERE, HOST, 401),
+    ],
+)
+def test_only_one_who_has_the_token_may_ask(method: str, headers: dict[str, str], host: str, code: int) -> None:
+    answer = ask(guarded(let_through), "/x", headers, method=method, host=host)
+    assert answer.code == code, answer.body
+    assert (answer.body == "in") == (code == 200)
+    assert answer.headers["cache-control"] == "no-store" and "frame-ancestors 'none'" in str(answer.headers)
+
+
+def test_a_server_that_only_shows_changes_nothing() -> None:
+    for method in ("POST", "PUT", "DELETE", "PATCH", "OPTIONS"):
+        answer = ask(guarded(let_through, control=False), "/x", COOKIE | HERE, method=method)
+        assert (answer.code, "--control" in answer.body) == (403, True), method
+
+
+def test_a_token_in_the_address_becomes_a_cookie() -> None:
+    answer = ask(guarded(let_through), f"/a b?token={TOKEN}&x=1&y=")
+    assert (answer.code, answer.headers["location"]) == (303, "/a%20b?x=1&y=")
+    cookie = answer.headers["set-cookie"]
+    assert cookie.startswith(f"sessionrun-8000={TOKEN};") and "HttpOnly" in cookie and "SameSite=strict" in cookie
+    for wrong in ("", "x", "%ff", f"{TOKEN}%00"):
+        assert ask(guarded(let_through), f"/?token={wrong}", COOKIE).code == 401
+
+
+# --- what the pages show and change ---
+
+
+@pytest.fixture
+def desk(sessionrun: Command) -> Any:
+    """The application of a server that may change sessions, without its guard."""
+    return Desk(sessionrun.results.absolute(), control=True).make_app()
+
+
+def test_all_pages_of_a_session(sessionrun: Command, desk: Any) -> None:
+    assert "None." in ask(desk, "/").body
+    plan = {"prompts": ["true", {"id": "bad", "title": HOSTILE, "prompt": "echo half; exit 7"}]}
+    session_id = sessionrun.finished(plan, "--name", HOSTILE)
+    address = f"/sessions/{session_id}"
+    pages: dict[str, Answer] = {
+        path: ask(desk, path)
+        for path in ("/", "/part", address, f"{address}/part", f"{address}/tasks/2", f"{address}/report")
+    }
+    for path, answer in pages.items():
+        assert answer.code == 200 and answer.headers["content-type"].startswith("text/html"), path
+        reader = Reader(answer.body)
+        assert "script" not in [name for name, attributes in reader.elements if "src" not in attributes], path
+        assert not [key for _, attributes in reader.elements for key in attributes if key.startswith("on")], path
+        assert HOSTILE in "".join(reader.texts), path
+    assert f'href="{address}"' in pages["/"].body
+    assert f'action="{address}/retry"' in pages[address].body and "/cancel" not in pages[address].body
+    assert f'href="{address}/tasks/2"' in pages[address].body
+    assert "half" in pages[f"{address}/tasks/2"].body and "half" not in pages[address].body
+    assert f'action="{address}/tasks/2/retry"' in pages[f"{address}/tasks/2"].body
+    assert "EventSource" in ask(desk, "/live.js").body
+    shown = ask(Desk(sessionrun.results.absolute(), control=False).make_app(), address).body
+    assert "<form" not in shown and "<button" not in shown
+
+
+def test_what_is_not_there(sessionrun: Command, desk: Any) -> None:
+    session_id = sessionrun.finished({"prompts": ["true"]})
+    (sessionrun.results / "notes").mkdir()
+    for path in ("nosuch", "..", "%2e%2e", "../notes", f"{session_id}/tasks/2", f"{session_id}/nothing", "x\0y"):
+        assert ask(desk, f"/sessions/{path}").code in (404, 405), path
+    assert ask(desk, f"/sessions/{session_id}/explode", method="POST").code == 404
+    assert ask(desk, f"/sessions/{session_id}/cancel").code == 405
+    (sessionrun.directory(session_id) / "spec.json").write_text("{")
+    answer = ask(desk, f"/sessions/{session_id}")
+    assert answer.code == 500 and answer.body.startswith("sessionrun: ") and answer.body.count("\n") == 1
+
+
+def test_buttons_do_what_verbs_do(sessionrun: Command, desk: Any) -> None:
+    session_id = sessionrun.start({"prompts": ["sleep 600", "true", {"id": "c", "prompt": "sleep 600"}]})
+    sessionrun.until(session_id, lambda view: view["completed"] == 1 and view["running"] == 2)
+    address = f"/sessions/{session_id}"
+    answer = ask(desk, f"{address}/tasks/3/cancel", method="POST")
+    assert (answer.code, answer.headers["location"]) == (303, f"{address}/tasks/3")
+    assert [task["outcome"] for task in sessionrun.status(session_id)["tasks"]] == [None, "succeeded", "cancelled"]
+    for action in ("hold", "release", "cancel"):
+        assert ask(desk, f"{address}/{action}", method="POST").code == 303, action
+    assert sessionrun.status(session_id)["status"] == "cancelled"
+    refused = ask(desk, f"{address}/land", method="POST")
+    assert refused.code == 409 and "no worktrees" in refused.body and f'href="{address}"' in refused.body
+    fine = sessionrun.finished({"prompts": ["true"]})
+    nothing = ask(desk, f"/sessions/{fine}/retry", method="POST")
+    assert nothing.code == 409 and "nothing to try again" in nothing.body
+
+
+def count_news(desk: Any, path: str, enough: int, between: Callable[[], object]) -> str:
+    """What a stream of events says; after the first of them something happens."""
+    happened: list[object] = []
+
+    def look(body: str) -> bool:
+        if "data: " in body and not happened:
+            happened.append(between())
+        return body.count("data: ") >= enough
+
+    answer = ask(desk, path, enough=look)
+    assert answer.headers["content-type"].startswith("text/event-stream"), path
+    return answer.body
+
+
+def test_news_come_as_events(sessionrun: Command, desk: Any) -> None:
+    wait = "while [ ! -e go ]; do sleep 0.05; done; echo ha''lf; while [ ! -e end ]; do sleep 0.05; done"
+    session_id = sessionrun.start({"prompts": [wait]})
+    sessionrun.until(session_id, lambda view: view["running"] == 1)
+    address = f"/sessions/{session_id}"
+    assert "half" not in ask(desk, f"{address}/tasks/1/part").body
+    count_news(desk, f"{address}/tasks/1/events", 2, (sessionrun.cwd / "go").touch)
+    eventually(lambda: "half</pre>" in ask(desk, f"{address}/tasks/1/part").body.replace("\n</pre>", "</pre>"))
+    count_news(desk, f"{address}/events", 2, (sessionrun.cwd / "end").touch)
+    sessionrun.wait(session_id)
+    assert "1 succeeded" in ask(desk, f"{address}/part").body
+    count_news(desk, "/events", 2, lambda: sessionrun.start({"prompts": ["true"]}))
+    assert ask(desk, "/part").body.count("<tr>") == 3
+
+
+def test_many_who_look_cost_as_much_as_one() -> None:
+    looks, made = 0, 0
+
+    def look(name: str) -> int:
+        nonlocal looks
+        looks += 1
+        return 7
+
+    def make(name: str) -> str:
+        nonlocal made
+        made += 1
+        return name * 2
+
+    watch, kept = Watch(look), Kept(make, look, most=3)
+    assert [watch.version("a") for _ in range(20)] == [1] * 20
+    assert looks == 1
+
+    async def ask_all() -> None:
+        assert await asyncio.gather(*(kept.get("a") for _ in range(20))) == ["aa"] * 20
+        assert made == 1
+        for name in "bcdefa":
+            assert await kept.get(name) == name * 2
+        assert made == 7, "only some are kept"
+
+    asyncio.run(ask_all())
+
+
+# --- the verb ---
+
+
+@pytest.fixture
+def served(sessionrun: Command) -> Iterator[tuple[str, int, str]]:
+    """A server that may change sessions: the address that it printed, its port, and its token."""
+    process = sessionrun.popen("serve", "--control", real=True, stdout=subprocess.PIPE, text=True)
+    try:
+        address = process.stdout.readline().strip()
+        port, token = address.removeprefix("http://127.0.0.1:").split("/?token=")
+        yield address, int(port), token
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) is not None
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+def test_a_server_of_its_own(sessionrun: Command, served: tuple[str, int, str]) -> None:
+    session_id = sessionrun.finished({"prompts": ["true"]})
+    _, port, token = served
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    for path, headers, code in (
+        ("/", {}, 401),
+        ("/", {"Authorization": f"Bearer {token}"}, 200),
+        (f"/sessions/{session_id}", {"Authorization": f"Bearer {token}"}, 200),
+        ("/", {"Authorization": f"Bearer {token}", "Host": "evil.example"}, 421),
+    ):
+        connection.request("GET", path, headers=headers)
+        answer = connection.getresponse()
+        body = answer.read().decode()
+        assert answer.status == code, body
+        assert (session_id[:8] in body) == (code == 200)
+    connection.close()
+    stream = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    stream.request("GET", f"/sessions/{session_id}/events", headers={"Authorization": f"Bearer {token}"})
+    assert stream.getresponse().readline() == b"data: 1\n"  # it is left open: the server ends all the same
+
+
+def test_addresses_that_cannot_be_used(sessionrun: Command) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        for words in (("--port", port), ("--host", "0.0.0.0"), ("--host", "198.51.100.7"), ("--host", "no such")):
+            done = sessionrun("serve", *words)
+            assert done.returncode == 2, words
+            assert done.stdout == "" and done.stderr.count("\n") == 1 and words[1] in done.stderr, done.stderr
+
+
+def test_without_its_library(tmp_path: Path) -> None:
+    (tmp_path / "uvicorn.py").write_text("raise ModuleNotFoundError('No module', name='uvicorn')")
+    environ = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    argv = [sys.executable, "-m", "sessionrun", "serve"]
+    done = subprocess.run(argv, env=environ, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert done.stderr == "sessionrun: error: serve: uvicorn is not installed; pip install 'sessionrun[serve]'\n"
+
+
+@pytest.mark.slow
+def test_a_real_browser(sessionrun: Command, served: tuple[str, int, str], tmp_path: Path) -> None:
+    """It sees a task end without loading the page anew, cancels the rest of the session, and lands the work."""
+    for words in (
+        "init -q -b main",
+        "config user.name T",
+        "config user.email t@t",
+        "commit -q --allow-empty -m begin",
+    ):
+        subprocess.run(["git", *words.split()], cwd=sessionrun.cwd, check=True)
+    program = find_browser()
+    if program is None:
+        pytest.skip("no Chromium is installed")
+    browser = Browser(program)
+    go = tmp_path / "go"
+    try:
+        browser.open(served[0])
+        eventually(lambda: "None." in browser.text())
+        wait = f"while [ ! -e {go} ]; do sleep 0.05; done; echo new > new.txt"
+        plan = {"prompts": [{"id": "a", "title": HOSTILE, "prompt": wait}, {"id": "b", "prompt": "sleep 600"}]}
+        session_id = sessionrun.start(plan, "--worktree", "--name", "live")
+        eventually(lambda: "0/2" in browser.text())
+        assert browser.press(session_id[:8])
+        eventually(lambda: "Session live" in browser.text() and "2: 0 succeeded" in browser.text())
+        browser.evaluate("window.same = true")
+        go.touch()
+        eventually(lambda: "2: 1 succeeded" in browser.text())
+        assert browser.evaluate("window.same") is True, "the page was loaded anew"
+        assert browser.press("Cancel the session")
+        eventually(lambda: "2: 1 succeeded, 1 failed" in browser.text())
+        assert sessionrun.status(session_id)["status"] == "cancelled"
+        assert browser.press("Land what succeeded")
+        eventually(lambda: "succeeded, landed" in browser.text())
+        shown = subprocess.run(["git", "show", "main:new.txt"], cwd=sessionrun.cwd, capture_output=True, text=True)
+        assert shown.stdout == "new\n"
+        assert browser.press(HOSTILE)
+        eventually(lambda: "echo new > new.txt" in browser.text())
+        assert browser.evaluate("document.title") == HOSTILE, "nothing of it ran"
+        assert "token" not in json.dumps(browser.evaluate("location.href"))
+    finally:
+        browser.close()

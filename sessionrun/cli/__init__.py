@@ -35,6 +35,10 @@ class VerbGroup(click.Group):
         """All verbs, in the order of the manual."""
         return [*VERBS]  # `list` is here the module of a verb, once that is imported
 
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """At once behind the verbs: a line more would be one too many for a small screen."""
+        formatter.write("".join(f"{line}\n" for line in _EPILOG.splitlines()[1:]))
+
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Load a verb."""
         if cmd_name not in VERBS:

@@ -43,6 +43,7 @@ OUTPUTS: Final[Mapping[str, tuple[Kind, ...]]] = {
     "dispatch": (sessions.LAUNCHED, work.PREVIEW, sessions.NOTHING_TO_DO, *_CHANGED),
     "ingest": (work.INGESTED,),
     "split": (work.SPLIT,),
+    "replay": (work.REPLAYED,),
     "doctor": (work.DOCTOR, work.DOCTOR_AGENTS),
     "precache": (work.PRECACHED,),
     "config": (work.CONFIG,),

@@ -191,6 +191,15 @@ SPLIT: Final = objects(
     {"dispatch": nullable(LAUNCHED)},
 )
 
+REPLAYED: Final = objects(
+    {
+        "session_id": TEXT,
+        "replay_of": TEXT,
+        "results_dir": path,
+        "differences": lists(objects({"task": TEXT, "key": TEXT, "recorded": anything, "replayed": anything})),
+    }
+)
+
 DOCTOR: Final = objects(
     {
         "session_count": count,

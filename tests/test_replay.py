@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 from agent_samples import EXPECTED, STREAMS, Sample
 from conftest import Command, eventually
+from dialect_plans import ROOT
 from test_cli_worktrees import Project
 from test_cli_worktrees import project as project
 
@@ -147,3 +149,16 @@ def test_a_bundle_stands_for_a_repository_that_is_gone(project: Project, tmp_pat
             "replay", session_id, "--repository", path, "--directory", str(tmp_path / f"new{len(path)}")
         )
         assert wrong.returncode == 2 and wrong.stderr.count("\n") == 1, wrong.stderr
+
+
+def test_the_recorded_session_of_real_agents(sessionrun: Command, tmp_path: Path) -> None:
+    example = ROOT / "examples" / "replay"
+    before = {path: path.read_bytes() for path in example.rglob("*") if path.is_file()}
+    words = ("--repository", str(example / "base.bundle"), "--directory", str(tmp_path / "replayed"))
+    code, told = replay(sessionrun, "six-agents", "--results-dir", str(example / "results"), *words)
+    assert (code, told["differences"]) == (0, [])
+    assert {path: path.read_bytes() for path in example.rglob("*") if path.is_file()} == before
+    git = ("git", "-C", str(tmp_path / "replayed" / "repository"), "show", "main:claude.txt")
+    assert subprocess.run(git, capture_output=True, text=True).stdout == "from claude\n\n"
+    usage = sessionrun.load("cost", told["session_id"], "--results-dir", str(Path(told["results_dir"]).parent))
+    assert usage["total"]["task_count"] == 6 and usage["total"]["output_tokens"] > 0

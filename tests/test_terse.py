@@ -231,3 +231,21 @@ def test_short_answers_leave_room_to_long_ones() -> None:
     assert divide([10, 1000, 20, 1000], 230) == [10, 100, 20, 100]
     assert divide([10, 20], 100) == [10, 20]
     assert divide([], 100) == []
+
+
+@pytest.mark.slow
+def test_fifty_tasks_by_shell(sessionrun: Command) -> None:
+    """The workflow of an agent that starts 50 tasks of which 5 fail, and looks why: 4 calls, and 4 KB to read."""
+    prompts = [
+        f"seq 100; echo ValueError: lost {n} >&2; exit 3" if n % 10 == 0 else f"echo {n}" for n in range(50)
+    ]
+    read = []
+    read.append(sessionrun.start({"prompts": prompts}))
+    session_id = read[0]
+    for words in (("wait", session_id), ("status", session_id, "--brief"), ("results", session_id, "--failed")):
+        room = ("--max-bytes", "2000") if words[0] == "results" else ()
+        done = sessionrun(*words, *room)
+        assert done.returncode in (0, 1), done.stderr
+        read.append(done.stdout + done.stderr)
+    assert sum(len(told.encode()) for told in read) <= 4096
+    assert all(f"ValueError: lost {n}" in read[-1] for n in range(0, 50, 10))

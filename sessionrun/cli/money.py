@@ -66,18 +66,19 @@ def describe_cost(used: Usage) -> str:
     if used.cost_usd is None:
         return "unknown"
     about = "~" if used.cost_source == "table" else ""
-    return f"{'>= ' if used.unpriced_jobs else ''}{about}{_amount(used.cost_usd)}"
+    return f"{'>= ' if used.unpriced_jobs else ''}{about}{amount(used.cost_usd)}"
 
 
 def describe_budget(budget: Shown) -> str:
     """What of a session's budgets is spent and reserved, and whether it waits for the user."""
-    whole = f" of {_amount(budget['budget_usd'])}" if budget["budget_usd"] is not None else ""
-    soft = f", soft budget {_amount(budget['soft_budget_usd'])}" if budget["soft_budget_usd"] is not None else ""
+    whole = f" of {amount(budget['budget_usd'])}" if budget["budget_usd"] is not None else ""
+    soft = f", soft budget {amount(budget['soft_budget_usd'])}" if budget["soft_budget_usd"] is not None else ""
     held = ": held until 'sessionrun release ID'" if budget["held"] else ""
-    return f"{_amount(budget['spent_usd'])} spent, {_amount(budget['reserved_usd'])} reserved{whole}{soft}{held}"
+    return f"{amount(budget['spent_usd'])} spent, {amount(budget['reserved_usd'])} reserved{whole}{soft}{held}"
 
 
-def _amount(usd: float) -> str:
+def amount(usd: float) -> str:
+    """US dollars for people."""
     return f"${usd:,.2f}" if usd >= 1 else f"${usd:.4f}"
 
 

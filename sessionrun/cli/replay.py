@@ -58,7 +58,7 @@ def command(
     recorded = open_session(results_dir, session_id)
     place = directory.absolute() if directory is not None else find_place(recorded)
     spec = plan_replay(recorded, place, speed=speed, source=repository)
-    replayed = launch(spec, place / "results", ready=False)
+    replayed = launch(spec, place / "results", ready=False, indexed=False)
     if not as_json:
         click.echo(f"Session: {replayed.session_id}\nDirectory: {escape_line(str(place))}")
     wait(replayed)

@@ -38,12 +38,21 @@ def estimate_left(
     }
     if all(unmet.values()):
         free_at += [0.0] * ((len(tasks) if slots is None else slots) - len(free_at))
-    _schedule(unmet, ends, free_at, mean)
+    schedule(unmet, ends, free_at, dict.fromkeys(unmet, mean))
     return max(ends.values())
 
 
-def _schedule(unmet: dict[str, set[str]], ends: dict[str, float], free_at: list[float], seconds: float) -> None:
-    """Add the ends of waiting tasks: each takes a slot, in the order in which their needs end."""
+def schedule(
+    unmet: dict[str, set[str]], ends: dict[str, float], free_at: list[float], seconds: Mapping[str, float]
+) -> None:
+    """Add the ends of waiting tasks to `ends`: each takes a slot, in the order in which their needs end.
+
+    Args:
+        unmet: what each waiting task needs of tasks that have not ended; it is used up.
+        ends: when tasks end that run.
+        free_at: when each slot is free; it is used up.
+        seconds: what each waiting task takes.
+    """
     waiting: dict[str, list[str]] = {}
     for name, needs in unmet.items():
         for need in needs:
@@ -62,7 +71,7 @@ def _schedule(unmet: dict[str, set[str]], ends: dict[str, float], free_at: list[
                     heappush(ready, (at, name))
             continue
         at, name = heappop(ready)
-        ends[name] = max(at, free_at[0]) + seconds
+        ends[name] = max(at, free_at[0]) + seconds[name]
         heapreplace(free_at, ends[name])
         heappush(ended, (ends[name], name))
 

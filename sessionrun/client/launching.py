@@ -21,7 +21,12 @@ from sessionrun.store.session import SessionDir
 
 
 def launch(
-    spec: SessionSpec, results_dir: Path | None = None, *, ready: bool = True, held: bool = False
+    spec: SessionSpec,
+    results_dir: Path | None = None,
+    *,
+    ready: bool = True,
+    held: bool = False,
+    indexed: bool = True,
 ) -> SessionDir:
     """Create the session of `spec` and start it; return once its processes are up.  It outlives this process.
 
@@ -30,6 +35,7 @@ def launch(
         results_dir: where the session's directory is made, else in the results directory in use.
         ready: first ask the agents that can answer whether they are ready.
         held: no task starts until the session is released.
+        indexed: it is in the user's index, so that verbs find it from everywhere, and a forecast counts on it.
 
     Raises:
         InputError: an agent is not signed in or not ready, or an export is another session's; nothing was created.
@@ -57,7 +63,8 @@ def launch(
     status = _claim_exports(session, spec) if spec.exports else None
     try:
         start_detached(session, lock_fd, meanwhile=lambda: _show_first(session, status or _project_first(spec)))
-        index.remember(session.path)
+        if indexed:
+            index.remember(session.path)
     except KeyboardInterrupt:  # its id was not printed yet, so it must not run on
         send_request(session, {"kind": "cancel"})
         raise

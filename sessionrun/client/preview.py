@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sessionrun.agents import table
+from sessionrun.client.forecast import describe_forecast
 from sessionrun.client.planning import Planned
 from sessionrun.engine.budget import find_task_budget
 from sessionrun.engine.handed import find_handed
@@ -45,6 +46,7 @@ def describe_plan(planned: Planned) -> dict[str, Any]:
         "waves": list_waves(spec.tasks),
         "critical_path": find_critical_path(spec.tasks),
         "starts_at": format_time(spec.limits.starts_at),
+        "forecast": describe_forecast(spec),
         "tasks": [
             {
                 "num": states[task.id].num,

@@ -21,6 +21,7 @@ from sessionrun.store.shapes import (
     words,
 )
 
+_INTERVAL: Final = objects({"low": NUMBER, "middle": NUMBER, "high": NUMBER})
 PREVIEW: Final = objects(
     {
         "dialect": TEXT,
@@ -36,6 +37,7 @@ PREVIEW: Final = objects(
         "waves": lists(lists(TEXT)),
         "critical_path": lists(TEXT),
         "starts_at": nullable(time),
+        "forecast": nullable(objects({"seconds": _INTERVAL, "cost_usd": nullable(_INTERVAL), "like": count})),
         "held": FLAG,
         "tasks": lists(
             objects(

@@ -15,9 +15,11 @@ from conftest import Command
 from test_looks import BEGAN, make_task, make_view
 
 from sessionrun.client.digest import Excerpt
-from sessionrun.client.report.gathering import MOST_BYTES, Matter, Shown, Span
+from sessionrun.client.report.gathering import MOST_BYTES, Hold, Matter, Shown, Span, find_holds
 from sessionrun.client.report.markup import tag
+from sessionrun.client.report.overview import Day, gather_days, make_overview_page
 from sessionrun.client.report.page import make_page
+from sessionrun.model.events import Entry, Event, HoldLifted, HoldPlaced
 from sessionrun.model.times import parse_time
 
 HOSTILE = (
@@ -154,3 +156,64 @@ def test_a_browser_shows_it_and_runs_nothing(tmp_path: Path) -> None:
     assert {name for name, _ in reader.elements} <= ELEMENTS
     assert sum(name == "details" for name, _ in reader.elements) == 2
     assert "".join(reader.texts).count(SEEN) >= 10
+
+
+def test_holds_are_in_the_timeline() -> None:
+    events: list[Event] = [
+        HoldPlaced("provider:claude", "usage limit"),
+        HoldPlaced("provider:claude", "usage limit, again"),
+        HoldPlaced("slot", ODD),
+        HoldLifted("provider:claude"),
+        HoldLifted("nothing"),
+        HoldPlaced("provider:claude", "once more"),
+    ]
+    began = parse_time(BEGAN)
+    holds = find_holds([Entry(seq, began + seq, seq, event) for seq, event in enumerate(events, 1)])
+    assert holds == [
+        Hold("provider:claude", "usage limit", began + 1, began + 4),
+        Hold("slot", ODD, began + 3, None),
+        Hold("provider:claude", "once more", began + 6, None),
+    ]
+    page = make_page(make_matter(make_shown(1, "one"))._replace(holds=holds), began + 9)
+    elements = Reader(page).elements
+    bars = [attributes for _, attributes in elements if attributes.get("class") == "phase hold"]
+    assert [float(str(bar["width"])) > 100 for bar in bars] == [True, True, True]
+    assert SEEN in "".join(Reader(page).texts)
+
+
+def test_the_page_over_all_sessions(sessionrun: Command) -> None:
+    sessionrun.finished({"prompts": ["true", "true", "exit 3"]})
+    sessionrun.finished({"prompts": ["true"]})
+    days = gather_days(sessionrun.results, everywhere=False)
+    ((key, known),) = days.items()
+    assert key == ("shell", "default")
+    whole = [day[:2] for day in known.values()]
+    assert (sum(day[0] for day in whole), sum(day[1] for day in whole)) == (3, 4)
+    done = sessionrun("overview", "--html", "page.html")
+    page = (sessionrun.cwd / "page.html").read_text()
+    assert done.returncode == 0 and "75% (30% to 95%)" in page and "Cost, day by day" not in page
+    assert sessionrun("overview", "--html", "page.html", "--json").returncode == 2
+    assert sessionrun("overview", "--html", str(sessionrun.cwd)).returncode == 2
+    empty = make_overview_page({})
+    assert "No task has ended yet" in empty and "<table" not in empty
+
+
+def test_the_page_over_all_sessions_is_escaped_and_drawn() -> None:
+    good, dear = Day(3, 4, 2.0, 0, (1.0, 2.0, 3.0, 50.0)), Day(0, 1, 0.0, 1, (9.0,))
+    dates = {f"2026-11-{number:02}": good for number in range(1, 29)} | {
+        f"2026-12-{n:02}": dear for n in range(1, 9)
+    }
+    page = make_overview_page({(ODD, ODD): dates, ("codex", "default"): {"2026-12-08": dear}})
+    reader = Reader(page)
+    assert {name for name, _ in reader.elements} <= ELEMENTS
+    assert not [key for _, attributes in reader.elements for key in attributes if key.startswith("on")]
+    assert "".join(reader.texts).count(SEEN) >= 4
+    labels = [str(attributes["aria-label"]) for name, attributes in reader.elements if name == "svg"]
+    assert [label.rpartition(": ")[2] for label in labels] == [
+        "success on 30 days",
+        "success on 1 days",
+        "cost on 22 days",
+        "time on 30 days",
+        "time on 1 days",
+    ]
+    assert "at least $56.0000" in page and "70%" in page

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -157,3 +158,19 @@ def test_the_screen(sessionrun: Command, tmp_path: Path, screen: str) -> None:
     if os.environ.get("GOLDEN") == "write":
         golden.write_text(text)
     assert text == golden.read_text()
+
+
+def test_what_is_held_and_what_lands_is_said() -> None:
+    def third(*tasks: dict[str, Any]) -> str:
+        lines = draw(make_view(list(tasks)), [], {}, Choice(), NOW, (120, 20))
+        return re.sub(r"\d\d:\d\d:\d\d", "TIME", lines[2][0])
+
+    limit = {"held_until": "2026-11-23T19:30:12.000Z", "reason_class": "held", "reason": "held: usage limit"}
+    held = [make_task(num, "pending", **limit) for num in (1, 2)]
+    landed, waits = make_task(3, landing={"status": "landed"}), make_task(4, landing={"status": "waiting"})
+    assert third(*held, landed, waits) == ("Held until TIME: 2 tasks: usage limit; Landing: 1 landed, 1 waiting")
+    assert (
+        third(make_task(1, "pending", reason_class="held", reason="held: on request"))
+        == "Held: 1 task: on request"
+    )
+    assert third(make_task(1)) == ""

@@ -89,6 +89,7 @@ VALUE_OPTIONS: Final = frozenset(
         "--help-dialect",
         "--help-format",
         "--history",
+        "--html",
         "--id",
         "--idle-timeout",
         "--import",

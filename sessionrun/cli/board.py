@@ -6,8 +6,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sessionrun.cli.render import clip, columns, duration, escape_line, session_word, task_sign, task_word
+from sessionrun.cli.render import (
+    clip,
+    columns,
+    duration,
+    escape_line,
+    session_word,
+    short_time,
+    task_sign,
+    task_word,
+)
 from sessionrun.cli.standing import head_line
+from sessionrun.client.landed import count_landings
 from sessionrun.client.terse import is_fine, needs_look
 from sessionrun.model.times import parse_time
 
@@ -59,7 +69,7 @@ def draw(
     lines: list[Line] = [
         (clip(f"{name} {view['session_id'][:8]}: {session_word(view)}", width), "bold"),
         (clip(head_line(view, view["tasks"], now), width), "red" if view["failed"] else ""),
-        ("", ""),
+        (clip(_tell_waits(view["tasks"]), width), "yellow"),
         (clip(_row("", "  # TASK", "STATE", "TIME", "COST", "LAST LINE", width), width), "dim"),
     ]
     room = max(1, height - len(lines) - 2)
@@ -73,6 +83,26 @@ def draw(
     lines += [("", "")] * (height - 2 - len(lines))
     rest = f"{more} more below" if more else "nothing to show" if not tasks else ""
     return [*lines[: height - 2], (clip(rest, width), "dim"), (clip(choice.message or KEYS, width), "bold")]
+
+
+def _is_held(task: View) -> bool:
+    """Whether something holds a task: a person, a provider's limit, or the time before its next attempt."""
+    return bool(task["held_until"]) or task["reason_class"] in ("held", "paced")
+
+
+def _tell_waits(tasks: Sequence[View]) -> str:
+    """What is held, and how much work stands where on its way to the branch; empty if there is neither."""
+    held = [task for task in tasks if task["status"] == "pending" and _is_held(task)]
+    parts = []
+    if held:
+        first = min(held, key=lambda task: task["held_until"] or "9")
+        until = f" until {short_time(first['held_until'])[11:]}" if first["held_until"] else ""
+        reason = escape_line(first["reason"] or "it waits").removeprefix("held: ")
+        parts.append(f"Held{until}: {len(held)} {'task' if len(held) == 1 else 'tasks'}: {reason}")
+    landings = count_landings(tasks)
+    if landings:
+        parts.append("Landing: " + ", ".join(f"{count} {status}" for status, count in landings.items()))
+    return "; ".join(parts)
 
 
 def find_place(tasks: Sequence[View], selected: str | None) -> int:

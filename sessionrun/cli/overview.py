@@ -11,16 +11,29 @@ from sessionrun.cli.options import json_option, results_dir_option
 from sessionrun.cli.render import print_json, session_word
 from sessionrun.client.listing import load_summaries
 from sessionrun.client.lookup import find_results_dir
+from sessionrun.model.errors import InputError
 
 STATES: Final = ("running", "recovering", "completed", "cancelled", "interrupted")
 
 
 @click.command("overview")
 @click.option("--all", "everywhere", is_flag=True, help="Sessions of all results directories that you used.")
+@click.option(
+    "--html",
+    "page",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Make a page: success, time and cost by agent and model.",
+)
 @json_option
 @results_dir_option
-def command(everywhere: bool, as_json: bool, results_dir: Path | None) -> None:
+def command(everywhere: bool, page: Path | None, as_json: bool, results_dir: Path | None) -> None:
     """Count the sessions and their tasks."""
+    if page is not None:
+        if as_json:
+            raise InputError("overview: choose one of --html and --json")
+        _make_page(page, find_results_dir(results_dir), everywhere=everywhere)
+        return
     views = load_summaries(find_results_dir(results_dir), everywhere=everywhere)
     by_status = {state: sum(view["status"] == state for view in views) for state in STATES}
     keys = ("total", "completed", "running", "successful", "failed", "skipped")
@@ -41,3 +54,13 @@ def command(everywhere: bool, as_json: bool, results_dir: Path | None) -> None:
     click.echo(f"  skipped: {tasks['skipped']}")
     if tasks["completed"]:
         click.echo(f"Success rate: {100 * tasks['successful'] / tasks['completed']:.0f}%")
+
+
+def _make_page(path: Path, results_dir: Path, *, everywhere: bool) -> None:
+    from sessionrun.client.report.gathering import write_page
+    from sessionrun.client.report.overview import gather_days, make_overview_page
+
+    page = make_overview_page(gather_days(results_dir, everywhere=everywhere))
+    content = page.encode("utf-8", "backslashreplace")
+    write_page(path, content)
+    click.echo(f"{path}: {len(content)} bytes", err=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +15,16 @@ def load_summaries(results_dir: Path, *, everywhere: bool = False) -> list[dict[
 
     A session that cannot be read is left out, too, with a warning.
     """
-    from sessionrun.store import index
-
-    sessions = index.sessions() if everywhere else iterate_sessions(results_dir.absolute())
+    sessions = find_listed(results_dir, everywhere=everywhere)
     views = [view for session in sessions if (view := load_or_warn(session, _load_begun)) is not None]
     return sorted(views, key=lambda view: str(view["started_at"]), reverse=True)
+
+
+def find_listed(results_dir: Path, *, everywhere: bool) -> Iterable[SessionDir]:
+    """The sessions of a results directory, or of the user's index."""
+    from sessionrun.store import index
+
+    return index.sessions() if everywhere else iterate_sessions(results_dir.absolute())
 
 
 def _load_begun(session: SessionDir) -> dict[str, Any]:

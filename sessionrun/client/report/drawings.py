@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from sessionrun.client.report.gathering import Shown
+from sessionrun.client.report.gathering import Hold, Shown
 from sessionrun.client.report.markup import Markup, tag
 from sessionrun.client.terse import is_fine
 
@@ -20,10 +20,10 @@ MOST_BOXES: Final = 200
 Task = Mapping[str, Any]
 
 
-def draw_timeline(tasks: Sequence[Shown], began: float, ended: float) -> Markup | None:
-    """A bar for each job, in the colour of its phase; None if nothing has run."""
+def draw_timeline(tasks: Sequence[Shown], began: float, ended: float, holds: Sequence[Hold] = ()) -> Markup | None:
+    """A bar for each job, in the colour of its phase, below them one for each hold; None if there is neither."""
     rows = [shown for shown in tasks if shown.spans]
-    if not rows:
+    if not rows and not holds:
         return None
     scale = (WIDTH - LABEL - 10) / max(0.001, ended - began)
     bars: list[Markup] = []
@@ -38,7 +38,15 @@ def draw_timeline(tasks: Sequence[Shown], began: float, ended: float) -> Markup 
             x, width = LABEL + (span.begin - began) * scale, max(1.0, (end - span.begin) * scale)
             place = {"x": f"{x:.1f}", "y": y + 3, "width": f"{width:.1f}", "height": ROW - 6}
             bars.append(tag("rect", tag("title", told), class_=f"phase {span.phase}", **place))
-    return _svg(f"When {len(rows)} tasks ran, in {ended - began:.1f} seconds", len(rows) * ROW + 4, bars)
+    for number, hold in enumerate(holds, len(rows)):
+        y, end = number * ROW, ended if hold.end is None else hold.end
+        name = f"held: {hold.resource}"
+        bars.append(_word(0, y + 13, name if len(name) <= 34 else name[:31] + "..."))
+        x, width = LABEL + (hold.begin - began) * scale, max(1.0, (end - hold.begin) * scale)
+        place = {"x": f"{x:.1f}", "y": y + 3, "width": f"{width:.1f}", "height": ROW - 6}
+        bars.append(tag("rect", tag("title", f"{name}: {hold.reason}"), class_="phase hold", **place))
+    height = (len(rows) + len(holds)) * ROW + 4
+    return _svg(f"When {len(rows)} tasks ran, in {ended - began:.1f} seconds", height, bars)
 
 
 def draw_needs(tasks: Sequence[Task]) -> Markup | None:

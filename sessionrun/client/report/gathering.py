@@ -10,7 +10,7 @@ from sessionrun.client.changes import patch_path
 from sessionrun.client.digest import Excerpt, make_excerpt
 from sessionrun.client.landed import add_landings
 from sessionrun.client.view import load_history
-from sessionrun.model.events import Entry, JobFinished, JobLost, JobStarted
+from sessionrun.model.events import Entry, HoldLifted, HoldPlaced, JobFinished, JobLost, JobStarted
 from sessionrun.runtime.history import load_tasks
 from sessionrun.store.files import replace_file
 from sessionrun.store.session import SessionDir
@@ -45,11 +45,21 @@ class Shown(NamedTuple):
     patch: Excerpt
 
 
+class Hold(NamedTuple):
+    """When nothing that uses a resource started (wall time); `end` None: it is held still."""
+
+    resource: str
+    reason: str
+    begin: float
+    end: float | None
+
+
 class Matter(NamedTuple):
     """What a report is made of."""
 
     view: Mapping[str, Any]
     tasks: list[Shown]
+    holds: Sequence[Hold] = ()
 
 
 def gather(session: SessionDir, details_of: Callable[[Mapping[str, Any]], bool] | None = None) -> Matter:
@@ -84,7 +94,7 @@ def gather(session: SessionDir, details_of: Callable[[Mapping[str, Any]], bool] 
             _take(patch_path(session, task), room // 3),
         )
 
-    return Matter({**view, "tasks": tasks}, [show(task) for task in tasks])
+    return Matter({**view, "tasks": tasks}, [show(task) for task in tasks], find_holds(entries))
 
 
 def write_page(path: Path, page: bytes) -> None:
@@ -119,3 +129,18 @@ def find_spans(entries: Sequence[Entry]) -> dict[str, list[Span]]:
             jobs = spans[event.key.task]
             jobs[place] = jobs[place]._replace(end=entry.at)
     return spans
+
+
+def find_holds(entries: Sequence[Entry]) -> list[Hold]:
+    """The holds on resources, from the journal; one that is placed again goes on."""
+    holds: list[Hold] = []
+    open_holds: dict[str, int] = {}
+    for entry in entries:
+        event = entry.event
+        if isinstance(event, HoldPlaced) and event.resource not in open_holds:
+            open_holds[event.resource] = len(holds)
+            holds.append(Hold(event.resource, event.reason, entry.at, None))
+        elif isinstance(event, HoldLifted) and event.resource in open_holds:
+            place = open_holds.pop(event.resource)
+            holds[place] = holds[place]._replace(end=entry.at)
+    return holds

@@ -31,7 +31,8 @@ pre { background: var(--fill); border: 1px solid var(--edge); border-radius: 6px
  white-space: pre-wrap; overflow-wrap: anywhere; font-size: 13px; }
 svg { max-width: 100%; height: auto; } svg text { fill: var(--ink); font-size: 12px; }
 .phase { fill: var(--dim); } .phase.work { fill: var(--run); } .phase.check, .phase.prove { fill: var(--other); }
-.phase.land { fill: var(--good); } .need { stroke: var(--dim); stroke-width: 1.2; }
+.phase.land { fill: var(--good); } .phase.hold { fill: var(--bad); opacity: .5; }
+.need { stroke: var(--dim); stroke-width: 1.2; }
 .box { fill: var(--fill); stroke: var(--dim); } .box.succeeded { stroke: var(--good); stroke-width: 2; }
 .box.failed, .box.timed_out, .box.lost, .box.interrupted { stroke: var(--bad); stroke-width: 2; }
 .succeeded, .landed { color: var(--good); }
@@ -82,7 +83,7 @@ def make_overview(matter: Matter, now: float, *, link: str = "#task-") -> list[M
         tag("h1", find_title(view)),
         _tell_summary(view, ended - began),
         section("Outcomes", draw_outcomes(tasks)),
-        section("Timeline", _tell_timeline(draw_timeline(matter.tasks, began, ended))),
+        section("Timeline", _tell_timeline(draw_timeline(matter.tasks, began, ended, matter.holds))),
         section("Needs", draw_needs(tasks)),
         section("Tasks and models", _make_grid(view, tasks)),
         section("Cost", draw_costs(view.get("usage_by_model"))),
@@ -97,6 +98,7 @@ def section(heading: str, content: Markup | None) -> Markup | None:
 
 def _tell_timeline(drawing: Markup | None) -> Markup | None:
     told = "Blue: the agent works. Brown: checks and proofs. Green: landing. Grey: preparing and saving the work."
+    told += " Red: held."
     return drawing and join([drawing, tag("p", told, class_="dim")])
 
 

@@ -1,4 +1,6 @@
-"""The options in sessionrun(1), made from the options of the verbs: ``python -m tests.manual`` renews the page.
+"""The options in sessionrun(1), made from the options of the verbs, and a page for each verb, made from that one.
+
+``python -m tests.manual`` renews them all.
 
 The help texts in ``sessionrun/cli`` are the source.  In the page, the options of a verb stand between two
 comments, `BEGIN` and `END`.  The page also shows options that the help hides, such as those of older tools.
@@ -19,6 +21,7 @@ from sessionrun import cli as command_line
 from sessionrun.cli.argv import VERBS
 
 PAGE: Final = Path(__file__).resolve().parent.parent / "man" / "sessionrun.1"
+VERB_PAGES: Final = PAGE.parent / "verbs"
 RENEW: Final = "python -m tests.manual"
 BEGIN: Final = f'.\\" Options of {{}}: from sessionrun/cli; to renew them: {RENEW}'
 END: Final = '.\\" End of options'
@@ -108,6 +111,45 @@ def escape(text: str, dash: str = r"\-") -> str:
     return text.replace("\\", r"\e").replace("-", dash)
 
 
+def make_verb_pages(text: str) -> dict[str, str]:
+    """The pages of the verbs by the names of their files, out of the text of sessionrun(1)."""
+    synopsis = _part(text, ".SH SYNOPSIS")
+    pages = {}
+    for verb, told in VERBS.items():
+        (usage,) = re.findall(rf'^\.BR "?sessionrun"? ?"? ?(?:\[" )?{verb}\b.*$', synopsis, re.MULTILINE)
+        pages[f"sessionrun-{verb}.1"] = "".join(
+            f"{line}\n"
+            for line in (
+                f'.\\" Made from sessionrun.1: change that, then {RENEW}',
+                f'.TH SESSIONRUN\\-{verb.upper()} 1 "" sessionrun',
+                ".SH NAME",
+                rf"sessionrun\-{verb} \- {escape(told[0].lower() + told[1:].rstrip('.'))}",
+                ".SH SYNOPSIS",
+                ".nf",
+                usage,
+                ".fi",
+                ".SH DESCRIPTION",
+                *_part(text, f".SS {verb}").splitlines(),
+                ".SH SEE ALSO",
+                ".BR sessionrun (1),",
+                "which has the options of all verbs, and the sections whose names stand here in capitals,",
+                ".BR sessionrun\\-files (5)",
+            )
+        )
+    return pages
+
+
+def _part(text: str, heading: str) -> str:
+    """What stands under a heading, up to the next one."""
+    found = re.search(rf"^{re.escape(heading)}\n(.*?)(?=^\.S[HS] )", text, re.MULTILINE | re.DOTALL)
+    assert found is not None, heading
+    return found[1]
+
+
 if __name__ == "__main__":
-    PAGE.write_text(renew(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    renewed = renew(PAGE.read_text(encoding="utf-8"))
+    PAGE.write_text(renewed, encoding="utf-8")
+    VERB_PAGES.mkdir(exist_ok=True)
+    for name, page in make_verb_pages(renewed).items():
+        (VERB_PAGES / name).write_text(page, encoding="utf-8")
     sys.exit()

@@ -166,6 +166,20 @@ def test_the_options_in_the_manual_are_those_of_the_help() -> None:
     assert page.count(manual.END) == len(headings)
 
 
+def test_each_verb_has_a_page_made_from_that_one() -> None:
+    pages = manual.make_verb_pages(read("man/sessionrun.1"))
+    found = {path.name: path.read_text(encoding="utf-8") for path in manual.VERB_PAGES.iterdir()}
+
+    assert found == pages, f"a page is stale; to renew them: {manual.RENEW}"
+    assert sorted(pages) == sorted(f"sessionrun-{verb}.1" for verb in VERBS)
+    assert '"man/verbs" = "share/man/man1"' in read("pyproject.toml")
+    for name, argv in renderers().items():
+        files = [str(manual.VERB_PAGES / page) for page in pages]
+        for some in [files] if name == "groff" else [[file] for file in files[:1]]:
+            done = subprocess.run([*argv, *some], capture_output=True, timeout=60)
+            assert (done.returncode, done.stderr.decode()) == (0, "")
+
+
 LACKING = {verb: {"--results-dir"} for verb in ("agents", "schema", "config", "precache", "queue", "ingest")} | {
     "mcp": {"--json"},
     "serve": {"--json"},

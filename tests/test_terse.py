@@ -6,7 +6,10 @@ import csv
 import io
 import json
 import re
+import uuid
 from collections.abc import Mapping
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -18,7 +21,7 @@ from hypothesis import strategies as st
 
 from sessionrun.cli.digest import make_json, make_text
 from sessionrun.cli.formats import COLUMNS, FORMATS
-from sessionrun.client.digest import divide
+from sessionrun.client.digest import BYTES_PER_TOKEN, divide
 from sessionrun.model.errors import InputError
 from sessionrun.store.session import SessionDir
 
@@ -249,3 +252,25 @@ def test_fifty_tasks_by_shell(sessionrun: Command) -> None:
         read.append(done.stdout + done.stderr)
     assert sum(len(told.encode()) for told in read) <= 4096
     assert all(f"ValueError: lost {n}" in read[-1] for n in range(0, 50, 10))
+
+
+@pytest.mark.slow
+def test_a_token_is_counted_as_more_bytes_than_it_has(tmp_path: Path) -> None:
+    """By a tokenizer that needs no network: 200 answers of 1 MB of code and words stay within 2,000 tokens."""
+    if find_spec("mistral_common") is None:
+        pytest.skip("mistral-common, which brings a tokenizer, is not installed: pip install -e .[tokens]")
+    tekken = import_module("mistral_common.tokens.tokenizers.tekken")
+    file = max((Path(str(tekken.__file__)).parents[2] / "data").glob("tekken*.json"))
+    tokenizer = tekken.Tekkenizer.from_file(file)
+    source = "".join(path.read_text() for path in sorted(Path(__file__).parent.glob("test_*.py")))[:1_000_000]
+    tasks = make_tasks(tmp_path, [(source[number:] + source[:number], source[:5000]) for number in range(200)])
+    failed = [task for task in tasks if task["outcome"] == "failed"]
+    view: dict[str, Any] = {"session_id": str(uuid.uuid4()), "name": None, "status": "completed"}
+    view |= {"outcome": "failed", "results_dir": str(tmp_path), "completed": 200, "total": 200}
+    view |= {"successful": 200 - len(failed), "failed": len(failed)}
+    for limit in (2000, 8000):
+        for make in (make_text, make_json):
+            content = make(SessionDir(tmp_path), view, tasks, BYTES_PER_TOKEN * limit)
+            assert len(tokenizer.encode(content.decode(), bos=False, eos=False)) <= limit
+            names = content.decode()
+            assert all(re.search(rf"\b({task['id']}|{task['num']})\b", names) for task in failed)

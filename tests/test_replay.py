@@ -128,6 +128,13 @@ def test_what_agents_print_is_read_as_before_without_any_of_them(sessionrun: Com
     assert after == before and any(usage for usage, *_ in before.values())
 
 
+def test_a_session_that_runs_is_refused(sessionrun: Command) -> None:
+    session_id = sessionrun.start({"prompts": ["sleep 600"]})
+    done = sessionrun("replay", session_id)
+    assert done.returncode == 2 and done.stderr.count("\n") == 1
+    assert "has not ended" in done.stderr and not list(sessionrun.results.glob("replay-*"))
+
+
 def test_a_bundle_stands_for_a_repository_that_is_gone(project: Project, tmp_path: Path) -> None:
     session_id = project.finish({"prompts": [{"id": "a", "prompt": "echo new > new.txt"}]})
     bundle = tmp_path / "base.bundle"

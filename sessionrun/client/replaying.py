@@ -61,16 +61,18 @@ def plan_replay(session: SessionDir, place: Path, *, speed: float, source: Path 
     """The spec of a session that plays `session` again; makes `place` with all that it needs.
 
     Args:
-        session: has ended, or is at least as far as is wanted.
+        session: has ended.
         place: a directory that is not there yet.
         speed: so many times as fast as the agents were.
         source: the repository, or a bundle of it; None: where it was.
 
     Raises:
-        InputError: the place is taken, or the repository or its commit is gone.
+        InputError: it has not ended, the place is taken, or the repository or its commit is gone.
         StoreError: the session's files are damaged.
     """
     view, state, entries = load_history(session)
+    if view["ended_at"] is None:
+        raise InputError(f"session {session.session_id} has not ended: wait for it, cancel or resume it first")
     spec = state.spec
     tasks = [task.spec for task in state.tasks.values() if task.spec.mend is None]
     origin = None

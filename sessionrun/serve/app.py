@@ -28,6 +28,9 @@ from sessionrun.store.session import SessionDir
 ALL = ""
 """The name of the list of all sessions, among the ids of sessions."""
 
+SHARE: Final = 5.0
+"""The news of a page come no sooner than this many times what it takes to make it."""
+
 LIVES_S: Final = 10.0
 """So often the list is made anew to see which sessions live: no file says that."""
 
@@ -45,7 +48,7 @@ class Desk:
         self._over = False
         self._outputs: dict[str, tuple[Path, ...]] = {}
         self._parts = Kept(self._make_part, self._look)
-        self._watch = Watch(self._look)
+        self._watch = Watch(self._look, lambda name: SHARE * self._parts.cost_s(name))
 
     def make_app(self) -> Starlette:
         """What a server runs."""
@@ -76,7 +79,7 @@ class Desk:
     async def show_list(self, request: Request) -> Response:
         """`/`: all sessions."""
         main = await self._parts.get(ALL)
-        return HTMLResponse(pages.make_document("Sessions", main, "/"))
+        return _answer(pages.make_document("Sessions", main, "/"))
 
     async def show_session(self, request: Request) -> Response:
         """`/sessions/ID`."""

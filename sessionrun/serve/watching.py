@@ -40,6 +40,7 @@ class Kept(Generic[_Made]):
     def __init__(self, make: Callable[[str], _Made], look: Callable[[str], Hashable], *, most: int = 16) -> None:
         self._make, self._look, self._most = make, look, most
         self._made: dict[str, tuple[Hashable, _Made]] = {}
+        self._costs: dict[str, float] = {}
         self._locks: dict[str, asyncio.Lock] = {}
 
     async def get(self, name: str) -> _Made:
@@ -47,13 +48,20 @@ class Kept(Generic[_Made]):
         async with self._locks.setdefault(name, asyncio.Lock()):
             seen = self._look(name)  # before it is made: what changes meanwhile makes it anew
             kept = self._made.pop(name, None)
-            made = kept[1] if kept is not None and kept[0] == seen else await asyncio.to_thread(self._make, name)
-            self._made[name] = seen, made
+            if kept is None or kept[0] != seen:
+                begun = time.monotonic()
+                kept = seen, await asyncio.to_thread(self._make, name)
+                self._costs[name] = time.monotonic() - begun
+            self._made[name] = kept
         while len(self._made) > self._most:
             oldest = next(iter(self._made))
             self._made.pop(oldest)
             self._locks.pop(oldest, None)
-        return made
+        return kept[1]
+
+    def cost_s(self, name: str) -> float:
+        """How long it took to make the thing of a name last (seconds); 0: it never was."""
+        return self._costs.get(name, 0.0)
 
 
 class Watch:
@@ -61,17 +69,18 @@ class Watch:
 
     Args:
         look: the stamp of a name.
+        pause: how long to wait at least between two looks at a name (seconds); never less than `LOOK_S`.
     """
 
-    def __init__(self, look: Callable[[str], Hashable]) -> None:
-        self._look = look
+    def __init__(self, look: Callable[[str], Hashable], pause: Callable[[str], float] = lambda name: 0.0) -> None:
+        self._look, self._pause = look, pause
         self._seen: dict[str, tuple[float, int, Hashable]] = {}
 
     def version(self, name: str) -> int:
         """A number that grows when the name's stamp changes."""
         at, number, seen = self._seen.get(name, (0.0, 0, None))
         now = time.monotonic()
-        if now - at >= LOOK_S:
+        if now - at >= max(LOOK_S, self._pause(name)):
             found = self._look(name)
             number += found != seen
             self._seen[name] = now, number, found

@@ -14,7 +14,11 @@ from sessionrun.model.errors import InputError
 
 @click.command("serve")
 @click.option(
-    "--port", type=click.IntRange(0, 65535), default=0, help="Where to listen; 0: a free one.  [default: 0]"
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=0,
+    metavar="N",
+    help="Where to listen; 0: a free one.  [default: 0]",
 )
 @click.option(
     "--host", default="127.0.0.1", metavar="ADDRESS", help="The address to listen at.  [default: 127.0.0.1]"

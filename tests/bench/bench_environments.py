@@ -12,12 +12,15 @@ import os
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from sessionrun.model.places import Place as Workspace
+from sessionrun.model.seats import Seats
 from sessionrun.workspaces.environments.make import make_environment
 from sessionrun.workspaces.environments.request import EnvironmentRequest, find_target
+from sessionrun.workspaces.release import release
 from sessionrun.workspaces.repository import find_repository
 from sessionrun.workspaces.request import WorkspaceRequest
 from sessionrun.workspaces.worktree import prepare
@@ -30,6 +33,7 @@ GOAL_MS: Final = 1000.0
 FLOOR_GOAL: Final = 2.0
 LEAST_GOAL: Final = 1.5
 WARM: Final = f"worktree and cached environment, {FILES:,} files"
+STAYS: Final = f"the same in a worktree that stays, {FILES:,} files"
 COLD: Final = "git clone, venv, pip install -e .[test]"
 FLOOR: Final = "git worktree add"
 """What of the warm set-up is git's own work: no set-up can be faster than that."""
@@ -68,10 +72,12 @@ def measure(rounds: int = 2) -> list[Row]:
         python = os.path.dirname(os.path.realpath(sys.executable))  # of both: one on PATH may be a slow script
         os.environ["PATH"] = f"{python}{os.pathsep}{os.environ['PATH']}"
         _warm(place, repository)
-        (env,) = (place.path / "cache" / "tasks").glob("[!.]*")
+        _warm(place, repository, stays=True)
+        (env, *_) = (place.path / "cache" / "tasks").glob("[!.]*")
         cases = {
             COLD: lambda: _cold(place, repository),
             WARM: lambda: _warm(place, repository),
+            STAYS: lambda: _warm(place, repository, stays=True),
             FLOOR: lambda: _check_out(place, repository),
             LEAST: lambda: _check_out(place, repository, env),
         }
@@ -79,6 +85,7 @@ def measure(rounds: int = 2) -> list[Row]:
     row = compare(samples, WARM, COLD, GOAL)
     return [
         row,
+        compare(samples, STAYS, COLD, GOAL),
         compare(samples, WARM, FLOOR, FLOOR_GOAL),
         compare(samples, WARM, LEAST, LEAST_GOAL),
         compare_figure(f"{WARM} (ms)", 1000 * row.case_s, GOAL_MS),
@@ -121,22 +128,30 @@ def _check_out(place: Place, repository: Path, env: Path | None = None) -> Spent
     return _since(begun)
 
 
-def _warm(place: Place, repository: Path) -> Spent:
-    """What PREPARE and the environment take, without the start of the interpreters of their jobs."""
+def _warm(place: Place, repository: Path, *, stays: bool = False) -> Spent:
+    """What PREPARE and the environment take, without the start of the interpreters of their jobs.
+
+    A worktree that `stays` is the one that the round before gave back.
+    """
     number = next(_NUMBERS)
     folders = [place.path / "jobs" / f"t{number}" / f"a1-r1-{phase}" for phase in ("prepare", "setup", "release")]
     for folder in folders:
         folder.mkdir(parents=True)
     found = find_repository(repository, base=None, worktree_dir=place.path / "worktrees", keep="never")[0]
     cache = str(place.path / "cache")
+    seats = Seats(str(place.path / "seats"), placement="sibling") if stays else None
     begun = _now()
-    request = WorkspaceRequest(found, "s", f"t{number}", "do it")
+    request = WorkspaceRequest(
+        found, "s", f"t{number}", "do it", seats=seats, seat=1 if stays else None, prompt="x"
+    )
     made: Workspace = prepare(request, folders[0])
     target = find_target(cache, "s", f"t{number}", 1)
     top = made.worktree or ""
     report = make_environment(EnvironmentRequest(top, top, cache, target, f"s/t{number}"), folders[1])
     spent = _since(begun)
     assert report.problem is None, report.problem
+    if stays:
+        release(replace(request, place=made, succeeded=True, patch=str(folders[2] / "patch")), folders[2])
     return spent
 
 

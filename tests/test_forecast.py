@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -10,8 +11,10 @@ from conftest import Command
 from hypothesis import given
 from hypothesis import strategies as st
 from simulation import make_session
+from test_looks import NOW, make_task, make_view
 
-from sessionrun.client.forecast import Forecast, Likeness, Past, forecast, load_past
+from sessionrun.cli.standing import head_line
+from sessionrun.client.forecast import Forecast, Likeness, Past, forecast, foresee_left, load_past
 from sessionrun.model.spec import SLOT, AgentSpec, SessionSpec, TaskSpec
 
 AGENTS = {"shell": AgentSpec("shell", ("sh",), prompt_kind="script"), "claude": AgentSpec("claude", ("claude",))}
@@ -93,6 +96,24 @@ def test_a_dry_run_says_what_earlier_sessions_took(sessionrun: Command) -> None:
     line = next(line for line in sessionrun(*words).stdout.splitlines() if line.startswith("Forecast: "))
     assert line.endswith(", from 4 tasks like these") and "$" not in line
     record = sessionrun.load(*words)["forecast"]
-    assert 0.2 <= record["seconds"]["low"] <= record["seconds"]["high"]
+    assert 0 < record["seconds"]["low"] <= record["seconds"]["high"]
     assert (record["cost_usd"], record["like"]) == (None, 4)
     assert sessionrun.load("--dry-run", "--agent", "shell", "-p", "true")["forecast"] is None
+
+
+def test_what_is_left_of_a_session_of_which_no_task_has_ended() -> None:
+    past = {("claude", ""): [Past(10.0, None)] * 3, ("shell", "make"): [Past(100.0, None)] * 3}
+    first, second = (make_task(num, "pending", agent="claude", model=None) for num in (1, 2))
+    runs = make_task(3, "running", agent="claude", model=None)
+    script = make_task(4, "pending", agent="shell", model=None, title="make")
+    assert foresee_left([first, second], {}, None, past) == (10, 10, 10)
+    assert foresee_left([first, second], {}, 1, past) == (20, 20, 20)
+    assert foresee_left([first, runs], {"t3": 4.0}, 1, past) == (16, 16, 16)
+    assert foresee_left([runs], {"t3": 40.0}, 1, past) == (0, 0, 0)
+    assert foresee_left([script], {}, None, past) == (100, 100, 100)
+    assert foresee_left([{**script, "title": "make all"}], {}, None, past) is None
+    assert foresee_left([make_task(1)], {}, None, past) is None
+    view = make_view([first, runs], ended_at=None)
+    told = head_line(view, view["tasks"], NOW, lambda: past)
+    assert re.search(r", ~00:00:1\d left \(00:00:1\d to 00:00:1\d\)$", told)
+    assert "left" not in head_line(view, view["tasks"], NOW)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
@@ -19,10 +19,20 @@ TITLE_ROOM: Final = 24
 """Columns that a title needs to be told apart from others; with less room it gets a line of its own."""
 
 Task = dict[str, Any]
+Past = Mapping[Any, Any]
+"""What tasks took, as `forecast.load_past` has it."""
 
 
-def head_line(view: Mapping[str, Any], tasks: Sequence[Task], now: float | None = None) -> str:
-    """``2 of 50 failed, 45 ok, 3 running, 00:04:10, ~00:01:30 left``."""
+def head_line(
+    view: Mapping[str, Any],
+    tasks: Sequence[Task],
+    now: float | None = None,
+    load_past: Callable[[], Past] | None = None,
+) -> str:
+    """``2 of 50 failed, 45 ok, 3 running, 00:04:10, ~00:01:30 left``.
+
+    As long as no task has ended, what is left comes from other sessions, which `load_past` reads.
+    """
     now = time.time() if now is None else now
     parts = [f"{view['failed']} of {view['total']} failed", f"{view['successful']} ok"]
     parts += [f"{view[key]} {key}" for key in ("skipped", "running") if view[key]]
@@ -31,8 +41,21 @@ def head_line(view: Mapping[str, Any], tasks: Sequence[Task], now: float | None 
     end = view["ended_at"]
     if view["started_at"]:
         parts.append(clock(_stamp(end) - _stamp(view["started_at"]) if end else now - _stamp(view["started_at"])))
-    left = None if end else estimate_left(tasks, elapsed_of(tasks, now), view["max_parallel"])
-    return ", ".join([*parts, *([] if left is None else [f"~{clock(left)} left"])])
+    if not end:
+        elapsed = elapsed_of(tasks, now)
+        left = estimate_left(tasks, elapsed, view["max_parallel"])
+        if left is not None:
+            parts.append(f"~{clock(left)} left")
+        elif load_past is not None and view["started_at"]:
+            parts += _foresee(tasks, elapsed, view["max_parallel"], load_past())
+    return ", ".join(parts)
+
+
+def _foresee(tasks: Sequence[Task], elapsed: Mapping[str, float], slots: int | None, past: Past) -> list[str]:
+    from sessionrun.client.forecast import foresee_left
+
+    left = foresee_left(tasks, elapsed, slots, past)
+    return [] if left is None else [f"~{clock(left.middle)} left ({clock(left.low)} to {clock(left.high)})"]
 
 
 def clock(seconds: float) -> str:

@@ -133,8 +133,9 @@ def format_status(
     rest = None
     if width is not None:
         from sessionrun.cli.standing import choose_shown, head_line
+        from sessionrun.client.forecast import load_past
 
-        lines[2:2] = [head_line(view, view["tasks"])]
+        lines[2:2] = [head_line(view, view["tasks"], load_past=load_past)]
         lines[4:4] = [f"Ended: {local_time(view['ended_at'])}"] if view["ended_at"] else []
         lines[1:1] = [escape_line(f"Name: {view['name']}")] if view.get("name") else []
         if not show_all:

@@ -25,21 +25,33 @@ def estimate_left(
             are only as many slots as tasks that run.
     """
     known = [float(task["duration_s"]) for task in tasks if task["duration_s"] is not None and task["outcome"]]
-    pending = {task["id"]: task["needs"] for task in tasks if task["status"] == "pending"}
     if not known or not elapsed:
         return None
     mean: float = sum(known) / len(known)
     known += [seconds * (1 + OVERDUE_SHARE) for seconds in elapsed.values() if seconds > mean]
     mean = sum(known) / len(known)
     ends = {name: _left_of(seconds, known, mean) for name, seconds in elapsed.items()}
-    free_at = list(ends.values())
-    unmet = {
-        name: {need for need in needs if need in pending or need in elapsed} for name, needs in pending.items()
-    }
-    if all(unmet.values()):
-        free_at += [0.0] * ((len(tasks) if slots is None else slots) - len(free_at))
+    unmet, free_at = lay_out(tasks, ends, slots)
     schedule(unmet, ends, free_at, dict.fromkeys(unmet, mean))
     return max(ends.values())
+
+
+def lay_out(
+    tasks: Sequence[Mapping[str, Any]], ends: Mapping[str, float], slots: int | None
+) -> tuple[dict[str, set[str]], list[float]]:
+    """What each pending task needs of tasks that have not ended, and when each slot is free.
+
+    Args:
+        tasks: of the session, as in status.json.
+        ends: when each running task ends, by id.
+        slots: as in `estimate_left`.
+    """
+    pending = {task["id"]: task["needs"] for task in tasks if task["status"] == "pending"}
+    unmet = {name: {need for need in needs if need in pending or need in ends} for name, needs in pending.items()}
+    free_at = list(ends.values())
+    if all(unmet.values()) or not ends:
+        free_at += [0.0] * ((len(tasks) if slots is None else slots) - len(free_at))
+    return unmet, free_at
 
 
 def schedule(

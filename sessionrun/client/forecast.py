@@ -9,14 +9,15 @@ import random
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from sessionrun.client.eta import schedule
+from sessionrun.agents.table import BUILTIN
+from sessionrun.client.eta import lay_out, schedule
 from sessionrun.model.spec import SLOT, SessionSpec, TaskSpec, title_of
 
 MOST_SESSIONS: Final = 200
 """So many sessions are looked at, the newest first."""
 
 MOST_BYTES: Final = 4_000_000
-"""A bigger status.json is left out: it would take longer to read than the forecast is worth."""
+"""A bigger status.json is left out, and no more than five times as much is read: it would take too long."""
 
 LEAST_LIKE: Final = 3
 """With fewer tasks like one of its own, nothing is said of a plan."""
@@ -28,6 +29,7 @@ WORK: Final = 40_000
 LOW: Final = 0.1
 HIGH: Final = 0.9
 
+SCRIPTS: Final = frozenset(name for name, agent in BUILTIN.items() if agent.prompt_kind == "script")
 _ENDED: Final = ("succeeded", "failed", "timed_out")
 
 
@@ -63,11 +65,14 @@ def load_past() -> dict[Likeness, list[Past]]:
     from sessionrun.store import index
 
     past: dict[Likeness, list[Past]] = {}
+    room = 5 * MOST_BYTES
     for session in index.sessions()[: -MOST_SESSIONS - 1 : -1]:
         try:
-            status = session.load_status() if session.status_path.stat().st_size <= MOST_BYTES else None
+            size = session.status_path.stat().st_size
+            status = session.load_status() if size <= min(room, MOST_BYTES) else None
         except OSError:
             continue
+        room -= size if status is not None else 0
         for task in status["tasks"] if status is not None else ():
             if task["outcome"] in _ENDED and task["duration_s"] is not None:
                 usage = task["usage"] or {}
@@ -98,6 +103,43 @@ def forecast(spec: SessionSpec, past: Mapping[Likeness, Sequence[Past]]) -> Fore
     known = [cost for cost in costs if cost is not None]
     like = sum({id(pool): len(pool) for pool in pools.values()}.values())
     return Forecast(_summarise(lengths), _summarise(known) if len(known) == len(costs) else None, like)
+
+
+def foresee_left(
+    tasks: Sequence[Mapping[str, Any]],
+    elapsed: Mapping[str, float],
+    slots: int | None,
+    past: Mapping[Likeness, Sequence[Past]],
+) -> Interval | None:
+    """How many seconds the tasks of a session need that have not ended; None if too little is known of one.
+
+    Args:
+        tasks: of the session, as in status.json.
+        elapsed: for how many seconds each running task has run, by id.
+        slots: how many tasks may run at once; None: all.
+        past: what tasks of other sessions took.
+    """
+    left = [task for task in tasks if task["status"] != "completed"]
+    pools = {task["id"]: _find_pool(task, past) for task in left}
+    if not pools or min(map(len, pools.values())) < LEAST_LIKE:
+        return None
+    rng = random.Random(0)  # the same session gets the same answer
+    lengths = []
+    for _ in range(max(20, min(DRAWS, WORK // len(pools)))):
+        drawn = {name: rng.choice(pool).seconds for name, pool in pools.items()}
+        ends = {name: max(0.0, drawn[name] - ran) for name, ran in elapsed.items() if name in drawn}
+        unmet, free_at = lay_out(tasks, ends, slots)
+        schedule(unmet, ends, free_at, drawn)
+        lengths.append(max(ends.values()))
+    return _summarise(lengths)
+
+
+def _find_pool(task: Mapping[str, Any], past: Mapping[Likeness, Sequence[Past]]) -> Sequence[Past]:
+    """What tasks like one took: of its title if they are enough, for it may be a script; else of its model."""
+    same = past.get((task["agent"], task["title"]), ())
+    if len(same) >= LEAST_LIKE or task["agent"] in SCRIPTS:
+        return same
+    return past.get((task["agent"], task["model"] or ""), ())
 
 
 def describe_forecast(spec: SessionSpec) -> dict[str, Any] | None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 from conftest import Command
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from simulation import make_session
 from test_looks import NOW, make_task, make_view
@@ -73,6 +73,7 @@ def test_only_tasks_like_these_count() -> None:
     assert forecast(make_plan(), past) is None
 
 
+@settings(max_examples=30)
 @given(
     st.lists(st.builds(Past, st.floats(0, 1e6), st.none() | st.floats(0, 100)), min_size=3, max_size=20),
     st.integers(1, 30),

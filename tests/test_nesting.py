@@ -66,6 +66,7 @@ def test_a_tree_is_shown_and_cancelled(sessionrun: Command, monkeypatch: pytest.
     eventually(lambda: not any(session.is_alive() for session in sessions))
 
 
+@pytest.mark.slow
 def test_no_deeper_than_the_setting_says(sessionrun: Command) -> None:
     (sessionrun.cwd / "sessionrun.toml").write_text("max_depth = 1\n")
     inner = f"{PROGRAM} -q --agent shell -p true 2>&1 || echo refused with $?"

@@ -26,8 +26,12 @@ WITHOUT_JSON = {"mcp", "report", "schema", "serve", "watch"}
 
 def test_each_verb_with_json_has_one() -> None:
     assert set(VERBS) - WITHOUT_JSON == set(NAMES) - {"plan", "status.json", "summary", "notification", "error"}
-    for name in NAMES:
-        Draft202012Validator.check_schema(describe(name))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_each_is_a_schema(name: str) -> None:
+    Draft202012Validator.check_schema(describe(name))
 
 
 def test_the_verb_prints_it(sessionrun: Command) -> None:

@@ -79,6 +79,7 @@ def test_all_ends_are_the_same_and_nothing_of_the_user_changes(project: Project,
     assert Path(second["results_dir"]).parent.parent.name == f"replay-{recorded[:8]}-2"
 
 
+@pytest.mark.slow
 def test_a_difference_is_told(project: Project) -> None:
     plan = {"prompts": [{"id": "a", "prompt": "echo new > new.txt", "check": "test -e new.txt"}, "echo b"]}
     session_id = project.finish(plan)
@@ -135,6 +136,7 @@ def test_a_session_that_runs_is_refused(sessionrun: Command) -> None:
     assert "has not ended" in done.stderr and not list(sessionrun.results.glob("replay-*"))
 
 
+@pytest.mark.slow
 def test_a_bundle_stands_for_a_repository_that_is_gone(project: Project, tmp_path: Path) -> None:
     session_id = project.finish({"prompts": [{"id": "a", "prompt": "echo new > new.txt"}]})
     bundle = tmp_path / "base.bundle"

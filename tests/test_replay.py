@@ -97,6 +97,7 @@ def test_a_difference_is_told(project: Project) -> None:
     assert errors.startswith("sessionrun replay: the recorded changes do not apply: ")
 
 
+@pytest.mark.slow
 def test_what_agents_print_is_read_as_before_without_any_of_them(sessionrun: Command) -> None:
     samples = [Sample(**json.loads(line)) for line in EXPECTED.read_text().splitlines()]
     good = {sample.agent: sample for sample in samples if sample.reason_class is None}

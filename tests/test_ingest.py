@@ -183,7 +183,9 @@ def test_what_an_agent_put_in_the_place_of_the_file(repository: Path, sessionrun
 
 
 @pytest.mark.slow
-def test_what_a_released_worktree_leaves(repository: Path, sessionrun: Command) -> None:
+def test_what_a_released_worktree_leaves(
+    repository: Path, sessionrun: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """RELEASE commits the file to the task's branch, whatever became of the task; an ignored file is gone."""
     plan = [
         {"id": "left", "prompt": f"echo 'Of left' >> {NAME}"},
@@ -193,7 +195,7 @@ def test_what_a_released_worktree_leaves(repository: Path, sessionrun: Command) 
     ]
     for variable in ("AUTHOR", "COMMITTER"):
         for name in ("NAME", "EMAIL"):
-            os.environ[f"GIT_{variable}_{name}"] = "a@b"
+            monkeypatch.setenv(f"GIT_{variable}_{name}", "a@b")
     sessionrun.wait(sessionrun.start(plan, "--worktree"))
     assert git("worktree", "list").count("\n") == 0
     found = ingest()

@@ -34,11 +34,11 @@ import sessionrun.runtime.launch
 import sessionrun.workspaces.release
 import sessionrun.workspaces.worktree  # these are imported so that no fork does it anew
 from sessionrun.cli import main
-from sessionrun.model.keys import JobKey
+from sessionrun.model.keys import JobKey, parse_job_key
 from sessionrun.model.spec import Job
 from sessionrun.runtime import main as supervising
 from sessionrun.runtime import processes
-from sessionrun.runtime.executors.local import _order, _read_frame
+from sessionrun.runtime.executors.local import _order, read_frame
 from sessionrun.runtime.executors.protocol import Notice
 from sessionrun.runtime.jobs import job as own_job
 from sessionrun.runtime.jobs.commands import AND_SETTLE
@@ -217,7 +217,7 @@ class _Executor:
         self._children.reap()
         self._children.go_on_stopping()
         frames, self._frames[:] = list(self._frames), []
-        return [notice for frame in frames for notice in _read_frame(frame)]
+        return [notice for frame in frames for notice in read_frame(frame, parse_job_key(frame[1].decode()))]
 
     def _poll(self, until: float, wake_fd: int | None) -> bool:
         """Wait for the end of a job; whether the session's own FIFO woke us instead."""

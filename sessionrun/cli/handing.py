@@ -123,6 +123,7 @@ _OPTIONS: Final = (
         hidden=True,
         help="Is told of the end, and of the first failure, hold and landing; repeatable.",
     ),
+    click.option("--cluster", metavar="ADDRESS", hidden=True, help="Run the jobs on a cluster's nodes."),
     click.option("--hold", is_flag=True, hidden=True, help="Start no task until `release`."),
     click.option(
         "--at",

@@ -42,6 +42,7 @@ _OF_A_SESSION: Final = {
     "hold": "--hold",
     "starts_at": "--at",
     "notify": "--notify",
+    "cluster": "--cluster",
     "base": "--base",
     "worktree_dir": "--worktree-dir",
     "keep": "--keep-worktree",

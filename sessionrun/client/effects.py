@@ -173,6 +173,7 @@ ALWAYS: Final[Mapping[str, str]] = {
     "hold": "holds for any session",
     "starts_at": "holds for any session",
     "notify": "holds for any session",
+    "cluster": "holds for any session",
     "max_load": "holds for any session, also of one task",
     "min_free_memory": "holds for any session, also of one task",
     "stagger_s": "holds for any session: a task may be added, or tried again",

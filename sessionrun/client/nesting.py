@@ -11,6 +11,7 @@ from typing import Any
 from sessionrun.client.notices import notify
 from sessionrun.client.view import load_or_warn, load_summary_view
 from sessionrun.model.errors import InputError
+from sessionrun.model.keys import JobKey
 from sessionrun.model.nesting import BUDGET_VARIABLE, DEPTH_VARIABLE, MAX_DEPTH, Parent
 from sessionrun.model.spec import Limits, SessionSpec
 from sessionrun.runtime.processes import JOB_MARKER
@@ -39,6 +40,8 @@ def settle_nesting(spec: SessionSpec, environ: Mapping[str, str]) -> SessionSpec
 def find_parent(environ: Mapping[str, str]) -> Parent | None:
     """The task by whose job this process was started."""
     words = environ.get(JOB_MARKER, "").split("/")
+    if len(words) == len(("node", "session", *JobKey._fields)):
+        words = words[1:]
     if len(words) < 2 or not all(words[:2]):
         return None
     depth = environ.get(DEPTH_VARIABLE, "")

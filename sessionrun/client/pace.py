@@ -20,6 +20,7 @@ class AskedPace(NamedTuple):
     starts_at: float | None = None
     max_failures: int | None = None
     notify: tuple[str, ...] = ()
+    cluster: str | None = None
 
 
 CONFIGURED: Final = ("halt", "max_load", "min_free_memory", "stagger_s")

@@ -207,6 +207,10 @@ def _settle(
         others=options.others,
     )
     spec = replace(settle_seats(spec, plan, into), notify=(pace.notify if pace else ()) or config.notify)
+    if pace.cluster is not None:
+        from sessionrun.client.cluster import settle_cluster
+
+        spec = settle_cluster(spec, pace.cluster, os.environ)
     if spec.tasks:
         refuse_idle_options({**asked._asdict(), **git._asdict(), **money._asdict()}, spec, keys)
     remarks += [*(missing or ()), *foresee_costs(spec), *foresee_verdicts(spec)]

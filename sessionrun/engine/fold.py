@@ -66,6 +66,8 @@ from sessionrun.engine.transitions import (
     describe_stop,
     judge_stopped,
 )
+from sessionrun.engine.width import offer_slots
+from sessionrun.model.cluster import SlotsOffered
 from sessionrun.model.events import (
     AgentChanged,
     BudgetRefused,
@@ -137,7 +139,9 @@ def _on_job_claimed(state: State, entry: Entry, event: JobClaimed) -> None:
         keep_place(task)
         task.progress.prepared, task.place = True, None
         take_seat(state, task)
-    task.job = RunningJob(event.key, find_keeper(state), reserved=reserve(state, task, event.key.phase))
+    reserved = reserve(state, task, event.key.phase)
+    task.job = RunningJob(event.key, find_keeper(state), reserved=reserved, node=event.node, epoch=event.epoch)
+    task.progress.node = event.node or task.progress.node
     state.running_jobs += 1
 
 
@@ -292,10 +296,6 @@ def _on_limit_over(state: State, entry: Entry, event: LimitOver) -> None:
     hear_of_end(state, event, entry.mono)
 
 
-def _on_request_received(state: State, entry: Entry, event: RequestReceived) -> None:
-    apply_request(state, event)
-
-
 def _on_session_ended(state: State, entry: Entry, event: SessionEnded) -> None:
     state.ended, state.ended_at = event, entry.at
 
@@ -307,6 +307,7 @@ _APPLY: Final[Mapping[type, Callable[[State, Entry, Any], None]]] = {
     TasksAdded: add_tasks,
     FeedClosed: _on_feed_closed,
     JobClaimed: _on_job_claimed,
+    SlotsOffered: lambda state, _, event: offer_slots(state, event),
     JobStarted: _on_job_started,
     JobFinished: _on_job_finished,
     JobLost: _on_job_lost,
@@ -320,7 +321,7 @@ _APPLY: Final[Mapping[type, Callable[[State, Entry, Any], None]]] = {
     HoldLifted: _on_hold_lifted,
     LimitHeard: _on_limit_heard,
     LimitOver: _on_limit_over,
-    RequestReceived: _on_request_received,
+    RequestReceived: lambda state, _, event: apply_request(state, event),
     SessionEnded: _on_session_ended,
     **LANDING_EVENTS,
 }

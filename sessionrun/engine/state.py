@@ -41,6 +41,7 @@ from sessionrun.model.usage import Usage
 
 if TYPE_CHECKING:  # a launch shows a state in which nothing has happened
     from sessionrun.engine.transitions import Stopping
+    from sessionrun.model.cluster import SlotsOffered
     from sessionrun.model.events import HoldPlaced, SessionEnded, SupervisorStarted, Timer
 
 FAILURES: Final[tuple[Outcome, ...]] = ("failed", "timed_out", "lost", "interrupted")
@@ -100,8 +101,8 @@ class Money:
 class RunningJob:
     """The job a task has claimed; `stopping` says why it is being stopped, if it is; `now`: without grace.
 
-    `keeper` runs it.  `timer` is what `deadline` is the end of.  Beside it, at `idle_at`, the output
-    is to be looked at; `output_size` is what the last look found (bytes).
+    `keeper` runs it, or `node` of a cluster, to which it went in that `epoch`.  `timer` is what `deadline` is the
+    end of.  Beside it, at `idle_at`, the output is to be looked at; `output_size` is what it was (bytes).
     `reserved` is the money kept for it, None where it costs none.
     """
 
@@ -116,6 +117,8 @@ class RunningJob:
     idle_at: float | None = None
     output_size: int = 0
     reserved: int | None = None
+    node: str | None = None
+    epoch: str | None = None
 
     def timer_at(self, time: float) -> Timer | None:
         """The timer of this job that is up at that monotonic time; None: there is none (any more)."""
@@ -224,9 +227,8 @@ class TaskState:
     def deadline_of(self, phase: Phase, now: float, limits: Limits) -> tuple[float | None, Timer]:
         """When a job of `phase` that begins `now` is to end (monotonic), and which limit that is.
 
-        The deadlines of the attempt and of the round hold for WORK and CHECK; a check may have an earlier one of
-        its own.  A setup has only its own.  Of PREPARE and RELEASE it is the first look at whether their time
-        counts already.
+        Those of the attempt and of the round hold for WORK and CHECK; a check may have an earlier one.  A setup
+        has its own.  Of PREPARE and RELEASE it is the first look at whether their time counts already.
         """
         if phase in WORKSPACE_PHASES:
             return turn_deadline(limits, now, 0), "workspace_timeout"
@@ -328,6 +330,8 @@ class State:
     """The boot of the machine in which the monotonic times here count."""
     supervisor: SupervisorStarted | None = None
     """The supervisor that started last."""
+    offered: SlotsOffered | None = None
+    """What the session's cluster offers; None: it has none, or was not heard of."""
     started_at: float | None = None
     """When the session started (wall time)."""
     ended_at: float | None = None
@@ -337,11 +341,11 @@ class State:
     cancelled: bool = False
     """Whether a request cancelled the whole session: tasks that come later are cancelled, too."""
     halted: bool = False
-    """Whether as many tasks failed as may: nothing new starts."""
+    """Whether as many tasks failed as may."""
     held: str | None = None
     """The reason of a hold on the whole session, for tasks that come later."""
     forgiven: int = 0
-    """How many failures there were when the session was last asked to try again: `max_failures` ignores them."""
+    """How many failures `max_failures` ignores: those before the session was last asked to try again."""
     outcomes: dict[Outcome, int] = field(default_factory=dict)
     """How many tasks have each outcome."""
     failed_mends: int = 0
@@ -375,7 +379,7 @@ class State:
 
     @property
     def wish(self) -> Wish:
-        """What requests want of a task that is added or reopened now: at most a hold on the whole session."""
+        """What requests want of a task that is added or reopened now: at most a hold on all."""
         return NO_WISH if self.held is None else Wish(held=self.held)
 
     @property

@@ -67,6 +67,8 @@ class Progress:
     """What the last CHECK found; None: no CHECK has ended, or the last one found nothing."""
     best: Best | None = None
     """The round whose work is kept; None: no CHECK has found one."""
+    node: str | None = None
+    """The node of a cluster on which the attempt's jobs run; None: this machine, or none was claimed."""
     failure: Failure | None = None
     """How a job failed whose work hidden tests judge: if they do not pass, the attempt ends so.  None: no job
     failed."""

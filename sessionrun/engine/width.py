@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from sessionrun.engine.state import State, TaskState
 from sessionrun.engine.tokens import span_tokens
+from sessionrun.model.cluster import SlotsOffered
 from sessionrun.model.events import RequestReceived
 from sessionrun.model.spec import SLOT
 
@@ -30,13 +31,28 @@ def set_width(state: State, width: int) -> None:
     resources = {name: amount for name, amount in state.spec.resources.items() if name != SLOT}
     state.spec = replace(state.spec, resources={**resources, SLOT: width} if width else resources)
     state.free.pop(SLOT, None)
-    if width:
-        state.free[SLOT] = width
+    limit = _find_limit(state, width)
+    if limit is not None:
+        state.free[SLOT] = limit
         state.free[SLOT] -= sum(_count_slots(state, task) for task in state.tasks.values())
         state.queue.unpark(SLOT)
     else:
         for rank, num, name in state.queue.drain(SLOT):
             state.queue.push(rank, num, name)
+
+
+def offer_slots(state: State, offered: SlotsOffered) -> None:
+    """The session's cluster has so many slots now: more tasks do not run at once, whatever was asked for."""
+    state.offered = offered
+    set_width(state, state.spec.resources.get(SLOT, 0))
+
+
+def _find_limit(state: State, width: int) -> int | None:
+    """How many tasks may run at once; None: any number."""
+    if state.spec.cluster is None:
+        return width or None
+    offered = state.offered.slots if state.offered else 0
+    return min(width, offered) if width else offered
 
 
 def _count_slots(state: State, task: TaskState) -> int:

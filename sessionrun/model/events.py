@@ -13,6 +13,7 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 
 from sessionrun.model.changes import Change, change_from_record
 from sessionrun.model.checks import Checked, checked_from_record
+from sessionrun.model.cluster import SlotsOffered
 from sessionrun.model.frozen import frozen
 from sessionrun.model.keys import JobKey, parse_job_key
 from sessionrun.model.landings import WorkBounced, WorkHeld, WorkLanded
@@ -89,9 +90,11 @@ class FeedClosed:
 
 @frozen
 class JobClaimed:
-    """The supervisor decided to start this job; its tokens are taken."""
+    """The supervisor decided to start this job; its tokens are taken.  `node` and `epoch`: of a cluster."""
 
     key: JobKey
+    node: str | None = None
+    epoch: str | None = None
 
 
 @frozen
@@ -301,38 +304,11 @@ Event: TypeAlias = (
     | WorkLanded
     | WorkBounced
     | WorkHeld
+    | SlotsOffered
     | SessionEnded
 )
 
-EVENTS: Final[dict[str, type[Any]]] = {
-    cls.__name__: cls
-    for cls in (
-        SessionStarted,
-        SupervisorStarted,
-        TaskAdded,
-        TasksAdded,
-        FeedClosed,
-        JobClaimed,
-        JobStarted,
-        JobFinished,
-        JobLost,
-        TimerFired,
-        OutputSeen,
-        BudgetRefused,
-        TaskEnded,
-        TaskRetried,
-        AgentChanged,
-        HoldPlaced,
-        HoldLifted,
-        LimitHeard,
-        LimitOver,
-        RequestReceived,
-        WorkLanded,
-        WorkBounced,
-        WorkHeld,
-        SessionEnded,
-    )
-}
+EVENTS: Final[dict[str, type[Any]]] = {cls.__name__: cls for cls in get_args(Event)}
 """Each event by the name that the journal has for it."""
 
 _USAGE: Final = tuple(f.name for f in fields(Usage))

@@ -12,6 +12,7 @@ from typing import Any, Final, Literal, get_args
 
 from sessionrun.model.brief import Brief
 from sessionrun.model.checks import AnswerKind, Reset
+from sessionrun.model.cluster import Cluster
 from sessionrun.model.ends import Handed
 from sessionrun.model.feeding import FeedSpec
 from sessionrun.model.frozen import frozen
@@ -26,15 +27,7 @@ from sessionrun.model.upstreams import MirrorSite, Upstream
 SCHEMA_VERSION: Final = 1
 
 Outcome = Literal["succeeded", "failed", "timed_out", "cancelled", "skipped", "lost", "interrupted"]
-OUTCOMES: Final[tuple[Outcome, ...]] = (
-    "succeeded",
-    "failed",
-    "timed_out",
-    "cancelled",
-    "skipped",
-    "lost",
-    "interrupted",
-)
+OUTCOMES: Final[tuple[Outcome, ...]] = get_args(Outcome)
 
 OutputFormat = Literal["text", "claude", "codex", "qwen", "gemini", "opencode", "aider"]
 PromptMode = Literal["join", "continue"]
@@ -304,7 +297,7 @@ class SessionSpec:
     Without `auto_release` a usage limit holds its provider until a user releases it, not until the limit ends.
     `origin` is set by `retry --new`: the id of the first session whose tasks are tried again.
     With a `feed` tasks come while it runs, each made of `template`.  `notify` are commands and web addresses.
-    `parent` is there if a job of another session launched it.
+    `parent` is there if a job of another session launched it, `cluster` if its jobs run elsewhere.
     """
 
     session_id: str
@@ -335,6 +328,7 @@ class SessionSpec:
     notify: tuple[str, ...] = ()
     origin: str | None = None
     parent: Parent | None = None
+    cluster: Cluster | None = None
     schema_version: int = SCHEMA_VERSION
 
 

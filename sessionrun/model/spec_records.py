@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import Any, Final, TypeVar
 
 from sessionrun.model.brief import brief_from_record
+from sessionrun.model.cluster import Cluster
 from sessionrun.model.ends import Handed
 from sessionrun.model.errors import InputError
 from sessionrun.model.feeding import feed_from_record
@@ -113,6 +114,8 @@ def spec_from_record(record: Mapping[str, Any]) -> SessionSpec:
         values["mirrors"] = mirror_site_from_record(values["mirrors"])
     if values.get("parent"):
         values["parent"] = _from_record(Parent, values["parent"])
+    if values.get("cluster"):
+        values["cluster"] = _from_record(Cluster, values["cluster"])
     if values.get("cache"):
         values["cache"] = _from_record(CacheSite, values["cache"])
     values["limits"] = _from_record(Limits, record.get("limits", {}))
@@ -167,6 +170,7 @@ _NAMES: Final[dict[type[Any], frozenset[str]]] = {
         Seats,
         Upstream,
         Parent,
+        Cluster,
     )
 }
 

@@ -22,7 +22,7 @@ import orjson
 from sessionrun import __version__
 from sessionrun.model.errors import StoreError
 from sessionrun.runtime import processes
-from sessionrun.runtime.keeper.command import root_command
+from sessionrun.runtime.keeper.command import SUPERVISOR, root_command
 from sessionrun.store import crashpoint, locks
 from sessionrun.store.creation import discard_session
 from sessionrun.store.files import open_regular, read_regular, sync_directory
@@ -113,11 +113,17 @@ def _check_logs(session: SessionDir) -> bool:
 
 
 def start_detached(
-    session: SessionDir, lock_fd: int, *, new: bool = True, meanwhile: Callable[[], None] = lambda: None
+    session: SessionDir,
+    lock_fd: int,
+    *,
+    new: bool = True,
+    meanwhile: Callable[[], None] = lambda: None,
+    program: str = SUPERVISOR,
 ) -> None:
     """Start the session's root, which gets `lock_fd`; return once root and keeper are up, and `meanwhile` is done.
 
-    Descriptors 0 to 2 must be open: whatever takes their place would be lost on the way.
+    Its keeper then starts `main` of the module `program`.  Descriptors 0 to 2 must be open: whatever takes their
+    place would be lost on the way.
 
     Raises:
         StoreError: they did not come up; the message says why, and the directory of a new session is gone again.
@@ -136,7 +142,7 @@ def start_detached(
     if pid == 0:
         crashpoint.arm("daemon")
         os.close(ready_read)
-        _leave(session, ready_write, lock_fd, new=new)
+        _leave(session, ready_write, lock_fd, new=new, program=program)
     crashpoint.step()
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     os.close(ready_write)
@@ -165,7 +171,7 @@ def _reap(pid: int) -> None:
         pass
 
 
-def _leave(session: SessionDir, ready_fd: int, lock_fd: int, *, new: bool) -> NoReturn:
+def _leave(session: SessionDir, ready_fd: int, lock_fd: int, *, new: bool, program: str) -> NoReturn:
     """In the forked child: become a daemon, and then the root, which says when it is ready."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl+C is for the launcher, which asks for the end then
     try:
@@ -174,7 +180,7 @@ def _leave(session: SessionDir, ready_fd: int, lock_fd: int, *, new: bool) -> No
         crashpoint.step()
         if new:
             _begin_journal(session)
-        _execute(session, ready_fd, lock_fd)
+        _execute(session, ready_fd, lock_fd, program)
     except BaseException as error:
         import traceback
 
@@ -244,7 +250,7 @@ def _first_record() -> dict[str, Any]:
     }
 
 
-def _execute(session: SessionDir, ready_fd: int, lock_fd: int) -> NoReturn:
+def _execute(session: SessionDir, ready_fd: int, lock_fd: int, program: str) -> NoReturn:
     environ = dict(os.environ)
     marker = environ.pop(processes.JOB_MARKER, None)
     if marker is not None:  # launched from a job: that job's end must not be ours
@@ -254,7 +260,7 @@ def _execute(session: SessionDir, ready_fd: int, lock_fd: int) -> NoReturn:
     os.set_inheritable(lock_fd, True)
     os.set_inheritable(ready_fd, True)
     crashpoint.step()
-    os.execve(sys.executable, root_command(str(session.path), lock_fd, ready_fd), environ)
+    os.execve(sys.executable, root_command(str(session.path), lock_fd, ready_fd, program), environ)
 
 
 def _tail(path: Path) -> str:

@@ -28,13 +28,13 @@ from sessionrun.model.keys import JobKey
 from sessionrun.model.spec import SessionSpec
 from sessionrun.runtime import processes
 from sessionrun.runtime.executors.local import KeeperGone, LocalExecutor
-from sessionrun.runtime.executors.protocol import Notice
+from sessionrun.runtime.executors.protocol import Executor, Notice
 from sessionrun.runtime.history import project_status, replay
 from sessionrun.runtime.jobs.maker import JobMaker
 from sessionrun.runtime.keeper.command import EXIT_NO_ROOM, EXIT_REFUSED, EXIT_TAKEN, root_command, say
 from sessionrun.runtime.partners import Exports, Feeder, Notifier, Sharing, SystemClock, Watch
 from sessionrun.runtime.processes import Identity
-from sessionrun.runtime.recovery import find_notices, find_unclaimed
+from sessionrun.runtime.recovery import find_notices, find_opened, find_unclaimed
 from sessionrun.runtime.supervisor import Supervisor
 from sessionrun.store import crashpoint, locks
 from sessionrun.store.files import open_regular
@@ -63,9 +63,9 @@ def main() -> None:
     crashpoint.step()
     keeper = None
     try:
-        executor = LocalExecutor(end)
-        keeper = Identity(executor.keeper_pid, executor.keeper_started)
-        _run(session, executor)
+        local = LocalExecutor(end)
+        keeper = Identity(local.keeper_pid, local.keeper_started)
+        _run(session, local)
     except KeeperGone:
         _leave_or_lead(session, lock_fd, keeper)
     except StoreError as error:
@@ -106,24 +106,33 @@ def _end_orphan(session: SessionDir) -> bool:
     return True
 
 
-def _run(session: SessionDir, executor: LocalExecutor) -> None:
+def _run(session: SessionDir, local: LocalExecutor) -> None:
     crashpoint.step()
     state, journal = _load(session)
     crashpoint.step()
     spec = state.spec
     if state.epoch == 0:  # before the first supervisor is known: none may start what another had to delay
         _delay(state, journal)
-        _record(state, journal, _introduce(state, executor))
+        _record(state, journal, _introduce(state, local))
     else:  # anew: after a restart of the machine the clock of the hold is another one
-        _record(state, journal, _introduce(state, executor))
+        _record(state, journal, _introduce(state, local))
         _delay(state, journal)
-    notices = _recover(session, state, journal, executor.ledger_end)
+    notices = _recover(session, state, journal, local.ledger_end)
+    executor = _open_executor(session, state, local)
     exports, sharing = _open_exports(session, spec), _SharingOfAll(session, spec)
     jobs = JobMaker(session, lambda: state.spec)
     feeder = _open_feeder(session, spec)
     watch, notifier = _open_watch(spec), _open_notifier(session, spec)
     partners = (exports, sharing, feeder, watch, notifier)
     Supervisor(session, state, journal, executor, jobs, SystemClock(), *partners).run(notices)
+
+
+def _open_executor(session: SessionDir, state: State, local: LocalExecutor) -> Executor:
+    if state.spec.cluster is None:
+        return local
+    from sessionrun.runtime.dask.executor import DaskExecutor
+
+    return DaskExecutor(session, state.spec.cluster, local, state.epoch, find_opened(state), say)
 
 
 def _open_notifier(session: SessionDir, spec: SessionSpec) -> Notifier | None:

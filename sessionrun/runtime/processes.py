@@ -195,6 +195,18 @@ def become_subreaper() -> bool:
     return bool(ctypes.CDLL(None).prctl(set_child_subreaper, 1, 0, 0, 0) == 0)
 
 
+def die_with_parent() -> None:
+    """Be killed when the parent dies (prctl(2)); nothing where there is no such thing."""
+    if not _LINUX:
+        return
+    import ctypes
+
+    set_death_signal, parent = 1, os.getppid()
+    ctypes.CDLL(None).prctl(set_death_signal, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
 def raw_status(ended: Any) -> int:
     """The raw wait status of a `waitid` result."""
     if ended.si_code == os.CLD_EXITED:

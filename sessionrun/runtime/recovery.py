@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from sessionrun.cluster.head import Opened
 from sessionrun.engine.landing import next_landing
 from sessionrun.engine.state import State
 from sessionrun.model.events import JobClaimed, JobLost, JobStarted
@@ -36,6 +37,12 @@ def find_unclaimed(state: State, ledger: Ledger) -> Iterator[JobClaimed]:
         yield JobClaimed(landing)
 
 
+def find_opened(state: State) -> dict[JobKey, Opened]:
+    """The jobs that are open on nodes of a cluster: where they went, and in which epoch."""
+    running = [task.job for task in state.tasks.values() if task.job is not None]
+    return {job.key: Opened(job.node, job.epoch or "") for job in running if job.node is not None}
+
+
 def find_notices(state: State, ledger: Ledger, offset: int) -> Iterator[Notice]:
     """What happened to the jobs that are running as far as the journal knows.
 
@@ -45,18 +52,19 @@ def find_notices(state: State, ledger: Ledger, offset: int) -> Iterator[Notice]:
         offset: where that was (bytes).
     """
     for task in state.tasks.values():
-        if task.job is None:
-            continue
+        if task.job is None or task.job.node is not None:
+            continue  # what became of a job on a node, its cluster will tell
         key = task.job.key
         job = ledger.jobs.get(key.text())
         if job is not None and job.pid is not None and task.job.pid is None:
             yield JobStarted(key, job.pid, job.started or 0, offset)
-        notice = _judge(key, job, ledger, offset, was_seen=task.job.pid is not None)
+        notice = judge_job(key, job, ledger, offset, was_seen=task.job.pid is not None)
         if notice is not None:
             yield notice
 
 
-def _judge(key: JobKey, job: LedgerJob | None, ledger: Ledger, offset: int, *, was_seen: bool) -> Notice | None:
+def judge_job(key: JobKey, job: LedgerJob | None, ledger: Ledger, offset: int, *, was_seen: bool) -> Notice | None:
+    """What the ledger tells of the end of a job; None: it runs.  `was_seen`: the journal has seen its process."""
     if job is None:
         return _judge_missing(key, was_seen=was_seen)
     if job.wait_status is not None:

@@ -148,6 +148,7 @@ class Supervisor:
             self._unwritten.clear()
             if sync:
                 self._journal.sync()
+                self._executor.settle()
         except StoreError as error:
             log(str(error))
             self._wake_at = min(self._wake_at or float("inf"), self._clock.mono() + RETRY_DISK_S)
@@ -298,9 +299,10 @@ class Supervisor:
 
     def _claim(self, key: JobKey) -> JobKey | None:
         now = (self._clock.wall(), self._clock.mono())
-        instead = self._sharing.claim(self._state, key, *now) if self._sharing is not None else None
-        self._record(instead or JobClaimed(key))
-        return key if instead is None else None
+        event = self._sharing.claim(self._state, key, *now) if self._sharing is not None else None
+        event = event or self._executor.claim(key, self._state.tasks[key.task].progress.node)
+        self._record(event)
+        return key if isinstance(event, JobClaimed) else None
 
     def _check_output(self, order: CheckOutput) -> None:
         """By size alone: what a file says of when it changed is a clock's word, and clocks are set."""
@@ -312,7 +314,7 @@ class Supervisor:
 
     def _start(self, keys: list[JobKey]) -> None:
         """Start claimed jobs; what cannot even be prepared never ran."""
-        if not self._flush():
+        if not self._flush(sync=self._executor.needs_sync):
             self._hold(keys, "the session directory cannot be written")
             return
         jobs: list[Job] = []

@@ -11,6 +11,8 @@ Payloads are ASCII words (the lines around them are `journal`'s):
     F key errno                  it could not be started
     L key                        its end was not seen, and nothing of its tree is left
     G                            the keeper gave up starting supervisors
+    O key                        of a node: it was ended because the lease was over
+    A key                        of a node: its end is known to its session
 
 The keeper imports this module without site-packages.
 """
@@ -30,12 +32,25 @@ REFUSALS: Final = frozenset(
 class LedgerJob:
     """What the ledger says of one job; `boot_id` and `pid_ns` are those of the keeper that claimed it."""
 
-    __slots__ = ("boot_id", "errno", "gone", "grace_s", "lost", "pid", "pid_ns", "started", "tried", "wait_status")
+    __slots__ = (
+        "acked",
+        "boot_id",
+        "errno",
+        "gone",
+        "grace_s",
+        "lost",
+        "over",
+        "pid",
+        "pid_ns",
+        "started",
+        "tried",
+        "wait_status",
+    )
 
     def __init__(self, boot_id: str, pid_ns: str) -> None:
         self.boot_id = boot_id
         self.pid_ns = pid_ns
-        self.tried = self.lost = self.gone = False
+        self.tried = self.lost = self.gone = self.over = self.acked = False
         self.grace_s = 3.0
         self.pid: int | None = None
         self.started: int | None = None
@@ -105,6 +120,16 @@ def incarnation_record(pid: int, started: int, boot_id: str, pid_ns: str) -> byt
     return b"K %d %d %b %b" % (pid, started, boot_id.encode() or b"-", pid_ns.encode() or b"-")
 
 
+def over_record(key: str) -> bytes:
+    """It is ended because the lease of its node is over."""
+    return b"O " + key.encode()
+
+
+def acknowledged_record(key: str) -> bytes:
+    """Its end is known to its session."""
+    return b"A " + key.encode()
+
+
 def gave_up_record() -> bytes:
     """The keeper gave up starting supervisors."""
     return b"G"
@@ -127,7 +152,7 @@ def _fold_record(ledger: Ledger, kind: str, words: list[str]) -> None:
         ledger.pid, ledger.started = int(words[0]), int(words[1])
         ledger.boot_id, ledger.pid_ns = words[2], words[3]
         return
-    if kind not in ("C", "T", "S", "X", "Z", "F", "L"):
+    if kind not in ("C", "T", "S", "X", "Z", "F", "L", "O", "A"):
         return
     job = ledger.jobs.setdefault(words[0], LedgerJob(ledger.boot_id, ledger.pid_ns))
     if kind == "T":
@@ -143,3 +168,7 @@ def _fold_record(ledger: Ledger, kind: str, words: list[str]) -> None:
         job.errno = int(words[1])
     elif kind == "L":
         job.lost = True
+    elif kind == "O":
+        job.over = True
+    elif kind == "A":
+        job.acked = True

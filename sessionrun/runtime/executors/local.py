@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
-from sessionrun.model.events import HoldPlaced, JobLost, JobStarted
+from sessionrun.model.events import HoldPlaced, JobClaimed, JobLost, JobStarted
 from sessionrun.model.keys import JobKey, parse_job_key
 from sessionrun.model.spec import SLOT, Job
 from sessionrun.runtime.executors.protocol import Exit, Notice
@@ -41,8 +41,16 @@ class LocalExecutor:
 
     def __init__(self, end: socket.socket) -> None:
         self._connection = Connection(end)
-        self._early: list[list[bytes]] = []
-        self.keeper_pid, self.keeper_started, self.ledger_end = self._hear_hello()
+        self.keeper_pid, self.keeper_started, self.ledger_end, self._early = greet(self._connection)
+
+    needs_sync = False  # the ledger is the fence
+
+    def claim(self, key: JobKey, node: str | None) -> JobClaimed:
+        """See `Executor.claim`."""
+        return JobClaimed(key)
+
+    def settle(self) -> None:
+        """See `Executor.settle`: the ledger keeps all that it tells."""
 
     def start(self, jobs: Sequence[Job]) -> list[Notice]:
         """See `Executor.start`; what became of them comes with `wait`."""
@@ -56,19 +64,19 @@ class LocalExecutor:
         self._connection.send(b"T", key.text().encode(), b"1" if now else b"0")
         self._connection.flush()
 
-    def wait(self, timeout_s: float | None, wake_fd: int | None) -> list[Notice]:
-        """See `Executor.wait`."""
+    def wait(self, timeout_s: float | None, wake_fd: int | None, *also: int) -> list[Notice]:
+        """See `Executor.wait`; descriptors of `also` end it, too."""
         poller = select.poll()
         poller.register(self._connection.fileno(), self._events())
-        if wake_fd is not None:
-            poller.register(wake_fd, select.POLLIN)
+        for fd in (*also, *(() if wake_fd is None else (wake_fd,))):
+            poller.register(fd, select.POLLIN)
         timeout_s = 0.0 if self._early else timeout_s
         poller.poll(None if timeout_s is None else min(max(0.0, timeout_s), LONGEST_WAIT_S) * 1000 + 0.5)
         self._connection.flush()
         notices: list[Notice] = []
         frames, self._early = [*self._early, *self._receive()], []
         for fields in frames:
-            notices += _read_frame(fields)
+            notices += read_frame(fields, parse_job_key(fields[1].decode()))
         return notices
 
     def close(self) -> None:
@@ -92,22 +100,29 @@ class LocalExecutor:
         except EOFError:
             raise KeeperGone from None
 
-    def _hear_hello(self) -> tuple[int, int, int]:
-        """All that the ledger says up to the offset is to be read there; what comes after it comes from here.
 
-        The holder of the session's lock asks.  So the answer is the newest there is, of a keeper that lives.
-        """
-        self._connection.send(b"H")
-        self._connection.flush()
-        poller = select.poll()
-        poller.register(self._connection.fileno(), select.POLLIN)
-        poller.poll(HELLO_TIMEOUT_S * 1000)
-        frames = self._receive()
-        if not frames or frames[0][0] != b"H":
-            raise KeeperGone
-        pid, started, offset = map(int, frames[0][1:])
-        self._early = frames[1:]
-        return pid, started, offset
+def greet(connection: Connection) -> tuple[int, int, int, list[list[bytes]]]:
+    """The keeper's pid and start time, an offset of the ledger, and frames that came with the hello.
+
+    All that the ledger says up to the offset is to be read there; what comes after it comes from the keeper.
+    The holder of the session's lock asks.  So the answer is the newest there is, of a keeper that lives.
+
+    Raises:
+        KeeperGone: it is dead.
+    """
+    connection.send(b"H")
+    connection.flush()
+    poller = select.poll()
+    poller.register(connection.fileno(), select.POLLIN)
+    poller.poll(HELLO_TIMEOUT_S * 1000)
+    try:
+        frames = connection.receive()
+    except EOFError:
+        raise KeeperGone from None
+    if not frames or frames[0][0] != b"H":
+        raise KeeperGone
+    pid, started, offset = map(int, frames[0][1:])
+    return pid, started, offset, frames[1:]
 
 
 def _order(job: Job) -> JobOrder:
@@ -123,8 +138,9 @@ def _order(job: Job) -> JobOrder:
     )
 
 
-def _read_frame(fields: list[bytes]) -> list[Notice]:
-    kind, key, rest = fields[0], parse_job_key(fields[1].decode()), fields[2:]
+def read_frame(fields: list[bytes], key: JobKey) -> list[Notice]:
+    """What a frame of the keeper tells of a job."""
+    kind, rest = fields[0], fields[2:]
     if kind == b"P":
         return [JobStarted(key, int(rest[0]), int(rest[1]), int(rest[2]))]
     if kind == b"X":

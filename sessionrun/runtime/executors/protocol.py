@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol, TypeAlias
 
-from sessionrun.model.events import HoldPlaced, JobLost, JobStarted
+from sessionrun.model.cluster import SlotsOffered
+from sessionrun.model.events import HoldPlaced, JobClaimed, JobLost, JobStarted
 from sessionrun.model.frozen import frozen
 from sessionrun.model.keys import JobKey
 from sessionrun.model.spec import Job
@@ -31,11 +32,20 @@ class Exit:
     detail: str | None = None
 
 
-Notice: TypeAlias = JobStarted | Exit | JobLost | HoldPlaced
+Notice: TypeAlias = JobStarted | Exit | JobLost | HoldPlaced | SlotsOffered
 
 
 class Executor(Protocol):
     """Runs jobs somewhere.  All calls come from one thread."""
+
+    needs_sync: bool
+    """Whether a claim has to be durable before its job is started: nothing else keeps it from a second start."""
+
+    def claim(self, key: JobKey, node: str | None) -> JobClaimed:
+        """The claim of a job that is to be started now; `node` is where the task's attempt was (None: nowhere)."""
+
+    def settle(self) -> None:
+        """All that was told is recorded durably."""
 
     def start(self, jobs: Sequence[Job]) -> list[Notice]:
         """Claim all of `jobs` durably, then start them; tell of each what became of it."""

@@ -11,7 +11,7 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import Final, Literal, TypeAlias
 
-from sessionrun.model.events import HoldPlaced, JobLost, JobStarted
+from sessionrun.model.events import HoldPlaced, JobClaimed, JobLost, JobStarted
 from sessionrun.model.frozen import frozen
 from sessionrun.model.keys import JobKey
 from sessionrun.model.spec import SLOT, Job
@@ -63,6 +63,15 @@ class SimulatedExecutor:
     def running(self) -> int:
         """How many jobs run."""
         return len(self._running)
+
+    needs_sync = False
+
+    def claim(self, key: JobKey, node: str | None) -> JobClaimed:
+        """See `Executor.claim`."""
+        return JobClaimed(key)
+
+    def settle(self) -> None:
+        """See `Executor.settle`."""
 
     def start(self, jobs: Sequence[Job]) -> list[Notice]:
         """See `Executor.start`.  After a refusal the rest of `jobs` never runs either."""

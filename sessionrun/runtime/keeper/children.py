@@ -116,6 +116,7 @@ class Children:
         self._disk_retry_at: float | None = None
         self._reap_again_at: float | None = None
         self._strays: dict[Identity, str] = {}
+        self.may_start: Callable[[], bool] = lambda: True
         self.claimed: set[str] = set()
         self.by_key: dict[str, Child] = {}
         self.by_pid: dict[int, Child] = {}
@@ -150,6 +151,8 @@ class Children:
 
     def _spawn(self, order: JobOrder) -> str | None:
         """Start one; returns why it was refused, for no fault of its own."""
+        if not self.may_start():
+            return "the lease of the node is over"
         marker = f"{self._session_id}/{order.key}"
         environ = dict(self._environ)
         environ[b"PWD"] = order.cwd  # some agents believe it more than the system, and would edit there

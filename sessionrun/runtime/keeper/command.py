@@ -15,9 +15,11 @@ EXIT_NO_ROOM: Final = 74
 EXIT_REFUSED: Final = 78
 """Of supervisor and keeper: a new start does not help (damaged logs, a newer version's session)."""
 
-_SUPERVISOR: Final = (
+SUPERVISOR: Final = "sessionrun.runtime.main"
+
+PROGRAM: Final = (
     "import gc, sys; gc.disable(); "  # until all is imported
-    "sys.path[0] = sys.argv.pop(1); from sessionrun.runtime.main import main; main()"
+    "sys.path[0] = sys.argv.pop(1); from {} import main; main()"
 )
 """Given to ``python -c`` with the directory that holds this package: the same code as the launcher's."""
 
@@ -30,11 +32,14 @@ def say(line: object) -> None:
         pass
 
 
-def root_command(session: str, lock_fd: int, ready_fd: int = -1) -> list[str]:
-    """The argument list of a root; it gets the held `root.lock` and a descriptor to say that it is up."""
+def root_command(session: str, lock_fd: int, ready_fd: int = -1, program: str = SUPERVISOR) -> list[str]:
+    """The argument list of a root; it gets the held `root.lock` and a descriptor to say that it is up.
+
+    `program` is the module whose `main` its keeper starts: the supervisor, or what a node has in its place.
+    """
     here = os.path.dirname(os.path.abspath(__file__))
     package_root = os.path.dirname(os.path.dirname(os.path.dirname(here)))
     # Elsewhere than on Linux looking at processes needs psutil, which is a site-package.
     isolated = ["-I", "-S"] if sys.platform.startswith("linux") else ["-I"]
     root = [sys.executable, *isolated, os.path.join(here, "__main__.py"), session, str(lock_fd), str(ready_fd)]
-    return [*root, sys.executable, "-c", _SUPERVISOR, package_root, session]
+    return [*root, sys.executable, "-c", PROGRAM.format(program), package_root, session]

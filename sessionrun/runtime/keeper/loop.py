@@ -16,6 +16,8 @@ from sessionrun.runtime import processes
 from sessionrun.runtime.keeper.adoption import Adopted, RootCodes
 from sessionrun.runtime.keeper.children import Children
 from sessionrun.runtime.keeper.command import EXIT_NO_ROOM, EXIT_REFUSED, EXIT_TAKEN, say
+from sessionrun.runtime.keeper.lease import is_node
+from sessionrun.runtime.keeper.leased import Leased
 from sessionrun.runtime.keeper.nested import end_strays
 from sessionrun.runtime.keeper.wire import Connection, unpack_job
 from sessionrun.store import crashpoint, locks
@@ -64,7 +66,7 @@ class Keeper:
             raise StoreError(f"{session / 'ledger'} is damaged at byte {contents.damage_at}")
         self._ledger = AppendLog(session / "ledger")
         self._ledger.cut(contents.end)
-        session_id = session.name.removeprefix("session-")
+        session_id = session.name.removeprefix("session-").removeprefix("node-")
         self._children = Children(self._ledger, session_id, self._tell)
         self._wake_fd = _wake_on_death()
         self._supervisor = supervisor
@@ -78,6 +80,7 @@ class Keeper:
         ledger = fold_ledger(contents.payloads)
         self._children.claimed.update(ledger.jobs)
         self._adopted.find(ledger, session_id)
+        self._leased = Leased(session, self._children, self._tell) if is_node(session) else None
 
     def run(self, ready_fd: int) -> int:
         """Go on until the session has ended, or no supervisor can run it and no job is left."""
@@ -113,6 +116,8 @@ class Keeper:
                 self._supervisor_ended(status)
         self._take_orders()
         self._adopted.look()
+        if self._leased is not None:
+            self._leased.watch()
         self._children.go_on_stopping()
 
     def _take_orders(self) -> None:
@@ -128,6 +133,8 @@ class Keeper:
             elif kind == b"Q":
                 self._quit_by = time.monotonic() + QUIT_TIMEOUT_S
                 self._supervisor.is_wanted = False
+            elif self._leased is not None:
+                self._leased.take(fields)
         if batch:
             self._children.start(batch)
         for fields in stops:  # the job may be one of those
@@ -156,6 +163,8 @@ class Keeper:
         for pidfd in self._adopted.pidfds:
             poller.register(pidfd, select.POLLIN)
         times = [self._children.next_time(), self._adopted.next_time(), self._supervisor.restart_at]
+        if self._leased is not None:
+            times.append(self._leased.next_time())
         if self._quit_by is not None:
             times.append(time.monotonic() + 0.02 if not self._supervisor.pid else self._quit_by)
         until = min((moment for moment in times if moment is not None), default=None)

@@ -34,17 +34,18 @@ def is_nested(pid: int, session: Path) -> bool:
     if _leads(pid, session):
         return True
     other = processes.marker_of(pid).partition("/")[0]
-    if not other or f"session-{other}" == session.name:
+    names = f"session-{other}", f"node-{other}"
+    if not other or session.name in names:
         return False
     pids = (int(name) for name in os.listdir("/proc") if name.isdigit())
-    return any(_leads(other_pid, session, f"session-{other}") for other_pid in pids)
+    return any(_leads(other_pid, session, names) for other_pid in pids)
 
 
-def _leads(pid: int, but: Path, name: str | None = None) -> bool:
-    """Whether a process holds a lock of a session: of that of this name, or of any but this one."""
+def _leads(pid: int, but: Path, names: tuple[str, ...] = ()) -> bool:
+    """Whether a process holds a lock of a session, or node: of one of these names, or of any but this one."""
     is_shown = _shows_locks()
     for fd, path in _open_locks(pid):
-        if path.parent == but or (name is not None and path.parent.name != name):
+        if path.parent == but or (names and path.parent.name not in names):
             continue
         if _is_flocked(pid, fd) if is_shown else locks.is_held(path):
             return True
@@ -57,7 +58,7 @@ def _open_locks(pid: int) -> list[tuple[str, Path]]:
     try:
         for fd in os.listdir(f"/proc/{pid}/fd"):
             path = Path(os.readlink(f"/proc/{pid}/fd/{fd}"))
-            if path.name in locks.NAMES and path.parent.name.startswith("session-"):
+            if path.name in locks.NAMES and path.parent.name.startswith(("session-", "node-")):
                 open_locks.append((fd, path))
     except OSError:
         pass  # it has ended, or is not ours to look into

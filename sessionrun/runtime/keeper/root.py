@@ -1,6 +1,7 @@
 """The root: starts keepers, and keeps how the orphans of dead ones ended.
 
-It writes no file, never wakes but for the death of a child, and decides nothing.
+It writes no file, never wakes but for the death of a child, and decides nothing.  A node's root also watches the
+lease, and kills what runs beyond it.
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ from pathlib import Path
 from typing import Final
 
 from sessionrun.runtime.keeper.command import EXIT_REFUSED
+from sessionrun.runtime.keeper.lease import is_node
 from sessionrun.runtime.keeper.loop import QUIT_TIMEOUT_S, run_keeper
 from sessionrun.runtime.keeper.nested import end_strays
+from sessionrun.runtime.keeper.watcher import Watcher
 from sessionrun.runtime.processes import become_subreaper, raw_status, start_time
 from sessionrun.store import crashpoint
 
@@ -25,6 +28,8 @@ MAX_RESTARTS: Final = 8
 PROGRESS_S: Final = 1.0
 RESTART_FIRST_S: Final = 0.02
 RETRY_S: Final = 1.0
+ROOT_SLACK_S: Final = 0.5
+"""So long after the end of a lease the keeper has had its chance; see `cluster.timers`."""
 
 
 def main() -> None:
@@ -73,6 +78,7 @@ def _run_one(session: Path, lock_fd: int, ready_fd: int, supervisor: list[str], 
         try:
             os.close(lock_fd)
             os.close(codes_write)
+            signal.pthread_sigmask(signal.SIG_SETMASK, ())
             code = run_keeper(session, codes_read, ready_fd, supervisor)
         finally:
             os._exit(code)
@@ -81,7 +87,7 @@ def _run_one(session: Path, lock_fd: int, ready_fd: int, supervisor: list[str], 
     try:
         _tell(codes_write, b"".join(orphans) + b"end\n")
         crashpoint.step()
-        return _watch(pid, codes_write, orphans)
+        return _watch(pid, codes_write, orphans, Watcher(session, ROOT_SLACK_S) if is_node(session) else None)
     finally:
         os.close(codes_write)
 
@@ -96,9 +102,11 @@ def _fork() -> int:
             time.sleep(RETRY_S)
 
 
-def _watch(keeper: int, codes_fd: int, orphans: list[bytes]) -> int:
+def _watch(keeper: int, codes_fd: int, orphans: list[bytes], watcher: Watcher | None) -> int:
     """Wait for the keeper's end; of every orphan that ends meanwhile tell how, before it is reaped."""
     while True:
+        if watcher is not None:
+            watcher.wait_for_child(keeper)
         pid, status = _wait_for_any()
         crashpoint.step()
         if pid != keeper:

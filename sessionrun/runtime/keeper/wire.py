@@ -7,6 +7,9 @@ any byte.  The first field is the kind:
                         T key now              stop its tree; now = 1: without grace
                         H                      asks for a hello, once the session's lock is held
                         Q                      the session has ended
+                        V until grace          of a node: its lease (nanoseconds of CLOCK_BOOTTIME)
+                        O key                  of a node: kill it, as if the lease were over
+                        A key                  of a node: its end is known to its session
     to the supervisor   H pid started ledger   hello: all up to this offset of the ledger is to be read there
                         P key pid started ledger       the process exists
                         X key status cpu ledger        it ended, and all of its tree
@@ -14,6 +17,7 @@ any byte.  The first field is the kind:
                         R key reason           refused for now, and certainly not started
                         L key ledger           its end was not seen
                         D key                  not started: it was claimed before
+                        O key                  it is ended because the lease is over
 """
 
 from __future__ import annotations

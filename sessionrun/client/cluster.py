@@ -1,0 +1,131 @@
+"""Sessions whose jobs run on a cluster: its address, what they cannot do yet, and what the cluster shows."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+from sessionrun.model.cluster import Cluster
+from sessionrun.model.errors import InputError
+from sessionrun.model.spec import SessionSpec
+
+CERTS_VARIABLE: Final = "SESSIONRUN_CERTS"
+"""Names the directory of the three files for TLS."""
+
+CA, CERT, KEY = "ca.pem", "cert.pem", "key.pem"
+SHOW_TIMEOUT_S: Final = 10.0
+DEFAULT_PORT: Final = 8786
+
+_ADDRESS: Final = re.compile(r"(tcp|tls)://(\[[0-9a-fA-F:]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})")
+
+
+def find_certs_dir(environ: Mapping[str, str]) -> Path:
+    """The directory of the files for TLS: as the environment says, else in the user's configuration."""
+    named = environ.get(CERTS_VARIABLE)
+    if named:
+        return Path(named).absolute()
+    from platformdirs import user_config_path
+
+    return user_config_path("sessionrun") / "cluster"
+
+
+def open_cluster(address: str, environ: Mapping[str, str]) -> Cluster:
+    """How to reach a cluster's scheduler.
+
+    Raises:
+        InputError: it is no address; or other machines could listen, and there are no certificates.
+    """
+    found = _ADDRESS.fullmatch(address)
+    if found is None or not 0 < int(found[3]) < 65536:
+        raise InputError(f"--cluster {address!r:.140}: write tls://HOST:PORT, or tcp://127.0.0.1:PORT")
+    if found[1] == "tls":
+        return Cluster(address, *find_certs(environ))
+    if not is_loopback(found[2]):
+        raise InputError(
+            f"--cluster {address}: others on the network could read prompts and run programs: write tls://, "
+            "with the certificates of `sessionrun cluster certs` on each machine"
+        )
+    return Cluster(address)
+
+
+def find_certs(environ: Mapping[str, str]) -> tuple[str, str, str]:
+    """The paths of the three files for TLS.
+
+    Raises:
+        InputError: one is not there.
+    """
+    folder = find_certs_dir(environ)
+    for name in (CA, CERT, KEY):
+        if not os.access(folder / name, os.R_OK):
+            raise InputError(
+                f"{folder / name} is not there, or cannot be read: make the files once with "
+                "`sessionrun cluster certs`, and copy them to each machine"
+            )
+    return str(folder / CA), str(folder / CERT), str(folder / KEY)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address can be reached from this machine alone."""
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def require_dask() -> None:
+    """See that the libraries are there.
+
+    Raises:
+        InputError: they are not.
+    """
+    try:
+        import distributed  # noqa: F401
+    except ImportError as error:
+        raise InputError(f"cluster: {error.name} is not installed; pip install 'sessionrun[dask]'") from None
+
+
+def settle_cluster(spec: SessionSpec, address: str | None, environ: Mapping[str, str]) -> SessionSpec:
+    """The spec with its cluster.
+
+    Raises:
+        InputError: the address cannot be used; or a task needs what does not travel to another machine yet.
+    """
+    if address is None:
+        return spec
+    cluster = open_cluster(address, environ)
+    require_dask()
+    if spec.feed is not None:
+        raise InputError("--cluster: the queue's tasks work in worktrees, which do not travel to nodes yet")
+    for task in spec.tasks:
+        if task.workspace.kind != "none":
+            raise InputError(
+                f"task {task.id!r:.140}: worktrees do not travel to nodes yet: leave out --cluster, or give tasks "
+                "a directory that all nodes have (cwd)"
+            )
+    return replace(spec, cluster=cluster)
+
+
+def show_cluster(cluster: Cluster) -> dict[str, Any]:
+    """What the cluster's scheduler shows of itself: see `cluster.permits.Permits.show`.
+
+    Raises:
+        InputError: it cannot be reached, or is no scheduler of ours.
+    """
+    require_dask()
+    import asyncio
+
+    from sessionrun.runtime.dask.carrier import ask_to_show
+
+    try:
+        shown = asyncio.run(ask_to_show(cluster, SHOW_TIMEOUT_S))
+    except Exception as error:  # whatever the library raises: it cannot be reached
+        why = str(error).partition("\n")[0] or type(error).__name__
+        raise InputError(f"the cluster at {cluster.address} does not answer: {why}") from error
+    if "refused" in shown:
+        raise InputError(f"the cluster at {cluster.address} refuses to answer: {shown['refused']}")
+    return {"address": cluster.address, **shown}

@@ -1,0 +1,152 @@
+"""The long-lived programs of a cluster's machines: a scheduler on one, a worker on each node.
+
+dask's programs end when they lose each other; so each is started again, for as long as this one lives.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+from sessionrun.client.cluster import find_certs, is_loopback, open_cluster, require_dask
+from sessionrun.model.cluster import Cluster
+from sessionrun.model.errors import InputError
+from sessionrun.runtime.dask.scheduler import load_timers
+from sessionrun.runtime.node.directory import NODE_VARIABLE, NodeSite, find_nodes_dir, open_node
+
+RESTART_S: Final = 0.5
+END_TIMEOUT_S: Final = 10.0
+
+
+def head_command(host: str, port: int, environ: Mapping[str, str]) -> tuple[list[str], str]:
+    """The program of a cluster's scheduler, and the address that others give as ``--cluster``.
+
+    Raises:
+        InputError: a library, a certificate or a time is wrong, or the port is in use.
+    """
+    require_dask()
+    try:
+        load_timers(environ)
+    except ValueError as error:
+        raise InputError(f"SESSIONRUN_CLUSTER_TIMERS: {error}") from None
+    tls: list[str] = []
+    if not is_loopback(host):
+        ca_file, cert_file, key_file = find_certs(environ)
+        tls = ["--tls-ca-file", ca_file, "--tls-cert", cert_file, "--tls-key", key_file]
+    port = _check_port(host, port)
+    address = f"{'tls' if tls else 'tcp'}://{host}:{port}"
+    program = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--host", address, "--no-dashboard"]
+    return [*program, "--preload", "sessionrun.runtime.dask.scheduler", *tls], address
+
+
+def _check_port(host: str, port: int) -> int:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host.strip("[]"), port))
+        except OSError as error:
+            raise InputError(f"cannot listen at {host}:{port}: {error.strerror}; see --host and --port") from None
+        return int(probe.getsockname()[1])
+
+
+def open_site(name: str | None, slots: int | None, environ: Mapping[str, str]) -> NodeSite:
+    """The node of this machine by that name, with so many slots.
+
+    Raises:
+        InputError: they cannot be used.
+    """
+    name = name or socket.gethostname().partition(".")[0] or "node"
+    return open_node(find_nodes_dir(environ), name, slots or os.cpu_count() or 1)
+
+
+def node_command(cluster: Cluster, site: NodeSite) -> list[str]:
+    """The program of a node: a worker of dask, with our bridge in it."""
+    tls = []
+    if cluster.ca_file is not None:
+        tls = ["--tls-ca-file", cluster.ca_file]
+        tls += ["--tls-cert", str(cluster.cert_file), "--tls-key", str(cluster.key_file)]
+    scratch = site.path.parent / "dask"
+    program = [sys.executable, "-m", "distributed.cli.dask_worker", cluster.address, "--name", site.node_id]
+    size = ["--nworkers", "1", "--nthreads", "1", "--memory-limit", "0", "--no-nanny", "--no-dashboard"]
+    return [
+        *program,
+        *size,
+        "--local-directory",
+        str(scratch),
+        "--preload",
+        "sessionrun.runtime.dask.worker",
+        *tls,
+    ]
+
+
+def node_environment(site: NodeSite, environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment of the worker, and of the jobs of the node."""
+    return {**environ, NODE_VARIABLE: str(site.path)}
+
+
+def open_checked(address: str, environ: Mapping[str, str]) -> Cluster:
+    """As `open_cluster`, and the libraries are there.
+
+    Raises:
+        InputError: they are not, or the address cannot be used.
+    """
+    require_dask()
+    return open_cluster(address, environ)
+
+
+def keep_running(argv: list[str], environ: Mapping[str, str], say: Callable[[str], None]) -> int:
+    """Run a program again and again until this process is told to end (TERM, INT); returns 0 then."""
+    ended = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: ended.set())
+    while not ended.is_set():
+        child = subprocess.Popen(argv, env=dict(environ), stdin=subprocess.DEVNULL)
+        while child.poll() is None and not ended.is_set():
+            ended.wait(0.2)
+        if ended.is_set():
+            _end(child)
+            return 0
+        say(f"{Path(argv[2]).name} ended with {child.returncode}: it is started again")
+        ended.wait(RESTART_S)
+    return 0
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    child.terminate()
+    try:
+        child.wait(END_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        child.wait()
+
+
+def make_unit(words: list[str]) -> str:
+    """A unit for systemd that runs these words for good: so the last watcher of the node is the first process."""
+    import shlex
+
+    return "\n".join(
+        (
+            "[Unit]",
+            "Description=sessionrun node",
+            "After=network-online.target",
+            "",
+            "[Service]",
+            f"ExecStart={shlex.join(words)}",
+            "Restart=always",
+            "RestartSec=1",
+            "KillMode=control-group",
+            "TimeoutStopSec=30",
+            "",
+            "[Install]",
+            "WantedBy=default.target",
+            "",
+        )
+    )

@@ -1,0 +1,167 @@
+"""The session's end: what its supervisor tells the scheduler, and what it hears.
+
+A list that a call brings is said again until a reply shows that the call was taken.  What it hears counts once the
+supervisor's journal has it: `drop` says so, and only then the scheduler forgets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sessionrun.cluster.messages import Message
+from sessionrun.model.frozen import frozen
+
+
+@frozen
+class Opened:
+    """A job that the journal has open: where it was submitted, and in which epoch."""
+
+    node: str
+    epoch: str
+
+
+@frozen
+class NodeSeen:
+    """A node as the scheduler shows it; `used` are its slots in use by all sessions."""
+
+    node_id: str
+    name: str
+    slots: int
+    lives: bool
+    used: int
+    version: str
+
+
+@frozen
+class News:
+    """What a reply brought: jobs that have begun, ends, jobs that are dead, and chunks of output."""
+
+    begun: tuple[Message, ...] = ()
+    ends: tuple[Message, ...] = ()
+    dead: tuple[Message, ...] = ()
+    out: tuple[Message, ...] = ()
+
+
+class Head:
+    """One life of a session's supervisor; `gen` counts these lives, `opened` is what its journal has open."""
+
+    def __init__(self, session: str, gen: int, opened: Mapping[str, Opened]) -> None:
+        self.epoch: str | None = None
+        self.superseded = False
+        self.nodes: dict[str, NodeSeen] = {}
+        self.opened = dict(opened)
+        self._session = session
+        self._gen = gen
+        self._seq = 0
+        self._asked_to_open = True
+        self._again = False
+        self._closing = False
+        self._submit: dict[str, Message] = {}
+        self._stop: dict[str, int] = {}
+        self._drop: dict[str, None] = {}
+        self._wrote: dict[tuple[str, str], int] = {}
+
+    # --- what the supervisor wants ---
+
+    def submit(self, job: str, at: Opened, order: Message) -> None:
+        """Have a job run on a node; the journal says so already, durably."""
+        self.opened[job] = at
+        self._submit[job] = {"job": job, "node": at.node, "order": order}
+
+    def stop(self, job: str, level: int) -> None:
+        """End a job, with TERM and then KILL, or with KILL."""
+        if job in self.opened and level > self._stop.get(job, 0):
+            self._stop[job] = level
+
+    def drop(self, job: str) -> None:
+        """Forget a job: the journal has its end, durably, or never had the job."""
+        self.opened.pop(job, None)
+        self._submit.pop(job, None)
+        self._stop.pop(job, None)
+        self._drop[job] = None
+
+    def wrote(self, job: str, name: str, size: int) -> None:
+        """So many bytes of a file are written here."""
+        self._wrote[job, name] = size
+
+    def close(self) -> None:
+        """The session has ended: the last call says so."""
+        self._closing = True
+
+    # --- calls ---
+
+    @property
+    def is_attached(self) -> bool:
+        """Whether this epoch of the scheduler knows what is open, so that jobs can be submitted."""
+        return self.epoch is not None and not self._asked_to_open
+
+    @property
+    def has_news(self) -> bool:
+        """Whether a call would bring something; the supervisor makes one at a time of those."""
+        lists = self._submit or self._stop or self._drop or self._wrote
+        return bool(lists) or self._asked_to_open or self._again or self._closing
+
+    def make_call(self, wait_s: float) -> Message:
+        """The next call, with all that the scheduler has to hear; `wait_s` is for a call without news."""
+        self._seq += 1
+        opened: list[Message] | None = None
+        if self._asked_to_open and self.epoch is not None:
+            # What was not submitted in this epoch never will be: a call of an older one may have brought it.
+            ours = {job: wanted for job, wanted in self._submit.items() if self.opened[job].epoch == self.epoch}
+            self._submit, others = ours, [job for job in self.opened if job not in ours]
+            opened = [
+                {"job": job, "node": self.opened[job].node, "epoch": self.opened[job].epoch} for job in others
+            ]
+        call: Message = {
+            "session": self._session,
+            "gen": self._gen,
+            "seq": self._seq,
+            "epoch": self.epoch,
+            "wait": wait_s,
+            "open": opened,
+            "submit": list(self._submit.values()),
+            "stop": [[job, level] for job, level in self._stop.items()],
+            "drop": list(self._drop),
+            "wrote": [[job, name, size] for (job, name), size in self._wrote.items()],
+            "again": self._again,
+            "close": self._closing,
+        }
+        return call
+
+    def take(self, call: Message, reply: Message) -> News:
+        """Take in the reply to a call."""
+        if reply["state"] == "superseded":
+            self.superseded = True
+            return News()
+        if reply["state"] == "open":
+            self.epoch, self._asked_to_open = reply["epoch"], True
+            return News()
+        if reply["state"] == "stale":
+            return News()
+        self._has_taken(call)
+        for about in reply["nodes"] or ():
+            seen = (about["id"], about["name"], about["slots"], about["lives"], about["used"], about["version"])
+            self.nodes[about["id"]] = NodeSeen(*seen)
+        return News(*(tuple(reply[name]) for name in ("begun", "ends", "dead", "out")))
+
+    def _has_taken(self, call: Message) -> None:
+        """The lists of this call need not be said again; what came since is not in it."""
+        if call["open"] is not None:
+            self._asked_to_open = False
+        self._again = self._again and not call["again"]
+        self._closing = self._closing and not call["close"]
+        for wanted in call["submit"]:
+            if self._submit.get(job := wanted["job"]) is wanted:
+                del self._submit[job]
+        for job, level in call["stop"]:
+            if self._stop.get(job) == level:
+                del self._stop[job]
+        for job in call["drop"]:
+            self._drop.pop(job, None)
+        for job, name, size in call["wrote"]:
+            if self._wrote.get((job, name)) == size:
+                del self._wrote[job, name]
+
+    def fail(self) -> None:
+        """A call failed: it may have been taken or not, and what its reply told is lost."""
+        self._again = True

@@ -1,0 +1,392 @@
+"""The scheduler's end: which job may run on which node, and until when.  In memory alone.
+
+    offered     not in an answer so far, or the node showed that it did not get that answer
+    delivered   in an answer to its node: this is the permit, and it counts only with the lease of that answer
+    ended       its node told its end
+    dead        it has not started and never will, or its node's lease is over for longer than the margin
+
+The session's call `drop` forgets a permit.  What a node has without a permit is void: the node kills it.
+
+An *epoch* is one life of the scheduler.  A session tells a new one what it has open.  Of jobs that were submitted
+in an older epoch it cannot be known whether they run: so they count as delivered, and the lease of their node as
+renewed now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from sessionrun.cluster.messages import (
+    ABANDON,
+    LEASE_OVER,
+    NEVER_DELIVERED,
+    NEVER_SUBMITTED,
+    NOT_THERE,
+    Message,
+    ReplyState,
+    session_of,
+)
+from sessionrun.cluster.records import Node, Permit, Session
+from sessionrun.cluster.timers import Timers
+
+CLOSED_S: Final = 600.0
+"""How long the scheduler remembers that a session has ended: longer than any of its calls can be on the way."""
+
+
+class Permits:
+    """All permits of one epoch.  All times are the scheduler's own clock, in seconds."""
+
+    def __init__(self, epoch: str, now: float, timers: Timers) -> None:
+        self.epoch = epoch
+        self.timers = timers
+        self.nodes: dict[str, Node] = {}
+        self.sessions: dict[str, Session] = {}
+        self._born = now
+        self._nodes_version = 0
+        self._touched_nodes: set[str] = set()
+        self._touched_sessions: set[str] = set()
+
+    # --- nodes ---
+
+    def take_tick(self, now: float, tick: Message) -> bool:
+        """Take in what a node tells; False: it sent a later one before."""
+        self.advance(now)
+        node = self._find_node(tick["node"])
+        if tick["seq"] <= node.seq:
+            return False
+        about = tick["name"], tick["slots"], tick["version"]
+        if not node.lives or about != (node.name, node.slots, node.version):
+            self._change_nodes()
+        node.name, node.slots, node.version = about
+        node.seq, node.lives, node.until = tick["seq"], True, now + self.timers.lease
+        held, ends = set(tick["held"]), {end["job"]: end for end in tick["ends"]}
+        for permit in list(node.permits.values()):
+            if permit.job in ends:
+                self._end(permit, ends[permit.job])
+            elif permit.job not in held:
+                self._miss(permit, knows=tick["epoch"] == self.epoch)
+            else:
+                self._begin(permit)
+        node.held, node.ends = list(held), list(ends)
+        self._take_chunks(now, node, tick["out"])
+        return True
+
+    def _change_nodes(self) -> None:
+        self._nodes_version += 1
+        self._touched_sessions.update(self.sessions)
+
+    def _end(self, permit: Permit, end: Message) -> None:
+        if permit.state == "ended":
+            return
+        permit.node.offers.pop(permit.job, None)
+        permit.node.stops.pop(permit.job, None)
+        permit.state, permit.end, permit.order = "ended", end, None
+        self._tell(permit)
+
+    def _miss(self, permit: Permit, *, knows: bool) -> None:
+        """The node does not have it: of the answer that held it none counts any more.
+
+        `knows`: the node had an answer of this epoch before.  One of an older epoch might still have counted.
+        """
+        if permit.state != "delivered":
+            return
+        if not permit.adopted:
+            permit.state = "offered"
+            permit.node.offers[permit.job] = permit
+        elif knows:
+            self._die(permit, NOT_THERE)
+
+    def _begin(self, permit: Permit) -> None:
+        """The node has it."""
+        if permit.state == "offered":
+            self._deliver(permit)
+        if not permit.begun and permit.state == "delivered":
+            permit.begun = True
+            self._tell(permit)
+
+    def _deliver(self, permit: Permit) -> None:
+        permit.state = "delivered"
+        permit.node.offers.pop(permit.job, None)
+
+    def _die(self, permit: Permit, reason: str, *, ran: bool = False) -> None:
+        permit.node.offers.pop(permit.job, None)
+        permit.state, permit.reason, permit.ran, permit.order = "dead", reason, ran, None
+        self._tell(permit)
+
+    def _tell(self, permit: Permit) -> None:
+        session = session_of(permit.job)
+        self.sessions[session].news[permit.job] = permit
+        self._touched_sessions.add(session)
+
+    def _take_chunks(self, now: float, node: Node, chunks: Iterable[Message]) -> None:
+        """Hand on output; what a session does not fetch now, its node sends again."""
+        for chunk in chunks:
+            permit = node.permits.get(chunk["job"])
+            if (
+                permit is None
+                or now - self.sessions[session_of(chunk["job"])].called_at > self.timers.call_timeout
+            ):
+                continue
+            permit.chunks[chunk["name"]] = chunk
+            self._tell(permit)
+
+    def node_has_news(self, node_id: str) -> bool:
+        """Whether an answer would bring something besides the lease.
+
+        The ends that a node may forget, and what it has told in vain, come with the answer to that tick.
+        """
+        node = self.nodes[node_id]
+        if any(self._find_strange(node)):
+            return True
+        return (
+            bool(self._renews and node.offers) or bool(node.wrote) or any(p.stop > 0 for p in node.stops.values())
+        )
+
+    def answer_node(self, now: float, node_id: str) -> Message:
+        """The answer to the last tick of a node.  The permits in it are delivered from here on."""
+        self.advance(now)
+        node = self.nodes[node_id]
+        renews = self._renews_at(now)
+        orders = []
+        for permit in self._choose_offers(node) if renews else ():
+            orders.append({"job": permit.job, "order": permit.order})
+            self._deliver(permit)
+        void, ends, abandoned = self._find_strange(node, now)
+        stop = [
+            *([permit.job, abs(permit.stop)] for permit in node.stops.values()),
+            *([j, ABANDON] for j in abandoned),
+        ]
+        for permit in node.stops.values():
+            permit.stop = -abs(permit.stop)  # it is in each answer from now on, but no news any more
+        wrote, node.wrote = [[*place, size] for place, size in node.wrote.items()], {}
+        node.held, node.ends = [], []
+        times = {"tick": self.timers.tick, "lease": self.timers.lease, "grace": self.timers.grace}
+        lists = {"orders": orders, "stop": stop, "void": void, "ack": ends, "wrote": wrote}
+        return {"seq": node.seq, "epoch": self.epoch, "renew": renews, "times": times, **lists}
+
+    def _choose_offers(self, node: Node) -> list[Permit]:
+        """As many as the node has slots for, whichever sessions they are of; the others wait."""
+        if not node.offers:
+            return []
+        used = sum(permit.state == "delivered" for permit in node.permits.values())
+        return list(node.offers.values())[: max(0, node.slots - used)]
+
+    def answer_empty(self, seq: int) -> Message:
+        """The answer to a tick after which another one came: it counts for nothing."""
+        times = {"tick": self.timers.tick, "lease": self.timers.lease, "grace": self.timers.grace}
+        lists: Message = {name: [] for name in ("orders", "stop", "void", "ack", "wrote")}
+        return {"seq": seq, "epoch": self.epoch, "renew": False, "times": times, **lists}
+
+    @property
+    def _renews(self) -> bool:
+        return any(session.attached for session in self.sessions.values())
+
+    def _renews_at(self, now: float) -> bool:
+        """Whether leases go on: once one session is there, or has had the time to come."""
+        return self._renews or self._is_settled(now)
+
+    def _is_settled(self, now: float) -> bool:
+        """Whether all sessions that live have had the time to tell this epoch what they have open."""
+        return now > self._born + self.timers.lease + self.timers.margin
+
+    def _find_strange(self, node: Node, now: float = float("-inf")) -> tuple[list[str], list[str], list[str]]:
+        """What the node told in its last tick without a permit that counts.
+
+        Jobs that it has and no session wants; ends that no session wants; and jobs to be killed whose ends are
+        kept, for the session may still ask: it has not come to this epoch, or has not heard that the job is dead.
+        """
+        strange = [job for job in node.held if job not in node.permits]
+        void = [job for job in strange if self._knows(job)]
+        ends = [job for job in node.ends if job not in node.permits and self._knows(job)]
+        dead = [job for job in node.held if job in node.permits and node.permits[job].state == "dead"]
+        return (
+            void,
+            ends,
+            dead + ([job for job in strange if not self._knows(job)] if self._is_settled(now) else []),
+        )
+
+    def _knows(self, job: str) -> bool:
+        """Whether its session has told this epoch what it has open, or that it has ended."""
+        session = self.sessions.get(session_of(job))
+        return session is not None and (session.attached or session.closed_at is not None)
+
+    # --- sessions ---
+
+    def take_call(self, now: float, call: Message) -> ReplyState:
+        """Take in what a session tells; all but ``ok``: nothing of it was."""
+        self.advance(now)
+        session = self.sessions.setdefault(call["session"], Session())
+        if call["gen"] < session.gen or (session.closed_at is not None and call["gen"] == session.gen):
+            return "superseded"
+        if call["gen"] > session.gen:
+            session.gen, session.seq, session.attached, session.closed_at = call["gen"], -1, False, None
+        if call["seq"] <= session.seq:
+            return "stale"
+        session.seq, session.called_at = call["seq"], now
+        if call["open"] is not None and call["epoch"] == self.epoch:
+            self._attach(now, session, call["open"])
+        elif not session.attached:
+            return "open"
+        if call["again"]:
+            self._tell_again(session)
+        self._take_lists(now, session, call)
+        self._touched_sessions.add(call["session"])
+        if call["close"]:
+            for permit in list(session.permits.values()):
+                self._forget(session, permit)
+            session.attached, session.closed_at = False, now
+        return "ok"
+
+    def _take_lists(self, now: float, session: Session, call: Message) -> None:
+        for job in call["drop"]:
+            if (permit := session.permits.get(job)) is not None:
+                self._forget(session, permit)
+        for wanted in call["submit"]:
+            if wanted["job"] not in session.permits:
+                self._submit(now, session, wanted)
+        for job, level in call["stop"]:
+            permit = session.permits.get(job)
+            if permit is not None and permit.state in ("offered", "delivered") and level > abs(permit.stop):
+                permit.stop = level
+                permit.node.stops[job] = permit
+                self._touched_nodes.add(permit.node.node_id)
+        for job, name, size in call["wrote"]:
+            if (permit := session.permits.get(job)) is not None:
+                permit.node.wrote[job, name] = size
+                self._touched_nodes.add(permit.node.node_id)
+
+    def _attach(self, now: float, session: Session, jobs: Iterable[Message]) -> None:
+        opened = {job["job"]: job for job in jobs}
+        for permit in () if session.attached else list(session.permits.values()):
+            if permit.job not in opened:  # a supervisor before this one had it, and its end
+                self._forget(session, permit)
+        session.attached, session.nodes_told = True, -1
+        for job, about in opened.items():
+            if job in session.permits:
+                continue
+            node = self._find_node(about["node"])
+            permit = session.permits[job] = node.permits[job] = Permit(job, node, None, "delivered")
+            if about["epoch"] == self.epoch:
+                self._die(permit, NEVER_SUBMITTED)
+            else:
+                node.until = max(node.until, now + self.timers.lease)
+        self._tell_again(session)
+
+    def _submit(self, now: float, session: Session, wanted: Message) -> None:
+        node = self._find_node(wanted["node"])
+        permit = Permit(wanted["job"], node, wanted["order"])
+        session.permits[permit.job] = node.permits[permit.job] = permit
+        if now > node.until:
+            self._die(permit, NEVER_DELIVERED)
+        else:
+            node.offers[permit.job] = permit
+            self._touched_nodes.add(node.node_id)
+
+    def _forget(self, session: Session, permit: Permit) -> None:
+        self._touched_nodes.add(permit.node.node_id)
+        del session.permits[permit.job]
+        session.news.pop(permit.job, None)
+        for jobs in (permit.node.permits, permit.node.offers, permit.node.stops):
+            jobs.pop(permit.job, None)
+
+    def _tell_again(self, session: Session) -> None:
+        for permit in session.permits.values():
+            if permit.state in ("ended", "dead") or permit.begun:
+                session.news[permit.job] = permit
+
+    def session_has_news(self, session_id: str) -> bool:
+        """Whether a reply would bring something."""
+        session = self.sessions[session_id]
+        return bool(session.news) or session.nodes_told != self._nodes_version
+
+    def reply(self, now: float, session_id: str) -> Message:
+        """The reply to the last call of a session."""
+        self.advance(now)
+        session = self.sessions[session_id]
+        news, session.news = list(session.news.values()), {}
+        out = [chunk for permit in news for chunk in permit.chunks.values()]
+        for permit in news:
+            permit.chunks = {}
+        ends = [permit.end for permit in news if permit.state == "ended"]
+        dead = [
+            {"job": permit.job, "reason": permit.reason, "ran": permit.ran}
+            for permit in news
+            if permit.state == "dead"
+        ]
+        nodes = (
+            None
+            if session.nodes_told == self._nodes_version
+            else [self._show_node(n) for n in self.nodes.values()]
+        )
+        session.nodes_told = self._nodes_version
+        begun = [{"job": permit.job} for permit in news if permit.begun and permit.state == "delivered"]
+        lists = {"begun": begun, "ends": ends, "dead": dead, "out": out}
+        return {"state": "ok", "epoch": self.epoch, "nodes": nodes, **lists}
+
+    def reply_nothing(self, state: ReplyState = "ok") -> Message:
+        """A reply without news: to a call after which another one came, or that was not taken."""
+        lists: Message = {name: [] for name in ("begun", "ends", "dead", "out")}
+        return {"state": state, "epoch": self.epoch, "nodes": None, **lists}
+
+    def take_touched(self) -> tuple[set[str], set[str]]:
+        """Nodes and sessions for which something has happened since this was asked last: they may have news."""
+        touched = self._touched_nodes, self._touched_sessions
+        self._touched_nodes, self._touched_sessions = set(), set()
+        return touched
+
+    # --- time ---
+
+    def advance(self, now: float) -> None:
+        """Leases that are over by now end what they allowed."""
+        for node in self.nodes.values():
+            over_for_s = now - node.until
+            if node.lives and over_for_s > 0:
+                node.lives = False
+                self._change_nodes()
+            if over_for_s > 0 and node.permits:
+                self._end_lease(node, sure=over_for_s > self.timers.margin)
+        for session_id, session in list(self.sessions.items()):
+            if session.closed_at is not None and now - session.closed_at > CLOSED_S:
+                del self.sessions[session_id]
+
+    def _end_lease(self, node: Node, *, sure: bool) -> None:
+        for permit in list(node.permits.values()):
+            if permit.state == "offered":
+                self._die(permit, NEVER_DELIVERED)
+            elif permit.state == "delivered" and sure:
+                self._die(permit, LEASE_OVER, ran=True)
+
+    def next_time(self) -> float | None:
+        """When `advance` has something to do; None: only after a message."""
+        times = []
+        for node in self.nodes.values():
+            if node.lives:
+                times.append(node.until)
+            elif any(permit.state == "delivered" for permit in node.permits.values()):
+                times.append(node.until + self.timers.margin)
+        return min(times, default=None)
+
+    # --- shown ---
+
+    def _find_node(self, node_id: str) -> Node:
+        return self.nodes.setdefault(node_id, Node(node_id))
+
+    def _show_node(self, node: Node) -> Message:
+        used = sum(permit.state in ("offered", "delivered") for permit in node.permits.values())
+        about = {"id": node.node_id, "name": node.name, "slots": node.slots, "version": node.version}
+        return {**about, "lives": node.lives, "used": used}
+
+    def show(self, now: float) -> Message:
+        """The cluster as people see it: nodes with what is left of their leases (seconds), sessions."""
+        self.advance(now)
+        nodes = [
+            {**self._show_node(node), "lease_s": round(max(0.0, node.until - now), 1) if node.lives else None}
+            for node in self.nodes.values()
+        ]
+        sessions = [
+            {"id": name, "jobs": len(session.permits)}
+            for name, session in self.sessions.items()
+            if session.closed_at is None
+        ]
+        return {"epoch": self.epoch, "nodes": nodes, "sessions": sessions}

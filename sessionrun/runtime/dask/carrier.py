@@ -1,0 +1,191 @@
+"""The thread of a supervisor that calls the scheduler: one call with news at a time, and one that waits for news.
+
+Output is written here, before anything is told of the job's end.  All else is queued for the supervisor's thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final
+
+import orjson
+
+from sessionrun.cluster.head import Head, News
+from sessionrun.cluster.messages import PROTOCOL
+from sessionrun.cluster.timers import CALL_SLACK_S
+from sessionrun.model.cluster import Cluster
+
+WAIT_S: Final = 5.0
+AGAIN_FIRST_S: Final = 0.1
+AGAIN_LAST_S: Final = 2.0
+CLOSE_TIMEOUT_S: Final = 3.0
+
+
+def make_security(cluster: Cluster) -> Any:
+    """What dask needs for TLS; None without."""
+    if cluster.ca_file is None:
+        return None
+    from distributed.security import Security
+
+    return Security(  # type: ignore[no-untyped-call]
+        tls_ca_file=cluster.ca_file,
+        tls_client_cert=cluster.cert_file,
+        tls_client_key=cluster.key_file,
+        require_encryption=True,
+    )
+
+
+def open_rpc(cluster: Cluster) -> Any:
+    """A connection to the scheduler that outlives its restarts."""
+    from distributed import rpc
+
+    security = make_security(cluster)
+    arguments = security.get_connection_args("client") if security is not None else {}
+    return rpc(cluster.address, connection_args=arguments)  # type: ignore[no-untyped-call]
+
+
+class Carrier:
+    """The thread.  `head` is shared with the supervisor's thread under `lock`; `news` is what this one has heard.
+
+    `wake_fd` becomes readable when there is some.  `keep` takes what a reply brought, and returns what is for the
+    supervisor.  After `fault` is set the thread has ended.
+    """
+
+    def __init__(self, cluster: Cluster, head: Head, keep: Callable[[News], list[Any]]) -> None:
+        self.head = head
+        self.lock = threading.Lock()
+        self.news: deque[Any] = deque()
+        self.fault: str | None = None
+        self.complaint: str | None = None
+        self._cluster = cluster
+        self._keep = keep
+        self._closing = False
+        self.wake_fd, self._wake_write = os.pipe()
+        os.set_blocking(self.wake_fd, False)
+        os.set_blocking(self._wake_write, False)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._poked: asyncio.Event | None = None
+        self._thread = threading.Thread(target=self._run, name="cluster", daemon=True)
+
+    def start(self) -> None:
+        """Begin to call."""
+        self._thread.start()
+
+    def poke(self) -> None:
+        """The head has something to tell."""
+        loop, poked = self._loop, self._poked
+        if loop is not None and poked is not None:
+            try:
+                loop.call_soon_threadsafe(poked.set)
+            except RuntimeError:
+                pass  # the thread has ended
+
+    def drain(self) -> list[Any]:
+        """What was heard."""
+        try:
+            while os.read(self.wake_fd, 4096):
+                pass
+        except BlockingIOError:
+            pass
+        heard = []
+        while self.news:
+            heard.append(self.news.popleft())
+        return heard
+
+    def close(self) -> None:
+        """Tell the rest, that the session has ended, and end."""
+        with self.lock:
+            self.head.close()
+            self._closing = True
+        self.poke()
+        self._thread.join(CLOSE_TIMEOUT_S)
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._go())
+        except Exception as error:
+            self._tell_fault(f"{type(error).__name__}: {error}")
+
+    def _tell_fault(self, fault: str) -> None:
+        self.fault = fault
+        self._ring()
+
+    def _ring(self) -> None:
+        try:
+            os.write(self._wake_write, b"\0")
+        except (BlockingIOError, BrokenPipeError):
+            pass
+
+    async def _go(self) -> None:
+        self._loop, self._poked = asyncio.get_running_loop(), asyncio.Event()
+        rpc = open_rpc(self._cluster)
+        parked: asyncio.Task[bool] | None = None
+        pause_s = AGAIN_FIRST_S
+        while self.fault is None:
+            self._poked.clear()
+            with self.lock:
+                has_news = self.head.has_news
+            if self._closing and not has_news:
+                return
+            if parked is not None and parked.done():
+                pause_s = AGAIN_FIRST_S if parked.result() else pause_s
+                if not parked.result():
+                    await asyncio.sleep(pause_s)
+                parked = None
+                continue
+            if has_news:
+                if await self._call(rpc, 0.0):
+                    pause_s = AGAIN_FIRST_S
+                else:
+                    await asyncio.sleep(pause_s)
+                    pause_s = min(2 * pause_s, AGAIN_LAST_S)
+                continue
+            if parked is None:
+                parked = asyncio.create_task(self._call(rpc, WAIT_S))
+            poke = asyncio.create_task(self._poked.wait())
+            await asyncio.wait((parked, poke), return_when=asyncio.FIRST_COMPLETED)
+            poke.cancel()
+
+    async def _call(self, rpc: Any, wait_s: float) -> bool:
+        """One call and its reply; whether it came."""
+        with self.lock:
+            call = self.head.make_call(wait_s)
+        body = orjson.dumps({**call, "protocol": PROTOCOL})
+        try:
+            reply = orjson.loads(await asyncio.wait_for(rpc.sr_head(body=body), wait_s + CALL_SLACK_S))
+        except Exception as error:  # whatever the library raises: the call has failed
+            with self.lock:
+                self.head.fail()
+            self.complaint = str(error) or type(error).__name__
+            return False
+        self.complaint = None
+        if "refused" in reply:
+            self._tell_fault(f"the scheduler at {self._cluster.address} refuses this session: {reply['refused']}")
+            return True
+        with self.lock:
+            news = self.head.take(call, reply)
+            superseded = self.head.superseded
+        if superseded:
+            self._tell_fault("another supervisor of this session speaks with the cluster")
+            return True
+        heard = self._keep(news)
+        if reply["nodes"] is not None:
+            heard.append(None)
+        if heard:
+            self.news.extend(heard)
+            self._ring()
+        return True
+
+
+async def ask_to_show(cluster: Cluster, timeout_s: float) -> Any:
+    """What the scheduler shows of itself; raises what the library raises without an answer in time (seconds)."""
+    rpc = open_rpc(cluster)
+    try:
+        shown = await asyncio.wait_for(rpc.sr_show(body=orjson.dumps({"protocol": PROTOCOL})), timeout_s)
+        return orjson.loads(shown)
+    finally:
+        await rpc.close_rpc()

@@ -1,0 +1,253 @@
+"""Runs jobs on the nodes of a cluster; a LAND runs here, where the repository is.
+
+The journal is the fence: a claim names the node and the epoch of the scheduler, and is durable before the order
+leaves.  An end that a node tells is dropped at the scheduler only when the journal has it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from sessionrun import __version__
+from sessionrun.cluster.head import Head, News, NodeSeen, Opened
+from sessionrun.cluster.messages import KILL, TERM, Message
+from sessionrun.model.cluster import Cluster, SlotsOffered
+from sessionrun.model.errors import StoreError
+from sessionrun.model.events import HoldPlaced, JobClaimed, JobLost, JobStarted
+from sessionrun.model.keys import JobKey
+from sessionrun.model.spec import SLOT, Job
+from sessionrun.runtime.dask.carrier import Carrier
+from sessionrun.runtime.dask.orders import Files, make_order
+from sessionrun.runtime.executors.local import LocalExecutor
+from sessionrun.runtime.executors.protocol import Notice
+from sessionrun.runtime.node.ends import key_of, unpack_end
+from sessionrun.store.session import SessionDir
+
+DISK_RETRY_S: Final = 1.0
+NODE_RETRY_S: Final = 1.0
+
+
+class DaskExecutor:
+    """The executor of a session whose jobs run on nodes.
+
+    Args:
+        session: its directory.
+        cluster: how to reach the scheduler.
+        local: the executor of this machine.
+        gen: which life of the supervisor this is.
+        opened: the jobs that the journal has open on nodes.
+        log: takes a line for the session's log.
+    """
+
+    needs_sync = True
+
+    def __init__(
+        self,
+        session: SessionDir,
+        cluster: Cluster,
+        local: LocalExecutor,
+        gen: int,
+        opened: Mapping[JobKey, Opened],
+        log: Callable[[object], None],
+    ) -> None:
+        self._session = session
+        self._local = local
+        self._log = log
+        self._files = Files(session)
+        self._early: dict[str, Message] = {}
+        self._told: list[str] = []
+        self._begun: set[str] = set()
+        self._claimed: dict[JobKey, Opened] = {}
+        self._offered: SlotsOffered | None = None
+        self._complained: str | None = None
+        head = Head(session.session_id, gen, {self._name(key): at for key, at in opened.items()})
+        self._carrier = Carrier(cluster, head, self._keep)
+        self._carrier.start()
+
+    def _name(self, key: JobKey) -> str:
+        return f"{self._session.session_id}/{key.text()}"
+
+    # --- the supervisor's thread ---
+
+    def claim(self, key: JobKey, node: str | None) -> JobClaimed:
+        """See `Executor.claim`: the node of the attempt if it lives, else the one with most room."""
+        if key.phase == "land":
+            return JobClaimed(key)
+        carrier = self._carrier
+        with carrier.lock:
+            epoch, nodes = carrier.head.epoch or "", dict(carrier.head.nodes)
+            used = [at.node for at in (*carrier.head.opened.values(), *self._claimed.values())]
+        usable = {name: seen for name, seen in nodes.items() if _is_usable(seen)}
+        if node not in usable:
+            room = {name: (seen.slots - used.count(name)) / seen.slots for name, seen in usable.items()}
+            node = max(sorted(room), key=room.__getitem__, default=node or "none")
+        self._claimed[key] = Opened(node, epoch)
+        return JobClaimed(key, node, epoch)
+
+    def start(self, jobs: Sequence[Job]) -> list[Notice]:
+        """See `Executor.start`."""
+        notices: list[Notice] = []
+        here = [job for job in jobs if job.key.phase == "land"]
+        if here:
+            notices += self._local.start(here)
+        for job in jobs:
+            at = self._claimed.pop(job.key, None)
+            if job.key.phase == "land" or at is None:
+                continue
+            try:
+                order = make_order(self._session, job)
+            except (OSError, StoreError) as error:
+                notices.append(JobLost(job.key, "void", f"its files cannot be sent: {error}"))
+                continue
+            with self._carrier.lock:
+                self._carrier.head.submit(self._name(job.key), at, order)
+        self._claimed.clear()
+        self._carrier.poke()
+        return notices
+
+    def stop(self, key: JobKey, *, now: bool = False) -> None:
+        """See `Executor.stop`."""
+        if key.phase == "land":
+            self._local.stop(key, now=now)
+            return
+        with self._carrier.lock:
+            self._carrier.head.stop(self._name(key), KILL if now else TERM)
+        self._carrier.poke()
+
+    def wait(self, timeout_s: float | None, wake_fd: int | None) -> list[Notice]:
+        """See `Executor.wait`.
+
+        Raises:
+            KeeperGone: the keeper of this machine is dead.
+            StoreError: the scheduler refuses this session.
+        """
+        if self._carrier.news:
+            timeout_s = 0.0
+        notices = self._local.wait(timeout_s, wake_fd, self._carrier.wake_fd)
+        for heard in self._carrier.drain():
+            notices += self._offer() if heard is None else self._hear(heard)
+        if self._carrier.fault is not None:
+            raise StoreError(self._carrier.fault)
+        complaint = self._carrier.complaint
+        if complaint != self._complained:
+            self._complained = complaint
+            if complaint is not None:
+                self._log(f"no contact with the cluster: {complaint}")
+        return notices
+
+    def _offer(self) -> list[Notice]:
+        """What the nodes that can be used offer now, if that has changed."""
+        with self._carrier.lock:
+            usable = [seen for seen in self._carrier.head.nodes.values() if _is_usable(seen)]
+        offered = SlotsOffered(sum(seen.slots for seen in usable), len(usable))
+        if offered == self._offered:
+            return []
+        self._offered = offered
+        return [offered]
+
+    def _hear(self, heard: tuple[str, Message]) -> list[Notice]:
+        """What an end, a death or a beginning means."""
+        kind, about = heard
+        job = about["job"]
+        try:
+            key = key_of(job)
+            if kind == "dead":
+                self._told.append(job)
+                return self._hear_death(key, about)
+            begun = [] if job in self._begun else [JobStarted(key, 0, 0, 0)]
+            self._begun.add(job)
+            if kind == "begun":
+                return [*begun]
+            self._told.append(job)
+            self._begun.discard(job)
+            end = unpack_end(about, self._node_of(job))
+        except (ValueError, KeyError, TypeError) as error:
+            self._log(f"{job}: its end cannot be read: {error}")
+            return [JobLost(key_of(job), "lost", "what its node told of its end cannot be read")]
+        ran = not (isinstance(end, JobLost) and end.verdict == "void")
+        return [*(begun if ran else ()), end]
+
+    def _hear_death(self, key: JobKey, dead: Message) -> list[Notice]:
+        reason = f"{dead['reason']} (node {self._node_of(dead['job'])})"
+        if dead["ran"]:
+            return [JobLost(key, "lost", reason, gone=None)]
+        hold = HoldPlaced(SLOT, reason, until=time.monotonic() + NODE_RETRY_S)
+        return [hold, JobLost(key, "void", reason, counts=False)]
+
+    def _node_of(self, job: str) -> str:
+        with self._carrier.lock:
+            at = self._carrier.head.opened.get(job)
+            seen = self._carrier.head.nodes.get(at.node) if at is not None else None
+        return seen.name if seen is not None else at.node if at is not None else "unknown"
+
+    def settle(self) -> None:
+        """See `Executor.settle`: the scheduler may forget the jobs whose ends were told."""
+        if not self._told:
+            return
+        with self._carrier.lock:
+            for job in self._told:
+                self._carrier.head.drop(job)
+        self._told.clear()
+        self._carrier.poke()
+
+    def close(self) -> None:
+        """See `Executor.close`."""
+        self.settle()
+        self._carrier.close()
+        self._local.close()
+
+    # --- the carrier's thread ---
+
+    def _keep(self, news: News) -> list[tuple[str, Message]]:
+        """Write what came, and return the ends whose files are whole."""
+        heard: list[tuple[str, Message]] = [
+            ("begun", about) for about in news.begun if self._is_open(about["job"])
+        ]
+        grown: set[str] = set()
+        for chunk in news.out:
+            if self._is_open(chunk["job"]) and self._keep_chunk(chunk):
+                grown.add(chunk["job"])
+        for end in news.ends:
+            if self._is_open(end["job"]):
+                self._early[end["job"]] = end
+                grown.add(end["job"])
+        whole = [job for job in grown & self._early.keys() if self._is_complete(job)]
+        heard += [("end", self._early.pop(job)) for job in whole]
+        for dead in news.dead:
+            if self._is_open(dead["job"]):
+                self._early.pop(dead["job"], None)
+                heard.append(("dead", dead))
+        return heard
+
+    def _is_open(self, job: str) -> bool:
+        """Whether the journal has the job open; of another one the scheduler hears that it may forget it."""
+        with self._carrier.lock:
+            if job in self._carrier.head.opened:
+                return True
+            self._carrier.head.drop(job)
+            return False
+
+    def _keep_chunk(self, chunk: Message) -> bool:
+        job = chunk["job"]
+        try:
+            size = self._files.keep_chunk(key_of(job).task, chunk)
+        except OSError as error:  # the node sends it again
+            self._log(f"{job}: {chunk['name']!r:.140} cannot be written: {error.strerror}")
+            return False
+        with self._carrier.lock:
+            self._carrier.head.wrote(job, chunk["name"], 1 << 62 if size is None else size)
+        return True
+
+    def _is_complete(self, job: str) -> bool:
+        try:
+            return self._files.is_complete(key_of(job).task, self._early[job]["files"])
+        except OSError as error:
+            self._log(f"{job}: its files cannot be written: {error.strerror}")
+            return False
+
+
+def _is_usable(seen: NodeSeen) -> bool:
+    """Whether jobs may go there: it lives, has slots, and has our own version of the programs."""
+    return seen.lives and seen.slots > 0 and seen.version == __version__

@@ -1,0 +1,136 @@
+"""The permits in the process of dask's scheduler: ``dask scheduler --preload`` this module.
+
+Calls wait here for news.  Bodies are JSON; dask carries them as bytes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Mapping
+from typing import Any, Final
+from uuid import uuid4
+
+import orjson
+
+from sessionrun.cluster.messages import PROTOCOL, Message
+from sessionrun.cluster.permits import Permits
+from sessionrun.cluster.timers import Timers, parse_timers
+
+TIMERS_VARIABLE: Final = "SESSIONRUN_CLUSTER_TIMERS"
+"""The cluster's times, as in ``lease=60,tick=2``; see `cluster.timers`."""
+
+NODE: Final = "sr_node"
+HEAD: Final = "sr_head"
+SHOW: Final = "sr_show"
+"""The names of the calls."""
+
+
+def load_timers(environ: Mapping[str, str]) -> Timers:
+    """The cluster's times.
+
+    Raises:
+        ValueError: they cannot be used.
+    """
+    return parse_timers(environ.get(TIMERS_VARIABLE, ""))
+
+
+async def dask_setup(scheduler: Any) -> None:
+    """Begin: dask calls this when its scheduler starts."""
+    room = WaitingRoom(load_timers(os.environ), scheduler)
+    scheduler.handlers.update({NODE: room.take_tick, HEAD: room.take_call, SHOW: room.show})
+
+
+class WaitingRoom:
+    """The calls that wait, and the permits that answer them."""
+
+    def __init__(self, timers: Timers, scheduler: Any) -> None:
+        self._permits = Permits(uuid4().hex[:12], time.monotonic(), timers)
+        self._scheduler = scheduler
+        self._ticks: dict[str, asyncio.Future[bool]] = {}
+        self._calls: dict[str, asyncio.Future[bool]] = {}
+        self._alarm: asyncio.TimerHandle | None = None
+
+    async def take_tick(self, body: bytes) -> bytes:
+        """A node's tick."""
+        tick = orjson.loads(body)
+        if fault := self._find_fault(tick):
+            return orjson.dumps({"refused": fault})
+        permits, node = self._permits, tick["node"]
+        if not permits.take_tick(time.monotonic(), tick):
+            return orjson.dumps(permits.answer_empty(tick["seq"]))
+        is_last = await self._wait(self._ticks, node, tick["wait"], lambda: permits.node_has_news(node))
+        if not is_last:
+            return orjson.dumps(permits.answer_empty(tick["seq"]))
+        return orjson.dumps(permits.answer_node(time.monotonic(), node))
+
+    async def take_call(self, body: bytes) -> bytes:
+        """A session's call."""
+        call = orjson.loads(body)
+        if fault := self._find_fault(call):
+            return orjson.dumps({"refused": fault})
+        permits, session = self._permits, call["session"]
+        state = permits.take_call(time.monotonic(), call)
+        if state != "ok":
+            return orjson.dumps(permits.reply_nothing(state))
+        is_last = await self._wait(self._calls, session, call["wait"], lambda: permits.session_has_news(session))
+        if not is_last or session not in permits.sessions:
+            return orjson.dumps(permits.reply_nothing())
+        return orjson.dumps(permits.reply(time.monotonic(), session))
+
+    async def show(self, body: bytes) -> bytes:
+        """What people want to see."""
+        fault = self._find_fault(orjson.loads(body))
+        return orjson.dumps({"refused": fault} if fault else self._permits.show(time.monotonic()))
+
+    async def _wait(
+        self, waiting: dict[str, asyncio.Future[bool]], name: str, wait_s: float, has_news: Any
+    ) -> bool:
+        """Wait for news; False: a later call of the same party came, so this one counts for nothing."""
+        if name in waiting and not waiting[name].done():
+            waiting[name].set_result(False)
+        self._wake_others()
+        if wait_s <= 0 or has_news():
+            return True
+        future = waiting[name] = asyncio.get_running_loop().create_future()
+        try:
+            return await asyncio.wait_for(future, wait_s)
+        except asyncio.TimeoutError:
+            return True
+        finally:
+            if waiting.get(name) is future:
+                del waiting[name]
+
+    def _wake_others(self) -> None:
+        """Let the calls go on for which there is news now, and set the alarm for the next end of a lease."""
+        permits = self._permits
+        nodes, sessions = permits.take_touched()
+        for node in nodes:
+            future = self._ticks.get(node)
+            if future is not None and not future.done() and permits.node_has_news(node):
+                future.set_result(True)
+        for session in sessions:
+            future = self._calls.get(session)
+            if future is not None and not future.done() and permits.session_has_news(session):
+                future.set_result(True)
+        if self._alarm is not None:
+            self._alarm.cancel()
+        due = permits.next_time()
+        loop = asyncio.get_running_loop()
+        self._alarm = None if due is None else loop.call_later(max(0.0, due - time.monotonic()) + 0.01, self._ring)
+
+    def _ring(self) -> None:
+        self._permits.advance(time.monotonic())
+        self._wake_others()
+
+    def _find_fault(self, message: Message) -> str | None:
+        """Why this scheduler cannot serve the other end."""
+        if message.get("protocol") != PROTOCOL:
+            return f"it speaks version {message.get('protocol')!r} of the protocol, and this scheduler {PROTOCOL}"
+        if getattr(self._scheduler, "idle_timeout", None):
+            return (
+                "the scheduler would end when it is idle, and for dask it always seems so: "
+                "start it without distributed.scheduler.idle-timeout"
+            )
+        return None

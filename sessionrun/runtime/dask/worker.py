@@ -1,0 +1,91 @@
+"""The bridge in the process of a dask worker, one for each node: ``dask worker --preload`` this module.
+
+It carries bytes between the node and the scheduler.  It starts the node's root where there is none, and it is the
+last of the node's watchers: what still runs a second after the end of the lease it kills.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+from typing import Any, Final
+
+from sessionrun.cluster.timers import BRIDGE_SLACK_S
+from sessionrun.runtime.keeper.command import say
+from sessionrun.runtime.keeper.watcher import Watcher
+from sessionrun.runtime.node.directory import NODE_VARIABLE, SOCKET, NodeSite, has_root, load_site, start_root
+from sessionrun.runtime.node.main import HEAD
+
+AGAIN_S: Final = 0.2
+ROOT_LOOK_S: Final = 0.5
+CALL_TIMEOUT_S: Final = 60.0
+"""Longer than any call may wait: the node knows better when a call has failed."""
+
+_TASKS: Final[set[asyncio.Task[None]]] = set()
+
+
+async def dask_setup(worker: Any) -> None:
+    """Begin: dask calls this when the worker starts."""
+    site = load_site(Path(os.environ[NODE_VARIABLE]))
+    for work in (_carry(worker, site), _keep_root(site), _watch(site)):
+        task = asyncio.create_task(work)
+        _TASKS.add(task)
+        task.add_done_callback(_TASKS.discard)
+
+
+async def _keep_root(site: NodeSite) -> None:
+    while True:
+        if not has_root(site):
+            reason = await asyncio.to_thread(start_root, site)
+            if reason is not None:
+                say(f"node {site.name}: its root does not start: {reason}")
+        await asyncio.sleep(ROOT_LOOK_S)
+
+
+async def _watch(site: NodeSite) -> None:
+    watcher = Watcher(site.path, BRIDGE_SLACK_S)
+    while True:
+        pause_s = await asyncio.to_thread(watcher.look)
+        await asyncio.sleep(min(pause_s, 1.0))
+
+
+async def _carry(worker: Any, site: NodeSite) -> None:
+    """Connect to the node's link, again and again, and carry what it sends."""
+    while True:
+        try:
+            folder = os.open(site.path, os.O_RDONLY | os.O_DIRECTORY)
+            try:  # by the descriptor, for the path of a socket may have 107 bytes only
+                path = f"/proc/self/fd/{folder}/{SOCKET}" if os.path.isdir("/proc/self/fd") else site.path / SOCKET
+                reader, writer = await asyncio.open_unix_connection(path)
+            finally:
+                os.close(folder)
+        except OSError:
+            await asyncio.sleep(AGAIN_S)
+            continue
+        try:
+            await _carry_frames(worker, reader, writer)
+        except (asyncio.IncompleteReadError, OSError):
+            pass  # the link is gone; its keeper starts another one
+        finally:
+            writer.close()
+
+
+async def _carry_frames(worker: Any, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while True:
+        length, number = HEAD.unpack(await reader.readexactly(HEAD.size))
+        content = await reader.readexactly(length)
+        task = asyncio.create_task(_call(worker, writer, number, content))
+        _TASKS.add(task)
+        task.add_done_callback(_TASKS.discard)
+
+
+async def _call(worker: Any, writer: asyncio.StreamWriter, number: int, content: bytes) -> None:
+    """Carry one tick and its answer; without an answer an empty one, so that the node need not wait for it."""
+    answer = b""
+    try:
+        answer = await asyncio.wait_for(worker.scheduler.sr_node(body=content), CALL_TIMEOUT_S)
+    except Exception as error:  # whatever the library raises: the call has failed
+        say(f"tick {number}: {type(error).__name__}: {error}")
+        await asyncio.sleep(AGAIN_S)
+    writer.write(HEAD.pack(len(answer), number) + answer)

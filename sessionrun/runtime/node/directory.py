@@ -1,0 +1,123 @@
+"""Where a node keeps its books: ``NODES/NAME/node.json`` says which one it is, ``NODES/NAME/node-ID`` is its own.
+
+The id is made once, at random: two machines that have the same name are two nodes, and a node that comes back is
+the same one.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+from uuid import uuid4
+
+import orjson
+
+from sessionrun.model.errors import InputError
+from sessionrun.model.frozen import frozen
+from sessionrun.runtime.keeper.lease import NAME as LEASE
+from sessionrun.runtime.keeper.lease import Lease, LeaseFile
+from sessionrun.store import locks
+from sessionrun.store.files import make_directories, read_regular, replace_file
+
+NODES_VARIABLE: Final = "SESSIONRUN_NODES"
+"""Names the directory of this machine's nodes."""
+
+NODE_VARIABLE: Final = "SESSIONRUN_NODE"
+"""Tells a worker of the cluster which node it is the bridge of: the node's own directory."""
+
+SOCKET: Final = "link.sock"
+JOBS: Final = "jobs"
+LOG: Final = "supervisor.log"
+MAX_SLOTS: Final = 10_000
+
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+
+
+@frozen
+class NodeSite:
+    """A node of this machine; `path` is its own directory."""
+
+    node_id: str
+    name: str
+    slots: int
+    path: Path
+
+
+def find_nodes_dir(environ: Mapping[str, str]) -> Path:
+    """The directory of this machine's nodes: as the environment says, else in the user's cache directory."""
+    named = environ.get(NODES_VARIABLE)
+    if named:
+        return Path(named).absolute()
+    from platformdirs import user_cache_path
+
+    return user_cache_path("sessionrun") / "nodes"
+
+
+def open_node(nodes: Path, name: str, slots: int) -> NodeSite:
+    """The node of that name, made where there is none yet; it has `slots` from now on.
+
+    Raises:
+        InputError: the name or the number cannot be used, or the directory not be written.
+    """
+    if not _NAME.fullmatch(name):
+        raise InputError(f"--name {name!r:.80}: give letters, digits, '.', '_' and '-', at most 63")
+    if not 1 <= slots <= MAX_SLOTS:
+        raise InputError(f"--slots {slots}: give a number from 1 to {MAX_SLOTS}")
+    folder = nodes / name
+    try:
+        make_directories(folder, 0o700)
+        node_id = _load_id(folder / "node.json") or f"{name}@{uuid4().hex[:12]}"
+        replace_file(
+            folder / "node.json", orjson.dumps({"id": node_id, "name": name, "slots": slots}), durable=True
+        )
+        site = NodeSite(node_id, name, slots, folder / f"node-{node_id}")
+        make_directories(site.path / JOBS, 0o700)
+        if not os.path.lexists(site.path / LEASE):
+            LeaseFile(site.path).write(Lease())
+    except OSError as error:
+        raise InputError(f"the node's directory {folder} cannot be written: {error.strerror}") from error
+    return site
+
+
+def load_site(path: Path) -> NodeSite:
+    """The node whose own directory that is.
+
+    Raises:
+        OSError, ValueError, KeyError: it is none.
+    """
+    about = orjson.loads(read_regular(path.parent / "node.json", 1 << 16))
+    return NodeSite(about["id"], about["name"], about["slots"], path)
+
+
+def _load_id(path: Path) -> str | None:
+    try:
+        return str(orjson.loads(read_regular(path, 1 << 16))["id"])
+    except (OSError, ValueError, KeyError):
+        return None
+
+
+def has_root(site: NodeSite) -> bool:
+    """Whether its root lives."""
+    return locks.is_held(site.path / "root.lock")
+
+
+def start_root(site: NodeSite) -> str | None:
+    """Start the node's root, unless there is one; the reason if it did not come up.
+
+    By a process of its own: the caller may have threads, and a process that has them must not fork.
+    """
+    package_root = Path(__file__).resolve().parents[3]
+    words = (
+        f"import sys; sys.path[0] = {str(package_root)!r}; from sessionrun.runtime.node.start import main; main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", words, str(site.path)], stdin=subprocess.DEVNULL, capture_output=True, text=True
+    )
+    if done.returncode == 0:
+        return None
+    return (done.stderr.strip().splitlines() or ["it printed nothing"])[-1]

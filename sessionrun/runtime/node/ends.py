@@ -1,0 +1,65 @@
+"""An end of a job as it travels from a node to its session."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sessionrun.cluster.messages import Message
+from sessionrun.model.events import HoldPlaced, JobLost
+from sessionrun.model.keys import JobKey, parse_job_key
+from sessionrun.runtime.executors.protocol import Exit, Notice
+
+LEASE_WORDS = "its node had no contact with the cluster for longer than its lease, and ended it"
+
+
+def key_of(job: str) -> JobKey:
+    """The key of a job, whose name is ``SESSION/KEY``.
+
+    Raises:
+        ValueError: it is not such a name.
+    """
+    return parse_job_key(job.partition("/")[2])
+
+
+def pack_end(job: str, notice: Notice, *, over: bool) -> Message | None:
+    """What a node tells of an end; None: the notice is no end.  `over`: the job was ended with the lease."""
+    if isinstance(notice, Exit):
+        fields: Message = {"status": notice.wait_status, "cpu_s": notice.cpu_s}
+        if notice.errno is not None:
+            fields = {"errno": notice.errno, "detail": notice.detail}
+        return {"job": job, "kind": "lease" if over else "exit", "files": {}, **fields}
+    if isinstance(notice, JobLost):
+        fields = {"verdict": notice.verdict, "reason": notice.reason, "counts": notice.counts, "gone": notice.gone}
+        return {"job": job, "kind": "lease" if over else "lost", "files": {}, **fields}
+    return None
+
+
+def unpack_end(end: Message, node: str) -> Exit | JobLost:
+    """What a session hears of an end; `node` is the name of the node, for people.
+
+    Raises:
+        ValueError, KeyError, TypeError: it is damaged.
+    """
+    key = key_of(end["job"])
+    if end["kind"] == "lease":
+        return JobLost(key, "lost", f"{LEASE_WORDS} (node {node})", gone=True)
+    if end["kind"] == "exit":
+        status, cpu_s = _whole(end.get("status")), end.get("cpu_s")
+        detail = end.get("detail")
+        cpu_s = float(cpu_s) if cpu_s is not None else None
+        return Exit(
+            key, status, None, cpu_s, _whole(end.get("errno")), f"{detail} on node {node}" if detail else None
+        )
+    if end["verdict"] not in ("lost", "interrupted", "void"):
+        raise ValueError(f"unknown verdict {end['verdict']!r}")
+    reason = f"{end['reason']} (node {node})"
+    return JobLost(key, end["verdict"], reason, counts=bool(end["counts"]), gone=end["gone"])
+
+
+def is_hold(notice: Notice) -> bool:
+    """Whether a notice only holds what comes next, which is the session's business."""
+    return isinstance(notice, HoldPlaced)
+
+
+def _whole(value: Any) -> int | None:
+    return None if value is None else int(value)

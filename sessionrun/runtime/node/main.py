@@ -1,0 +1,334 @@
+"""The process that links a node's keeper to the cluster; it stands where a session has its supervisor.
+
+It decides nothing: it hands orders to the keeper, and ends and output to the cluster.  It dies with its keeper,
+and the next keeper starts another one, which finds everything in the ledger and in the folders of the jobs.  The
+bytes between here and the scheduler go through a socket of the cluster's worker; a new worker connects anew.
+
+    frame of the socket     length (4 bytes), number of the tick (8 bytes), JSON; without JSON: the call has failed
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import select
+import socket
+import struct
+import sys
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+import orjson
+
+from sessionrun import __version__
+from sessionrun.cluster.link import Link, Tasks
+from sessionrun.cluster.messages import ABANDON, KILL, PROTOCOL, Message
+from sessionrun.model.errors import StoreError
+from sessionrun.runtime.executors.local import KeeperGone, greet, read_frame
+from sessionrun.runtime.keeper.command import EXIT_REFUSED, EXIT_TAKEN, say
+from sessionrun.runtime.keeper.lease import boot_ns
+from sessionrun.runtime.keeper.wire import Connection, pack_job
+from sessionrun.runtime.node.directory import JOBS, SOCKET, NodeSite, load_site
+from sessionrun.runtime.node.ends import key_of, pack_end
+from sessionrun.runtime.node.spool import CHUNK_BYTES, Spool, SpooledJob
+from sessionrun.runtime.processes import die_with_parent
+from sessionrun.runtime.recovery import judge_job
+from sessionrun.store import locks
+from sessionrun.store.files import open_regular
+from sessionrun.store.journal import parse_log
+from sessionrun.store.ledger import Ledger, fold_ledger
+
+LOCK_TIMEOUT_S: Final = 5.0
+HEAD: Final = struct.Struct("!IQ")
+
+
+def main() -> None:
+    """Link the node in ``argv[1]``; ``argv[2]`` is the descriptor of the socket to the keeper."""
+    gc.freeze()
+    gc.enable()
+    die_with_parent()
+    end = socket.socket(fileno=int(sys.argv[2]))
+    end.set_inheritable(False)
+    directory = Path(sys.argv[1])
+    if locks.hold(directory / "lock", timeout_s=LOCK_TIMEOUT_S) is None:
+        sys.exit(EXIT_TAKEN)
+    try:
+        LinkProcess(load_site(directory), end).run()
+    except KeeperGone:
+        sys.exit(0)
+    except (StoreError, OSError, ValueError, KeyError) as error:
+        say(f"{type(error).__name__}: {error}")
+        sys.exit(EXIT_REFUSED if isinstance(error, StoreError) else 1)
+
+
+class Bridge:
+    """The connection of a cluster's worker: it carries ticks, and their answers."""
+
+    def __init__(self, end: socket.socket) -> None:
+        self._socket = end
+        end.setblocking(False)
+        self._incoming = bytearray()
+        self._outgoing = bytearray()
+
+    def fileno(self) -> int:
+        """For poll(2)."""
+        return self._socket.fileno()
+
+    @property
+    def events(self) -> int:
+        """What to wait for."""
+        return select.POLLIN | (select.POLLOUT if self._outgoing else 0)
+
+    def send(self, number: int, content: bytes) -> None:
+        """Queue a frame, and send what the socket takes."""
+        self._outgoing += HEAD.pack(len(content), number) + content
+        self.flush()
+
+    def flush(self) -> None:
+        """Send what the socket takes."""
+        while self._outgoing:
+            try:
+                del self._outgoing[: self._socket.send(self._outgoing)]
+            except BlockingIOError:
+                return
+            except OSError:
+                self._outgoing.clear()
+
+    def receive(self) -> Iterable[tuple[int, bytes]]:
+        """The frames that have come whole.
+
+        Raises:
+            EOFError: the worker is gone.
+        """
+        while True:
+            try:
+                chunk = self._socket.recv(1 << 18)
+            except BlockingIOError:
+                break
+            except OSError:
+                chunk = b""
+            if not chunk:
+                raise EOFError
+            self._incoming += chunk
+        frames, position = [], 0
+        while len(self._incoming) - position >= HEAD.size:
+            length, number = HEAD.unpack_from(self._incoming, position)
+            end = position + HEAD.size + length
+            if len(self._incoming) < end:
+                break
+            frames.append((number, bytes(self._incoming[position + HEAD.size : end])))
+            position = end
+        del self._incoming[:position]
+        return frames
+
+    def close(self) -> None:
+        """Give it up."""
+        self._socket.close()
+
+
+class LinkProcess:
+    """Everything of one life of this process."""
+
+    def __init__(self, site: NodeSite, end: socket.socket) -> None:
+        self._keeper = Connection(end)
+        _, _, offset, self._early = greet(self._keeper)
+        self._link = Link(site.node_id, site.name, site.slots, __version__)
+        self._spool = Spool(site.path / JOBS)
+        self._jobs: dict[str, SpooledJob] = {}
+        self._ledger_end = offset
+        self._find_jobs(site.path / "ledger", offset)
+        self._listener = _listen(site.path / SOCKET)
+        self._bridge: Bridge | None = None
+        self._flying: dict[int, float] = {}
+        self._waiting: int | None = None
+        self._has_news = False
+
+    def _find_jobs(self, path: Path, offset: int) -> None:
+        """What the node has, by its ledger: jobs that run, and ends that no session has acknowledged."""
+        with open(open_regular(path), "rb") as stream:
+            ledger = fold_ledger(parse_log(stream.read(offset)).payloads)
+        for job in self._spool.load():
+            about = ledger.jobs.get(job.job)
+            if about is None or about.acked:
+                self._spool.forget(job)  # its order is offered again; or its end is known
+                continue
+            job.over = about.over
+            self._jobs[job.job] = job
+            self._judge(job, ledger, offset)
+
+    def _judge(self, job: SpooledJob, ledger: Ledger, offset: int) -> None:
+        notice = judge_job(key_of(job.job), ledger.jobs[job.job], ledger, offset, was_seen=False)
+        end = pack_end(job.job, notice, over=job.over) if notice is not None else None
+        if end is not None:
+            job.finish(end)
+
+    def run(self) -> None:
+        """Go on until the keeper is gone."""
+        while True:
+            self._send_ticks()
+            self._keeper.flush()
+            self._wait()
+            self._hear_keeper()
+            self._hear_bridge()
+
+    # --- ticks ---
+
+    def _send_ticks(self) -> None:
+        """One tick with news at a time; while there is none, one that waits at the scheduler."""
+        bridge, now = self._bridge, time.monotonic()
+        if bridge is None:
+            return
+        for number, overdue_at in list(self._flying.items()):
+            if now > overdue_at:
+                del self._flying[number]
+                self._has_news = True
+        is_busy = any(number != self._waiting for number in self._flying)
+        if is_busy or (self._waiting in self._flying and not self._has_news):
+            return
+        wait_s = 0.0 if self._has_news else self._link.timers.tick
+        ends = [job.end for job in self._jobs.values() if job.end is not None]
+        held = [name for name, job in self._jobs.items() if job.end is None]
+        out = self._make_chunks()
+        tick = self._link.make_tick(boot_ns(), held=held, ends=ends, out=out, wait_s=wait_s)
+        self._flying[tick["seq"]] = now + wait_s + self._link.timers.call_timeout - self._link.timers.tick
+        self._waiting = None if self._has_news else tick["seq"]
+        self._has_news = False
+        bridge.send(tick["seq"], orjson.dumps({**tick, "protocol": PROTOCOL}))
+
+    def _make_chunks(self) -> list[Message]:
+        chunks: list[Message] = []
+        budget, again_s = CHUNK_BYTES, self._link.timers.call_timeout
+        for job in self._jobs.values():
+            for chunk in job.make_chunks(budget, again_s):
+                chunks.append(chunk)
+                budget -= len(chunk["content"]) * 3 // 4
+        return chunks
+
+    def _wait(self) -> None:
+        poller = select.poll()
+        poller.register(self._keeper.fileno(), select.POLLIN | (select.POLLOUT if self._keeper.has_more else 0))
+        poller.register(self._listener.fileno(), select.POLLIN)
+        if self._bridge is not None:
+            poller.register(self._bridge.fileno(), self._bridge.events)
+        times = list(self._flying.values())
+        timeout_s = max(0.0, min(times) - time.monotonic()) if times else None
+        if self._early:
+            timeout_s = 0.0
+        ready = {fd for fd, _ in poller.poll(None if timeout_s is None else timeout_s * 1000 + 1)}
+        if self._listener.fileno() in ready:
+            self._accept()
+
+    def _accept(self) -> None:
+        try:
+            end, _ = self._listener.accept()
+        except OSError:
+            return
+        if self._bridge is not None:
+            self._bridge.close()
+        self._bridge, self._flying, self._waiting, self._has_news = Bridge(end), {}, None, True
+
+    # --- what comes ---
+
+    def _hear_bridge(self) -> None:
+        if self._bridge is None:
+            return
+        self._bridge.flush()
+        try:
+            frames = self._bridge.receive()
+        except EOFError:
+            self._bridge.close()
+            self._bridge, self._flying = None, {}
+            return
+        for number, content in frames:
+            self._flying.pop(number, None)
+            answer = orjson.loads(content) if content else {"refused": None}
+            if answer.get("refused"):
+                say(f"the cluster's scheduler refuses this node: {answer['refused']}")
+            tasks = None if "refused" in answer else self._link.take(answer)
+            if tasks is not None:
+                self._obey(tasks)
+
+    def _obey(self, tasks: Tasks) -> None:
+        if tasks.until_ns is not None:
+            self._keeper.send(b"V", b"%d" % tasks.until_ns, b"%d" % tasks.grace_ns)
+        for name, order in tasks.orders.items():
+            self._start(name, order)
+        for name, level in tasks.stop:
+            job = self._jobs.get(name)
+            if job is not None and job.end is None:
+                if level == ABANDON:
+                    self._keeper.send(b"O", name.encode())
+                else:
+                    self._keeper.send(b"T", name.encode(), b"1" if level == KILL else b"0")
+        for name in tasks.void:
+            if name in self._jobs:
+                self._keeper.send(b"T", name.encode(), b"1")
+        for name, file, size in tasks.wrote:
+            if name in self._jobs:
+                self._jobs[name].note_written(file, size)
+                self._has_news = self._has_news or self._jobs[name].has_more
+        for name in tasks.forget:
+            job = self._jobs.pop(name, None)
+            if job is not None:
+                self._keeper.send(b"A", name.encode())
+                self._keeper.flush()
+                self._spool.forget(job)
+
+    def _start(self, name: str, order: Message) -> None:
+        if name in self._jobs:
+            return
+        try:
+            self._jobs[name], process = self._spool.place(name, order)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            say(f"{name}: its order cannot be used: {type(error).__name__}: {error}")
+            self._refuse(
+                name, f"its order cannot be used on this node: {getattr(error, 'strerror', None) or error}"
+            )
+            return
+        self._keeper.send(*pack_job(process))
+
+    def _refuse(self, name: str, reason: str) -> None:
+        """Tell that it did not start.  It is not in the ledger: if this is forgotten, its order comes again."""
+        end = {"job": name, "kind": "lost", "verdict": "void", "reason": reason, "counts": True, "gone": None}
+        empty: Message = {"outputs": [], "brought": {}}
+        job = self._jobs[name] = SpooledJob(name, self._spool.folder_of(name), empty)
+        job.finish({**end, "files": {}})
+        self._has_news = True
+
+    def _hear_keeper(self) -> None:
+        frames, self._early = [*self._early, *_receive(self._keeper)], []
+        for fields in frames:
+            job = self._jobs.get(fields[1].decode())
+            if job is None or job.end is not None:
+                continue
+            if fields[0] == b"O":
+                job.over = True
+                continue
+            for notice in read_frame(fields, key_of(job.job)):
+                end = pack_end(job.job, notice, over=job.over)
+                if end is not None:
+                    job.finish(end)
+                    self._has_news = True
+
+
+def _receive(connection: Connection) -> list[list[bytes]]:
+    try:
+        return connection.receive()
+    except EOFError:
+        raise KeeperGone from None
+
+
+def _listen(path: Path) -> socket.socket:
+    """The socket for the worker: bound in its directory, for the path of a socket may have 107 bytes only."""
+    listener = socket.socket(socket.AF_UNIX)
+    os.chdir(path.parent)
+    try:
+        path.unlink(missing_ok=True)
+        listener.bind(path.name)
+    finally:
+        os.chdir("/")
+    listener.listen(4)
+    listener.setblocking(False)
+    return listener

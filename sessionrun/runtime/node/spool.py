@@ -1,0 +1,200 @@
+"""The files of a node's jobs, until their session has them: a folder for each job, in which the session's own
+directory seems to be.
+
+An order names files of the session by their paths at the session's end.  Here such a path is one below the job's
+folder.  All that the job leaves there goes back: its outputs as they grow, and at its end the rest.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import shutil
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import orjson
+
+from sessionrun.cluster.messages import Message
+from sessionrun.runtime.keeper.wire import JobOrder
+from sessionrun.store.files import make_directories, open_regular, read_regular
+
+ORDER: Final = "order.json"
+MIRROR: Final = "session"
+MAX_FILES: Final = 10_000
+CHUNK_BYTES: Final = 1 << 20
+"""Most of a job's output in one tick, for all jobs together."""
+
+
+class SpooledJob:
+    """A job of this node, and what is known of its files; `end` is set once it has ended."""
+
+    def __init__(self, job: str, folder: Path, order: Message) -> None:
+        self.job = job
+        self.folder = folder
+        self.outputs: list[str] = order["outputs"]
+        self.end: Message | None = None
+        self.over = False
+        self.wrote: dict[str, int] = {}
+        self._brought: dict[str, list[int]] = order["brought"]
+        self._sent: dict[str, tuple[int, float]] = {}
+
+    def finish(self, end: Message) -> None:
+        """It has ended: now all of its files are known."""
+        self.end = {**end, "files": dict(self._find_files())}
+
+    def make_chunks(self, budget: int, again_s: float) -> Iterator[Message]:
+        """What the session does not have yet, at most `budget` bytes; nothing is sent again within `again_s`."""
+        sizes = self.end["files"] if self.end is not None else {name: self._measure(name) for name in self.outputs}
+        now = time.monotonic()
+        for name, size in sizes.items():
+            at = self.wrote.get(name, 0)
+            sent_at, when = self._sent.get(name, (-1, 0.0))
+            if at >= size or budget <= 0 or (sent_at == at and now - when < again_s):
+                continue
+            content = self._read(name, at, min(budget, size - at))
+            budget -= len(content)
+            self._sent[name] = at, now
+            yield {"job": self.job, "name": name, "at": at, "content": base64.b64encode(content).decode()}
+
+    @property
+    def has_more(self) -> bool:
+        """Whether it has ended, and left what was not sent so far."""
+        sizes = self.end["files"] if self.end is not None else {}
+        return any(
+            at < size and self._sent.get(name, (-1, 0.0))[0] != at
+            for name, size in sizes.items()
+            for at in (self.wrote.get(name, 0),)
+        )
+
+    def note_written(self, name: str, size: int) -> None:
+        """So many bytes of a file have arrived."""
+        self.wrote[name] = max(size, self.wrote.get(name, 0))
+
+    def _measure(self, name: str) -> int:
+        try:
+            return os.lstat(self.folder / MIRROR / name).st_size
+        except OSError:
+            return 0
+
+    def _read(self, name: str, at: int, size: int) -> bytes:
+        try:
+            fd = open_regular(self.folder / MIRROR / name)
+        except OSError:
+            return b"\0" * size  # the job has removed it since: its length was told already
+        try:
+            content = os.pread(fd, size, at)
+            return content + b"\0" * (size - len(content))
+        finally:
+            os.close(fd)
+
+    def _find_files(self) -> Iterator[tuple[str, int]]:
+        """All regular files below the mirror that the job made or changed; links are not followed."""
+        base, found = self.folder / MIRROR, 0
+        for place, folders, names in os.walk(base):
+            folders.sort()
+            for name in sorted(names):
+                path = Path(place, name)
+                about = os.lstat(path)
+                relative = str(path.relative_to(base))
+                is_file = about.st_mode & 0o170000 == 0o100000
+                if (
+                    is_file
+                    and self._brought.get(relative) != [about.st_size, about.st_mtime_ns]
+                    and found < MAX_FILES
+                ):
+                    found += 1
+                    yield relative, about.st_size
+
+
+class Spool:
+    """The folders of a node's jobs."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def load(self) -> Iterator[SpooledJob]:
+        """The jobs whose folders are whole; the rest of one that was interrupted is removed."""
+        for name in sorted(os.listdir(self._directory)):
+            folder = self._directory / name
+            try:
+                order = orjson.loads(read_regular(folder / ORDER))
+                yield SpooledJob(order["job"], folder, order)
+            except (OSError, ValueError, KeyError):
+                shutil.rmtree(folder, ignore_errors=True)
+
+    def place(self, job: str, order: Message) -> tuple[SpooledJob, JobOrder]:
+        """Write the files of an order; returns the job, and the process to start.
+
+        Raises:
+            OSError: they cannot be written.
+            ValueError, KeyError, TypeError: the order is damaged.
+        """
+        folder = self.folder_of(job)
+        shutil.rmtree(folder, ignore_errors=True)
+        mirror = folder / MIRROR
+        make_directories(mirror, 0o700)
+        brought = {}
+        for name, content in order["files"].items():
+            path = mirror / _check_name(name)
+            make_directories(path.parent, 0o700)
+            with open(open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as stream:
+                stream.write(base64.b64decode(content))
+            about = os.lstat(path)
+            brought[name] = [about.st_size, about.st_mtime_ns]
+        for name in order["folders"]:
+            make_directories(mirror / _check_name(name), 0o700)
+        outputs = [_check_name(order[name]) for name in ("stdout", "stderr")]
+        kept = {"job": job, "outputs": list(dict.fromkeys(outputs)), "brought": brought}
+        for name in outputs:
+            make_directories((mirror / name).parent, 0o700)
+        path = folder / ORDER
+        with open(open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as stream:
+            stream.write(orjson.dumps(kept))
+        return SpooledJob(job, folder, kept), self._translate(job, order, mirror)
+
+    def _translate(self, job: str, order: Message, mirror: Path) -> JobOrder:
+        """The process to start: paths of the session's directory, of its Python and its package become our own."""
+        package = str(Path(__file__).resolve().parents[3])
+        python: str = order["python"]
+
+        def here(word: str) -> str:
+            if word == python:
+                return sys.executable
+            if word.startswith(order["package"] + os.sep):
+                word = package + word[len(order["package"]) :]
+            return word.replace(order["session"], str(mirror))
+
+        env = [os.fsencode(word) for name, value in order["env"].items() for word in (name, here(value))]
+        return JobOrder(
+            key=job,
+            grace_s=float(order["grace_s"]),
+            cwd=os.fsencode(here(order["cwd"])),
+            stdin=os.fsencode(here(order["stdin"] or "")),
+            stdout=os.fsencode(mirror / order["stdout"]),
+            stderr=os.fsencode(mirror / order["stderr"]),
+            argv=[os.fsencode(here(word)) for word in order["argv"]],
+            env=env,
+        )
+
+    def folder_of(self, job: str) -> Path:
+        """Where a job's files are; no part of its name holds a comma or slash but between the parts."""
+        return self._directory / job.replace("/", ",")
+
+    def forget(self, job: SpooledJob) -> None:
+        """Remove a job's files."""
+        shutil.rmtree(job.folder, ignore_errors=True)
+
+
+def _check_name(name: str) -> str:
+    """A path below the session's directory.
+
+    Raises:
+        ValueError: it leads out of it.
+    """
+    if not name or name.startswith("/") or ".." in name.split("/") or "\0" in name:
+        raise ValueError(f"{name!r:.80} is not a path below the session's directory")
+    return name

@@ -1,0 +1,577 @@
+"""A cluster on a virtual clock: the real permits, heads, links and leases, with model keepers, a network that
+loses, delays, repeats and reorders messages, and parties that stop, die and start again at any step.
+
+What is asserted is what the protocol promises:
+
+- no two jobs of a task run at the same time; a job runs at most once;
+- each end that a session records is the true one; none is recorded twice;
+- all bytes of a job's output arrive before its end is recorded;
+- when the faults stop, every task ends.
+
+A *job* here is one attempt of a task; a lost one is followed by the next.
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import count
+from typing import Any
+
+from sessionrun.cluster.head import Head, Opened
+from sessionrun.cluster.link import Link, Tasks
+from sessionrun.cluster.messages import ABANDON, TERM, Message
+from sessionrun.cluster.permits import Permits
+from sessionrun.cluster.timers import BRIDGE_SLACK_S, ROOT_SLACK_S, Timers
+from sessionrun.runtime.keeper.lease import Lease
+
+TIMERS = Timers(tick=0.5, lease=5.0, grace=0.5, margin=2.2)
+CALM_S = 120.0
+"""So long after the last fault everything must have ended."""
+
+CHUNK = 8
+
+
+@dataclass
+class Span:
+    """A job's process on a node, as it really was."""
+
+    node: str
+    begun: float
+    ended: float | None = None
+
+
+@dataclass
+class Truth:
+    """What really happened, and what was recorded."""
+
+    spans: dict[str, list[Span]] = field(default_factory=dict)
+    recorded: dict[str, str] = field(default_factory=dict)
+    violations: list[str] = field(default_factory=list)
+    lost: int = 0
+    late: int = 0
+    faults: int = 0
+
+    def begin(self, job: str, node: str, now: float) -> Span:
+        span = Span(node, now)
+        spans = self.spans.setdefault(job, [])
+        if spans:
+            self.violations.append(f"{job} runs a second time on {node}")
+        for other, others in self.spans.items():
+            if other != job and other.rpartition("/")[0] == job.rpartition("/")[0]:
+                for one in others:
+                    if one.ended is None or one.ended > now:
+                        self.violations.append(f"{job} on {node} begins while {other} runs on {one.node}")
+        spans.append(span)
+        return span
+
+
+class World:
+    """The virtual clock, and the messages on their way."""
+
+    def __init__(self, seed: int, truth: Truth) -> None:
+        self.random = random.Random(seed)
+        self.now = 0.0
+        self.truth = truth
+        self.cut: set[str] = set()
+        self.faulty = True
+        self._queue: list[tuple[float, int, Callable[[], None]]] = []
+        self._number = count()
+
+    def at(self, time: float, action: Callable[[], None]) -> None:
+        heapq.heappush(self._queue, (max(time, self.now), next(self._number), action))
+
+    def after(self, seconds: float, action: Callable[[], None]) -> None:
+        self.at(self.now + seconds, action)
+
+    def send(self, one: str, other: str, action: Callable[[], None]) -> None:
+        """A message: between parties of which one is cut off it is lost; else it may be late, lost or doubled."""
+        if one in self.cut or other in self.cut:
+            return
+        delay = self.random.expovariate(200.0)
+        if self.faulty:
+            chance = self.random.random()
+            if chance < 0.01:
+                return
+            if chance < 0.03:
+                delay += self.random.uniform(0.0, 9.0)
+            elif chance < 0.04:
+                self.after(delay + self.random.uniform(0.0, 3.0), action)
+        self.after(delay, action)
+
+    def run(self, until: float, done: Callable[[], bool]) -> None:
+        while self._queue and self.now < until and not done():
+            self.now, _, action = heapq.heappop(self._queue)
+            action()
+
+
+class Scheduler:
+    """The scheduler's process: permits and the calls that wait."""
+
+    def __init__(self, world: World, timers: Timers) -> None:
+        self.world = world
+        self.timers = timers
+        self.stopped = False
+        self._epochs = count(1)
+        self._late: list[Callable[[], None]] = []
+        self.restart()
+
+    def restart(self) -> None:
+        """Die, and start again with empty memory."""
+        self.permits: Permits | None = Permits(f"e{next(self._epochs)}", self.world.now, self.timers)
+        self._ticks: dict[str, tuple[int, Callable[[Message], None]]] = {}
+        self._calls: dict[str, Callable[[Message], None]] = {}
+
+    def die(self) -> None:
+        self.permits, self._ticks, self._calls = None, {}, {}
+
+    def resume(self) -> None:
+        self.stopped, late = False, self._late
+        self._late = []
+        for action in late:
+            action()
+
+    def tick(self, tick: Message, answer: Callable[[Message], None]) -> None:
+        if self.stopped:
+            self._late.append(lambda: self.tick(tick, answer))
+            return
+        permits = self.permits
+        if permits is None:
+            return
+        node = tick["node"]
+        if not permits.take_tick(self.world.now, tick):
+            return
+        if node in self._ticks:
+            seq, earlier = self._ticks.pop(node)
+            earlier(permits.answer_empty(seq))
+        self._ticks[node] = tick["seq"], answer
+        self._look(permits)
+        if node in self._ticks and (not tick["wait"] or permits.node_has_news(node)):
+            self._answer(permits, node)
+        self.world.after(tick["wait"], lambda: self._overdue(permits, node, tick["seq"]))
+
+    def call(self, call: Message, reply: Callable[[Message], None]) -> None:
+        if self.stopped:
+            self._late.append(lambda: self.call(call, reply))
+            return
+        permits = self.permits
+        if permits is None:
+            return
+        name, state = call["session"], permits.take_call(self.world.now, call)
+        if state != "ok":
+            reply(permits.reply_nothing(state))
+            return
+        if name in self._calls:
+            self._calls.pop(name)(permits.reply_nothing())
+        self._calls[name] = reply
+        self._look(permits)
+        if name in self._calls and (not call["wait"] or permits.session_has_news(name)):
+            self._calls.pop(name)(permits.reply(self.world.now, name))
+        self.world.after(call["wait"], lambda: self._overdue_call(permits, name, reply))
+
+    def _look(self, permits: Permits) -> None:
+        if permits is not self.permits:
+            return
+        permits.advance(self.world.now)
+        nodes, sessions = permits.take_touched()
+        for node in [node for node in self._ticks if node in nodes and permits.node_has_news(node)]:
+            self._answer(permits, node)
+        for name in [name for name in self._calls if name in sessions and permits.session_has_news(name)]:
+            self._calls.pop(name)(permits.reply(self.world.now, name))
+        due = permits.next_time()
+        if due is not None:
+            self.world.at(due + 0.001, lambda: self._look(permits) if not self.stopped else None)
+
+    def _answer(self, permits: Permits, node: str) -> None:
+        _, answer = self._ticks.pop(node)
+        answer(permits.answer_node(self.world.now, node))
+
+    def _overdue(self, permits: Permits, node: str, seq: int) -> None:
+        if permits is self.permits and not self.stopped and self._ticks.get(node, (None,))[0] == seq:
+            self._answer(permits, node)
+
+    def _overdue_call(self, permits: Permits, name: str, reply: Callable[[Message], None]) -> None:
+        if permits is self.permits and not self.stopped and self._calls.get(name) is reply:
+            self._calls.pop(name)(permits.reply(self.world.now, name))
+
+
+@dataclass
+class Process:
+    """A job on a node: what its keeper and its ledger know."""
+
+    job: str
+    size: int
+    span: Span | None = None
+    end: str | None = None
+    over: bool = False
+    wrote: int = 0
+
+
+class SimulatedNode:
+    """A node: a model keeper with the real lease and link, and its two other watchers."""
+
+    def __init__(self, world: World, scheduler: Scheduler, name: str, slots: int, drift: float) -> None:
+        self.world, self.scheduler, self.name = world, scheduler, name
+        self.slots = slots
+        self.drift = drift
+        self.jobs: dict[str, Process] = {}
+        self.claimed: set[str] = set()
+        self.lease = Lease()
+        self.down: set[str] = set()
+        self.stopped: set[str] = set()
+        self._life = 0
+        self._begin_link()
+        self._watch()
+
+    def clock(self) -> int:
+        return round((1000.0 + self.world.now * self.drift) * 1e9)
+
+    # --- the link and its ticks ---
+
+    def _begin_link(self) -> None:
+        self._life += 1
+        self.link = Link(self.name, self.name, self.slots, "1")
+        self._pace(self._life)
+
+    def _pace(self, life: int) -> None:
+        """Ticks that wait, and one more at once whenever there is news."""
+        if life == self._life and not ({"link", "keeper"} & (self.down | self.stopped)):
+            self._tick(self.link.timers.tick * 0.5)
+        if life == self._life:
+            self.world.after(self.link.timers.tick * 0.9, lambda: self._pace(life))
+
+    def _tick(self, wait_s: float = 0.0) -> None:
+        ends: list[Message] = []
+        out: list[Message] = []
+        for job, p in self.jobs.items():
+            size = p.size if p.end is not None else p.size // 2
+            content = min(CHUNK, size - p.wrote)
+            if content > 0:
+                out.append({"job": job, "name": "out", "at": p.wrote, "content": content})
+            if p.end is not None:
+                ends.append({"job": job, "kind": p.end, "files": {"out": size}})
+        held = self.jobs.keys() - {end["job"] for end in ends}
+        tick = self.link.make_tick(self.clock(), held=held, ends=ends, out=out, wait_s=wait_s)
+        life, scheduler = self._life, self.scheduler
+
+        def answered(answer: Message) -> None:
+            self.world.send("scheduler", self.name, lambda: self._hear(life, answer))
+
+        self.world.send(self.name, "scheduler", lambda: scheduler.tick(tick, answered))
+
+    def _hear(self, life: int, answer: Message) -> None:
+        if life != self._life or {"link", "keeper"} & (self.down | self.stopped):
+            if life == self._life and not {"link", "keeper"} & self.down:
+                self.world.after(
+                    0.3, lambda: self._hear(life, answer)
+                )  # a stopped process hears it when it goes on
+            return
+        tasks = self.link.take(answer)
+        if tasks is not None:
+            self._obey(tasks)
+
+    def _obey(self, tasks: Tasks) -> None:
+        news = False
+        if tasks.until_ns is not None:
+            self.lease.renew(tasks.until_ns, tasks.grace_ns, self.clock())
+        for job, order in tasks.orders.items():
+            news |= self._start(job, order)
+        for job, level in tasks.stop:
+            process = self.jobs.get(job)
+            if process is not None and process.end is None:
+                process.over = process.over or level == ABANDON
+                self._finish(process, "stopped", after=self.world.random.uniform(0, 0.3) if level == TERM else 0.0)
+        for job in tasks.void:
+            if (process := self.jobs.get(job)) is not None:
+                self._finish(process, "stopped")
+                if process.end is not None:
+                    del self.jobs[job]
+        for job, _, size in tasks.wrote:
+            if job in self.jobs and size > self.jobs[job].wrote:
+                self.jobs[job].wrote = size
+                news = True
+        for job in tasks.forget:
+            if job in self.jobs and self.jobs[job].end is not None:
+                del self.jobs[job]
+        if news:
+            self._tick()
+
+    def _start(self, job: str, order: Message) -> bool:
+        if job in self.claimed:
+            return False
+        self.claimed.add(job)
+        process = self.jobs[job] = Process(job, order["size"])
+        if not self.lease.may_start(self.clock()):
+            process.end, process.size = "void", 0
+            return True
+        process.span = self.world.truth.begin(job, self.name, self.world.now)
+        self.world.after(order["seconds"], lambda: self._finish(process, "exit"))
+        return True
+
+    def _finish(self, process: Process, kind: str, after: float = 0.0) -> None:
+        if after:
+            self.world.after(after, lambda: self._finish(process, kind))
+            return
+        if process.span is None or process.span.ended is not None:
+            return
+        process.span.ended = self.world.now
+        process.end = "lease" if process.over else kind
+        if not {"link", "keeper"} & (self.down | self.stopped):
+            self._tick()
+
+    # --- the watchers: keeper, root, bridge; each with its slack ---
+
+    def _watch(self) -> None:
+        now = self.clock()
+        running = [p for p in self.jobs.values() if p.span is not None and p.span.ended is None]
+        for who, slack_s in (("keeper", 0.0), ("root", ROOT_SLACK_S), ("bridge", BRIDGE_SLACK_S)):
+            if who in self.down or who in self.stopped:
+                continue
+            if who == "keeper" and not self.lease.may_start(now):
+                for process in running:
+                    process.over = True
+            if self.lease.is_over(now, round(slack_s * 1e9)):
+                for process in running:
+                    process.over = True
+                    self._finish(process, "lease")
+        self.world.after(0.05, self._watch)
+
+    # --- faults ---
+
+    def kill(self, who: str, seconds: float) -> None:
+        self.down.add(who)
+        if who in ("link", "keeper"):
+            self._life += 1
+        self.world.after(seconds, lambda: self._back(who))
+
+    def _back(self, who: str) -> None:
+        self.down.discard(who)
+        if who in ("link", "keeper") and not {"link", "keeper"} & self.down:
+            self._begin_link()
+
+    def stop(self, who: str, seconds: float) -> None:
+        """Stop one for a while; a stopped keeper does nothing, but its jobs go on."""
+        self.stopped.add(who)
+        self.world.after(seconds, lambda: self.stopped.discard(who))
+
+
+class SimulatedSession:
+    """A session's supervisor with its journal: tasks that run until one attempt of each has ended well."""
+
+    def __init__(self, world: World, scheduler: Scheduler, name: str, tasks: int, cancels: float) -> None:
+        self.world, self.scheduler, self.name = world, scheduler, name
+        self.attempt = dict.fromkeys(range(tasks), 1)
+        self.done: set[int] = set()
+        self.journal: dict[str, Opened] = {}
+        self.written: dict[str, int] = {}
+        self.early: dict[str, Message] = {}
+        self.down = False
+        self._cancels = cancels
+        self._gen = 0
+        self._begin()
+
+    def _begin(self) -> None:
+        self._gen += 1
+        self.head = Head(self.name, self._gen, self.journal)
+        self._calling = False
+        self.early.clear()
+        self._turn(self._gen)
+        self._park(self._gen)
+
+    def kill(self, seconds: float) -> None:
+        self.down = True
+        self._gen += 1
+        self.world.after(seconds, self._back)
+
+    def _back(self) -> None:
+        if self.down:
+            self.down = False
+            self._begin()
+
+    def _turn(self, gen: int) -> None:
+        """Start what can be started, and call if there is news; again in a moment."""
+        if gen != self._gen:
+            return
+        self._submit()
+        if self.head.has_news and not self._calling:
+            self._call(0.0)
+        self.world.after(0.02, lambda: self._turn(gen))
+
+    def _park(self, gen: int) -> None:
+        if gen == self._gen:
+            if not self._calling and not self.head.has_news:
+                self._call(TIMERS.tick, parked=True)
+            self.world.after(TIMERS.tick * 0.5, lambda: self._park(gen))
+
+    def _submit(self) -> None:
+        if not self.head.is_attached or self.head.epoch is None:
+            return
+        used: dict[str, int] = {}
+        for at in self.journal.values():
+            used[at.node] = used.get(at.node, 0) + 1
+        nodes = [n for n in self.head.nodes.values() if n.lives and used.get(n.node_id, 0) < n.slots]
+        busy = {job.split("/")[1] for job in self.journal}
+        for task in self.attempt:
+            if task in self.done or str(task) in busy or not nodes:
+                continue
+            node = self.world.random.choice(nodes)
+            job = f"{self.name}/{task}/{self.attempt[task]}"
+            self.journal[job] = at = Opened(node.node_id, self.head.epoch)
+            seconds = self.world.random.uniform(0.0, 6.0)
+            self.head.submit(job, at, {"size": self.world.random.randrange(30), "seconds": seconds})
+            if self.world.random.random() < self._cancels:
+                self.world.after(seconds / 2, partial(self._stop, self._gen, job))
+            return
+
+    def _stop(self, gen: int, job: str) -> None:
+        if gen == self._gen:
+            self.head.stop(job, TERM)
+
+    def _call(self, wait_s: float, *, parked: bool = False) -> None:
+        call, gen, head = self.head.make_call(wait_s), self._gen, self.head
+        self._calling = not parked
+        heard: list[Any] = []
+
+        def replied(reply: Message) -> None:
+            self.world.send("scheduler", self.name, lambda: self._hear(gen, head, call, reply, heard, parked))
+
+        def overdue() -> None:
+            if not heard and gen == self._gen:
+                heard.append("overdue")
+                self._calling = self._calling and parked
+                head.fail()
+
+        self.world.after(wait_s + 3.0, overdue)
+        self.world.send(self.name, "scheduler", lambda: self.scheduler.call(call, replied))
+
+    def _hear(self, gen: int, head: Head, call: Message, reply: Message, heard: list[Any], parked: bool) -> None:
+        if gen != self._gen or heard:
+            return
+        heard.append(reply)
+        self._calling = self._calling and parked
+        news = head.take(call, reply)
+        for chunk in news.out:
+            at = self.written.get(chunk["job"], 0)
+            if chunk["at"] <= at:
+                self.written[chunk["job"]] = max(at, chunk["at"] + chunk["content"])
+            head.wrote(chunk["job"], chunk["name"], self.written.get(chunk["job"], 0))
+        for end in (*self.early.values(), *news.ends):
+            self._take_end(end)
+        for dead in news.dead:
+            self._take_death(dead)
+
+    def _take_end(self, end: Message) -> None:
+        job, truth = end["job"], self.world.truth
+        if job not in self.journal:
+            truth.late += end["kind"] == "exit" and truth.recorded[job] == "lost"
+            self.head.drop(job)
+            return
+        if end["kind"] != "void" and self.written.get(job, 0) < end["files"]["out"]:
+            self.early[job] = end
+            return
+        spans = truth.spans.get(job, [])
+        if end["kind"] == "void":
+            if spans:
+                truth.violations.append(f"{job} was called void and ran")
+        elif not spans or spans[0].ended is None:
+            truth.violations.append(f"{job} was called ended and runs")
+        self._record(job, end["kind"])
+
+    def _take_death(self, dead: Message) -> None:
+        job, truth = dead["job"], self.world.truth
+        if job not in self.journal:
+            self.head.drop(job)
+            return
+        spans = truth.spans.get(job, [])
+        if not dead["ran"] and spans:
+            truth.violations.append(f"{job} ran, and was called dead: {dead['reason']}")
+        if any(span.ended is None or span.ended > self.world.now for span in spans):
+            truth.violations.append(f"{job} was called dead while it runs: {dead['reason']}")
+        self._record(job, "lost" if dead["ran"] else "void")
+
+    def _record(self, job: str, what: str) -> None:
+        if job in self.world.truth.recorded:
+            self.world.truth.violations.append(f"{job} was recorded twice")
+        self.world.truth.recorded[job] = what
+        task = int(job.split("/")[1])
+        if what in ("exit", "stopped"):
+            self.done.add(task)
+        else:
+            self.world.truth.lost += what != "void"
+            self.attempt[task] += 1
+        del self.journal[job]
+        self.early.pop(job, None)
+        self.head.drop(job)
+
+    @property
+    def has_ended(self) -> bool:
+        return len(self.done) == len(self.attempt)
+
+
+def play(seed: int, *, timers: Timers = TIMERS, faults_s: float = 60.0) -> Truth:
+    """One cluster, its faults by `seed`."""
+    truth = Truth()
+    world = World(seed, truth)
+    scheduler = Scheduler(world, timers)
+    drifts = [1.0 + world.random.uniform(-0.001, 0.001) for _ in range(4)]
+    nodes = [SimulatedNode(world, scheduler, f"n{i}", world.random.randint(1, 4), drifts[i]) for i in range(4)]
+    sessions = [SimulatedSession(world, scheduler, f"s{i}", world.random.randint(2, 12), 0.1) for i in range(2)]
+    _plan_faults(world, scheduler, nodes, sessions, faults_s)
+
+    def is_done() -> bool:
+        return world.now > faults_s and all(session.has_ended for session in sessions)
+
+    world.run(faults_s + CALM_S, is_done)
+    for session in sessions:
+        if not session.has_ended:
+            missing = sorted(set(session.attempt) - session.done)
+            truth.violations.append(f"{session.name}: tasks {missing} never ended; open: {session.journal}")
+    return truth
+
+
+def _plan_faults(
+    world: World, scheduler: Scheduler, nodes: list[SimulatedNode], sessions: list[SimulatedSession], until: float
+) -> None:
+    def heal(who: str) -> Callable[[], None]:
+        return lambda: world.cut.discard(who)
+
+    def fault() -> None:
+        if world.now > until:
+            world.faulty = False
+            return
+        world.truth.faults += 1
+        pick = world.random.random()
+        node, session = world.random.choice(nodes), world.random.choice(sessions)
+        seconds = world.random.choice((0.2, 1.0, 3.0, 12.0))
+        if pick < 0.3:
+            node.kill(world.random.choice(("link", "keeper", "root", "bridge")), min(seconds, 3.0))
+        elif pick < 0.4:
+            node.stop(world.random.choice(("link", "keeper", "root")), seconds)
+        elif pick < 0.45:
+            for who in ("link", "keeper", "root"):  # only the last watcher is left
+                node.stop(who, seconds)
+        elif pick < 0.6:
+            world.cut.add(node.name)
+            world.after(seconds, heal(node.name))
+        elif pick < 0.7:
+            world.cut.add(session.name)
+            world.after(seconds, heal(session.name))
+        elif pick < 0.85:
+            session.kill(min(seconds, 3.0))
+        elif pick < 0.95:
+            scheduler.die()
+            world.after(seconds, scheduler.restart)
+        elif not scheduler.stopped:
+            scheduler.stopped = True
+            world.after(seconds, scheduler.resume)
+        world.after(world.random.uniform(0.5, 5.0), fault)
+
+    world.after(2.0, fault)
+
+
+def with_margin(margin: float) -> Timers:
+    """The times of the simulation with another margin."""
+    return replace(TIMERS, margin=margin)

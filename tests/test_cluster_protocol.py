@@ -1,0 +1,324 @@
+"""The protocol of a cluster, without processes: permits, leases, heads and links on a virtual clock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cluster_simulation import TIMERS, play
+from conftest import slow_seed
+
+from sessionrun.cluster.head import Head, Opened
+from sessionrun.cluster.link import Link
+from sessionrun.cluster.messages import LEASE_OVER, NEVER_DELIVERED, NEVER_SUBMITTED, NOT_THERE, Message
+from sessionrun.cluster.permits import CLOSED_S, Permits
+from sessionrun.cluster.timers import Timers, find_fault, parse_timers
+from sessionrun.runtime.keeper.lease import Lease, LeaseFile
+
+JOB = "s/t/1/1/work/1"
+
+
+class Cluster:
+    """Permits, one session and nodes, with messages that a test delivers by hand."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.permits = Permits("e1", self.now, TIMERS)
+        self.head = Head("s", 1, {})
+        self.links: dict[str, Link] = {}
+        self.call()
+        self.call()
+        self.tick("a")
+
+    def call(self, head: Head | None = None) -> Any:
+        head = head or self.head
+        call = head.make_call(0.0)
+        return self.deliver(head, call)
+
+    def deliver(self, head: Head, call: Message) -> Any:
+        state = self.permits.take_call(self.now, call)
+        reply = self.permits.reply(self.now, "s") if state == "ok" else self.permits.reply_nothing(state)
+        return head.take(call, reply)
+
+    def make(self, node: str = "a", *, held: Any = (), ends: Any = (), out: Any = ()) -> Message:
+        link = self.links.setdefault(node, Link(node, node, 2, "1"))
+        return link.make_tick(round(self.now * 1e9), held=held, ends=ends, out=out, wait_s=0.0)
+
+    def tick(self, node: str = "a", *, held: Any = (), ends: Any = (), out: Any = ()) -> Any:
+        assert self.permits.take_tick(self.now, self.make(node, held=held, ends=ends, out=out))
+        return self.links[node].take(self.permits.answer_node(self.now, node))
+
+    def submit(self, job: str = JOB, node: str = "a") -> Any:
+        self.head.submit(job, Opened(node, self.head.epoch or ""), {"argv": ["true"]})
+        return self.call()
+
+    def restart(self) -> None:
+        self.permits = Permits("e2", self.now, TIMERS)
+
+
+def end(job: str = JOB) -> Message:
+    return {"job": job, "kind": "exit", "files": {}}
+
+
+def test_a_job_goes_to_its_node_and_its_end_comes_back_until_it_is_dropped() -> None:
+    cluster = Cluster()
+    cluster.submit()
+    assert cluster.tick().orders == {JOB: {"argv": ["true"]}}
+    assert cluster.tick(held=[JOB]).orders == {}
+    assert cluster.tick(ends=[end()]).forget == []
+    (told,) = cluster.call().ends
+    assert told == end()
+    cluster.head.drop(JOB)
+    cluster.call()
+    assert cluster.tick(ends=[end()]).forget == [JOB]
+
+
+def test_an_order_whose_answer_was_dropped_is_offered_again_and_only_then() -> None:
+    cluster = Cluster()
+    cluster.submit()
+    link = cluster.links["a"]
+    cluster.permits.take_tick(cluster.now, cluster.make())
+    answer = cluster.permits.answer_node(cluster.now, "a")
+    cluster.make()  # sent before the answer came: so that answer counts for nothing
+    assert link.take(answer) is None
+    assert cluster.tick().orders.keys() == {JOB}
+    assert cluster.tick(held=[JOB]).orders == {}
+
+
+def test_a_tick_that_was_overtaken_is_not_taken() -> None:
+    cluster = Cluster()
+    first, second = cluster.make(held=[JOB]), cluster.make()
+    assert cluster.permits.take_tick(cluster.now, second)
+    assert not cluster.permits.take_tick(cluster.now, first)
+
+
+def test_without_a_tick_a_job_is_dead_when_the_lease_and_the_margin_are_over() -> None:
+    cluster = Cluster()
+    cluster.submit()
+    cluster.tick()
+    cluster.now = TIMERS.lease + TIMERS.margin - 0.01
+    assert cluster.call().dead == ()
+    cluster.now += 0.02
+    (dead,) = cluster.call().dead
+    assert (dead["job"], dead["reason"], dead["ran"]) == (JOB, LEASE_OVER, True)
+    (order,) = cluster.tick(held=[JOB]).stop  # it is killed; its end is kept until the session has its say
+    assert order[0] == JOB
+    cluster.head.drop(JOB)
+    cluster.call()
+    assert cluster.tick(held=[JOB]).void == [JOB]
+
+
+def test_an_order_that_no_answer_held_is_dead_with_the_lease_and_never_ran() -> None:
+    cluster = Cluster()
+    cluster.submit()
+    cluster.now = TIMERS.lease + 0.01
+    (dead,) = cluster.call().dead
+    assert (dead["reason"], dead["ran"]) == (NEVER_DELIVERED, False)
+    assert cluster.tick().orders == {}
+    news = cluster.submit("s/t/2/1/work/1", node="nowhere")
+    assert [one["reason"] for one in news.dead] == [NEVER_DELIVERED]
+
+
+def test_a_new_scheduler_takes_up_what_it_is_told_and_kills_nothing_before() -> None:
+    cluster = Cluster()
+    cluster.submit()
+    cluster.tick()
+    gone = "s/u/1/1/work/1"
+    cluster.submit(gone)
+    cluster.restart()
+    early = cluster.tick(held=[JOB])
+    assert (early.until_ns, early.void, early.stop) == (None, [], [])
+    cluster.call()
+    cluster.call()
+    assert cluster.call().dead == ()
+    assert cluster.tick(held=[JOB]).until_ns is not None
+    (dead,) = cluster.call().dead
+    assert (dead["job"], dead["reason"], dead["ran"]) == (gone, NOT_THERE, False)
+    cluster.tick(ends=[end()])
+    assert cluster.call().ends == (end(),)
+
+
+def test_a_new_scheduler_kills_jobs_of_a_session_that_does_not_come_and_keeps_their_ends() -> None:
+    cluster = Cluster()
+    cluster.submit()
+    cluster.tick()
+    cluster.restart()
+    cluster.tick(held=[JOB])
+    cluster.now = TIMERS.lease + TIMERS.margin + 0.1
+    told = cluster.tick(held=[JOB])
+    assert ([job for job, _ in told.stop], told.void) == ([JOB], [])
+    assert cluster.tick(ends=[end()]).forget == []
+    cluster.call()
+    cluster.call()
+    cluster.tick(ends=[end()])
+    assert cluster.call().ends == (end(),)
+
+
+def test_a_call_that_was_delayed_beyond_a_later_one_is_stale() -> None:
+    """Counter-proof: without the order of calls the job would be offered though another attempt may run."""
+
+    def delay(*, ordered: bool) -> bool:
+        cluster = Cluster()
+        cluster.head.submit(JOB, Opened("a", "e1"), {})
+        late = cluster.head.make_call(0.0)
+        cluster.head.fail()
+        cluster.call()
+        cluster.now = TIMERS.lease + 0.1
+        assert [dead["reason"] for dead in cluster.call().dead] == [NEVER_DELIVERED]
+        cluster.head.drop(JOB)
+        cluster.call()
+        cluster.tick()
+        if not ordered:
+            cluster.permits.sessions["s"].seq = -1
+        cluster.deliver(cluster.head, late)
+        return JOB in cluster.tick().orders
+
+    assert not delay(ordered=True)
+    assert delay(ordered=False)
+
+
+def test_an_earlier_supervisor_is_told_that_it_was_superseded() -> None:
+    cluster = Cluster()
+    cluster.submit()
+    cluster.tick()
+    second = Head("s", 2, {JOB: Opened("a", "e1"), "s/u/1/1/work/1": Opened("a", "e1")})
+    cluster.call(second)
+    news = cluster.call(second)
+    assert [(dead["job"], dead["reason"]) for dead in news.dead] == [("s/u/1/1/work/1", NEVER_SUBMITTED)]
+    cluster.call()
+    assert cluster.head.superseded and not second.superseded
+    cluster.tick(ends=[end()])
+    assert cluster.call(second).ends == (end(),)
+
+
+def test_what_a_lost_reply_told_is_told_again() -> None:
+    cluster = Cluster()
+    cluster.submit()
+    cluster.tick()
+    cluster.tick(ends=[end()])
+    call = cluster.head.make_call(0.0)
+    assert cluster.permits.take_call(cluster.now, call) == "ok"
+    assert cluster.permits.reply(cluster.now, "s")["ends"] == [end()]
+    cluster.head.fail()
+    assert cluster.call().ends == (end(),)
+
+
+def test_a_stop_is_in_each_answer_until_the_end() -> None:
+    cluster = Cluster()
+    cluster.submit()
+    cluster.tick()
+    cluster.head.stop(JOB, 1)
+    cluster.call()
+    assert cluster.permits.node_has_news("a")
+    assert cluster.tick(held=[JOB]).stop == cluster.tick(held=[JOB]).stop == [(JOB, 1)]
+    assert not cluster.permits.node_has_news("a")
+    cluster.head.stop(JOB, 2)
+    cluster.call()
+    assert cluster.tick(held=[JOB]).stop == [(JOB, 2)]
+    assert cluster.tick(ends=[end()]).stop == []
+
+
+def test_a_session_that_has_ended_leaves_nothing_and_its_late_calls_do_nothing() -> None:
+    cluster = Cluster()
+    cluster.submit()
+    cluster.tick()
+    late = cluster.head.make_call(0.0)
+    cluster.head.close()
+    cluster.call()
+    assert cluster.tick(held=[JOB]).void == [JOB]
+    cluster.deliver(cluster.head, late)
+    assert cluster.head.superseded
+    cluster.now += CLOSED_S + 1
+    cluster.tick()
+    assert cluster.permits.sessions == {}
+
+
+def test_output_goes_through_and_is_not_kept_where_no_session_fetches_it() -> None:
+    cluster = Cluster()
+    cluster.submit()
+    cluster.tick()
+    chunk = {"job": JOB, "name": "out", "at": 0, "content": "eA=="}
+    cluster.tick(held=[JOB], out=[chunk])
+    assert cluster.call().out == (chunk,)
+    assert cluster.call().out == ()
+    cluster.head.wrote(JOB, "out", 1)
+    cluster.call()
+    assert cluster.tick(held=[JOB]).wrote == [(JOB, "out", 1)]
+    cluster.now += TIMERS.call_timeout + 0.1
+    cluster.tick(held=[JOB], out=[chunk])
+    assert cluster.call().out == ()
+
+
+@pytest.mark.parametrize(
+    ("until", "now", "taken"),
+    [(10, 5, True), (10, 10, False), (9, 10, False), (7, 5, False)],
+)
+def test_a_lease_is_renewed_only_before_its_new_end_and_never_shortened(until: int, now: int, taken: bool) -> None:
+    lease = Lease(8, 2)
+    assert lease.renew(until, 3, now) is taken
+    assert lease.until_ns == (until if taken else 8)
+    assert lease.may_start(5) and not lease.may_start(lease.until_ns - lease.grace_ns)
+
+
+def test_a_lease_of_another_boot_or_a_damaged_one_is_over(tmp_path: Path) -> None:
+    file = LeaseFile(tmp_path)
+    assert file.read().is_over(1)
+    file.write(Lease(10**18, 5))
+    assert not file.read().is_over(10**17)
+    text = (tmp_path / "lease").read_bytes()
+    for damage in (text[:30], text[:-10] + b"another-b\n", b""):
+        (tmp_path / "lease").write_bytes(damage)
+        assert file.read().is_over(1)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("lease=5", "three ticks"),
+        ("margin=1", "margin must be at least 2.12"),
+        ("tick=0", "more than 0"),
+        ("speed=3", "'speed' is not one of grace, lease, margin, tick"),
+        ("lease=many", "could not convert"),
+    ],
+)
+def test_times_that_do_not_go_together(text: str, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        parse_timers(text)
+    assert find_fault(Timers()) is find_fault(TIMERS) is None
+    assert parse_timers("lease=70, tick=5") == replace(Timers(), lease=70.0, tick=5.0)
+
+
+# --- the simulation ---
+
+
+def test_faults_of_all_kinds_break_no_promise() -> None:
+    jobs = 0
+    for seed in range(8):
+        truth = play(seed)
+        assert truth.violations == [], f"seed {seed}"
+        jobs += len(truth.spans)
+    assert jobs > 80
+
+
+@pytest.mark.slow
+def test_many_faults_break_no_promise(say: Callable[[str], None]) -> None:
+    first = slow_seed()
+    totals = [0, 0, 0, 0]
+    for seed in range(first, first + 1000):
+        truth = play(seed)
+        assert truth.violations == [], f"seed {seed}"
+        found = (truth.faults, len(truth.spans), truth.lost, truth.late)
+        totals = [total + more for total, more in zip(totals, found, strict=True)]
+    say("cluster, simulated: {} faults, {} jobs, {} lost and said so, {} late ends refused".format(*totals))
+
+
+@pytest.mark.slow
+def test_without_a_margin_jobs_are_called_dead_while_they_run() -> None:
+    """The counter-proof: the simulation sees what the margin is for."""
+    found = [
+        violation for seed in range(450) for violation in play(seed, timers=replace(TIMERS, margin=0.0)).violations
+    ]
+    assert any("while it runs" in violation for violation in found)

@@ -375,7 +375,7 @@ class Command:
 
         def find() -> int:
             lines = (self.directory(session_id) / "journal").read_bytes().splitlines()
-            started = [record for line in lines if "epoch" in (record := json.loads(line[9:]))]
+            started = [record for line in lines if (record := json.loads(line[9:]))["ev"] == "SupervisorStarted"]
             return int(started[-1]["pid"]) if started else 0
 
         return int(eventually(find))

@@ -38,7 +38,7 @@ from sessionrun.model.keys import JobKey, parse_job_key
 from sessionrun.model.spec import Job
 from sessionrun.runtime import main as supervising
 from sessionrun.runtime import processes
-from sessionrun.runtime.executors.local import _order, read_frame
+from sessionrun.runtime.executors.local import LocalExecutor, _order, read_frame
 from sessionrun.runtime.executors.protocol import Notice
 from sessionrun.runtime.jobs import job as own_job
 from sessionrun.runtime.jobs.commands import AND_SETTLE
@@ -149,7 +149,12 @@ def _be_command(cwd: Path, words: Sequence[str], out: int, error: int) -> int:
 
 
 def _supervise(
-    session: SessionDir, lock_fd: int, *, new: bool = True, meanwhile: Callable[[], None] = lambda: None
+    session: SessionDir,
+    lock_fd: int,
+    *,
+    new: bool = True,
+    meanwhile: Callable[[], None] = lambda: None,
+    program: str = "",
 ) -> None:
     """In the place of `start_detached`: be root, keeper and supervisor, until the session has ended."""
     cwd, ours = os.getcwd(), {number: os.dup(number) for number in (1, 2)}
@@ -198,6 +203,9 @@ class _Executor:
         self._children.claimed.update(fold_ledger(read_log(session.ledger_path).payloads).jobs)
         self.ledger_end = ledger.end
         self._death_fd = _wake_on_death()
+
+    needs_sync = False
+    claim, settle = LocalExecutor.claim, LocalExecutor.settle
 
     def start(self, jobs: Sequence[Job]) -> list[Notice]:
         self._children.start([_order(job) for job in jobs])

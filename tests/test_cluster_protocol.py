@@ -15,7 +15,7 @@ from sessionrun.cluster.head import Head, Opened
 from sessionrun.cluster.link import Link
 from sessionrun.cluster.messages import LEASE_OVER, NEVER_DELIVERED, NEVER_SUBMITTED, NOT_THERE, Message
 from sessionrun.cluster.permits import CLOSED_S, Permits
-from sessionrun.cluster.timers import Timers, find_fault, parse_timers
+from sessionrun.cluster.timers import Timers, find_fault, name_epoch, parse_timers
 from sessionrun.runtime.keeper.lease import Lease, LeaseFile
 
 JOB = "s/t/1/1/work/1"
@@ -141,6 +141,18 @@ def test_a_new_scheduler_takes_up_what_it_is_told_and_kills_nothing_before() -> 
     assert cluster.call().ends == (end(),)
 
 
+def test_a_new_scheduler_with_a_shorter_lease_waits_for_the_longer_one_of_before() -> None:
+    cluster = Cluster()
+    cluster.head.opened[JOB] = Opened("a", name_epoch("old", replace(TIMERS, lease=60.0)))
+    cluster.restart()
+    cluster.call()
+    cluster.call()
+    cluster.now = 61.0
+    assert cluster.call().dead == ()
+    cluster.now = 60.0 + TIMERS.margin + 0.1
+    assert [dead["reason"] for dead in cluster.call().dead] == [LEASE_OVER]
+
+
 def test_a_new_scheduler_kills_jobs_of_a_session_that_does_not_come_and_keeps_their_ends() -> None:
     cluster = Cluster()
     cluster.submit()
@@ -254,13 +266,14 @@ def test_output_goes_through_and_is_not_kept_where_no_session_fetches_it() -> No
 
 @pytest.mark.parametrize(
     ("until", "now", "taken"),
-    [(10, 5, True), (10, 10, False), (9, 10, False), (7, 5, False)],
+    [(10, 5, True), (10, 10, False), (9, 10, False), (7, 5, True)],
 )
-def test_a_lease_is_renewed_only_before_its_new_end_and_never_shortened(until: int, now: int, taken: bool) -> None:
+def test_a_lease_is_renewed_only_before_its_new_end(until: int, now: int, taken: bool) -> None:
     lease = Lease(8, 2)
     assert lease.renew(until, 3, now) is taken
     assert lease.until_ns == (until if taken else 8)
-    assert lease.may_start(5) and not lease.may_start(lease.until_ns - lease.grace_ns)
+    edge = lease.until_ns - lease.grace_ns
+    assert lease.may_start(edge - 1) and not lease.may_start(edge)
 
 
 def test_a_lease_of_another_boot_or_a_damaged_one_is_over(tmp_path: Path) -> None:

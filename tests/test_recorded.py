@@ -82,9 +82,8 @@ def test_a_supervisor_is_started_again_by_the_name_that_it_had(sessionrun: Comma
     plan.write_text('{"prompts": ["echo fine", {"prompt": "echo more", "check": ["true", "true"]}]}')
     code = (
         "import sys\n"
-        "from sessionrun.runtime.keeper import command\n"
-        "command._SUPERVISOR = command._SUPERVISOR.replace('sessionrun.runtime.main', 'sessionrun.detached')\n"
-        "assert 'sessionrun.detached' in command._SUPERVISOR\n"
+        "from sessionrun.runtime import launch\n"
+        "launch.start_detached.__kwdefaults__['program'] = 'sessionrun.detached'\n"
         "from sessionrun.cli import main\n"
         "sys.exit(main(['-q', '--agent', 'shell', 'plan.json']))\n"
     )

@@ -72,8 +72,10 @@ class VerbGroup(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The list of verbs, without loading any."""
-        with formatter.section("Verbs"):
-            formatter.write_dl([*VERBS.items()])
+        formatter.write_heading("Verbs")  # without an empty line before it
+        formatter.indent()
+        formatter.write_dl([*VERBS.items()])
+        formatter.dedent()
 
 
 @click.group(

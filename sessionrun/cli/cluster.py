@@ -50,11 +50,11 @@ def head(host: str, port: int) -> int:
 
     Other machines need certificates, and an address of this one that they reach.
     """
-    from sessionrun.client.cluster_machines import head_command, keep_running
+    from sessionrun.client.cluster_machines import head_command, head_environment, keep_running
 
     argv, address = head_command(host, port, os.environ)
     click.echo(address)
-    return keep_running(argv, os.environ, _say)
+    return keep_running(argv, head_environment(os.environ), _say)
 
 
 @command.command("node")

@@ -57,6 +57,11 @@ def _check_port(host: str, port: int) -> int:
         return int(probe.getsockname()[1])
 
 
+def head_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment of the scheduler: what dask leaves on disk is not for the common directory."""
+    return {"DASK_TEMPORARY_DIRECTORY": str(find_nodes_dir(environ) / ".head"), **environ}
+
+
 def open_site(name: str | None, slots: int | None, environ: Mapping[str, str]) -> NodeSite:
     """The node of this machine by that name, with so many slots.
 
@@ -64,7 +69,7 @@ def open_site(name: str | None, slots: int | None, environ: Mapping[str, str]) -
         InputError: they cannot be used.
     """
     name = name or socket.gethostname().partition(".")[0] or "node"
-    return open_node(find_nodes_dir(environ), name, slots or os.cpu_count() or 1)
+    return open_node(find_nodes_dir(environ), name, (os.cpu_count() or 1) if slots is None else slots)
 
 
 def node_command(cluster: Cluster, site: NodeSite) -> list[str]:

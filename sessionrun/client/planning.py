@@ -206,15 +206,21 @@ def _settle(
         missing=missing,
         others=options.others,
     )
-    spec = replace(settle_seats(spec, plan, into), notify=(pace.notify if pace else ()) or config.notify)
-    if pace.cluster is not None:
-        from sessionrun.client.cluster import settle_cluster
-
-        spec = settle_cluster(spec, pace.cluster, os.environ)
+    spec = _settle_others(settle_seats(spec, plan, into), pace, config)
     if spec.tasks:
         refuse_idle_options({**asked._asdict(), **git._asdict(), **money._asdict()}, spec, keys)
     remarks += [*(missing or ()), *foresee_costs(spec), *foresee_verdicts(spec)]
     return Planned(spec, choice, reason, (*plan.warnings, *remarks), skipped)
+
+
+def _settle_others(spec: SessionSpec, pace: AskedPace, config: Config) -> SessionSpec:
+    """The spec with those who are told of it, and with the cluster that runs its jobs."""
+    spec = replace(spec, notify=pace.notify or config.notify)
+    if pace.cluster is None:
+        return spec
+    from sessionrun.client.cluster import settle_cluster
+
+    return settle_cluster(spec, pace.cluster, os.environ)
 
 
 def _load(dialect: Dialect, source: Source, options: Options, keys: Mapping[str, Any]) -> Plan:

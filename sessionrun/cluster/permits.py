@@ -28,7 +28,7 @@ from sessionrun.cluster.messages import (
     session_of,
 )
 from sessionrun.cluster.records import Node, Permit, Session
-from sessionrun.cluster.timers import Timers
+from sessionrun.cluster.timers import Timers, lease_of
 
 CLOSED_S: Final = 600.0
 """How long the scheduler remembers that a session has ended: longer than any of its calls can be on the way."""
@@ -270,7 +270,7 @@ class Permits:
             if about["epoch"] == self.epoch:
                 self._die(permit, NEVER_SUBMITTED)
             else:
-                node.until = max(node.until, now + self.timers.lease)
+                node.until = max(node.until, now + max(self.timers.lease, lease_of(about["epoch"])))
         self._tell_again(session)
 
     def _submit(self, now: float, session: Session, wanted: Message) -> None:

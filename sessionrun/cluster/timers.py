@@ -70,3 +70,16 @@ def parse_timers(text: str) -> Timers:
     if fault := find_fault(timers):
         raise ValueError(fault)
     return timers
+
+
+def name_epoch(unique: str, timers: Timers) -> str:
+    """The name of an epoch: it tells its lease, for the next scheduler may have another one."""
+    return f"{unique}-{timers.lease:g}"
+
+
+def lease_of(epoch: str) -> float:
+    """The lease of an epoch by its name (seconds); 0 if the name does not tell it."""
+    try:
+        return float(epoch.rpartition("-")[2])
+    except ValueError:
+        return 0.0

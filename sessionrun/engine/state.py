@@ -1,8 +1,7 @@
 """What a session's journal says, as records: the scheduler's state.
 
-The records are changed by `fold` alone (`take` and `give` are its accounts of tokens) and read by `scheduler`
-and `status`.  Two states that were folded from the same entries are equal; the ready queue inside is an index
-and takes no part in that.
+The records are changed by `fold` alone (`take` and `give` are its accounts of tokens) and read by `scheduler` and
+`status`.  Two states folded from the same entries are equal; the ready queue inside, an index, takes no part.
 """
 
 from __future__ import annotations
@@ -70,8 +69,8 @@ BUDGET: Final = "budget"
 class Rate:
     """What WORK jobs of one agent and model cost (nanodollars): `known` is what `known_jobs` said.
 
-    `working` of them run; `silent` counts tries to learn it from one that ended, and is full at once where a job
-    told its tokens, but nothing tells their price.
+    `working` of them run; `silent` counts tries to learn it from one that ended, and is full at once where a
+    job told its tokens, but nothing tells their price.
     """
 
     known: int = 0
@@ -331,7 +330,7 @@ class State:
     supervisor: SupervisorStarted | None = None
     """The supervisor that started last."""
     offered: SlotsOffered | None = None
-    """What the session's cluster offers; None: it has none, or was not heard of."""
+    """What its cluster offers; None: it has none, or was not heard of."""
     started_at: float | None = None
     """When the session started (wall time)."""
     ended_at: float | None = None

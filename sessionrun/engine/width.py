@@ -6,12 +6,15 @@ What a launch writes into spec.json stays as it is there; `State.spec` is what h
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from sessionrun.engine.state import State, TaskState
 from sessionrun.engine.tokens import span_tokens
-from sessionrun.model.cluster import SlotsOffered
-from sessionrun.model.events import RequestReceived
 from sessionrun.model.spec import SLOT
+
+if TYPE_CHECKING:  # a launch needs neither
+    from sessionrun.model.cluster import SlotsOffered
+    from sessionrun.model.events import RequestReceived
 
 
 def find_width_fault(state: State, event: RequestReceived) -> str | None:

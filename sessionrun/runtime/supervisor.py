@@ -57,7 +57,6 @@ PUBLISH_COST_FACTOR: Final = 20.0
 
 RETRY_DISK_S: Final = 1.0
 RETRY_SPACE_S: Final = 5.0
-RETRY_FULL_S: Final = 5.0
 TELL_LOOK_S: Final = 0.05
 
 
@@ -241,8 +240,7 @@ class Supervisor:
             return False
         requests, faults = self._spoken.hear(content)
         for request in requests:
-            problem = find_fault(self._state, request)
-            if problem is None:
+            if (problem := find_fault(self._state, request)) is None:
                 self._take(request)
             else:
                 faults.append(problem)
@@ -279,7 +277,7 @@ class Supervisor:
             why = (
                 f"the disk of {path.parent.parent} is full" if is_there else f"{path.parent} is not there any more"
             )
-            self._record(HoldPlaced(SLOT, why, self._clock.mono() + RETRY_FULL_S))
+            self._record(HoldPlaced(SLOT, why, self._clock.mono() + RETRY_SPACE_S))
 
     def _carry_out(self, order: Order) -> JobKey | None:
         """Record an order, or do it; the key of a job that is to be started now."""

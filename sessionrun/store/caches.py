@@ -219,6 +219,7 @@ _LANDING: Final = objects(
 
 OPTIONAL_OF_TASK: Final[Mapping[str, Kind]] = {
     "git_config_changed": nullable(lists(TEXT)),
+    "node": nullable(path),
     "setup_commit": nullable(path),
     "proof": nullable(words(*PROOFS)),
     "repo": nullable(path),

@@ -280,3 +280,25 @@ _NOTIFIED_TASK_KEYS: Final = (
     *("num", "id", "title", "outcome", "reason_class", "reason", "agent", "model", "branch"),
 )
 NOTIFIED_TASK: Final[Table] = {key: TASK[key] for key in _NOTIFIED_TASK_KEYS}
+
+CERTS: Final = objects({"files": lists(path)})
+CLUSTER: Final = objects(
+    {
+        "address": TEXT,
+        "epoch": TEXT,
+        "nodes": lists(
+            objects(
+                {
+                    "id": TEXT,
+                    "name": TEXT,
+                    "slots": count,
+                    "version": TEXT,
+                    "lives": FLAG,
+                    "used": count,
+                    "lease_s": nullable(NUMBER),
+                }
+            )
+        ),
+        "sessions": lists(objects({"id": TEXT, "jobs": count})),
+    }
+)

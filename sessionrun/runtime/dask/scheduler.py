@@ -16,7 +16,7 @@ import orjson
 
 from sessionrun.cluster.messages import PROTOCOL, Message
 from sessionrun.cluster.permits import Permits
-from sessionrun.cluster.timers import Timers, parse_timers
+from sessionrun.cluster.timers import Timers, name_epoch, parse_timers
 
 TIMERS_VARIABLE: Final = "SESSIONRUN_CLUSTER_TIMERS"
 """The cluster's times, as in ``lease=60,tick=2``; see `cluster.timers`."""
@@ -46,7 +46,7 @@ class WaitingRoom:
     """The calls that wait, and the permits that answer them."""
 
     def __init__(self, timers: Timers, scheduler: Any) -> None:
-        self._permits = Permits(uuid4().hex[:12], time.monotonic(), timers)
+        self._permits = Permits(name_epoch(uuid4().hex[:12], timers), time.monotonic(), timers)
         self._scheduler = scheduler
         self._ticks: dict[str, asyncio.Future[bool]] = {}
         self._calls: dict[str, asyncio.Future[bool]] = {}

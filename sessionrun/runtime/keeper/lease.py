@@ -35,8 +35,8 @@ class Lease:
         self.grace_ns = grace_ns
 
     def renew(self, until_ns: int, grace_ns: int, now_ns: int) -> bool:
-        """Take a new end, which counts only before it; whether it did."""
-        if until_ns <= now_ns or until_ns < self.until_ns:
+        """Take a new end, which counts only before it; whether it did.  One of another cluster may be nearer."""
+        if until_ns <= now_ns:
             return False
         self.until_ns, self.grace_ns = until_ns, grace_ns
         return True

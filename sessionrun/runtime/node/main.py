@@ -281,7 +281,7 @@ class LinkProcess:
             return
         try:
             self._jobs[name], process = self._spool.place(name, order)
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             say(f"{name}: its order cannot be used: {type(error).__name__}: {error}")
             self._refuse(
                 name, f"its order cannot be used on this node: {getattr(error, 'strerror', None) or error}"

@@ -1,0 +1,351 @@
+"""Clusters for tests: a node with the scheduler in the test's own process, and whole ones of real programs."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import orjson
+import psutil
+from conftest import Command, eventually
+
+from sessionrun.cluster.head import Head, Opened
+from sessionrun.cluster.messages import Message
+from sessionrun.cluster.permits import Permits
+from sessionrun.cluster.timers import Timers
+from sessionrun.runtime.node.directory import NodeSite, open_node, start_root
+from sessionrun.runtime.node.main import HEAD
+from sessionrun.store.journal import read_log
+from sessionrun.store.ledger import fold_ledger
+
+PATIENT = Timers(tick=0.2)
+SHORT = Timers(tick=0.3, lease=4.0, grace=0.5, margin=2.2)
+SHORT_WORDS = "tick=0.3,lease=5,grace=0.5,margin=2.2"
+SID = "11111111-1111-4111-8111-111111111111"
+
+
+class NodeUnderTest:
+    """A real node of this machine; its scheduler and its session are in the test."""
+
+    def __init__(self, nodes: Path, timers: Timers = PATIENT, slots: int = 4) -> None:
+        self.site: NodeSite = open_node(nodes, "n", slots)
+        self.permits = Permits("e1", time.monotonic(), timers)
+        self.head = Head(SID, 1, {})
+        self.output: dict[str, bytes] = {}
+        self.ends: dict[str, Message] = {}
+        self.dead: dict[str, Message] = {}
+        self.drops = True
+        self._socket: socket.socket | None = None
+        self._incoming = bytearray()
+        self._parked: tuple[int, float] | None = None
+        self._call()
+        self._call()
+        assert start_root(self.site) is None
+        self.pump(lambda: self.site.node_id in self.permits.nodes)
+
+    # --- the session ---
+
+    def submit(self, job: str, *argv: str, **order: Any) -> str:
+        """Have a job run; returns its name."""
+        name = f"{SID}/{job}/1/1/work/1"
+        about: Message = {
+            "argv": list(argv),
+            "cwd": str(self.site.path.parent),
+            "env": {},
+            "stdin": None,
+            "stdout": f"task-{job}.txt",
+            "stderr": f"task-{job}.err",
+            "grace_s": 0.2,
+            "session": f"/elsewhere/session-{SID}",
+            "python": "/elsewhere/bin/python",
+            "package": "/elsewhere/lib",
+            "files": {},
+            "folders": [],
+        }
+        self.head.submit(name, Opened(self.site.node_id, "e1"), {**about, **order})
+        self._call()
+        return name
+
+    def _call(self) -> None:
+        call, now = self.head.make_call(0.0), time.monotonic()
+        state = self.permits.take_call(now, call)
+        reply = self.permits.reply(now, SID) if state == "ok" else self.permits.reply_nothing(state)
+        news = self.head.take(call, reply)
+        for chunk in news.out:
+            key = f"{chunk['job']}:{chunk['name']}"
+            known = self.output.setdefault(key, b"")
+            if chunk["at"] == len(known):
+                self.output[key] = known + base64.b64decode(chunk["content"])
+            self.head.wrote(chunk["job"], chunk["name"], len(self.output[key]))
+        self.ends |= {end["job"]: end for end in news.ends}
+        self.dead |= {dead["job"]: dead for dead in news.dead}
+        for job, end in self.ends.items():
+            if self.drops and job in self.head.opened and self._is_whole(job, end):
+                self.head.drop(job)
+
+    def _is_whole(self, job: str, end: Message) -> bool:
+        return all(len(self.output.get(f"{job}:{name}", b"")) == size for name, size in end["files"].items())
+
+    def text(self, job: str, ending: str = "txt") -> bytes:
+        """What has come of a job's output."""
+        return self.output.get(f"{job}:task-{job.split('/')[1]}.{ending}", b"")
+
+    # --- the scheduler and the bridge ---
+
+    def pump(self, until: Callable[[], object], timeout_s: float = 60.0) -> None:
+        """Carry ticks and answers until something is so."""
+        deadline = time.monotonic() + timeout_s
+        while not until():
+            assert time.monotonic() < deadline, f"it did not come to this: {self.permits.show(time.monotonic())}"
+            self._turn()
+
+    def _turn(self) -> None:
+        if self._socket is None and not self._connect():
+            time.sleep(0.02)
+            return
+        assert self._socket is not None
+        readable, _, _ = select.select([self._socket], [], [], 0.02)
+        if readable:
+            try:
+                chunk = self._socket.recv(1 << 20)
+            except OSError:
+                chunk = b""
+            if not chunk:
+                self.disconnect()
+                return
+            self._incoming += chunk
+        while len(self._incoming) >= HEAD.size:
+            length, number = HEAD.unpack_from(self._incoming)
+            if len(self._incoming) < HEAD.size + length:
+                break
+            content = bytes(self._incoming[HEAD.size : HEAD.size + length])
+            del self._incoming[: HEAD.size + length]
+            self._take(number, orjson.loads(content))
+        if self.head.has_news or self.permits.session_has_news(SID):
+            self._call()
+        if self._parked is not None:
+            number, due = self._parked
+            if self.permits.node_has_news(self.site.node_id) or time.monotonic() > due:
+                self._parked = None
+                self._answer(number, self.permits.answer_node(time.monotonic(), self.site.node_id))
+
+    def _take(self, number: int, tick: Message) -> None:
+        if not self.permits.take_tick(time.monotonic(), tick):
+            self._answer(number, self.permits.answer_empty(number))
+            return
+        if self._parked is not None:
+            self._answer(self._parked[0], self.permits.answer_empty(self._parked[0]))
+        self._parked = number, time.monotonic() + tick["wait"]
+
+    def _answer(self, number: int, answer: Message) -> None:
+        content = orjson.dumps(answer)
+        with suppress(OSError):
+            assert self._socket is not None
+            self._socket.sendall(HEAD.pack(len(content), number) + content)
+
+    def _connect(self) -> bool:
+        self._socket, self._parked = socket.socket(socket.AF_UNIX), None
+        self._incoming.clear()
+        folder = os.open(self.site.path, os.O_RDONLY)
+        try:
+            self._socket.connect(f"/proc/self/fd/{folder}/link.sock")
+        except OSError:
+            self.disconnect()
+        finally:
+            os.close(folder)
+        return self._socket is not None
+
+    def disconnect(self) -> None:
+        """Give up the connection to the link, as a worker that dies does."""
+        if self._socket is not None:
+            self._socket.close()
+        self._socket = None
+
+    # --- the node's processes ---
+
+    def ledger_words(self, job: str) -> str:
+        """The kinds of the records of a job, in their order."""
+        payloads = read_log(self.site.path / "ledger").payloads
+        return "".join(chr(payload[0]) for payload in payloads if payload.split(b" ")[1:2] == [job.encode()])
+
+    def is_recorded(self, job: str, what: str) -> bool:
+        """Whether the ledger has the attribute of a job."""
+        jobs = fold_ledger(read_log(self.site.path / "ledger").payloads).jobs
+        return job in jobs and bool(getattr(jobs[job], what))
+
+    def root(self) -> psutil.Process:
+        """The node's root."""
+        (found,) = [one for one in self.chain() if one.parent() not in self.chain()]
+        return found
+
+    def keeper(self) -> psutil.Process:
+        """The node's keeper."""
+        return next(iter(self.root().children()))
+
+    def link(self) -> psutil.Process:
+        """The process in the supervisor's place."""
+        return next(one for one in self.keeper().children() if str(self.site.path) in " ".join(one.cmdline()))
+
+    def chain(self) -> list[psutil.Process]:
+        """Root, keeper and link, as many as live."""
+        return processes_of(str(self.site.path))
+
+    def jobs(self, job: str | None = None) -> list[psutil.Process]:
+        """The processes that carry the marker of a job of this node, or of that job."""
+        marker = f"{self.site.node_id}/{job or ''}"
+        return [process for process in psutil.process_iter() if marker_of(process).startswith(marker)]
+
+    def close(self) -> None:
+        """End all processes of the node."""
+        self.disconnect()
+        end_all(lambda: [*self.chain(), *self.jobs()])
+
+
+def marker_of(process: psutil.Process) -> str:
+    """The marker that a process carries."""
+    try:
+        return process.environ().get("SESSIONRUN_JOB", "") if process.status() != psutil.STATUS_ZOMBIE else ""
+    except (psutil.Error, OSError):
+        return ""
+
+
+def processes_of(path: str) -> list[psutil.Process]:
+    """The processes whose command line names a path."""
+    found = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error, OSError):
+            if process.pid != os.getpid() and any(path in word for word in process.cmdline()):
+                found.append(process)
+    return found
+
+
+def end_all(find: Callable[[], list[psutil.Process]]) -> None:
+    """Kill what is found, until nothing is."""
+    deadline = time.monotonic() + 60
+    while (found := find()) and time.monotonic() < deadline:
+        for process in found:
+            with suppress(psutil.Error):
+                process.kill()
+        psutil.wait_procs(found, timeout=2)
+
+
+class RealCluster:
+    """A scheduler and nodes as users start them, on loopback."""
+
+    def __init__(self, command: Command, timers: str, env: Mapping[str, str], *, tls: bool = False) -> None:
+        self.command = command
+        self.nodes_dir = command.cwd / "nodes"
+        self.env = {
+            **os.environ,
+            "SESSIONRUN_NODES": str(self.nodes_dir),
+            "SESSIONRUN_CLUSTER_TIMERS": timers,
+            **env,
+        }
+        self.programs: dict[str, subprocess.Popen[bytes]] = {}
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = probe.getsockname()[1]
+        self.host = find_own_address() if tls else "127.0.0.1"
+        self.address = f"{'tls' if tls else 'tcp'}://{self.host}:{self.port}"
+
+    def start_head(self, *words: str) -> None:
+        """Start the scheduler."""
+        self._start("head", "head", "--host", self.host, "--port", str(self.port), *words)
+
+    def start_node(self, name: str, slots: int = 2) -> None:
+        """Start a node."""
+        self._start(name, "node", self.address, "--name", name, "--slots", str(slots))
+
+    def _start(self, name: str, *words: str) -> None:
+        log = open(self.command.cwd / f"{name}.log", "ab")
+        argv = [*self.command.argv, "cluster", *words]
+        self.programs[name] = subprocess.Popen(
+            argv, cwd=self.command.cwd, env=self.env, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+        )
+        log.close()
+
+    def show(self) -> Any:
+        """What `cluster status --json` prints; {} while the cluster does not answer."""
+        done = self.command("cluster", "status", self.address, "--json", env=self.env)
+        return json.loads(done.stdout) if done.returncode == 0 else {}
+
+    def wait_for_nodes(self, count: int) -> None:
+        """Wait until so many nodes live."""
+        eventually(lambda: sum(node["lives"] for node in self.show().get("nodes", ())) == count)
+
+    def site(self, name: str) -> Path:
+        """A node's own directory."""
+        (path,) = (self.nodes_dir / name).glob("node-*")
+        return path
+
+    def find(self, part: str) -> list[psutil.Process]:
+        """The programs of the cluster: `dask_scheduler`, `dask_worker`, or by the name of a node's directory."""
+        wanted = f":{self.port}" if part.startswith("dask") else str(self.site(part))
+        return [process for process in processes_of(wanted) if part in " ".join(process.cmdline())]
+
+    def kill_chain(self, name: str, which: str) -> None:
+        """kill -9 of a node's root, keeper or link, if it is there."""
+        chain = processes_of(str(self.site(name)))
+        roots = [one for one in chain if "__main__.py" in " ".join(one.cmdline())]
+        by_depth = {
+            "root": [r for r in roots if r.parent() not in roots],
+            "keeper": [r for r in roots if r.parent() in roots],
+        }
+        by_depth["link"] = [one for one in chain if one not in roots and "-c" in one.cmdline()]
+        for process in by_depth[which]:
+            with suppress(psutil.Error):
+                process.kill()
+
+    def close(self) -> None:
+        """End everything."""
+        for program in self.programs.values():
+            with suppress(ProcessLookupError):
+                program.send_signal(signal.SIGCONT)
+            program.kill()
+            program.wait()
+        ids = {path.name.removeprefix("node-") for path in self.nodes_dir.glob("*/node-*")}
+        end_all(
+            lambda: [
+                *processes_of(f":{self.port}"),
+                *processes_of(str(self.nodes_dir)),
+                *(one for one in psutil.process_iter() if marker_of(one).partition("/")[0] in ids),
+            ]
+        )
+
+
+@contextmanager
+def real_cluster(
+    command: Command,
+    nodes: int = 2,
+    slots: int = 2,
+    timers: str = "tick=0.3",
+    env: Mapping[str, str] | None = None,
+    tls: bool = False,
+) -> Iterator[RealCluster]:
+    """A cluster whose nodes are up."""
+    cluster = RealCluster(command, timers, env or {}, tls=tls)
+    try:
+        cluster.start_head()
+        for number in range(nodes):
+            cluster.start_node(f"n{number}", slots)
+        cluster.wait_for_nodes(nodes)
+        yield cluster
+    finally:
+        cluster.close()
+
+
+def find_own_address() -> str:
+    """An address of this machine that is not loopback's; nothing is sent to find it."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect(("192.0.2.1", 9))
+        return str(probe.getsockname()[0])

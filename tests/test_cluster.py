@@ -1,0 +1,287 @@
+"""Sessions on a cluster of real programs: dask's scheduler, its workers, our nodes, on loopback."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+import pytest
+from clusters import SHORT_WORDS, RealCluster, real_cluster
+from conftest import Command, eventually, slow_seed
+
+from sessionrun.client.cluster import open_cluster
+from sessionrun.model.errors import InputError
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
+
+
+ROLES = ("root", "keeper", "supervisor")
+
+
+@pytest.fixture
+def cluster(sessionrun: Command) -> Iterator[RealCluster]:
+    """Two nodes of two slots."""
+    with real_cluster(sessionrun) as made:
+        yield made
+
+
+def start(cluster: RealCluster, plan: object, *words: str) -> str:
+    return cluster.command.start(plan, "--cluster", cluster.address, *words)
+
+
+def waiting(cluster: RealCluster, *names: str) -> list[dict[str, str]]:
+    """Tasks that go on until `let_go` names them."""
+    script = "echo up; while [ ! -e {}/go-{} ]; do sleep 0.05; done; echo down; exit 0"
+    return [{"id": name, "prompt": script.format(cluster.command.cwd, name)} for name in names]
+
+
+def let_go(cluster: RealCluster, *names: str) -> None:
+    for name in names:
+        (cluster.command.cwd / f"go-{name}").touch()
+
+
+def is_up(cluster: RealCluster, session_id: str, *names: str) -> bool:
+    folder = cluster.command.directory(session_id)
+    paths = [folder / f"task-{name}.txt" for name in names]
+    return all(path.is_file() and path.read_text().startswith("up\n") for path in paths)
+
+
+def test_a_session_on_two_nodes_is_like_any_other(cluster: RealCluster) -> None:
+    command = cluster.command
+    folder = "$SESSIONRUN_TASK"
+    plan = [
+        {"id": "good", "prompt": "echo fine; echo oops >&2", "check": "test -e sibling", "env": {"E": "a b"}},
+        {"id": "bad", "prompt": f"exit 7 {folder}"},
+        {"id": "later", "prompt": "cat sibling", "needs": ["good"]},
+    ]
+    (command.cwd / "sibling").write_text("here\n")
+    session_id = start(cluster, plan)
+    view = command.wait(session_id)
+    tasks = {task["id"]: task for task in view["tasks"]}
+    assert {name: task["outcome"] for name, task in tasks.items()} == {
+        "good": "succeeded",
+        "bad": "failed",
+        "later": "succeeded",
+    }
+    assert tasks["bad"]["exit_code"] == 7 and tasks["good"]["check"]["passed"] is True
+    names = {node["id"]: node["name"] for node in cluster.show()["nodes"]}
+    assert set(names.values()) == {"n0", "n1"}
+    assert {task["node"] for task in tasks.values()} <= set(names)
+    session = command.directory(session_id)
+    assert (session / "task-good.txt").read_text() == "fine\n"
+    assert (session / "task-good.err").read_text() == "oops\n"
+    assert (session / "task-later.txt").read_text() == "here\n"
+    eventually(lambda: not cluster.show()["sessions"])
+    eventually(lambda: not any(list((cluster.site(name) / "jobs").iterdir()) for name in ("n0", "n1")))
+
+
+@pytest.mark.parametrize(
+    ("address", "words"),
+    [
+        ("127.0.0.1:8786", "write tls://HOST:PORT"),
+        ("tcp://127.0.0.1:0", "write tls://HOST:PORT"),
+        ("tcp://192.0.2.1:8786", "others on the network could read"),
+        ("tls://127.0.0.1:8786", "ca.pem is not there"),
+    ],
+)
+def test_an_address_that_cannot_be_used(address: str, words: str, own_place: Path) -> None:
+    with pytest.raises(InputError, match=words):
+        open_cluster(address, {"SESSIONRUN_CERTS": str(own_place)})
+
+
+def test_what_is_refused_before_anything_starts(sessionrun: Command) -> None:
+    env = {"SESSIONRUN_CERTS": str(sessionrun.cwd / "certs"), "SESSIONRUN_NODES": str(sessionrun.cwd / "nodes")}
+    made = sessionrun("cluster", "certs", env=env)
+    assert made.returncode == 0 and made.stdout.splitlines()[0].endswith("certs/ca.pem")
+    assert (sessionrun.cwd / "certs" / "key.pem").stat().st_mode & 0o777 == 0o600
+    subprocess.run(["git", "init", "-q", "."], check=True)
+    subprocess.run(
+        ["git", "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "--allow-empty", "-m", "x"],
+        check=True,
+    )
+    loopback = ("--cluster", "tcp://127.0.0.1:1")
+    for words, said in [
+        (("cluster", "certs"), "ca.pem is there"),
+        (("cluster", "node", "tcp://127.0.0.1:1", "--name", "a/b"), "--name 'a/b': give letters"),
+        (("cluster", "node", "tcp://127.0.0.1:1", "--slots", "0"), "--slots 0: give a number"),
+        (("cluster", "head", "--host", "192.0.2.1"), "cannot listen at 192.0.2.1"),
+        (("cluster", "status", "tcp://127.0.0.1:1"), "the cluster at tcp://127.0.0.1:1 does not answer"),
+        (("--agent", "shell", *loopback, "--worktree", "-p", "true"), "worktrees do not travel to nodes yet"),
+    ]:
+        done = sessionrun(*words, env=env)
+        assert (done.returncode, done.stdout) == (2, ""), words
+        assert said in done.stderr and len(done.stderr.splitlines()) == 1
+    times = sessionrun("cluster", "head", env={**env, "SESSIONRUN_CLUSTER_TIMERS": "margin=0"})
+    assert times.returncode == 2 and "SESSIONRUN_CLUSTER_TIMERS: margin must be at least" in times.stderr
+    unit = sessionrun("cluster", "node", "tcp://127.0.0.1:1", "--name", "a", "--slots", "3", "--systemd", env=env)
+    assert "ExecStart=" in unit.stdout and "cluster node tcp://127.0.0.1:1 --name a --slots 3" in unit.stdout
+    assert "KillMode=control-group" in unit.stdout and not sessionrun.results.exists()
+
+
+@pytest.mark.slow
+def test_a_hundred_megabytes_come_byte_for_byte_while_workers_are_killed(cluster: RealCluster) -> None:
+    command = cluster.command
+    size = 100 * 1000 * 1000 + 1
+    code = f"import random, sys; sys.stdout.buffer.write(random.Random(7).randbytes({size}))"
+    session_id = start(cluster, [{"id": "big", "prompt": f'"{sys.executable}" -c "{code}"'}])
+    path = command.directory(session_id) / "task-big.txt"
+    for part in (1, 3, 5):
+        eventually(lambda part=part: path.is_file() and path.stat().st_size > part * 10_000_000)  # type: ignore[misc]
+        for worker in cluster.find("dask_worker"):
+            worker.kill()
+    assert command.wait(session_id)["outcome"] == "succeeded"
+    wanted = hashlib.sha256(random.Random(7).randbytes(size)).digest()
+    assert path.stat().st_size == size and hashlib.sha256(path.read_bytes()).digest() == wanted
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "victim", ["worker", "root", "keeper", "link", "scheduler", "supervisor", "session's keeper"]
+)
+def test_whatever_is_killed_nothing_is_lost(victim: str, cluster: RealCluster) -> None:
+    command, names = cluster.command, ("a", "b", "c", "d")
+    session_id = start(cluster, waiting(cluster, *names))
+    eventually(lambda: is_up(cluster, session_id, *names))
+    for _ in range(2):
+        kill(cluster, session_id, victim)
+    let_go(cluster, *names)
+    view = command.wait(session_id)
+    assert [task["outcome"] for task in view["tasks"]] == ["succeeded"] * 4
+    assert [task["attempt"] for task in view["tasks"]] == [1] * 4
+    for name in names:
+        assert (command.directory(session_id) / f"task-{name}.txt").read_text() == "up\ndown\n"
+
+
+def kill(cluster: RealCluster, session_id: str, victim: str) -> None:
+    if victim in ("worker", "scheduler"):
+        for process in cluster.find(f"dask_{victim}"):
+            with suppress(psutil.Error):
+                process.kill()
+    elif victim in ("supervisor", "session's keeper"):
+        role = victim.rpartition(" ")[2]
+        with suppress(ProcessLookupError, AssertionError, psutil.Error, ValueError):
+            os.kill(cluster.command.chain(session_id)[ROLES.index(role)], signal.SIGKILL)
+    else:
+        for name in ("n0", "n1"):
+            cluster.kill_chain(name, victim)
+    time.sleep(0.3)
+
+
+@pytest.mark.slow
+def test_a_node_without_contact_ends_its_jobs_and_they_are_lost(sessionrun: Command) -> None:
+    with real_cluster(sessionrun, nodes=1, timers=SHORT_WORDS) as cluster:
+        session_id = start(cluster, waiting(cluster, "a"))
+        eventually(lambda: is_up(cluster, session_id, "a"))
+        (worker,) = cluster.find("dask_worker")
+        cluster.programs["n0"].send_signal(signal.SIGSTOP)  # which would start another worker
+        worker.send_signal(signal.SIGSTOP)
+        view = sessionrun.wait(session_id)
+        (task,) = view["tasks"]
+        assert (task["outcome"], task["attempt"]) == ("lost", 1)
+        assert "lease" in task["reason"] and "n0" in task["reason"]
+        cluster.start_node("n1")
+        let_go(cluster, "a")
+        assert sessionrun("retry", session_id).returncode == 0
+        view = sessionrun.wait(session_id)
+        assert (view["tasks"][0]["outcome"], view["tasks"][0]["attempt"]) == ("succeeded", 2)
+        assert view["tasks"][0]["node"].startswith("n1@")
+
+
+@pytest.mark.slow
+def test_cancel_ends_the_whole_tree_on_the_node(cluster: RealCluster) -> None:
+    trap = "trap '' TERM; echo up; while :; do sleep 300; done"
+    session_id = start(cluster, [{"id": "a", "prompt": f'setsid sh -c "{trap}" & {trap}'}])
+    eventually(lambda: is_up(cluster, session_id, "a"))
+    begun = time.monotonic()
+    assert cluster.command("cancel", session_id).returncode == 0
+    view = cluster.command.wait(session_id)
+    assert view["tasks"][0]["outcome"] == "cancelled"
+    assert time.monotonic() - begun < 60
+    marker = f"/{session_id}/"
+    assert not [p for p in psutil.process_iter() if marker in _environ(p).get("SESSIONRUN_JOB", "")]
+
+
+def _environ(process: psutil.Process) -> dict[str, str]:
+    try:
+        return dict(process.environ()) if process.status() != psutil.STATUS_ZOMBIE else {}
+    except psutil.Error:
+        return {}
+
+
+@pytest.mark.slow
+def test_tls_keeps_out_who_has_no_certificate_of_the_cluster(sessionrun: Command) -> None:
+    env = {"SESSIONRUN_CERTS": str(sessionrun.cwd / "certs")}
+    assert sessionrun("cluster", "certs", env=env).returncode == 0
+    with real_cluster(sessionrun, nodes=1, env=env, tls=True) as cluster:
+        words = ("--sync", "--agent", "shell", "--cluster", cluster.address, "-p", "echo hi")
+        done = sessionrun(*words, env=cluster.env)
+        assert done.returncode == 0 and "hi" in done.stdout
+        others = {"SESSIONRUN_CERTS": str(sessionrun.cwd / "others")}
+        assert sessionrun("cluster", "certs", env=others).returncode == 0
+        refused = sessionrun("cluster", "status", cluster.address, env=others)
+        assert refused.returncode == 2 and "does not answer" in refused.stderr
+        plain = sessionrun("cluster", "status", cluster.address.replace("tls", "tcp"))
+        assert plain.returncode == 2
+
+
+@pytest.mark.slow
+def test_two_sessions_share_the_slots_of_a_node(sessionrun: Command) -> None:
+    with real_cluster(sessionrun, nodes=1, slots=2) as cluster:
+        script = (
+            f"echo x >> {sessionrun.cwd}/on; wc -l < {sessionrun.cwd}/on >> {sessionrun.cwd}/seen; sleep 0.4; "
+        )
+        script += f"sed -i 1d {sessionrun.cwd}/on"
+        ids = [start(cluster, [{"prompt": script} for _ in range(5)], "--name", str(i)) for i in range(2)]
+        for session_id in ids:
+            assert sessionrun.wait(session_id)["outcome"] == "succeeded"
+        assert max(int(line) for line in (sessionrun.cwd / "seen").read_text().split()) <= 2
+
+
+@pytest.mark.slow
+def test_random_kills_run_nothing_twice_and_lose_nothing_unsaid(
+    sessionrun: Command, say: Callable[[str], None]
+) -> None:
+    seed = slow_seed()
+    choose = random.Random(seed)
+    with real_cluster(sessionrun, nodes=3, slots=3, timers="tick=0.3,lease=20,grace=0.5,margin=2.2") as cluster:
+        record = sessionrun.cwd / "record"
+        record.mkdir()
+        count = 90
+        script = "echo begin > {0}/{1}.$$; trap '' TERM; sleep {2}; echo end >> {0}/{1}.$$"
+        plan = [
+            {"id": f"t{i}", "prompt": script.format(record, f"t{i}", round(choose.uniform(0.5, 4.0), 2))}
+            for i in range(count)
+        ]
+        session_id = start(cluster, plan)
+        victims = ("worker", "scheduler", "supervisor", "session's keeper", "root", "keeper", "link")
+        kills = 0
+        while sessionrun.load("status", session_id)["status"] == "running":
+            victim = choose.choice(victims)
+            if victim in ("root", "keeper", "link"):
+                cluster.kill_chain(f"n{choose.randrange(3)}", victim)
+            else:
+                kill(cluster, session_id, victim)
+            kills += 1
+            time.sleep(choose.uniform(0.3, 1.5))
+        view = sessionrun.wait(session_id)
+        outcomes = [task["outcome"] for task in view["tasks"]]
+        twice = 0
+        for task in view["tasks"]:
+            runs = list(record.glob(f"{task['id']}.*"))
+            twice += len(runs) > 1
+            if task["outcome"] == "succeeded":
+                assert any("end" in path.read_text() for path in runs), task
+        say(
+            f"cluster, seed {seed}: {kills} kills, {count} tasks, {outcomes.count('succeeded')} succeeded, "
+            f"{outcomes.count('lost')} lost and said so, {twice} ran twice"
+        )
+        assert twice == 0 and set(outcomes) <= {"succeeded", "lost"}

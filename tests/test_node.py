@@ -1,0 +1,159 @@
+"""A node of a cluster: its real processes, with the scheduler in the test."""
+
+from __future__ import annotations
+
+import base64
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from clusters import PATIENT, SHORT, NodeUnderTest
+from conftest import eventually, slow
+
+from sessionrun.runtime.keeper.watcher import Watcher
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
+
+
+@pytest.fixture
+def nodes(own_place: Path) -> Iterator[list[NodeUnderTest]]:
+    """Nodes that a test makes; they are ended with it."""
+    made: list[NodeUnderTest] = []
+    yield made
+    for node in made:
+        node.close()
+
+
+def begin(nodes: list[NodeUnderTest], place: Path, **options: object) -> NodeUnderTest:
+    node = NodeUnderTest(place / "nodes", **options)  # type: ignore[arg-type]
+    nodes.append(node)
+    return node
+
+
+def stubborn(seconds: int = 300) -> tuple[str, ...]:
+    """A job that ignores TERM, with a child in a session of its own that does, too."""
+    trap = f"trap '' TERM; echo up; while :; do sleep {seconds}; done"
+    return "/bin/sh", "-c", f'setsid sh -c "{trap}" & {trap}'
+
+
+def test_output_and_end_come_back_and_the_node_forgets_the_job(
+    nodes: list[NodeUnderTest], own_place: Path
+) -> None:
+    node = begin(nodes, own_place)
+    file = base64.b64encode(b"brought\n").decode()
+    folder = "/elsewhere/session-11111111-1111-4111-8111-111111111111/jobs/t"
+    script = f'cat; cat "$F"; echo made > {folder}/made; : > {folder}/empty; echo oops >&2; exit 3'
+    job = node.submit(
+        "t",
+        "/bin/sh",
+        "-c",
+        script,
+        env={"F": f"{folder}/file"},
+        stdin=f"{folder}/file",
+        files={"jobs/t/file": file},
+    )
+    node.pump(lambda: job in node.ends and job not in node.head.opened)
+    end = node.ends[job]
+    assert (end["kind"], end["status"]) == ("exit", 3 << 8)
+    assert end["files"] == {"task-t.txt": 16, "task-t.err": 5, "jobs/t/made": 5, "jobs/t/empty": 0}
+    assert node.text(job) == b"brought\nbrought\n" and node.text(job, "err") == b"oops\n"
+    node.pump(lambda: node.ledger_words(job) == "CTSXZA")
+    assert list((node.site.path / "jobs").iterdir()) == []
+
+
+@pytest.mark.parametrize("victim", ["link", *slow("keeper", "root")])
+def test_no_death_of_the_chain_costs_a_job_or_its_code(
+    victim: str, nodes: list[NodeUnderTest], own_place: Path
+) -> None:
+    node = begin(nodes, own_place)
+    job = node.submit("t", "/bin/sh", "-c", "echo up; while [ ! -e go ]; do sleep 0.05; done; echo down; exit 7")
+    node.pump(lambda: node.text(job) == b"up\n")
+    before = getattr(node, victim)()
+    before.kill()
+    (node.site.path.parent / "go").touch()
+    node.pump(lambda: job in node.ends)
+    assert (node.ends[job]["kind"], node.ends[job]["status"]) == ("exit", 7 << 8)
+    node.pump(lambda: node.text(job) == b"up\ndown\n")
+
+
+def test_an_end_is_told_until_the_session_has_it(nodes: list[NodeUnderTest], own_place: Path) -> None:
+    node = begin(nodes, own_place)
+    node.drops = False
+    job = node.submit("t", "/bin/sh", "-c", "echo hello")
+    node.pump(lambda: job in node.ends)
+    node.ends.clear()
+    node.link().kill()
+    again = type(node.permits)("e2", 0.0, node.permits.timers)  # a scheduler that knows nothing
+    node.permits = again
+    node.disconnect()
+    node._call()
+    node._call()
+    node.drops = True
+    node.pump(lambda: node.ledger_words(job) == "CTSXZA")
+    assert node.ends[job]["status"] == 0
+
+
+def test_with_the_lease_its_jobs_end_whatever_they_ignore(nodes: list[NodeUnderTest], own_place: Path) -> None:
+    node = begin(nodes, own_place, timers=SHORT)
+    job = node.submit("t", *stubborn())
+    node.pump(lambda: node.text(job) == b"up\nup\n")
+    assert len(node.jobs(job)) >= 2
+    eventually(lambda: not node.jobs(job))  # no tick is answered any more
+    assert node.is_recorded(job, "over")
+    node.pump(lambda: job in node.ends)
+    assert node.ends[job]["kind"] == "lease"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("watcher", ["root", "bridge"])
+def test_the_other_watchers_end_jobs_where_the_keeper_cannot(
+    watcher: str, nodes: list[NodeUnderTest], own_place: Path
+) -> None:
+    node = begin(nodes, own_place, timers=SHORT)
+    job = node.submit("t", *stubborn())
+    node.pump(lambda: node.text(job) == b"up\nup\n")
+    root, keeper = node.root(), node.keeper()
+    os.kill(keeper.pid, signal.SIGSTOP)
+    if watcher == "bridge":
+        os.kill(root.pid, signal.SIGSTOP)
+        bridge = Watcher(node.site.path, 1.0)
+        eventually(lambda: bridge.look() and not node.jobs(job))
+        os.kill(root.pid, signal.SIGCONT)  # which then ends the keeper, as it is stopped, and starts another
+    else:
+        eventually(lambda: not node.jobs(job) and not keeper.is_running())
+    node.pump(lambda: job in node.ends)
+    assert node.ends[job]["kind"] in ("lease", "exit", "lost")
+
+
+def test_under_a_lease_that_is_nearly_over_nothing_starts(nodes: list[NodeUnderTest], own_place: Path) -> None:
+    node = begin(nodes, own_place)
+    node.permits.timers = replace(PATIENT, grace=PATIENT.lease)
+    job = node.submit("a", "/bin/true")
+    node.pump(lambda: job in node.ends)
+    assert (node.ends[job]["kind"], node.ends[job]["verdict"]) == ("lost", "void")
+    node.pump(lambda: node.ledger_words(job) == "CA")
+
+
+@pytest.mark.parametrize(
+    "order",
+    [
+        {"files": {"../../evil": ""}},
+        {"files": {"/etc/evil": ""}},
+        {"stdout": "../out"},
+        {"argv": None},
+        {"files": 5},
+    ],
+)
+def test_a_damaged_order_never_runs_and_writes_nothing_elsewhere(
+    order: dict[str, object], nodes: list[NodeUnderTest], own_place: Path
+) -> None:
+    node = begin(nodes, own_place)
+    job = node.submit("t", "/bin/true", **order)
+    node.pump(lambda: job in node.ends)
+    end = node.ends[job]
+    assert (end["kind"], end["verdict"]) == ("lost", "void") and "order cannot be used" in end["reason"]
+    assert not list(own_place.rglob("evil")) and node.ledger_words(job) == ""

@@ -297,12 +297,13 @@ class RealCluster:
         """kill -9 of a node's root, keeper or link, if it is there."""
         chain = processes_of(str(self.site(name)))
         roots = [one for one in chain if "__main__.py" in " ".join(one.cmdline())]
-        by_depth = {
-            "root": [r for r in roots if r.parent() not in roots],
-            "keeper": [r for r in roots if r.parent() in roots],
+        parents = [one.parent() for one in roots]
+        by_name = {
+            "root": [one for one in roots if one in parents],
+            "keeper": [one for one in roots if one not in parents],
+            "link": [one for one in chain if one not in roots and "-c" in one.cmdline()],
         }
-        by_depth["link"] = [one for one in chain if one not in roots and "-c" in one.cmdline()]
-        for process in by_depth[which]:
+        for process in by_name[which]:
             with suppress(psutil.Error):
                 process.kill()
 

@@ -219,6 +219,22 @@ def marker_of(process: psutil.Process) -> str:
         return ""
 
 
+def words_of(process: psutil.Process) -> str:
+    """The command line of a process; '' of one that is gone."""
+    try:
+        return " ".join(process.cmdline())
+    except (psutil.Error, OSError):
+        return ""
+
+
+def parent_of(process: psutil.Process) -> psutil.Process | None:
+    """The parent of a process, if it lives."""
+    try:
+        return process.parent()
+    except (psutil.Error, OSError):
+        return None
+
+
 def processes_of(path: str) -> list[psutil.Process]:
     """The processes whose command line names a path."""
     found = []
@@ -291,17 +307,17 @@ class RealCluster:
     def find(self, part: str) -> list[psutil.Process]:
         """The programs of the cluster: `dask_scheduler`, `dask_worker`, or by the name of a node's directory."""
         wanted = f":{self.port}" if part.startswith("dask") else str(self.site(part))
-        return [process for process in processes_of(wanted) if part in " ".join(process.cmdline())]
+        return [process for process in processes_of(wanted) if part in words_of(process)]
 
     def kill_chain(self, name: str, which: str) -> None:
         """kill -9 of a node's root, keeper or link, if it is there."""
         chain = processes_of(str(self.site(name)))
-        roots = [one for one in chain if "__main__.py" in " ".join(one.cmdline())]
-        parents = [one.parent() for one in roots]
+        roots = [one for one in chain if "__main__.py" in words_of(one)]
+        parents = [parent_of(one) for one in roots]
         by_name = {
             "root": [one for one in roots if one in parents],
             "keeper": [one for one in roots if one not in parents],
-            "link": [one for one in chain if one not in roots and "-c" in one.cmdline()],
+            "link": [one for one in chain if one not in roots and " -c " in words_of(one)],
         }
         for process in by_name[which]:
             with suppress(psutil.Error):

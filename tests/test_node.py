@@ -62,7 +62,7 @@ def test_output_and_end_come_back_and_the_node_forgets_the_job(
     assert end["files"] == {"task-t.txt": 16, "task-t.err": 5, "jobs/t/made": 5, "jobs/t/empty": 0}
     assert node.text(job) == b"brought\nbrought\n" and node.text(job, "err") == b"oops\n"
     node.pump(lambda: node.ledger_words(job) == "CTSXZA")
-    assert list((node.site.path / "jobs").iterdir()) == []
+    eventually(lambda: not list((node.site.path / "jobs").iterdir()))
 
 
 @pytest.mark.parametrize("victim", ["link", *slow("keeper", "root")])
@@ -138,22 +138,21 @@ def test_under_a_lease_that_is_nearly_over_nothing_starts(nodes: list[NodeUnderT
     node.pump(lambda: node.ledger_words(job) == "CA")
 
 
-@pytest.mark.parametrize(
-    "order",
-    [
+def test_a_damaged_order_never_runs_and_writes_nothing_elsewhere(
+    nodes: list[NodeUnderTest], own_place: Path
+) -> None:
+    node = begin(nodes, own_place)
+    damaged: list[dict[str, object]] = [
         {"files": {"../../evil": ""}},
         {"files": {"/etc/evil": ""}},
         {"stdout": "../out"},
         {"argv": None},
         {"files": 5},
-    ],
-)
-def test_a_damaged_order_never_runs_and_writes_nothing_elsewhere(
-    order: dict[str, object], nodes: list[NodeUnderTest], own_place: Path
-) -> None:
-    node = begin(nodes, own_place)
-    job = node.submit("t", "/bin/true", **order)
-    node.pump(lambda: job in node.ends)
-    end = node.ends[job]
-    assert (end["kind"], end["verdict"]) == ("lost", "void") and "order cannot be used" in end["reason"]
-    assert not list(own_place.rglob("evil")) and node.ledger_words(job) == ""
+    ]
+    for number, order in enumerate(damaged):
+        job = node.submit(f"t{number}", "/bin/true", **order)
+        node.pump(lambda job=job: job in node.ends)  # type: ignore[misc]
+        end = node.ends[job]
+        assert (end["kind"], end["verdict"]) == ("lost", "void") and "order cannot be used" in end["reason"]
+        assert node.ledger_words(job) == ""
+    assert not list(own_place.rglob("evil"))

@@ -5,8 +5,10 @@ from __future__ import annotations
 import ipaddress
 import os
 import re
+import socket
 from collections.abc import Mapping
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,7 +21,7 @@ CERTS_VARIABLE: Final = "SESSIONRUN_CERTS"
 
 CA, CERT, KEY = "ca.pem", "cert.pem", "key.pem"
 SHOW_TIMEOUT_S: Final = 10.0
-DEFAULT_PORT: Final = 8786
+REACH_TIMEOUT_S: Final = 5.0
 
 _ADDRESS: Final = re.compile(r"(tcp|tls)://(\[[0-9a-fA-F:]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})")
 
@@ -83,17 +85,32 @@ def require_dask() -> None:
     Raises:
         InputError: they are not.
     """
+    if find_spec("distributed") is None:  # to import it takes half a second
+        raise InputError("cluster: distributed is not installed; pip install 'sessionrun[dask]'")
+
+
+def check_reachable(cluster: Cluster) -> None:
+    """See that something listens at the cluster's address.
+
+    Raises:
+        InputError: nothing does.
+    """
+    found = _ADDRESS.fullmatch(cluster.address)
+    assert found is not None
     try:
-        import distributed  # noqa: F401
-    except ImportError as error:
-        raise InputError(f"cluster: {error.name} is not installed; pip install 'sessionrun[dask]'") from None
+        socket.create_connection((found[2].strip("[]"), int(found[3])), REACH_TIMEOUT_S).close()
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise InputError(
+            f"the cluster at {cluster.address} does not answer: {why}; is `sessionrun cluster head` running there?"
+        ) from None
 
 
 def settle_cluster(spec: SessionSpec, address: str | None, environ: Mapping[str, str]) -> SessionSpec:
     """The spec with its cluster.
 
     Raises:
-        InputError: the address cannot be used; or a task needs what does not travel to another machine yet.
+        InputError: the address cannot be used, nothing listens there, or a task needs what does not travel yet.
     """
     if address is None:
         return spec
@@ -107,6 +124,7 @@ def settle_cluster(spec: SessionSpec, address: str | None, environ: Mapping[str,
                 f"task {task.id!r:.140}: worktrees do not travel to nodes yet: leave out --cluster, or give tasks "
                 "a directory that all nodes have (cwd)"
             )
+    check_reachable(cluster)
     return replace(spec, cluster=cluster)
 
 
@@ -117,6 +135,7 @@ def show_cluster(cluster: Cluster) -> dict[str, Any]:
         InputError: it cannot be reached, or is no scheduler of ours.
     """
     require_dask()
+    check_reachable(cluster)
     import asyncio
 
     from sessionrun.runtime.dask.carrier import ask_to_show

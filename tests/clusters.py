@@ -323,6 +323,18 @@ class RealCluster:
             with suppress(psutil.Error):
                 process.kill()
 
+    def kill_all(self, name: str) -> None:
+        """kill -9 of all processes of a node, with what runs there, as a power cut does."""
+        self.programs[name].kill()
+        node_id = self.site(name).name.removeprefix("node-")
+        end_all(
+            lambda: [
+                *(one for one in processes_of(f":{self.port}") if node_id in words_of(one)),
+                *processes_of(str(self.site(name))),
+                *(one for one in psutil.process_iter() if marker_of(one).startswith(f"{node_id}/")),
+            ]
+        )
+
     def close(self) -> None:
         """End everything."""
         for program in self.programs.values():

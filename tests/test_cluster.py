@@ -115,11 +115,14 @@ def test_what_is_refused_before_anything_starts(sessionrun: Command) -> None:
         (("cluster", "node", "tcp://127.0.0.1:1", "--slots", "0"), "--slots 0: give a number"),
         (("cluster", "head", "--host", "192.0.2.1"), "cannot listen at 192.0.2.1"),
         (("cluster", "status", "tcp://127.0.0.1:1"), "the cluster at tcp://127.0.0.1:1 does not answer"),
-        (("--agent", "shell", *loopback, "--worktree", "-p", "true"), "worktrees do not travel to nodes yet"),
+        (("--agent", "shell", *loopback, "-p", "true"), "is `sessionrun cluster head` running there?"),
     ]:
         done = sessionrun(*words, env=env)
         assert (done.returncode, done.stdout) == (2, ""), words
         assert said in done.stderr and len(done.stderr.splitlines()) == 1
+    (sessionrun.cwd / "x").touch()
+    linked = sessionrun("--worktree", *loopback, "--agent", "shell", stdin='[{"prompt": "true", "links": ["x"]}]')
+    assert linked.returncode == 2 and "links do not work on the nodes of a cluster yet" in linked.stderr
     times = sessionrun("cluster", "head", env={**env, "SESSIONRUN_CLUSTER_TIMERS": "margin=0"})
     assert times.returncode == 2 and "SESSIONRUN_CLUSTER_TIMERS: margin must be at least" in times.stderr
     unit = sessionrun("cluster", "node", "tcp://127.0.0.1:1", "--name", "a", "--slots", "3", "--systemd", env=env)
@@ -194,6 +197,70 @@ def test_a_node_without_contact_ends_its_jobs_and_they_are_lost(sessionrun: Comm
         view = sessionrun.wait(session_id)
         assert (view["tasks"][0]["outcome"], view["tasks"][0]["attempt"]) == ("succeeded", 2)
         assert view["tasks"][0]["node"].startswith("n1@")
+
+
+@pytest.mark.slow
+def test_worktrees_travel_and_all_branches_come_back(cluster: RealCluster) -> None:
+    command = cluster.command
+    repository = make_repository(command.cwd)
+    git(repository, "branch", "main-task-two")  # a name that is taken here, and on no node
+    plan = [
+        {"id": "one", "prompt": "echo one >> f; git log --oneline", "setup": "echo made > made"},
+        {"id": "two", "prompt": "echo two > two; git add two; git commit -qm mine; echo more > more"},
+        {"id": "three", "prompt": "cat f two > three", "needs": ["one", "two"], "check": "grep two three"},
+        {"id": "bad", "prompt": "echo bad > bad; exit 3"},
+        {"id": "none", "prompt": "pwd"},
+        {"id": "rounds", "prompt": "echo x >> n", "check": "test $(wc -l < n) = 2", "rounds": 2},
+    ]
+    view = command.wait(start(cluster, plan, "--worktree"))
+    tasks = {task["id"]: task for task in view["tasks"]}
+    assert {name for name, task in tasks.items() if task["outcome"] == "succeeded"} == set(tasks) - {"bad"}
+    assert tasks["two"]["branch"] == "main-task-two-2" and tasks["none"]["branch"] is None
+    for name, task in tasks.items():
+        if name != "none":
+            assert git(repository, "rev-parse", task["branch"]) == task["commit"]
+    assert git(repository, "show", "main-task-three:three") == "base\none\ntwo"
+    assert git(repository, "show", "main-task-three:more") == "more"
+    assert git(repository, "show", "main-task-bad:bad") == "bad"
+    assert git(repository, "show", "main-task-rounds:n") == "x\nx"
+    assert git(repository, "diff", "--name-only", f"{tasks['one']['setup_commit']}..main-task-one") == "f"
+    patch = command("diff", view["session_id"], "three").stdout
+    assert "+++ b/three" in patch and "two" in patch and "+++ b/more" not in patch
+    assert git(repository, "fsck", "--no-dangling") == ""
+    assert git(repository, "worktree", "list").count("\n") == 0
+    landed = command("merge", view["session_id"], "three", "one", "two")
+    assert landed.returncode == 0 and git(repository, "show", "main:three") == "base\none\ntwo"
+
+
+def make_repository(path: Path) -> Path:
+    """A repository with a commit on main."""
+    git(path, "init", "-q", "-b", "main")
+    (path / "f").write_text("base\n")
+    git(path, "add", "f")
+    git(path, "commit", "-q", "-m", "base")
+    return path
+
+
+def git(repository: Path, *words: str) -> str:
+    who = ("-c", "user.name=a", "-c", "user.email=a@b")
+    argv = ["git", "-C", str(repository), *who, *words]
+    return subprocess.run(argv, check=True, capture_output=True, text=True).stdout.strip()
+
+
+@pytest.mark.slow
+def test_a_worktree_of_a_node_that_went_waits_for_it(sessionrun: Command) -> None:
+    with real_cluster(sessionrun, nodes=1, timers=SHORT_WORDS) as cluster:
+        repository = make_repository(sessionrun.cwd)
+        wait = f"echo up; echo work > work; while [ ! -e {sessionrun.cwd}/go-a ]; do sleep 0.05; done"
+        session_id = start(cluster, [{"id": "a", "prompt": wait}], "--worktree")
+        eventually(lambda: is_up(cluster, session_id, "a"))
+        cluster.kill_all("n0")
+        sessionrun.until(session_id, lambda view: "lease" in (view["tasks"][0]["reason"] or ""))
+        assert sessionrun.load("status", session_id)["status"] == "running"  # RELEASE waits for its node
+        cluster.start_node("n0")
+        view = sessionrun.wait(session_id)
+        (task,) = view["tasks"]
+        assert task["outcome"] == "lost" and git(repository, "show", f"{task['branch']}:work") == "work"
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from sessionrun.model.cluster import Cluster
 from sessionrun.model.errors import InputError
-from sessionrun.model.spec import SessionSpec
+from sessionrun.model.spec import SessionSpec, TaskSpec
 
 CERTS_VARIABLE: Final = "SESSIONRUN_CERTS"
 """Names the directory of the three files for TLS."""
@@ -116,16 +116,27 @@ def settle_cluster(spec: SessionSpec, address: str | None, environ: Mapping[str,
         return spec
     cluster = open_cluster(address, environ)
     require_dask()
-    if spec.feed is not None:
-        raise InputError("--cluster: the queue's tasks work in worktrees, which do not travel to nodes yet")
     for task in spec.tasks:
-        if task.workspace.kind != "none":
-            raise InputError(
-                f"task {task.id!r:.140}: worktrees do not travel to nodes yet: leave out --cluster, or give tasks "
-                "a directory that all nodes have (cwd)"
-            )
+        fault = _find_fault(spec, task)
+        if fault is not None:
+            raise InputError(f"task {task.id!r:.140}: {fault} not work on the nodes of a cluster yet")
     check_reachable(cluster)
     return replace(spec, cluster=cluster)
+
+
+def _find_fault(spec: SessionSpec, task: TaskSpec) -> str | None:
+    """What of a task cannot be done on a node yet; None: nothing."""
+    wanted = {
+        "tasks of a queue do": spec.feed is not None,
+        "repositories of tasks' own do": task.workspace.kind not in ("none", "worktree"),
+        "worktrees that stay (seats) do": spec.seats is not None and task.workspace.kind == "worktree",
+        "links do": bool(task.links),
+        "environments do": task.environment is not None,
+        "prove does": task.prove is not None,
+        "mends do": task.mend is not None or (spec.landing is not None and spec.landing.mends > 0),
+        'the base "target" does': task.base == "target",
+    }
+    return next((words for words, is_so in wanted.items() if is_so), None)
 
 
 def show_cluster(cluster: Cluster) -> dict[str, Any]:

@@ -63,10 +63,13 @@ class Head:
 
     # --- what the supervisor wants ---
 
-    def submit(self, job: str, at: Opened, order: Message) -> None:
-        """Have a job run on a node; the journal says so already, durably."""
+    def submit(self, job: str, at: Opened, order: Message, *, waits: bool = False) -> None:
+        """Have a job run on a node; the journal says so already, durably.
+
+        `waits`: no other node can do it, so the order waits until the node comes back, or the job is stopped.
+        """
         self.opened[job] = at
-        self._submit[job] = {"job": job, "node": at.node, "order": order}
+        self._submit[job] = {"job": job, "node": at.node, "order": order, "waits": waits}
 
     def stop(self, job: str, level: int) -> None:
         """End a job, with TERM and then KILL, or with KILL."""

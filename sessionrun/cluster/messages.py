@@ -8,7 +8,8 @@ A job is named ``SESSION/KEY``; its key names one attempt, round, phase and star
     answer   scheduler to node     seq, epoch; renew: whether the lease goes on; times; orders; stop: job, level;
                                    void: jobs to kill and forget; ack: ends to forget; wrote: job, name, bytes
     call     session to scheduler  session, gen: lives of its supervisor; seq; epoch; wait; open, where it was
-                                   asked for: job, node, epoch; submit: job, node, order; stop; drop; wrote;
+                                   asked for: job, node, epoch; submit: job, node, order, waits; stop; drop; wrote;
+                                   waits: also for a node that is gone;
                                    again: the last reply did not come; close: the session has ended
     reply    scheduler to session  state; epoch; begun; ends; dead: job, reason, ran; out; nodes, if changed
 
@@ -34,6 +35,7 @@ ABANDON: Final = 3
 """How a job is stopped: TERM and then KILL; KILL; KILL, because its session has not come back."""
 
 NEVER_DELIVERED: Final = "its order was never delivered"
+STOPPED: Final = "it was stopped before its order was delivered"
 NEVER_SUBMITTED: Final = "its order never reached the scheduler"
 NOT_THERE: Final = "its node does not have it"
 LEASE_OVER: Final = "the lease of its node was over"

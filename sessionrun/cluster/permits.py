@@ -23,6 +23,7 @@ from sessionrun.cluster.messages import (
     NEVER_DELIVERED,
     NEVER_SUBMITTED,
     NOT_THERE,
+    STOPPED,
     Message,
     ReplyState,
     session_of,
@@ -247,7 +248,9 @@ class Permits:
                 self._submit(now, session, wanted)
         for job, level in call["stop"]:
             permit = session.permits.get(job)
-            if permit is not None and permit.state in ("offered", "delivered") and level > abs(permit.stop):
+            if permit is not None and permit.state == "offered":
+                self._die(permit, STOPPED)  # no answer that counts has it
+            elif permit is not None and permit.state == "delivered" and level > abs(permit.stop):
                 permit.stop = level
                 permit.node.stops[job] = permit
                 self._touched_nodes.add(permit.node.node_id)
@@ -276,8 +279,9 @@ class Permits:
     def _submit(self, now: float, session: Session, wanted: Message) -> None:
         node = self._find_node(wanted["node"])
         permit = Permit(wanted["job"], node, wanted["order"])
+        permit.waits = wanted["waits"]
         session.permits[permit.job] = node.permits[permit.job] = permit
-        if now > node.until:
+        if now > node.until and not permit.waits:
             self._die(permit, NEVER_DELIVERED)
         else:
             node.offers[permit.job] = permit
@@ -352,7 +356,7 @@ class Permits:
 
     def _end_lease(self, node: Node, *, sure: bool) -> None:
         for permit in list(node.permits.values()):
-            if permit.state == "offered":
+            if permit.state == "offered" and not permit.waits:
                 self._die(permit, NEVER_DELIVERED)
             elif permit.state == "delivered" and sure:
                 self._die(permit, LEASE_OVER, ran=True)

@@ -31,7 +31,20 @@ class Node:
 class Permit:
     """One job."""
 
-    __slots__ = ("adopted", "begun", "chunks", "end", "job", "node", "order", "ran", "reason", "state", "stop")
+    __slots__ = (
+        "adopted",
+        "begun",
+        "chunks",
+        "end",
+        "job",
+        "node",
+        "order",
+        "ran",
+        "reason",
+        "state",
+        "stop",
+        "waits",
+    )
 
     def __init__(self, job: str, node: Node, order: Message | None, state: State = "offered") -> None:
         self.job = job
@@ -41,6 +54,7 @@ class Permit:
         self.adopted = order is None
         self.begun = False
         self.stop = 0
+        self.waits = False
         self.reason = ""
         self.ran = False
         self.end: Message | None = None

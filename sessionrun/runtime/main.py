@@ -132,7 +132,7 @@ def _open_executor(session: SessionDir, state: State, local: LocalExecutor) -> E
         return local
     from sessionrun.runtime.dask.executor import DaskExecutor
 
-    return DaskExecutor(session, state.spec.cluster, local, state.epoch, find_opened(state), say)
+    return DaskExecutor(session, state.spec, local, state.epoch, find_opened(state), say)
 
 
 def _open_notifier(session: SessionDir, spec: SessionSpec) -> Notifier | None:

@@ -13,17 +13,18 @@ from typing import Final
 from sessionrun import __version__
 from sessionrun.cluster.head import Head, News, NodeSeen, Opened
 from sessionrun.cluster.messages import KILL, TERM, Message
-from sessionrun.model.cluster import Cluster, SlotsOffered
-from sessionrun.model.errors import StoreError
+from sessionrun.model.cluster import SlotsOffered
+from sessionrun.model.errors import SessionrunError, StoreError
 from sessionrun.model.events import HoldPlaced, JobClaimed, JobLost, JobStarted
 from sessionrun.model.keys import JobKey
-from sessionrun.model.spec import SLOT, Job
+from sessionrun.model.spec import SLOT, Job, SessionSpec
 from sessionrun.runtime.dask.carrier import Carrier
-from sessionrun.runtime.dask.orders import Files, make_order
+from sessionrun.runtime.dask.orders import Files, Replicas, make_order
 from sessionrun.runtime.executors.local import LocalExecutor
-from sessionrun.runtime.executors.protocol import Notice
+from sessionrun.runtime.executors.protocol import Exit, Notice
 from sessionrun.runtime.node.ends import key_of, unpack_end
 from sessionrun.store.session import SessionDir
+from sessionrun.workspaces.replica import ObjectsMissing
 
 DISK_RETRY_S: Final = 1.0
 NODE_RETRY_S: Final = 1.0
@@ -34,7 +35,7 @@ class DaskExecutor:
 
     Args:
         session: its directory.
-        cluster: how to reach the scheduler.
+        spec: what was asked for; it names the cluster.
         local: the executor of this machine.
         gen: which life of the supervisor this is.
         opened: the jobs that the journal has open on nodes.
@@ -46,7 +47,7 @@ class DaskExecutor:
     def __init__(
         self,
         session: SessionDir,
-        cluster: Cluster,
+        spec: SessionSpec,
         local: LocalExecutor,
         gen: int,
         opened: Mapping[JobKey, Opened],
@@ -62,8 +63,11 @@ class DaskExecutor:
         self._claimed: dict[JobKey, Opened] = {}
         self._offered: SlotsOffered | None = None
         self._complained: str | None = None
+        self._replicas = Replicas(spec.repository) if spec.repository is not None else None
+        self._repository = spec.repository
+        assert spec.cluster is not None
         head = Head(session.session_id, gen, {self._name(key): at for key, at in opened.items()})
-        self._carrier = Carrier(cluster, head, self._keep)
+        self._carrier = Carrier(spec.cluster, head, self._keep)
         self._carrier.start()
 
     def _name(self, key: JobKey) -> str:
@@ -72,7 +76,7 @@ class DaskExecutor:
     # --- the supervisor's thread ---
 
     def claim(self, key: JobKey, node: str | None) -> JobClaimed:
-        """See `Executor.claim`: the node of the attempt if it lives, else the one with most room."""
+        """See `Executor.claim`: the node that has the task's worktree, else the one with most room."""
         if key.phase == "land":
             return JobClaimed(key)
         carrier = self._carrier
@@ -80,9 +84,9 @@ class DaskExecutor:
             epoch, nodes = carrier.head.epoch or "", dict(carrier.head.nodes)
             used = [at.node for at in (*carrier.head.opened.values(), *self._claimed.values())]
         usable = {name: seen for name, seen in nodes.items() if _is_usable(seen)}
-        if node not in usable:
+        if node is None or key.phase == "prepare" or self._repository is None:
             room = {name: (seen.slots - used.count(name)) / seen.slots for name, seen in usable.items()}
-            node = max(sorted(room), key=room.__getitem__, default=node or "none")
+            node = max(sorted(room), key=room.__getitem__, default="none")
         self._claimed[key] = Opened(node, epoch)
         return JobClaimed(key, node, epoch)
 
@@ -97,15 +101,28 @@ class DaskExecutor:
             if job.key.phase == "land" or at is None:
                 continue
             try:
-                order = make_order(self._session, job)
-            except (OSError, StoreError) as error:
+                order = make_order(self._session, job, self._repository)
+                if self._replicas is not None:
+                    self._replicas.equip(at.node, job, order)
+            except (OSError, SessionrunError) as error:
                 notices.append(JobLost(job.key, "void", f"its files cannot be sent: {error}"))
                 continue
-            with self._carrier.lock:
-                self._carrier.head.submit(self._name(job.key), at, order)
+            notices += self._submit(job.key, at, order)
         self._claimed.clear()
         self._carrier.poke()
         return notices
+
+    def _submit(self, key: JobKey, at: Opened, order: Message) -> list[Notice]:
+        """Send an order.  One for a node that is gone waits for it if no other has the worktree; its time runs."""
+        name, waits = self._name(key), key.phase != "prepare" and self._repository is not None
+        with self._carrier.lock:
+            head = self._carrier.head
+            is_gone = at.node in head.nodes and not head.nodes[at.node].lives
+            head.submit(name, at, order, waits=waits)
+        if not (waits and is_gone):
+            return []
+        self._begun.add(name)
+        return [JobStarted(key, 0, 0, 0)]
 
     def stop(self, key: JobKey, *, now: bool = False) -> None:
         """See `Executor.stop`."""
@@ -163,16 +180,31 @@ class DaskExecutor:
             self._told.append(job)
             self._begun.discard(job)
             end = unpack_end(about, self._node_of(job))
+            if self._replicas is not None and key.phase == "prepare":
+                return self._hear_prepared(key, end, begun)
         except (ValueError, KeyError, TypeError) as error:
             self._log(f"{job}: its end cannot be read: {error}")
             return [JobLost(key_of(job), "lost", "what its node told of its end cannot be read")]
         ran = not (isinstance(end, JobLost) and end.verdict == "void")
         return [*(begun if ran else ()), end]
 
+    def _hear_prepared(self, key: JobKey, end: Exit | JobLost, begun: list[JobStarted]) -> list[Notice]:
+        """The end of a PREPARE; if the replica lacked something, it starts anew, with all that it needs."""
+        assert self._replicas is not None
+        ok = isinstance(end, Exit) and end.wait_status == 0
+        self._replicas.note_end(key, ok=ok)
+        if isinstance(end, Exit) and end.wait_status == ObjectsMissing.job_code << 8:
+            why = "the replica on its node lacks what it begins with"
+            hold = HoldPlaced(SLOT, why, until=time.monotonic() + NODE_RETRY_S)
+            return [hold, JobLost(key, "void", why, counts=False)]
+        return [*begun, end]
+
     def _hear_death(self, key: JobKey, dead: Message) -> list[Notice]:
         reason = f"{dead['reason']} (node {self._node_of(dead['job'])})"
         if dead["ran"]:
             return [JobLost(key, "lost", reason, gone=None)]
+        if self._replicas is not None and key.phase == "prepare":
+            self._replicas.note_end(key, ok=False)
         hold = HoldPlaced(SLOT, reason, until=time.monotonic() + NODE_RETRY_S)
         return [hold, JobLost(key, "void", reason, counts=False)]
 

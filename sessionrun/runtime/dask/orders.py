@@ -9,25 +9,36 @@ from __future__ import annotations
 import base64
 import os
 import re
+import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
+import orjson
+
 from sessionrun.cluster.messages import Message
-from sessionrun.model.errors import StoreError
+from sessionrun.model.errors import SessionrunError, StoreError
+from sessionrun.model.keys import JobKey
+from sessionrun.model.places import Repository
 from sessionrun.model.spec import Job
+from sessionrun.runtime.node.spool import NODE_TOKEN
 from sessionrun.store.files import make_directories, open_regular, read_regular
+from sessionrun.store.jobfiles import REQUEST
 from sessionrun.store.session import SessionDir
+from sessionrun.workspaces.git import Git
+from sessionrun.workspaces.replica import MAX_PACK, PACK, WISH, ReplicaWish, pack_objects
 
 MAX_BYTES: Final = 32 * 1024 * 1024
-"""Most that the files of one order may have together."""
+"""Most that the files of one order may have together, but for objects of the repository."""
 
 _PACKAGE: Final = str(Path(__file__).resolve().parents[3])
 
 
-def make_order(session: SessionDir, job: Job) -> Message:
-    """What a node has to know to run a job.
+def make_order(session: SessionDir, job: Job, repository: Repository | None = None) -> Message:
+    """What a node has to know to run a job; of a `repository` it has a replica.
 
     Raises:
         OSError: a file of it cannot be read.
@@ -49,14 +60,17 @@ def make_order(session: SessionDir, job: Job) -> Message:
             if each.is_symlink() or not each.is_file():
                 continue
             content = read_regular(each)
+            if repository is not None and each.name == REQUEST:
+                content = _place_request(content, repository)
             size += len(content)
             files[str(each.relative_to(root))] = base64.b64encode(content).decode()
     if size > MAX_BYTES:
         raise StoreError(f"the files of {job.key.text()} have {size} bytes: more than {MAX_BYTES} do not travel")
+    moved = {} if repository is None else {repository.top: _find_replica(repository)}
     return {
         "argv": list(job.argv),
-        "cwd": job.cwd,
-        "env": dict(job.env),
+        "cwd": moved.get(job.cwd, job.cwd),
+        "env": {name: moved.get(value, value) for name, value in job.env.items()},
         "stdin": job.stdin,
         "stdout": str(Path(job.stdout).relative_to(root)),
         "stderr": str(Path(job.stderr).relative_to(root)),
@@ -74,6 +88,78 @@ def _find_paths(root: str, words: tuple[str, ...]) -> Iterator[Path]:
     for word in words:
         for match in re.finditer(re.escape(root) + r"/[^\s'\":;,]+", word):
             yield Path(match.group().rstrip("/"))
+
+
+def _find_replica(repository: Repository) -> str:
+    """Where a node has its replica: one for each repository of each machine."""
+    unique = f"{socket.gethostname()}:{repository.common_dir}".encode()
+    return f"{NODE_TOKEN}/repositories/{sha256(unique).hexdigest()[:16]}/replica"
+
+
+def _place_request(content: bytes, repository: Repository) -> bytes:
+    """A request as the node's job is to read it: about the replica."""
+    request = orjson.loads(content)
+    replica = _find_replica(repository)
+    there = replace(
+        repository,
+        top=replica,
+        common_dir=f"{replica}/.git",
+        worktree_dir=str(Path(replica).with_name("worktrees")),
+        settings=repository.settings and replace(repository.settings, git_dir=f"{replica}/.git"),
+    )
+    return orjson.dumps({**request, "repository": there})
+
+
+class Replicas:
+    """What the nodes' replicas of a session's repository have, as far as this supervisor has brought it."""
+
+    def __init__(self, repository: Repository) -> None:
+        self._repository = repository
+        self._there: dict[str, set[str]] = {}
+        self._sending: dict[JobKey, str] = {}
+        self._known: dict[JobKey, tuple[str, list[str]]] = {}
+
+    def equip(self, node: str, job: Job, order: Message) -> None:
+        """Put into the order of a workspace's job what the replica of its node needs.
+
+        Raises:
+            SessionrunError: the objects cannot be packed, or are too big to travel.
+        """
+        folder = next((name for name in order["folders"] if f"{name}/{REQUEST}" in order["files"]), None)
+        if folder is None:
+            return
+        request = orjson.loads(base64.b64decode(order["files"][f"{folder}/{REQUEST}"]))
+        ends = [request.get("earlier") or {}, *(request.get("needs") or ())]
+        wanted = [self._repository.base_commit, *(end["commit"] for end in ends if end.get("commit"))]
+        known = list(dict.fromkeys(wanted))
+        order["files"][f"{folder}/{WISH}"] = _encode(orjson.dumps(ReplicaWish(tuple(known))))
+        if job.key.phase != "prepare":
+            return
+        self._known[job.key] = node, known
+        there = self._there.setdefault(node, set())
+        missing = [commit for commit in known if commit not in there]
+        if missing and node not in self._sending.values():
+            self._pack(missing, there, order["files"], f"{folder}/{PACK}")
+            self._sending[job.key] = node
+
+    def _pack(self, missing: Sequence[str], there: Collection[str], files: dict[str, str], name: str) -> None:
+        pack = pack_objects(Git(Path(self._repository.top), limit_s=None), missing, there)
+        if len(pack) > MAX_PACK:
+            raise SessionrunError(f"the repository has {len(pack)} bytes: more than {MAX_PACK} do not travel")
+        files[name] = _encode(pack)
+
+    def note_end(self, key: JobKey, *, ok: bool) -> None:
+        """A PREPARE has ended: what it needed is there, or nothing is known of the replica any more."""
+        node, known = self._known.pop(key, ("", []))
+        self._sending.pop(key, None)
+        if ok:
+            self._there.setdefault(node, set()).update(known)
+        else:
+            self._there.pop(node, None)
+
+
+def _encode(content: bytes) -> str:
+    return base64.b64encode(content).decode()
 
 
 class Files:

@@ -68,8 +68,14 @@ def answer(phase: str, folder: str) -> int:
     from sessionrun.store.jobfiles import load_request, write_answer
 
     try:
-        request, work = _find_work(phase)
-        result = work(load_request(Path(folder), request), Path(folder))
+        kind, work = _find_work(phase)
+        request = load_request(Path(folder), kind)
+        is_replica = os.path.lexists(os.path.join(folder, "replica.json"))  # see `workspaces.replica`
+        if is_replica and phase == "prepare":
+            receive_objects(request, folder)
+        result = work(request, Path(folder))
+        if is_replica and phase in ("park", "release"):
+            send_objects(request, result, folder)
         write_answer(Path(folder), result)
     except (SessionrunError, OSError) as error:
         if getattr(error, "signal", None) == signal.SIGKILL:
@@ -77,6 +83,20 @@ def answer(phase: str, folder: str) -> int:
         print(error, file=sys.stderr)
         return getattr(error, "job_code", 1)
     return 1 if getattr(result, "problem", None) else 0
+
+
+def receive_objects(request: Any, folder: str) -> None:
+    """On a node: see that its replica of the repository has what the task begins with."""
+    from sessionrun.workspaces.replica import receive
+
+    receive(request, Path(folder))
+
+
+def send_objects(request: Any, place: Any, folder: str) -> None:
+    """On a node: leave the new objects of the work for the session's machine."""
+    from sessionrun.workspaces.replica import send
+
+    send(request, place, Path(folder))
 
 
 def make_environment(folder: str) -> int:

@@ -15,7 +15,7 @@ from sessionrun.engine.follow_ups import find_earlier
 from sessionrun.engine.handed import find_handed
 from sessionrun.engine.rounds import find_better
 from sessionrun.engine.state import TaskState
-from sessionrun.model.errors import JobFileError
+from sessionrun.model.errors import JobFileError, SessionrunError
 from sessionrun.model.keys import JobKey
 from sessionrun.model.mends import MendBase, may_insist
 from sessionrun.model.places import Place
@@ -85,9 +85,12 @@ def judge_workspace(site: Site, state: TaskState, ended: Exit, problem: Problem 
     folder = site.session.job_path(ended.key)
     if problem is None:
         try:
-            return Judged(place=_find_place(folder, ended.key))
+            found = _find_place(folder, ended.key)
+            return Judged(place=found if site.spec.cluster is None else _take_work(site, found, folder))
         except JobFileError as error:
             text = f"its answer cannot be used: {error.why}"
+        except (SessionrunError, OSError) as error:
+            text = f"its work cannot be taken from its node: {error}"
     else:
         text = read_tail(folder / "stderr").decode("utf-8", "replace").strip().split("\n")[-1] or problem.text
     exit_code, signal = split_status(ended.wait_status)
@@ -101,6 +104,17 @@ def judge_workspace(site: Site, state: TaskState, ended: Exit, problem: Problem 
         if changed := load_changed(folder):
             place = replace(place, git_config_changed=changed)
     return Judged(named, place, can_repeat=signal is not None)
+
+
+def _take_work(site: Site, place: Place, folder: Path) -> Place:
+    """What a node left of the work comes into the user's repository.
+
+    Raises:
+        SessionrunError, OSError: it cannot.
+    """
+    from sessionrun.workspaces.replica import take_work
+
+    return take_work(site.spec.repository, place, folder) if site.spec.repository is not None else place
 
 
 def _find_place(folder: Path, key: JobKey) -> Place:

@@ -21,8 +21,12 @@ import orjson
 from sessionrun.cluster.messages import Message
 from sessionrun.runtime.keeper.wire import JobOrder
 from sessionrun.store.files import make_directories, open_regular, read_regular
+from sessionrun.store.jobfiles import REQUEST
 
 ORDER: Final = "order.json"
+NODE_TOKEN: Final = "@sessionrun-node@"
+"""In an order: the directory of the node."""
+
 MIRROR: Final = "session"
 MAX_FILES: Final = 10_000
 CHUNK_BYTES: Final = 1 << 20
@@ -141,8 +145,11 @@ class Spool:
         for name, content in order["files"].items():
             path = mirror / _check_name(name)
             make_directories(path.parent, 0o700)
+            decoded = base64.b64decode(content)
+            if path.name == REQUEST:
+                decoded = self._move(decoded.decode(), order, mirror).encode()
             with open(open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as stream:
-                stream.write(base64.b64decode(content))
+                stream.write(decoded)
             about = os.lstat(path)
             brought[name] = [about.st_size, about.st_mtime_ns]
         for name in order["folders"]:
@@ -166,8 +173,10 @@ class Spool:
                 return sys.executable
             if word.startswith(order["package"] + os.sep):
                 word = package + word[len(order["package"]) :]
-            return word.replace(order["session"], str(mirror))
+            return self._move(word, order, mirror)
 
+        if order["cwd"].startswith(NODE_TOKEN):
+            make_directories(Path(here(order["cwd"])), 0o700)  # of a replica that is yet to be made
         env = [os.fsencode(word) for name, value in order["env"].items() for word in (name, here(value))]
         return JobOrder(
             key=job,
@@ -179,6 +188,10 @@ class Spool:
             argv=[os.fsencode(here(word)) for word in order["argv"]],
             env=env,
         )
+
+    def _move(self, text: str, order: Message, mirror: Path) -> str:
+        """A text in which paths of the session's directory, and of the node, are those that they are here."""
+        return text.replace(order["session"], str(mirror)).replace(NODE_TOKEN, str(self._directory.parent.parent))
 
     def folder_of(self, job: str) -> Path:
         """Where a job's files are; no part of its name holds a comma or slash but between the parts."""

@@ -1,0 +1,139 @@
+"""A repository on another machine: what a node needs of it comes as a pack of objects, and the work goes back so.
+
+A node has a replica of each repository whose tasks it runs: objects, and worktrees, but no checkout.  PREPARE puts
+into it what the task begins with.  At the end of PARK and RELEASE the new objects are packed; on the session's
+machine they come into the user's repository, and the task's branch is made there.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+from typing import Final
+
+from sessionrun.model.errors import SessionrunError
+from sessionrun.model.frozen import frozen
+from sessionrun.model.places import Place, Repository
+from sessionrun.store.files import make_directories, open_regular
+from sessionrun.store.jobfiles import load_record_if_any
+from sessionrun.workspaces.git import Git
+from sessionrun.workspaces.registration import hold_lock
+from sessionrun.workspaces.request import WorkspaceRequest
+
+WISH: Final = "replica.json"
+"""File in a job's folder on a node: its repository is a replica."""
+
+PACK: Final = "replica.pack"
+"""File in the folder of a PREPARE on a node: objects for the replica."""
+
+WORK: Final = "work.pack"
+"""File in the folder of a PARK or RELEASE: the objects of the work."""
+
+MAX_PACK: Final = 128 * 1024 * 1024
+"""Most that a repository may send to a node at once (bytes)."""
+
+ARRIVAL_S: Final = 20.0
+"""So long a PREPARE waits for objects that another one of this node brings."""
+
+ARRIVAL_LOOK_S: Final = 0.1
+NAME_TRIES: Final = 100
+
+
+@frozen
+class ReplicaWish:
+    """What has to be in the replica: commits that the session's machine has, by their full names."""
+
+    known: tuple[str, ...]
+
+
+class ObjectsMissing(SessionrunError):
+    """The replica lacks what the task begins with; the session sends it with the next order."""
+
+    job_code = 76
+
+
+def receive(request: WorkspaceRequest, folder: Path) -> None:
+    """Before the work of a job: see that the replica is there, and has what the job needs.
+
+    Raises:
+        ObjectsMissing: it lacks something, and nothing brought it in time.
+        SessionrunError, OSError: it cannot be made.
+    """
+    wish = load_record_if_any(folder / WISH, ReplicaWish)
+    if wish is None:
+        return
+    top = Path(request.repository.top)
+    make_directories(top, 0o700)
+    with hold_lock(top.parent / "lock", 0o600):
+        git = Git(top, limit_s=request.git_limit_s)
+        if not (top / ".git" / "HEAD").exists():
+            kind = "sha256" if len(request.repository.base_commit) > 40 else "sha1"
+            git("init", "-q", "-b", "sessionrun-replica", f"--object-format={kind}")
+        if (folder / PACK).exists():
+            _take_pack(git, folder / PACK)
+            for commit in wish.known:
+                git("update-ref", f"refs/sessionrun/received/{commit}", commit)
+            (folder / PACK).unlink()
+    deadline = time.monotonic() + ARRIVAL_S
+    while missing := [commit for commit in wish.known if git.commit_of(commit) is None]:
+        if time.monotonic() > deadline:
+            raise ObjectsMissing(f"commit {missing[0]} is not in the replica {top}")
+        time.sleep(ARRIVAL_LOOK_S)
+
+
+def send(request: WorkspaceRequest, place: Place, folder: Path) -> None:
+    """After PARK or RELEASE: leave what the session's machine lacks of the work.
+
+    Raises:
+        SessionrunError, OSError: it cannot be packed.
+    """
+    wish = load_record_if_any(folder / WISH, ReplicaWish)
+    tips = [commit for commit in (place.commit, place.setup_commit, place.base_commit) if commit is not None]
+    if wish is None or place.commit is None or place.commit in wish.known:
+        return
+    content = pack_objects(Git(Path(request.repository.top), limit_s=request.git_limit_s), tips, wish.known)
+    with open(open_regular(folder / WORK, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "wb") as stream:
+        stream.write(content)
+
+
+def pack_objects(git: Git, commits: Iterable[str], known: Iterable[str]) -> bytes:
+    """A pack with all objects of commits but those of commits that are known.
+
+    Raises:
+        GitError: git fails, as for a commit that is not there.
+    """
+    lines = [*commits, *(f"^{commit}" for commit in known)]
+    return git("pack-objects", "--revs", "--stdout", "-q", stdin="".join(f"{line}\n" for line in lines).encode())
+
+
+def take_work(repository: Repository, place: Place, folder: Path) -> Place:
+    """Take what a node left of a task's work into the user's repository, and make its branch.
+
+    If another branch has the name, the task's gets a number.  A second call changes nothing.
+
+    Raises:
+        SessionrunError, OSError: it cannot be taken.
+    """
+    name = place.rescue or place.branch
+    if name is None or place.commit is None or not (folder / WORK).exists():
+        return place
+    git = Git(Path(repository.top), limit_s=None)
+    _take_pack(git, folder / WORK)
+    for number in count(1):
+        chosen = name if number == 1 else f"{name}-{number}"
+        if number > NAME_TRIES:
+            raise SessionrunError(f"no name is free for the branch {name}")
+        ref = f"refs/heads/{chosen}"
+        if git.commit_of(ref) == place.commit or git.set_ref(ref, place.commit, None):
+            return replace(place, rescue=chosen) if place.rescue else replace(place, branch=chosen)
+    raise AssertionError("numbers never end")
+
+
+def _take_pack(git: Git, path: Path) -> None:
+    with open(open_regular(path), "rb") as stream:
+        content = stream.read()
+    git("index-pack", "--stdin", "--strict", stdin=content)

@@ -13,9 +13,10 @@ from conftest import slow_seed
 
 from sessionrun.cluster.head import Head, Opened
 from sessionrun.cluster.link import Link
-from sessionrun.cluster.messages import LEASE_OVER, NEVER_DELIVERED, NEVER_SUBMITTED, NOT_THERE, Message
+from sessionrun.cluster.messages import LEASE_OVER, NEVER_DELIVERED, NEVER_SUBMITTED, NOT_THERE, STOPPED, Message
 from sessionrun.cluster.permits import CLOSED_S, Permits
 from sessionrun.cluster.timers import Timers, find_fault, name_epoch, parse_timers
+from sessionrun.runtime.dask.ahead import CALL_BACK_S, ENOUGH, Ahead
 from sessionrun.runtime.keeper.lease import Lease, LeaseFile
 
 JOB = "s/t/1/1/work/1"
@@ -231,6 +232,52 @@ def test_a_stop_is_in_each_answer_until_the_end() -> None:
     cluster.call()
     assert cluster.tick(held=[JOB]).stop == [(JOB, 2)]
     assert cluster.tick(ends=[end()]).stop == []
+
+
+def test_what_was_not_delivered_can_be_taken_back_and_what_was_goes_on() -> None:
+    cluster = Cluster()
+    jobs = [f"s/t{number}/1/1/work/1" for number in range(3)]
+    for job in jobs:
+        cluster.submit(job)
+    assert list(cluster.tick().orders) == jobs[:2]  # it has two slots
+    for job in jobs:
+        cluster.head.withdraw(job)
+    assert [(dead["job"], dead["ran"]) for dead in cluster.call().dead] == [(jobs[2], False)]
+    told = cluster.tick(held=jobs[:2])
+    assert (told.stop, told.orders) == ([], {})
+    cluster.head.stop(jobs[0], 1)
+    cluster.call()
+    assert cluster.tick(held=jobs[:2]).stop == [(jobs[0], 1)]
+
+
+def test_an_order_may_wait_for_a_node_that_is_gone_until_it_is_stopped() -> None:
+    cluster = Cluster()
+    cluster.now = TIMERS.lease + TIMERS.margin + 1
+    for name in ("s/a/1/1/release/1", "s/b/1/1/release/1"):
+        cluster.head.submit(name, Opened("a", "e1"), {}, waits=True)
+    cluster.call()
+    cluster.now += 1000
+    assert cluster.call().dead == ()
+    cluster.head.stop("s/b/1/1/release/1", 2)
+    assert [dead["reason"] for dead in cluster.call().dead] == [STOPPED]
+    assert list(cluster.tick().orders) == ["s/a/1/1/release/1"]
+
+
+def test_jobs_wait_for_each_other_only_while_they_are_short() -> None:
+    ahead = Ahead()
+    for _ in range(ENOUGH - 1):
+        ahead.ended("x", 0.01)
+    assert ahead.factor == 1
+    ahead.ended("x", 0.01)
+    assert ahead.factor == 2
+    ahead.submitted("y", 10.0)
+    ahead.submitted("z", 10.0)
+    ahead.begun("y")
+    assert ahead.find_stuck(10.0 + CALL_BACK_S) == []
+    assert ahead.find_stuck(10.1 + CALL_BACK_S) == ["z"]
+    for _ in range(4):
+        ahead.ended("x", 60.0)
+    assert ahead.factor == 1
 
 
 def test_a_session_that_has_ended_leaves_nothing_and_its_late_calls_do_nothing() -> None:

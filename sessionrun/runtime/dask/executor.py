@@ -7,6 +7,7 @@ leaves.  An end that a node tells is dropped at the scheduler only when the jour
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
@@ -18,6 +19,7 @@ from sessionrun.model.errors import SessionrunError, StoreError
 from sessionrun.model.events import HoldPlaced, JobClaimed, JobLost, JobStarted
 from sessionrun.model.keys import JobKey
 from sessionrun.model.spec import SLOT, Job, SessionSpec
+from sessionrun.runtime.dask.ahead import CALL_BACK_S, Ahead
 from sessionrun.runtime.dask.carrier import Carrier
 from sessionrun.runtime.dask.orders import Files, Replicas, make_order
 from sessionrun.runtime.executors.local import LocalExecutor
@@ -63,6 +65,8 @@ class DaskExecutor:
         self._claimed: dict[JobKey, Opened] = {}
         self._offered: SlotsOffered | None = None
         self._complained: str | None = None
+        self._ahead = Ahead()
+        self._called_back: set[str] = set()
         self._replicas = Replicas(spec.repository) if spec.repository is not None else None
         self._repository = spec.repository
         assert spec.cluster is not None
@@ -119,6 +123,8 @@ class DaskExecutor:
             head = self._carrier.head
             is_gone = at.node in head.nodes and not head.nodes[at.node].lives
             head.submit(name, at, order, waits=waits)
+        if not waits:
+            self._ahead.submitted(name, time.monotonic())
         if not (waits and is_gone):
             return []
         self._begun.add(name)
@@ -142,9 +148,12 @@ class DaskExecutor:
         """
         if self._carrier.news:
             timeout_s = 0.0
-        notices = self._local.wait(timeout_s, wake_fd, self._carrier.wake_fd)
-        for heard in self._carrier.drain():
-            notices += self._offer() if heard is None else self._hear(heard)
+        notices = self._local.wait(self._limit(timeout_s), wake_fd, self._carrier.wake_fd)
+        heard_all = self._carrier.drain()
+        for heard in heard_all:
+            notices += [] if heard is None else self._hear(heard)
+        notices += self._offer() if heard_all else []
+        self._call_back()
         if self._carrier.fault is not None:
             raise StoreError(self._carrier.fault)
         complaint = self._carrier.complaint
@@ -158,11 +167,31 @@ class DaskExecutor:
         """What the nodes that can be used offer now, if that has changed."""
         with self._carrier.lock:
             usable = [seen for seen in self._carrier.head.nodes.values() if _is_usable(seen)]
-        offered = SlotsOffered(sum(seen.slots for seen in usable), len(usable))
+        offered = SlotsOffered(self._ahead.factor * sum(seen.slots for seen in usable), len(usable))
         if offered == self._offered:
             return []
         self._offered = offered
         return [offered]
+
+    def _limit(self, timeout_s: float | None) -> float | None:
+        """How long to wait (seconds) where jobs wait ahead: until one of them is to be called back."""
+        if self._ahead.factor == 1:
+            return timeout_s
+        return CALL_BACK_S if timeout_s is None else min(timeout_s, CALL_BACK_S)
+
+    def _call_back(self) -> None:
+        """Jobs that wait behind others go where there is room."""
+        stuck = [job for job in self._ahead.find_stuck(time.monotonic()) if job not in self._called_back]
+        if not stuck:
+            return
+        with self._carrier.lock:
+            head = self._carrier.head
+            used = Counter(at.node for at in head.opened.values())
+            room = sum(max(0, seen.slots - used[name]) for name, seen in head.nodes.items() if _is_usable(seen))
+            for job in stuck[:room]:
+                self._called_back.add(job)
+                head.withdraw(job)
+        self._carrier.poke()
 
     def _hear(self, heard: tuple[str, Message]) -> list[Notice]:
         """What an end, a death or a beginning means."""
@@ -172,11 +201,14 @@ class DaskExecutor:
             key = key_of(job)
             if kind == "dead":
                 self._told.append(job)
+                self._ahead.begun(job)
                 return self._hear_death(key, about)
             begun = [] if job in self._begun else [JobStarted(key, 0, 0, 0)]
             self._begun.add(job)
+            self._ahead.begun(job)
             if kind == "begun":
                 return [*begun]
+            self._ahead.ended(job, about.get("seconds"))
             self._told.append(job)
             self._begun.discard(job)
             end = unpack_end(about, self._node_of(job))
@@ -205,8 +237,11 @@ class DaskExecutor:
             return [JobLost(key, "lost", reason, gone=None)]
         if self._replicas is not None and key.phase == "prepare":
             self._replicas.note_end(key, ok=False)
-        hold = HoldPlaced(SLOT, reason, until=time.monotonic() + NODE_RETRY_S)
-        return [hold, JobLost(key, "void", reason, counts=False)]
+        lost = JobLost(key, "void", reason, counts=False)
+        if dead["job"] in self._called_back:
+            self._called_back.discard(dead["job"])
+            return [lost]
+        return [HoldPlaced(SLOT, reason, until=time.monotonic() + NODE_RETRY_S), lost]
 
     def _node_of(self, job: str) -> str:
         with self._carrier.lock:

@@ -306,10 +306,12 @@ class LinkProcess:
             if fields[0] == b"O":
                 job.over = True
                 continue
+            if fields[0] == b"P":
+                job.begun_at = time.monotonic()
             for notice in read_frame(fields, key_of(job.job)):
                 end = pack_end(job.job, notice, over=job.over)
                 if end is not None:
-                    job.finish(end)
+                    job.finish({**end, "seconds": job.measure()})
                     self._has_news = True
 
 

@@ -42,6 +42,7 @@ class SpooledJob:
         self.outputs: list[str] = order["outputs"]
         self.end: Message | None = None
         self.over = False
+        self.begun_at: float | None = None
         self.wrote: dict[str, int] = {}
         self._brought: dict[str, list[int]] = order["brought"]
         self._sent: dict[str, tuple[int, float]] = {}
@@ -49,6 +50,10 @@ class SpooledJob:
     def finish(self, end: Message) -> None:
         """It has ended: now all of its files are known."""
         self.end = {**end, "files": dict(self._find_files())}
+
+    def measure(self) -> float | None:
+        """How long it has run (seconds); None: this process did not see it begin."""
+        return None if self.begun_at is None else time.monotonic() - self.begun_at
 
     def make_chunks(self, budget: int, again_s: float) -> Iterator[Message]:
         """What the session does not have yet, at most `budget` bytes; nothing is sent again within `again_s`."""

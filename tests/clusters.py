@@ -106,7 +106,7 @@ class NodeUnderTest:
         """Carry ticks and answers until something is so."""
         deadline = time.monotonic() + timeout_s
         while not until():
-            assert time.monotonic() < deadline, f"it did not come to this: {self.permits.show(time.monotonic())}"
+            assert time.monotonic() < deadline, f"it did not come to this: {self.permits.nodes}"
             self._turn()
 
     def _turn(self) -> None:

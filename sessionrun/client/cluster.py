@@ -140,7 +140,7 @@ def _find_fault(spec: SessionSpec, task: TaskSpec) -> str | None:
 
 
 def show_cluster(cluster: Cluster) -> dict[str, Any]:
-    """What the cluster's scheduler shows of itself: see `cluster.permits.Permits.show`.
+    """What the cluster's scheduler shows of itself: see `sessionrun.cluster.show`.
 
     Raises:
         InputError: it cannot be reached, or is no scheduler of ours.

@@ -14,7 +14,9 @@ renewed now.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
+from heapq import heappop, heappush
 from typing import Final
 
 from sessionrun.cluster.messages import (
@@ -29,6 +31,7 @@ from sessionrun.cluster.messages import (
     session_of,
 )
 from sessionrun.cluster.records import Node, Permit, Session
+from sessionrun.cluster.show import show_node
 from sessionrun.cluster.timers import Timers, lease_of
 
 CLOSED_S: Final = 600.0
@@ -47,6 +50,8 @@ class Permits:
         self._nodes_version = 0
         self._touched_nodes: set[str] = set()
         self._touched_sessions: set[str] = set()
+        self._watched: list[tuple[float, str]] = []
+        self._closed: deque[tuple[float, str]] = deque()
 
     # --- nodes ---
 
@@ -61,6 +66,7 @@ class Permits:
             self._change_nodes()
         node.name, node.slots, node.version = about
         node.seq, node.lives, node.until = tick["seq"], True, now + self.timers.lease
+        self._watch(node)
         held, ends = set(tick["held"]), {end["job"]: end for end in tick["ends"]}
         for permit in list(node.permits.values()):
             if permit.job in ends:
@@ -237,6 +243,7 @@ class Permits:
             for permit in list(session.permits.values()):
                 self._forget(session, permit)
             session.attached, session.closed_at = False, now
+            self._closed.append((now, call["session"]))
         return "ok"
 
     def _take_lists(self, now: float, session: Session, call: Message) -> None:
@@ -274,6 +281,7 @@ class Permits:
                 self._die(permit, NEVER_SUBMITTED)
             else:
                 node.until = max(node.until, now + max(self.timers.lease, lease_of(about["epoch"])))
+                self._watch(node)
         self._tell_again(session)
 
     def _submit(self, now: float, session: Session, wanted: Message) -> None:
@@ -318,11 +326,7 @@ class Permits:
             for permit in news
             if permit.state == "dead"
         ]
-        nodes = (
-            None
-            if session.nodes_told == self._nodes_version
-            else [self._show_node(n) for n in self.nodes.values()]
-        )
+        nodes = None if session.nodes_told == self._nodes_version else [show_node(n) for n in self.nodes.values()]
         session.nodes_told = self._nodes_version
         begun = [{"job": permit.job} for permit in news if permit.begun and permit.state == "delivered"]
         lists = {"begun": begun, "ends": ends, "dead": dead, "out": out}
@@ -343,16 +347,31 @@ class Permits:
 
     def advance(self, now: float) -> None:
         """Leases that are over by now end what they allowed."""
-        for node in self.nodes.values():
-            over_for_s = now - node.until
-            if node.lives and over_for_s > 0:
+        while self._watched and self._watched[0][0] < now:
+            node = self.nodes[heappop(self._watched)[1]]
+            node.watched = False
+            self._look_at(node, now)
+        while self._closed and now - self._closed[0][0] > CLOSED_S:
+            closed_at, session_id = self._closed.popleft()
+            if self.sessions[session_id].closed_at == closed_at:
+                del self.sessions[session_id]
+
+    def _look_at(self, node: Node, now: float) -> None:
+        """A time has passed at which the node's lease, or the margin after it, might be over."""
+        over_for_s = now - node.until
+        if over_for_s > 0:
+            if node.lives:
                 node.lives = False
                 self._change_nodes()
-            if over_for_s > 0 and node.permits:
-                self._end_lease(node, sure=over_for_s > self.timers.margin)
-        for session_id, session in list(self.sessions.items()):
-            if session.closed_at is not None and now - session.closed_at > CLOSED_S:
-                del self.sessions[session_id]
+            self._end_lease(node, sure=over_for_s > self.timers.margin)
+        if node.lives or any(permit.state == "delivered" for permit in node.permits.values()):
+            self._watch(node)
+
+    def _watch(self, node: Node) -> None:
+        """Look at the node when its lease ends, or the margin after it."""
+        if not node.watched:
+            node.watched = True
+            heappush(self._watched, (node.until if node.lives else node.until + self.timers.margin, node.node_id))
 
     def _end_lease(self, node: Node, *, sure: bool) -> None:
         for permit in list(node.permits.values()):
@@ -363,34 +382,7 @@ class Permits:
 
     def next_time(self) -> float | None:
         """When `advance` has something to do; None: only after a message."""
-        times = []
-        for node in self.nodes.values():
-            if node.lives:
-                times.append(node.until)
-            elif any(permit.state == "delivered" for permit in node.permits.values()):
-                times.append(node.until + self.timers.margin)
-        return min(times, default=None)
-
-    # --- shown ---
+        return self._watched[0][0] if self._watched else None
 
     def _find_node(self, node_id: str) -> Node:
         return self.nodes.setdefault(node_id, Node(node_id))
-
-    def _show_node(self, node: Node) -> Message:
-        used = sum(permit.state in ("offered", "delivered") for permit in node.permits.values())
-        about = {"id": node.node_id, "name": node.name, "slots": node.slots, "version": node.version}
-        return {**about, "lives": node.lives, "used": used}
-
-    def show(self, now: float) -> Message:
-        """The cluster as people see it: nodes with what is left of their leases (seconds), sessions."""
-        self.advance(now)
-        nodes = [
-            {**self._show_node(node), "lease_s": round(max(0.0, node.until - now), 1) if node.lives else None}
-            for node in self.nodes.values()
-        ]
-        sessions = [
-            {"id": name, "jobs": len(session.permits)}
-            for name, session in self.sessions.items()
-            if session.closed_at is None
-        ]
-        return {"epoch": self.epoch, "nodes": nodes, "sessions": sessions}

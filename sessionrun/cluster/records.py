@@ -20,6 +20,7 @@ class Node:
         self.seq = -1
         self.until = float("-inf")
         self.lives = False
+        self.watched = False
         self.permits: dict[str, Permit] = {}
         self.offers: dict[str, Permit] = {}
         self.stops: dict[str, Permit] = {}

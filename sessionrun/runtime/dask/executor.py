@@ -7,13 +7,13 @@ leaves.  An end that a node tells is dropped at the scheduler only when the jour
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from sessionrun import __version__
 from sessionrun.cluster.head import Head, News, NodeSeen, Opened
 from sessionrun.cluster.messages import KILL, TERM, Message
+from sessionrun.cluster.placement import Placement
 from sessionrun.model.cluster import SlotsOffered
 from sessionrun.model.errors import SessionrunError, StoreError
 from sessionrun.model.events import HoldPlaced, JobClaimed, JobLost, JobStarted
@@ -65,6 +65,7 @@ class DaskExecutor:
         self._claimed: dict[JobKey, Opened] = {}
         self._offered: SlotsOffered | None = None
         self._complained: str | None = None
+        self._placement = Placement(at.node for at in opened.values())
         self._ahead = Ahead()
         self._called_back: set[str] = set()
         self._replicas = Replicas(spec.repository) if spec.repository is not None else None
@@ -83,14 +84,11 @@ class DaskExecutor:
         """See `Executor.claim`: the node that has the task's worktree, else the one with most room."""
         if key.phase == "land":
             return JobClaimed(key)
-        carrier = self._carrier
-        with carrier.lock:
-            epoch, nodes = carrier.head.epoch or "", dict(carrier.head.nodes)
-            used = [at.node for at in (*carrier.head.opened.values(), *self._claimed.values())]
-        usable = {name: seen for name, seen in nodes.items() if _is_usable(seen)}
+        with self._carrier.lock:
+            epoch = self._carrier.head.epoch or ""
         if node is None or key.phase == "prepare" or self._repository is None:
-            room = {name: (seen.slots - used.count(name)) / seen.slots for name, seen in usable.items()}
-            node = max(sorted(room), key=room.__getitem__, default="none")
+            node = self._placement.choose() or "none"
+        self._placement.take(node)
         self._claimed[key] = Opened(node, epoch)
         return JobClaimed(key, node, epoch)
 
@@ -110,8 +108,11 @@ class DaskExecutor:
                     self._replicas.equip(at.node, job, order)
             except (OSError, SessionrunError) as error:
                 notices.append(JobLost(job.key, "void", f"its files cannot be sent: {error}"))
+                self._placement.give(at.node)
                 continue
             notices += self._submit(job.key, at, order)
+        for at in self._claimed.values():  # what could not be built
+            self._placement.give(at.node)
         self._claimed.clear()
         self._carrier.poke()
         return notices
@@ -166,8 +167,9 @@ class DaskExecutor:
     def _offer(self) -> list[Notice]:
         """What the nodes that can be used offer now, if that has changed."""
         with self._carrier.lock:
-            usable = [seen for seen in self._carrier.head.nodes.values() if _is_usable(seen)]
-        offered = SlotsOffered(self._ahead.factor * sum(seen.slots for seen in usable), len(usable))
+            nodes = [*self._carrier.head.nodes.values()]
+        self._placement.set_nodes({seen.node_id: seen.slots for seen in nodes if _is_usable(seen)})
+        offered = SlotsOffered(self._ahead.factor * self._placement.total, self._placement.count)
         if offered == self._offered:
             return []
         self._offered = offered
@@ -185,12 +187,9 @@ class DaskExecutor:
         if not stuck:
             return
         with self._carrier.lock:
-            head = self._carrier.head
-            used = Counter(at.node for at in head.opened.values())
-            room = sum(max(0, seen.slots - used[name]) for name, seen in head.nodes.items() if _is_usable(seen))
-            for job in stuck[:room]:
+            for job in stuck[: self._placement.room]:
                 self._called_back.add(job)
-                head.withdraw(job)
+                self._carrier.head.withdraw(job)
         self._carrier.poke()
 
     def _hear(self, heard: tuple[str, Message]) -> list[Notice]:
@@ -255,6 +254,8 @@ class DaskExecutor:
             return
         with self._carrier.lock:
             for job in self._told:
+                if job in self._carrier.head.opened:
+                    self._placement.give(self._carrier.head.opened[job].node)
                 self._carrier.head.drop(job)
         self._told.clear()
         self._carrier.poke()

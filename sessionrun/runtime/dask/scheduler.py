@@ -16,6 +16,7 @@ import orjson
 
 from sessionrun.cluster.messages import PROTOCOL, Message
 from sessionrun.cluster.permits import Permits
+from sessionrun.cluster.show import show_cluster
 from sessionrun.cluster.timers import Timers, name_epoch, parse_timers
 
 TIMERS_VARIABLE: Final = "SESSIONRUN_CLUSTER_TIMERS"
@@ -82,7 +83,11 @@ class WaitingRoom:
     async def show(self, body: bytes) -> bytes:
         """What people want to see."""
         fault = self._find_fault(orjson.loads(body))
-        return orjson.dumps({"refused": fault} if fault else self._permits.show(time.monotonic()))
+        if fault:
+            return orjson.dumps({"refused": fault})
+        permits, now = self._permits, time.monotonic()
+        permits.advance(now)
+        return orjson.dumps(show_cluster(permits.epoch, permits.nodes, permits.sessions, now))
 
     async def _wait(
         self, waiting: dict[str, asyncio.Future[bool]], name: str, wait_s: float, has_news: Any

@@ -1,0 +1,29 @@
+"""The cluster as sessions and people see it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sessionrun.cluster.messages import Message
+from sessionrun.cluster.records import Node, Session
+
+
+def show_node(node: Node) -> Message:
+    """A node; `used` are its slots in use, by all sessions."""
+    used = sum(permit.state in ("offered", "delivered") for permit in node.permits.values())
+    about = {"id": node.node_id, "name": node.name, "slots": node.slots, "version": node.version}
+    return {**about, "lives": node.lives, "used": min(used, node.slots)}
+
+
+def show_cluster(epoch: str, nodes: Mapping[str, Node], sessions: Mapping[str, Session], now: float) -> Message:
+    """Nodes with what is left of their leases (seconds), and sessions that have not ended."""
+    shown = [
+        {**show_node(node), "lease_s": round(max(0.0, node.until - now), 1) if node.lives else None}
+        for node in nodes.values()
+    ]
+    living = [
+        {"id": name, "jobs": len(session.permits)}
+        for name, session in sessions.items()
+        if session.closed_at is None
+    ]
+    return {"epoch": epoch, "nodes": shown, "sessions": living}

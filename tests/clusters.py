@@ -367,6 +367,7 @@ def real_cluster(
         cluster.start_head()
         for number in range(nodes):
             cluster.start_node(f"n{number}", slots)
+        eventually(cluster.show)
         cluster.wait_for_nodes(nodes)
         yield cluster
     finally:

@@ -301,6 +301,19 @@ def test_tls_keeps_out_who_has_no_certificate_of_the_cluster(sessionrun: Command
 
 
 @pytest.mark.slow
+def test_without_a_node_a_session_waits_and_says_so(sessionrun: Command) -> None:
+    with real_cluster(sessionrun, nodes=0) as cluster:
+        (sessionrun.cwd / "sessionrun.toml").write_text(f'cluster = "{cluster.address}"\n')
+        session_id = sessionrun.start(waiting(cluster, "a"), "--max-parallel", "3")
+        eventually(lambda: "no node of the session's cluster" in sessionrun("explain", session_id, "a").stdout)
+        cluster.start_node("n0")
+        eventually(lambda: is_up(cluster, session_id, "a"))
+        assert "on node n0@" in sessionrun("explain", session_id, "a").stdout
+        let_go(cluster, "a")
+        assert sessionrun.wait(session_id)["outcome"] == "succeeded"
+
+
+@pytest.mark.slow
 def test_two_sessions_share_the_slots_of_a_node(sessionrun: Command) -> None:
     with real_cluster(sessionrun, nodes=1, slots=2) as cluster:
         script = (

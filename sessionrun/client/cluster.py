@@ -106,14 +106,12 @@ def check_reachable(cluster: Cluster) -> None:
         ) from None
 
 
-def settle_cluster(spec: SessionSpec, address: str | None, environ: Mapping[str, str]) -> SessionSpec:
+def settle_cluster(spec: SessionSpec, address: str, environ: Mapping[str, str]) -> SessionSpec:
     """The spec with its cluster.
 
     Raises:
         InputError: the address cannot be used, nothing listens there, or a task needs what does not travel yet.
     """
-    if address is None:
-        return spec
     cluster = open_cluster(address, environ)
     require_dask()
     for task in spec.tasks:

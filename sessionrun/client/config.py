@@ -70,6 +70,7 @@ class Config:
     min_free_memory: int | None = None
     stagger_s: float | None = None
     notify: tuple[str, ...] = ()
+    cluster: str | None = None
     max_depth: int | None = None
     prices: Mapping[str, Price] = field(default_factory=dict)
 
@@ -299,6 +300,7 @@ def _setting_fields() -> Mapping[str, Field]:
         "task_budget_usd": Field("task_budget_usd", as_budget),
         **PACE,
         "notify": Field("notify", as_commands),
+        "cluster": Field("cluster", as_line),
         "max_depth": Field("max_depth", as_limit),
         "agents": Field("agents", as_record),
         "prices": Field("prices", as_record),

@@ -13,10 +13,11 @@ from typing import Any, Final
 from sessionrun.engine.budget import FIRST, describe_first_wait, describe_refusal
 from sessionrun.engine.changes import find_ran
 from sessionrun.engine.pace import PACED
-from sessionrun.engine.state import BUDGET, State, TaskState
+from sessionrun.engine.state import BUDGET, RunningJob, State, TaskState
 from sessionrun.engine.status import has_begun
 from sessionrun.engine.task import Ran
 from sessionrun.engine.tokens import held_tokens, lacking_tokens, wanted_tokens
+from sessionrun.engine.width import find_limit
 from sessionrun.model.events import (
     Entry,
     JobClaimed,
@@ -211,10 +212,15 @@ def _tell_job(task: TaskState, facts: Mapping[str, Any]) -> tuple[str, str]:
     assert job is not None
     what = f"{job.key.phase} of attempt {job.key.attempt}, round {job.key.round}"
     if job.stopping is not None:
-        return "stopping", f"{what} is being stopped ({job.stopping}), process {job.pid}"
+        return "stopping", f"{what} is being stopped ({job.stopping}), {_name_process(job)}"
     if job.pid is None:
-        return "starting", f"{what} is claimed; its process was not seen yet"
-    return "running", f"{what}, process {job.pid}"
+        where = "" if job.node is None else f" for node {job.node}"
+        return "starting", f"{what} is claimed{where}; its process was not seen yet"
+    return "running", f"{what}, {_name_process(job)}"
+
+
+def _name_process(job: RunningJob) -> str:
+    return f"process {job.pid}" if job.node is None else f"on node {job.node}"
 
 
 def _tell_end(grounds: Grounds, task: TaskState, facts: Mapping[str, Any]) -> str:
@@ -238,6 +244,8 @@ def _tell_landing(state: State, task: TaskState) -> str:
 
 def _tell_token(token: Mapping[str, Any]) -> str:
     used = token["capacity"] - token["free"]
+    if token["resource"] == SLOT and not token["capacity"]:
+        return "no node of the session's cluster is there, or none has this version of sessionrun"
     names = token["holders"][:_SHOWN_HOLDERS]
     more = len(token["holders"]) - len(names)
     who = ", ".join(names) + (f" and {more} more" if more > 0 else "")
@@ -279,13 +287,19 @@ def _describe_hold(state: State, resource: str) -> dict[str, Any]:
 def _describe_token(grounds: Grounds, resource: str, task: TaskState | None = None) -> dict[str, Any]:
     token = {
         "resource": resource,
-        "capacity": grounds.state.spec.resources[resource],
+        "capacity": _find_capacity(grounds.state, resource),
         "free": grounds.state.free[resource],
         "holders": grounds.holders.get(resource, []),
     }
     if task is not None:
         token["wants"] = dict(wanted_tokens(grounds.state, task))[resource]
     return token
+
+
+def _find_capacity(state: State, resource: str) -> int:
+    """How many tokens there are; of slots on a cluster no more than its nodes have."""
+    amount = state.spec.resources.get(resource, 0)
+    return (find_limit(state, amount) or 0) if resource == SLOT else amount
 
 
 def _follow_chain(state: State, task: TaskState) -> list[str]:

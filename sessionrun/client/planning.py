@@ -216,11 +216,12 @@ def _settle(
 def _settle_others(spec: SessionSpec, pace: AskedPace, config: Config) -> SessionSpec:
     """The spec with those who are told of it, and with the cluster that runs its jobs."""
     spec = replace(spec, notify=pace.notify or config.notify)
-    if pace.cluster is None:
+    address = pace.cluster or config.cluster
+    if address is None or not spec.tasks:
         return spec
     from sessionrun.client.cluster import settle_cluster
 
-    return settle_cluster(spec, pace.cluster, os.environ)
+    return settle_cluster(spec, address, os.environ)
 
 
 def _load(dialect: Dialect, source: Source, options: Options, keys: Mapping[str, Any]) -> Plan:

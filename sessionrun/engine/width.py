@@ -34,7 +34,7 @@ def set_width(state: State, width: int) -> None:
     resources = {name: amount for name, amount in state.spec.resources.items() if name != SLOT}
     state.spec = replace(state.spec, resources={**resources, SLOT: width} if width else resources)
     state.free.pop(SLOT, None)
-    limit = _find_limit(state, width)
+    limit = find_limit(state, width)
     if limit is not None:
         state.free[SLOT] = limit
         state.free[SLOT] -= sum(_count_slots(state, task) for task in state.tasks.values())
@@ -50,8 +50,8 @@ def offer_slots(state: State, offered: SlotsOffered) -> None:
     set_width(state, state.spec.resources.get(SLOT, 0))
 
 
-def _find_limit(state: State, width: int) -> int | None:
-    """How many tasks may run at once; None: any number."""
+def find_limit(state: State, width: int) -> int | None:
+    """How many tasks may run at once where `width` was asked for (0 = any number); None: any number."""
     if state.spec.cluster is None:
         return width or None
     offered = state.offered.slots if state.offered else 0

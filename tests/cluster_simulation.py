@@ -124,6 +124,7 @@ class Scheduler:
         self.permits: Permits | None = Permits(f"e{next(self._epochs)}", self.world.now, self.timers)
         self._ticks: dict[str, tuple[int, Callable[[Message], None]]] = {}
         self._calls: dict[str, Callable[[Message], None]] = {}
+        self._alarm = -1.0
 
     def die(self) -> None:
         self.permits, self._ticks, self._calls = None, {}, {}
@@ -182,8 +183,9 @@ class Scheduler:
         for name in [name for name in self._calls if name in sessions and permits.session_has_news(name)]:
             self._calls.pop(name)(permits.reply(self.world.now, name))
         due = permits.next_time()
-        if due is not None:
-            self.world.at(due + 0.001, lambda: self._look(permits) if not self.stopped else None)
+        if due is not None and not self.world.now < self._alarm <= due + 0.001:
+            self._alarm = due + 0.001
+            self.world.at(self._alarm, lambda: self._look(permits) if not self.stopped else None)
 
     def _answer(self, permits: Permits, node: str) -> None:
         _, answer = self._ticks.pop(node)

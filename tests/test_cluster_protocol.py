@@ -240,6 +240,7 @@ def test_what_was_not_delivered_can_be_taken_back_and_what_was_goes_on() -> None
     for job in jobs:
         cluster.submit(job)
     assert list(cluster.tick().orders) == jobs[:2]  # it has two slots
+    assert cluster.tick(held=jobs[:2]).orders == {} and not cluster.permits.node_has_news("a")
     for job in jobs:
         cluster.head.withdraw(job)
     assert [(dead["job"], dead["ran"]) for dead in cluster.call().dead] == [(jobs[2], False)]

@@ -146,9 +146,9 @@ class Permits:
         node = self.nodes[node_id]
         if any(self._find_strange(node)):
             return True
-        return (
-            bool(self._renews and node.offers) or bool(node.wrote) or any(p.stop > 0 for p in node.stops.values())
-        )
+        if node.wrote or (self._renews and self._choose_offers(node)):
+            return True
+        return any(permit.stop > 0 for permit in node.stops.values())
 
     def answer_node(self, now: float, node_id: str) -> Message:
         """The answer to the last tick of a node.  The permits in it are delivered from here on."""

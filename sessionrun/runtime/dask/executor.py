@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 from sessionrun import __version__
 from sessionrun.cluster.head import Head, News, NodeSeen, Opened
 from sessionrun.cluster.messages import KILL, TERM, Message
 from sessionrun.cluster.placement import Placement
-from sessionrun.model.cluster import SlotsOffered
+from sessionrun.model.cluster import Cluster, SlotsOffered
 from sessionrun.model.errors import SessionrunError, StoreError
 from sessionrun.model.events import HoldPlaced, JobClaimed, JobLost, JobStarted
 from sessionrun.model.keys import JobKey
@@ -42,6 +42,8 @@ class DaskExecutor:
         gen: which life of the supervisor this is.
         opened: the jobs that the journal has open on nodes.
         log: takes a line for the session's log.
+        connect: makes what carries the calls.
+        clock: monotonic time (seconds).
     """
 
     needs_sync = True
@@ -54,8 +56,12 @@ class DaskExecutor:
         gen: int,
         opened: Mapping[JobKey, Opened],
         log: Callable[[object], None],
+        *,
+        connect: Callable[[Cluster, Head, Callable[[News], list[Any]]], Carrier] = Carrier,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._session = session
+        self._clock = clock
         self._local = local
         self._log = log
         self._files = Files(session)
@@ -72,7 +78,7 @@ class DaskExecutor:
         self._repository = spec.repository
         assert spec.cluster is not None
         head = Head(session.session_id, gen, {self._name(key): at for key, at in opened.items()})
-        self._carrier = Carrier(spec.cluster, head, self._keep)
+        self._carrier = connect(spec.cluster, head, self._keep)
         self._carrier.start()
 
     def _name(self, key: JobKey) -> str:
@@ -125,7 +131,7 @@ class DaskExecutor:
             is_gone = at.node in head.nodes and not head.nodes[at.node].lives
             head.submit(name, at, order, waits=waits)
         if not waits:
-            self._ahead.submitted(name, time.monotonic())
+            self._ahead.submitted(name, self._clock())
         if not (waits and is_gone):
             return []
         self._begun.add(name)
@@ -183,7 +189,7 @@ class DaskExecutor:
 
     def _call_back(self) -> None:
         """Jobs that wait behind others go where there is room."""
-        stuck = [job for job in self._ahead.find_stuck(time.monotonic()) if job not in self._called_back]
+        stuck = [job for job in self._ahead.find_stuck(self._clock()) if job not in self._called_back]
         if not stuck:
             return
         with self._carrier.lock:
@@ -226,7 +232,7 @@ class DaskExecutor:
         self._replicas.note_end(key, ok=ok)
         if isinstance(end, Exit) and end.wait_status == ObjectsMissing.job_code << 8:
             why = "the replica on its node lacks what it begins with"
-            hold = HoldPlaced(SLOT, why, until=time.monotonic() + NODE_RETRY_S)
+            hold = HoldPlaced(SLOT, why, until=self._clock() + NODE_RETRY_S)
             return [hold, JobLost(key, "void", why, counts=False)]
         return [*begun, end]
 
@@ -240,7 +246,7 @@ class DaskExecutor:
         if dead["job"] in self._called_back:
             self._called_back.discard(dead["job"])
             return [lost]
-        return [HoldPlaced(SLOT, reason, until=time.monotonic() + NODE_RETRY_S), lost]
+        return [HoldPlaced(SLOT, reason, until=self._clock() + NODE_RETRY_S), lost]
 
     def _node_of(self, job: str) -> str:
         with self._carrier.lock:

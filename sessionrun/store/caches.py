@@ -8,7 +8,7 @@ poll reads status.json alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final
 from zlib import crc32
@@ -258,7 +258,7 @@ def seal_by_pieces(record: Mapping[str, Any]) -> Iterator[bytes]:
 def _split(record: Mapping[str, Any]) -> Iterator[bytes]:
     """An object as JSON without its closing brace; its list of tasks is the last key."""
     tasks = record.get("tasks")
-    if tasks is None or isinstance(tasks, Mapping):
+    if not isinstance(tasks, Iterable) or isinstance(tasks, (Mapping, str)):
         yield orjson.dumps(record)[:-1]
         return
     yield orjson.dumps({key: value for key, value in record.items() if key != "tasks"})[:-1] + b',"tasks":['

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from . import (
+    bench_cluster,
     bench_dispatch,
     bench_environments,
     bench_graph,
@@ -33,6 +34,7 @@ BENCHMARKS: Final[Mapping[str, Callable[[], list[Row]]]] = {
     "worktrees": bench_worktrees.measure,
     "environments": bench_environments.measure,
     "landing": bench_landing.measure,
+    "cluster": bench_cluster.measure,
 }
 
 

@@ -17,14 +17,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from sessionrun.cluster.head import Opened
 from sessionrun.engine.landing import next_landing
 from sessionrun.engine.state import State
 from sessionrun.model.events import JobClaimed, JobLost, JobStarted
 from sessionrun.model.keys import JobKey
 from sessionrun.runtime.executors.protocol import Exit, Notice
 from sessionrun.store.ledger import Ledger, LedgerJob
+
+if TYPE_CHECKING:
+    from sessionrun.cluster.head import Opened
 
 
 def find_unclaimed(state: State, ledger: Ledger) -> Iterator[JobClaimed]:
@@ -39,6 +42,8 @@ def find_unclaimed(state: State, ledger: Ledger) -> Iterator[JobClaimed]:
 
 def find_opened(state: State) -> dict[JobKey, Opened]:
     """The jobs that are open on nodes of a cluster: where they went, and in which epoch."""
+    from sessionrun.cluster.head import Opened  # few sessions have a cluster
+
     running = [task.job for task in state.tasks.values() if task.job is not None]
     return {job.key: Opened(job.node, job.epoch or "") for job in running if job.node is not None}
 

@@ -77,8 +77,3 @@ class LeaseFile:
             return Lease(int(until), int(grace)) if boot.decode() == self._boot else Lease()
         except (OSError, ValueError):
             return Lease()
-
-
-def is_node(directory: Path) -> bool:
-    """Whether a directory of a root and its keeper is a node's, whose jobs need a lease."""
-    return os.path.lexists(directory / NAME)

@@ -8,21 +8,23 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from sessionrun.model.errors import StoreError
 from sessionrun.runtime import processes
 from sessionrun.runtime.keeper.adoption import Adopted, RootCodes
 from sessionrun.runtime.keeper.children import Children
 from sessionrun.runtime.keeper.command import EXIT_NO_ROOM, EXIT_REFUSED, EXIT_TAKEN, say
-from sessionrun.runtime.keeper.lease import is_node
-from sessionrun.runtime.keeper.leased import Leased
 from sessionrun.runtime.keeper.nested import end_strays
 from sessionrun.runtime.keeper.wire import Connection, unpack_job
 from sessionrun.store import crashpoint, locks
 from sessionrun.store.journal import AppendLog, read_log
 from sessionrun.store.ledger import fold_ledger, gave_up_record, incarnation_record
+
+if TYPE_CHECKING:
+    from sessionrun.runtime.keeper.leased import Leased
 
 LOCK_TIMEOUT_S: Final = 5.0
 MAX_RESTARTS: Final = 8
@@ -34,6 +36,9 @@ RETRY_S: Final = 1.0
 QUIT_TIMEOUT_S: Final = 5.0
 LONGEST_WAIT_S: Final = 86400.0
 """poll(2) counts milliseconds in an int: it refuses more than 24 days.  To wake early does no harm."""
+
+LEASE: Final = "lease"
+"""File that makes a directory a node's (see `lease`)."""
 
 READY: Final = b"\x01"
 
@@ -80,7 +85,7 @@ class Keeper:
         ledger = fold_ledger(contents.payloads)
         self._children.claimed.update(ledger.jobs)
         self._adopted.find(ledger, session_id)
-        self._leased = Leased(session, self._children, self._tell) if is_node(session) else None
+        self._leased = _open_lease(session, self._children, self._tell)
 
     def run(self, ready_fd: int) -> int:
         """Go on until the session has ended, or no supervisor can run it and no job is left."""
@@ -269,6 +274,15 @@ class SupervisorProcess:
         if self._connection is not None:
             events = select.POLLIN | (select.POLLOUT if self._connection.has_more else 0)
             poller.register(self._connection.fileno(), events)
+
+
+def _open_lease(session: Path, children: Children, tell: Callable[..., None]) -> Leased | None:
+    """What the keeper of a node does besides; None for a session's, which need not import it."""
+    if not os.path.lexists(session / LEASE):
+        return None
+    from sessionrun.runtime.keeper.leased import Leased
+
+    return Leased(session, children, tell)
 
 
 def _say_ready(fd: int) -> None:

@@ -12,15 +12,16 @@ import signal
 import sys
 import time
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from sessionrun.runtime.keeper.command import EXIT_REFUSED
-from sessionrun.runtime.keeper.lease import is_node
-from sessionrun.runtime.keeper.loop import QUIT_TIMEOUT_S, run_keeper
+from sessionrun.runtime.keeper.loop import LEASE, QUIT_TIMEOUT_S, run_keeper
 from sessionrun.runtime.keeper.nested import end_strays
-from sessionrun.runtime.keeper.watcher import Watcher
 from sessionrun.runtime.processes import become_subreaper, raw_status, start_time
 from sessionrun.store import crashpoint
+
+if TYPE_CHECKING:
+    from sessionrun.runtime.keeper.watcher import Watcher
 
 MAX_RESTARTS: Final = 8
 """So many keepers may die in a row, each within `PROGRESS_S`."""
@@ -87,9 +88,18 @@ def _run_one(session: Path, lock_fd: int, ready_fd: int, supervisor: list[str], 
     try:
         _tell(codes_write, b"".join(orphans) + b"end\n")
         crashpoint.step()
-        return _watch(pid, codes_write, orphans, Watcher(session, ROOT_SLACK_S) if is_node(session) else None)
+        return _watch(pid, codes_write, orphans, _open_watcher(session))
     finally:
         os.close(codes_write)
+
+
+def _open_watcher(session: Path) -> Watcher | None:
+    """The node's second watcher; None for a session's root, which need not import it."""
+    if not os.path.lexists(session / LEASE):
+        return None
+    from sessionrun.runtime.keeper.watcher import Watcher
+
+    return Watcher(session, ROOT_SLACK_S)
 
 
 def _fork() -> int:

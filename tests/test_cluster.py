@@ -55,7 +55,13 @@ def is_up(cluster: RealCluster, session_id: str, *names: str) -> bool:
     return all(path.is_file() and path.read_text().startswith("up\n") for path in paths)
 
 
-def test_a_session_on_two_nodes_is_like_any_other(cluster: RealCluster) -> None:
+@pytest.mark.parametrize("nodes", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_a_session_on_nodes_is_like_any_other(nodes: int, sessionrun: Command) -> None:
+    with real_cluster(sessionrun, nodes=nodes) as cluster:
+        check_session(cluster, nodes)
+
+
+def check_session(cluster: RealCluster, count: int) -> None:
     command = cluster.command
     folder = "$SESSIONRUN_TASK"
     plan = [
@@ -74,14 +80,14 @@ def test_a_session_on_two_nodes_is_like_any_other(cluster: RealCluster) -> None:
     }
     assert tasks["bad"]["exit_code"] == 7 and tasks["good"]["check"]["passed"] is True
     names = {node["id"]: node["name"] for node in cluster.show()["nodes"]}
-    assert set(names.values()) == {"n0", "n1"}
+    assert len(names) == count
     assert {task["node"] for task in tasks.values()} <= set(names)
     session = command.directory(session_id)
     assert (session / "task-good.txt").read_text() == "fine\n"
     assert (session / "task-good.err").read_text() == "oops\n"
     assert (session / "task-later.txt").read_text() == "here\n"
     eventually(lambda: not cluster.show()["sessions"])
-    eventually(lambda: not any(list((cluster.site(name) / "jobs").iterdir()) for name in ("n0", "n1")))
+    eventually(lambda: not any(list((cluster.site(name) / "jobs").iterdir()) for name in names.values()))
 
 
 @pytest.mark.parametrize(

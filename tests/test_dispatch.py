@@ -113,6 +113,7 @@ def test_what_can_be_done_is_done_and_lands(project: Dispatcher) -> None:
     assert project.load("ingest")["added"][0]["title"] == "Test it"
 
 
+@pytest.mark.slow
 def test_a_watching_session_takes_what_comes_and_drops_what_goes(project: Dispatcher) -> None:
     session_id = project.dispatch("--watch", "--workers", "2")
     (first,) = project.add(write("one"))

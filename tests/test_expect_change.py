@@ -41,6 +41,7 @@ def tasks_of(view: dict[str, Any]) -> Iterator[tuple[str, str, str | None]]:
     return ((task["id"], task["outcome"], task["reason"]) for task in view["tasks"])
 
 
+@pytest.mark.slow
 def test_what_is_no_change_and_what_is_one(project: Project) -> None:
     """It is retried and skips who needs it; a check that fails says more."""
     prompts = [{"id": name, "prompt": prompt} for name, prompt in (NOTHING | SOMETHING).items()]

@@ -156,6 +156,7 @@ def test_a_gate_sees_the_candidate_alone_and_cannot_touch_the_repository(yard: Y
     assert yard.git("worktree", "list").count("\n") == 0
 
 
+@pytest.mark.slow
 def test_a_gate_has_a_limit_of_time_and_leaves_no_process(yard: Yard) -> None:
     yard.add("one", {"one.txt": "1"})
     place = yard.top.parent / "pids"

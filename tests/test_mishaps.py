@@ -172,6 +172,7 @@ def test_what_is_no_jobs_fault_passes(own_place: Path, where: str, error: Except
         run_faulty(own_place, where, error)
 
 
+@pytest.mark.slow
 def test_a_file_in_place_of_a_folder_stops_one_task(sessionrun: Command) -> None:
     """The folder of its next job cannot be made: no other task waits for that."""
     jobs = "../results/session-$SESSIONRUN_SESSION/jobs"

@@ -250,6 +250,7 @@ def test_damaged_logs_are_not_gone_on_with(sessionrun: Command, crashed: str) ->
     assert sessionrun("resume", crashed).returncode == 0
 
 
+@pytest.mark.slow
 def test_a_session_that_is_moved_while_it_runs(sessionrun: Command) -> None:
     """What runs ends and is recorded, nothing more begins, and at its new place it can be gone on with."""
     plan = {

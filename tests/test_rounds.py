@@ -82,6 +82,7 @@ def folder_of(sessionrun: Command, task: str) -> Path:
     return sessionrun.directory(sessionrun.sessions[-1]) / "jobs" / task
 
 
+@pytest.mark.slow
 def test_an_agent_that_sees_the_failure_mends_it(sessionrun: Command, project: Project) -> None:
     """With the real pytest: round 1 is red, its failure is in the prompt of round 2, which is green."""
     log = project.root / "prompts-seen"

@@ -343,6 +343,7 @@ def test_a_worktree_without_its_git_link_is_kept(project: Project) -> None:
     assert (path / "new").exists()
 
 
+@pytest.mark.slow
 def test_a_kept_worktree_that_is_released_again_gets_no_second_rescue_branch(project: Project) -> None:
     request, place = project.prepare()
     path = Path(place.worktree or "")

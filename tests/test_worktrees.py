@@ -330,6 +330,7 @@ def check_clean_keeps(sessionrun: Command, project: Project, kept: list[Path]) -
 FOREVER = "exec sleep 600"
 
 
+@pytest.mark.slow
 def test_work_is_parked_however_a_task_ends(sessionrun: Command, project: Project) -> None:
     plan = [
         {"id": "fails", "prompt": "echo fails > f; exit 3"},

@@ -141,7 +141,7 @@ class Permits:
     def node_has_news(self, node_id: str) -> bool:
         """Whether an answer would bring something besides the lease.
 
-        The ends that a node may forget, and what it has told in vain, come with the answer to that tick.
+        An end that no session wants counts, too: the node may forget it.
         """
         node = self.nodes[node_id]
         if any(self._find_strange(node)):

@@ -29,6 +29,7 @@ from sessionrun.client.lookup import resolve_results_dir
 from sessionrun.dialects.own_options import SHARED_OPTIONS
 from sessionrun.model.errors import StoreError
 from sessionrun.model.places import KEEP_POLICIES
+from sessionrun.model.sandbox import POLICIES
 from sessionrun.model.spec import SLOT, SessionSpec
 from sessionrun.store.session import SessionDir
 
@@ -155,6 +156,12 @@ class Launch(NamedTuple):
     default=None,
     hidden=True,
     help="Fetch no repository and build no environment: take what the cache has.",
+)
+@click.option(
+    "--sandbox",
+    type=click.Choice(POLICIES),
+    metavar="POLICY",
+    help="Walls around each task: none, project, strict.  [default: none]",
 )
 @click.option("--land", is_flag=True, help="Land the work on a branch, as `merge` does.")
 @click.option("--land-into", metavar="BRANCH", hidden=True, help="With --land: that branch.")

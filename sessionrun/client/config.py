@@ -22,6 +22,7 @@ from sessionrun.model.frozen import frozen
 if TYPE_CHECKING:
     from sessionrun.dialects.convert import Misfit
     from sessionrun.dialects.fields import Field
+    from sessionrun.model.sandbox import Sandbox
     from sessionrun.model.spec import AgentSpec, Halt, Price
 
 PROJECT_FILE: Final = "sessionrun.toml"
@@ -71,6 +72,7 @@ class Config:
     stagger_s: float | None = None
     notify: tuple[str, ...] = ()
     cluster: str | None = None
+    sandbox: Sandbox | None = None
     max_depth: int | None = None
     prices: Mapping[str, Price] = field(default_factory=dict)
 
@@ -278,6 +280,7 @@ def _setting_fields() -> Mapping[str, Field]:
         as_record,
     )
     from sessionrun.dialects.fields import PACE, Field
+    from sessionrun.dialects.sandbox import as_sandbox
 
     return {
         "agent": Field("agent", as_line),
@@ -293,6 +296,7 @@ def _setting_fields() -> Mapping[str, Field]:
         "worktree_dir": Field("worktree_dir", as_line),
         "cache_dir": Field("cache_dir", as_line),
         "require_cache": Field("require_cache", as_flag),
+        "sandbox": Field("sandbox", as_sandbox),
         "approve": Field("approve", as_flag),
         "merge_trailers": Field("merge_trailers", as_flag),
         "budget_usd": Field("budget_usd", as_budget),

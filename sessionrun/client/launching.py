@@ -11,6 +11,7 @@ from typing import Any
 
 from sessionrun.client.lookup import resolve_results_dir
 from sessionrun.client.notices import notify
+from sessionrun.client.sandboxing import check_sandboxes
 from sessionrun.model.spec import SessionSpec
 from sessionrun.runtime.launch import start_detached
 from sessionrun.runtime.processes import JOB_MARKER
@@ -50,6 +51,9 @@ def launch(
         from sessionrun.client.readiness import check_ready
 
         check_ready(spec)
+    warning = check_sandboxes(spec.tasks)
+    if warning is not None:
+        notify(warning)
     _tell_limits(spec)
     if spec.exports:
         from sessionrun.runtime.exports.settling import settle_exports

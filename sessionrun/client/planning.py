@@ -18,6 +18,7 @@ from sessionrun.client.landing_wish import AskedLand, settle_landing
 from sessionrun.client.mirroring import MirrorWish, settle_cache, settle_mirrors
 from sessionrun.client.own_options import add_variables, find_input, read_own
 from sessionrun.client.pace import AskedPace, settle_pace
+from sessionrun.client.sandboxing import settle_sandboxes
 from sessionrun.client.seats import settle_seats
 from sessionrun.dialects.own_options import refuse_others
 from sessionrun.dialects.plan import Fallback, Options, Plan, RepositoryWish, Source
@@ -63,6 +64,7 @@ class AskedGit(NamedTuple):
     keep: KeepPolicy | None = None
     cache_dir: Path | None = None
     require_cache: bool | None = None
+    sandbox: str | None = None
 
 
 class AskedMoney(NamedTuple):
@@ -206,7 +208,7 @@ def _settle(
         missing=missing,
         others=options.others,
     )
-    spec = _settle_others(settle_seats(spec, plan, into), pace, config)
+    spec = _settle_others(settle_seats(settle_sandboxes(spec, git.sandbox, config), plan, into), pace, config)
     if spec.tasks:
         refuse_idle_options({**asked._asdict(), **git._asdict(), **money._asdict()}, spec, keys)
     remarks += [*(missing or ()), *foresee_costs(spec), *foresee_verdicts(spec)]

@@ -40,6 +40,7 @@ from sessionrun.dialects.limits import quote
 from sessionrun.dialects.pace import as_load, as_size
 from sessionrun.dialects.paths import as_project_paths
 from sessionrun.dialects.plan import LandingWish, SeatsWish
+from sessionrun.dialects.sandbox import SANDBOX_FIELDS, as_sandbox
 from sessionrun.model.brief import ANSWER_MODES, Brief
 from sessionrun.model.checks import ANSWER_KINDS, RESETS
 from sessionrun.model.seats import PLACEMENTS
@@ -278,6 +279,7 @@ _ENVIRONMENT: Final[Mapping[str, Field]] = {
     "kind": Field("kind", as_kind),
     "python": Field("python", as_line),
 }
+_SANDBOX: Final[Mapping[str, Field]] = {name: Field(name, convert) for name, convert in SANDBOX_FIELDS.items()}
 PACE: Final[Mapping[str, Field]] = {
     "halt": Field("halt", as_choice(get_args(Halt))),
     "max_load": Field("max_load", as_load),
@@ -304,6 +306,7 @@ NESTED: Final[Mapping[str, Collection[str]]] = {
     "environment": _ENVIRONMENT,
     "land": {**_LAND, **LANDING},
     "limits": _LIMITS,
+    "sandbox": _SANDBOX,
     "worktrees": SEATS,
     "workspace": ("kind",),
 }
@@ -324,6 +327,7 @@ DEFAULT_FIELDS: Final[Mapping[str, Field]] = {
     "setup_timeout": Field("setup_timeout_s", as_duration),
     "setup_timeout_s": Field("setup_timeout_s", as_duration),
     "links": Field("links", as_links),
+    "sandbox": Field("sandbox", as_sandbox),
     "uses": Field("uses", as_amounts),
     "check": Field("check", as_check),
     "brief": Field("brief", as_brief),

@@ -60,6 +60,7 @@ _FOR_ALL: Final = (
     "idle_timeout_s",
     "env",
     "links",
+    "sandbox",
     "repo",
     "ref",
 )

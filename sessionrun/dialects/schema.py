@@ -10,9 +10,10 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final, get_args
 
-from sessionrun.dialects import convert, fields, pace, paths, prompts
+from sessionrun.dialects import convert, fields, pace, paths, prompts, sandbox
 from sessionrun.dialects.fields import Field
 from sessionrun.model.reasons import NOT_OF_WORK, REASONS
+from sessionrun.model.sandbox import NETWORKS, POLICIES
 from sessionrun.model.seats import PLACEMENTS
 from sessionrun.model.spec import SCHEMA_VERSION, EnvironmentKind, WorkspaceKind
 
@@ -69,6 +70,10 @@ _FRAGMENTS: Final[Mapping[Callable[..., Any], Schema]] = {
     fields.as_check: {"anyOf": [*_one_or_more(_TEXT)["anyOf"], _ref("check")]},
     fields.as_prove: {"anyOf": [{"type": "boolean"}, _ref("prove")]},
     fields.as_environment_wish: {"anyOf": [{"enum": list(get_args(EnvironmentKind))}, _ref("environment")]},
+    sandbox.as_sandbox: {"anyOf": [{"enum": list(POLICIES)}, _ref("sandbox")]},
+    sandbox.as_network: {"anyOf": [{"enum": list(NETWORKS)}, {"type": "array", "items": {"type": "string"}}]},
+    sandbox.as_names: _one_or_more(_TEXT),
+    sandbox.as_paths: _one_or_more(_TEXT),
     fields.as_land: {"anyOf": [_TEXT, _ref("land")]},
     fields.as_landing: {"anyOf": [{"const": True}, _TEXT, _ref("landing")]},
     fields.as_seats: {"anyOf": [{"enum": list(PLACEMENTS)}, _ref("worktrees")]},

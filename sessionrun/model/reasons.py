@@ -59,6 +59,7 @@ REASONS: Final[Mapping[str, Reason]] = {
     "workspace_failed": Reason("its worktree could not be made; nothing of the task ran"),
     "repository_failed": Reason("its repository could not be fetched, or lacks the ref; nothing of the task ran"),
     "environment_failed": Reason("its environment could not be made; nothing of the task ran"),
+    "sandbox_failed": Reason("its walls could not be built; nothing of the job ran"),
     "needs_conflict": Reason("the work of tasks that it needs conflicts; nothing of the task ran"),
     "not_parked": Reason("what is in its worktree could not be committed to its branch, so it cannot be proved"),
     "not_red": Reason("the check passes without the work too: nothing to fix, or no test shows it"),
@@ -103,7 +104,7 @@ NO_CONVERSATION: Final = "no_conversation"
 
 CONTEXT_FULL: Final = "context_full"
 
-NEVER_RETRIED: Final = frozenset(("needs_conflict",))
+NEVER_RETRIED: Final = frozenset(("needs_conflict", "sandbox_failed"))
 """Failures that come again as long as nothing is changed: `retries` are for others."""
 
 EXIT_UNSEEN: Final = "exit_unseen"

@@ -21,6 +21,7 @@ from sessionrun.model.keys import JobKey
 from sessionrun.model.mends import Mend
 from sessionrun.model.nesting import Parent
 from sessionrun.model.places import Repository
+from sessionrun.model.sandbox import Sandbox
 from sessionrun.model.seats import Seats
 from sessionrun.model.upstreams import MirrorSite, Upstream
 
@@ -286,6 +287,7 @@ class TaskSpec:
     brief: Brief | None = None
     answer: AnswerKind | None = None
     mend: Mend | None = None
+    sandbox: Sandbox | None = None
     env: Mapping[str, str] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
 
@@ -337,7 +339,8 @@ class Job:
     """One process, as plain data; all that an executor sees.
 
     `stdin`, `stdout` and `stderr` are absolute paths; `stdin` None means the null device.  `env` is added to
-    the environment of the executor.
+    the environment of the executor.  With `report`, a file, the job is inside of walls: `env` is then all that it
+    gets, and descriptor 9 appends to the file.
     """
 
     key: JobKey
@@ -348,6 +351,7 @@ class Job:
     stdin: str | None = None
     env: Mapping[str, str] = field(default_factory=dict)
     stop_grace_s: float = 3.0
+    report: str | None = None
 
 
 WORKTREE_SPACE: Final = "disk:worktrees"

@@ -19,6 +19,7 @@ from sessionrun.model.hidden import hidden_from_record
 from sessionrun.model.mends import mend_from_record
 from sessionrun.model.nesting import Parent
 from sessionrun.model.places import repository_from_record
+from sessionrun.model.sandbox import sandbox_from_record
 from sessionrun.model.seats import Seats
 from sessionrun.model.spec import (
     SCHEMA_VERSION,
@@ -84,6 +85,8 @@ def task_from_record(record: Mapping[str, Any]) -> TaskSpec:
         values["mend"] = mend_from_record(values["mend"])
     if values.get("land"):
         values["land"] = _from_record(Land, values["land"])
+    if values.get("sandbox"):
+        values["sandbox"] = sandbox_from_record(values["sandbox"])
     return _from_record(TaskSpec, values)
 
 

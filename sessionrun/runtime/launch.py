@@ -81,10 +81,26 @@ def resume(session: SessionDir, *, even_ended: bool = True) -> bool:
         has_ended = _check_logs(session)
         if has_ended and not even_ended:
             return False  # it went on and ended since the caller looked
+        _check_walls(session)
         start_detached(session, os.dup(lock_fd), new=False)
         return True
     finally:
         os.close(lock_fd)
+
+
+def _check_walls(session: SessionDir) -> None:
+    """Raise what keeps walls of its tasks from being built here: none of them runs without.
+
+    Raises:
+        InputError: they cannot be built.
+    """
+    from sessionrun.runtime.history import load_spec_now
+
+    wanted = {task.sandbox for task in load_spec_now(session).tasks if task.sandbox is not None}
+    if wanted:
+        from sessionrun.walls.trial import check_all
+
+        check_all(wanted)
 
 
 def _lives(session: SessionDir) -> bool:

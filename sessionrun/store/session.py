@@ -34,6 +34,9 @@ REFUSED: Final = ".refused"
 AGENT_DIR: Final = "agent"
 """In a task's folder below ``jobs``: what its agent keeps there; the files in it are not ours."""
 
+WALLS_SUFFIX: Final = "-walls"
+"""The end of the name of an attempt's folder of walls, in its task's folder below ``jobs``."""
+
 LOCK_NAMES: Final = locks.NAMES
 
 
@@ -123,6 +126,10 @@ class SessionDir:
     def patch_path(self, key: JobKey) -> Path:
         """What an attempt changed, against the base commit."""
         return self.path / "jobs" / key.task / f"a{key.attempt}-diff.patch"
+
+    def walls_path(self, key: JobKey) -> Path:
+        """The folder of what an attempt has inside of walls: view of git, /tmp, state of agents."""
+        return self.path.absolute() / "jobs" / key.task / f"a{key.attempt}{WALLS_SUFFIX}"
 
     def make_job_path(self, key: JobKey) -> Path:
         """That folder, made if need be; private by its mode, whatever the umask is."""

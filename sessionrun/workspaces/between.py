@@ -78,4 +78,9 @@ def take_back(request: WorkRequest, folder: Path) -> None:
             keep_work(site, request.loop.name, Path(request.before, PATCH))
         base = site.place.taken_up or work_base(site.place)
         set_back(site, base, base)
+    workspace = request.loop.workspace
+    if workspace.walls is not None and workspace.place is not None:
+        from sessionrun.workspaces.view import renew_view  # only walled tasks need it
+
+        renew_view(workspace, workspace.place)
     replace_file(done, b"", durable=True)

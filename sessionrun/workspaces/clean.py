@@ -19,6 +19,7 @@ from sessionrun.model.errors import JobFileError, SessionrunError
 from sessionrun.model.frozen import frozen
 from sessionrun.model.places import Place, Repository
 from sessionrun.model.upstreams import Upstream
+from sessionrun.store.session import WALLS_SUFFIX
 from sessionrun.workspaces.bases import holds_nothing
 from sessionrun.workspaces.claims import is_untouched
 from sessionrun.workspaces.environments.removal import clear, find_environments
@@ -94,6 +95,7 @@ class Leftover:
     def request(self) -> WorkspaceRequest:
         """What the RELEASE job of this attempt would be asked to do."""
         claim = self.claim
+        walls = self.folder.absolute().with_name(f"{self.folder.name.partition('-')[0]}{WALLS_SUFFIX}")
         return WorkspaceRequest(
             repository=self.repository,
             session_id=self.session_id,
@@ -110,6 +112,7 @@ class Leftover:
             keep="never",
             upstream=self.upstream,
             start=claim.start,
+            walls=str(walls) if walls.is_dir() else None,
         )
 
 

@@ -156,6 +156,16 @@ class Git:
         if done.returncode != 0:
             raise GitError(argv, done.returncode, done.stderr.decode("utf-8", "replace"))
 
+    def from_file(self, fd: int, *argv: str) -> None:
+        """Run git with its standard input from a file, of any size.
+
+        Raises:
+            GitError: git failed.
+        """
+        done = self._run(argv, stdin=fd, stdout=subprocess.DEVNULL)
+        if done.returncode != 0:
+            raise GitError(argv, done.returncode, done.stderr.decode("utf-8", "replace"))
+
     def attempt(self, *argv: str, stdin: bytes | None = None) -> subprocess.CompletedProcess[bytes]:
         """Run git, whatever its exit code.
 
@@ -207,9 +217,15 @@ class Git:
             environ["GIT_OBJECT_DIRECTORY"] = str(self.trial)
         return environ
 
-    def _run(self, argv: Sequence[str], *, stdin: bytes | None, stdout: int) -> subprocess.CompletedProcess[bytes]:
+    def _run(
+        self, argv: Sequence[str], *, stdin: bytes | int | None, stdout: int
+    ) -> subprocess.CompletedProcess[bytes]:
+        """Run git; an `stdin` that is a number is the descriptor of a file."""
         settings = [word for name, (value, _) in OVERRIDES.items() for word in ("-c", f"{name}={value}")]
-        source: dict[str, Any] = {"stdin": subprocess.DEVNULL if stdin is None else subprocess.PIPE}
+        fed = stdin if isinstance(stdin, bytes) else None
+        source: dict[str, Any] = {"stdin": subprocess.DEVNULL if stdin is None else stdin}
+        if fed is not None:
+            source["stdin"] = subprocess.PIPE
         try:
             process = subprocess.Popen(
                 ["git", *settings, *argv],
@@ -224,7 +240,7 @@ class Git:
             raise GitError(argv, CANNOT_RUN, f"cannot run git in {self.directory}: {error.strerror}") from error
         try:
             with under_way(process):
-                output, errors = process.communicate(stdin, timeout=self.limit_s)
+                output, errors = process.communicate(fed, timeout=self.limit_s)
         except subprocess.TimeoutExpired:
             _kill(process)
             raise GitError(argv, 124, f"fatal: not done after {self.limit_s:g} s, and stopped") from None

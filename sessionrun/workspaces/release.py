@@ -73,6 +73,7 @@ def release(request: WorkspaceRequest, folder: Path, *, drop_empty: bool = True)
             released = replace(released, commit=released.base_commit, setup_commit=None)
         released = bring_home(request, released, folder)
         released = _drop_environment(request, released, folder)
+        released = _leave_walls(request, released)
     if request.upstream is not None and request.upstream.history is not None and drop_empty:
         drop_excerpt(Path(request.repository.common_dir))
     return replace(released, git_config_changed=changed) if changed else released
@@ -88,6 +89,18 @@ def _drop_environment(request: WorkspaceRequest, released: Place, folder: Path) 
         remark = f"its environment cannot be deleted: {error}"
         return replace(released, remark=f"{released.remark}; {remark}" if released.remark else remark)
     return released
+
+
+def _leave_walls(request: WorkspaceRequest, released: Place) -> Place:
+    """The view of a walled task goes with its worktree; a remark names what does not come out of it."""
+    if request.walls is None:
+        return released
+    from sessionrun.workspaces.bringing_out import drop_view, read_left
+
+    left = read_left(Path(request.walls))
+    if released.worktree is None:
+        drop_view(Path(request.walls))
+    return replace(released, remark="; ".join(part for part in (released.remark, left) if part) or None)
 
 
 def release_behind(fence: Fence, request: WorkspaceRequest, folder: Path) -> Place:
@@ -148,7 +161,7 @@ def foresee(fence: Fence, request: WorkspaceRequest, path: Path, objects: Path, 
         SessionrunError, OSError: what `release` would raise.
     """
     assert request.place is not None
-    git = replace(find_git(fence, request, path), trial=objects)
+    git = replace(find_git(fence, request, path, brings_out=False), trial=objects)
     parked = _park(fence, request, git, folder)
     kept = _why_kept(request, parked, path)
     return replace(request.place, commit=parked.commit, rescue=parked.rescue, kept=kept)
@@ -232,16 +245,24 @@ def _is_of_another(request: WorkspaceRequest, path: Path) -> bool:
     return admin is not None and load_owner(admin) not in (None, request.owner)
 
 
-def find_git(fence: Fence, request: WorkspaceRequest, path: Path) -> Git:
+def find_git(fence: Fence, request: WorkspaceRequest, path: Path, *, brings_out: bool = True) -> Git:
     """Git in the worktree; checks that it is this worktree and not a repository around it.
 
+    If the task has walls, its commits come out of them first; without `brings_out` nothing changes.
+
     Raises:
-        SessionrunError: an agent removed or replaced the worktree's link to its repository.
+        SessionrunError: an agent removed or replaced the worktree's link to its repository; or the commits cannot
+            be brought out.
     """
     admin = find_admin(request.repository, path)
     if admin is None or _is_of_another(request, path):
         raise SessionrunError(describe_broken_link(request.repository, path))
-    return fence.inside(path, admin)
+    git = fence.inside(path, admin)
+    if brings_out and request.walls is not None:
+        from sessionrun.workspaces.bringing_out import bring_out_of  # only walled tasks need it
+
+        bring_out_of(request, git)
+    return git
 
 
 def describe_broken_link(repository: Repository, path: Path) -> str:

@@ -67,6 +67,7 @@ class WorkspaceRequest:
         partly: for PARK: work that the branch cannot hold whole is committed as far as it can be.
         mend: for PREPARE and RELEASE of a mend: where it begins.
         earlier: for PREPARE: where an earlier attempt ended, with whose work this one goes on.
+        walls: the folder of the task's walls; None: it has none.
     """
 
     repository: Repository
@@ -95,6 +96,7 @@ class WorkspaceRequest:
     partly: bool = False
     mend: MendBase | None = None
     earlier: Place | None = None
+    walls: str | None = None
 
     @property
     def replaced_name(self) -> str:

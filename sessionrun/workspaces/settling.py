@@ -42,6 +42,10 @@ def settle(request: WorkspaceRequest, folder: Path) -> Place:
             message=word_message("Setup", request),
             folder=folder,
         )
+    if request.walls is not None:
+        from sessionrun.workspaces.view import renew_view  # only walled tasks need it
+
+        renew_view(request, place)
     if place.taken_up is not None:
         return replace(place, taken_up=begins_at or place.taken_up)
     for job, claim in prepare_jobs(folder):

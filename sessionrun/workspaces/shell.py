@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Final, NamedTuple
 
+from sessionrun.walls.argv import Enclosure
+
 SHELL: Final = "/bin/sh"
 
 DIES_WITH_US: Final = 'exec 3<&0 </dev/null; { read -r _ <&3; kill -KILL 0; } & "$0" -ec "$1" 3<&-'
@@ -30,6 +32,7 @@ def run_script(
     limit_s: float | None,
     *,
     dies_with_us: bool = False,
+    walls: Enclosure | None = None,
 ) -> Ended:
     """Run a script and end all that it leaves in its group.
 
@@ -40,11 +43,14 @@ def run_script(
         output: gets what it prints.
         limit_s: how long it may take (seconds); None: as long as it needs.
         dies_with_us: whether it ends when this process is killed.
+        walls: of the task; with them it ends when this process is killed, too.
 
     Raises:
         OSError: the shell cannot be started.
     """
+    dies_with_us = dies_with_us and walls is None
     argv: Sequence[str] = (SHELL, "-c", DIES_WITH_US, SHELL, script) if dies_with_us else (SHELL, "-ec", script)
+    argv = argv if walls is None else walls.at(os.fspath(directory)).wrap(*argv)
     process = subprocess.Popen(
         argv,
         cwd=directory,

@@ -49,7 +49,12 @@ def prepare(request: WorkspaceRequest, folder: Path) -> Place:
         settle_start(request, folder) as settled,
         open_fence(settled.repository, folder, limit_s=settled.git_limit_s) as fence,
     ):
-        return _prepare(fence, settled, folder)
+        place = _prepare(fence, settled, folder)
+        if request.walls is not None:
+            from sessionrun.workspaces.view import renew_view  # only walled tasks need it
+
+            renew_view(settled, place)
+        return place
 
 
 def _prepare(fence: Fence, request: WorkspaceRequest, folder: Path) -> Place:

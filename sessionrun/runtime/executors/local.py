@@ -135,6 +135,7 @@ def _order(job: Job) -> JobOrder:
         stderr=os.fsencode(job.stderr),
         argv=[os.fsencode(word) for word in job.argv],
         env=[os.fsencode(word) for pair in job.env.items() for word in pair],
+        report=os.fsencode(job.report or ""),
     )
 
 

@@ -14,6 +14,7 @@ from sessionrun.model.errors import JobFileError
 from sessionrun.model.keys import JobKey
 from sessionrun.model.spec import Job
 from sessionrun.runtime.jobs.check.known import ask_baseline, name_known
+from sessionrun.runtime.jobs.enclosing import ask_inside
 from sessionrun.runtime.jobs.shared import PROGRAM, SHELL, Judged, Site
 from sessionrun.runtime.jobs.workspace_request import make_request
 from sessionrun.workspaces.request import load_place
@@ -23,6 +24,9 @@ AND_THEN: Final = "\n(exit $?)\n"
 
 AND_SETTLE: Final = '"$0" -ec "$1" || exit; shift; exec "$@"'
 """A script, and if it passes a program, which sees nothing of what the script did to its shell."""
+
+INSIDE_AND_SETTLE: Final = '"$1" "$2" inside "$3" || exit; shift 3; exec "$@"'
+"""The same with a script inside of walls, which a program of ours builds."""
 
 EACH: Final = 'for command; do "$0" -ec "$command" || exit; done'
 
@@ -40,6 +44,8 @@ def build_setup(site: Site, state: TaskState, key: JobKey) -> Job:
         baseline = ask_baseline(known, site.session.make_job_path(key), PROGRAM)
         script = AND_THEN.join((*state.spec.setup, baseline))
     settling = site.ask(key, make_request(site, state, key), cwd="")
+    if (inside := ask_inside(site, state, key, (SHELL, "-ec", script))) is not None:
+        return _build(site, state, key, (SHELL, "-c", INSIDE_AND_SETTLE, SHELL, *inside, *settling.argv))
     return _build(site, state, key, (SHELL, "-c", AND_SETTLE, SHELL, script, *settling.argv))
 
 

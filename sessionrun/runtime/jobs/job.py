@@ -48,6 +48,8 @@ def run(phase: str, folder: str) -> int:
         return make_environment(folder)
     if phase == "baseline":
         return run_tests_before(folder)
+    if phase == "inside":
+        return go_inside(folder)
     if phase in IN_TURN:
         try:
             take_turn(folder, (os.cpu_count() or 1) + 1)
@@ -113,6 +115,18 @@ def make_environment(folder: str) -> int:
     if report.problem is not None:
         print(f"environment: {report.problem}", file=sys.stderr)
     return 1 if report.problem else 0
+
+
+def go_inside(folder: str) -> int:
+    """Become the program that begins inside of walls; the exit code if that fails."""
+    from sessionrun.model.errors import JobFileError
+    from sessionrun.runtime.jobs.inside import go_inside as go
+
+    try:
+        go(Path(folder))
+    except (JobFileError, OSError) as error:
+        print(error, file=sys.stderr)
+        return 1
 
 
 def run_tests_before(folder: str) -> int:

@@ -24,6 +24,7 @@ from sessionrun.model.usage import Usage
 from sessionrun.runtime.executors.protocol import Exit
 from sessionrun.runtime.jobs.check.build import build_check, judge_check
 from sessionrun.runtime.jobs.commands import build_setup, judge_setup
+from sessionrun.runtime.jobs.enclosing import take_report
 from sessionrun.runtime.jobs.environment import begin_with_environment, judge_environment
 from sessionrun.runtime.jobs.land.build import build_land, find_fates, judge_land
 from sessionrun.runtime.jobs.prove.build import build_prove, judge_prove
@@ -88,10 +89,13 @@ class JobMaker:
 
     def judge(self, state: TaskState, ended: Exit) -> JobFinished:
         """The verdict on an ended job; renders a structured stream into the task's answer file."""
+        ended, no_walls = take_report(self._site, ended)
         ran = ended.key.phase == "work" and ended.errno is None
         traces = read_traces(self._site, state) if ran else Traces()
-        problem = find_problem(ended.wait_status, ended.errno, ended.detail, traces.result, traces.stderr)
-        judged = self._judge_phase(state, ended, problem)
+        problem = no_walls or find_problem(
+            ended.wait_status, ended.errno, ended.detail, traces.result, traces.stderr
+        )
+        judged = Judged(no_walls) if no_walls else self._judge_phase(state, ended, problem)
         limit_ends = None
         if problem is not None:
             limit_ends = find_end_of_limit(problem.reason_class, traces.result, traces.stderr, self._clock())

@@ -21,12 +21,14 @@ from sessionrun.model.nesting import BUDGET_VARIABLE
 from sessionrun.model.spec import AgentSpec, Job, TaskSpec
 from sessionrun.runtime.jobs.check.request import FEEDBACK
 from sessionrun.runtime.jobs.context_files import BriefProblem
+from sessionrun.runtime.jobs.enclosing import REPORT, enclose
 from sessionrun.runtime.jobs.prompt import Feedback, word_feedback, word_prompt, word_task
 from sessionrun.runtime.jobs.rounds import resets_hard, take_back_first
 from sessionrun.runtime.jobs.shared import SHELL, Judged, Site
 from sessionrun.store.files import make_directories, open_regular, replace_file
 from sessionrun.store.jobfiles import read_tail
 from sessionrun.store.session import AGENT_DIR
+from sessionrun.walls.argv import PROMPT
 from sessionrun.workspaces.loop import NOT_BEGUN
 
 TASK_DIR: Final = "{task_dir}"
@@ -83,13 +85,15 @@ def build_work(site: Site, state: TaskState, key: JobKey, tasks: Mapping[str, Ta
         )
     budget = find_job_budget(site.spec.limits, state)
     env = {**agent.env, **site.environment_of(task, key, state.place), **_bound_nested(state, budget)}
+    env = {**env, "SESSIONRUN_FEEDBACK": str(feedback)} if feedback else env
+    walled = task.sandbox is not None
     job = Job(
         key=key,
         argv=table.build_argv(
             agent,
             model=state.asked_model,
             approve=site.spec.approve,
-            prompt_file=str(prompt_path),
+            prompt_file=PROMPT if walled else str(prompt_path),
             conversation=conversation,
             budget=budget,
             extra=() if state.setbacks.fallbacks else _fill_args(site, task, key),
@@ -98,10 +102,30 @@ def build_work(site: Site, state: TaskState, key: JobKey, tasks: Mapping[str, Ta
         stdin=str(prompt_path) if agent.stdin == "prompt" else None,
         stdout=str(session.raw_path(task.id) if table.has_stream(agent) else session.output_path(task.id)),
         stderr=str(session.error_path(task.id)),
-        env={**env, "SESSIONRUN_FEEDBACK": str(feedback)} if feedback else env,
+        env=env,
         stop_grace_s=agent.stop_grace_s,
     )
-    return take_back_first(site, state, job)
+    return take_back_first(site, state, _enclose_work(site, state, job, prompt_path))
+
+
+def _enclose_work(site: Site, state: TaskState, job: Job, prompt: Path) -> Job:
+    """The job inside of its task's walls, if there are any; its standard input is then opened inside."""
+    walls = enclose(
+        site,
+        state.spec,
+        job.key,
+        state.place,
+        agent=site.agent_of(state),
+        env=job.env,
+        cwd=job.cwd,
+        prompt=prompt,
+        on_stdin=job.stdin is not None,
+        reports=True,
+    )
+    if walls is None:
+        return job
+    report = str(site.session.make_job_path(job.key).absolute() / REPORT)
+    return replace(job, argv=walls.wrap(*job.argv), env=walls.env, stdin=None, report=report)
 
 
 def judge_work(site: Site, key: JobKey, problem: Problem | None) -> Judged:

@@ -42,6 +42,7 @@ def make_request(site: Site, state: TaskState, key: JobKey) -> WorkspaceRequest:
         start=start,
         seats=spec.seats if task.workspace.kind == "worktree" else None,
         seat=state.seat,
+        walls=None if task.sandbox is None else str(site.session.walls_path(key)),
     )
 
 

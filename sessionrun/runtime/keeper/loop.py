@@ -129,7 +129,7 @@ class Keeper:
         batch, stops = [], []
         for fields in self._supervisor.receive():
             kind = fields[0]
-            if kind == b"J":
+            if kind in (b"J", b"W"):
                 batch.append(unpack_job(fields))
             elif kind == b"T":
                 stops.append(fields)

@@ -4,6 +4,7 @@ A frame is its length (4 bytes) and its fields, each again with its length befor
 any byte.  The first field is the kind:
 
     to the keeper       J key grace cwd stdin stdout stderr argc argv... env...    start a job
+                        W key grace cwd stdin stdout stderr argc argv... env... report    the same, inside of walls
                         T key now              stop its tree; now = 1: without grace
                         H                      asks for a hello, once the session's lock is held
                         Q                      the session has ended
@@ -34,7 +35,10 @@ _CHUNK: Final = 1 << 16
 
 
 class JobOrder(NamedTuple):
-    """A job as it travels; an empty `stdin` means the null device, `env` is name, value, name and so on."""
+    """A job as it travels; an empty `stdin` means the null device, `env` is name, value, name and so on.
+
+    With a `report`, the path of a file, `env` is the whole environment.
+    """
 
     key: str
     grace_s: float
@@ -44,6 +48,7 @@ class JobOrder(NamedTuple):
     stderr: bytes
     argv: list[bytes]
     env: list[bytes]
+    report: bytes = b""
 
 
 def pack(fields: Iterable[bytes]) -> bytes:
@@ -65,17 +70,19 @@ def unpack(body: bytes) -> list[bytes]:
 
 
 def pack_job(order: JobOrder) -> list[bytes]:
-    """The fields of a J frame."""
+    """The fields of a J or W frame."""
     numbers = b"%d" % len(order.argv), repr(order.grace_s).encode()
     places = (order.cwd, order.stdin, order.stdout, order.stderr)
-    return [b"J", order.key.encode(), numbers[1], *places, numbers[0], *order.argv, *order.env]
+    fields = [order.key.encode(), numbers[1], *places, numbers[0], *order.argv, *order.env]
+    return [b"W", *fields, order.report] if order.report else [b"J", *fields]
 
 
 def unpack_job(fields: list[bytes]) -> JobOrder:
     """Read what `pack_job` wrote."""
-    _, key, grace, cwd, stdin, stdout, stderr, count, *rest = fields
+    kind, key, grace, cwd, stdin, stdout, stderr, count, *rest = fields
     argc = int(count)
-    return JobOrder(key.decode(), float(grace), cwd, stdin, stdout, stderr, rest[:argc], rest[argc:])
+    report = rest.pop() if kind == b"W" else b""
+    return JobOrder(key.decode(), float(grace), cwd, stdin, stdout, stderr, rest[:argc], rest[argc:], report)
 
 
 class Connection:

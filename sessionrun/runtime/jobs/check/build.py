@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Final
 
 from sessionrun.agents import table
@@ -16,9 +17,11 @@ from sessionrun.runtime.jobs import commands
 from sessionrun.runtime.jobs.check.known import name_known
 from sessionrun.runtime.jobs.check.request import APPLIED, CheckReport, CheckRequest, Verification, load_report
 from sessionrun.runtime.jobs.context_files import BriefProblem, load_shown
+from sessionrun.runtime.jobs.enclosing import enclose
 from sessionrun.runtime.jobs.prompt import list_earlier
 from sessionrun.runtime.jobs.rounds import has_rounds, make_loop, resets_hard
 from sessionrun.runtime.jobs.shared import Judged, Site
+from sessionrun.walls.argv import PROMPT
 
 VERDICT_PROMPT: Final = "verdict-prompt"
 
@@ -40,6 +43,9 @@ def build_check(site: Site, state: TaskState, key: JobKey, tasks: Mapping[str, T
         return commands.build_check(site, state, key)
     directory = site.directory_of(task, state.place)
     brief = None if agent.prompt_kind == "script" else task.brief
+    env = {**agent.env, **site.environment_of(task, key, state.place)}
+    asked_by = None if brief is None and not (task.check and task.check.verify) else agent
+    walls = enclose(site, task, key, state.place, agent=asked_by, env=env, cwd=directory)
     answers, patch = brief is not None and not agent.edits, answers_with_patch(task, agent)
     request = CheckRequest(
         directory=directory,
@@ -57,8 +63,8 @@ def build_check(site: Site, state: TaskState, key: JobKey, tasks: Mapping[str, T
         resets=resets_hard(task) and key.round < task.rounds,
         known=name_known(task),
         before=_find_setup(site, key),
+        walls=walls,
     )
-    env = {**agent.env, **site.environment_of(task, key, state.place)}
     return site.ask(key, request, cwd=directory, env=env)
 
 
@@ -118,13 +124,29 @@ def _make_verification(site: Site, state: TaskState, key: JobKey) -> Verificatio
     if check is None or not check.verify or agent.prompt_kind == "script":
         return None
     prompt_file = str(site.session.make_job_path(key) / VERDICT_PROMPT)
+    directory, on_stdin = site.directory_of(state.spec, state.place), agent.stdin == "prompt"
+    env = {**agent.env, **site.environment_of(state.spec, key, state.place)}
+    walls = enclose(
+        site,
+        state.spec,
+        key,
+        state.place,
+        agent=agent,
+        env=env,
+        cwd=directory,
+        prompt=Path(prompt_file),
+        on_stdin=on_stdin,
+    )
+    seen = prompt_file if walls is None else PROMPT
+    argv = table.build_argv(agent, model=state.asked_model, approve=False, prompt_file=seen)
     return Verification(
         system=check.verify,
         files=check.files,
-        argv=table.build_argv(agent, model=state.asked_model, approve=False, prompt_file=prompt_file),
+        argv=argv if walls is None else walls.wrap(*argv),
         prompt_file=prompt_file,
-        on_stdin=agent.stdin == "prompt",
+        on_stdin=on_stdin,
         output=agent.output,
+        env=None if walls is None else walls.env,
     )
 
 

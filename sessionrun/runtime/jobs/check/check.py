@@ -73,9 +73,10 @@ def check(request: CheckRequest, folder: Path) -> CheckReport:
             report = replace(report, written=_apply(request))
         elif request.brief is not None:
             report = replace(report, written=_find_written(request.brief, request.directory))
-        ran = run_commands(request.commands, request.directory, folder)
+        ran = run_commands(request.commands, request.directory, folder, request.walls)
         if ran.problem is None and request.known is not None:
-            ran = run_known(request.known, request.directory, folder, _find_red(request, request.known))
+            red = _find_red(request, request.known)
+            ran = run_known(request.known, request.directory, folder, red, request.walls)
         report = replace(report, checked=None if ran.counts is None else Checked(ran.counts))
         if ran.problem is not None:
             raise NotPassed(ran.problem, ran.told)
@@ -204,9 +205,9 @@ def _verify(request: CheckRequest, wanted: Verification, folder: Path) -> str:
     replace_file(Path(wanted.prompt_file), prompt.encode("utf-8", "replace"), durable=False)
     out, err = folder / "verdict", folder / "verdict.err"
     with open(wanted.prompt_file, "rb") as stdin, open(out, "wb") as stdout, open(err, "wb") as stderr:
-        source = stdin if wanted.on_stdin else subprocess.DEVNULL
+        source = stdin if wanted.on_stdin and wanted.env is None else subprocess.DEVNULL
         code = subprocess.run(
-            wanted.argv, cwd=request.directory, stdin=source, stdout=stdout, stderr=stderr
+            wanted.argv, cwd=request.directory, env=wanted.env, stdin=source, stdout=stdout, stderr=stderr
         ).returncode
     text = strip_thoughts(_read_verdict(wanted, out, err))
     if code:

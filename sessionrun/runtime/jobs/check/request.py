@@ -16,6 +16,7 @@ from sessionrun.model.checks import Checked
 from sessionrun.model.frozen import frozen
 from sessionrun.model.hidden import HiddenTests
 from sessionrun.store.jobfiles import load_answer
+from sessionrun.walls.argv import Enclosure
 from sessionrun.workspaces.loop import Loop
 
 APPLIED: Final = "applied.json"
@@ -28,7 +29,10 @@ FEEDBACK: Final = "feedback"
 
 @frozen
 class Verification:
-    """How the agent is asked for its verdict; `output` is the format of what it prints."""
+    """How the agent is asked for its verdict; `output` is the format of what it prints.
+
+    `env` are all its variables, if it is inside of walls.
+    """
 
     system: str
     files: tuple[str, ...]
@@ -36,6 +40,7 @@ class Verification:
     prompt_file: str
     on_stdin: bool
     output: str
+    env: Mapping[str, str] | None = None
 
 
 @frozen
@@ -58,6 +63,7 @@ class CheckRequest:
         tells: the next round is told what failed in words of ours, not by the end of the output.
         known: tests that passed before, of which those that are there still have to pass.
         before: the folder of SETUP, which has what these tests came to before the work; None: there was none.
+        walls: of the task; its commands run inside.
         resets: the next round begins with the files with which WORK began.
     """
 
@@ -73,6 +79,7 @@ class CheckRequest:
     keeps: bool = False
     patch: bool = False
     tells: bool = False
+    walls: Enclosure | None = None
     resets: bool = False
     known: HiddenTests | None = None
     before: str | None = None

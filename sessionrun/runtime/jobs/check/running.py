@@ -19,6 +19,7 @@ from sessionrun.runtime.jobs.check.feedback import MAX_BYTES, word_failure
 from sessionrun.runtime.jobs.check.junit import MAX_FAILURES, FailedTest, Tests, read_junit
 from sessionrun.runtime.jobs.prove.cases import Word, list_test_files, match_ids, read_cases, split_id
 from sessionrun.store.files import open_regular
+from sessionrun.walls.argv import TMP, Enclosure
 
 SHELL: Final = "/bin/sh"
 ADDOPTS: Final = "PYTEST_ADDOPTS"
@@ -32,19 +33,20 @@ class Ran(NamedTuple):
     counts: Counts | None
 
 
-def run_commands(commands: Sequence[str], directory: str, folder: Path) -> Ran:
+def run_commands(commands: Sequence[str], directory: str, folder: Path, walls: Enclosure | None = None) -> Ran:
     """Run commands until one fails; what they print goes where this process prints.
 
     Args:
         commands: for the shell, each for one of its own.
         directory: where they run.
         folder: the job's; what this process prints is its file ``stdout``.
+        walls: of the task.
     """
     counts: Counts | None = None
     for number, command in enumerate(commands, 1):
         print(f"$ {command}", flush=True)
         begun = _size(folder / "stdout")
-        tests, code = _run(command, directory, folder.absolute() / f"junit-{number}.xml")
+        tests, code = _run(command, directory, find_report(folder, f"junit-{number}.xml", walls), walls)
         if tests is not None:
             counts = tests.counts if counts is None else counts.plus(tests.counts)
         found_none = tests is not None and not tests.counts.total
@@ -59,7 +61,13 @@ def run_commands(commands: Sequence[str], directory: str, folder: Path) -> Ran:
     return Ran(None, "", counts)
 
 
-def run_known(known: HiddenTests, directory: str, folder: Path, red: frozenset[str] | None = frozenset()) -> Ran:
+def run_known(
+    known: HiddenTests,
+    directory: str,
+    folder: Path,
+    red: frozenset[str] | None = frozenset(),
+    walls: Enclosure | None = None,
+) -> Ran:
     """Run the files of tests that passed before; of what else is in them nothing counts.
 
     Args:
@@ -67,14 +75,15 @@ def run_known(known: HiddenTests, directory: str, folder: Path, red: frozenset[s
         directory: where they run.
         folder: the job's; what this process prints is its file ``stdout``.
         red: those that did not pass before the work either, and do not count; None: no test could be run then.
+        walls: of the task.
     """
     files = [name for name in list_test_files(known.pass_to_pass, ()) if os.path.exists(f"{directory}/{name}")]
     if not files or red is None:
         return Ran(None, "", None)
     command = " ".join([known.command, *map(shlex.quote, files)])
     print(f"$ {command}", flush=True)
-    begun, junit = _size(folder / "stdout"), folder.absolute() / "junit-known.xml"
-    tests, code = _run(command, directory, junit, "--continue-on-collection-errors")
+    begun, junit = _size(folder / "stdout"), find_report(folder, "junit-known.xml", walls)
+    tests, code = _run(command, directory, junit, walls, "--continue-on-collection-errors")
     words = match_ids(known.pass_to_pass, read_cases(junit) or ())
     broken = [test_id for test_id, word in words.items() if word in ("failed", "error") and test_id not in red]
     counts = _count(words)
@@ -94,18 +103,32 @@ def _count(words: Mapping[str, Word]) -> Counts:
     return Counts(passed, failed, errors, skipped, len(ends))
 
 
-def _run(command: str, directory: str, junit: Path, *words: str) -> tuple[Tests | None, int]:
-    environ = add_junit(os.environ, junit, *words)
-    done = subprocess.run(
-        [SHELL, "-ec", command], cwd=directory, env=environ, stdin=subprocess.DEVNULL, stderr=subprocess.STDOUT
-    )
+def _run(
+    command: str, directory: str, junit: Path, walls: Enclosure | None, *words: str
+) -> tuple[Tests | None, int]:
+    argv: Sequence[str] = [SHELL, "-ec", command]
+    argv = argv if walls is None else walls.at(directory).wrap(*argv)
+    environ = add_junit(os.environ if walls is None else walls.env, junit, *words, walls=walls)
+    done = subprocess.run(argv, cwd=directory, env=environ, stdin=subprocess.DEVNULL, stderr=subprocess.STDOUT)
     return read_junit(junit), done.returncode
 
 
-def add_junit(environ: Mapping[str, str], junit: Path, *words: str) -> dict[str, str]:
-    """The variables with which pytest writes JUnit XML to a file, which is removed now; and more words for it."""
+def find_report(folder: Path, name: str, walls: Enclosure | None) -> Path:
+    """Where pytest's report of a command will lie: in the folder of the job, or in what is /tmp inside of walls."""
+    return folder.absolute() / name if walls is None else Path(walls.tmp, name)
+
+
+def add_junit(
+    environ: Mapping[str, str], junit: Path, *words: str, walls: Enclosure | None = None
+) -> dict[str, str]:
+    """The variables with which pytest writes JUnit XML to a file, which is removed now; and more words for it.
+
+    Inside of walls the file is one of /tmp.
+    """
     if not _clear(junit):
         junit = Path(os.devnull)  # something lies there that cannot be removed: nothing is counted
+    elif walls is not None:
+        junit = Path(TMP, junit.name)
     added = " ".join(map(shlex.quote, (*words, f"--junitxml={junit}")))
     return {**environ, ADDOPTS: f"{environ.get(ADDOPTS, '')} {added}".strip()}
 

@@ -14,6 +14,7 @@ from sessionrun.model.errors import JobFileError
 from sessionrun.model.keys import JobKey
 from sessionrun.model.spec import Check, Job
 from sessionrun.runtime.executors.protocol import Exit
+from sessionrun.runtime.jobs.enclosing import enclose
 from sessionrun.runtime.jobs.environment import wish_environment
 from sessionrun.runtime.jobs.prove.request import ProveRequest, load_report
 from sessionrun.runtime.jobs.shared import Judged, Site
@@ -38,6 +39,8 @@ def build_prove(site: Site, state: TaskState, key: JobKey) -> Job:
     assert task.prove is not None
     check = task.check or Check(())
     directory = os.path.relpath(site.directory_of(task, place), place.worktree)
+    room, env = str(room_path(asked.repository, asked.owner)), site.environment_of(task, key, place)
+    walls = enclose(site, task, key, place, agent=None, env=env, cwd=room, room=room)
     request = ProveRequest(
         workspace=asked,
         directory=directory,
@@ -52,6 +55,7 @@ def build_prove(site: Site, state: TaskState, key: JobKey) -> Job:
         known=str(site.session.path.absolute() / KNOWN_DIR),
         environment=_wish_environment(site, state, key, room_path(asked.repository, asked.owner), directory),
         hidden=task.prove.hidden,
+        walls=walls,
     )
     env = site.environment_of(replace(task, environment=None), key, place)  # the task's own is not used here
     return site.ask(key, request, cwd=find_cwd(site, asked), env=env)

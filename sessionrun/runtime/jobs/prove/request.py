@@ -12,6 +12,7 @@ from sessionrun.model.frozen import frozen
 from sessionrun.model.hidden import HiddenTests
 from sessionrun.model.spec import ProofVerdict
 from sessionrun.store.jobfiles import load_answer
+from sessionrun.walls.argv import Enclosure
 from sessionrun.workspaces.environments.request import EnvironmentRequest
 from sessionrun.workspaces.request import WorkspaceRequest
 
@@ -37,6 +38,7 @@ class ProveRequest:
         known: the session's directory for results of checks, by what they were done on.
         environment: what each room gets, if the task has one.
         hidden: tests that take the place of the check.
+        walls: of the task, around the rooms.
     """
 
     workspace: WorkspaceRequest
@@ -52,6 +54,7 @@ class ProveRequest:
     known: str
     hidden: HiddenTests | None = None
     environment: EnvironmentRequest | None = None
+    walls: Enclosure | None = None
 
 
 @frozen

@@ -10,6 +10,7 @@ from typing import IO
 
 from sessionrun.runtime.jobs.commands import AND_THEN
 from sessionrun.runtime.jobs.prove.request import ProveRequest
+from sessionrun.walls.argv import Enclosure
 from sessionrun.workspaces.environments.make import make_environment
 from sessionrun.workspaces.environments.removal import clear
 from sessionrun.workspaces.environments.request import EnvironmentProblem, EnvironmentRequest, name_variables
@@ -22,8 +23,9 @@ class Shell:
     `code` is how the last script ended, None if its time was up.
     """
 
-    def __init__(self, directory: Path, environ: Mapping[str, str]) -> None:
+    def __init__(self, directory: Path, environ: Mapping[str, str], walls: Enclosure | None = None) -> None:
         self.directory = directory
+        self.walls = walls
         self.code: int | None = None
         self.environ = environ
 
@@ -36,7 +38,8 @@ class Shell:
     ) -> str | None:
         """Run a script and end all that it leaves in its group; in words why it did not pass, else None."""
         self.code = None
-        self.code, why = run_script(script, self.directory, {**self.environ, **(environ or {})}, stream, timeout_s)
+        variables = {**self.environ, **(environ or {})}
+        self.code, why = run_script(script, self.directory, variables, stream, timeout_s, walls=self.walls)
         return why
 
 
@@ -85,7 +88,9 @@ def begin(
     directory = room / request.directory
     if not directory.is_dir():
         return None, f"there is no directory {request.directory}"
-    shell = Shell(directory, {**os.environ, "SESSIONRUN_WORKTREE": str(room), "SESSIONRUN_BRANCH": "", **own})
+    outer = os.environ if request.walls is None else request.walls.env
+    environ = {**outer, "SESSIONRUN_WORKTREE": str(room), "SESSIONRUN_BRANCH": "", **own}
+    shell = Shell(directory, environ, request.walls)
     if request.setup:
         why = shell.run(AND_THEN.join(request.setup), stream, request.setup_timeout_s)
         if why is not None:

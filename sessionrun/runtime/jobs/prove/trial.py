@@ -18,7 +18,7 @@ from sessionrun.model.checks import Counts
 from sessionrun.model.errors import JobFileError
 from sessionrun.model.frozen import frozen
 from sessionrun.runtime.jobs.check.junit import read_junit
-from sessionrun.runtime.jobs.check.running import add_junit
+from sessionrun.runtime.jobs.check.running import add_junit, find_report
 from sessionrun.runtime.jobs.prove.request import ProveRequest, Ran
 from sessionrun.runtime.jobs.prove.room import begin, make_variables
 from sessionrun.store.files import make_directories, replace_file
@@ -129,7 +129,8 @@ def _digest(request: ProveRequest, commit: str, time: int) -> str:
     """What a result depends on, beside its environment: files, commands and where they run."""
     parts = (commit, time, request.directory, request.setup, request.commands, sorted(request.env.items()))
     limits = (request.setup_timeout_s, request.check_timeout_s)
-    return sha256(orjson.dumps((parts, limits, request.workspace.links))).hexdigest()
+    walled = None if request.walls is None else request.walls.argv
+    return sha256(orjson.dumps((parts, limits, request.workspace.links, walled))).hexdigest()
 
 
 def _load_known(path: Path) -> Ran | None:
@@ -145,8 +146,9 @@ def _run_all(request: ProveRequest, room: Path, own: Mapping[str, str], stream: 
         return Ran(False, why)
     counts: Counts | None = None
     for number, command in enumerate(request.commands, 1):
-        place = junit.with_name(f"{junit.name}-{number}.xml")
-        why = shell.run(command, stream, request.check_timeout_s, add_junit(shell.environ, place))
+        place = find_report(junit.parent, f"{junit.name}-{number}.xml", shell.walls)
+        added = add_junit(shell.environ, place, walls=shell.walls)
+        why = shell.run(command, stream, request.check_timeout_s, added)
         tests = read_junit(place)
         if tests is not None:
             counts = tests.counts if counts is None else counts.plus(tests.counts)

@@ -1,0 +1,93 @@
+"""Settles which tasks have walls, and refuses walls that cannot be had: never is there a fallback."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from sessionrun.model.errors import InputError
+from sessionrun.model.repositories import has_worktree
+from sessionrun.model.spec import hides_tests
+
+if TYPE_CHECKING:
+    from sessionrun.client.config import Config
+    from sessionrun.model.spec import SessionSpec, TaskSpec
+
+AS_ROOT: Final = (
+    "walls are thinner for root: its tasks are uid 0 of the machine, and a file that they give a setuid bit runs as "
+    "root outside; run sessionrun as an ordinary user"
+)
+
+
+def settle_sandboxes(spec: SessionSpec, policy: str | None, config: Config) -> SessionSpec:
+    """The spec with the sandbox of each task: its own, the one of the command line, or the configured one.
+
+    Raises:
+        InputError: a task cannot have the walls that are asked for.
+    """
+    default = config.sandbox
+    if policy is not None:
+        from sessionrun.dialects.sandbox import make_sandbox
+
+        default = make_sandbox(policy)
+    if default is None and not list_walled(spec):
+        return spec
+    tasks = []
+    for num, task in enumerate(spec.tasks, 1):
+        sandbox = task.sandbox or default
+        if sandbox is not None and sandbox.policy == "none":
+            sandbox = None
+        task = replace(task, sandbox=sandbox)
+        problem = _find_problem(spec, task)
+        if problem is not None:
+            raise InputError(f"task {num} (ID: {task.id}): {problem}")
+        tasks.append(task)
+    template = spec.template and replace(spec.template, sandbox=spec.template.sandbox or default)
+    return replace(spec, tasks=tuple(tasks), template=template)
+
+
+def list_walled(spec: SessionSpec) -> list[TaskSpec]:
+    """The tasks that say something of a sandbox."""
+    return [
+        task for task in (*spec.tasks, *((spec.template,) if spec.template else ())) if task.sandbox is not None
+    ]
+
+
+def check_sandboxes(tasks: Iterable[TaskSpec]) -> str | None:
+    """Try whether the walls of tasks can be built on this machine; returns a warning.
+
+    Raises:
+        InputError: they cannot; nothing may start.
+    """
+    wanted = {task.sandbox for task in tasks if task.sandbox is not None}
+    if not wanted:
+        return None
+    from sessionrun.walls.trial import check_all
+
+    check_all(wanted)
+    return AS_ROOT if os.geteuid() == 0 else None
+
+
+def _find_problem(spec: SessionSpec, task: TaskSpec) -> str | None:
+    """Why a task cannot have its walls, as far as its spec tells; None: it can, or has none."""
+    sandbox = task.sandbox
+    if sandbox is None:
+        return None
+    if not has_worktree(task):
+        return "a sandbox needs a worktree; add --worktree, or say --sandbox none"
+    if spec.cluster is not None:
+        return "a sandbox cannot be had on a cluster in this version; say --sandbox none, or leave --cluster out"
+    if task.environment is not None:
+        return "its environment would be made outside of its walls; leave environment or the sandbox out"
+    if hides_tests(task):
+        return "hidden tests would run outside of its walls; leave the sandbox out"
+    if os.geteuid() == 0 and sandbox.processes is not None:
+        return "sandbox.processes has no effect for root, whom the kernel does not count; leave it out"
+    names = (task.agent, *(other.agent for other in task.fallback))
+    asking = [name for name in names if spec.agents[name].prompt_kind != "script"]
+    if sandbox.network == "none" and asking:
+        return f'agent {asking[0]!r} cannot reach its model without a network; say "proxy", or a list of hosts'
+    missing = [path for path in (*sandbox.read, *sandbox.devices) if not os.path.exists(path)]
+    return f"sandbox: there is no {missing[0]}" if missing else None

@@ -1,0 +1,53 @@
+"""What a task asks of walls: which policy, which network, and what is let in beside it.
+
+A part of `model`.  This module must not know bubblewrap, files or processes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any, Final, Literal, get_args
+
+from sessionrun.model.frozen import frozen
+
+Policy = Literal["none", "project", "strict"]
+POLICIES: Final[tuple[Policy, ...]] = get_args(Policy)
+
+Network = Literal["allow", "proxy", "none"]
+NETWORKS: Final[tuple[Network, ...]] = get_args(Network)
+
+
+@frozen
+class Sandbox:
+    """The sandbox of a task: its jobs see and change only what the policy names.
+
+    Attributes:
+        policy: ``project`` shows the system and the home directory without known secrets, ``strict`` only what is
+            named.  ``none`` is there until a plan is settled: a task that wants no walls whatever others have.
+        network: all of it, the hosts of a list by way of a proxy, or none.
+        hosts: host names that a proxy lets through, beside those of the agent.
+        env: names of variables that come in beside those of the policy.
+        read: absolute paths that can be read beside those of the policy.
+        devices: absolute paths of devices that can be used.
+        processes: the most processes that may live inside at a time; None: no limit.
+    """
+
+    policy: Policy
+    network: Network = "allow"
+    hosts: tuple[str, ...] = ()
+    env: tuple[str, ...] = ()
+    read: tuple[str, ...] = ()
+    devices: tuple[str, ...] = ()
+    processes: int | None = None
+
+
+_NAMES: Final = frozenset(field.name for field in fields(Sandbox))
+_LISTS: Final = ("hosts", "env", "read", "devices")
+
+
+def sandbox_from_record(record: Mapping[str, Any]) -> Sandbox:
+    """Rebuild a sandbox from its record; keys that a later version added are left out."""
+    values: dict[str, Any] = {name: value for name, value in record.items() if name in _NAMES}
+    values |= {name: tuple(values[name]) for name in _LISTS if name in values}
+    return Sandbox(**values)

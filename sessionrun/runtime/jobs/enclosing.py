@@ -1,0 +1,305 @@
+"""Which of a task's jobs run inside of walls, and with what: WORK, the commands of SETUP, CHECK and PROVE.
+
+Here a task's policy, its place and this machine become walls (see `sessionrun.walls`).  PREPARE, PARK, RELEASE and
+LAND are programs of ours and run outside.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import orjson
+
+from sessionrun.agents.verdict import Problem
+from sessionrun.engine.state import TaskState
+from sessionrun.model.errors import SessionrunError
+from sessionrun.model.keys import JobKey
+from sessionrun.model.places import Place
+from sessionrun.model.repositories import repository_of
+from sessionrun.model.sandbox import Sandbox
+from sessionrun.model.spec import AgentSpec, TaskSpec
+from sessionrun.runtime.executors.protocol import Exit
+from sessionrun.runtime.jobs.inside import INSIDE, InsideStart
+from sessionrun.runtime.jobs.shared import PROGRAM, Site
+from sessionrun.store.files import make_directories, read_regular, replace_file
+from sessionrun.store.jobfiles import read_tail
+from sessionrun.store.session import AGENT_DIR
+from sessionrun.walls import inner
+from sessionrun.walls.argv import PROMPT, REPORT_FD, Enclosure, Walls, build_argv
+from sessionrun.walls.environment import filter_environment
+from sessionrun.walls.policy import AgentState
+from sessionrun.walls.programs import (
+    find_bwrap,
+    find_folders,
+    find_masks,
+    find_python,
+    find_system_links,
+    is_hidden,
+    state_of,
+)
+from sessionrun.walls.report import agree, parse_report
+from sessionrun.walls.trial import NOT_INSTALLED
+from sessionrun.workspaces.links import find_target
+from sessionrun.workspaces.view import TMP, VIEW
+
+STATE: Final = "walls-state"
+"""In a task's folder below ``jobs``: what its agents keep, instead of their folders in the home directory.  All
+attempts have the same, since a conversation may go on in a later one."""
+
+REPORT: Final = "walls-report"
+"""In the folder of a walled job: what `inner` reports."""
+
+_MAX_REPORT: Final = 1 << 16
+
+
+def enclose(
+    site: Site,
+    task: TaskSpec,
+    key: JobKey,
+    place: Place | None,
+    *,
+    agent: AgentSpec | None,
+    env: Mapping[str, str],
+    cwd: str,
+    room: str | None = None,
+    prompt: Path | None = None,
+    on_stdin: bool = False,
+    reports: bool = False,
+) -> Enclosure | None:
+    """How the programs of a job are started inside; None: the task has no walls.
+
+    Args:
+        site: the session.
+        task: the task.
+        key: the job.
+        place: the task's worktree.
+        agent: whose state comes in; None: of no agent.
+        env: the variables of the job, beside those of the session.
+        cwd: where the programs begin.
+        room: another directory than the worktree that can be written, without git.
+        prompt: the file of the prompt.
+        on_stdin: whether the program reads the prompt from its standard input.
+        reports: whether `inner` reports.
+
+    Raises:
+        SessionrunError: bubblewrap is not installed.
+        OSError: the session directory cannot be written.
+    """
+    if task.sandbox is None or place is None or place.worktree is None:
+        return None
+    bwrap = find_bwrap()
+    if bwrap is None:
+        raise SessionrunError(NOT_INSTALLED)
+    folder = site.session.walls_path(key)
+    make_directories(folder / TMP, 0o700)
+    state = None if agent is None else state_of(agent.argv[0])
+    built = _build(site, task, key, place, bwrap=bwrap, agent=agent, env=env, folder=folder)
+    if state is not None and agent is not None:
+        built = _add_state(built, state, folder.parent / STATE / agent.name, env)
+        env = {**_locate_state(built.home, state, env), **env}
+    if room is not None:
+        built = replace(built, worktree=room, view=None)
+    if prompt is not None:
+        built = replace(built, ro_binds=(*built.ro_binds, (str(prompt), PROMPT)))
+    sandbox = task.sandbox
+    inside = filter_environment(
+        os.environ,
+        env,
+        prefixes=state.prefixes if state else (),
+        names=sandbox.env,
+        proxied=sandbox.network == "proxy",
+    )
+    argv = build_argv(
+        built,
+        cwd,
+        report=REPORT_FD if reports else None,
+        stdin=PROMPT if prompt is not None and on_stdin else None,
+        dies_with_us=not reports,
+    )
+    return Enclosure(argv, inside, str(folder / TMP))
+
+
+def ask_inside(site: Site, state: TaskState, key: JobKey, command: tuple[str, ...]) -> tuple[str, ...] | None:
+    """Write down how a command is started inside, for a program of ours that becomes it; None: there are no walls.
+
+    Returns:
+        The interpreter, the program, and the job's folder.
+
+    Raises:
+        SessionrunError, OSError: as `enclose`.
+    """
+    env, cwd = site.environment_of(state.spec, key, state.place), site.directory_of(state.spec, state.place)
+    walls = enclose(site, state.spec, key, state.place, agent=None, env=env, cwd=cwd, reports=True)
+    if walls is None:
+        return None
+    folder = site.session.make_job_path(key).absolute()
+    start = InsideStart(walls.wrap(*command), walls.env, str(folder / REPORT))
+    replace_file(folder / INSIDE, orjson.dumps(start), durable=False)
+    return sys.executable, PROGRAM, str(folder)
+
+
+def take_report(site: Site, ended: Exit) -> tuple[Exit, Problem | None]:
+    """The end of a walled job as it was inside, and what was wrong with its walls; others are as they were."""
+    path = site.session.job_path(ended.key) / REPORT
+    if ended.wait_status is None or not os.path.lexists(path):
+        return ended, None
+    try:
+        report = parse_report(read_regular(path, _MAX_REPORT))
+    except OSError:
+        return ended, None
+    if not report.started:
+        failed = os.WIFEXITED(ended.wait_status) and os.WEXITSTATUS(ended.wait_status) != 0
+        return ended, Problem("sandbox_failed", _find_words(site, ended.key)) if failed else None
+    if report.errno is not None:
+        return replace(ended, wait_status=None, errno=report.errno), None
+    if report.status is None or not agree(report.status, ended.wait_status):
+        return ended, None
+    return replace(ended, wait_status=report.status, cpu_s=report.cpu_s), None
+
+
+def _find_words(site: Site, key: JobKey) -> str:
+    """What bubblewrap said."""
+    path = site.session.error_path(key.task) if key.phase == "work" else site.session.job_path(key) / "stderr"
+    lines = read_tail(path).decode("utf-8", "replace").splitlines()
+    said = [line.removeprefix("bwrap: ") for line in lines if line.startswith("bwrap: ")]
+    return f"bwrap cannot build its walls: {said[-1] if said else 'it does not say why'}"
+
+
+def _build(
+    site: Site,
+    task: TaskSpec,
+    key: JobKey,
+    place: Place,
+    *,
+    bwrap: str,
+    agent: AgentSpec | None,
+    env: Mapping[str, str],
+    folder: Path,
+) -> Walls:
+    """The walls of a task, without the state of its agent."""
+    sandbox, repository = task.sandbox, repository_of(site.spec, task, place.start)
+    assert sandbox is not None and repository is not None and place.worktree is not None
+    python, needed = find_python()
+    home, as_root = os.path.expanduser("~"), os.geteuid() == 0
+    own = None if agent is None else state_of(agent.argv[0])
+    folders, files = find_masks(home, own, as_root=as_root)
+    shown = [*needed, *_find_shown(task, repository.top, sandbox, agent, place)]
+    if sandbox.policy == "project":
+        shown.append(home)
+    top = repository.top if sandbox.policy == "project" and os.path.isdir(repository.top) else None
+    kept = (repository.common_dir, place.worktree, *((top,) if top else ()))
+    hidden = [
+        *_hide(str(site.session.path.parent.absolute()), kept),
+        *_hide(repository.worktree_dir, (repository.common_dir, *((top,) if top else ()))),
+    ]
+    visible = tuple(dict.fromkeys(path for path in shown if is_hidden(path, sandbox.policy)))
+    if sandbox.policy == "strict":
+        seen = (*visible, home)
+        folders = tuple(path for path in folders if not is_hidden(path, "strict") or _is_below(path, visible))
+        files = tuple(path for path in files if not is_hidden(path, "strict") or _is_below(path, visible))
+        hidden = [path for path in hidden if not is_hidden(path, "strict") or _is_below(path, seen)]
+    programs = find_folders(agent.argv[0]) if agent is not None else ()
+    return Walls(
+        bwrap=bwrap,
+        policy=sandbox.policy,
+        as_root=as_root,
+        home=home,
+        python=python,
+        inner=inner.__file__,
+        tmp=str(folder / TMP),
+        network=sandbox.network == "allow",
+        top=top,
+        common_dir=repository.common_dir,
+        view=str(folder / VIEW),
+        worktree=place.worktree,
+        system_links=find_system_links(),
+        shown=visible,
+        again=tuple(path for path in programs if _is_below(path, folders)),
+        masked_folders=folders,
+        masked_files=files,
+        hidden=tuple(dict.fromkeys(hidden)),
+        binds=tuple((path, path) for path in _find_own_folders(site, key, place)),
+        ro_binds=tuple((path, path) for path in _find_told(site, env)),
+        devices=sandbox.devices,
+        processes=sandbox.processes,
+    )
+
+
+def _find_shown(
+    task: TaskSpec, top: str, sandbox: Sandbox, agent: AgentSpec | None, place: Place
+) -> Iterator[str]:
+    """What can be read beside the system, where it exists: programs, links, what the plan names."""
+    if agent is not None:
+        yield from find_folders(agent.argv[0])
+    if place.environment is not None and place.environment.path is not None:
+        yield from find_folders(os.path.join(place.environment.path, "bin", "python"))
+    for path in (*(find_target(top, link) for link in task.links), *sandbox.read):
+        if os.path.exists(path):
+            yield os.path.realpath(path)
+
+
+def _find_own_folders(site: Site, key: JobKey, place: Place) -> Iterator[str]:
+    """What can be written beside the worktree."""
+    if place.environment is not None and place.environment.path is not None:
+        yield place.environment.path
+    kept = site.session.job_path(key).parent / AGENT_DIR
+    if kept.is_dir():
+        yield str(kept.absolute())
+
+
+def _find_told(site: Site, env: Mapping[str, str]) -> Iterator[str]:
+    """Files of the session to which variables of the job lead."""
+    prefix = f"{site.session.path.absolute()}/"
+    for value in env.values():
+        if value.startswith(prefix) and os.path.isfile(value):
+            yield value
+
+
+def _hide(folder: str, kept: Iterable[str]) -> list[str]:
+    """The folder, to be empty inside; if what is kept lies in it, then those in it that are a neighbour's."""
+    if not os.path.isdir(folder):
+        return []
+    if not any(_is_below(path, (folder,)) for path in kept):
+        return [os.path.realpath(folder)]
+    with os.scandir(folder) as entries:
+        return [
+            entry.path
+            for entry in entries
+            if entry.is_dir(follow_symlinks=False)
+            and (entry.name.startswith("session-") or os.path.isfile(os.path.join(entry.path, ".git")))
+        ]
+
+
+def _is_below(path: str, folders: Iterable[str]) -> bool:
+    return any(path == folder or path.startswith(f"{folder}/") for folder in folders)
+
+
+def _locate_state(home: str, state: AgentState, env: Mapping[str, str]) -> dict[str, str]:
+    """The variables by which an agent finds what it keeps."""
+    named = {} if state.folder_variable is None else {state.folder_variable: _find_folder(home, state, env)}
+    return {**named, **dict(state.variables)}
+
+
+def _find_folder(home: str, state: AgentState, env: Mapping[str, str]) -> str:
+    """Where the agent's folder is, inside and outside."""
+    variable = state.folder_variable or ""
+    return env.get(variable) or os.environ.get(variable) or os.path.join(home, state.folder)
+
+
+def _add_state(walls: Walls, state: AgentState, own: Path, env: Mapping[str, str]) -> Walls:
+    """The walls with a folder of the task's own for its agent, and what of the user's folder comes in."""
+    users = _find_folder(walls.home, state, env)
+    make_directories(own, 0o700)
+    if walls.policy == "project":
+        make_directories(Path(users), 0o700)  # a mount needs a place, which the agent would make by itself
+    there = [name for name in state.settings if os.path.exists(os.path.join(users, name))]
+    logins = [name for name in state.credentials if os.path.isfile(os.path.join(users, name))]
+    writable = [(str(own), users)]
+    writable += [(os.path.realpath(os.path.join(users, name)), os.path.join(users, name)) for name in logins]
+    readable = [(os.path.realpath(os.path.join(users, name)), os.path.join(users, name)) for name in there]
+    return replace(walls, binds=(*walls.binds, *writable), ro_binds=(*walls.ro_binds, *readable))

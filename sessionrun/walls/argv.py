@@ -1,0 +1,194 @@
+"""From walls to words for bubblewrap.  Pure: what is there on this machine is found out elsewhere (`programs`).
+
+The order of the words is part of what they mean: a later mount covers an earlier one.
+
+    the system              all of it, read-only (project), or /usr, /etc, /opt and what is named (strict)
+    /dev /proc /run /tmp    new ones; /tmp is a folder on disk, for a large file in it would use up the memory
+    what is shown           programs, the checkout, paths of the task
+    git                     the task's view in place of the repository's common directory (see `workspaces.view`)
+    masks                   secrets, results of sessions, other worktrees: after all that is shown read-only
+    what is the task's own  its worktree, the state of its agent
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import field
+from typing import Final
+
+from sessionrun.model.frozen import frozen
+from sessionrun.model.sandbox import Policy
+
+TMP: Final = "/tmp"
+PROMPT: Final = "/run/prompt"
+INNER: Final = "/run/inner.py"
+EXPORT: Final = "/run/export.py"
+REPORT_FD: Final = 9
+"""The descriptor of a job's report; the keeper opens it."""
+
+PROXY_FOLDER: Final = "/run/proxy"
+PROXY_URL: Final = "http://127.0.0.1:3128"
+BASE_OBJECTS: Final = "base-objects"
+"""In a view: the objects of the repository, which cannot be written."""
+
+_ALONE: Final = ("--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try")
+_NO_CAPABILITIES: Final = ("--cap-drop", "ALL")
+"""Without it root keeps all of them, also in a user namespace."""
+
+_ROOT_PROC: Final = ("sys", "irq", "bus", "fs", "acpi", "scsi", "sysrq-trigger", "mtrr")
+"""In /proc: what uid 0 may write without a capability, and with it change the machine."""
+
+_SYSTEM: Final = ("/usr", "/etc", "/opt", "/nix")
+_RESOLVERS: Final = ("/run/systemd/resolve", "/run/resolvconf", "/run/NetworkManager/resolv.conf")
+"""To these /etc/resolv.conf may lead."""
+
+
+@frozen
+class Walls:
+    """All that is needed to build walls, as absolute paths that exist unless it says otherwise.
+
+    Attributes:
+        bwrap: the program.
+        policy: which one.
+        as_root: whether the user is root: some files have to be covered for it.
+        home: the home directory.
+        python: an interpreter, which runs `inner`.
+        inner: the program inside.
+        tmp: the folder that is /tmp inside.
+        network: whether the network is the machine's.
+        top: the user's checkout; None: it is not shown.
+        common_dir: the common directory of the repository; None: there is none.
+        view: what takes its place; None: it can only be read.
+        worktree: the directory that can be written.
+        system_links: names in / that lead into /usr, and where to.
+        shown: what can be read beside the system.
+        again: the same, but covered by a mask or by the state of an agent.
+        masked_folders: folders that are empty inside.
+        masked_files: files that are empty inside.
+        hidden: folders that are empty inside and lie around what is the task's own.
+        binds: what can be written: where it is, and where it is inside.
+        ro_binds: the same for what can only be read; it comes last.
+        devices: devices that can be used.
+        proxy: the folder of the proxy's socket.
+        processes: the most processes.
+    """
+
+    bwrap: str
+    policy: Policy
+    as_root: bool
+    home: str
+    python: str
+    inner: str
+    tmp: str
+    network: bool
+    top: str | None = None
+    common_dir: str | None = None
+    view: str | None = None
+    worktree: str | None = None
+    system_links: tuple[tuple[str, str], ...] = ()
+    shown: tuple[str, ...] = ()
+    again: tuple[str, ...] = ()
+    masked_folders: tuple[str, ...] = ()
+    masked_files: tuple[str, ...] = ()
+    hidden: tuple[str, ...] = ()
+    binds: tuple[tuple[str, str], ...] = ()
+    ro_binds: tuple[tuple[str, str], ...] = ()
+    devices: tuple[str, ...] = ()
+    proxy: str | None = None
+    processes: int | None = None
+
+
+@frozen
+class Enclosure:
+    """How programs are started inside of walls.
+
+    Attributes:
+        argv: the words before those of the program.
+        env: its variables, all of them.
+        tmp: the folder that is /tmp inside.
+    """
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str] = field(default_factory=dict)
+    tmp: str = ""
+
+    def wrap(self, *command: str) -> tuple[str, ...]:
+        """The words that start a program inside."""
+        return (*self.argv, *command)
+
+    def at(self, directory: str) -> Enclosure:
+        """The same with programs that begin in another directory."""
+        place = self.argv.index("--chdir") + 1
+        return Enclosure((*self.argv[:place], directory, *self.argv[place + 1 :]), self.env, self.tmp)
+
+
+def build_argv(
+    walls: Walls, cwd: str, *, report: int | None = None, stdin: str | None = None, dies_with_us: bool = False
+) -> tuple[str, ...]:
+    """The words that stand before those of a program, which begins in `cwd`.
+
+    Args:
+        walls: what is let in.
+        cwd: a directory inside.
+        report: the descriptor of the report of `inner`.
+        stdin: the file inside that the program reads.
+        dies_with_us: whether the program ends with the process that starts it.
+    """
+    words = [walls.bwrap, *_ALONE, *_NO_CAPABILITIES]
+    words += [] if walls.network else ["--unshare-net"]
+    words += ["--die-with-parent"] if dies_with_us else []
+    words += ["--disable-userns"] if walls.policy == "strict" and not walls.as_root else []
+    words += _build_system(walls)
+    words += ["--bind", walls.tmp, TMP]
+    words += _bind_all("--ro-bind", walls.shown)
+    words += _build_git(walls)
+    for folder in (*walls.masked_folders, *walls.hidden):
+        words += ["--tmpfs", folder]
+    words += [word for path in walls.masked_files for word in ("--ro-bind", "/dev/null", path)]
+    if walls.worktree is not None:
+        words += ["--bind", walls.worktree, walls.worktree]
+        words += ["--ro-bind-try", f"{walls.worktree}/.git", f"{walls.worktree}/.git"] if walls.common_dir else []
+    words += [word for place, inside in walls.binds for word in ("--bind", place, inside)]
+    words += _bind_all("--ro-bind", walls.again)
+    words += [word for path in walls.devices for word in ("--dev-bind", path, path)]
+    if walls.proxy is not None:
+        words += ["--ro-bind", walls.proxy, PROXY_FOLDER]
+    words += [word for place, inside in walls.ro_binds for word in ("--ro-bind", place, inside)]
+    words += ["--ro-bind", walls.inner, INNER]
+    words += ["--remount-ro", "/"] if walls.policy == "strict" else []
+    words += ["--chdir", cwd, "--", walls.python, "-I", "-S", INNER]
+    words += ["-" if report is None else str(report), "-" if walls.processes is None else str(walls.processes)]
+    return (*words, stdin or "-", f"{PROXY_FOLDER}/socket" if walls.proxy is not None else "-")
+
+
+def _build_system(walls: Walls) -> list[str]:
+    if walls.policy == "project":
+        words = ["--ro-bind", "/", "/"]
+    else:
+        words = [word for path in _SYSTEM for word in ("--ro-bind-try", path, path)]
+        words += [word for name, target in walls.system_links for word in ("--symlink", target, name)]
+        words += ["--tmpfs", walls.home]
+    words += ["--dev", "/dev", "--proc", "/proc", "--tmpfs", "/run", "--tmpfs", "/var/tmp"]
+    words += [word for path in _RESOLVERS for word in ("--ro-bind-try", path, path)]
+    if walls.as_root:
+        for name in _ROOT_PROC:
+            words += ["--ro-bind-try", f"/proc/{name}", f"/proc/{name}"]
+    return words
+
+
+def _build_git(walls: Walls) -> list[str]:
+    """The checkout read-only; in place of its common directory the view, if there is one."""
+    words = [] if walls.top is None else ["--ro-bind", walls.top, walls.top]
+    real = walls.common_dir
+    if real is None:
+        return words
+    if walls.view is None:
+        return [*words, "--ro-bind", real, real]
+    words += ["--bind", walls.view, real, "--ro-bind", f"{real}/objects", f"{real}/{BASE_OBJECTS}"]
+    for name in ("hooks", "modules"):
+        words += ["--ro-bind-try", f"{real}/{name}", f"{real}/{name}"]
+    return words
+
+
+def _bind_all(word: str, paths: tuple[str, ...]) -> list[str]:
+    return [part for path in paths for part in (word, path, path)]

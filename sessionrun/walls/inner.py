@@ -1,0 +1,93 @@
+"""The first program inside of the walls: starts the job's program, waits, and reports how it ended.
+
+    python -I -S inner.py REPORT PROCESSES STDIN PROXY PROGRAM ARGUMENT...
+
+REPORT is the descriptor of the report, or ``-``.  PROCESSES is the most processes that may live, or ``-``; it is
+set here, because it then counts those inside.  STDIN is the file that the program reads, or ``-``.  PROXY is a Unix
+socket to which connections to 127.0.0.1:3128 are carried, or ``-``.
+
+The report has lines: ``started``; then ``ended STATUS CPU MEMORY``, the raw status of wait(2), seconds and bytes;
+or ``failed ERRNO`` if the program cannot be executed.  The exit code alone could not tell `exit 137` from a SIGKILL.
+"""
+
+import os
+import resource
+import signal
+import sys
+
+
+def main(words: list[str]) -> int:
+    """Run the program of the command line; its exit code, or 128 and the number of the signal that ended it."""
+    report, processes, stdin, proxy, *argv = words
+    fd = None if report == "-" else int(report)
+    if fd is not None:
+        os.set_inheritable(fd, False)
+        os.write(fd, b"started\n")
+    if processes != "-":
+        resource.setrlimit(resource.RLIMIT_NPROC, (int(processes), int(processes)))
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)  # they are meant for the program, which has all of them as usual
+    if proxy != "-":
+        carry(proxy)
+    actions = [(os.POSIX_SPAWN_OPEN, 0, os.devnull if stdin == "-" else stdin, os.O_RDONLY, 0)]
+    try:
+        pid = os.posix_spawnp(argv[0], argv, os.environ, file_actions=actions, setsigdef=all_signals())
+    except OSError as error:
+        if fd is not None:
+            os.write(fd, b"failed %d\n" % (error.errno or 0))
+        print(f"{argv[0]}: {error.strerror}", file=sys.stderr)
+        return 127
+    _, status, usage = os.wait4(pid, 0)
+    if fd is not None:
+        os.write(fd, b"ended %d %.6f %d\n" % (status, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024))
+    return 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+
+
+def all_signals() -> list[int]:
+    """The signals that a program can begin with as usual."""
+    return [number for number in signal.valid_signals() if number not in (signal.SIGKILL, signal.SIGSTOP)]
+
+
+def carry(proxy: str) -> None:
+    """Carry connections to 127.0.0.1:3128 to the socket `proxy`, in threads that end with this process."""
+    import socket
+    import threading
+
+    listener = socket.socket()
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.bind(("127.0.0.1", 3128))
+    listener.listen(128)
+
+    def pump(source: socket.socket, sink: socket.socket) -> None:
+        try:
+            while chunk := source.recv(1 << 16):
+                sink.sendall(chunk)
+        except OSError:
+            pass
+        try:
+            sink.shutdown(socket.SHUT_WR)
+        except OSError:
+            pass
+
+    def join(near: socket.socket) -> None:
+        far = socket.socket(socket.AF_UNIX)
+        with near, far:
+            try:
+                far.connect(proxy)
+            except OSError:
+                return
+            back = threading.Thread(target=pump, args=(far, near), daemon=True)
+            back.start()
+            pump(near, far)
+            back.join()
+
+    def accept() -> None:
+        while True:
+            near, _ = listener.accept()
+            threading.Thread(target=join, args=(near,), daemon=True).start()
+
+    threading.Thread(target=accept, daemon=True).start()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

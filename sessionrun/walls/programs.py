@@ -1,0 +1,116 @@
+"""Finds what of this machine walls have to let in: bubblewrap, interpreters, the folders of programs, secrets."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Final
+
+from sessionrun.model.sandbox import Policy
+from sessionrun.walls.policy import AGENTS, SECRET_FILES, SECRET_FOLDERS, SHARED_STATE, SYSTEM_SECRETS, AgentState
+
+_IN_SYSTEM: Final = ("/usr/", "/etc/", "/opt/", "/nix/", "/bin/", "/sbin/", "/lib")
+_COVERED: Final = ("/tmp/", "/run/", "/var/tmp/", "/var/run/")
+_LINKS: Final = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
+
+
+def find_bwrap() -> str | None:
+    """The absolute path of bubblewrap, or None."""
+    return shutil.which("bwrap")
+
+
+def find_python() -> tuple[str, tuple[str, ...]]:
+    """An interpreter without the environment around it, and the folders that it needs."""
+    program = os.path.realpath(sys.executable)
+    return program, tuple(dict.fromkeys((os.path.realpath(sys.base_prefix), *_folders_of(program))))
+
+
+def find_system_links() -> tuple[tuple[str, str], ...]:
+    """The names in / that are links into /usr."""
+    return tuple((f"/{name}", os.readlink(f"/{name}")) for name in _LINKS if os.path.islink(f"/{name}"))
+
+
+def find_folders(program: str) -> tuple[str, ...]:
+    """The folders that a program needs: its own, that of what it is a link to, those of its interpreter."""
+    real = os.path.realpath(program)
+    found = [*_folders_of(program), *_folders_of(real)]
+    for interpreter in _find_interpreters(real):
+        found += [*_folders_of(interpreter), *_folders_of(os.path.realpath(interpreter))]
+    return tuple(dict.fromkeys(found))
+
+
+def is_hidden(path: str, policy: Policy) -> bool:
+    """Whether a path would not be seen inside if nothing showed it."""
+    if policy == "strict":
+        return not f"{path}/".startswith(_IN_SYSTEM)
+    return f"{path}/".startswith(_COVERED)
+
+
+def find_masks(home: str, own: AgentState | None, *, as_root: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The folders and the files that hold secrets and are there; links count as what they lead to.
+
+    Args:
+        home: the home directory.
+        own: the state of the task's agent, which is not hidden but replaced.
+        as_root: whether the user may read what is only for root.
+    """
+    others = [state.folder for state in AGENTS.values() if own is None or state.folder != own.folder]
+    folders = {os.path.realpath(path) for path in _join(home, (*SECRET_FOLDERS, *others)) if os.path.isdir(path)}
+    shared = () if own is not None and own.folder == ".claude" else SHARED_STATE
+    names = (*_join(home, (*SECRET_FILES, *shared)), *(SYSTEM_SECRETS if as_root else ()))
+    files = {os.path.realpath(path) for path in names if os.path.isfile(path)}
+    files = {path for path in files if not any(path.startswith(f"{folder}/") for folder in folders)}
+    return tuple(sorted(folders)), tuple(sorted(files))
+
+
+def state_of(program: str) -> AgentState | None:
+    """The state of the agent CLI that a program is; None if it keeps none."""
+    return AGENTS.get(os.path.basename(program))
+
+
+def _join(home: str, names: Iterable[str]) -> Iterator[str]:
+    return (os.path.join(home, name) for name in names)
+
+
+def _folders_of(program: str) -> list[str]:
+    """What to show of a program: the whole of what it was installed into, if that can be told, else its folder."""
+    if program.startswith(_IN_SYSTEM) and not program.startswith("/usr/local/"):
+        return []
+    folder = os.path.dirname(program)
+    if "/node_modules/" in program:
+        return [folder, program[: program.rindex("/node_modules/")] + "/node_modules"]
+    prefix = os.path.dirname(folder)
+    is_prefix = os.path.basename(folder) == "bin" and any(
+        os.path.exists(os.path.join(prefix, name)) for name in ("lib", "pyvenv.cfg", "libexec")
+    )
+    return [prefix] if is_prefix and prefix not in ("/", os.path.expanduser("~")) else [folder]
+
+
+def _find_interpreters(program: str) -> list[str]:
+    """The interpreter of a script, and what a virtual environment was made from."""
+    try:
+        with open(program, "rb") as stream:
+            first = stream.read(256).partition(b"\n")[0]
+    except OSError:
+        return []
+    if not first.startswith(b"#!"):
+        return []
+    words = os.fsdecode(first[2:]).split()
+    if words and os.path.basename(words[0]) == "env":
+        words = [word for word in words[1:] if not word.startswith("-")][:1]
+    found = shutil.which(words[0]) if words else None
+    return [] if found is None else [found, *_find_base(found)]
+
+
+def _find_base(interpreter: str) -> list[str]:
+    """The interpreter of which this one is a link in a virtual environment."""
+    settings = Path(interpreter).parent.parent / "pyvenv.cfg"
+    try:
+        lines = settings.read_text("utf-8", "replace").splitlines()
+    except OSError:
+        return []
+    homes = [line.partition("=")[2].strip() for line in lines if line.partition("=")[0].strip() == "home"]
+    return [os.path.join(home, "python3") for home in homes if home]

@@ -1,0 +1,59 @@
+"""What `inner` reports of the program that it ran, and when that is believed.
+
+The program could write into the report, too, so it only counts where it agrees with what the keeper saw; that way
+a program gains nothing which it could not have by another exit code.
+"""
+
+from __future__ import annotations
+
+import os
+
+from sessionrun.model.frozen import frozen
+
+
+@frozen
+class Report:
+    """How far a walled job came.
+
+    Attributes:
+        started: whether the walls stood.
+        errno: why the program could not be executed, if it could not.
+        status: the raw status of wait(2), if it ended.
+        cpu_s: the seconds of processor time that it took.
+    """
+
+    started: bool = False
+    errno: int | None = None
+    status: int | None = None
+    cpu_s: float | None = None
+
+
+def parse_report(content: bytes) -> Report:
+    """Read a report; lines that `inner` does not write are passed over, and the first of each kind counts."""
+    started, errno, status, cpu_s = False, None, None, None
+    for line in content[:4096].decode("ascii", "replace").splitlines():
+        words = line.split()
+        started = started or words == ["started"]
+        if len(words) == 2 and words[0] == "failed" and words[1].isdecimal() and errno is None:
+            errno = int(words[1])
+        if len(words) == 4 and words[0] == "ended" and words[1].isdecimal() and status is None:
+            status, cpu_s = int(words[1]), _parse_seconds(words[2])
+    return Report(started, errno, status, cpu_s)
+
+
+def _parse_seconds(word: str) -> float | None:
+    try:
+        value = float(word)
+    except ValueError:
+        return None
+    return value if 0 <= value < 1e9 else None
+
+
+def agree(reported: int, seen: int) -> bool:
+    """Whether a raw status fits the one of bubblewrap, which says 128 and the number where a signal ended it."""
+    if not os.WIFEXITED(seen):
+        return False
+    code = os.WEXITSTATUS(seen)
+    if os.WIFSIGNALED(reported):
+        return code == 128 + os.WTERMSIG(reported)
+    return os.WIFEXITED(reported) and os.WEXITSTATUS(reported) == code

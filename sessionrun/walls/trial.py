@@ -1,0 +1,90 @@
+"""Tries whether this machine can build walls: by running `true` inside, with all words that a job would have."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable
+from typing import Final
+
+from sessionrun.model.errors import InputError
+from sessionrun.model.sandbox import Policy, Sandbox
+from sessionrun.walls import inner
+from sessionrun.walls.argv import Walls, build_argv
+from sessionrun.walls.programs import find_bwrap, find_python, find_system_links, is_hidden
+
+TRIAL_LIMIT_S: Final = 30.0
+NOT_LINUX: Final = "walls need Linux (bubblewrap); leave the sandbox off"
+NOT_INSTALLED: Final = "bubblewrap (bwrap) is not installed; install it or leave the sandbox off"
+
+
+def check_all(wanted: Iterable[Sandbox]) -> None:
+    """Try all kinds of walls that sandboxes want.
+
+    Raises:
+        InputError: one cannot be built here.
+    """
+    for policy, network in sorted({(sandbox.policy, sandbox.network == "allow") for sandbox in wanted}):
+        problem = find_problem(policy, network=network)
+        if problem is not None:
+            raise InputError(f"sandbox {policy}: {problem}")
+
+
+def find_problem(policy: Policy, *, network: bool = True) -> str | None:
+    """Why walls of this policy cannot be built here, in one line; None: they can."""
+    if sys.platform != "linux":
+        return NOT_LINUX
+    bwrap = find_bwrap()
+    if bwrap is None:
+        return NOT_INSTALLED
+    with tempfile.TemporaryDirectory(prefix="sessionrun-walls-") as folder:
+        return _try(build_trial(bwrap, policy, folder, network=network))
+
+
+def build_trial(bwrap: str, policy: Policy, folder: str, *, network: bool = True) -> tuple[str, ...]:
+    """The words of a trial, with a folder that is its /tmp and its worktree."""
+    python, shown = find_python()
+    walls = Walls(
+        bwrap=bwrap,
+        policy=policy,
+        as_root=os.geteuid() == 0,
+        home=os.path.expanduser("~"),
+        python=python,
+        inner=inner.__file__,
+        tmp=folder,
+        network=network,
+        worktree=folder,
+        system_links=find_system_links(),
+        shown=tuple(path for path in shown if is_hidden(path, policy)),
+    )
+    return (*build_argv(walls, "/", dies_with_us=True), "true")
+
+
+def _try(argv: tuple[str, ...]) -> str | None:
+    try:
+        done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=TRIAL_LIMIT_S)
+    except OSError as error:
+        return f"bwrap cannot be run: {error.strerror}"
+    except subprocess.TimeoutExpired:
+        return f"bwrap cannot build walls here: not done after {TRIAL_LIMIT_S:g} s"
+    if done.returncode == 0:
+        return None
+    lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
+    why = lines[0].removeprefix("bwrap: ") if lines else f"exit code {done.returncode}"
+    return f"bwrap cannot build walls here: {why}"
+
+
+def read_version() -> str | None:
+    """The version that bubblewrap gives, or None."""
+    bwrap = find_bwrap()
+    if bwrap is None:
+        return None
+    try:
+        done = subprocess.run(
+            [bwrap, "--version"], stdin=subprocess.DEVNULL, capture_output=True, timeout=TRIAL_LIMIT_S
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.decode("utf-8", "replace").strip().removeprefix("bubblewrap ") or None

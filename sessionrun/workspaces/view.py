@@ -1,0 +1,126 @@
+"""The private view of git that a walled task works with.
+
+Inside of walls a view lies in the place of the repository's common directory: copies of refs, settings and the
+books of the task's own worktree, an empty store of objects, and the real objects as an alternate that cannot be
+written.  All git commands work there and change nothing else.  PREPARE makes the view; `bringing_out` takes commits
+from it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from sessionrun.model.errors import SessionrunError
+from sessionrun.model.places import Place
+from sessionrun.store.files import make_directories, read_regular
+from sessionrun.walls.argv import BASE_OBJECTS
+from sessionrun.workspaces.git import Git
+from sessionrun.workspaces.registration import find_admin, remove_tree
+from sessionrun.workspaces.request import WorkspaceRequest
+
+VIEW: Final = "git"
+"""In a task's folder of walls: its view."""
+
+TMP: Final = "tmp"
+"""In the same folder: what is /tmp inside."""
+
+_COPIED: Final = ("HEAD", "config", "config.worktree", "packed-refs", "shallow")
+_TREES: Final = ("refs", "reftable", "info")
+_NOT_COPIED: Final = frozenset(("modules", "locked"))
+
+
+def renew_view(request: WorkspaceRequest, place: Place) -> None:
+    """Make the view of a walled task, if the task has walls, from where its worktree is now.
+
+    Raises:
+        SessionrunError, OSError: it cannot be made.
+    """
+    if request.walls is None or place.worktree is None:
+        return
+    admin = find_admin(request.repository, Path(place.worktree))
+    if admin is None:
+        raise SessionrunError(f"{place.worktree} was removed while it was made")
+    git = Git(Path(request.repository.top), limit_s=request.git_limit_s)
+    identity = []
+    for name in ("user.name", "user.email"):
+        done = git.attempt("config", "--get", name)
+        if done.returncode == 0:
+            identity.append((name, done.stdout.decode("utf-8", "replace").rstrip("\n")))
+    make_view(Path(request.walls), Path(request.repository.common_dir), admin, identity)
+
+
+def make_view(walls: Path, common_dir: Path, admin: Path, identity: Sequence[tuple[str, str]]) -> None:
+    """Make the view of a worktree anew, from what its repository has now.
+
+    Args:
+        walls: the task's folder of walls.
+        common_dir: the common directory of the repository.
+        admin: the administrative directory of the worktree.
+        identity: settings by which the user's commits are signed with a name.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    view, draft = walls / VIEW, walls / f".{VIEW}.new"
+    make_directories(walls / TMP, 0o700)
+    remove_tree(draft)
+    make_directories(draft / "objects" / "info", 0o700)
+    make_directories(draft / BASE_OBJECTS, 0o700)
+    for name in _COPIED:
+        _copy(common_dir / name, draft / name)
+    for name in _TREES:
+        _copy_tree(common_dir / name, draft / name)
+    make_directories(draft / "refs", 0o700)
+    _copy_tree(admin, draft / "worktrees" / admin.name)
+    alternates = [str(common_dir / BASE_OBJECTS), *list_alternates(common_dir)]
+    (draft / "objects" / "info" / "alternates").write_text("".join(f"{path}\n" for path in alternates))
+    own = (("gc.auto", "0"), ("maintenance.auto", "false"), *identity)
+    with open(draft / "config", "a", encoding="utf-8") as stream:
+        stream.write("\n")
+        for name, value in own:
+            section, _, key = name.rpartition(".")
+            quoted = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+            stream.write(f'[{section}]\n\t{key} = "{quoted}"\n')
+    remove_tree(view)
+    os.rename(draft, view)
+
+
+def list_alternates(common_dir: Path) -> Iterator[str]:
+    """The stores of objects, as absolute paths, from which the repository borrows."""
+    objects = common_dir / "objects"
+    try:
+        lines = (
+            read_regular(objects / "info" / "alternates", 1 << 20).decode("utf-8", "surrogateescape").splitlines()
+        )
+    except OSError:
+        return
+    for line in lines:
+        if line and not line.startswith("#"):
+            yield os.path.normpath(objects / line)
+
+
+def _copy(origin: Path, copy: Path) -> None:
+    """Copy a regular file with its time of change; what is no file, or too large, is left out."""
+    try:
+        content = read_regular(origin, 1 << 30)
+        times = os.stat(origin)
+    except OSError:
+        return
+    make_directories(copy.parent, 0o700)
+    with open(copy, "wb") as stream:
+        stream.write(content)
+    os.utime(copy, ns=(times.st_atime_ns, times.st_mtime_ns))
+
+
+def _copy_tree(origin: Path, copy: Path) -> None:
+    """Copy the regular files of a directory tree; locks and links are left out."""
+    for root, folders, files in os.walk(origin):
+        inside = copy / os.path.relpath(root, origin)
+        make_directories(inside, 0o700)
+        folders[:] = [name for name in folders if name not in _NOT_COPIED]
+        for name in files:
+            if not name.endswith(".lock") and name not in _NOT_COPIED:
+                _copy(Path(root, name), inside / name)

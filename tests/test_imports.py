@@ -34,12 +34,15 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "store": ("model",),
     "dialects": ("model",),
     "agents": ("model", "store.files"),
-    "workspaces": ("model", "store"),
+    "walls": ("model",),
+    "workspaces": ("model", "store", "walls"),
     "cluster": ("model",),
     "landing": ("model", "store", "workspaces"),
     "queue": ("model", "store.files", "store.locks", "dialects.limits", "dialects.strict_json"),
-    "runtime": ("model", "engine", "store", "agents", "workspaces", "landing", "queue", "cluster"),
-    "client": ("model", "engine", "store", "agents", "workspaces", "landing", "queue", "runtime", "dialects"),
+    "runtime": ("model", "engine", "store", "agents", "walls", "workspaces", "landing", "queue", "cluster"),
+    "client": (
+        *("model", "engine", "store", "agents", "walls", "workspaces", "landing", "queue", "runtime", "dialects"),
+    ),
     "mcp": ("client", "model", "store.session"),
     "serve": ("client", "model", "store.session"),
     "cli": (

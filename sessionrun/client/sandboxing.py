@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from sessionrun.model.spec import SessionSpec, TaskSpec
 
 AS_ROOT: Final = (
-    "walls are thinner for root: its tasks are uid 0 of the machine, and a file that they give a setuid bit runs as "
-    "root outside; run sessionrun as an ordinary user"
+    "walls are thinner for root: its tasks are uid 0 of the machine, and a file that they give a setuid bit runs "
+    "as root outside; run sessionrun as an ordinary user"
 )
 
 

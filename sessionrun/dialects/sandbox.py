@@ -44,7 +44,7 @@ def make_sandbox(policy: Any) -> Sandbox:
 
 
 def as_network(value: Any) -> Network | tuple[str, ...]:
-    """One of the words, or the names of hosts."""
+    """One of the words for networks, or the names of hosts."""
     if isinstance(value, str) and value in NETWORKS:
         return next(network for network in NETWORKS if network == value)
     if isinstance(value, list):
@@ -62,6 +62,7 @@ def _as_host(value: str) -> str:
 
 
 def as_paths(value: Any) -> tuple[str, ...]:
+    """One absolute path or a list of them; ``~/`` is the home directory."""
     paths = tuple(os.path.expanduser(path) for path in as_links(value))
     for path in paths:
         if not os.path.isabs(path):
@@ -70,6 +71,7 @@ def as_paths(value: Any) -> tuple[str, ...]:
 
 
 def as_names(value: Any) -> tuple[str, ...]:
+    """The name of a variable, or a list of them."""
     return tuple(as_line(name) for name in as_links(value))
 
 

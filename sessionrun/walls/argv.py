@@ -28,6 +28,12 @@ REPORT_FD: Final = 9
 
 PROXY_FOLDER: Final = "/run/proxy"
 PROXY_URL: Final = "http://127.0.0.1:3128"
+VIEW_FOLDER: Final = "git"
+"""In a task's folder of walls: its view of git."""
+
+TMP_FOLDER: Final = "tmp"
+"""In the same folder: what is /tmp inside."""
+
 BASE_OBJECTS: Final = "base-objects"
 """In a view: the objects of the repository, which cannot be written."""
 

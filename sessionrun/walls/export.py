@@ -2,9 +2,9 @@
 
     python -I -S export.py BRANCH BASE KNOWN...
 
-It prints one line of JSON and then a pack (gitformat-pack) of the commits that are new beside KNOWN.  Other branches
-and tags that lead to something which BASE does not have are named.  The program outside believes nothing of it
-without a check.
+It prints one line of JSON and then a pack (gitformat-pack) of the commits that are new beside KNOWN.  Other
+branches and tags that lead to something which BASE does not have are named.  The program outside believes nothing
+of it without a check.
 """
 
 import json

@@ -3,11 +3,11 @@
     python -I -S inner.py REPORT PROCESSES STDIN PROXY PROGRAM ARGUMENT...
 
 REPORT is the descriptor of the report, or ``-``.  PROCESSES is the most processes that may live, or ``-``; it is
-set here, because it then counts those inside.  STDIN is the file that the program reads, or ``-``.  PROXY is a Unix
-socket to which connections to 127.0.0.1:3128 are carried, or ``-``.
+set here, because it then counts those inside.  STDIN is the file that the program reads, or ``-``.  PROXY is a
+Unix socket to which connections to 127.0.0.1:3128 are carried, or ``-``.
 
 The report has lines: ``started``; then ``ended STATUS CPU MEMORY``, the raw status of wait(2), seconds and bytes;
-or ``failed ERRNO`` if the program cannot be executed.  The exit code alone could not tell `exit 137` from a SIGKILL.
+or ``failed ERRNO`` if the program cannot be executed.  The exit code alone could not tell `exit 137` from SIGKILL.
 """
 
 import os

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -12,6 +11,8 @@ from typing import Final
 from sessionrun.model.sandbox import Policy
 from sessionrun.walls.policy import AGENTS, SECRET_FILES, SECRET_FOLDERS, SHARED_STATE, SYSTEM_SECRETS, AgentState
 
+NOT_INSTALLED: Final = "bubblewrap (bwrap) is not installed; install it or leave the sandbox off"
+
 _IN_SYSTEM: Final = ("/usr/", "/etc/", "/opt/", "/nix/", "/bin/", "/sbin/", "/lib")
 _COVERED: Final = ("/tmp/", "/run/", "/var/tmp/", "/var/run/")
 _LINKS: Final = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
@@ -19,6 +20,8 @@ _LINKS: Final = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 
 def find_bwrap() -> str | None:
     """The absolute path of bubblewrap, or None."""
+    import shutil  # it loads five compressors
+
     return shutil.which("bwrap")
 
 
@@ -98,6 +101,8 @@ def _find_interpreters(program: str) -> list[str]:
         return []
     if not first.startswith(b"#!"):
         return []
+    import shutil  # it loads five compressors
+
     words = os.fsdecode(first[2:]).split()
     if words and os.path.basename(words[0]) == "env":
         words = [word for word in words[1:] if not word.startswith("-")][:1]

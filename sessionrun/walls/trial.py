@@ -13,11 +13,10 @@ from sessionrun.model.errors import InputError
 from sessionrun.model.sandbox import Policy, Sandbox
 from sessionrun.walls import inner
 from sessionrun.walls.argv import Walls, build_argv
-from sessionrun.walls.programs import find_bwrap, find_python, find_system_links, is_hidden
+from sessionrun.walls.programs import NOT_INSTALLED, find_bwrap, find_python, find_system_links, is_hidden
 
 TRIAL_LIMIT_S: Final = 30.0
 NOT_LINUX: Final = "walls need Linux (bubblewrap); leave the sandbox off"
-NOT_INSTALLED: Final = "bubblewrap (bwrap) is not installed; install it or leave the sandbox off"
 
 
 def check_all(wanted: Iterable[Sandbox]) -> None:

@@ -23,13 +23,12 @@ from sessionrun.model.errors import SessionrunError
 from sessionrun.model.frozen import frozen
 from sessionrun.store.files import open_regular, read_regular, replace_file
 from sessionrun.walls import export, inner
-from sessionrun.walls.argv import EXPORT, Walls, build_argv
-from sessionrun.walls.programs import find_bwrap, find_python, find_system_links, is_hidden
-from sessionrun.walls.trial import NOT_INSTALLED
+from sessionrun.walls.argv import EXPORT, TMP_FOLDER, VIEW_FOLDER, Walls, build_argv
+from sessionrun.walls.programs import NOT_INSTALLED, find_bwrap, find_python, find_system_links, is_hidden
 from sessionrun.workspaces.git import Git
 from sessionrun.workspaces.registration import remove_tree
 from sessionrun.workspaces.request import WorkspaceRequest
-from sessionrun.workspaces.view import TMP, VIEW, list_alternates
+from sessionrun.workspaces.view import list_alternates
 
 LEFT: Final = "left-inside"
 """In a task's folder of walls: in one line what the task has in its view that does not come out."""
@@ -78,7 +77,7 @@ def bring_out_of(request: WorkspaceRequest, git: Git) -> None:
         SessionrunError, OSError: they cannot be brought out.
     """
     place, walls = request.place, Path(request.walls or "")
-    if request.walls is None or place is None or place.branch is None or not (walls / VIEW).is_dir():
+    if request.walls is None or place is None or place.branch is None or not (walls / VIEW_FOLDER).is_dir():
         return
     known = [commit for commit in (place.base_commit, place.setup_commit, place.taken_up) if commit]
     bring_out(git, walls, Path(request.repository.common_dir), place.branch, known)
@@ -127,7 +126,7 @@ def read_left(walls: Path) -> str:
 
 def drop_view(walls: Path) -> None:
     """Delete a view and what is /tmp inside; what cannot be deleted stays, and goes with the session."""
-    for name in (VIEW, TMP):
+    for name in (VIEW_FOLDER, TMP_FOLDER):
         with suppress(OSError):
             remove_tree(walls / name)
 
@@ -211,10 +210,10 @@ def _enclose(walls: Path, common_dir: Path) -> tuple[str, ...]:
         home=os.path.expanduser("~"),
         python=python,
         inner=inner.__file__,
-        tmp=str(walls / TMP),
+        tmp=str(walls / TMP_FOLDER),
         network=False,
         common_dir=str(common_dir),
-        view=str(walls / VIEW),
+        view=str(walls / VIEW_FOLDER),
         system_links=find_system_links(),
         shown=tuple(path for path in shown if is_hidden(path, "strict")),
         ro_binds=((export.__file__, EXPORT),),

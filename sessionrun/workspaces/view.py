@@ -2,8 +2,8 @@
 
 Inside of walls a view lies in the place of the repository's common directory: copies of refs, settings and the
 books of the task's own worktree, an empty store of objects, and the real objects as an alternate that cannot be
-written.  All git commands work there and change nothing else.  PREPARE makes the view; `bringing_out` takes commits
-from it.
+written.  All git commands work there and change nothing else.  PREPARE makes the view; `bringing_out` takes
+commits from it.
 """
 
 from __future__ import annotations
@@ -16,16 +16,10 @@ from typing import Final
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.places import Place
 from sessionrun.store.files import make_directories, read_regular
-from sessionrun.walls.argv import BASE_OBJECTS
+from sessionrun.walls.argv import BASE_OBJECTS, TMP_FOLDER, VIEW_FOLDER
 from sessionrun.workspaces.git import Git
 from sessionrun.workspaces.registration import find_admin, remove_tree
 from sessionrun.workspaces.request import WorkspaceRequest
-
-VIEW: Final = "git"
-"""In a task's folder of walls: its view."""
-
-TMP: Final = "tmp"
-"""In the same folder: what is /tmp inside."""
 
 _COPIED: Final = ("HEAD", "config", "config.worktree", "packed-refs", "shallow")
 _TREES: Final = ("refs", "reftable", "info")
@@ -64,8 +58,8 @@ def make_view(walls: Path, common_dir: Path, admin: Path, identity: Sequence[tup
     Raises:
         OSError: it cannot be made.
     """
-    view, draft = walls / VIEW, walls / f".{VIEW}.new"
-    make_directories(walls / TMP, 0o700)
+    view, draft = walls / VIEW_FOLDER, walls / f".{VIEW_FOLDER}.new"
+    make_directories(walls / TMP_FOLDER, 0o700)
     remove_tree(draft)
     make_directories(draft / "objects" / "info", 0o700)
     make_directories(draft / BASE_OBJECTS, 0o700)

@@ -14,7 +14,6 @@ from sessionrun.model.errors import JobFileError
 from sessionrun.model.keys import JobKey
 from sessionrun.model.spec import Job
 from sessionrun.runtime.jobs.check.known import ask_baseline, name_known
-from sessionrun.runtime.jobs.enclosing import ask_inside
 from sessionrun.runtime.jobs.shared import PROGRAM, SHELL, Judged, Site
 from sessionrun.runtime.jobs.workspace_request import make_request
 from sessionrun.workspaces.request import load_place
@@ -44,7 +43,10 @@ def build_setup(site: Site, state: TaskState, key: JobKey) -> Job:
         baseline = ask_baseline(known, site.session.make_job_path(key), PROGRAM)
         script = AND_THEN.join((*state.spec.setup, baseline))
     settling = site.ask(key, make_request(site, state, key), cwd="")
-    if (inside := ask_inside(site, state, key, (SHELL, "-ec", script))) is not None:
+    if state.spec.sandbox is not None:
+        from sessionrun.runtime.jobs.enclosing import ask_inside  # only walled tasks need it
+
+        inside = ask_inside(site, state, key, (SHELL, "-ec", script))
         return _build(site, state, key, (SHELL, "-c", INSIDE_AND_SETTLE, SHELL, *inside, *settling.argv))
     return _build(site, state, key, (SHELL, "-c", AND_SETTLE, SHELL, script, *settling.argv))
 

@@ -15,7 +15,6 @@ from typing import Final
 
 import orjson
 
-from sessionrun.agents.verdict import Problem
 from sessionrun.engine.state import TaskState
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.keys import JobKey
@@ -23,17 +22,16 @@ from sessionrun.model.places import Place
 from sessionrun.model.repositories import repository_of
 from sessionrun.model.sandbox import Sandbox
 from sessionrun.model.spec import AgentSpec, TaskSpec
-from sessionrun.runtime.executors.protocol import Exit
-from sessionrun.runtime.jobs.inside import INSIDE, InsideStart
+from sessionrun.runtime.jobs.inside import INSIDE, REPORT, InsideStart
 from sessionrun.runtime.jobs.shared import PROGRAM, Site
-from sessionrun.store.files import make_directories, read_regular, replace_file
-from sessionrun.store.jobfiles import read_tail
+from sessionrun.store.files import make_directories, replace_file
 from sessionrun.store.session import AGENT_DIR
 from sessionrun.walls import inner
-from sessionrun.walls.argv import PROMPT, REPORT_FD, Enclosure, Walls, build_argv
+from sessionrun.walls.argv import PROMPT, REPORT_FD, TMP_FOLDER, VIEW_FOLDER, Enclosure, Walls, build_argv
 from sessionrun.walls.environment import filter_environment
 from sessionrun.walls.policy import AgentState
 from sessionrun.walls.programs import (
+    NOT_INSTALLED,
     find_bwrap,
     find_folders,
     find_masks,
@@ -42,19 +40,11 @@ from sessionrun.walls.programs import (
     is_hidden,
     state_of,
 )
-from sessionrun.walls.report import agree, parse_report
-from sessionrun.walls.trial import NOT_INSTALLED
 from sessionrun.workspaces.links import find_target
-from sessionrun.workspaces.view import TMP, VIEW
 
 STATE: Final = "walls-state"
 """In a task's folder below ``jobs``: what its agents keep, instead of their folders in the home directory.  All
 attempts have the same, since a conversation may go on in a later one."""
-
-REPORT: Final = "walls-report"
-"""In the folder of a walled job: what `inner` reports."""
-
-_MAX_REPORT: Final = 1 << 16
 
 
 def enclose(
@@ -96,7 +86,7 @@ def enclose(
     if bwrap is None:
         raise SessionrunError(NOT_INSTALLED)
     folder = site.session.walls_path(key)
-    make_directories(folder / TMP, 0o700)
+    make_directories(folder / TMP_FOLDER, 0o700)
     state = None if agent is None else state_of(agent.argv[0])
     built = _build(site, task, key, place, bwrap=bwrap, agent=agent, env=env, folder=folder)
     if state is not None and agent is not None:
@@ -106,14 +96,8 @@ def enclose(
         built = replace(built, worktree=room, view=None)
     if prompt is not None:
         built = replace(built, ro_binds=(*built.ro_binds, (str(prompt), PROMPT)))
-    sandbox = task.sandbox
-    inside = filter_environment(
-        os.environ,
-        env,
-        prefixes=state.prefixes if state else (),
-        names=sandbox.env,
-        proxied=sandbox.network == "proxy",
-    )
+    prefixes, proxied = state.prefixes if state else (), task.sandbox.network == "proxy"
+    inside = filter_environment(os.environ, env, prefixes=prefixes, names=task.sandbox.env, proxied=proxied)
     argv = build_argv(
         built,
         cwd,
@@ -121,11 +105,11 @@ def enclose(
         stdin=PROMPT if prompt is not None and on_stdin else None,
         dies_with_us=not reports,
     )
-    return Enclosure(argv, inside, str(folder / TMP))
+    return Enclosure(argv, inside, str(folder / TMP_FOLDER))
 
 
-def ask_inside(site: Site, state: TaskState, key: JobKey, command: tuple[str, ...]) -> tuple[str, ...] | None:
-    """Write down how a command is started inside, for a program of ours that becomes it; None: there are no walls.
+def ask_inside(site: Site, state: TaskState, key: JobKey, command: tuple[str, ...]) -> tuple[str, ...]:
+    """Write down how a command of a walled task is started inside, for a program of ours that becomes it.
 
     Returns:
         The interpreter, the program, and the job's folder.
@@ -135,39 +119,11 @@ def ask_inside(site: Site, state: TaskState, key: JobKey, command: tuple[str, ..
     """
     env, cwd = site.environment_of(state.spec, key, state.place), site.directory_of(state.spec, state.place)
     walls = enclose(site, state.spec, key, state.place, agent=None, env=env, cwd=cwd, reports=True)
-    if walls is None:
-        return None
+    assert walls is not None
     folder = site.session.make_job_path(key).absolute()
     start = InsideStart(walls.wrap(*command), walls.env, str(folder / REPORT))
     replace_file(folder / INSIDE, orjson.dumps(start), durable=False)
     return sys.executable, PROGRAM, str(folder)
-
-
-def take_report(site: Site, ended: Exit) -> tuple[Exit, Problem | None]:
-    """The end of a walled job as it was inside, and what was wrong with its walls; others are as they were."""
-    path = site.session.job_path(ended.key) / REPORT
-    if ended.wait_status is None or not os.path.lexists(path):
-        return ended, None
-    try:
-        report = parse_report(read_regular(path, _MAX_REPORT))
-    except OSError:
-        return ended, None
-    if not report.started:
-        failed = os.WIFEXITED(ended.wait_status) and os.WEXITSTATUS(ended.wait_status) != 0
-        return ended, Problem("sandbox_failed", _find_words(site, ended.key)) if failed else None
-    if report.errno is not None:
-        return replace(ended, wait_status=None, errno=report.errno), None
-    if report.status is None or not agree(report.status, ended.wait_status):
-        return ended, None
-    return replace(ended, wait_status=report.status, cpu_s=report.cpu_s), None
-
-
-def _find_words(site: Site, key: JobKey) -> str:
-    """What bubblewrap said."""
-    path = site.session.error_path(key.task) if key.phase == "work" else site.session.job_path(key) / "stderr"
-    lines = read_tail(path).decode("utf-8", "replace").splitlines()
-    said = [line.removeprefix("bwrap: ") for line in lines if line.startswith("bwrap: ")]
-    return f"bwrap cannot build its walls: {said[-1] if said else 'it does not say why'}"
 
 
 def _build(
@@ -211,11 +167,11 @@ def _build(
         home=home,
         python=python,
         inner=inner.__file__,
-        tmp=str(folder / TMP),
+        tmp=str(folder / TMP_FOLDER),
         network=sandbox.network == "allow",
         top=top,
         common_dir=repository.common_dir,
-        view=str(folder / VIEW),
+        view=str(folder / VIEW_FOLDER),
         worktree=place.worktree,
         system_links=find_system_links(),
         shown=visible,

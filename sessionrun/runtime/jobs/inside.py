@@ -12,6 +12,9 @@ from sessionrun.store.files import open_regular
 from sessionrun.store.jobfiles import load_record
 from sessionrun.walls.argv import REPORT_FD
 
+REPORT: Final = "walls-report"
+"""In the folder of a walled job: what `inner` reports."""
+
 INSIDE: Final = "inside.json"
 """In the folder of such a job: an `InsideStart`."""
 

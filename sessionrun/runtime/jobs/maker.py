@@ -24,7 +24,6 @@ from sessionrun.model.usage import Usage
 from sessionrun.runtime.executors.protocol import Exit
 from sessionrun.runtime.jobs.check.build import build_check, judge_check
 from sessionrun.runtime.jobs.commands import build_setup, judge_setup
-from sessionrun.runtime.jobs.enclosing import take_report
 from sessionrun.runtime.jobs.environment import begin_with_environment, judge_environment
 from sessionrun.runtime.jobs.land.build import build_land, find_fates, judge_land
 from sessionrun.runtime.jobs.prove.build import build_prove, judge_prove
@@ -89,7 +88,11 @@ class JobMaker:
 
     def judge(self, state: TaskState, ended: Exit) -> JobFinished:
         """The verdict on an ended job; renders a structured stream into the task's answer file."""
-        ended, no_walls = take_report(self._site, ended)
+        no_walls = None
+        if state.spec.sandbox is not None:
+            from sessionrun.runtime.jobs.walled_end import take_report  # only walled tasks need it
+
+            ended, no_walls = take_report(self._site, ended)
         ran = ended.key.phase == "work" and ended.errno is None
         traces = read_traces(self._site, state) if ran else Traces()
         problem = no_walls or find_problem(

@@ -21,7 +21,6 @@ from sessionrun.model.nesting import BUDGET_VARIABLE
 from sessionrun.model.spec import AgentSpec, Job, TaskSpec
 from sessionrun.runtime.jobs.check.request import FEEDBACK
 from sessionrun.runtime.jobs.context_files import BriefProblem
-from sessionrun.runtime.jobs.enclosing import REPORT, enclose
 from sessionrun.runtime.jobs.prompt import Feedback, word_feedback, word_prompt, word_task
 from sessionrun.runtime.jobs.rounds import resets_hard, take_back_first
 from sessionrun.runtime.jobs.shared import SHELL, Judged, Site
@@ -110,6 +109,11 @@ def build_work(site: Site, state: TaskState, key: JobKey, tasks: Mapping[str, Ta
 
 def _enclose_work(site: Site, state: TaskState, job: Job, prompt: Path) -> Job:
     """The job inside of its task's walls, if there are any; its standard input is then opened inside."""
+    if state.spec.sandbox is None:
+        return job
+    from sessionrun.runtime.jobs.enclosing import enclose  # only walled tasks need it
+    from sessionrun.runtime.jobs.inside import REPORT
+
     walls = enclose(
         site,
         state.spec,

@@ -17,11 +17,10 @@ from sessionrun.runtime.jobs import commands
 from sessionrun.runtime.jobs.check.known import name_known
 from sessionrun.runtime.jobs.check.request import APPLIED, CheckReport, CheckRequest, Verification, load_report
 from sessionrun.runtime.jobs.context_files import BriefProblem, load_shown
-from sessionrun.runtime.jobs.enclosing import enclose
 from sessionrun.runtime.jobs.prompt import list_earlier
 from sessionrun.runtime.jobs.rounds import has_rounds, make_loop, resets_hard
 from sessionrun.runtime.jobs.shared import Judged, Site
-from sessionrun.walls.argv import PROMPT
+from sessionrun.walls.argv import PROMPT, Enclosure
 
 VERDICT_PROMPT: Final = "verdict-prompt"
 
@@ -45,7 +44,7 @@ def build_check(site: Site, state: TaskState, key: JobKey, tasks: Mapping[str, T
     brief = None if agent.prompt_kind == "script" else task.brief
     env = {**agent.env, **site.environment_of(task, key, state.place)}
     asked_by = None if brief is None and not (task.check and task.check.verify) else agent
-    walls = enclose(site, task, key, state.place, agent=asked_by, env=env, cwd=directory)
+    walls = _enclose(site, state, key, agent=asked_by)
     answers, patch = brief is not None and not agent.edits, answers_with_patch(task, agent)
     request = CheckRequest(
         directory=directory,
@@ -124,19 +123,8 @@ def _make_verification(site: Site, state: TaskState, key: JobKey) -> Verificatio
     if check is None or not check.verify or agent.prompt_kind == "script":
         return None
     prompt_file = str(site.session.make_job_path(key) / VERDICT_PROMPT)
-    directory, on_stdin = site.directory_of(state.spec, state.place), agent.stdin == "prompt"
-    env = {**agent.env, **site.environment_of(state.spec, key, state.place)}
-    walls = enclose(
-        site,
-        state.spec,
-        key,
-        state.place,
-        agent=agent,
-        env=env,
-        cwd=directory,
-        prompt=Path(prompt_file),
-        on_stdin=on_stdin,
-    )
+    on_stdin = agent.stdin == "prompt"
+    walls = _enclose(site, state, key, agent=agent, prompt=Path(prompt_file), on_stdin=on_stdin)
     seen = prompt_file if walls is None else PROMPT
     argv = table.build_argv(agent, model=state.asked_model, approve=False, prompt_file=seen)
     return Verification(
@@ -148,6 +136,25 @@ def _make_verification(site: Site, state: TaskState, key: JobKey) -> Verificatio
         output=agent.output,
         env=None if walls is None else walls.env,
     )
+
+
+def _enclose(
+    site: Site,
+    state: TaskState,
+    key: JobKey,
+    *,
+    agent: AgentSpec | None,
+    prompt: Path | None = None,
+    on_stdin: bool = False,
+) -> Enclosure | None:
+    """The walls of a check, if the task has any; see `enclose`."""
+    if state.spec.sandbox is None:
+        return None
+    from sessionrun.runtime.jobs.enclosing import enclose  # only walled tasks need it
+
+    task, own = state.spec, site.agent_of(state).env
+    env, cwd = {**own, **site.environment_of(task, key, state.place)}, site.directory_of(task, state.place)
+    return enclose(site, task, key, state.place, agent=agent, env=env, cwd=cwd, prompt=prompt, on_stdin=on_stdin)
 
 
 def _list_shown(tasks: Mapping[str, TaskState], task: TaskSpec, directory: str) -> tuple[str, ...]:

@@ -114,7 +114,7 @@ def _run(
 
 
 def find_report(folder: Path, name: str, walls: Enclosure | None) -> Path:
-    """Where pytest's report of a command will lie: in the folder of the job, or in what is /tmp inside of walls."""
+    """Where pytest's report of a command will lie: in the job's folder, or in what is /tmp inside of walls."""
     return folder.absolute() / name if walls is None else Path(walls.tmp, name)
 
 

@@ -14,13 +14,13 @@ from sessionrun.model.errors import JobFileError
 from sessionrun.model.keys import JobKey
 from sessionrun.model.spec import Check, Job
 from sessionrun.runtime.executors.protocol import Exit
-from sessionrun.runtime.jobs.enclosing import enclose
 from sessionrun.runtime.jobs.environment import wish_environment
 from sessionrun.runtime.jobs.prove.request import ProveRequest, load_report
 from sessionrun.runtime.jobs.shared import Judged, Site
 from sessionrun.runtime.jobs.workspace_request import find_cwd, make_request
 from sessionrun.store.files import replace_file
 from sessionrun.store.jobfiles import read_tail
+from sessionrun.walls.argv import Enclosure
 from sessionrun.workspaces.environments.request import WISH, EnvironmentRequest
 from sessionrun.workspaces.request import room_path
 
@@ -39,8 +39,6 @@ def build_prove(site: Site, state: TaskState, key: JobKey) -> Job:
     assert task.prove is not None
     check = task.check or Check(())
     directory = os.path.relpath(site.directory_of(task, place), place.worktree)
-    room, env = str(room_path(asked.repository, asked.owner)), site.environment_of(task, key, place)
-    walls = enclose(site, task, key, place, agent=None, env=env, cwd=room, room=room)
     request = ProveRequest(
         workspace=asked,
         directory=directory,
@@ -55,10 +53,20 @@ def build_prove(site: Site, state: TaskState, key: JobKey) -> Job:
         known=str(site.session.path.absolute() / KNOWN_DIR),
         environment=_wish_environment(site, state, key, room_path(asked.repository, asked.owner), directory),
         hidden=task.prove.hidden,
-        walls=walls,
+        walls=_enclose(site, state, key, str(room_path(asked.repository, asked.owner))),
     )
     env = site.environment_of(replace(task, environment=None), key, place)  # the task's own is not used here
     return site.ask(key, request, cwd=find_cwd(site, asked), env=env)
+
+
+def _enclose(site: Site, state: TaskState, key: JobKey, room: str) -> Enclosure | None:
+    """The walls around the rooms, if the task has any."""
+    if state.spec.sandbox is None:
+        return None
+    from sessionrun.runtime.jobs.enclosing import enclose  # only walled tasks need it
+
+    env = site.environment_of(state.spec, key, state.place)
+    return enclose(site, state.spec, key, state.place, agent=None, env=env, cwd=room, room=room)
 
 
 def _wish_environment(

@@ -1,0 +1,45 @@
+"""The end of a job inside of walls: what `inner` reported of it, where the keeper saw only bubblewrap's end."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from typing import Final
+
+from sessionrun.agents.verdict import Problem
+from sessionrun.model.keys import JobKey
+from sessionrun.runtime.executors.protocol import Exit
+from sessionrun.runtime.jobs.inside import REPORT
+from sessionrun.runtime.jobs.shared import Site
+from sessionrun.store.files import read_regular
+from sessionrun.store.jobfiles import read_tail
+from sessionrun.walls.report import agree, parse_report
+
+_MAX_REPORT: Final = 1 << 16
+
+
+def take_report(site: Site, ended: Exit) -> tuple[Exit, Problem | None]:
+    """The end of a walled job as it was inside, and what was wrong with its walls; others are as they were."""
+    path = site.session.job_path(ended.key) / REPORT
+    if ended.wait_status is None or not os.path.lexists(path):
+        return ended, None
+    try:
+        report = parse_report(read_regular(path, _MAX_REPORT))
+    except OSError:
+        return ended, None
+    if not report.started:
+        failed = os.WIFEXITED(ended.wait_status) and os.WEXITSTATUS(ended.wait_status) != 0
+        return ended, Problem("sandbox_failed", _find_words(site, ended.key)) if failed else None
+    if report.errno is not None:
+        return replace(ended, wait_status=None, errno=report.errno), None
+    if report.status is None or not agree(report.status, ended.wait_status):
+        return ended, None
+    return replace(ended, wait_status=report.status, cpu_s=report.cpu_s), None
+
+
+def _find_words(site: Site, key: JobKey) -> str:
+    """What bubblewrap said."""
+    path = site.session.error_path(key.task) if key.phase == "work" else site.session.job_path(key) / "stderr"
+    lines = read_tail(path).decode("utf-8", "replace").splitlines()
+    said = [line.removeprefix("bwrap: ") for line in lines if line.startswith("bwrap: ")]
+    return f"bwrap cannot build its walls: {said[-1] if said else 'it does not say why'}"

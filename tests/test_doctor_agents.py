@@ -208,7 +208,9 @@ def test_the_table(sessionrun: Command, programs: Path) -> None:
         "gemini",
         "opencode",
         "ollama",
+        "walls",
     ]
+    assert hints[-1] == "walls: bubblewrap (bwrap) is not installed; install it or leave the sandbox off"
     assert "top-secret" not in done.stdout
 
 

@@ -73,7 +73,7 @@ KEEPER = {
 """All of ours that the keeper may know besides its own modules: it runs on the standard library alone."""
 
 FLOORS = 8
-ARROWS = 44
+ARROWS = 48
 
 HARMLESS = {
     "__future__",

@@ -13,6 +13,7 @@ from sessionrun.client.installed import examine_agents, list_agents
 
 if TYPE_CHECKING:
     from sessionrun.client.doctor.programs import Examined
+    from sessionrun.client.sandboxing import WallsHere
 
 _WORDS: Final = {True: "yes", False: "no", None: "-"}
 
@@ -34,12 +35,23 @@ def command(as_json: bool) -> None:
 
 def report_agents(*, as_json: bool) -> bool:
     """Print what `doctor agents` finds; whether an agent other than `shell` could start."""
-    agents = examine_agents()
+    from sessionrun.client.sandboxing import examine_walls
+
+    agents, walls = examine_agents(), examine_walls()
     if as_json:
-        print_json({"agents": [_describe(agent) for agent in agents]})
+        print_json({"agents": [_describe(agent) for agent in agents], "walls": walls._asdict()})
     else:
         _print_report(agents)
+        click.echo(escape_line(f"walls: {_word_walls(walls)}"))
     return any(agent.startable for agent in agents if agent.signed_in != "not needed")
+
+
+def _word_walls(walls: WallsHere) -> str:
+    """In one line whether tasks can have walls here."""
+    if walls.project is not None:
+        return walls.project
+    strict = "" if walls.strict is None else f"; not strict: {walls.strict}"
+    return f"bubblewrap {walls.version} can build them (run --sandbox project){strict}"
 
 
 def _describe(agent: Examined) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -32,6 +32,9 @@ from sessionrun.model.places import KEEP_POLICIES
 from sessionrun.model.sandbox import POLICIES
 from sessionrun.model.spec import SLOT, SessionSpec
 from sessionrun.store.session import SessionDir
+
+if TYPE_CHECKING:
+    from sessionrun.client.planning import Planned
 
 
 class Launch(NamedTuple):
@@ -215,7 +218,7 @@ def command(
 
     Prints the session id and returns at once; the tasks run in the background.
     """
-    from sessionrun.cli.render import escape_line, warn
+    from sessionrun.cli.render import warn
     from sessionrun.client.landing_wish import AskedLand
     from sessionrun.client.planning import Asked, AskedGit, AskedMoney, Nothing, plan
 
@@ -255,10 +258,20 @@ def command(
             mend_exports(planned.spec)
         return _tell_nothing_to_do(planned.skipped, planned.skipped_for, as_json=as_json)
     if not quiet:
-        click.echo(f"agent: {escape_line(planned.choice.name)} ({planned.choice.why})", err=True)
+        _tell_agent(planned)
     if joined is not None and addition is not None:
         return joined.add(planned.spec, addition, as_json=as_json, quiet=quiet, sync=sync, ready=ready)
     return start_session(planned.spec, Launch(results_dir, as_json, quiet, verbose, sync, ready, options["hold"]))
+
+
+def _tell_agent(planned: Planned) -> None:
+    """Say which agent was chosen and why; and that agents could be walled, if they could and are not."""
+    from sessionrun.cli.render import escape_line
+    from sessionrun.client.sandboxing import may_have_walls
+
+    click.echo(f"agent: {escape_line(planned.choice.name)} ({planned.choice.why})", err=True)
+    if may_have_walls(planned.spec):
+        click.echo("walls: none (--sandbox project builds them: bubblewrap is installed)", err=True)
 
 
 def _tell_nothing_to_do(skipped: int, before: str, *, as_json: bool) -> int:

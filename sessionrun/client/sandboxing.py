@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from sessionrun.model.errors import InputError
 from sessionrun.model.repositories import has_worktree
@@ -68,6 +68,30 @@ def check_sandboxes(tasks: Iterable[TaskSpec]) -> str | None:
 
     check_all(wanted)
     return AS_ROOT if os.geteuid() == 0 else None
+
+
+class WallsHere(NamedTuple):
+    """Whether this machine can build walls: bubblewrap's version, and by policy why it cannot (None: it can)."""
+
+    version: str | None
+    project: str | None
+    strict: str | None
+
+
+def examine_walls() -> WallsHere:
+    """Try each policy; takes a fraction of a second."""
+    from sessionrun.walls.trial import find_problem, read_version
+
+    return WallsHere(read_version(), find_problem("project"), find_problem("strict", network=False))
+
+
+def may_have_walls(spec: SessionSpec) -> bool:
+    """Whether agents of the session could be walled and are not: they have worktrees, and bubblewrap is there."""
+    from sessionrun.walls.programs import find_bwrap
+
+    open_tasks = [task for task in spec.tasks if task.sandbox is None and has_worktree(task)]
+    asking = any(spec.agents[task.agent].prompt_kind != "script" for task in open_tasks)
+    return asking and spec.approve and spec.cluster is None and find_bwrap() is not None
 
 
 def _find_problem(spec: SessionSpec, task: TaskSpec) -> str | None:

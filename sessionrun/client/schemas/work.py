@@ -242,7 +242,8 @@ DOCTOR_AGENTS: Final = objects(
                     "startable": FLAG,
                 }
             )
-        )
+        ),
+        "walls": objects({"version": nullable(TEXT), "project": nullable(TEXT), "strict": nullable(TEXT)}),
     }
 )
 AGENTS: Final = objects({"agents": lists(objects({**_AGENT, "output_format": TEXT}))})

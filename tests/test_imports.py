@@ -37,7 +37,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "walls": ("model",),
     "workspaces": ("model", "store", "walls"),
     "cluster": ("model",),
-    "landing": ("model", "store", "workspaces"),
+    "landing": ("model", "store", "walls", "workspaces"),
     "queue": ("model", "store.files", "store.locks", "dialects.limits", "dialects.strict_json"),
     "runtime": ("model", "engine", "store", "agents", "walls", "workspaces", "landing", "queue", "cluster"),
     "client": (
@@ -73,7 +73,7 @@ KEEPER = {
 """All of ours that the keeper may know besides its own modules: it runs on the standard library alone."""
 
 FLOORS = 8
-ARROWS = 48
+ARROWS = 49
 
 HARMLESS = {
     "__future__",

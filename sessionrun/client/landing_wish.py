@@ -47,4 +47,4 @@ def settle_landing(wish: LandingWish | None, asked: AskedLand, repository: Repos
     timeout_s = GATE_TIMEOUT_S if wish.gate_timeout_s is None else wish.gate_timeout_s
     target = find_target(repository, asked.land_into or wish.into)
     mends = wish.mends if asked.mends is None else asked.mends
-    return Landing(target, asked.gates or wish.gates, timeout_s or None, wish.batch, mends)
+    return Landing(target, asked.gates or wish.gates, timeout_s or None, wish.batch, mends, wish.sandbox)

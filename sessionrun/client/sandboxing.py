@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -32,7 +31,7 @@ def settle_sandboxes(spec: SessionSpec, policy: str | None, config: Config) -> S
         from sessionrun.dialects.sandbox import make_sandbox
 
         default = make_sandbox(policy)
-    if default is None and not list_walled(spec):
+    if default is None and not list_walled(spec) and (spec.landing is None or spec.landing.sandbox is None):
         return spec
     tasks = []
     for num, task in enumerate(spec.tasks, 1):
@@ -44,8 +43,12 @@ def settle_sandboxes(spec: SessionSpec, policy: str | None, config: Config) -> S
         if problem is not None:
             raise InputError(f"task {num} (ID: {task.id}): {problem}")
         tasks.append(task)
+    landing = spec.landing
+    if landing is not None:
+        gated = landing.sandbox or default
+        landing = replace(landing, sandbox=None if gated is None or gated.policy == "none" else gated)
     template = spec.template and replace(spec.template, sandbox=spec.template.sandbox or default)
-    return replace(spec, tasks=tuple(tasks), template=template)
+    return replace(spec, tasks=tuple(tasks), template=template, landing=landing)
 
 
 def list_walled(spec: SessionSpec) -> list[TaskSpec]:
@@ -55,19 +58,17 @@ def list_walled(spec: SessionSpec) -> list[TaskSpec]:
     ]
 
 
-def check_sandboxes(tasks: Iterable[TaskSpec]) -> str | None:
-    """Try whether the walls of tasks can be built on this machine; returns a warning.
+def check_sandboxes(spec: SessionSpec) -> str | None:
+    """Try whether the walls of a session can be built on this machine; returns a warning.
 
     Raises:
         InputError: they cannot; nothing may start.
     """
-    wanted = {task.sandbox for task in tasks if task.sandbox is not None}
-    if not wanted:
+    if not list_walled(spec) and (spec.landing is None or spec.landing.sandbox is None):
         return None
-    from sessionrun.walls.trial import check_all
+    from sessionrun.walls.trial import check_spec
 
-    check_all(wanted)
-    return AS_ROOT if os.geteuid() == 0 else None
+    return AS_ROOT if check_spec(spec) and os.geteuid() == 0 else None
 
 
 class WallsHere(NamedTuple):

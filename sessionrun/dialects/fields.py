@@ -264,6 +264,7 @@ LANDING: Final[Mapping[str, Field]] = {
     "gates": Field("gates", as_commands),
     "batch": Field("batch", as_whole(1)),
     "mends": Field("mends", as_whole(0)),
+    "sandbox": Field("sandbox", as_sandbox),
     "timeout": Field("gate_timeout_s", as_duration),
     "timeout_s": Field("gate_timeout_s", as_duration),
 }

@@ -11,6 +11,7 @@ from typing import Any
 
 from sessionrun.model.frozen import frozen
 from sessionrun.model.places import KeepPolicy
+from sessionrun.model.sandbox import Sandbox
 from sessionrun.model.seats import Placement
 from sessionrun.model.spec import Alternative, Export, Limits, TaskSpec, WorkspaceKind
 
@@ -112,6 +113,7 @@ class LandingWish:
     gate_timeout_s: float | None = None
     batch: int | None = None
     mends: int = 0
+    sandbox: Sandbox | None = None
 
 
 @frozen

@@ -123,13 +123,16 @@ class GateRoom:
             return f"its environment: {error}"[:200]
 
     def _run_commands(self, variables: Mapping[str, str], stream: IO[bytes]) -> str | None:
-        environ = {name: value for name, value in os.environ.items() if name not in _OF_A_REPOSITORY}
+        walls = self.gates.walls
+        outer = os.environ if walls is None else walls.env
+        environ = {name: value for name, value in outer.items() if name not in _OF_A_REPOSITORY}
         environ |= {**variables, "SESSIONRUN_WORKTREE": str(self.path)}
         for command in self.gates.commands:
             stream.write(f"$ {command}\n".encode("utf-8", "surrogateescape"))
             stream.flush()
             # the gate of a landing that is killed must not go on in the room that the next landing uses
-            why = run_script(command, self.path, environ, stream, self.gates.timeout_s, dies_with_us=True).why
+            limit_s = self.gates.timeout_s
+            why = run_script(command, self.path, environ, stream, limit_s, dies_with_us=True, walls=walls).why
             if why is not None:
                 return f"{why} of: {' '.join(command.split())}"[:200]
         return None
@@ -156,6 +159,7 @@ def open_gates(fence: Fence, request: LandRequest, target: str, old: str) -> Gat
     names = list_gate_files(gates.commands)
     files = find_blobs(fence.main(), old, names)
     parts = repr((gates.commands, gates.timeout_s, sorted(files.items()), gates.links))
+    parts += "" if gates.walls is None else f" walls {gates.walls.argv}"
     parts += "" if gates.environment is None else f" python {gates.environment.python}"
     digest = sha256(parts.encode("utf-8", "surrogateescape")).hexdigest()[:16]
     return GateRoom(fence, request.session_id, target, gates, Path(request.folder), files, digest)

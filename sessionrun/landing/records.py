@@ -11,6 +11,7 @@ from typing import Final, Literal
 
 from sessionrun.model.frozen import frozen
 from sessionrun.model.places import Repository
+from sessionrun.walls.argv import Enclosure
 
 VERSION: Final = 1
 
@@ -72,13 +73,14 @@ class Gates:
     """Shell commands that all have to exit 0; each may take `timeout_s` (seconds; None: any time).
 
     `links` are those that the worktrees of the session have: the room of the gates has them, too.  With an
-    `environment` the commands run in one that is made for what they try.
+    `environment` the commands run in one that is made for what they try.  With `walls` they run inside.
     """
 
     commands: tuple[str, ...] = ()
     timeout_s: float | None = None
     links: tuple[str, ...] = ()
     environment: GateEnvironment | None = None
+    walls: Enclosure | None = None
 
 
 @frozen

@@ -177,6 +177,7 @@ class Landing:
         gate_timeout_s: how long each of them may take (seconds); None: any time.
         batch: how many tasks are merged and gated together at most; None: as many as pays.
         mends: how many tasks in a row may mend the work of a task that is bounced.
+        sandbox: the walls around the gates.
     """
 
     target: str
@@ -184,6 +185,7 @@ class Landing:
     gate_timeout_s: float | None = None
     batch: int | None = None
     mends: int = 0
+    sandbox: Sandbox | None = None
 
 
 Halt = Literal["soon", "now"]

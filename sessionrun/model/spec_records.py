@@ -106,6 +106,8 @@ def spec_from_record(record: Mapping[str, Any]) -> SessionSpec:
         values["repository"] = repository_from_record(values["repository"])
     if values.get("landing"):
         landing = {**values["landing"], "gates": tuple(values["landing"].get("gates", ()))}
+        if landing.get("sandbox"):
+            landing["sandbox"] = sandbox_from_record(landing["sandbox"])
         values["landing"] = _from_record(Landing, landing)
     if values.get("feed"):
         values["feed"] = feed_from_record(values["feed"])

@@ -96,11 +96,11 @@ def _check_walls(session: SessionDir) -> None:
     """
     from sessionrun.runtime.history import load_spec_now
 
-    wanted = {task.sandbox for task in load_spec_now(session).tasks if task.sandbox is not None}
-    if wanted:
-        from sessionrun.walls.trial import check_all
+    spec = load_spec_now(session)
+    if any(task.sandbox is not None for task in spec.tasks):
+        from sessionrun.walls.trial import check_spec
 
-        check_all(wanted)
+        check_spec(spec)
 
 
 def _lives(session: SessionDir) -> bool:

@@ -6,11 +6,11 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable
 from typing import Final
 
 from sessionrun.model.errors import InputError
-from sessionrun.model.sandbox import Policy, Sandbox
+from sessionrun.model.sandbox import Policy
+from sessionrun.model.spec import SessionSpec
 from sessionrun.walls import inner
 from sessionrun.walls.argv import Walls, build_argv
 from sessionrun.walls.programs import NOT_INSTALLED, find_bwrap, find_python, find_system_links, is_hidden
@@ -19,16 +19,20 @@ TRIAL_LIMIT_S: Final = 30.0
 NOT_LINUX: Final = "walls need Linux (bubblewrap); leave the sandbox off"
 
 
-def check_all(wanted: Iterable[Sandbox]) -> None:
-    """Try all kinds of walls that sandboxes want.
+def check_spec(spec: SessionSpec) -> bool:
+    """Try all kinds of walls that a session wants; whether it wants any.
 
     Raises:
         InputError: one cannot be built here.
     """
-    for policy, network in sorted({(sandbox.policy, sandbox.network == "allow") for sandbox in wanted}):
+    wishes = [task.sandbox for task in (*spec.tasks, *((spec.template,) if spec.template else ()))]
+    wishes.append(spec.landing.sandbox if spec.landing else None)
+    wanted = {wish for wish in wishes if wish is not None and wish.policy != "none"}
+    for policy, network in sorted({(wish.policy, wish.network == "allow") for wish in wanted}):
         problem = find_problem(policy, network=network)
         if problem is not None:
             raise InputError(f"sandbox {policy}: {problem}")
+    return bool(wanted)
 
 
 def find_problem(policy: Policy, *, network: bool = True) -> str | None:

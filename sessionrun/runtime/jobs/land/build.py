@@ -16,11 +16,12 @@ from sessionrun.model.events import Event
 from sessionrun.model.keys import JobKey
 from sessionrun.model.landings import LAND_FAILED, LANDING_FOLDER, WorkBounced, WorkHeld, WorkLanded
 from sessionrun.model.places import Place
-from sessionrun.model.spec import Job, Landing, TaskSpec, title_of
+from sessionrun.model.spec import Job, Landing, TaskSpec, Workspace, title_of
 from sessionrun.runtime.executors.protocol import Exit
 from sessionrun.runtime.jobs.land.request import LandAnswer, LandOrder
 from sessionrun.runtime.jobs.shared import Judged, Site
 from sessionrun.store.jobfiles import load_answer, read_tail
+from sessionrun.walls.argv import Enclosure
 
 IN_QUEUE: Final = ("ready", "landed", "mending")
 """What a LAND is told of: the work that it takes, and that which it may find in the branch."""
@@ -45,7 +46,7 @@ def build_land(site: Site, key: JobKey, tasks: Mapping[str, TaskState], *, only_
         entries=tuple(
             _make_entry(site, task, place, tasks) for task in chosen if (place := find_end(task)) is not None
         ),
-        gates=_settle_gates(site, asked, [task.spec for task in tasks.values()]),
+        gates=_settle_gates(site, asked, key, [task.spec for task in tasks.values()]),
         batch=asked.batch,
         setups=tuple(place.setup_commit for place in places if place.setup_commit is not None),
     )
@@ -54,9 +55,21 @@ def build_land(site: Site, key: JobKey, tasks: Mapping[str, TaskState], *, only_
     return site.ask(key, LandOrder(request, branches, only_mend), cwd=repository.top)
 
 
-def _settle_gates(site: Site, asked: Landing, tasks: Sequence[TaskSpec]) -> Gates:
+def _settle_gates(site: Site, asked: Landing, key: JobKey, tasks: Sequence[TaskSpec]) -> Gates:
     environment = gather_environment(tasks, site.spec.cache, site.session.path) if asked.gates else None
-    return Gates(asked.gates, asked.gate_timeout_s, gather_links(tasks), environment)
+    walls = _enclose_gates(site, asked, key) if asked.gates and asked.sandbox is not None else None
+    return Gates(asked.gates, asked.gate_timeout_s, gather_links(tasks), environment, walls)
+
+
+def _enclose_gates(site: Site, asked: Landing, key: JobKey) -> Enclosure | None:
+    """The walls around the room of the gates, in which the repository can only be read."""
+    from sessionrun.landing.gates import room_path
+    from sessionrun.runtime.jobs.enclosing import enclose  # only walled gates need it
+
+    assert site.spec.repository is not None
+    room = str(room_path(site.spec.repository, asked.target))
+    task = TaskSpec(key.task, (), workspace=Workspace("worktree"), sandbox=asked.sandbox)
+    return enclose(site, task, key, Place(worktree=room), agent=None, env={}, cwd=room, room=room)
 
 
 def judge_land(site: Site, ended: Exit, problem: Problem | None) -> Judged:

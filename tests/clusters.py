@@ -10,19 +10,21 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import orjson
 import psutil
-from conftest import Command, eventually
+from conftest import Command, eventually, is_gone
 
 from sessionrun.cluster.head import Head, Opened
 from sessionrun.cluster.messages import Message
 from sessionrun.cluster.permits import Permits
 from sessionrun.cluster.timers import Timers
+from sessionrun.runtime.keeper.lease import LeaseFile, boot_ns
 from sessionrun.runtime.node.directory import NodeSite, open_node, start_root
 from sessionrun.runtime.node.main import HEAD
 from sessionrun.store.journal import read_log
@@ -171,6 +173,12 @@ class NodeUnderTest:
             self._socket.close()
         self._socket = None
 
+    def shorten_lease(self) -> None:
+        """Let the node's lease end soon: what the test waited for before had the patient one."""
+        self.permits.timers = SHORT
+        file = LeaseFile(self.site.path)
+        self.pump(lambda: file.read().until_ns <= boot_ns() + SHORT.lease * 1e9)
+
     # --- the node's processes ---
 
     def ledger_words(self, job: str) -> str:
@@ -245,6 +253,17 @@ def processes_of(path: str) -> list[psutil.Process]:
     return found
 
 
+def kill_and_wait(processes: Sequence[psutil.Process]) -> bool:
+    """kill -9, and wait until they are gone; whether there were any."""
+    living = [process for process in processes if not is_gone(process)]
+    for process in living:
+        with suppress(psutil.Error):
+            process.kill()
+    for process in living:
+        eventually(partial(is_gone, process))
+    return bool(living)
+
+
 def end_all(find: Callable[[], list[psutil.Process]]) -> None:
     """Kill what is found, until nothing is."""
     deadline = time.monotonic() + 60
@@ -296,7 +315,13 @@ class RealCluster:
         return json.loads(done.stdout) if done.returncode == 0 else {}
 
     def wait_for_nodes(self, count: int) -> None:
-        """Wait until so many nodes live."""
+        """Wait until so many nodes live.
+
+        Each question costs the imports of dask: it is asked only when every node has met the scheduler.
+        """
+        eventually(
+            lambda: len([path for path in self.nodes_dir.glob("*/node-*/lease") if path.stat().st_size]) >= count
+        )
         eventually(lambda: sum(node["lives"] for node in self.show().get("nodes", ())) == count)
 
     def site(self, name: str) -> Path:
@@ -309,19 +334,16 @@ class RealCluster:
         wanted = f":{self.port}" if part.startswith("dask") else str(self.site(part))
         return [process for process in processes_of(wanted) if part in words_of(process)]
 
-    def kill_chain(self, name: str, which: str) -> None:
-        """kill -9 of a node's root, keeper or link, if it is there."""
+    def find_chain(self, name: str, which: str) -> list[psutil.Process]:
+        """A node's root, keeper or link, if it is there."""
         chain = processes_of(str(self.site(name)))
         roots = [one for one in chain if "__main__.py" in words_of(one)]
         parents = [parent_of(one) for one in roots]
-        by_name = {
+        return {
             "root": [one for one in roots if one in parents],
             "keeper": [one for one in roots if one not in parents],
             "link": [one for one in chain if one not in roots and " -c " in words_of(one)],
-        }
-        for process in by_name[which]:
-            with suppress(psutil.Error):
-                process.kill()
+        }[which]
 
     def kill_all(self, name: str) -> None:
         """kill -9 of all processes of a node, with what runs there, as a power cut does."""
@@ -367,7 +389,8 @@ def real_cluster(
         cluster.start_head()
         for number in range(nodes):
             cluster.start_node(f"n{number}", slots)
-        eventually(cluster.show)
+        if nodes == 0:
+            eventually(cluster.show)
         cluster.wait_for_nodes(nodes)
         yield cluster
     finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import json
 import os
@@ -112,6 +113,17 @@ def pytest_collect_file(parent: pytest.Collector) -> None:
                 import_module(module.stem)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session: pytest.Session) -> Iterator[None]:
+    """Look for no garbage while thousands of objects come to stay, and never at these again: forks copy less."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Skip, with a reason that is printed, what was not asked for."""
     for item in items:
@@ -168,12 +180,54 @@ def tmp_path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 
 
 @pytest.fixture(autouse=True)
+def placed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A test that asks for files begins in `own_place`, all others in `spare`: home and directory are empty."""
+    if "tmp_path" in request.fixturenames:
+        request.getfixturevalue("own_place")
+        return
+    spare: Spare = request.getfixturevalue("spare")
+    _move_in(*spare.find_empty(), monkeypatch)
+
+
+@pytest.fixture
 def own_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A home, state and working directory of the test's own: the default results directory is in there too."""
-    home = tmp_path / "home"
-    work = tmp_path / "work"
+    return _move_in(*_make_home(tmp_path), monkeypatch)
+
+
+class Spare:
+    """An empty home and working directory for tests that write no files: most need none of their own.
+
+    To make and remove directories costs more than many of these tests.
+    """
+
+    def __init__(self, factory: pytest.TempPathFactory) -> None:
+        """There is none yet."""
+        self._factory = factory
+        self._both: tuple[Path, Path] | None = None
+
+    def find_empty(self) -> tuple[Path, Path]:
+        """Those of the test before if it left them empty, else new ones."""
+        if self._both is None or not all(place.is_dir() and not os.listdir(place) for place in self._both):
+            self._both = _make_home(self._factory.mktemp("spare"))
+        return self._both
+
+
+@pytest.fixture(scope="session")
+def spare(tmp_path_factory: pytest.TempPathFactory) -> Spare:
+    """Where the tests of this process are that write no files."""
+    return Spare(tmp_path_factory)
+
+
+def _make_home(place: Path) -> tuple[Path, Path]:
+    home, work = place / "home", place / "work"
     home.mkdir()
     work.mkdir()
+    return home, work
+
+
+def _move_in(home: Path, work: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Let the environment name this home, and be in `work`."""
     for name in [name for name in os.environ if name.startswith("SESSIONRUN_")]:
         monkeypatch.delenv(name)
     for name, value in {

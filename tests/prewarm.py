@@ -15,15 +15,21 @@ from sessionrun.model.events import EVENTS
 from sessionrun.model.spec import SessionSpec
 from sessionrun.store import records
 
+EXTRAS = ("sessionrun.mcp.", "sessionrun.serve.", "sessionrun.runtime.dask.")
+"""What only verbs of an extra need, and import for themselves: it brings twice as much as all the rest, and each
+fork copies the tables of the memory that it takes."""
+
 OTHERS = ("daemon", "yaml", "rich.console", "rich.progress", "tabulate", "psutil", "filelock")
 """What our code imports where it needs it."""
 
 
 @cache
 def make_ready() -> None:
-    """Import all of our code, and make what is otherwise made with the first record of a class."""
+    """Import our code but for the extras, and make what is otherwise made with the first record of a class."""
     for module in pkgutil.walk_packages(sessionrun.__path__, "sessionrun."):
-        if module.name != "sessionrun.detached" and not module.name.endswith("__main__"):
+        if module.name == "sessionrun.detached" or module.name.startswith(EXTRAS):
+            continue
+        if not module.name.endswith("__main__"):
             import_module(module.name)
     for name in OTHERS:
         import_module(name)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import random
 import signal
 import subprocess
@@ -15,7 +14,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from clusters import SHORT_WORDS, RealCluster, real_cluster
+from clusters import SHORT_WORDS, RealCluster, kill_and_wait, real_cluster
 from conftest import Command, eventually, slow_seed
 
 from sessionrun.client.cluster import open_cluster
@@ -86,8 +85,8 @@ def check_session(cluster: RealCluster, count: int) -> None:
     assert (session / "task-good.txt").read_text() == "fine\n"
     assert (session / "task-good.err").read_text() == "oops\n"
     assert (session / "task-later.txt").read_text() == "here\n"
-    eventually(lambda: not cluster.show()["sessions"])
     eventually(lambda: not any(list((cluster.site(name) / "jobs").iterdir()) for name in names.values()))
+    eventually(lambda: not cluster.show()["sessions"])
 
 
 @pytest.mark.parametrize(
@@ -161,7 +160,7 @@ def test_whatever_is_killed_nothing_is_lost(victim: str, cluster: RealCluster) -
     session_id = start(cluster, waiting(cluster, *names))
     eventually(lambda: is_up(cluster, session_id, *names))
     for _ in range(2):
-        kill(cluster, session_id, victim)
+        eventually(lambda: kill(cluster, session_id, victim))
     let_go(cluster, *names)
     view = command.wait(session_id)
     assert [task["outcome"] for task in view["tasks"]] == ["succeeded"] * 4
@@ -170,19 +169,18 @@ def test_whatever_is_killed_nothing_is_lost(victim: str, cluster: RealCluster) -
         assert (command.directory(session_id) / f"task-{name}.txt").read_text() == "up\ndown\n"
 
 
-def kill(cluster: RealCluster, session_id: str, victim: str) -> None:
+def kill(cluster: RealCluster, session_id: str, victim: str) -> bool:
+    """kill -9 of those that are there; whether any was.  They are gone then."""
     if victim in ("worker", "scheduler"):
-        for process in cluster.find(f"dask_{victim}"):
-            with suppress(psutil.Error):
-                process.kill()
+        found = cluster.find(f"dask_{victim}")
     elif victim in ("supervisor", "session's keeper"):
         role = victim.rpartition(" ")[2]
-        with suppress(ProcessLookupError, AssertionError, psutil.Error, ValueError):
-            os.kill(cluster.command.chain(session_id)[ROLES.index(role)], signal.SIGKILL)
+        found = []
+        with suppress(AssertionError, psutil.Error, ValueError):
+            found = [psutil.Process(cluster.command.chain(session_id)[ROLES.index(role)])]
     else:
-        for name in ("n0", "n1"):
-            cluster.kill_chain(name, victim)
-    time.sleep(0.3)
+        found = [process for name in ("n0", "n1") for process in cluster.find_chain(name, victim)]
+    return kill_and_wait(found)
 
 
 @pytest.mark.slow
@@ -353,7 +351,7 @@ def test_random_kills_run_nothing_twice_and_lose_nothing_unsaid(
         while sessionrun.load("status", session_id)["status"] == "running":
             victim = choose.choice(victims)
             if victim in ("root", "keeper", "link"):
-                cluster.kill_chain(f"n{choose.randrange(3)}", victim)
+                kill_and_wait(cluster.find_chain(f"n{choose.randrange(3)}", victim))
             else:
                 kill(cluster, session_id, victim)
             kills += 1

@@ -73,6 +73,7 @@ def test_three_tasks_land_by_themselves(project: Project) -> None:
     assert [key.rpartition("/")[2] for key in claimed] == [str(n) for n in range(1, len(claimed) + 1)]
 
 
+@pytest.mark.slow
 def test_conflict_red_and_those_that_need_them(project: Project) -> None:
     plan = [
         {"id": "one", "prompt": "echo one > one.txt"},

@@ -11,8 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from clusters import PATIENT, SHORT, NodeUnderTest
-from conftest import eventually, slow
+from clusters import PATIENT, NodeUnderTest
+from conftest import eventually, is_gone, slow
 
 from sessionrun.runtime.keeper.watcher import Watcher
 
@@ -98,11 +98,14 @@ def test_an_end_is_told_until_the_session_has_it(nodes: list[NodeUnderTest], own
 
 
 def test_with_the_lease_its_jobs_end_whatever_they_ignore(nodes: list[NodeUnderTest], own_place: Path) -> None:
-    node = begin(nodes, own_place, timers=SHORT)
+    node = begin(nodes, own_place)
     job = node.submit("t", *stubborn())
     node.pump(lambda: node.text(job) == b"up\nup\n")
-    assert len(node.jobs(job)) >= 2
-    eventually(lambda: not node.jobs(job))  # no tick is answered any more
+    running = node.jobs(job)
+    assert len(running) >= 2
+    node.shorten_lease()
+    eventually(lambda: all(map(is_gone, running)))  # no tick is answered any more
+    eventually(lambda: not node.jobs(job))
     assert node.is_recorded(job, "over")
     node.pump(lambda: job in node.ends)
     assert node.ends[job]["kind"] == "lease"
@@ -113,10 +116,11 @@ def test_with_the_lease_its_jobs_end_whatever_they_ignore(nodes: list[NodeUnderT
 def test_the_other_watchers_end_jobs_where_the_keeper_cannot(
     watcher: str, nodes: list[NodeUnderTest], own_place: Path
 ) -> None:
-    node = begin(nodes, own_place, timers=SHORT)
+    node = begin(nodes, own_place)
     job = node.submit("t", *stubborn())
     node.pump(lambda: node.text(job) == b"up\nup\n")
     root, keeper = node.root(), node.keeper()
+    node.shorten_lease()
     os.kill(keeper.pid, signal.SIGSTOP)
     if watcher == "bridge":
         os.kill(root.pid, signal.SIGSTOP)

@@ -131,6 +131,7 @@ def verdicts(view: dict[str, Any]) -> dict[str, tuple[str, str | None]]:
     return {task["id"]: (task["outcome"], task["proof"]) for task in view["tasks"]}
 
 
+@pytest.mark.slow
 def test_what_is_proved_and_what_is_not(project: Project) -> None:
     """Each task's own checkout passes the check; only a clean room tells them apart."""
     new_test = "echo 'grep -q good src/new' > tests/new.sh"
@@ -199,6 +200,7 @@ def make_plan(count: Path) -> list[dict[str, Any]]:
         {"id": "loose", "prompt": f"{FIX}; git switch -q --detach", "check": CHECK},
         {"id": "endless", "prompt": FIX, "check": never},
         {"id": "reaches", "prompt": FIX, "check": reaches},
+        {"id": "weakens", "prompt": "echo true > tests/answer.sh", "check": CHECK},
     ]
     return [{"prove": True, **task} for task in tasks]
 
@@ -242,6 +244,16 @@ def test_a_need_to_be_red(ended: Project) -> None:
     assert outcome(tasks["red"]) == ("failed", "not_red")
     assert outcome(tasks["any"]) == ("succeeded", "not_red")
     assert tasks["red"]["reason_class"] == "not_red"
+
+
+def test_work_that_only_changes_the_test(ended: Project) -> None:
+    task = tasks_of(ended)["weakens"]
+    assert outcome(task) == ("failed", "weakened")
+    assert task["reason"].startswith("weakened: with the tests and test set-up of the base")
+    assert task["branch"], "its work is kept for all that"
+    session = ended.sessions[0]
+    assert "     proof: proved\n" in ended("status", session, "set-up").stdout
+    assert "\n  proof: proved\n" in ended("explain", session, "set-up").stdout
 
 
 def test_a_failed_proof_goes_back_to_the_agent(ended: Project) -> None:

@@ -1,4 +1,4 @@
-"""What the end of standard error tells of a program that died: out of memory, or a fault of its own.
+"""Finds at the end of standard error why a program died: out of memory, or by a fault of its own.
 
 This is for runs that failed; a trace in the standard error of a good run means nothing.  This module must not
 know agents or exit codes.

@@ -1,4 +1,4 @@
-"""What a landing would come to, as far as merging tells: who conflicts with whom.  Nothing changes, no gate runs.
+"""Foresees a landing, as far as merging shows it: who conflicts with whom.  Nothing changes, no gate runs.
 
 New objects go to a directory of their own, which is deleted.
 """

@@ -102,7 +102,7 @@ def name_file(provider: str, agents: Mapping[str, AgentSpec], environ: Mapping[s
 
 
 def _account(name: str, agent: AgentSpec | None, environ: Mapping[str, str]) -> Iterator[str]:
-    """What tells this account from others of the same provider; nothing where its program is not known."""
+    """Yield what sets this account apart from others of its provider; nothing if its program is not known."""
     known = PROGRAMS.get(name) or (find_known(agent) if agent else None)
     if known is None:
         return

@@ -40,7 +40,7 @@ def merge_limits(limit: Limit | None, mine: Limit, at: float) -> Limit:
 def find_news(
     state: State, provider: str, limit: Limit, at: float, mono: float, *, is_tried: bool
 ) -> LimitHeard | LimitOver | None:
-    """What an account's file tells this session that it does not know yet; None: nothing.
+    """Return the news for this session in an account's file; None: there are none.
 
     Args:
         state: of this session.

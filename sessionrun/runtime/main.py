@@ -232,7 +232,7 @@ def _introduce(state: State, executor: LocalExecutor) -> SupervisorStarted:
 
 
 def _recover(session: SessionDir, state: State, journal: AppendLog, offset: int) -> list[Notice]:
-    """What the ledger tells of the jobs that the journal leaves open."""
+    """Read the ledger up to `offset`; the notices of the jobs that the journal leaves open."""
     with open(open_regular(session.ledger_path), "rb") as stream:
         ledger = fold_ledger(parse_log(stream.read(offset)).payloads)
     for claim in list(find_unclaimed(state, ledger)):

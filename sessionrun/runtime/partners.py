@@ -25,7 +25,7 @@ class Jobs(Protocol):
         """The process of a LAND; with `only_mend` it lands nothing new."""
 
     def find_fates(self, ended: Exit) -> Sequence[Event]:
-        """What a LAND that has ended tells of the work of each task."""
+        """Return what became of the work of each task of a LAND that has ended."""
 
     def judge(self, task: TaskState, ended: Exit) -> JobFinished:
         """The verdict on its end."""

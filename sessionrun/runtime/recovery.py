@@ -69,7 +69,7 @@ def find_notices(state: State, ledger: Ledger, offset: int) -> Iterator[Notice]:
 
 
 def judge_job(key: JobKey, job: LedgerJob | None, ledger: Ledger, offset: int, *, was_seen: bool) -> Notice | None:
-    """What the ledger tells of the end of a job; None: it runs.  `was_seen`: the journal has seen its process."""
+    """Return the end of a job by the ledger; None: it runs.  `was_seen`: the journal has seen its process."""
     if job is None:
         return _judge_missing(key, was_seen=was_seen)
     if job.wait_status is not None:

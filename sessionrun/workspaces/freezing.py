@@ -118,7 +118,7 @@ def is_promise(name: str) -> bool:
 
 
 def fingerprint(common_dir: Path, git: Git) -> dict[str, str]:
-    """What tells whether the settings that all worktrees share have changed: a digest for each name.
+    """Return a digest for each name of the settings that all worktrees share: it changes when they do.
 
     Args:
         common_dir: of the repository.

@@ -62,7 +62,7 @@ def test_of_many_resumes_one_acts(place: Place, users: int) -> None:
     assert figures.lost <= 3
 
 
-@pytest.mark.parametrize(("readers", "tasks"), [(10, 60), many(50, 300), many(200, 1000)])
+@pytest.mark.parametrize(("readers", "tasks"), [many(10, 60), many(50, 300), many(200, 1000)])
 def test_no_reader_ever_sees_half(place: Place, readers: int, tasks: int) -> None:
     """Every file is replaced whole, and its `seq` only grows."""
     session = place.start({"prompts": ["true"] * tasks}, "--max-parallel", "16")

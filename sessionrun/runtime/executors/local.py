@@ -140,7 +140,7 @@ def _order(job: Job) -> JobOrder:
 
 
 def read_frame(fields: list[bytes], key: JobKey) -> list[Notice]:
-    """What a frame of the keeper tells of a job."""
+    """Return the notices of a job that a frame of the keeper holds."""
     kind, rest = fields[0], fields[2:]
     if kind == b"P":
         return [JobStarted(key, int(rest[0]), int(rest[1]), int(rest[2]))]

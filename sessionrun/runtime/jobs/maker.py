@@ -106,7 +106,7 @@ class JobMaker:
         return self._make_verdict(state, ended, verdict, judged, traces.result, resets_at=limit_ends)
 
     def find_fates(self, ended: Exit) -> Sequence[Event]:
-        """What a LAND that has ended tells of the work of each task."""
+        """Return what became of the work of each task of a LAND that has ended."""
         return find_fates(self._site, ended.key)
 
     def judge_unseen(self, state: TaskState, lost: JobLost) -> JobFinished | None:

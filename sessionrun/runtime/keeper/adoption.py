@@ -25,7 +25,7 @@ RECHECK_WITHOUT_PIDFD_S: Final = 1.0
 
 
 class RootCodes:
-    """What the root tells: how orphans ended.  The pipe's end means that the root is gone."""
+    """How orphans ended, as the root reports it.  The pipe's end means that the root is gone."""
 
     def __init__(self, fd: int) -> None:
         self.fd = fd

@@ -22,7 +22,7 @@ def key_of(job: str) -> JobKey:
 
 
 def pack_end(job: str, notice: Notice, *, over: bool) -> Message | None:
-    """What a node tells of an end; None: the notice is no end.  `over`: the job was ended with the lease."""
+    """Return the message of an end; None: the notice is no end.  `over`: the job was ended with the lease."""
     if isinstance(notice, Exit):
         fields: Message = {"status": notice.wait_status, "cpu_s": notice.cpu_s}
         if notice.errno is not None:

@@ -17,7 +17,7 @@ _HEAD_BYTES: Final = 8 * 1024
 def word_failure(
     command: str, code: int, counts: Counts | None, failed: tuple[FailedTest, ...], output: bytes, size: int
 ) -> str:
-    """What a failed command has to tell.
+    """Describe a command that failed, for the agent.
 
     Args:
         command: as it was given.

@@ -87,7 +87,7 @@ def judge_land(site: Site, ended: Exit, problem: Problem | None) -> Judged:
 
 
 def find_fates(site: Site, key: JobKey) -> list[Event]:
-    """What a LAND that has ended tells of each task; nothing if it did not come so far."""
+    """Return an event for each task of a LAND that has ended; none if it did not come so far."""
     try:
         answer = load_answer(site.session.job_path(key), LandAnswer)
     except JobFileError:

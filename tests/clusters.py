@@ -23,8 +23,8 @@ from sessionrun.cluster.head import Head, Opened
 from sessionrun.cluster.messages import Message
 from sessionrun.cluster.permits import Permits
 from sessionrun.cluster.timers import Timers
+from sessionrun.runtime.keeper.wire import LENGTH, pack, unpack
 from sessionrun.runtime.node.directory import NodeSite, open_node, start_root
-from sessionrun.runtime.node.main import HEAD
 from sessionrun.store.journal import read_log
 from sessionrun.store.ledger import fold_ledger
 
@@ -124,13 +124,13 @@ class NodeUnderTest:
                 self.disconnect()
                 return
             self._incoming += chunk
-        while len(self._incoming) >= HEAD.size:
-            length, number = HEAD.unpack_from(self._incoming)
-            if len(self._incoming) < HEAD.size + length:
+        while len(self._incoming) >= LENGTH.size:
+            end = LENGTH.size + LENGTH.unpack_from(self._incoming)[0]
+            if len(self._incoming) < end:
                 break
-            content = bytes(self._incoming[HEAD.size : HEAD.size + length])
-            del self._incoming[: HEAD.size + length]
-            self._take(number, orjson.loads(content))
+            tick, content = unpack(bytes(self._incoming[LENGTH.size : end]))
+            del self._incoming[:end]
+            self._take(int(tick), orjson.loads(content))
         if self.head.has_news or self.permits.session_has_news(SID):
             self._call()
         if self._parked is not None:
@@ -151,7 +151,7 @@ class NodeUnderTest:
         content = orjson.dumps(answer)
         with suppress(OSError):
             assert self._socket is not None
-            self._socket.sendall(HEAD.pack(len(content), number) + content)
+            self._socket.sendall(pack((b"%d" % number, content)))
 
     def _connect(self) -> bool:
         self._socket, self._parked = socket.socket(socket.AF_UNIX), None

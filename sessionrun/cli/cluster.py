@@ -11,6 +11,7 @@ import click
 
 from sessionrun.cli.options import json_option
 from sessionrun.cli.render import print_json, print_table
+from sessionrun.model.errors import InputError
 
 
 @click.group("cluster")
@@ -112,6 +113,53 @@ def status(address: str, as_json: bool) -> None:
     ]
     print_table(("Node", "State", "Slots", "Lease", "Id"), rows)
     click.echo(f"{len(rows)} nodes, {len(shown['sessions'])} sessions")
+
+
+@command.command("stop")
+@click.argument("address")
+@click.option("--force", is_flag=True, help="Also if jobs run: they are killed, and their tasks are lost.")
+@click.option("--yes", is_flag=True, help="Do not ask; needed where nobody can answer.")
+@json_option
+def stop(address: str, force: bool, yes: bool, as_json: bool) -> int:
+    """End the programs of all nodes and of the head of the cluster at ADDRESS.
+
+    It is refused while jobs run.  Exit code 1: a program is still there.
+    """
+    from sessionrun.client.cluster import open_cluster
+    from sessionrun.client.cluster_stopping import stop_cluster
+
+    cluster = open_cluster(address, os.environ)
+    if not yes:
+        _confirm(address)
+    stopped = stop_cluster(cluster, force=force)
+    remains = stopped["head"] == "up"
+    if as_json:
+        print_json(stopped)
+        return 1 if remains else 0
+    print_table(("Node", "State", "Id"), [(one["name"], one["state"], one["id"]) for one in stopped["nodes"]])
+    if any(one["state"] == "gone" for one in stopped["nodes"]):
+        click.echo("a node that is gone was not told: end `cluster node` on its machine", err=True)
+    click.echo(_HEADS[stopped["head"]])
+    for session_id in stopped["sessions"]:
+        click.echo(
+            f"session {session_id} goes on, and waits for a cluster at this address: "
+            f"sessionrun cancel {session_id} ends it",
+            err=True,
+        )
+    return 1 if remains else 0
+
+
+_HEADS = {
+    "left": "The head has ended.",
+    "up": "The head is up: not all of its nodes, or not the head itself, have ended in time; try again.",
+    "foreign": "The scheduler is up: `sessionrun cluster head` did not start it, so it is yours to end.",
+}
+
+
+def _confirm(address: str) -> None:
+    if not sys.stdin.isatty():
+        raise InputError("cluster stop: nobody can be asked here: say --yes")
+    click.confirm(f"End all nodes and the head of the cluster at {address}?", abort=True, err=True)
 
 
 def _say(line: str) -> None:

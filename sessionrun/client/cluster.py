@@ -143,17 +143,26 @@ def show_cluster(cluster: Cluster) -> dict[str, Any]:
     Raises:
         InputError: it cannot be reached, or is no scheduler of ours.
     """
+    return {"address": cluster.address, **ask_scheduler(cluster, "sr_show")}
+
+
+def ask_scheduler(cluster: Cluster, name: str, **words: object) -> dict[str, Any]:
+    """What the cluster's scheduler answers to a call.
+
+    Raises:
+        InputError: it cannot be reached, or is no scheduler of ours.
+    """
     require_dask()
     check_reachable(cluster)
     import asyncio
 
-    from sessionrun.runtime.dask.carrier import ask_to_show
+    from sessionrun.runtime.dask.carrier import ask
 
     try:
-        shown = asyncio.run(ask_to_show(cluster, SHOW_TIMEOUT_S))
+        answer: dict[str, Any] = asyncio.run(ask(cluster, name, SHOW_TIMEOUT_S, **words))
     except Exception as error:  # whatever the library raises: it cannot be reached
         why = str(error).partition("\n")[0] or type(error).__name__
         raise InputError(f"the cluster at {cluster.address} does not answer: {why}") from error
-    if "refused" in shown:
-        raise InputError(f"the cluster at {cluster.address} refuses to answer: {shown['refused']}")
-    return {"address": cluster.address, **shown}
+    if "refused" in answer:
+        raise InputError(f"the cluster at {cluster.address} refuses to answer: {answer['refused']}")
+    return answer

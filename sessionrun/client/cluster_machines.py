@@ -19,7 +19,14 @@ from sessionrun.client.cluster import find_certs, is_loopback, open_cluster, req
 from sessionrun.model.cluster import Cluster
 from sessionrun.model.errors import InputError
 from sessionrun.runtime.dask.scheduler import load_timers
-from sessionrun.runtime.node.directory import NODE_VARIABLE, NodeSite, find_nodes_dir, open_node
+from sessionrun.runtime.node.directory import (
+    EXIT_LEFT,
+    LOOP_VARIABLE,
+    NODE_VARIABLE,
+    NodeSite,
+    find_nodes_dir,
+    open_node,
+)
 
 RESTART_S: Final = 0.5
 END_TIMEOUT_S: Final = 10.0
@@ -59,7 +66,8 @@ def _check_port(host: str, port: int) -> int:
 
 def head_environment(environ: Mapping[str, str]) -> dict[str, str]:
     """The environment of the scheduler: what dask leaves on disk is not for the common directory."""
-    return {"DASK_TEMPORARY_DIRECTORY": str(find_nodes_dir(environ) / ".head"), **environ}
+    scratch = str(find_nodes_dir(environ) / ".head")
+    return {"DASK_TEMPORARY_DIRECTORY": scratch, **environ, LOOP_VARIABLE: "1"}
 
 
 def open_site(name: str | None, slots: int | None, environ: Mapping[str, str]) -> NodeSite:
@@ -94,7 +102,7 @@ def node_command(cluster: Cluster, site: NodeSite) -> list[str]:
 
 def node_environment(site: NodeSite, environ: Mapping[str, str]) -> dict[str, str]:
     """The environment of the worker, and of the jobs of the node."""
-    return {**environ, NODE_VARIABLE: str(site.path)}
+    return {**environ, NODE_VARIABLE: str(site.path), LOOP_VARIABLE: "1"}
 
 
 def open_checked(address: str, environ: Mapping[str, str]) -> Cluster:
@@ -108,7 +116,7 @@ def open_checked(address: str, environ: Mapping[str, str]) -> Cluster:
 
 
 def keep_running(argv: list[str], environ: Mapping[str, str], say: Callable[[str], None]) -> int:
-    """Run a program again and again until this process is told to end (TERM, INT); returns 0 then."""
+    """Run a program again and again until it, or this process, is told to end (TERM, INT); returns 0 then."""
     ended = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: ended.set())
@@ -118,6 +126,9 @@ def keep_running(argv: list[str], environ: Mapping[str, str], say: Callable[[str
             ended.wait(0.2)
         if ended.is_set():
             _end(child)
+            return 0
+        if child.returncode == EXIT_LEFT:
+            say("stopped by `sessionrun cluster stop`")
             return 0
         say(f"{Path(argv[2]).name} ended with {child.returncode}: it is started again")
         ended.wait(RESTART_S)
@@ -146,6 +157,7 @@ def make_unit(words: list[str]) -> str:
             "[Service]",
             f"ExecStart={shlex.join(words)}",
             "Restart=always",
+            "RestartPreventExitStatus=0",
             "RestartSec=1",
             "KillMode=control-group",
             "TimeoutStopSec=30",

@@ -282,6 +282,14 @@ _NOTIFIED_TASK_KEYS: Final = (
 NOTIFIED_TASK: Final[Table] = {key: TASK[key] for key in _NOTIFIED_TASK_KEYS}
 
 CERTS: Final = objects({"files": lists(path)})
+CLUSTER_STOPPED: Final = objects(
+    {
+        "address": TEXT,
+        "nodes": lists(objects({"id": TEXT, "name": TEXT, "state": words("up", "leaving", "left", "gone")})),
+        "head": words("left", "up", "foreign"),
+        "sessions": lists(TEXT),
+    }
+)
 CLUSTER: Final = objects(
     {
         "address": TEXT,

@@ -181,11 +181,11 @@ class Carrier:
         return True
 
 
-async def ask_to_show(cluster: Cluster, timeout_s: float) -> Any:
-    """What the scheduler shows of itself; raises what the library raises without an answer in time (seconds)."""
+async def ask(cluster: Cluster, name: str, timeout_s: float, **words: object) -> Any:
+    """What the scheduler answers to a call; raises what the library raises without an answer in time (seconds)."""
     rpc = open_rpc(cluster)
     try:
-        shown = await asyncio.wait_for(rpc.sr_show(body=orjson.dumps({"protocol": PROTOCOL})), timeout_s)
-        return orjson.loads(shown)
+        body = orjson.dumps({**words, "protocol": PROTOCOL})
+        return orjson.loads(await asyncio.wait_for(getattr(rpc, name)(body=body), timeout_s))
     finally:
         await rpc.close_rpc()

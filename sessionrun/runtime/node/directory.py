@@ -27,11 +27,19 @@ from sessionrun.store.files import make_directories, read_regular, replace_file
 NODES_VARIABLE: Final = "SESSIONRUN_NODES"
 """Names the directory of this machine's nodes."""
 
+LOOP_VARIABLE: Final = "SESSIONRUN_LOOP"
+"""Set for programs that a verb of `cluster` starts again and again: to end with `EXIT_LEFT` ends that."""
+
+EXIT_LEFT: Final = 77
+
 NODE_VARIABLE: Final = "SESSIONRUN_NODE"
 """Tells a worker of the cluster which node it is the bridge of: the node's own directory."""
 
 SOCKET: Final = "link.sock"
 JOBS: Final = "jobs"
+LEFT: Final = "left"
+"""File in a node's own directory: it was told to end, and is not started again but by a person."""
+
 LOG: Final = "supervisor.log"
 MAX_SLOTS: Final = 10_000
 
@@ -76,6 +84,7 @@ def open_node(nodes: Path, name: str, slots: int) -> NodeSite:
             folder / "node.json", orjson.dumps({"id": node_id, "name": name, "slots": slots}), durable=True
         )
         site = NodeSite(node_id, name, slots, folder / f"node-{node_id}")
+        (site.path / LEFT).unlink(missing_ok=True)
         make_directories(site.path / JOBS, 0o700)
         if not os.path.lexists(site.path / LEASE):
             LeaseFile(site.path).write(Lease())
@@ -99,6 +108,16 @@ def _load_id(path: Path) -> str | None:
         return str(orjson.loads(read_regular(path, 1 << 16))["id"])
     except (OSError, ValueError, KeyError):
         return None
+
+
+def note_left(site: NodeSite) -> None:
+    """Let nothing start the node again; see `LEFT`."""
+    replace_file(site.path / LEFT, b"", durable=False)
+
+
+def has_left(site: NodeSite) -> bool:
+    """Whether the node was told to end."""
+    return os.path.lexists(site.path / LEFT)
 
 
 def has_root(site: NodeSite) -> bool:

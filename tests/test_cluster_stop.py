@@ -143,3 +143,24 @@ def test_the_processes_of_a_node_whose_program_was_ended_go_by_themselves(sessio
         eventually(lambda: not processes_of(str(cluster.site("n0"))))
         cluster.start_node("n0")
         eventually(lambda: processes_of(str(cluster.site("n0"))))
+
+
+@pytest.mark.slow
+def test_doctor_names_the_cluster_and_a_node_that_is_gone(sessionrun: Command) -> None:
+    with real_cluster(sessionrun, timers="tick=0.3,lease=4,grace=0.5,margin=2.2") as cluster:
+        session_id = start(cluster, waiting(cluster, "a"))
+        eventually(lambda: is_up(cluster, session_id, "a"))
+        done = sessionrun("doctor", session_id)
+        words = f"cluster {cluster.address} (named by session {session_id}): 2 of 2 nodes up, 1 of 4 slots in use"
+        assert words in done.stdout and "Nothing is wrong" in done.stdout
+        (idle,) = [node["name"] for node in cluster.show()["nodes"] if not node["used"]]
+        cluster.kill_all(idle)
+        cluster.wait_for_nodes(1)
+        done = sessionrun("doctor", session_id)
+        assert done.returncode == 1 and f"cluster node {cluster.address} --name {idle}" in done.stdout
+        cluster.programs["head"].kill()
+        for process in cluster.find("dask_scheduler"):
+            process.kill()
+        told = json.loads(sessionrun("doctor", session_id, "--json").stdout)
+        assert told["clusters"][0]["answers"] is False
+        assert [one["check"] for one in told["findings"]] == ["cluster"]

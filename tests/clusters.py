@@ -283,10 +283,14 @@ class RealCluster:
         self._start(name, "node", self.address, "--name", name, "--slots", str(slots))
 
     def _start(self, name: str, *words: str) -> None:
+        self.start_program(name, *self.command.argv, "cluster", *words)
+
+    def start_program(self, name: str, *argv: str, env: Mapping[str, str] | None = None) -> None:
+        """Start any program of the cluster's."""
         log = open(self.command.cwd / f"{name}.log", "ab")
-        argv = [*self.command.argv, "cluster", *words]
+        env = {**self.env, **(env or {})}
         self.programs[name] = subprocess.Popen(
-            argv, cwd=self.command.cwd, env=self.env, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            argv, cwd=self.command.cwd, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log
         )
         log.close()
 

@@ -6,12 +6,14 @@ import ipaddress
 import os
 import re
 import socket
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
+from sessionrun import __version__
+from sessionrun.client.notices import notify
 from sessionrun.model.cluster import Cluster
 from sessionrun.model.errors import InputError
 from sessionrun.model.spec import SessionSpec, TaskSpec
@@ -22,6 +24,14 @@ CERTS_VARIABLE: Final = "SESSIONRUN_CERTS"
 CA, CERT, KEY = "ca.pem", "cert.pem", "key.pem"
 SHOW_TIMEOUT_S: Final = 10.0
 REACH_TIMEOUT_S: Final = 5.0
+
+OWN_CLUSTER: Final = (
+    "the cluster at {} was not started by `sessionrun cluster`, and has got its plug-ins now: a worker that loses "
+    "the scheduler closes, so let something start it again under the same --name; and no adaptive scaling, which "
+    "sees an idle cluster"
+)
+
+_T = TypeVar("_T")
 
 _ADDRESS: Final = re.compile(r"(tcp|tls)://(\[[0-9a-fA-F:]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})")
 
@@ -119,7 +129,51 @@ def settle_cluster(spec: SessionSpec, address: str, environ: Mapping[str, str]) 
         if fault is not None:
             raise InputError(f"task {task.id!r:.140}: {fault} not work on the nodes of a cluster yet")
     check_reachable(cluster)
+    _join(cluster)
     return replace(spec, cluster=cluster)
+
+
+def _join(cluster: Cluster) -> None:
+    """See that the cluster's scheduler serves us; one of the user's own gets what it lacks, with a warning.
+
+    Raises:
+        InputError: it does not, or none of its workers can run jobs.
+    """
+    from sessionrun.runtime.dask.carrier import ask_or_register
+
+    shown, failed = _run(cluster, ask_or_register(cluster, SHOW_TIMEOUT_S))
+    if "refused" in shown:
+        raise InputError(f"the cluster at {cluster.address} refuses this session: {shown['refused']}")
+    lives = [node for node in shown["nodes"] if node["lives"]]
+    versions = sorted({node["version"] for node in lives})
+    if lives and __version__ not in versions:
+        raise InputError(
+            f"the cluster at {cluster.address}: its nodes have version {', '.join(versions)} of sessionrun, "
+            f"and this is {__version__}: install the same version on all"
+        )
+    if failed is not None:
+        notify(OWN_CLUSTER.format(cluster.address))
+    for worker, why in (failed or {}).items():
+        notify(f"worker {worker} gets no jobs: {why.rstrip('.')}; sessionrun has to be installed there")
+
+
+def _run(cluster: Cluster, call: Coroutine[Any, Any, _T]) -> _T:
+    """Have the library do something.
+
+    Raises:
+        InputError: with what the library says.
+    """
+    import asyncio
+
+    try:
+        return asyncio.run(call)
+    except Exception as error:  # whatever the library raises
+        why = (str(error).partition("\n")[0] or type(error).__name__).rstrip(".")
+        if "disallowed" in why:
+            why += ": start it with --preload sessionrun.runtime.dask.scheduler"
+        if isinstance(error, ModuleNotFoundError):
+            why = f"{why}: sessionrun has to be installed where the scheduler runs"
+        raise InputError(f"the cluster at {cluster.address} does not answer: {why}") from error
 
 
 def _find_fault(spec: SessionSpec, task: TaskSpec) -> str | None:
@@ -154,15 +208,9 @@ def ask_scheduler(cluster: Cluster, name: str, **words: object) -> dict[str, Any
     """
     require_dask()
     check_reachable(cluster)
-    import asyncio
-
     from sessionrun.runtime.dask.carrier import ask
 
-    try:
-        answer: dict[str, Any] = asyncio.run(ask(cluster, name, SHOW_TIMEOUT_S, **words))
-    except Exception as error:  # whatever the library raises: it cannot be reached
-        why = str(error).partition("\n")[0] or type(error).__name__
-        raise InputError(f"the cluster at {cluster.address} does not answer: {why}") from error
+    answer: dict[str, Any] = _run(cluster, ask(cluster, name, SHOW_TIMEOUT_S, **words))
     if "refused" in answer:
         raise InputError(f"the cluster at {cluster.address} refuses to answer: {answer['refused']}")
     return answer

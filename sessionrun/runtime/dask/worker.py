@@ -8,28 +8,40 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
+import socket
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
 from sessionrun.cluster.timers import BRIDGE_SLACK_S
+from sessionrun.model.errors import SessionrunError
 from sessionrun.runtime.keeper.command import say
 from sessionrun.runtime.keeper.watcher import Watcher
 from sessionrun.runtime.keeper.wire import LENGTH, pack, unpack
 from sessionrun.runtime.node.directory import (
     EXIT_LEFT,
     LOOP_VARIABLE,
+    MAX_NAME,
     NODE_VARIABLE,
     SOCKET,
     NodeSite,
+    find_nodes_dir,
     has_left,
     has_root,
     load_site,
+    open_node,
     start_root,
 )
+from sessionrun.store import locks
 
 AGAIN_S: Final = 0.2
 ROOT_LOOK_S: Final = 0.5
+SLOT: Final = "slot"
+"""The resource by which a worker of the user's own says how many slots it has; without it one for each thread."""
+
+LOCK: Final = "bridge.lock"
+LOCK_TIMEOUT_S: Final = 5.0
 CLOSE_TIMEOUT_S: Final = 5.0
 CALL_TIMEOUT_S: Final = 60.0
 """Longer than any call may wait: the node knows better when a call has failed."""
@@ -38,8 +50,29 @@ _TASKS: Final[set[asyncio.Task[None]]] = set()
 
 
 async def dask_setup(worker: Any) -> None:
-    """Begin: dask calls this when the worker starts."""
-    site = load_site(Path(os.environ[NODE_VARIABLE]))
+    """Begin: dask calls this when a worker starts that has this module by ``--preload``."""
+    _begin(worker, load_site(Path(os.environ[NODE_VARIABLE])))
+
+
+async def join(worker: Any) -> None:
+    """Begin in a worker that was started without this module, unless it is a node already.
+
+    Raises:
+        InputError: the node's directory cannot be written.
+        SessionrunError: another worker of this machine is that node.
+    """
+    if _TASKS:
+        return
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", f"{socket.gethostname().partition('.')[0]}-{worker.name}").strip("-.")
+    slots = max(1, int(worker.state.total_resources.get(SLOT, worker.state.nthreads)))
+    site = open_node(find_nodes_dir(os.environ), name[:MAX_NAME], slots)
+    lock_fd = await asyncio.to_thread(locks.hold, site.path / LOCK, timeout_s=LOCK_TIMEOUT_S)
+    if lock_fd is None:
+        raise SessionrunError(f"another worker of this machine is the node {site.name}; give it another --name")
+    _begin(worker, site)
+
+
+def _begin(worker: Any, site: NodeSite) -> None:
     for work in (_carry(worker, site), _keep_root(worker, site), _watch(site)):
         task = asyncio.create_task(work)
         _TASKS.add(task)

@@ -43,6 +43,8 @@ LEFT: Final = "left"
 LOG: Final = "supervisor.log"
 MAX_SLOTS: Final = 10_000
 
+MAX_NAME: Final = 63
+
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
 

@@ -15,8 +15,9 @@ from typing import Any, Final, TypeVar
 from sessionrun import __version__
 from sessionrun.client.notices import notify
 from sessionrun.model.cluster import Cluster
-from sessionrun.model.errors import InputError
+from sessionrun.model.errors import InputError, SessionrunError
 from sessionrun.model.spec import SessionSpec, TaskSpec
+from sessionrun.workspaces.bringing import INCLUDE_FILE
 
 CERTS_VARIABLE: Final = "SESSIONRUN_CERTS"
 """Names the directory of the three files for TLS."""
@@ -128,9 +129,29 @@ def settle_cluster(spec: SessionSpec, address: str, environ: Mapping[str, str]) 
         fault = _find_fault(spec, task)
         if fault is not None:
             raise InputError(f"task {task.id!r:.140}: {fault} not work on the nodes of a cluster yet")
+    _check_included(spec)
     check_reachable(cluster)
     _join(cluster)
     return replace(spec, cluster=cluster)
+
+
+def _check_included(spec: SessionSpec) -> None:
+    """Refuse files of `.worktreeinclude` that are too big to go to a node with each task.
+
+    Raises:
+        InputError: they are.
+    """
+    if spec.repository is None or not os.path.exists(Path(spec.repository.top, INCLUDE_FILE)):
+        return
+    from tempfile import TemporaryDirectory
+
+    from sessionrun.workspaces.companions import list_included
+
+    try:
+        with TemporaryDirectory() as folder:
+            list_included(spec.repository, Path(folder))
+    except (SessionrunError, OSError) as error:
+        raise InputError(f"{spec.repository.top}: {error}") from error
 
 
 def _join(cluster: Cluster) -> None:
@@ -182,7 +203,6 @@ def _find_fault(spec: SessionSpec, task: TaskSpec) -> str | None:
         "tasks of a queue do": spec.feed is not None,
         "repositories of tasks' own do": task.workspace.kind not in ("none", "worktree"),
         "worktrees that stay (seats) do": spec.seats is not None and task.workspace.kind == "worktree",
-        "links do": bool(task.links),
         "environments do": task.environment is not None,
         "prove does": task.prove is not None,
         "mends do": task.mend is not None or (spec.landing is not None and spec.landing.mends > 0),

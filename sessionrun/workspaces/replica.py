@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
+from dataclasses import field, replace
 from hashlib import sha256
 from itertools import count
 from pathlib import Path
@@ -23,8 +23,10 @@ from sessionrun.model.frozen import frozen
 from sessionrun.model.places import Place, Repository
 from sessionrun.store.files import make_directories, open_regular, replace_file
 from sessionrun.store.jobfiles import load_record_if_any
+from sessionrun.workspaces.bringing import kept_path
+from sessionrun.workspaces.companions import ARCHIVE, make_links, unpack_included
 from sessionrun.workspaces.git import Git
-from sessionrun.workspaces.registration import hold_lock
+from sessionrun.workspaces.registration import hold_lock, remove_tree
 from sessionrun.workspaces.request import WorkspaceRequest
 
 WISH: Final = "replica.json"
@@ -51,9 +53,13 @@ NAME_TRIES: Final = 100
 
 @frozen
 class ReplicaWish:
-    """What has to be in the replica: commits that the session's machine has, by their full names."""
+    """What has to be in the replica: commits that the session's machine has, by their full names.
+
+    `inside` says where the task's links lead that stand inside of the checkout.
+    """
 
     known: tuple[str, ...]
+    inside: Mapping[str, str] = field(default_factory=dict)
 
 
 @frozen
@@ -97,6 +103,9 @@ def receive(request: WorkspaceRequest, folder: Path) -> None:
             for commit in wish.known:
                 git("update-ref", f"refs/sessionrun/received/{commit}", commit)
             (folder / PACK).unlink()
+        make_links(top, request.links, wish.inside)
+    if (folder / ARCHIVE).exists():
+        unpack_included(folder / ARCHIVE, kept_path(top, request.owner))
     deadline = time.monotonic() + ARRIVAL_S
     while missing := [commit for commit in wish.known if git.commit_of(commit) is None]:
         if time.monotonic() > deadline:
@@ -114,6 +123,8 @@ def send(request: WorkspaceRequest, place: Place, folder: Path) -> None:
     tips = [commit for commit in (place.commit, place.setup_commit, place.base_commit) if commit is not None]
     if wish is None or place.commit is None:
         return
+    if place.worktree is None:
+        remove_tree(kept_path(Path(request.repository.top), request.owner))
     _note_sent(request, place, folder)
     if place.commit in wish.known:
         return

@@ -111,7 +111,7 @@ class DaskExecutor:
             try:
                 order = make_order(self._session, job, self._repository)
                 if self._replicas is not None:
-                    self._replicas.equip(at.node, job, order)
+                    self._replicas.equip(self._session, at.node, job, order)
             except (OSError, SessionrunError) as error:
                 notices.append(JobLost(job.key, "void", f"its files cannot be sent: {error}"))
                 self._placement.give(at.node)

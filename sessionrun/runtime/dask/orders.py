@@ -28,6 +28,7 @@ from sessionrun.runtime.node.spool import NODE_TOKEN
 from sessionrun.store.files import make_directories, open_regular, read_regular
 from sessionrun.store.jobfiles import REQUEST
 from sessionrun.store.session import SessionDir
+from sessionrun.workspaces.companions import ARCHIVE, pack_included, place_links
 from sessionrun.workspaces.git import Git
 from sessionrun.workspaces.replica import MAX_PACK, PACK, WISH, ReplicaWish, pack_objects
 
@@ -91,8 +92,8 @@ def _find_paths(root: str, words: tuple[str, ...]) -> Iterator[Path]:
 
 
 def _find_replica(repository: Repository) -> str:
-    """Where a node has its replica: one for each repository of each machine."""
-    unique = f"{socket.gethostname()}:{repository.common_dir}".encode()
+    """Where a node has its replica: one for each checkout of each machine."""
+    unique = f"{socket.gethostname()}:{repository.common_dir}:{repository.top}".encode()
     return f"{NODE_TOKEN}/repositories/{sha256(unique).hexdigest()[:16]}/replica"
 
 
@@ -107,7 +108,8 @@ def _place_request(content: bytes, repository: Repository) -> bytes:
         worktree_dir=str(Path(replica).with_name("worktrees")),
         settings=repository.settings and replace(repository.settings, git_dir=f"{replica}/.git"),
     )
-    return orjson.dumps({**request, "repository": there})
+    links, _ = place_links(repository.top, request["links"])
+    return orjson.dumps({**request, "repository": there, "links": links})
 
 
 class Replicas:
@@ -119,7 +121,7 @@ class Replicas:
         self._sending: dict[JobKey, str] = {}
         self._known: dict[JobKey, tuple[str, list[str]]] = {}
 
-    def equip(self, node: str, job: Job, order: Message) -> None:
+    def equip(self, session: SessionDir, node: str, job: Job, order: Message) -> None:
         """Put into the order of a workspace's job what the replica of its node needs.
 
         Raises:
@@ -129,12 +131,17 @@ class Replicas:
         if folder is None:
             return
         request = orjson.loads(base64.b64decode(order["files"][f"{folder}/{REQUEST}"]))
+        links = orjson.loads(read_regular(session.path / folder / REQUEST))["links"]
         ends = [request.get("earlier") or {}, *(request.get("needs") or ())]
         wanted = [self._repository.base_commit, *(end["commit"] for end in ends if end.get("commit"))]
         known = list(dict.fromkeys(wanted))
-        order["files"][f"{folder}/{WISH}"] = _encode(orjson.dumps(ReplicaWish(tuple(known))))
+        _, inside = place_links(self._repository.top, links)
+        order["files"][f"{folder}/{WISH}"] = _encode(orjson.dumps(ReplicaWish(tuple(known), inside)))
         if job.key.phase != "prepare":
             return
+        included = pack_included(self._repository, session.job_path(job.key))
+        if included is not None:
+            order["files"][f"{folder}/{ARCHIVE}"] = _encode(included)
         self._known[job.key] = node, known
         there = self._there.setdefault(node, set())
         missing = [commit for commit in known if commit not in there]

@@ -26,6 +26,7 @@ from sessionrun.cluster.link import Link, Tasks
 from sessionrun.cluster.messages import ABANDON, KILL, PROTOCOL, Message
 from sessionrun.model.errors import StoreError
 from sessionrun.runtime.executors.local import KeeperGone, greet, read_frame
+from sessionrun.runtime.executors.secrets import NotSet
 from sessionrun.runtime.keeper.command import EXIT_REFUSED, EXIT_TAKEN, say
 from sessionrun.runtime.keeper.lease import boot_ns
 from sessionrun.runtime.keeper.wire import Connection, pack_job
@@ -235,20 +236,21 @@ class LinkProcess:
             return
         try:
             self._jobs[name], process = self._spool.place(name, order)
+        except NotSet as fault:
+            self._refuse(name, {"kind": "exit", "status": None, "detail": str(fault)})
+            return
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             say(f"{name}: its order cannot be used: {type(error).__name__}: {error}")
-            self._refuse(
-                name, f"its order cannot be used on this node: {getattr(error, 'strerror', None) or error}"
-            )
+            why = f"its order cannot be used on this node: {getattr(error, 'strerror', None) or error}"
+            self._refuse(name, {"kind": "lost", "verdict": "void", "reason": why, "counts": True, "gone": None})
             return
         self._keeper.send(*pack_job(process))
 
-    def _refuse(self, name: str, reason: str) -> None:
+    def _refuse(self, name: str, end: Message) -> None:
         """Tell that it did not start.  It is not in the ledger: if this is forgotten, its order comes again."""
-        end = {"job": name, "kind": "lost", "verdict": "void", "reason": reason, "counts": True, "gone": None}
         empty: Message = {"outputs": [], "brought": {}}
         job = self._jobs[name] = SpooledJob(name, self._spool.folder_of(name), empty)
-        job.finish({**end, "files": {}})
+        job.finish({**end, "job": name, "files": {}})
         self._has_news = True
 
     def _hear_keeper(self) -> None:

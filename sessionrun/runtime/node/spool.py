@@ -19,6 +19,7 @@ from typing import Final
 import orjson
 
 from sessionrun.cluster.messages import Message
+from sessionrun.runtime.executors.secrets import look_up
 from sessionrun.runtime.keeper.wire import JobOrder
 from sessionrun.store.files import make_directories, open_regular, read_regular
 from sessionrun.store.jobfiles import REQUEST
@@ -140,6 +141,7 @@ class Spool:
 
         Raises:
             OSError: they cannot be written.
+            NotSet: a variable is given by a name that this node does not have.
             ValueError, KeyError, TypeError: the order is damaged.
         """
         folder = self.folder_of(job)
@@ -182,7 +184,8 @@ class Spool:
 
         if order["cwd"].startswith(NODE_TOKEN):
             make_directories(Path(here(order["cwd"])), 0o700)  # of a replica that is yet to be made
-        env = [os.fsencode(word) for name, value in order["env"].items() for word in (name, here(value))]
+        known = look_up(order["env"], os.environ)
+        env = [os.fsencode(word) for name, value in known.items() for word in (name, here(value))]
         return JobOrder(
             key=job,
             grace_s=float(order["grace_s"]),

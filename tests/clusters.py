@@ -278,9 +278,9 @@ class RealCluster:
         """Start the scheduler."""
         self._start("head", "head", "--host", self.host, "--port", str(self.port), *words)
 
-    def start_node(self, name: str, slots: int = 2) -> None:
+    def start_node(self, name: str, slots: int = 2, *words: str) -> None:
         """Start a node."""
-        self._start(name, "node", self.address, "--name", name, "--slots", str(slots))
+        self._start(name, "node", self.address, "--name", name, "--slots", str(slots), *words)
 
     def _start(self, name: str, *words: str) -> None:
         self.start_program(name, *self.command.argv, "cluster", *words)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from sessionrun.cli.options import json_option
+from sessionrun.cli.options import Duration, json_option
 from sessionrun.cli.render import print_json, print_table
 from sessionrun.model.errors import InputError
 
@@ -62,8 +62,14 @@ def head(host: str, port: int) -> int:
 @click.argument("address")
 @click.option("--name", metavar="NAME", help="Its name.  [default: this machine's]")
 @click.option("--slots", type=int, metavar="N", help="Tasks at once.  [default: the number of processors]")
+@click.option(
+    "--rescue",
+    type=Duration(),
+    metavar="TIME",
+    help="How often the work in progress of tasks is sent to their session; 0: never.  [default: 5m]",
+)
 @click.option("--systemd", is_flag=True, help="Print a unit for systemd that runs this command, and end.")
-def node(address: str, name: str | None, slots: int | None, systemd: bool) -> int:
+def node(address: str, name: str | None, slots: int | None, rescue: float | None, systemd: bool) -> int:
     """Run jobs for the cluster whose scheduler is at ADDRESS, until Ctrl-C.
 
     Jobs have the environment of this command.  They end when this machine has no contact with the cluster for
@@ -79,12 +85,12 @@ def node(address: str, name: str | None, slots: int | None, systemd: bool) -> in
     )
 
     cluster = open_checked(address, os.environ)
-    site = open_site(name, slots, os.environ)
+    site = open_site(name, slots, os.environ, rescue)
     if systemd:
         program = shutil.which(sys.argv[0]) or sys.argv[0]
-        click.echo(
-            make_unit([program, "cluster", "node", address, "--name", site.name, "--slots", str(site.slots)])
-        )
+        words = ["--name", site.name, "--slots", str(site.slots)]
+        words += [] if rescue is None else ["--rescue", f"{rescue:g}"]
+        click.echo(make_unit([program, "cluster", "node", address, *words]))
         return 0
     click.echo(f"node {site.node_id}: {site.slots} slots, {site.path}", err=True)
     return keep_running(node_command(cluster, site), node_environment(site, os.environ), _say)

@@ -23,6 +23,7 @@ from sessionrun.runtime.node.directory import (
     EXIT_LEFT,
     LOOP_VARIABLE,
     NODE_VARIABLE,
+    RESCUE_S,
     NodeSite,
     find_nodes_dir,
     open_node,
@@ -70,14 +71,17 @@ def head_environment(environ: Mapping[str, str]) -> dict[str, str]:
     return {"DASK_TEMPORARY_DIRECTORY": scratch, **environ, LOOP_VARIABLE: "1"}
 
 
-def open_site(name: str | None, slots: int | None, environ: Mapping[str, str]) -> NodeSite:
+def open_site(
+    name: str | None, slots: int | None, environ: Mapping[str, str], rescue_s: float | None = None
+) -> NodeSite:
     """The node of this machine by that name, with so many slots.
 
     Raises:
         InputError: they cannot be used.
     """
     name = name or socket.gethostname().partition(".")[0] or "node"
-    return open_node(find_nodes_dir(environ), name, (os.cpu_count() or 1) if slots is None else slots)
+    slots = (os.cpu_count() or 1) if slots is None else slots
+    return open_node(find_nodes_dir(environ), name, slots, RESCUE_S if rescue_s is None else rescue_s)
 
 
 def node_command(cluster: Cluster, site: NodeSite) -> list[str]:

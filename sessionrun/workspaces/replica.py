@@ -99,7 +99,7 @@ def receive(request: WorkspaceRequest, folder: Path) -> None:
             git("init", "-q", "-b", "sessionrun-replica", f"--object-format={kind}")
         _drop_sent(git, top.parent / SENT, request.earlier)
         if (folder / PACK).exists():
-            _take_pack(git, folder / PACK)
+            take_pack(git, folder / PACK)
             for commit in wish.known:
                 git("update-ref", f"refs/sessionrun/received/{commit}", commit)
             (folder / PACK).unlink()
@@ -182,7 +182,7 @@ def take_work(repository: Repository, place: Place, folder: Path) -> Place:
     if name is None or place.commit is None or not (folder / WORK).exists():
         return place
     git = Git(Path(repository.top), limit_s=None)
-    _take_pack(git, folder / WORK)
+    take_pack(git, folder / WORK)
     for number in count(1):
         chosen = name if number == 1 else f"{name}-{number}"
         if number > NAME_TRIES:
@@ -193,7 +193,13 @@ def take_work(repository: Repository, place: Place, folder: Path) -> Place:
     raise AssertionError("numbers never end")
 
 
-def _take_pack(git: Git, path: Path) -> None:
+def take_pack(git: Git, path: Path) -> None:
+    """Put the objects of a pack into a repository.
+
+    Raises:
+        GitError: the pack is damaged, or not whole.
+        OSError: it cannot be read.
+    """
     with open(open_regular(path), "rb") as stream:
         content = stream.read()
     git("index-pack", "--stdin", "--strict", stdin=content)

@@ -32,6 +32,7 @@ from sessionrun.runtime.keeper.lease import boot_ns
 from sessionrun.runtime.keeper.wire import Connection, pack_job
 from sessionrun.runtime.node.directory import JOBS, SOCKET, NodeSite, load_site, note_left
 from sessionrun.runtime.node.ends import key_of, pack_end
+from sessionrun.runtime.node.rescues import Rescues
 from sessionrun.runtime.node.spool import CHUNK_BYTES, Spool, SpooledJob
 from sessionrun.runtime.processes import die_with_parent
 from sessionrun.runtime.recovery import judge_job
@@ -71,6 +72,7 @@ class LinkProcess:
         _, _, offset, self._early = greet(self._keeper)
         self._link = Link(site.node_id, site.name, site.slots, __version__)
         self._spool = Spool(site.path / JOBS)
+        self._rescues = Rescues(site.rescue_s)
         self._jobs: dict[str, SpooledJob] = {}
         self._ledger_end = offset
         self._find_jobs(site.path / "ledger", offset)
@@ -108,6 +110,7 @@ class LinkProcess:
             self._wait()
             self._hear_keeper()
             self._hear_bridge()
+            self._rescues.look(self._jobs.values())
             if any(time.monotonic() > end_at for end_at in self._find_end()):
                 self._end()
 
@@ -164,7 +167,7 @@ class LinkProcess:
         if self._bridge is not None:
             events = select.POLLIN | (select.POLLOUT if self._bridge.has_more else 0)
             poller.register(self._bridge.fileno(), events)
-        times = [*self._flying.values(), *self._find_end()]
+        times = [*self._flying.values(), *self._find_end(), *self._rescues.next_time()]
         timeout_s = max(0.0, min(times) - time.monotonic()) if times else None
         if self._early:
             timeout_s = 0.0

@@ -25,8 +25,8 @@ from sessionrun.cluster.messages import Message
 from sessionrun.cluster.permits import Permits
 from sessionrun.cluster.timers import Timers
 from sessionrun.runtime.keeper.lease import LeaseFile, boot_ns
+from sessionrun.runtime.keeper.wire import LENGTH, pack, unpack
 from sessionrun.runtime.node.directory import NodeSite, open_node, start_root
-from sessionrun.runtime.node.main import HEAD
 from sessionrun.store.journal import read_log
 from sessionrun.store.ledger import fold_ledger
 
@@ -126,13 +126,13 @@ class NodeUnderTest:
                 self.disconnect()
                 return
             self._incoming += chunk
-        while len(self._incoming) >= HEAD.size:
-            length, number = HEAD.unpack_from(self._incoming)
-            if len(self._incoming) < HEAD.size + length:
+        while len(self._incoming) >= LENGTH.size:
+            end = LENGTH.size + LENGTH.unpack_from(self._incoming)[0]
+            if len(self._incoming) < end:
                 break
-            content = bytes(self._incoming[HEAD.size : HEAD.size + length])
-            del self._incoming[: HEAD.size + length]
-            self._take(number, orjson.loads(content))
+            tick, content = unpack(bytes(self._incoming[LENGTH.size : end]))
+            del self._incoming[:end]
+            self._take(int(tick), orjson.loads(content))
         if self.head.has_news or self.permits.session_has_news(SID):
             self._call()
         if self._parked is not None:
@@ -153,7 +153,7 @@ class NodeUnderTest:
         content = orjson.dumps(answer)
         with suppress(OSError):
             assert self._socket is not None
-            self._socket.sendall(HEAD.pack(len(content), number) + content)
+            self._socket.sendall(pack((b"%d" % number, content)))
 
     def _connect(self) -> bool:
         self._socket, self._parked = socket.socket(socket.AF_UNIX), None
@@ -297,15 +297,19 @@ class RealCluster:
         """Start the scheduler."""
         self._start("head", "head", "--host", self.host, "--port", str(self.port), *words)
 
-    def start_node(self, name: str, slots: int = 2) -> None:
+    def start_node(self, name: str, slots: int = 2, *words: str) -> None:
         """Start a node."""
-        self._start(name, "node", self.address, "--name", name, "--slots", str(slots))
+        self._start(name, "node", self.address, "--name", name, "--slots", str(slots), *words)
 
     def _start(self, name: str, *words: str) -> None:
+        self.start_program(name, *self.command.argv, "cluster", *words)
+
+    def start_program(self, name: str, *argv: str, env: Mapping[str, str] | None = None) -> None:
+        """Start any program of the cluster's."""
         log = open(self.command.cwd / f"{name}.log", "ab")
-        argv = [*self.command.argv, "cluster", *words]
+        env = {**self.env, **(env or {})}
         self.programs[name] = subprocess.Popen(
-            argv, cwd=self.command.cwd, env=self.env, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            argv, cwd=self.command.cwd, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log
         )
         log.close()
 

@@ -19,6 +19,7 @@ from conftest import Command, eventually, slow_seed
 
 from sessionrun.client.cluster import open_cluster
 from sessionrun.model.errors import InputError
+from sessionrun.workspaces.companions import MAX_BYTES
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
 
@@ -125,9 +126,15 @@ def test_what_is_refused_before_anything_starts(sessionrun: Command) -> None:
         done = sessionrun(*words, env=env)
         assert (done.returncode, done.stdout) == (2, ""), words
         assert said in done.stderr and len(done.stderr.splitlines()) == 1
-    (sessionrun.cwd / "x").touch()
-    linked = sessionrun("--worktree", *loopback, "--agent", "shell", stdin='[{"prompt": "true", "links": ["x"]}]')
-    assert linked.returncode == 2 and "links do not work on the nodes of a cluster yet" in linked.stderr
+    wish = '[{"prompt": "true", "environment": "python"}]'
+    refused = sessionrun("--worktree", *loopback, "--agent", "shell", stdin=wish)
+    assert refused.returncode == 2 and "environments do not work on the nodes of a cluster yet" in refused.stderr
+    (sessionrun.cwd / ".gitignore").write_text("big\n")
+    (sessionrun.cwd / ".worktreeinclude").write_text("big\n")
+    with open(sessionrun.cwd / "big", "wb") as stream:
+        stream.truncate(MAX_BYTES + 1)
+    refused = sessionrun("--worktree", *loopback, "--agent", "shell", "-p", "true")
+    assert refused.returncode == 2 and ".worktreeinclude names files of 16777217 bytes" in refused.stderr
     times = sessionrun("cluster", "head", env={**env, "SESSIONRUN_CLUSTER_TIMERS": "margin=0"})
     assert times.returncode == 2 and "SESSIONRUN_CLUSTER_TIMERS: margin must be at least" in times.stderr
     unit = sessionrun("cluster", "node", "tcp://127.0.0.1:1", "--name", "a", "--slots", "3", "--systemd", env=env)

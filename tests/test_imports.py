@@ -345,7 +345,7 @@ def test_what_a_part_may_not_know(family: str, forbidden: list[str]) -> None:
             "sessionrun.runtime.executors.local",
             "runtime.main runtime.dask.executor runtime.node.main",
         ),
-        ("distributed", "runtime.dask.carrier"),
+        ("distributed", "runtime.dask.carrier runtime.dask.plugins"),
         ("cryptography", "client.cluster_certs"),
         ("daemon", "runtime.launch"),
         ("starlette", "serve"),

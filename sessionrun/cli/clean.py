@@ -36,7 +36,9 @@ from sessionrun.model.errors import InputError
     help="Delete worktrees whose work is on a branch, and branches that are merged or empty.",
 )
 @click.option(
-    "--cache", is_flag=True, help="Delete mirrors and environments that nothing uses, longest unused first."
+    "--cache",
+    is_flag=True,
+    help="Delete mirrors, environments, replicas that nothing uses, longest unused first.",
 )
 @click.option(
     "--max-size", type=Size(), metavar="SIZE", help="With --cache: only until the cache is this small: 20G."

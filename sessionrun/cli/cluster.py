@@ -9,8 +9,9 @@ from pathlib import Path
 
 import click
 
-from sessionrun.cli.options import json_option
+from sessionrun.cli.options import Duration, json_option
 from sessionrun.cli.render import print_json, print_table
+from sessionrun.model.errors import InputError
 
 
 @click.group("cluster")
@@ -61,8 +62,14 @@ def head(host: str, port: int) -> int:
 @click.argument("address")
 @click.option("--name", metavar="NAME", help="Its name.  [default: this machine's]")
 @click.option("--slots", type=int, metavar="N", help="Tasks at once.  [default: the number of processors]")
+@click.option(
+    "--rescue",
+    type=Duration(),
+    metavar="TIME",
+    help="How often the work in progress of tasks is sent to their session; 0: never.  [default: 5m]",
+)
 @click.option("--systemd", is_flag=True, help="Print a unit for systemd that runs this command, and end.")
-def node(address: str, name: str | None, slots: int | None, systemd: bool) -> int:
+def node(address: str, name: str | None, slots: int | None, rescue: float | None, systemd: bool) -> int:
     """Run jobs for the cluster whose scheduler is at ADDRESS, until Ctrl-C.
 
     Jobs have the environment of this command.  They end when this machine has no contact with the cluster for
@@ -78,12 +85,12 @@ def node(address: str, name: str | None, slots: int | None, systemd: bool) -> in
     )
 
     cluster = open_checked(address, os.environ)
-    site = open_site(name, slots, os.environ)
+    site = open_site(name, slots, os.environ, rescue)
     if systemd:
         program = shutil.which(sys.argv[0]) or sys.argv[0]
-        click.echo(
-            make_unit([program, "cluster", "node", address, "--name", site.name, "--slots", str(site.slots)])
-        )
+        words = ["--name", site.name, "--slots", str(site.slots)]
+        words += [] if rescue is None else ["--rescue", f"{rescue:g}"]
+        click.echo(make_unit([program, "cluster", "node", address, *words]))
         return 0
     click.echo(f"node {site.node_id}: {site.slots} slots, {site.path}", err=True)
     return keep_running(node_command(cluster, site), node_environment(site, os.environ), _say)
@@ -112,6 +119,53 @@ def status(address: str, as_json: bool) -> None:
     ]
     print_table(("Node", "State", "Slots", "Lease", "Id"), rows)
     click.echo(f"{len(rows)} nodes, {len(shown['sessions'])} sessions")
+
+
+@command.command("stop")
+@click.argument("address")
+@click.option("--force", is_flag=True, help="Also if jobs run: they are killed, and their tasks are lost.")
+@click.option("--yes", is_flag=True, help="Do not ask; needed where nobody can answer.")
+@json_option
+def stop(address: str, force: bool, yes: bool, as_json: bool) -> int:
+    """End the programs of all nodes and of the head of the cluster at ADDRESS.
+
+    It is refused while jobs run.  Exit code 1: a program is still there.
+    """
+    from sessionrun.client.cluster import open_cluster
+    from sessionrun.client.cluster_stopping import stop_cluster
+
+    cluster = open_cluster(address, os.environ)
+    if not yes:
+        _confirm(address)
+    stopped = stop_cluster(cluster, force=force)
+    remains = stopped["head"] == "up"
+    if as_json:
+        print_json(stopped)
+        return 1 if remains else 0
+    print_table(("Node", "State", "Id"), [(one["name"], one["state"], one["id"]) for one in stopped["nodes"]])
+    if any(one["state"] == "gone" for one in stopped["nodes"]):
+        click.echo("a node that is gone was not told: end `cluster node` on its machine", err=True)
+    click.echo(_HEADS[stopped["head"]])
+    for session_id in stopped["sessions"]:
+        click.echo(
+            f"session {session_id} goes on, and waits for a cluster at this address: "
+            f"sessionrun cancel {session_id} ends it",
+            err=True,
+        )
+    return 1 if remains else 0
+
+
+_HEADS = {
+    "left": "The head has ended.",
+    "up": "The head is up: not all of its nodes, or not the head itself, have ended in time; try again.",
+    "foreign": "The scheduler is up: `sessionrun cluster head` did not start it, so it is yours to end.",
+}
+
+
+def _confirm(address: str) -> None:
+    if not sys.stdin.isatty():
+        raise InputError("cluster stop: nobody can be asked here: say --yes")
+    click.confirm(f"End all nodes and the head of the cluster at {address}?", abort=True, err=True)
 
 
 def _say(line: str) -> None:

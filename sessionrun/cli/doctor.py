@@ -35,10 +35,12 @@ def command(session_id: str | None, fix: bool, as_json: bool, results_dir: Path 
         return _report_agents(fix=fix, as_json=as_json)
     from sessionrun.client.doctor.report import diagnose
 
-    records, sessions, remaining = diagnose(session_id, results_dir=results_dir, fix=fix)
+    records, sessions, remaining, clusters = diagnose(session_id, results_dir=results_dir, fix=fix)
     if as_json:
-        print_json({"findings": records, "session_count": sessions, "remaining": remaining})
+        told = {"findings": records, "session_count": sessions, "remaining": remaining, "clusters": clusters}
+        print_json(told)
     else:
+        _print_clusters(clusters)
         _print(records, sessions=sessions, remaining=remaining)
     return EXIT_FOUND if remaining else 0
 
@@ -49,6 +51,21 @@ def _report_agents(*, fix: bool, as_json: bool) -> int:
     if fix:
         raise InputError("--fix repairs sessions and the environment, not agents")
     return 0 if report_agents(as_json=as_json) else EXIT_FOUND
+
+
+def _print_clusters(clusters: list[dict[str, Any]]) -> None:
+    for cluster in clusters:
+        named = ["the configuration"] if cluster["configured"] else []
+        named += [f"session {session_id}" for session_id in cluster["session_ids"]]
+        if not cluster["answers"]:
+            click.echo(f"cluster {cluster['address']} (named by {', '.join(named)}) does not answer")
+            continue
+        nodes = [node for node in cluster["nodes"] if node["lives"]]
+        used, slots = (sum(node[key] for node in nodes) for key in ("used", "slots"))
+        leases = [node["lease_s"] for node in nodes if node["lease_s"] is not None]
+        least = f", least lease left {min(leases):.0f} s" if leases else ""
+        words = f"{len(nodes)} of {len(cluster['nodes'])} nodes up, {used} of {slots} slots in use{least}"
+        click.echo(escape_line(f"cluster {cluster['address']} (named by {', '.join(named)}): {words}"))
 
 
 def _print(records: list[dict[str, Any]], *, sessions: int, remaining: int) -> None:

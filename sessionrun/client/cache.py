@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from sessionrun.client.cached_copies import iterate_copies, remove_copy
 from sessionrun.client.config import load_cache_dir
+from sessionrun.client.replicas import iterate_replicas, remove_replica
 from sessionrun.model.errors import SessionrunError
 from sessionrun.workspaces.environments.cached import iterate_environments, remove_environment
 from sessionrun.workspaces.mirror_cache import iterate_mirrors, remove_mirror
@@ -58,6 +59,10 @@ KINDS: Final = (
 )
 
 
+_REPLICA: Final = Kind("replica", lambda _: iterate_replicas(), remove_replica)
+"""The replicas of this machine's nodes lie elsewhere."""
+
+
 def clean_cache(
     *,
     cache_dir: Path | None = None,
@@ -80,6 +85,8 @@ def clean_cache(
     cache = find_cache(cache_dir)
     now = time.time()
     entries: list[tuple[Kind, Entry]] = [(kind, entry) for kind in KINDS for entry in kind.iterate(cache)]
+    if cache_dir is None:
+        entries += [(_REPLICA, entry) for entry in iterate_replicas()]
     entries.sort(key=lambda pair: pair[1].used_at)
     left = sum(entry.size for _, entry in entries)
     records = []

@@ -6,15 +6,18 @@ import ipaddress
 import os
 import re
 import socket
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
+from sessionrun import __version__
+from sessionrun.client.notices import notify
 from sessionrun.model.cluster import Cluster
-from sessionrun.model.errors import InputError
+from sessionrun.model.errors import InputError, SessionrunError
 from sessionrun.model.spec import SessionSpec, TaskSpec
+from sessionrun.workspaces.bringing import INCLUDE_FILE
 
 CERTS_VARIABLE: Final = "SESSIONRUN_CERTS"
 """Names the directory of the three files for TLS."""
@@ -22,6 +25,14 @@ CERTS_VARIABLE: Final = "SESSIONRUN_CERTS"
 CA, CERT, KEY = "ca.pem", "cert.pem", "key.pem"
 SHOW_TIMEOUT_S: Final = 10.0
 REACH_TIMEOUT_S: Final = 5.0
+
+OWN_CLUSTER: Final = (
+    "the cluster at {} was not started by `sessionrun cluster`, and has got its plug-ins now: a worker that loses "
+    "the scheduler closes, so let something start it again under the same --name; and no adaptive scaling, which "
+    "sees an idle cluster"
+)
+
+_T = TypeVar("_T")
 
 _ADDRESS: Final = re.compile(r"(tcp|tls)://(\[[0-9a-fA-F:]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})")
 
@@ -118,8 +129,72 @@ def settle_cluster(spec: SessionSpec, address: str, environ: Mapping[str, str]) 
         fault = _find_fault(spec, task)
         if fault is not None:
             raise InputError(f"task {task.id!r:.140}: {fault} not work on the nodes of a cluster yet")
+    _check_included(spec)
     check_reachable(cluster)
+    _join(cluster)
     return replace(spec, cluster=cluster)
+
+
+def _check_included(spec: SessionSpec) -> None:
+    """Refuse files of `.worktreeinclude` that are too big to go to a node with each task.
+
+    Raises:
+        InputError: they are.
+    """
+    if spec.repository is None or not os.path.exists(Path(spec.repository.top, INCLUDE_FILE)):
+        return
+    from tempfile import TemporaryDirectory
+
+    from sessionrun.workspaces.companions import list_included
+
+    try:
+        with TemporaryDirectory() as folder:
+            list_included(spec.repository, Path(folder))
+    except (SessionrunError, OSError) as error:
+        raise InputError(f"{spec.repository.top}: {error}") from error
+
+
+def _join(cluster: Cluster) -> None:
+    """See that the cluster's scheduler serves us; one of the user's own gets what it lacks, with a warning.
+
+    Raises:
+        InputError: it does not, or none of its workers can run jobs.
+    """
+    from sessionrun.runtime.dask.carrier import ask_or_register
+
+    shown, failed = _run(cluster, ask_or_register(cluster, SHOW_TIMEOUT_S))
+    if "refused" in shown:
+        raise InputError(f"the cluster at {cluster.address} refuses this session: {shown['refused']}")
+    lives = [node for node in shown["nodes"] if node["lives"]]
+    versions = sorted({node["version"] for node in lives})
+    if lives and __version__ not in versions:
+        raise InputError(
+            f"the cluster at {cluster.address}: its nodes have version {', '.join(versions)} of sessionrun, "
+            f"and this is {__version__}: install the same version on all"
+        )
+    if failed is not None:
+        notify(OWN_CLUSTER.format(cluster.address))
+    for worker, why in (failed or {}).items():
+        notify(f"worker {worker} gets no jobs: {why.rstrip('.')}; sessionrun has to be installed there")
+
+
+def _run(cluster: Cluster, call: Coroutine[Any, Any, _T]) -> _T:
+    """Have the library do something.
+
+    Raises:
+        InputError: with what the library says.
+    """
+    import asyncio
+
+    try:
+        return asyncio.run(call)
+    except Exception as error:  # whatever the library raises
+        why = (str(error).partition("\n")[0] or type(error).__name__).rstrip(".")
+        if "disallowed" in why:
+            why += ": start it with --preload sessionrun.runtime.dask.scheduler"
+        if isinstance(error, ModuleNotFoundError):
+            why = f"{why}: sessionrun has to be installed where the scheduler runs"
+        raise InputError(f"the cluster at {cluster.address} does not answer: {why}") from error
 
 
 def _find_fault(spec: SessionSpec, task: TaskSpec) -> str | None:
@@ -128,7 +203,6 @@ def _find_fault(spec: SessionSpec, task: TaskSpec) -> str | None:
         "tasks of a queue do": spec.feed is not None,
         "repositories of tasks' own do": task.workspace.kind not in ("none", "worktree"),
         "worktrees that stay (seats) do": spec.seats is not None and task.workspace.kind == "worktree",
-        "links do": bool(task.links),
         "environments do": task.environment is not None,
         "prove does": task.prove is not None,
         "mends do": task.mend is not None or (spec.landing is not None and spec.landing.mends > 0),
@@ -143,17 +217,20 @@ def show_cluster(cluster: Cluster) -> dict[str, Any]:
     Raises:
         InputError: it cannot be reached, or is no scheduler of ours.
     """
+    return {"address": cluster.address, **ask_scheduler(cluster, "sr_show")}
+
+
+def ask_scheduler(cluster: Cluster, name: str, **words: object) -> dict[str, Any]:
+    """What the cluster's scheduler answers to a call.
+
+    Raises:
+        InputError: it cannot be reached, or is no scheduler of ours.
+    """
     require_dask()
     check_reachable(cluster)
-    import asyncio
+    from sessionrun.runtime.dask.carrier import ask
 
-    from sessionrun.runtime.dask.carrier import ask_to_show
-
-    try:
-        shown = asyncio.run(ask_to_show(cluster, SHOW_TIMEOUT_S))
-    except Exception as error:  # whatever the library raises: it cannot be reached
-        why = str(error).partition("\n")[0] or type(error).__name__
-        raise InputError(f"the cluster at {cluster.address} does not answer: {why}") from error
-    if "refused" in shown:
-        raise InputError(f"the cluster at {cluster.address} refuses to answer: {shown['refused']}")
-    return {"address": cluster.address, **shown}
+    answer: dict[str, Any] = _run(cluster, ask(cluster, name, SHOW_TIMEOUT_S, **words))
+    if "refused" in answer:
+        raise InputError(f"the cluster at {cluster.address} refuses to answer: {answer['refused']}")
+    return answer

@@ -19,7 +19,15 @@ from sessionrun.client.cluster import find_certs, is_loopback, open_cluster, req
 from sessionrun.model.cluster import Cluster
 from sessionrun.model.errors import InputError
 from sessionrun.runtime.dask.scheduler import load_timers
-from sessionrun.runtime.node.directory import NODE_VARIABLE, NodeSite, find_nodes_dir, open_node
+from sessionrun.runtime.node.directory import (
+    EXIT_LEFT,
+    LOOP_VARIABLE,
+    NODE_VARIABLE,
+    RESCUE_S,
+    NodeSite,
+    find_nodes_dir,
+    open_node,
+)
 
 RESTART_S: Final = 0.5
 END_TIMEOUT_S: Final = 10.0
@@ -59,17 +67,21 @@ def _check_port(host: str, port: int) -> int:
 
 def head_environment(environ: Mapping[str, str]) -> dict[str, str]:
     """The environment of the scheduler: what dask leaves on disk is not for the common directory."""
-    return {"DASK_TEMPORARY_DIRECTORY": str(find_nodes_dir(environ) / ".head"), **environ}
+    scratch = str(find_nodes_dir(environ) / ".head")
+    return {"DASK_TEMPORARY_DIRECTORY": scratch, **environ, LOOP_VARIABLE: "1"}
 
 
-def open_site(name: str | None, slots: int | None, environ: Mapping[str, str]) -> NodeSite:
+def open_site(
+    name: str | None, slots: int | None, environ: Mapping[str, str], rescue_s: float | None = None
+) -> NodeSite:
     """The node of this machine by that name, with so many slots.
 
     Raises:
         InputError: they cannot be used.
     """
     name = name or socket.gethostname().partition(".")[0] or "node"
-    return open_node(find_nodes_dir(environ), name, (os.cpu_count() or 1) if slots is None else slots)
+    slots = (os.cpu_count() or 1) if slots is None else slots
+    return open_node(find_nodes_dir(environ), name, slots, RESCUE_S if rescue_s is None else rescue_s)
 
 
 def node_command(cluster: Cluster, site: NodeSite) -> list[str]:
@@ -94,7 +106,7 @@ def node_command(cluster: Cluster, site: NodeSite) -> list[str]:
 
 def node_environment(site: NodeSite, environ: Mapping[str, str]) -> dict[str, str]:
     """The environment of the worker, and of the jobs of the node."""
-    return {**environ, NODE_VARIABLE: str(site.path)}
+    return {**environ, NODE_VARIABLE: str(site.path), LOOP_VARIABLE: "1"}
 
 
 def open_checked(address: str, environ: Mapping[str, str]) -> Cluster:
@@ -108,7 +120,7 @@ def open_checked(address: str, environ: Mapping[str, str]) -> Cluster:
 
 
 def keep_running(argv: list[str], environ: Mapping[str, str], say: Callable[[str], None]) -> int:
-    """Run a program again and again until this process is told to end (TERM, INT); returns 0 then."""
+    """Run a program again and again until it, or this process, is told to end (TERM, INT); returns 0 then."""
     ended = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: ended.set())
@@ -118,6 +130,9 @@ def keep_running(argv: list[str], environ: Mapping[str, str], say: Callable[[str
             ended.wait(0.2)
         if ended.is_set():
             _end(child)
+            return 0
+        if child.returncode == EXIT_LEFT:
+            say("stopped by `sessionrun cluster stop`")
             return 0
         say(f"{Path(argv[2]).name} ended with {child.returncode}: it is started again")
         ended.wait(RESTART_S)
@@ -146,6 +161,7 @@ def make_unit(words: list[str]) -> str:
             "[Service]",
             f"ExecStart={shlex.join(words)}",
             "Restart=always",
+            "RestartPreventExitStatus=0",
             "RestartSec=1",
             "KillMode=control-group",
             "TimeoutStopSec=30",

@@ -26,6 +26,7 @@ class Tasks:
         void: jobs that no session wants: they are killed, and their ends forgotten.
         forget: jobs whose end is known at the other end.
         wrote: how much of a file has arrived (bytes), by job and name.
+        leave: the node's processes are to end.
     """
 
     until_ns: int | None = None
@@ -35,6 +36,7 @@ class Tasks:
     void: Sequence[str] = ()
     forget: Sequence[str] = ()
     wrote: Sequence[tuple[str, str, int]] = ()
+    leave: bool = False
 
 
 class Link:
@@ -69,4 +71,5 @@ class Link:
             void=answer["void"],
             forget=answer["ack"],
             wrote=[(job, name, size) for job, name, size in answer["wrote"]],
+            leave=answer.get("leave", False),
         )

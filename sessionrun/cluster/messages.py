@@ -6,7 +6,8 @@ A job is named ``SESSION/KEY``; its key names one attempt, round, phase and star
                                    ticks; node, name, slots; epoch: of the last answer; wait: seconds;
                                    held: jobs that it has, but for those in ends; ends; out
     answer   scheduler to node     seq, epoch; renew: whether the lease goes on; times; orders; stop: job, level;
-                                   void: jobs to kill and forget; ack: ends to forget; wrote: job, name, bytes
+                                   void: jobs to kill and forget; ack: ends to forget; wrote: job, name, bytes;
+                                   leave: the node is to end
     call     session to scheduler  session, gen: lives of its supervisor; seq; epoch; wait; open, where it was
                                    asked for: job, node, epoch; submit: job, node, order, waits; stop; drop; wrote;
                                    waits: also for a node that is gone;
@@ -46,3 +47,9 @@ LEASE_OVER: Final = "the lease of its node was over"
 def session_of(job: str) -> str:
     """The session whose job it is."""
     return job.partition("/")[0]
+
+
+def phase_of(job: str) -> str:
+    """The phase of a job, as its key names it; '' if the name has none."""
+    parts = job.rsplit("/", 2)
+    return parts[1] if len(parts) == 3 else ""

@@ -19,6 +19,7 @@ from collections.abc import Iterable
 from heapq import heappop, heappush
 from typing import Final
 
+from sessionrun.cluster.leaving import NODE_STOPPED, may_leave, note_tick, takes
 from sessionrun.cluster.messages import (
     ABANDON,
     LEASE_OVER,
@@ -62,8 +63,8 @@ class Permits:
         if tick["seq"] <= node.seq:
             return False
         about = tick["name"], tick["slots"], tick["version"]
-        if not node.lives or about != (node.name, node.slots, node.version):
-            self._change_nodes()
+        if note_tick(node, tick) or not node.lives or about != (node.name, node.slots, node.version):
+            self.note_change()
         node.name, node.slots, node.version = about
         node.seq, node.lives, node.until = tick["seq"], True, now + self.timers.lease
         self._watch(node)
@@ -79,7 +80,8 @@ class Permits:
         self._take_chunks(now, node, tick["out"])
         return True
 
-    def _change_nodes(self) -> None:
+    def note_change(self) -> None:
+        """The nodes are not what the sessions were told."""
         self._nodes_version += 1
         self._touched_sessions.update(self.sessions)
 
@@ -88,6 +90,8 @@ class Permits:
             return
         permit.node.offers.pop(permit.job, None)
         permit.node.stops.pop(permit.job, None)
+        if permit.node.leaves_by is not None and end["kind"] == "lease":
+            end = {**end, "reason": NODE_STOPPED}
         permit.state, permit.end, permit.order = "ended", end, None
         self._tell(permit)
 
@@ -102,7 +106,7 @@ class Permits:
             permit.state = "offered"
             permit.node.offers[permit.job] = permit
         elif knows:
-            self._die(permit, NOT_THERE)
+            self.die(permit, NOT_THERE)
 
     def _begin(self, permit: Permit) -> None:
         """The node has it."""
@@ -116,7 +120,8 @@ class Permits:
         permit.state = "delivered"
         permit.node.offers.pop(permit.job, None)
 
-    def _die(self, permit: Permit, reason: str, *, ran: bool = False) -> None:
+    def die(self, permit: Permit, reason: str, *, ran: bool = False) -> None:
+        """It has not run and never will or, with `ran`, nothing of it runs any more."""
         permit.node.offers.pop(permit.job, None)
         permit.state, permit.reason, permit.ran, permit.order = "dead", reason, ran, None
         self._tell(permit)
@@ -170,6 +175,7 @@ class Permits:
         node.held, node.ends = [], []
         times = {"tick": self.timers.tick, "lease": self.timers.lease, "grace": self.timers.grace}
         lists = {"orders": orders, "stop": stop, "void": void, "ack": ends, "wrote": wrote}
+        lists["leave"] = may_leave(node, now)
         return {"seq": node.seq, "epoch": self.epoch, "renew": renews, "times": times, **lists}
 
     def _choose_offers(self, node: Node) -> list[Permit]:
@@ -177,13 +183,13 @@ class Permits:
         if not node.offers:
             return []
         used = sum(permit.state == "delivered" for permit in node.permits.values())
-        return list(node.offers.values())[: max(0, node.slots - used)]
+        return [p for p in node.offers.values() if takes(node, p)][: max(0, node.slots - used)]
 
     def answer_empty(self, seq: int) -> Message:
         """The answer to a tick after which another one came: it counts for nothing."""
         times = {"tick": self.timers.tick, "lease": self.timers.lease, "grace": self.timers.grace}
         lists: Message = {name: [] for name in ("orders", "stop", "void", "ack", "wrote")}
-        return {"seq": seq, "epoch": self.epoch, "renew": False, "times": times, **lists}
+        return {"seq": seq, "epoch": self.epoch, "renew": False, "times": times, "leave": False, **lists}
 
     @property
     def _renews(self) -> bool:
@@ -256,7 +262,7 @@ class Permits:
         for job, level in call["stop"]:
             permit = session.permits.get(job)
             if permit is not None and permit.state == "offered":
-                self._die(permit, STOPPED)  # no answer that counts has it
+                self.die(permit, STOPPED)  # no answer that counts has it
             elif permit is not None and permit.state == "delivered" and level > abs(permit.stop):
                 permit.stop = level
                 permit.node.stops[job] = permit
@@ -278,7 +284,7 @@ class Permits:
             node = self._find_node(about["node"])
             permit = session.permits[job] = node.permits[job] = Permit(job, node, None, "delivered")
             if about["epoch"] == self.epoch:
-                self._die(permit, NEVER_SUBMITTED)
+                self.die(permit, NEVER_SUBMITTED)
             else:
                 node.until = max(node.until, now + max(self.timers.lease, lease_of(about["epoch"])))
                 self._watch(node)
@@ -290,7 +296,7 @@ class Permits:
         permit.waits = wanted["waits"]
         session.permits[permit.job] = node.permits[permit.job] = permit
         if now > node.until and not permit.waits:
-            self._die(permit, NEVER_DELIVERED)
+            self.die(permit, NEVER_DELIVERED)
         else:
             node.offers[permit.job] = permit
             self._touched_nodes.add(node.node_id)
@@ -337,6 +343,10 @@ class Permits:
         lists: Message = {name: [] for name in ("begun", "ends", "dead", "out")}
         return {"state": state, "epoch": self.epoch, "nodes": None, **lists}
 
+    def touch(self, node: Node) -> None:
+        """There may be news for the node."""
+        self._touched_nodes.add(node.node_id)
+
     def take_touched(self) -> tuple[set[str], set[str]]:
         """Nodes and sessions for which something has happened since this was asked last: they may have news."""
         touched = self._touched_nodes, self._touched_sessions
@@ -362,7 +372,7 @@ class Permits:
         if over_for_s > 0:
             if node.lives:
                 node.lives = False
-                self._change_nodes()
+                self.note_change()
             self._end_lease(node, sure=over_for_s > self.timers.margin)
         if node.lives or any(permit.state == "delivered" for permit in node.permits.values()):
             self._watch(node)
@@ -376,9 +386,9 @@ class Permits:
     def _end_lease(self, node: Node, *, sure: bool) -> None:
         for permit in list(node.permits.values()):
             if permit.state == "offered" and not permit.waits:
-                self._die(permit, NEVER_DELIVERED)
+                self.die(permit, NEVER_DELIVERED)
             elif permit.state == "delivered" and sure:
-                self._die(permit, LEASE_OVER, ran=True)
+                self.die(permit, LEASE_OVER, ran=True)
 
     def next_time(self) -> float | None:
         """When `advance` has something to do; None: only after a message."""

@@ -10,7 +10,10 @@ State: TypeAlias = Literal["offered", "delivered", "ended", "dead"]
 
 
 class Node:
-    """A node as the scheduler knows it; `until` is when its lease ends at the latest (the scheduler's time)."""
+    """A node as the scheduler knows it; `until` is when its lease ends at the latest (the scheduler's time).
+
+    `told` are the jobs that it had at its last tick, `held` those of them that no answer has dealt with.
+    """
 
     def __init__(self, node_id: str) -> None:
         self.node_id = node_id
@@ -26,7 +29,11 @@ class Node:
         self.stops: dict[str, Permit] = {}
         self.wrote: dict[tuple[str, str], int] = {}
         self.held: list[str] = []
+        self.told: list[str] = []
         self.ends: list[str] = []
+        self.leaves_by: float | None = None
+        self.quiet_since = float("-inf")
+        self.left_at: float | None = None
 
 
 class Permit:

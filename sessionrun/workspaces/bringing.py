@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
@@ -13,6 +14,7 @@ from sessionrun.workspaces.links import describe_problem, find_name, find_target
 from sessionrun.workspaces.request import WorkspaceRequest
 
 INCLUDE_FILE: Final = ".worktreeinclude"
+KEPT: Final = "included"
 
 
 def included_files(git: Git, top: Path, ignore: Sequence[str]) -> list[str]:
@@ -22,6 +24,23 @@ def included_files(git: Git, top: Path, ignore: Sequence[str]) -> list[str]:
     wanted = git.names("ls-files", "-z", "--others", "--ignored", f"--exclude-from={INCLUDE_FILE}")
     ignored = set(git.names("ls-files", "-z", "--others", "--ignored", *ignore))
     return [name for name in wanted if name in ignored and not name.endswith("/")]
+
+
+def kept_path(top: Path, owner: str) -> Path:
+    """Where a node keeps the included files of a task, beside the replica `top`."""
+    return top.parent / KEPT / sha256(os.fsencode(owner)).hexdigest()[:16]
+
+
+def find_included(git: Git, request: WorkspaceRequest, ignore: Sequence[str]) -> tuple[Path, list[str]]:
+    """The directory that has the included files, and their names: the checkout, or on a node what was sent."""
+    top = Path(request.repository.top)
+    if request.upstream is not None:  # a mirror has no files
+        return top, []
+    kept = kept_path(top, request.owner)
+    if not kept.is_dir():
+        return top, included_files(git, top, ignore)
+    found = [Path(place, name) for place, _, names in os.walk(kept) for name in names]
+    return kept, sorted(str(path.relative_to(kept)) for path in found)
 
 
 def check_links(request: WorkspaceRequest) -> None:
@@ -54,9 +73,10 @@ def bring_files(
         SessionrunError, OSError: it cannot be done.
     """
     top = Path(request.repository.top)
-    for name in included_files(git, top, ignore) if request.upstream is None else ():  # a mirror has no files
+    origins, included = find_included(git, request, ignore)
+    for name in included:
         if not os.path.lexists(path / name) and _is_inside(path / name, path):
-            _copy(top / name, path / name)
+            _copy(origins / name, path / name)
     for link in request.links:
         name, origin = find_name(str(top), link), Path(find_target(str(top), link))
         target = path / name

@@ -13,7 +13,7 @@ from sessionrun.model.errors import SessionrunError
 from sessionrun.model.places import Place, Repository
 from sessionrun.model.seats import TASK_FILE
 from sessionrun.store.files import make_directories, replace_file
-from sessionrun.workspaces.bringing import included_files
+from sessionrun.workspaces.bringing import find_included
 from sessionrun.workspaces.claims import prepare_jobs, take_back_unused
 from sessionrun.workspaces.emptied import drop_empty_branch, is_emptied
 from sessionrun.workspaces.environments.removal import drop_environments
@@ -324,10 +324,10 @@ def find_brought(request: WorkspaceRequest, main: Git, ignore: Sequence[str]) ->
     """What PREPARE put into the worktree; `ignore` as of `ignore_words`."""
     top = request.repository.top
     links = {find_name(top, link): find_target(top, link) for link in request.links}
-    files = () if request.upstream is not None else included_files(main, main.directory, ignore)
+    origins, files = find_included(main, request, ignore)
     place = request.place
     ours = place is not None and place.seat is not None and not is_tracked(main, TASK_FILE, place.base_commit)
-    return Brought(main.directory, links, frozenset(files), frozenset({TASK_FILE} if ours else ()))
+    return Brought(origins, links, frozenset(files), frozenset({TASK_FILE} if ours else ()))
 
 
 def _why_kept(request: WorkspaceRequest, parked: Parked, path: Path) -> str | None:

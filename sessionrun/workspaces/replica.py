@@ -9,19 +9,24 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
+from dataclasses import field, replace
+from hashlib import sha256
 from itertools import count
 from pathlib import Path
 from typing import Final
 
+import orjson
+
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.frozen import frozen
 from sessionrun.model.places import Place, Repository
-from sessionrun.store.files import make_directories, open_regular
+from sessionrun.store.files import make_directories, open_regular, replace_file
 from sessionrun.store.jobfiles import load_record_if_any
+from sessionrun.workspaces.bringing import kept_path
+from sessionrun.workspaces.companions import ARCHIVE, make_links, unpack_included
 from sessionrun.workspaces.git import Git
-from sessionrun.workspaces.registration import hold_lock
+from sessionrun.workspaces.registration import hold_lock, remove_tree
 from sessionrun.workspaces.request import WorkspaceRequest
 
 WISH: Final = "replica.json"
@@ -36,6 +41,9 @@ WORK: Final = "work.pack"
 MAX_PACK: Final = 128 * 1024 * 1024
 """Most that a repository may send to a node at once (bytes)."""
 
+SENT: Final = "sent"
+"""Directory beside a replica: a record for each branch whose work was packed."""
+
 ARRIVAL_S: Final = 20.0
 """So long a PREPARE waits for objects that another one of this node brings."""
 
@@ -45,9 +53,25 @@ NAME_TRIES: Final = 100
 
 @frozen
 class ReplicaWish:
-    """What has to be in the replica: commits that the session's machine has, by their full names."""
+    """What has to be in the replica: commits that the session's machine has, by their full names.
+
+    `inside` says where the task's links lead that stand inside of the checkout.
+    """
 
     known: tuple[str, ...]
+    inside: Mapping[str, str] = field(default_factory=dict)
+
+
+@frozen
+class SentWork:
+    """A branch of a task whose worktree is gone: it goes when the session has the work.
+
+    `folder` is that of its RELEASE, which the node keeps until then.
+    """
+
+    branch: str
+    commit: str
+    folder: str
 
 
 class ObjectsMissing(SessionrunError):
@@ -73,11 +97,15 @@ def receive(request: WorkspaceRequest, folder: Path) -> None:
         if not (top / ".git" / "HEAD").exists():
             kind = "sha256" if len(request.repository.base_commit) > 40 else "sha1"
             git("init", "-q", "-b", "sessionrun-replica", f"--object-format={kind}")
+        _drop_sent(git, top.parent / SENT, request.earlier)
         if (folder / PACK).exists():
-            _take_pack(git, folder / PACK)
+            take_pack(git, folder / PACK)
             for commit in wish.known:
                 git("update-ref", f"refs/sessionrun/received/{commit}", commit)
             (folder / PACK).unlink()
+        make_links(top, request.links, wish.inside)
+    if (folder / ARCHIVE).exists():
+        unpack_included(folder / ARCHIVE, kept_path(top, request.owner))
     deadline = time.monotonic() + ARRIVAL_S
     while missing := [commit for commit in wish.known if git.commit_of(commit) is None]:
         if time.monotonic() > deadline:
@@ -93,11 +121,43 @@ def send(request: WorkspaceRequest, place: Place, folder: Path) -> None:
     """
     wish = load_record_if_any(folder / WISH, ReplicaWish)
     tips = [commit for commit in (place.commit, place.setup_commit, place.base_commit) if commit is not None]
-    if wish is None or place.commit is None or place.commit in wish.known:
+    if wish is None or place.commit is None:
+        return
+    if place.worktree is None:
+        remove_tree(kept_path(Path(request.repository.top), request.owner))
+    _note_sent(request, place, folder)
+    if place.commit in wish.known:
         return
     content = pack_objects(Git(Path(request.repository.top), limit_s=request.git_limit_s), tips, wish.known)
     with open(open_regular(folder / WORK, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "wb") as stream:
         stream.write(content)
+
+
+def _note_sent(request: WorkspaceRequest, place: Place, folder: Path) -> None:
+    name = place.rescue or place.branch
+    if place.worktree is not None or name is None or place.commit is None:
+        return
+    records = Path(request.repository.top).parent / SENT
+    make_directories(records, 0o700)
+    path = records / f"{sha256(name.encode()).hexdigest()[:16]}.json"
+    replace_file(path, orjson.dumps(SentWork(name, place.commit, str(folder))), durable=False)
+
+
+def _drop_sent(git: Git, records: Path, earlier: Place | None) -> None:
+    """Delete the branches whose work the session has: the node forgot the RELEASE then, with its folder.
+
+    The branch that this task takes up stays.  The caller holds the replica's lock.
+    """
+    dropped = False
+    for path in sorted(records.glob("*.json")):
+        sent = load_record_if_any(path, SentWork)
+        if sent is None or os.path.lexists(sent.folder):
+            continue
+        if earlier is None or sent.branch not in (earlier.branch, earlier.rescue):
+            dropped = git.attempt("update-ref", "-d", f"refs/heads/{sent.branch}", sent.commit).returncode == 0
+        path.unlink(missing_ok=True)
+    if dropped:
+        git.attempt("-c", "gc.autoDetach=false", "gc", "--auto", "--quiet")
 
 
 def pack_objects(git: Git, commits: Iterable[str], known: Iterable[str]) -> bytes:
@@ -122,7 +182,7 @@ def take_work(repository: Repository, place: Place, folder: Path) -> Place:
     if name is None or place.commit is None or not (folder / WORK).exists():
         return place
     git = Git(Path(repository.top), limit_s=None)
-    _take_pack(git, folder / WORK)
+    take_pack(git, folder / WORK)
     for number in count(1):
         chosen = name if number == 1 else f"{name}-{number}"
         if number > NAME_TRIES:
@@ -133,7 +193,13 @@ def take_work(repository: Repository, place: Place, folder: Path) -> Place:
     raise AssertionError("numbers never end")
 
 
-def _take_pack(git: Git, path: Path) -> None:
+def take_pack(git: Git, path: Path) -> None:
+    """Put the objects of a pack into a repository.
+
+    Raises:
+        GitError: the pack is damaged, or not whole.
+        OSError: it cannot be read.
+    """
     with open(open_regular(path), "rb") as stream:
         content = stream.read()
     git("index-pack", "--stdin", "--strict", stdin=content)

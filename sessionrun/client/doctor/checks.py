@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from sessionrun.client.doctor import caches, environment, files, logs, mirrors, presence, trees
+from sessionrun.client.doctor import caches, clusters, environment, files, logs, mirrors, presence, trees
 from sessionrun.client.doctor.evidence import Evidence, gather
 from sessionrun.client.doctor.finding import Finding
 from sessionrun.client.leftovers import Living
@@ -58,6 +58,7 @@ ENVIRONMENT_CHECKS: Final[Mapping[str, EnvironmentCheck]] = {
     "index": environment.check_index,
     "limits": environment.check_limits,
     "trash": environment.check_trash,
+    "replicas": clusters.check_replicas,
 }
 
 _LOCK_TIMEOUT_S: Final = 0.2

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from sessionrun.client.doctor.checks import apply_fixes, examine, examine_environment, repair
+from sessionrun.client.doctor.clusters import find_named, look_at
 from sessionrun.client.doctor.finding import Finding
 from sessionrun.client.leftovers import Living, find_marked
 from sessionrun.client.lookup import find_results_dir, open_session
@@ -24,11 +25,15 @@ class _Found(NamedTuple):
 
 
 class Report(NamedTuple):
-    """The findings as objects of ``doctor --json``, how many sessions were looked at, and what is still wrong."""
+    """The findings as objects of ``doctor --json``, how many sessions were looked at, and what is still wrong.
+
+    `clusters` are those that the configuration or living sessions name, as they show themselves.
+    """
 
     findings: list[dict[str, Any]]
     sessions: int
     remaining: int
+    clusters: list[dict[str, Any]]
 
 
 def diagnose(session_id: str | None = None, *, results_dir: Path | None = None, fix: bool = False) -> Report:
@@ -46,8 +51,11 @@ def diagnose(session_id: str | None = None, *, results_dir: Path | None = None, 
     marked = find_marked()
     for session in sessions:
         found += _check_session(session, marked.get(session.session_id, []), fix=fix)
+    looked = [look_at(named) for named in find_named(sessions, with_config=session_id is None)]
+    found += [_Found(None, finding, False) for _, findings in looked for finding in findings]
     records = [_describe(one) for one in _merge_shared(found)]
-    return Report(records, len(sessions), sum(not record["fixed"] for record in records))
+    remaining = sum(not record["fixed"] for record in records)
+    return Report(records, len(sessions), remaining, [shown for shown, _ in looked])
 
 
 def sorted_sessions(folder: Path) -> list[SessionDir]:

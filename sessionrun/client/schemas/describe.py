@@ -47,7 +47,7 @@ OUTPUTS: Final[Mapping[str, tuple[Kind, ...]]] = {
     "doctor": (work.DOCTOR, work.DOCTOR_AGENTS),
     "precache": (work.PRECACHED,),
     "config": (work.CONFIG,),
-    "cluster": (work.CERTS, work.CLUSTER),
+    "cluster": (work.CERTS, work.CLUSTER, work.CLUSTER_STOPPED),
     "agents": (work.AGENTS,),
 }
 """By verb: what it may print with `--json` when it does not fail; its options decide which of them."""

@@ -138,7 +138,17 @@ CLEANED: Final = objects(
                     "session_id": nullable(TEXT),
                     "repository": nullable(path),
                     "what": words(
-                        *("session", "worktree", "branch", "trash", "room", "environment", "mirror", "checkout")
+                        *(
+                            "session",
+                            "worktree",
+                            "branch",
+                            "trash",
+                            "room",
+                            "environment",
+                            "mirror",
+                            "checkout",
+                            "replica",
+                        )
                     ),
                     "name": path,
                     "id": nullable(TEXT),
@@ -202,10 +212,34 @@ REPLAYED: Final = objects(
     }
 )
 
+NODES: Final = lists(
+    objects(
+        {
+            "id": TEXT,
+            "name": TEXT,
+            "slots": count,
+            "version": TEXT,
+            "lives": FLAG,
+            "used": count,
+            "lease_s": nullable(NUMBER),
+        }
+    )
+)
 DOCTOR: Final = objects(
     {
         "session_count": count,
         "remaining": count,
+        "clusters": lists(
+            objects(
+                {
+                    "address": TEXT,
+                    "configured": FLAG,
+                    "session_ids": lists(TEXT),
+                    "answers": FLAG,
+                    "nodes": NODES,
+                }
+            )
+        ),
         "findings": lists(
             objects(
                 {
@@ -283,23 +317,19 @@ _NOTIFIED_TASK_KEYS: Final = (
 NOTIFIED_TASK: Final[Table] = {key: TASK[key] for key in _NOTIFIED_TASK_KEYS}
 
 CERTS: Final = objects({"files": lists(path)})
+CLUSTER_STOPPED: Final = objects(
+    {
+        "address": TEXT,
+        "nodes": lists(objects({"id": TEXT, "name": TEXT, "state": words("up", "leaving", "left", "gone")})),
+        "head": words("left", "up", "foreign"),
+        "sessions": lists(TEXT),
+    }
+)
 CLUSTER: Final = objects(
     {
         "address": TEXT,
         "epoch": TEXT,
-        "nodes": lists(
-            objects(
-                {
-                    "id": TEXT,
-                    "name": TEXT,
-                    "slots": count,
-                    "version": TEXT,
-                    "lives": FLAG,
-                    "used": count,
-                    "lease_s": nullable(NUMBER),
-                }
-            )
-        ),
+        "nodes": NODES,
         "sessions": lists(objects({"id": TEXT, "jobs": count})),
     }
 )

@@ -23,6 +23,7 @@ WAIT_S: Final = 5.0
 AGAIN_FIRST_S: Final = 0.1
 AGAIN_LAST_S: Final = 2.0
 CLOSE_TIMEOUT_S: Final = 3.0
+REGISTER_S: Final = 20.0
 
 
 def make_security(cluster: Cluster) -> Any:
@@ -156,7 +157,11 @@ class Carrier:
             call = self.head.make_call(wait_s)
         body = orjson.dumps({**call, "protocol": PROTOCOL})
         try:
-            reply = orjson.loads(await asyncio.wait_for(rpc.sr_head(body=body), wait_s + CALL_SLACK_S))
+            answer = await asyncio.wait_for(rpc.sr_head(body=body), wait_s + CALL_SLACK_S)
+            if answer is None:  # it was started anew, or never had our plug-ins
+                await asyncio.wait_for(register_plugins(rpc), wait_s + REGISTER_S)
+                raise ConnectionError("the scheduler had none of our plug-ins: they are registered now")
+            reply = orjson.loads(answer)
         except Exception as error:  # whatever the library raises: the call has failed
             with self.lock:
                 self.head.fail()
@@ -181,11 +186,43 @@ class Carrier:
         return True
 
 
-async def ask_to_show(cluster: Cluster, timeout_s: float) -> Any:
-    """What the scheduler shows of itself; raises what the library raises without an answer in time (seconds)."""
+class NotOurs(Exception):
+    """A scheduler of dask without our plug-ins."""
+
+
+async def register_plugins(rpc: Any) -> dict[str, str]:
+    """See `plugins.register`; a scheduler that has our plug-ins does not need that module."""
+    from sessionrun.runtime.dask.plugins import register
+
+    return await register(rpc)
+
+
+async def ask_or_register(cluster: Cluster, timeout_s: float) -> tuple[Any, dict[str, str] | None]:
+    """What the scheduler shows of itself.  If it has none of our plug-ins they are registered first.
+
+    Returns:
+        What it shows, and None; or, if they were registered, why which workers cannot be nodes, by address.
+    """
+    try:
+        return await ask(cluster, "sr_show", timeout_s), None
+    except NotOurs:
+        pass
     rpc = open_rpc(cluster)
     try:
-        shown = await asyncio.wait_for(rpc.sr_show(body=orjson.dumps({"protocol": PROTOCOL})), timeout_s)
-        return orjson.loads(shown)
+        failed = await asyncio.wait_for(register_plugins(rpc), REGISTER_S)
+    finally:
+        await rpc.close_rpc()
+    return await ask(cluster, "sr_show", timeout_s), failed
+
+
+async def ask(cluster: Cluster, name: str, timeout_s: float, **words: object) -> Any:
+    """What the scheduler answers to a call; raises what the library raises without an answer in time (seconds)."""
+    rpc = open_rpc(cluster)
+    try:
+        body = orjson.dumps({**words, "protocol": PROTOCOL})
+        answer = await asyncio.wait_for(getattr(rpc, name)(body=body), timeout_s)
+        if answer is None:
+            raise NotOurs("its scheduler has no plug-ins of sessionrun")
+        return orjson.loads(answer)
     finally:
         await rpc.close_rpc()

@@ -19,9 +19,10 @@ from sessionrun.model.errors import SessionrunError, StoreError
 from sessionrun.model.events import HoldPlaced, JobClaimed, JobLost, JobStarted
 from sessionrun.model.keys import JobKey
 from sessionrun.model.spec import SLOT, Job, SessionSpec
+from sessionrun.model.turns import WORKSPACE_PHASES
 from sessionrun.runtime.dask.ahead import CALL_BACK_S, Ahead
 from sessionrun.runtime.dask.carrier import Carrier
-from sessionrun.runtime.dask.orders import Files, Replicas, make_order
+from sessionrun.runtime.dask.orders import Files, Replicas, make_order, write_turn
 from sessionrun.runtime.executors.local import LocalExecutor
 from sessionrun.runtime.executors.protocol import Exit, Notice
 from sessionrun.runtime.node.ends import key_of, unpack_end
@@ -68,6 +69,7 @@ class DaskExecutor:
         self._early: dict[str, Message] = {}
         self._told: list[str] = []
         self._begun: set[str] = set()
+        self._waiting: dict[str, tuple[JobKey, str]] = {}
         self._claimed: dict[JobKey, Opened] = {}
         self._offered: SlotsOffered | None = None
         self._complained: str | None = None
@@ -111,7 +113,7 @@ class DaskExecutor:
             try:
                 order = make_order(self._session, job, self._repository)
                 if self._replicas is not None:
-                    self._replicas.equip(at.node, job, order)
+                    self._replicas.equip(self._session, at.node, job, order)
             except (OSError, SessionrunError) as error:
                 notices.append(JobLost(job.key, "void", f"its files cannot be sent: {error}"))
                 self._placement.give(at.node)
@@ -127,15 +129,27 @@ class DaskExecutor:
         """Send an order.  One for a node that is gone waits for it if no other has the worktree; its time runs."""
         name, waits = self._name(key), key.phase != "prepare" and self._repository is not None
         with self._carrier.lock:
-            head = self._carrier.head
-            is_gone = at.node in head.nodes and not head.nodes[at.node].lives
-            head.submit(name, at, order, waits=waits)
-        if not waits:
-            self._ahead.submitted(name, self._clock())
-        if not (waits and is_gone):
-            return []
-        self._begun.add(name)
-        return [JobStarted(key, 0, 0, 0)]
+            self._carrier.head.submit(name, at, order, waits=waits)
+        if waits:
+            self._waiting[name] = key, at.node
+            return self._begin_where_gone()
+        self._ahead.submitted(name, self._clock())
+        return []
+
+    def _begin_where_gone(self) -> list[Notice]:
+        """The time runs of jobs that wait for a node that is gone: as if they had their turn, which they print."""
+        with self._carrier.lock:
+            gone = {seen.node_id for seen in self._carrier.head.nodes.values() if not seen.lives}
+        begun = [(name, key) for name, (key, node) in self._waiting.items() if node in gone]
+        for name, key in begun:
+            del self._waiting[name]
+            self._begun.add(name)
+            try:
+                if key.phase in WORKSPACE_PHASES:
+                    write_turn(self._session.make_job_path(key))
+            except OSError as error:
+                self._log(f"{name}: its time does not run: {error.strerror}")
+        return [JobStarted(key, 0, 0, 0) for _, key in begun]
 
     def stop(self, key: JobKey, *, now: bool = False) -> None:
         """See `Executor.stop`."""
@@ -159,7 +173,8 @@ class DaskExecutor:
         heard_all = self._carrier.drain()
         for heard in heard_all:
             notices += [] if heard is None else self._hear(heard)
-        notices += self._offer() if heard_all else []
+        if heard_all:
+            notices += [*self._begin_where_gone(), *self._offer()]
         self._call_back()
         if self._carrier.fault is not None:
             raise StoreError(self._carrier.fault)
@@ -204,6 +219,7 @@ class DaskExecutor:
         job = about["job"]
         try:
             key = key_of(job)
+            self._waiting.pop(job, None)
             if kind == "dead":
                 self._told.append(job)
                 self._ahead.begun(job)

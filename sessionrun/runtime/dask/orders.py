@@ -26,10 +26,13 @@ from sessionrun.model.places import Repository
 from sessionrun.model.spec import Job
 from sessionrun.runtime.node.spool import NODE_TOKEN
 from sessionrun.store.files import make_directories, open_regular, read_regular
-from sessionrun.store.jobfiles import REQUEST
+from sessionrun.store.jobfiles import ANSWER, REQUEST
 from sessionrun.store.session import SessionDir
+from sessionrun.workspaces.companions import ARCHIVE, pack_included, place_links
 from sessionrun.workspaces.git import Git
 from sessionrun.workspaces.replica import MAX_PACK, PACK, WISH, ReplicaWish, pack_objects
+from sessionrun.workspaces.rescue_names import FOLDER as RESCUE
+from sessionrun.workspaces.rescue_names import drop_older
 
 MAX_BYTES: Final = 32 * 1024 * 1024
 """Most that the files of one order may have together, but for objects of the repository."""
@@ -91,8 +94,8 @@ def _find_paths(root: str, words: tuple[str, ...]) -> Iterator[Path]:
 
 
 def _find_replica(repository: Repository) -> str:
-    """Where a node has its replica: one for each repository of each machine."""
-    unique = f"{socket.gethostname()}:{repository.common_dir}".encode()
+    """Where a node has its replica: one for each checkout of each machine."""
+    unique = f"{socket.gethostname()}:{repository.common_dir}:{repository.top}".encode()
     return f"{NODE_TOKEN}/repositories/{sha256(unique).hexdigest()[:16]}/replica"
 
 
@@ -107,7 +110,8 @@ def _place_request(content: bytes, repository: Repository) -> bytes:
         worktree_dir=str(Path(replica).with_name("worktrees")),
         settings=repository.settings and replace(repository.settings, git_dir=f"{replica}/.git"),
     )
-    return orjson.dumps({**request, "repository": there})
+    links, _ = place_links(repository.top, request["links"])
+    return orjson.dumps({**request, "repository": there, "links": links})
 
 
 class Replicas:
@@ -119,28 +123,55 @@ class Replicas:
         self._sending: dict[JobKey, str] = {}
         self._known: dict[JobKey, tuple[str, list[str]]] = {}
 
-    def equip(self, node: str, job: Job, order: Message) -> None:
+    def equip(self, session: SessionDir, node: str, job: Job, order: Message) -> None:
         """Put into the order of a workspace's job what the replica of its node needs.
 
         Raises:
             SessionrunError: the objects cannot be packed, or are too big to travel.
         """
+        if job.key.phase == "work":
+            self._equip_rescue(session, job.key, order)
         folder = next((name for name in order["folders"] if f"{name}/{REQUEST}" in order["files"]), None)
-        if folder is None:
+        if folder is None or job.key.phase == "work":
             return
         request = orjson.loads(base64.b64decode(order["files"][f"{folder}/{REQUEST}"]))
-        ends = [request.get("earlier") or {}, *(request.get("needs") or ())]
-        wanted = [self._repository.base_commit, *(end["commit"] for end in ends if end.get("commit"))]
-        known = list(dict.fromkeys(wanted))
-        order["files"][f"{folder}/{WISH}"] = _encode(orjson.dumps(ReplicaWish(tuple(known))))
+        links = orjson.loads(read_regular(session.path / folder / REQUEST))["links"]
+        known = self._find_known(request)
+        _, inside = place_links(self._repository.top, links)
+        order["files"][f"{folder}/{WISH}"] = _encode(orjson.dumps(ReplicaWish(tuple(known), inside)))
         if job.key.phase != "prepare":
             return
+        included = pack_included(self._repository, session.job_path(job.key))
+        if included is not None:
+            order["files"][f"{folder}/{ARCHIVE}"] = _encode(included)
         self._known[job.key] = node, known
         there = self._there.setdefault(node, set())
         missing = [commit for commit in known if commit not in there]
         if missing and node not in self._sending.values():
             self._pack(missing, there, order["files"], f"{folder}/{PACK}")
             self._sending[job.key] = node
+
+    def _find_known(self, request: Message) -> list[str]:
+        """The commits with which the task begins: the session's machine has them."""
+        ends = [request.get("earlier") or {}, *(request.get("needs") or ())]
+        wanted = [self._repository.base_commit, *(end["commit"] for end in ends if end.get("commit"))]
+        return list(dict.fromkeys(wanted))
+
+    def _equip_rescue(self, session: SessionDir, key: JobKey, order: Message) -> None:
+        """Let the node send the work in progress: what PREPARE was asked, and what it made, say where that is."""
+        prepared = next(session.find_starts(key._replace(round=1, phase="prepare")), None)
+        if prepared is None or not (prepared / ANSWER).exists():
+            return
+        request = orjson.loads(read_regular(prepared / REQUEST))
+        known = self._find_known(request)
+        placed = {**request, "place": orjson.loads(read_regular(prepared / ANSWER))}
+        folder = str(session.job_path(key).relative_to(session.path))
+        files = {
+            REQUEST: _place_request(orjson.dumps(placed), self._repository),
+            WISH: orjson.dumps(ReplicaWish(tuple(known))),
+        }
+        order["files"] |= {f"{folder}/{RESCUE}/{name}": _encode(content) for name, content in files.items()}
+        order["rescue"] = folder
 
     def _pack(self, missing: Sequence[str], there: Collection[str], files: dict[str, str], name: str) -> None:
         pack = pack_objects(Git(Path(self._repository.top), limit_s=None), missing, there)
@@ -160,6 +191,16 @@ class Replicas:
 
 def _encode(content: bytes) -> str:
     return base64.b64encode(content).decode()
+
+
+def write_turn(folder: Path) -> None:
+    """Write what the job of a workspace prints when it has its turn: its time counts from there.
+
+    Raises:
+        OSError: the disk refuses.
+    """
+    with open(open_regular(folder / "stdout", os.O_WRONLY | os.O_CREAT), "wb") as stream:
+        stream.write(b"begun\n")
 
 
 class Files:
@@ -187,6 +228,8 @@ class Files:
         fd = self._open(path)
         try:
             size = os.fstat(fd).st_size
+            if chunk["at"] == 0:
+                drop_older(path)
             if size < chunk["at"] or size >= chunk["at"] + len(content):
                 return size
             written = os.pwrite(fd, content, chunk["at"])

@@ -9,6 +9,7 @@ import asyncio
 import os
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, Final
 from uuid import uuid4
 
@@ -17,7 +18,9 @@ import orjson
 from sessionrun.cluster.messages import PROTOCOL, Message
 from sessionrun.cluster.permits import Permits
 from sessionrun.cluster.show import show_cluster
+from sessionrun.cluster.stopping import stop_nodes
 from sessionrun.cluster.timers import Timers, name_epoch, parse_timers
+from sessionrun.runtime.node.directory import EXIT_LEFT, LOOP_VARIABLE
 
 TIMERS_VARIABLE: Final = "SESSIONRUN_CLUSTER_TIMERS"
 """The cluster's times, as in ``lease=60,tick=2``; see `cluster.timers`."""
@@ -25,7 +28,11 @@ TIMERS_VARIABLE: Final = "SESSIONRUN_CLUSTER_TIMERS"
 NODE: Final = "sr_node"
 HEAD: Final = "sr_head"
 SHOW: Final = "sr_show"
+STOP: Final = "sr_stop"
 """The names of the calls."""
+
+END_S: Final = 0.2
+CLOSE_TIMEOUT_S: Final = 5.0
 
 
 def load_timers(environ: Mapping[str, str]) -> Timers:
@@ -40,7 +47,7 @@ def load_timers(environ: Mapping[str, str]) -> Timers:
 async def dask_setup(scheduler: Any) -> None:
     """Begin: dask calls this when its scheduler starts."""
     room = WaitingRoom(load_timers(os.environ), scheduler)
-    scheduler.handlers.update({NODE: room.take_tick, HEAD: room.take_call, SHOW: room.show})
+    scheduler.handlers.update({NODE: room.take_tick, HEAD: room.take_call, SHOW: room.show, STOP: room.stop})
 
 
 class WaitingRoom:
@@ -52,6 +59,7 @@ class WaitingRoom:
         self._ticks: dict[str, asyncio.Future[bool]] = {}
         self._calls: dict[str, asyncio.Future[bool]] = {}
         self._alarm: asyncio.TimerHandle | None = None
+        self._ending: asyncio.Task[None] | None = None
 
     async def take_tick(self, body: bytes) -> bytes:
         """A node's tick."""
@@ -88,6 +96,25 @@ class WaitingRoom:
         permits, now = self._permits, time.monotonic()
         permits.advance(now)
         return orjson.dumps(show_cluster(permits.epoch, permits.nodes, permits.sessions, now))
+
+    async def stop(self, body: bytes) -> bytes:
+        """End the nodes or, with `head`, this scheduler; says how far that is."""
+        wanted = orjson.loads(body)
+        if fault := self._find_fault(wanted):
+            return orjson.dumps({"refused": fault})
+        if wanted["head"]:
+            if LOOP_VARIABLE in os.environ:
+                self._ending = asyncio.create_task(self._end())
+            return orjson.dumps({"ends": LOOP_VARIABLE in os.environ})
+        told = stop_nodes(self._permits, time.monotonic(), force=wanted["force"])
+        self._wake_others()
+        return orjson.dumps(told)
+
+    async def _end(self) -> None:
+        await asyncio.sleep(END_S)  # so that the answer leaves
+        with suppress(Exception):
+            await asyncio.wait_for(self._scheduler.close(), CLOSE_TIMEOUT_S)
+        os._exit(EXIT_LEFT)
 
     async def _wait(
         self, waiting: dict[str, asyncio.Future[bool]], name: str, wait_s: float, has_news: Any

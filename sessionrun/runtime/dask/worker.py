@@ -8,17 +8,41 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
+import socket
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
 from sessionrun.cluster.timers import BRIDGE_SLACK_S
+from sessionrun.model.errors import SessionrunError
 from sessionrun.runtime.keeper.command import say
 from sessionrun.runtime.keeper.watcher import Watcher
-from sessionrun.runtime.node.directory import NODE_VARIABLE, SOCKET, NodeSite, has_root, load_site, start_root
-from sessionrun.runtime.node.main import HEAD
+from sessionrun.runtime.keeper.wire import LENGTH, pack, unpack
+from sessionrun.runtime.node.directory import (
+    EXIT_LEFT,
+    LOOP_VARIABLE,
+    MAX_NAME,
+    NODE_VARIABLE,
+    SOCKET,
+    NodeSite,
+    find_nodes_dir,
+    has_left,
+    has_root,
+    load_site,
+    open_node,
+    start_root,
+)
+from sessionrun.store import locks
 
 AGAIN_S: Final = 0.2
 ROOT_LOOK_S: Final = 0.5
+SLOT: Final = "slot"
+"""The resource by which a worker of the user's own says how many slots it has; without it one for each thread."""
+
+LOCK: Final = "bridge.lock"
+LOCK_TIMEOUT_S: Final = 5.0
+CLOSE_TIMEOUT_S: Final = 5.0
 CALL_TIMEOUT_S: Final = 60.0
 """Longer than any call may wait: the node knows better when a call has failed."""
 
@@ -26,21 +50,53 @@ _TASKS: Final[set[asyncio.Task[None]]] = set()
 
 
 async def dask_setup(worker: Any) -> None:
-    """Begin: dask calls this when the worker starts."""
-    site = load_site(Path(os.environ[NODE_VARIABLE]))
-    for work in (_carry(worker, site), _keep_root(site), _watch(site)):
+    """Begin: dask calls this when a worker starts that has this module by ``--preload``."""
+    _begin(worker, load_site(Path(os.environ[NODE_VARIABLE])))
+
+
+async def join(worker: Any) -> None:
+    """Begin in a worker that was started without this module, unless it is a node already.
+
+    Raises:
+        InputError: the node's directory cannot be written.
+        SessionrunError: another worker of this machine is that node.
+    """
+    if _TASKS:
+        return
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", f"{socket.gethostname().partition('.')[0]}-{worker.name}").strip("-.")
+    slots = max(1, int(worker.state.total_resources.get(SLOT, worker.state.nthreads)))
+    site = open_node(find_nodes_dir(os.environ), name[:MAX_NAME], slots)
+    lock_fd = await asyncio.to_thread(locks.hold, site.path / LOCK, timeout_s=LOCK_TIMEOUT_S)
+    if lock_fd is None:
+        raise SessionrunError(f"another worker of this machine is the node {site.name}; give it another --name")
+    _begin(worker, site)
+
+
+def _begin(worker: Any, site: NodeSite) -> None:
+    for work in (_carry(worker, site), _keep_root(worker, site), _watch(site)):
         task = asyncio.create_task(work)
         _TASKS.add(task)
         task.add_done_callback(_TASKS.discard)
 
 
-async def _keep_root(site: NodeSite) -> None:
+async def _keep_root(worker: Any, site: NodeSite) -> None:
     while True:
-        if not has_root(site):
+        if has_left(site):
+            await _leave(worker, site)
+        elif not has_root(site):
             reason = await asyncio.to_thread(start_root, site)
             if reason is not None:
                 say(f"node {site.name}: its root does not start: {reason}")
         await asyncio.sleep(ROOT_LOOK_S)
+
+
+async def _leave(worker: Any, site: NodeSite) -> None:
+    """The node was told to end: so does its worker, if `cluster node` started it; not one of the user's own."""
+    if has_root(site) or LOOP_VARIABLE not in os.environ:
+        return
+    with suppress(Exception):
+        await asyncio.wait_for(worker.close(), CLOSE_TIMEOUT_S)
+    os._exit(EXIT_LEFT)
 
 
 async def _watch(site: NodeSite) -> None:
@@ -73,19 +129,19 @@ async def _carry(worker: Any, site: NodeSite) -> None:
 
 async def _carry_frames(worker: Any, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     while True:
-        length, number = HEAD.unpack(await reader.readexactly(HEAD.size))
-        content = await reader.readexactly(length)
+        (length,) = LENGTH.unpack(await reader.readexactly(LENGTH.size))
+        number, content = unpack(await reader.readexactly(length))
         task = asyncio.create_task(_call(worker, writer, number, content))
         _TASKS.add(task)
         task.add_done_callback(_TASKS.discard)
 
 
-async def _call(worker: Any, writer: asyncio.StreamWriter, number: int, content: bytes) -> None:
+async def _call(worker: Any, writer: asyncio.StreamWriter, number: bytes, content: bytes) -> None:
     """Carry one tick and its answer; without an answer an empty one, so that the node need not wait for it."""
     answer = b""
     try:
         answer = await asyncio.wait_for(worker.scheduler.sr_node(body=content), CALL_TIMEOUT_S)
     except Exception as error:  # whatever the library raises: the call has failed
-        say(f"tick {number}: {type(error).__name__}: {error}")
+        say(f"tick {number.decode()}: {type(error).__name__}: {error}")
         await asyncio.sleep(AGAIN_S)
-    writer.write(HEAD.pack(len(answer), number) + answer)
+    writer.write(pack((number, answer)))

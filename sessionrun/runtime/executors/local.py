@@ -16,6 +16,7 @@ from sessionrun.model.events import HoldPlaced, JobClaimed, JobLost, JobStarted
 from sessionrun.model.keys import JobKey, parse_job_key
 from sessionrun.model.spec import SLOT, Job
 from sessionrun.runtime.executors.protocol import Exit, Notice
+from sessionrun.runtime.executors.secrets import NotSet, look_up
 from sessionrun.runtime.keeper.wire import Connection, JobOrder, pack_job
 
 HELLO_TIMEOUT_S: Final = 30.0
@@ -54,10 +55,14 @@ class LocalExecutor:
 
     def start(self, jobs: Sequence[Job]) -> list[Notice]:
         """See `Executor.start`; what became of them comes with `wait`."""
+        notices: list[Notice] = []
         for job in jobs:
-            self._connection.send(*pack_job(_order(job)))
+            try:
+                self._connection.send(*pack_job(_order(job)))
+            except NotSet as fault:
+                notices.append(Exit(job.key, None, detail=str(fault)))
         self._connection.flush()
-        return []
+        return notices
 
     def stop(self, key: JobKey, *, now: bool = False) -> None:
         """See `Executor.stop`."""
@@ -126,6 +131,7 @@ def greet(connection: Connection) -> tuple[int, int, int, list[list[bytes]]]:
 
 
 def _order(job: Job) -> JobOrder:
+    env = look_up(job.env, os.environ)
     return JobOrder(
         key=job.key.text(),
         grace_s=job.stop_grace_s,
@@ -134,7 +140,7 @@ def _order(job: Job) -> JobOrder:
         stdout=os.fsencode(job.stdout),
         stderr=os.fsencode(job.stderr),
         argv=[os.fsencode(word) for word in job.argv],
-        env=[os.fsencode(word) for pair in job.env.items() for word in pair],
+        env=[os.fsencode(word) for pair in env.items() for word in pair],
         report=os.fsencode(job.report or ""),
     )
 

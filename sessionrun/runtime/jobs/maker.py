@@ -37,7 +37,7 @@ from sessionrun.runtime.jobs.work import (
     measure_work,
     read_traces,
 )
-from sessionrun.runtime.jobs.workspace import build_workspace, judge_workspace
+from sessionrun.runtime.jobs.workspace import build_workspace, judge_left_behind, judge_workspace
 from sessionrun.store.session import SessionDir
 
 
@@ -110,8 +110,14 @@ class JobMaker:
         return find_fates(self._site, ended.key)
 
     def judge_unseen(self, state: TaskState, lost: JobLost) -> JobFinished | None:
-        """The verdict on WORK whose end was not seen: success if the agent's own report says so; else None."""
+        """The verdict on WORK whose end was not seen: success if the agent's own report says so; else None.
+
+        If the node that has a task's worktree did not come back in time, what it had sent of the work is kept.
+        """
         key, agent = lost.key, self._site.agent_of(state)
+        if key.phase == "release" and self._site.spec.cluster is not None:
+            judged = judge_left_behind(self._site, state, lost)
+            return None if judged is None else self._make_verdict(state, Exit(key, None), "failed", judged, None)
         if not lost.gone or key.phase != "work" or not table.has_stream(agent) or is_refused(self._site, key):
             return None
         result = read_traces(self._site, state).result

@@ -6,7 +6,7 @@ cannot be used is the failure of its job.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from sessionrun.engine.handed import find_handed
 from sessionrun.engine.rounds import find_better
 from sessionrun.engine.state import TaskState
 from sessionrun.model.errors import JobFileError, SessionrunError
+from sessionrun.model.events import JobLost
 from sessionrun.model.keys import JobKey
 from sessionrun.model.mends import MendBase, may_insist
 from sessionrun.model.places import Place
@@ -86,7 +87,10 @@ def judge_workspace(site: Site, state: TaskState, ended: Exit, problem: Problem 
     if problem is None:
         try:
             found = _find_place(folder, ended.key)
-            return Judged(place=found if site.spec.cluster is None else _take_work(site, found, folder))
+            if site.spec.cluster is not None:
+                found = _take_work(site, found, folder)
+                _drop_rescues(site, ended.key)
+            return Judged(place=found)
         except JobFileError as error:
             text = f"its answer cannot be used: {error.why}"
         except (SessionrunError, OSError) as error:
@@ -115,6 +119,37 @@ def _take_work(site: Site, place: Place, folder: Path) -> Place:
     from sessionrun.workspaces.replica import take_work
 
     return take_work(site.spec.repository, place, folder) if site.spec.repository is not None else place
+
+
+def _drop_rescues(site: Site, key: JobKey) -> None:
+    """The work has come home: what was sent of it in case its node is lost is not needed."""
+    if key.phase == "release":
+        from sessionrun.workspaces.rescue_names import drop_packs
+
+        drop_packs(_find_work_folders(site, key))
+
+
+def judge_left_behind(site: Site, state: TaskState, lost: JobLost) -> Judged | None:
+    """What is kept of a worktree whose node did not come back, if its RELEASE is given up; None: nothing."""
+    from sessionrun.workspaces.rescue_packs import take_rescue
+
+    place, repository = state.place, site.spec.repository
+    if state.job is None or state.job.stopping is None or place is None or repository is None:
+        return None
+    try:
+        taken = take_rescue(repository, place, _find_work_folders(site, lost.key))
+    except (SessionrunError, OSError) as error:
+        return Judged(Problem(WORKSPACE_REASONS["release"], f"what came of its work cannot be kept: {error}"))
+    if taken is None:
+        return None
+    text = f"its node did not come back; what it had sent of the work is on {taken.rescue}"
+    return Judged(Problem(WORKSPACE_REASONS["release"], text), taken)
+
+
+def _find_work_folders(site: Site, key: JobKey) -> Iterator[Path]:
+    """The folders of the attempt's WORK jobs, the last one first."""
+    for number in range(key.round, 0, -1):
+        yield from site.session.find_starts(key._replace(round=number, phase="work"))
 
 
 def _find_place(folder: Path, key: JobKey) -> Place:

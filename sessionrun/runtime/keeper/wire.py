@@ -30,7 +30,7 @@ from typing import Final, NamedTuple
 
 from sessionrun.store import crashpoint
 
-_LENGTH: Final = struct.Struct("!I")
+LENGTH: Final = struct.Struct("!I")
 _CHUNK: Final = 1 << 16
 
 
@@ -53,8 +53,8 @@ class JobOrder(NamedTuple):
 
 def pack(fields: Iterable[bytes]) -> bytes:
     """One frame."""
-    body = b"".join([part for field in fields for part in (_LENGTH.pack(len(field)), field)])
-    return _LENGTH.pack(len(body)) + body
+    body = b"".join([part for field in fields for part in (LENGTH.pack(len(field)), field)])
+    return LENGTH.pack(len(body)) + body
 
 
 def unpack(body: bytes) -> list[bytes]:
@@ -62,8 +62,8 @@ def unpack(body: bytes) -> list[bytes]:
     fields = []
     position = 0
     while position < len(body):
-        (length,) = _LENGTH.unpack_from(body, position)
-        position += _LENGTH.size
+        (length,) = LENGTH.unpack_from(body, position)
+        position += LENGTH.size
         fields.append(body[position : position + length])
         position += length
     return fields
@@ -146,12 +146,12 @@ class Connection:
 
     def _cut(self) -> Iterable[list[bytes]]:
         position = 0
-        while len(self._incoming) - position >= _LENGTH.size:
-            (length,) = _LENGTH.unpack_from(self._incoming, position)
-            end = position + _LENGTH.size + length
+        while len(self._incoming) - position >= LENGTH.size:
+            (length,) = LENGTH.unpack_from(self._incoming, position)
+            end = position + LENGTH.size + length
             if len(self._incoming) < end:
                 break
-            yield unpack(bytes(self._incoming[position + _LENGTH.size : end]))
+            yield unpack(bytes(self._incoming[position + LENGTH.size : end]))
             position = end
         del self._incoming[:position]
 

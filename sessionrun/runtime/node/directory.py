@@ -27,25 +27,40 @@ from sessionrun.store.files import make_directories, read_regular, replace_file
 NODES_VARIABLE: Final = "SESSIONRUN_NODES"
 """Names the directory of this machine's nodes."""
 
+LOOP_VARIABLE: Final = "SESSIONRUN_LOOP"
+"""Set for programs that a verb of `cluster` starts again and again: to end with `EXIT_LEFT` ends that."""
+
+EXIT_LEFT: Final = 77
+
 NODE_VARIABLE: Final = "SESSIONRUN_NODE"
 """Tells a worker of the cluster which node it is the bridge of: the node's own directory."""
 
 SOCKET: Final = "link.sock"
 JOBS: Final = "jobs"
+LEFT: Final = "left"
+"""File in a node's own directory: it was told to end, and is not started again but by a person."""
+
 LOG: Final = "supervisor.log"
 MAX_SLOTS: Final = 10_000
+RESCUE_S: Final = 300.0
+
+MAX_NAME: Final = 63
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
 
 @frozen
 class NodeSite:
-    """A node of this machine; `path` is its own directory."""
+    """A node of this machine.
+
+    `path` is its own directory; work in progress is sent every `rescue_s` seconds (0: never).
+    """
 
     node_id: str
     name: str
     slots: int
     path: Path
+    rescue_s: float = RESCUE_S
 
 
 def find_nodes_dir(environ: Mapping[str, str]) -> Path:
@@ -58,7 +73,7 @@ def find_nodes_dir(environ: Mapping[str, str]) -> Path:
     return user_cache_path("sessionrun") / "nodes"
 
 
-def open_node(nodes: Path, name: str, slots: int) -> NodeSite:
+def open_node(nodes: Path, name: str, slots: int, rescue_s: float = RESCUE_S) -> NodeSite:
     """The node of that name, made where there is none yet; it has `slots` from now on.
 
     Raises:
@@ -72,10 +87,10 @@ def open_node(nodes: Path, name: str, slots: int) -> NodeSite:
     try:
         make_directories(folder, 0o700)
         node_id = _load_id(folder / "node.json") or f"{name}@{uuid4().hex[:12]}"
-        replace_file(
-            folder / "node.json", orjson.dumps({"id": node_id, "name": name, "slots": slots}), durable=True
-        )
-        site = NodeSite(node_id, name, slots, folder / f"node-{node_id}")
+        about = {"id": node_id, "name": name, "slots": slots, "rescue_s": rescue_s}
+        replace_file(folder / "node.json", orjson.dumps(about), durable=True)
+        site = NodeSite(node_id, name, slots, folder / f"node-{node_id}", rescue_s)
+        (site.path / LEFT).unlink(missing_ok=True)
         make_directories(site.path / JOBS, 0o700)
         if not os.path.lexists(site.path / LEASE):
             LeaseFile(site.path).write(Lease())
@@ -91,7 +106,7 @@ def load_site(path: Path) -> NodeSite:
         OSError, ValueError, KeyError: it is none.
     """
     about = orjson.loads(read_regular(path.parent / "node.json", 1 << 16))
-    return NodeSite(about["id"], about["name"], about["slots"], path)
+    return NodeSite(about["id"], about["name"], about["slots"], path, float(about.get("rescue_s", RESCUE_S)))
 
 
 def _load_id(path: Path) -> str | None:
@@ -99,6 +114,16 @@ def _load_id(path: Path) -> str | None:
         return str(orjson.loads(read_regular(path, 1 << 16))["id"])
     except (OSError, ValueError, KeyError):
         return None
+
+
+def note_left(site: NodeSite) -> None:
+    """Let nothing start the node again; see `LEFT`."""
+    replace_file(site.path / LEFT, b"", durable=False)
+
+
+def has_left(site: NodeSite) -> bool:
+    """Whether the node was told to end."""
+    return os.path.lexists(site.path / LEFT)
 
 
 def has_root(site: NodeSite) -> bool:

@@ -42,7 +42,7 @@ def unpack_end(end: Message, node: str) -> Exit | JobLost:
     """
     key = key_of(end["job"])
     if end["kind"] == "lease":
-        return JobLost(key, "lost", f"{LEASE_WORDS} (node {node})", gone=True)
+        return JobLost(key, "lost", f"{end.get('reason') or LEASE_WORDS} (node {node})", gone=True)
     if end["kind"] == "exit":
         status, cpu_s = _whole(end.get("status")), end.get("cpu_s")
         detail = end.get("detail")

@@ -4,7 +4,8 @@ It decides nothing: it hands orders to the keeper, and ends and output to the cl
 and the next keeper starts another one, which finds everything in the ledger and in the folders of the jobs.  The
 bytes between here and the scheduler go through a socket of the cluster's worker; a new worker connects anew.
 
-    frame of the socket     length (4 bytes), number of the tick (8 bytes), JSON; without JSON: the call has failed
+    frame of the socket     as between keeper and supervisor, with two fields: the number of the tick, and JSON;
+                            without JSON the call has failed
 """
 
 from __future__ import annotations
@@ -13,12 +14,10 @@ import gc
 import os
 import select
 import socket
-import struct
 import sys
 import time
-from collections.abc import Iterable
 from pathlib import Path
-from typing import Final
+from typing import Final, NoReturn
 
 import orjson
 
@@ -27,11 +26,13 @@ from sessionrun.cluster.link import Link, Tasks
 from sessionrun.cluster.messages import ABANDON, KILL, PROTOCOL, Message
 from sessionrun.model.errors import StoreError
 from sessionrun.runtime.executors.local import KeeperGone, greet, read_frame
+from sessionrun.runtime.executors.secrets import NotSet
 from sessionrun.runtime.keeper.command import EXIT_REFUSED, EXIT_TAKEN, say
 from sessionrun.runtime.keeper.lease import boot_ns
 from sessionrun.runtime.keeper.wire import Connection, pack_job
-from sessionrun.runtime.node.directory import JOBS, SOCKET, NodeSite, load_site
+from sessionrun.runtime.node.directory import JOBS, SOCKET, NodeSite, load_site, note_left
 from sessionrun.runtime.node.ends import key_of, pack_end
+from sessionrun.runtime.node.rescues import Rescues
 from sessionrun.runtime.node.spool import CHUNK_BYTES, Spool, SpooledJob
 from sessionrun.runtime.processes import die_with_parent
 from sessionrun.runtime.recovery import judge_job
@@ -41,7 +42,6 @@ from sessionrun.store.journal import parse_log
 from sessionrun.store.ledger import Ledger, fold_ledger
 
 LOCK_TIMEOUT_S: Final = 5.0
-HEAD: Final = struct.Struct("!IQ")
 
 
 def main() -> None:
@@ -63,84 +63,22 @@ def main() -> None:
         sys.exit(EXIT_REFUSED if isinstance(error, StoreError) else 1)
 
 
-class Bridge:
-    """The connection of a cluster's worker: it carries ticks, and their answers."""
-
-    def __init__(self, end: socket.socket) -> None:
-        self._socket = end
-        end.setblocking(False)
-        self._incoming = bytearray()
-        self._outgoing = bytearray()
-
-    def fileno(self) -> int:
-        """For poll(2)."""
-        return self._socket.fileno()
-
-    @property
-    def events(self) -> int:
-        """What to wait for."""
-        return select.POLLIN | (select.POLLOUT if self._outgoing else 0)
-
-    def send(self, number: int, content: bytes) -> None:
-        """Queue a frame, and send what the socket takes."""
-        self._outgoing += HEAD.pack(len(content), number) + content
-        self.flush()
-
-    def flush(self) -> None:
-        """Send what the socket takes."""
-        while self._outgoing:
-            try:
-                del self._outgoing[: self._socket.send(self._outgoing)]
-            except BlockingIOError:
-                return
-            except OSError:
-                self._outgoing.clear()
-
-    def receive(self) -> Iterable[tuple[int, bytes]]:
-        """The frames that have come whole.
-
-        Raises:
-            EOFError: the worker is gone.
-        """
-        while True:
-            try:
-                chunk = self._socket.recv(1 << 18)
-            except BlockingIOError:
-                break
-            except OSError:
-                chunk = b""
-            if not chunk:
-                raise EOFError
-            self._incoming += chunk
-        frames, position = [], 0
-        while len(self._incoming) - position >= HEAD.size:
-            length, number = HEAD.unpack_from(self._incoming, position)
-            end = position + HEAD.size + length
-            if len(self._incoming) < end:
-                break
-            frames.append((number, bytes(self._incoming[position + HEAD.size : end])))
-            position = end
-        del self._incoming[:position]
-        return frames
-
-    def close(self) -> None:
-        """Give it up."""
-        self._socket.close()
-
-
 class LinkProcess:
     """Everything of one life of this process."""
 
     def __init__(self, site: NodeSite, end: socket.socket) -> None:
+        self._site = site
         self._keeper = Connection(end)
         _, _, offset, self._early = greet(self._keeper)
         self._link = Link(site.node_id, site.name, site.slots, __version__)
         self._spool = Spool(site.path / JOBS)
+        self._rescues = Rescues(site.rescue_s)
         self._jobs: dict[str, SpooledJob] = {}
         self._ledger_end = offset
         self._find_jobs(site.path / "ledger", offset)
         self._listener = _listen(site.path / SOCKET)
-        self._bridge: Bridge | None = None
+        self._bridge: Connection | None = None
+        self._alone_since = time.monotonic()
         self._flying: dict[int, float] = {}
         self._waiting: int | None = None
         self._has_news = False
@@ -172,6 +110,21 @@ class LinkProcess:
             self._wait()
             self._hear_keeper()
             self._hear_bridge()
+            self._rescues.look(self._jobs.values())
+            if any(time.monotonic() > end_at for end_at in self._find_end()):
+                self._end()
+
+    def _find_end(self) -> list[float]:
+        """When this node ends by itself: nothing runs, and no worker has come for as long as a lease."""
+        if self._bridge is not None or any(job.end is None for job in self._jobs.values()):
+            return []
+        return [self._alone_since + self._link.timers.lease + self._link.timers.margin]
+
+    def _end(self) -> NoReturn:
+        """End, and the keeper and the root with this process; ends that no session has stay in their folders."""
+        self._keeper.send(b"Q")
+        self._keeper.flush()
+        sys.exit(0)
 
     # --- ticks ---
 
@@ -195,7 +148,8 @@ class LinkProcess:
         self._flying[tick["seq"]] = now + wait_s + self._link.timers.call_timeout - self._link.timers.tick
         self._waiting = None if self._has_news else tick["seq"]
         self._has_news = False
-        bridge.send(tick["seq"], orjson.dumps({**tick, "protocol": PROTOCOL}))
+        bridge.send(b"%d" % tick["seq"], orjson.dumps({**tick, "protocol": PROTOCOL}))
+        bridge.flush()
 
     def _make_chunks(self) -> list[Message]:
         chunks: list[Message] = []
@@ -211,8 +165,9 @@ class LinkProcess:
         poller.register(self._keeper.fileno(), select.POLLIN | (select.POLLOUT if self._keeper.has_more else 0))
         poller.register(self._listener.fileno(), select.POLLIN)
         if self._bridge is not None:
-            poller.register(self._bridge.fileno(), self._bridge.events)
-        times = list(self._flying.values())
+            events = select.POLLIN | (select.POLLOUT if self._bridge.has_more else 0)
+            poller.register(self._bridge.fileno(), events)
+        times = [*self._flying.values(), *self._find_end(), *self._rescues.next_time()]
         timeout_s = max(0.0, min(times) - time.monotonic()) if times else None
         if self._early:
             timeout_s = 0.0
@@ -227,7 +182,7 @@ class LinkProcess:
             return
         if self._bridge is not None:
             self._bridge.close()
-        self._bridge, self._flying, self._waiting, self._has_news = Bridge(end), {}, None, True
+        self._bridge, self._flying, self._waiting, self._has_news = Connection(end), {}, None, True
 
     # --- what comes ---
 
@@ -239,10 +194,10 @@ class LinkProcess:
             frames = self._bridge.receive()
         except EOFError:
             self._bridge.close()
-            self._bridge, self._flying = None, {}
+            self._bridge, self._flying, self._alone_since = None, {}, time.monotonic()
             return
         for number, content in frames:
-            self._flying.pop(number, None)
+            self._flying.pop(int(number), None)
             answer = orjson.loads(content) if content else {"refused": None}
             if answer.get("refused"):
                 say(f"the cluster's scheduler refuses this node: {answer['refused']}")
@@ -251,6 +206,9 @@ class LinkProcess:
                 self._obey(tasks)
 
     def _obey(self, tasks: Tasks) -> None:
+        if tasks.leave:
+            note_left(self._site)
+            self._end()
         if tasks.until_ns is not None:
             self._keeper.send(b"V", b"%d" % tasks.until_ns, b"%d" % tasks.grace_ns)
         for name, order in tasks.orders.items():
@@ -281,20 +239,21 @@ class LinkProcess:
             return
         try:
             self._jobs[name], process = self._spool.place(name, order)
+        except NotSet as fault:
+            self._refuse(name, {"kind": "exit", "status": None, "detail": str(fault)})
+            return
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             say(f"{name}: its order cannot be used: {type(error).__name__}: {error}")
-            self._refuse(
-                name, f"its order cannot be used on this node: {getattr(error, 'strerror', None) or error}"
-            )
+            why = f"its order cannot be used on this node: {getattr(error, 'strerror', None) or error}"
+            self._refuse(name, {"kind": "lost", "verdict": "void", "reason": why, "counts": True, "gone": None})
             return
         self._keeper.send(*pack_job(process))
 
-    def _refuse(self, name: str, reason: str) -> None:
+    def _refuse(self, name: str, end: Message) -> None:
         """Tell that it did not start.  It is not in the ledger: if this is forgotten, its order comes again."""
-        end = {"job": name, "kind": "lost", "verdict": "void", "reason": reason, "counts": True, "gone": None}
         empty: Message = {"outputs": [], "brought": {}}
         job = self._jobs[name] = SpooledJob(name, self._spool.folder_of(name), empty)
-        job.finish({**end, "files": {}})
+        job.finish({**end, "job": name, "files": {}})
         self._has_news = True
 
     def _hear_keeper(self) -> None:

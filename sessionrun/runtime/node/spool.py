@@ -19,9 +19,11 @@ from typing import Final
 import orjson
 
 from sessionrun.cluster.messages import Message
+from sessionrun.runtime.executors.secrets import look_up
 from sessionrun.runtime.keeper.wire import JobOrder
 from sessionrun.store.files import make_directories, open_regular, read_regular
 from sessionrun.store.jobfiles import REQUEST
+from sessionrun.workspaces.rescue_names import list_packs
 
 ORDER: Final = "order.json"
 NODE_TOKEN: Final = "@sessionrun-node@"
@@ -39,7 +41,9 @@ class SpooledJob:
     def __init__(self, job: str, folder: Path, order: Message) -> None:
         self.job = job
         self.folder = folder
-        self.outputs: list[str] = order["outputs"]
+        self.outputs: list[str] = list(order["outputs"])
+        self.rescue: str | None = order.get("rescue")
+        self._packs: list[str] = []
         self.end: Message | None = None
         self.over = False
         self.begun_at: float | None = None
@@ -50,6 +54,21 @@ class SpooledJob:
     def finish(self, end: Message) -> None:
         """It has ended: now all of its files are known."""
         self.end = {**end, "files": dict(self._find_files())}
+
+    def take_rescues(self) -> None:
+        """Send the newest pack of work in progress, in the place of those before it."""
+        packs = list_packs(self.folder / MIRROR / str(self.rescue))
+        names = [str(path.relative_to(self.folder / MIRROR)) for path in packs]
+        if self.end is None and names:
+            self.outputs = [name for name in self.outputs if name not in self._packs] + names[:1]
+            self._packs = names[:1]
+            for old in packs[1:]:
+                old.unlink(missing_ok=True)
+
+    @property
+    def has_rescue_to_send(self) -> bool:
+        """Whether the session does not have the newest pack whole."""
+        return any(self.wrote.get(name, 0) < self._measure(name) for name in self._packs)
 
     def measure(self) -> float | None:
         """How long it has run (seconds); None: this process did not see it begin."""
@@ -131,7 +150,9 @@ class Spool:
             folder = self._directory / name
             try:
                 order = orjson.loads(read_regular(folder / ORDER))
-                yield SpooledJob(order["job"], folder, order)
+                job = SpooledJob(order["job"], folder, order)
+                job.take_rescues()
+                yield job
             except (OSError, ValueError, KeyError):
                 shutil.rmtree(folder, ignore_errors=True)
 
@@ -140,6 +161,7 @@ class Spool:
 
         Raises:
             OSError: they cannot be written.
+            NotSet: a variable is given by a name that this node does not have.
             ValueError, KeyError, TypeError: the order is damaged.
         """
         folder = self.folder_of(job)
@@ -160,7 +182,8 @@ class Spool:
         for name in order["folders"]:
             make_directories(mirror / _check_name(name), 0o700)
         outputs = [_check_name(order[name]) for name in ("stdout", "stderr")]
-        kept = {"job": job, "outputs": list(dict.fromkeys(outputs)), "brought": brought}
+        kept: Message = {"job": job, "outputs": list(dict.fromkeys(outputs)), "brought": brought}
+        kept["rescue"] = None if order.get("rescue") is None else _check_name(order["rescue"])
         for name in outputs:
             make_directories((mirror / name).parent, 0o700)
         path = folder / ORDER
@@ -182,7 +205,8 @@ class Spool:
 
         if order["cwd"].startswith(NODE_TOKEN):
             make_directories(Path(here(order["cwd"])), 0o700)  # of a replica that is yet to be made
-        env = [os.fsencode(word) for name, value in order["env"].items() for word in (name, here(value))]
+        known = look_up(order["env"], os.environ)
+        env = [os.fsencode(word) for name, value in known.items() for word in (name, here(value))]
         return JobOrder(
             key=job,
             grace_s=float(order["grace_s"]),

@@ -1,0 +1,118 @@
+"""What tasks on a node have beside their commits: included files, links, and secrets that are given by name."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+from clusters import real_cluster
+from conftest import Command
+from test_cluster import git, make_repository, start
+
+from sessionrun.model.errors import SessionrunError
+from sessionrun.model.places import Repository
+from sessionrun.runtime.executors.secrets import NotSet, look_up
+from sessionrun.workspaces.companions import make_links, pack_included, place_links, unpack_included
+
+
+def test_values_by_name_are_those_of_the_machine_where_the_job_runs() -> None:
+    env = {"KEY": "{env:TEAM_KEY}", "TEXT": "a {env:TEAM_KEY}", "BRACES": "{env:}"}
+    assert look_up(env, {"TEAM_KEY": "s3cret"}) == {**env, "KEY": "s3cret"}
+    with pytest.raises(NotSet, match="the variable TEAM_KEY, which KEY is to be, is not set"):
+        look_up(env, {})
+
+
+def test_a_secret_by_name_on_this_machine_is_in_no_file(
+    sessionrun: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TEAM_KEY", "s3cret-value")
+    plan = [
+        {"id": "has", "prompt": "test ${#KEY} = 12", "env": {"KEY": "{env:TEAM_KEY}"}},
+        {"id": "lacks", "prompt": "true", "env": {"KEY": "{env:OTHER_KEY}"}},
+    ]
+    session_id = sessionrun.start(plan)
+    has, lacks = sessionrun.wait(session_id)["tasks"]
+    assert has["outcome"] == "succeeded" and lacks["reason_class"] == "start_failed"
+    assert "the variable OTHER_KEY, which KEY is to be, is not set" in lacks["reason"]
+    files = [path for path in sessionrun.directory(session_id).rglob("*") if path.is_file()]
+    assert files and not [path for path in files if b"s3cret-value" in path.read_bytes()]
+
+
+def test_links_lead_to_the_same_places_on_a_node(own_place: Path) -> None:
+    top = str(own_place / "project")
+    links = ["cache/models", "../data", "/opt/tools", "~/sets"]
+    placed, inside = place_links(top, links)
+    assert placed == ["cache/models", str(own_place / "data"), "/opt/tools", "~/sets"]
+    assert inside == {"cache/models": f"{top}/cache/models"}
+    replica = own_place / "replica"
+    replica.mkdir()
+    with pytest.raises(SessionrunError, match=f"links: there is no {top}/cache/models on this node"):
+        make_links(replica, placed[:1], inside)
+    (own_place / "project" / "cache" / "models").mkdir(parents=True)
+    for _ in range(2):
+        make_links(replica, placed[:1], inside)
+    assert os.readlink(replica / "cache" / "models") == f"{top}/cache/models"
+
+
+def test_included_files_are_those_of_the_checkout_and_no_archive_leads_out(own_place: Path) -> None:
+    top = own_place / "project"
+    top.mkdir()
+    make_repository(top)
+    (top / ".gitignore").write_text(".env\nlocal/\nnever\n")
+    (top / ".worktreeinclude").write_text(".env\nlocal/**\n")
+    (top / "local").mkdir()
+    for name in (".env", "local/a", "never"):
+        (top / name).write_text(name)
+    repository = Repository(str(top), str(top / ".git"), "main", git(top, "rev-parse", "HEAD"), str(own_place))
+    packed = pack_included(repository, own_place)
+    assert packed is not None
+    (own_place / "archive").write_bytes(packed)
+    kept = own_place / "kept" / "t"
+    (kept / "old").mkdir(parents=True)
+    unpack_included(own_place / "archive", kept)
+    found = {str(path.relative_to(kept)): path.read_text() for path in kept.rglob("*") if path.is_file()}
+    assert found == {".env": ".env", "local/a": "local/a"} and not (kept / "old").exists()
+    evil = io.BytesIO()
+    with tarfile.open(fileobj=evil, mode="w") as archive:
+        archive.addfile(tarfile.TarInfo("../evil"))
+    (own_place / "archive").write_bytes(evil.getvalue())
+    with pytest.raises(SessionrunError, match="is not a path below the worktree"):
+        unpack_included(own_place / "archive", kept)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
+def test_a_task_on_a_node_has_what_it_would_have_here(sessionrun: Command) -> None:
+    env = {"TEAM_KEY": "s3cret-value"}
+    with real_cluster(sessionrun, nodes=1, env=env) as cluster:
+        repository = make_repository(sessionrun.cwd)
+        (repository / ".gitignore").write_text(".env\nmodels\n")
+        git(repository, "add", ".gitignore")
+        git(repository, "commit", "-q", "-m", "rules")
+        (repository / ".worktreeinclude").write_text(".env\n")
+        (repository / ".env").write_text("KEY=1\n")
+        (repository / "models").mkdir()
+        (repository / "models" / "m").write_text("model\n")
+        gone = sessionrun.cwd.parent / "gone"
+        gone.mkdir()
+        wait = f"while [ -e {gone} ]; do sleep 0.05; done"
+        plan = [
+            {"id": "a", "prompt": f"{wait}; cat .env models/m > got; : > .gitignore", "links": ["models"]},
+            {"id": "b", "prompt": 'test "$KEY" = s3cret-value', "env": {"KEY": "{env:TEAM_KEY}"}},
+            {"id": "c", "prompt": "true", "env": {"KEY": "{env:OTHER_KEY}"}},
+            {"id": "d", "prompt": "true", "needs": ["a"], "links": [str(gone)]},
+        ]
+        session_id = start(cluster, plan, "--worktree")
+        gone.rmdir()
+        a, b, c, d = sessionrun.wait(session_id)["tasks"]
+        assert a["outcome"] == b["outcome"] == "succeeded"
+        assert git(repository, "show", f"{a['branch']}:got") == "KEY=1\nmodel"
+        changed = git(repository, "diff", "--name-only", f"{a['base_commit']}..{a['branch']}").split()
+        assert changed == [".gitignore", "got"]  # what was brought is no work, though git ignores it no more
+        assert c["reason_class"] == "start_failed" and "OTHER_KEY, which KEY is to be, is not set" in c["reason"]
+        assert d["reason_class"] == "workspace_failed" and f"there is no {gone} on this node" in d["reason"]
+        assert not list(cluster.nodes_dir.glob("n0/repositories/*/included/*"))

@@ -1,0 +1,118 @@
+"""Replicas of repositories on nodes: what stays in them, and what goes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import orjson
+import pytest
+from test_cluster import git, make_repository
+
+from sessionrun.client.cache import clean_cache
+from sessionrun.client.doctor.clusters import check_replicas, find_named
+from sessionrun.client.replicas import iterate_replicas, remove_replica
+from sessionrun.model.places import Place, Repository
+from sessionrun.store.files import replace_file
+from sessionrun.workspaces.replica import SENT, WISH, ReplicaWish, receive, send
+from sessionrun.workspaces.request import WorkspaceRequest
+
+
+class Node:
+    """A replica as PREPARE and RELEASE of a node see it, with a folder for each job."""
+
+    def __init__(self, place: Path) -> None:
+        self.source = make_repository(place / "source")
+        self.base = git(self.source, "rev-parse", "HEAD")
+        self.nodes = place / "nodes"
+        self.jobs = self.nodes / "n" / "node-n@1" / "jobs"
+        self.home = self.nodes / "n" / "repositories" / "0123"
+        self.top = self.home / "replica"
+
+    def request(self, earlier: Place | None = None) -> WorkspaceRequest:
+        repository = Repository(
+            top=str(self.top),
+            common_dir=str(self.top / ".git"),
+            worktree_dir=str(self.home / "worktrees"),
+            base_branch="main",
+            base_commit=self.base,
+        )
+        return WorkspaceRequest(repository, "s", "t", "title", earlier=earlier)
+
+    def folder(self, job: str, *known: str) -> Path:
+        path = self.jobs / job
+        path.mkdir(parents=True)
+        replace_file(path / WISH, orjson.dumps(ReplicaWish(known or (self.base,))), durable=False)
+        return path
+
+    def receive(self, job: str, earlier: Place | None = None) -> None:
+        receive(self.request(earlier), self.folder(job))
+
+    def branches(self) -> list[str]:
+        return git(self.top, "for-each-ref", "--format=%(refname:short)", "refs/heads").split()
+
+
+@pytest.fixture
+def node(own_place: Path) -> Node:
+    """A replica that has the base, and a branch with work that was packed for its session."""
+    (own_place / "source").mkdir()
+    node = Node(own_place)
+    node.top.parent.mkdir(parents=True)
+    git(own_place, "clone", "-q", str(node.source), str(node.top))
+    git(node.top, "checkout", "-q", "--detach")
+    git(node.top, "branch", "-q", "-D", "main")
+    git(node.top, "commit", "-q", "--allow-empty", "-m", "work")
+    git(node.top, "branch", "task-a")
+    place = Place(branch="task-a", commit=git(node.top, "rev-parse", "HEAD"), base_commit=node.base)
+    send(node.request(), place, node.folder("release"))
+    return node
+
+
+def test_a_branch_goes_when_its_session_has_the_work(node: Node) -> None:
+    node.receive("p1")
+    assert node.branches() == ["task-a"]
+    forget(node, "release")
+    node.receive("p2")
+    assert node.branches() == [] and not list((node.home / SENT).iterdir())
+
+
+def test_a_branch_that_is_taken_up_or_has_moved_stays(node: Node) -> None:
+    forget(node, "release")
+    node.receive("p1", Place(branch="task-a"))
+    node.receive("p2")
+    assert node.branches() == ["task-a"]
+    send(node.request(), Place(branch="task-a", commit=git(node.top, "rev-parse", "HEAD")), node.folder("r2"))
+    git(node.top, "branch", "-f", "task-a", node.base)
+    forget(node, "r2")
+    node.receive("p3")
+    assert node.branches() == ["task-a"]
+
+
+def forget(node: Node, job: str) -> None:
+    """As the node does when its session has the end of a job."""
+    for path in (node.jobs / job).iterdir():
+        path.unlink()
+    (node.jobs / job).rmdir()
+
+
+def test_a_replica_goes_when_nothing_uses_it(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SESSIONRUN_NODES", str(node.nodes))
+    (replica,) = iterate_replicas(node.nodes)
+    assert replica.path == node.home and replica.size > 0
+    assert remove_replica(replica) == "the node n has jobs"
+    forget(node, "release")
+    (node.home / "worktrees" / "w").mkdir(parents=True)
+    (finding,) = check_replicas(node.nodes)
+    assert finding.where == str(node.home / "worktrees" / "w")
+    assert "there are worktrees in it" in str(remove_replica(replica))
+    (node.home / "worktrees" / "w").rmdir()
+    assert not list(check_replicas(node.nodes))
+    assert remove_replica(replica, dry_run=True) is None and node.home.exists()
+    (record,) = [one for one in clean_cache() if one["what"] == "replica"]
+    assert record["removed"] and not node.home.exists()
+
+
+def test_only_sessions_that_live_name_their_cluster(own_place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (own_place / "sessionrun.toml").write_text('cluster = "tcp://127.0.0.1:1"\n')
+    (named,) = find_named([], with_config=True)
+    assert named.cluster.address == "tcp://127.0.0.1:1" and named.configured and named.sessions == ()
+    assert find_named([], with_config=False) == []

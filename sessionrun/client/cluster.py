@@ -44,7 +44,7 @@ def open_cluster(address: str, environ: Mapping[str, str]) -> Cluster:
     """
     found = _ADDRESS.fullmatch(address)
     if found is None or not 0 < int(found[3]) < 65536:
-        raise InputError(f"--cluster {address!r:.140}: write tls://HOST:PORT, or tcp://127.0.0.1:PORT")
+        raise InputError(f"--cluster {address!r:.140}: write tls://HOST:PORT, tcp://127.0.0.1:PORT, or slurm")
     if found[1] == "tls":
         return Cluster(address, *find_certs(environ))
     if not is_loopback(found[2]):

@@ -15,20 +15,49 @@ from sessionrun.runtime.slurm.programs import (
     SlurmFault,
     make_environment,
     run_program,
-    test_words,
+    trial_words,
 )
 
 PROGRAMS: Final = ("sbatch", "squeue", "scancel", "scontrol", "sinfo")
 LARGEST_ARRAY: Final = 1000
 
 OPTIONS: Final = frozenset(
-    (
-        "account constraint contiguous core-spec cores-per-socket cpus-per-gpu cpus-per-task deadline exclude exclusive "
-        "gpus gres gres-flags hint licenses mem mem-per-cpu mem-per-gpu nice nodelist partition power prefer priority "
-        "qos reservation sockets-per-node threads-per-core time time-min tmp wckey"
-    ).split()
+    [
+        "account",
+        "constraint",
+        "contiguous",
+        "core-spec",
+        "cores-per-socket",
+        "cpus-per-gpu",
+        "cpus-per-task",
+        "deadline",
+        "exclude",
+        "exclusive",
+        "gpus",
+        "gres",
+        "gres-flags",
+        "hint",
+        "licenses",
+        "mem",
+        "mem-per-cpu",
+        "mem-per-gpu",
+        "nice",
+        "nodelist",
+        "partition",
+        "power",
+        "prefer",
+        "priority",
+        "qos",
+        "reservation",
+        "sockets-per-node",
+        "threads-per-core",
+        "time",
+        "time-min",
+        "tmp",
+        "wckey",
+    ]
 )
-"""The options of sbatch that say where and how a job may run; the others are ours, or mean something to scripts."""
+"""The options of sbatch that say where and how a job may run; the others are ours, or are for scripts."""
 
 
 def parse_words(words: Iterable[str]) -> dict[str, str]:
@@ -82,7 +111,7 @@ def open_slurm(options: Mapping[str, str], environ: Mapping[str, str]) -> Cluste
             )
     environ = make_environment(environ)
     try:
-        run_program(test_words(options), environ, ASK_S)
+        run_program(trial_words(options), environ, ASK_S)
         most = find_largest_array(run_program(["scontrol", "show", "config"], environ, ASK_S))
     except SlurmFault as fault:
         raise InputError(f"--cluster {SLURM}: {fault}") from None

@@ -1,8 +1,8 @@
 """What a session has open at Slurm: submits, looks, signals, and says what became of each job.
 
-One thread uses it.  Slurm is asked about all jobs at once, at an interval; beginnings and ends come sooner, by the
-records that the nodes leave.  A job counts as never begun only once this side holds its claim: whatever Slurm, or a
-program of its that is still on its way, does later, the job cannot begin.
+One thread uses it.  Slurm is asked about all jobs at once, at an interval; beginnings and ends come sooner, by
+the records that the nodes leave.  A job counts as never begun only once this side holds its claim: whatever Slurm
+does later, or a submission that is still on its way, the job cannot begin.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Desk:
     # --- what comes in ---
 
     def reattach(self, opened: Mapping[JobKey, tuple[str, bool]]) -> None:
-        """The jobs that the journal has open, see `recovery.find_submitted`: an earlier supervisor claimed them."""
+        """Take over what an earlier supervisor had claimed: see `recovery.find_submitted`."""
         for batch in sorted({batch for batch, _ in opened.values()}):
             try:
                 jobs = load_batch(self._batch_path(batch))["jobs"]
@@ -216,7 +216,7 @@ class Desk:
             self._log(f"{job.key.text()}: its record cannot be read: {error}")
             notices, end = [], [JobLost(job.key, "lost", "its record cannot be read")]
         if end is not None:
-            del self.open[job.key]
+            self._close(job)
             notices += end
         return notices
 
@@ -247,19 +247,26 @@ class Desk:
             self._log(f"{job.key.text()}: its claim cannot be written: {error.strerror}")
             return False
 
+    def _close(self, job: OpenJob) -> None:
+        """It is told what became of it.  With the last job of a batch goes its file: the environment is in it."""
+        del self.open[job.key]
+        if all(other.batch != job.batch for other in self.open.values()):
+            with suppress(OSError):
+                os.unlink(self._batch_path(job.batch))
+
     # --- stopping ---
 
     def _go_on_stopping(self, job: OpenJob) -> list[Notice]:
         now = self._clock()
         if job.claim is None and self._take(job):
             self._signal([programs.cancel_words([job.job])] if job.job else [])
-            del self.open[job.key]
+            self._close(job)
             return [JobLost(job.key, "void", "it was stopped before it began", counts=False)]
         notices = [] if job.claim is not None else self._judge(job, now, fresh=False)
         if job.key not in self.open:
             return notices
         if job.row is not None and job.row.meaning == "node":
-            del self.open[job.key]
+            self._close(job)
             why = f"{job.row.node} does not answer, and may still run it (Slurm job {job.job})"
             return [*notices, JobLost(job.key, "lost", f"it was given up: {why}")]
         if job.job is not None and (job.signalled_at is None or now - job.signalled_at >= SIGNAL_AGAIN_S):

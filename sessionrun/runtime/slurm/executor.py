@@ -1,7 +1,7 @@
 """Runs jobs as Slurm's; those that work in git run here, where the repository's locks are.
 
-The journal is the first fence: a claim names its batch, and is durable before anything is submitted.  The second is
-the claim file, which a job needs to begin (see `desk`).
+The journal is the first fence: a claim names its batch, and is durable before anything is submitted.  The second
+is the claim file, which a job needs to begin (see `desk`).
 """
 
 from __future__ import annotations

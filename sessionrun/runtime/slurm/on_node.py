@@ -1,8 +1,8 @@
-"""What runs around a job on a node of Slurm's: claims it, starts it, stops its tree, and leaves a record of its end.
+"""What runs around a job on a node of Slurm's: claims it, starts it, stops its tree, and records its end.
 
-``on_node.py SESSION BATCH_FILE``, once for each index of an array.  It is the keeper of that one job: the same code
-starts, reaps and stops.  The claim is a file that can be made only once, so a job begins at most once, whatever
-Slurm starts again, and however late.  Standard library alone.
+``on_node.py SESSION BATCH_FILE``, once for each index of an array.  It is the keeper of that one job: the same
+code starts, reaps and stops.  The claim is a file that can be made only once, so a job begins at most once,
+whatever Slurm starts again, and however late.  Standard library alone.
 
     TERM    stop the tree: TERM, the job's grace, KILL      (scancel, a time limit, preemption)
     USR2    KILL at once
@@ -147,7 +147,7 @@ class OneJob:
 def make_job_environment(
     wanted: dict[str, str], given: os._Environ[bytes] | dict[bytes, bytes]
 ) -> dict[bytes, bytes]:
-    """The environment of a job but for its own variables: the session's, and what Slurm says of the node's part."""
+    """The environment of a job but for its own variables: the session's, and what Slurm says of its place."""
     environ = {os.fsencode(name): os.fsencode(value) for name, value in wanted.items()}
     kept = tuple(name.encode() for name in _FROM_SLURM)
     environ |= {name: value for name, value in given.items() if name.startswith(b"SLURM") or name in kept}
@@ -155,9 +155,16 @@ def make_job_environment(
 
 
 def _unpack_order(order: dict[str, Any]) -> JobOrder:
-    words = {name: os.fsencode(order[name]) for name in ("cwd", "stdin", "stdout", "stderr")}
-    lists = {name: [os.fsencode(word) for word in order[name]] for name in ("argv", "env")}
-    return JobOrder(key=order["key"], grace_s=order["grace_s"], **words, **lists)
+    return JobOrder(
+        key=order["key"],
+        grace_s=order["grace_s"],
+        cwd=os.fsencode(order["cwd"]),
+        stdin=os.fsencode(order["stdin"]),
+        stdout=os.fsencode(order["stdout"]),
+        stderr=os.fsencode(order["stderr"]),
+        argv=[os.fsencode(word) for word in order["argv"]],
+        env=[os.fsencode(word) for word in order["env"]],
+    )
 
 
 if __name__ == "__main__":

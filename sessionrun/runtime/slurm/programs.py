@@ -68,7 +68,7 @@ def submit_words(session: Path, batch: str, name: str, count: int, options: Mapp
     return ["sbatch", *option_words(options), *fixed, *about, f"--wrap=exec {shlex.join(command)}"]
 
 
-def test_words(options: Mapping[str, str]) -> list[str]:
+def trial_words(options: Mapping[str, str]) -> list[str]:
     """The command line that asks Slurm whether it would take such jobs; nothing is submitted."""
     return ["sbatch", *option_words(options), "--test-only", "--no-requeue", "--chdir=/", "--wrap=true"]
 
@@ -125,7 +125,7 @@ def run_program(words: Sequence[str], environ: Mapping[str, str], limit_s: float
 
 
 def find_complaint(program: str, printed: str, code: int) -> str:
-    """The line of a complaint that says why: the last one that is an error, which is shorter than what led to it."""
+    """The line of a complaint that says why: the last one that is an error."""
     lines = [line.strip() for line in printed.splitlines() if line.strip()]
     told = [line for line in lines if "error:" in line or "failure:" in line] or lines
     return told[-1] if told else f"{program} ended with {code}"

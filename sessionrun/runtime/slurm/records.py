@@ -40,7 +40,7 @@ class Records:
     def claim(self, about: Mapping[str, Any]) -> bool:
         """Take the job, once and for ever; False: it was taken before.
 
-        A link can be made only if nothing has its name, also on NFS; there the answer may be lost, and the link made.
+        A link can be made only if nothing has its name, also on NFS; there it may be made, and the answer lost.
 
         Raises:
             OSError: the disk refuses.

@@ -10,10 +10,22 @@ FORMAT: Final = "%F|%K|%T|%N|%j|%r"
 Meaning: TypeAlias = Literal["lives", "ended", "cancelled", "limit", "memory", "preempted", "node"]
 
 LIVES: Final = frozenset(
-    (
-        "PENDING CONFIGURING RUNNING SUSPENDED COMPLETING STAGE_OUT SIGNALING STOPPED RESIZING REQUEUED "
-        "REQUEUE_HOLD REQUEUE_FED SPECIAL_EXIT RESV_DEL_HOLD"
-    ).split()
+    [
+        "PENDING",
+        "CONFIGURING",
+        "RUNNING",
+        "SUSPENDED",
+        "COMPLETING",
+        "STAGE_OUT",
+        "SIGNALING",
+        "STOPPED",
+        "RESIZING",
+        "REQUEUED",
+        "REQUEUE_HOLD",
+        "REQUEUE_FED",
+        "SPECIAL_EXIT",
+        "RESV_DEL_HOLD",
+    ]
 )
 
 MEANINGS: Final[dict[str, Meaning]] = {
@@ -45,7 +57,7 @@ class Row(NamedTuple):
 
     job: str
     batch: str
-    index: int
+    place: int
     state: str
     node: str
     reason: str

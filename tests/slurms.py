@@ -9,7 +9,7 @@ import signal
 import socket
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -122,7 +122,10 @@ class RealSlurm:
     def cut_power(self, node: str) -> None:
         """Kill a node's slurmd with all that runs there, as a power cut does."""
         self.kill(node)
-        end_all(lambda: self.find_processes(lambda environ: environ.get("SLURMD_NODENAME") == node, node))
+        for process in self.find_processes(node):
+            with suppress(psutil.Error):
+                process.suspend()  # none is to tell the controller of the death of another
+        end_all(lambda: self.find_processes(node))
 
     def ask(self, *words: str) -> str:
         """What a program of Slurm's prints."""
@@ -134,40 +137,28 @@ class RealSlurm:
         lines = self.ask("squeue", "-h", "-r", "--states=all", "-o", "%F_%K %T").splitlines()
         return dict(line.split() for line in lines)  # type: ignore[misc]
 
-    def find_processes(self, wanted: Callable[[dict[str, str]], bool], node: str = "?") -> list[psutil.Process]:
-        """Processes of this Slurm whose environment is so, and the steps of a node."""
-        found = []
+    def find_processes(self, node: str | None = None) -> list[psutil.Process]:
+        """The processes of jobs, of one node or all, and what Slurm has around them."""
+        found: dict[int, psutil.Process] = {}
         for process in psutil.process_iter():
             with suppress(psutil.Error, OSError):
                 environ = process.environ()
-                if environ.get("SLURM_CONF") != str(self.conf) or process.pid == os.getpid():
+                if environ.get("SLURM_CONF") != str(self.conf) or "SLURM_JOB_ID" not in environ:
                     continue
-                children = [child.environ().get("SLURMD_NODENAME") for child in process.children()]
-                is_step = process.name().startswith("slurmstepd") and node in children
-                if wanted(environ) or is_step:
-                    found.append(process)
-        return found
+                if node in (None, environ.get("SLURMD_NODENAME")):
+                    found[process.pid] = process
+                    parent = process.parent()
+                    if parent is not None and parent.name().startswith("slurmstepd"):  # it shows no environment
+                        found[parent.pid] = parent
+        return list(found.values())
 
     def close(self) -> None:
-        """End the jobs, then the daemons."""
-        jobs = self.find_processes(lambda environ: "SLURM_JOB_ID" in environ)
-        steps = [one for one in self.find_processes(lambda environ: True) if _name(one).startswith("slurmstepd")]
-        for process in (*steps, *jobs):
-            with suppress(psutil.Error):
-                process.kill()
+        """End the jobs, then the daemons, whichever are left."""
+        end_all(self.find_processes)
         for daemon in reversed(list(self.daemons.values())):
             daemon.send_signal(signal.SIGKILL)
             daemon.wait()
-        end_all(
-            lambda: self.find_processes(lambda environ: "SLURM_JOB_ID" in environ or "SLURMD_NODENAME" in environ)
-        )
-
-
-def _name(process: psutil.Process) -> str:
-    try:
-        return str(process.name())
-    except psutil.Error:
-        return ""
+        end_all(self.find_processes)
 
 
 def free_ports(count: int) -> list[int]:

@@ -589,6 +589,8 @@ def test_a_secret_is_on_no_command_line_and_in_no_book_of_slurms(slurm: RealSlur
         if path.is_file():
             with suppress(OSError):
                 assert b"hidden-value" not in path.read_bytes(), path
+    node = sessionrun.until(session_id, lambda view: view["tasks"][0]["node"] != "slurm")["tasks"][0]["node"]
+    assert node.endswith(f", Slurm job {job}")
     shown = sessionrun("explain", session_id, "a").stdout
     assert f"Slurm job {job}" in shown and "on node n" in shown
     let_go(sessionrun, "a")
@@ -632,11 +634,14 @@ def test_worktrees(slurm: RealSlurm, sessionrun: Command) -> None:
     git("commit", "-q", "-m", "base")
     plan = [
         {"id": "one", "prompt": "echo one >> f"},
-        {"id": "two", "prompt": "echo two > two; git add two; git commit -qm mine"},
+        {
+            "id": "two",
+            "prompt": "echo two > two; git add two; git -c user.name=a -c user.email=a@b commit -qm mine",
+        },
         {"id": "three", "prompt": "cat f two > three", "needs": ["one", "two"], "check": "grep two three"},
     ]
     view = sessionrun.wait(start(sessionrun, plan, "--worktree"))
-    assert view["outcome"] == "succeeded"
+    assert view["outcome"] == "succeeded", [task["reason"] for task in view["tasks"]]
     tasks = {task["id"]: task for task in view["tasks"]}
     assert all(git("rev-parse", task["branch"]) == task["commit"] for task in tasks.values())
     assert git("show", f"{tasks['three']['branch']}:three") == "base\none\ntwo"
@@ -746,21 +751,19 @@ exec {real_sbatch} "$@"
     (folder / "sbatch").chmod(0o755)
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
     plan = [{"id": name, "prompt": f"echo {name} >> {sessionrun.cwd}/ran; echo fine"} for name in ("a", "b")]
-    session_id = start(sessionrun, plan)
-    view = sessionrun.wait(session_id)
-    assert [(task["outcome"], task["attempt"]) for task in view["tasks"]] == [("succeeded", 1)] * 2
+    session_id = start(sessionrun, [*plan, *waiting(sessionrun, "w")])
+    sessionrun.until(session_id, lambda view: view["successful"] == 2)
     if late:
         (sessionrun.cwd / "now").touch()
-        array = eventually(
-            lambda: (sessionrun.cwd / "came").is_file() and (sessionrun.cwd / "came").read_text().strip()
-        )
+        array = eventually(lambda: (came := sessionrun.cwd / "came").is_file() and came.read_text().strip())
         eventually(
-            lambda: (
-                [slurm.states().get(f"{array}_{place}") for place in (0, 1)] == ["COMPLETED"] * 2
-                or [slurm.states().get(f"{array}_{place}") for place in (0, 1)] == ["FAILED"] * 2
-            )
+            lambda: all(slurm.states().get(f"{array}_{place}") in ("COMPLETED", "FAILED") for place in range(3))
         )
+    let_go(sessionrun, "w")
+    view = sessionrun.wait(session_id)
+    assert [(task["outcome"], task["attempt"]) for task in view["tasks"]] == [("succeeded", 1)] * 3
     assert sorted((sessionrun.cwd / "ran").read_text().split()) == ["a", "b"]
+    assert text(sessionrun, session_id, "w") == "up\ndown\n"
 
 
 @real

@@ -135,7 +135,7 @@ class RealSlurm:
     def states(self) -> dict[str, str]:
         """The states of all jobs, by ARRAY_INDEX."""
         lines = self.ask("squeue", "-h", "-r", "--states=all", "-o", "%F_%K %T").splitlines()
-        return dict(line.split() for line in lines)  # type: ignore[misc]
+        return dict(line.split() for line in lines)
 
     def find_processes(self, node: str | None = None) -> list[psutil.Process]:
         """The processes of jobs, of one node or all, and what Slurm has around them."""

@@ -225,6 +225,13 @@ def poll(desk: Desk, words: Words, after_s: float = 5.0) -> list[Any]:
     return desk.look()
 
 
+def the_loss(notices: Sequence[Any]) -> JobLost:
+    """The one notice, which is a loss."""
+    (lost,) = notices
+    assert isinstance(lost, JobLost)
+    return lost
+
+
 def test_a_batch_is_one_submission_and_all_jobs_are_one_question(
     desk: Desk, session: SessionDir, words: Words
 ) -> None:
@@ -308,7 +315,7 @@ def test_a_job_that_left_no_record(
     assert [type(notice) for notice in poll(desk, words)] == [JobStarted]
     words.rows = [] if state is None else [f"12|0|{state}|n1|{PREFIX}1-1|None"]
     assert poll(desk, words) == []  # the record may only not be seen yet
-    (lost,) = poll(desk, words, RECORD_WAIT_S)
+    lost = the_loss(poll(desk, words, RECORD_WAIT_S))
     assert (lost.verdict, lost.gone) == (verdict, gone) and said in lost.reason
 
 
@@ -333,7 +340,7 @@ def test_the_job_of_a_failed_node_is_lost_once_the_node_is_back(
     assert [type(notice) for notice in poll(desk, words)] == [JobStarted]
     words.nodes = "n1 idle\n"
     assert poll(desk, words) == []
-    (lost,) = poll(desk, words, RECORD_WAIT_S)
+    lost = the_loss(poll(desk, words, RECORD_WAIT_S))
     assert (lost.verdict, lost.gone) == ("lost", True) and "its node failed" in lost.reason
 
 
@@ -345,7 +352,7 @@ def test_the_job_of_a_failed_node_is_given_up_if_it_is_cancelled(
     words.row(0, "NODE_FAIL")
     poll(desk, words)
     desk.stop(key(), now=False)
-    (lost,) = desk.look()
+    lost = the_loss(desk.look())
     assert (lost.verdict, lost.gone) == ("lost", None) and "may still run" in lost.reason
 
 
@@ -357,7 +364,7 @@ def test_an_end_that_slurm_asked_for_has_its_reason(desk: Desk, session: Session
     words.row(0, "COMPLETING")
     assert poll(desk, words) == []
     words.row(0, "TIMEOUT")
-    (lost,) = poll(desk, words)
+    lost = the_loss(poll(desk, words))
     assert (lost.verdict, lost.gone) == ("interrupted", True) and "time limit" in lost.reason
 
 
@@ -376,7 +383,7 @@ def test_stopping(desk: Desk, session: SessionDir, words: Words) -> None:
     begin(session)
     desk.look()
     desk.stop(key("b"), now=False)
-    (lost,) = desk.look()
+    lost = the_loss(desk.look())
     assert (lost.key, lost.verdict) == (key("b"), "void") and not begin(session, "b", 1)
     assert words.commands("scancel") == [["scancel", "12_1"]]
     desk.stop(key("a"), now=False)
@@ -569,6 +576,7 @@ def test_the_contract_of_executors(slurm: RealSlurm, sessionrun: Command) -> Non
     assert not psutil.pid_exists(left)
 
 
+@real
 def test_the_contract_of_executors_here(sessionrun: Command) -> None:
     check_executor(sessionrun)
     assert not psutil.pid_exists(int((sessionrun.cwd / "left").read_text()))

@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
-from sessionrun.model.cluster import Cluster
+from sessionrun.model.cluster import SLURM, Cluster
 from sessionrun.model.errors import InputError
 from sessionrun.model.spec import SessionSpec, TaskSpec
 
@@ -42,6 +42,10 @@ def open_cluster(address: str, environ: Mapping[str, str]) -> Cluster:
     Raises:
         InputError: it is no address; or other machines could listen, and there are no certificates.
     """
+    if address == SLURM:
+        raise InputError(
+            "slurm: that is no cluster of sessionrun's own; Slurm's squeue and sinfo show its jobs and nodes"
+        )
     found = _ADDRESS.fullmatch(address)
     if found is None or not 0 < int(found[3]) < 65536:
         raise InputError(f"--cluster {address!r:.140}: write tls://HOST:PORT, tcp://127.0.0.1:PORT, or slurm")

@@ -196,7 +196,8 @@ class Desk:
             job.row = rows.get((job.batch, job.index)) if job.index is not None else None
         self._look_at_nodes(job.row for job in jobs)
         now = self._clock()
-        return [notice for job in jobs for notice in self._judge(job, now, fresh=True)]
+        begun = [job for job in jobs if job.row is None or not job.row.waits]
+        return [notice for job in begun for notice in self._judge(job, now, fresh=True)]
 
     def _look_at_nodes(self, rows: Iterable[Row | None]) -> None:
         """Which of the nodes that have failed answer again: what ran there was ended when they came back."""

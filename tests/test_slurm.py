@@ -297,17 +297,17 @@ def test_a_job_that_never_began(
 
 
 @pytest.mark.parametrize(
-    ("state", "verdict", "gone", "said"),
+    ("state", "verdict", "said"),
     [
-        ("TIMEOUT", "interrupted", True, "time limit"),
-        ("PREEMPTED", "interrupted", True, "preempted"),
-        ("OUT_OF_MEMORY", "lost", True, "memory"),
-        ("COMPLETED", "lost", True, "without a record"),
-        (None, "lost", None, "knows nothing"),
+        ("TIMEOUT", "interrupted", "time limit"),
+        ("PREEMPTED", "interrupted", "preempted"),
+        ("OUT_OF_MEMORY", "lost", "memory"),
+        ("COMPLETED", "lost", "without a record"),
+        (None, "lost", "knows nothing"),
     ],
 )
 def test_a_job_that_left_no_record(
-    state: str | None, verdict: str, gone: bool | None, said: str, desk: Desk, session: SessionDir, words: Words
+    state: str | None, verdict: str, said: str, desk: Desk, session: SessionDir, words: Words
 ) -> None:
     submit(desk, session, "a")
     begin(session)
@@ -316,7 +316,7 @@ def test_a_job_that_left_no_record(
     words.rows = [] if state is None else [f"12|0|{state}|n1|{PREFIX}1-1|None"]
     assert poll(desk, words) == []  # the record may only not be seen yet
     lost = the_loss(poll(desk, words, RECORD_WAIT_S))
-    assert (lost.verdict, lost.gone) == (verdict, gone) and said in lost.reason
+    assert (lost.verdict, lost.gone) == (verdict, None) and said in lost.reason
 
 
 def test_a_record_that_comes_late_wins(desk: Desk, session: SessionDir, words: Words) -> None:
@@ -341,7 +341,7 @@ def test_the_job_of_a_failed_node_is_lost_once_the_node_is_back(
     words.nodes = "n1 idle\n"
     assert poll(desk, words) == []
     lost = the_loss(poll(desk, words, RECORD_WAIT_S))
-    assert (lost.verdict, lost.gone) == ("lost", True) and "its node failed" in lost.reason
+    assert (lost.verdict, lost.gone) == ("lost", None) and "its node failed" in lost.reason
 
 
 def test_the_job_of_a_failed_node_is_given_up_if_it_is_cancelled(
@@ -435,12 +435,12 @@ def test_a_claim_is_taken_once(session: SessionDir) -> None:
 # --- what runs around a job, without Slurm ---
 
 
-def run_on_node(session: SessionDir, script: str, **given: Any) -> subprocess.Popen[str]:
+def run_on_node(session: SessionDir, script: str, program: str = "/bin/sh", **given: Any) -> subprocess.Popen[str]:
     """Start what Slurm starts, as it starts it."""
     jobs = [
         Job(
             key(),
-            ("/bin/sh", "-c", script),
+            (program, "-c", script),
             "/",
             stdout=str(session.path / "out"),
             stderr=str(session.path / "err"),
@@ -467,6 +467,14 @@ def test_around_a_job(session: SessionDir) -> None:
     again = run_on_node(session, "echo twice")
     assert again.wait(60) == 0 and "was claimed before" in again.communicate()[0]
     assert (session.path / "out").read_text() == "b  12\n"
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Slurm's nodes run Linux")
+def test_a_program_that_is_not_there(session: SessionDir) -> None:
+    around = run_on_node(session, "true", program="/no/such/program")
+    assert around.wait(60) == 0
+    about = load(session.job_path(key()) / "slurm-end.json")
+    assert (about["kind"], about["errno"]) == ("failed", 2) and "/no/such/program" in str(about["detail"])
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Slurm's nodes run Linux")
@@ -687,6 +695,17 @@ def test_scancel_from_outside_is_said(slurm: RealSlurm, sessionrun: Command) -> 
             "cancelled in Slurm, not by this session" in task["reason"] and f"Slurm job {array}_" in task["reason"]
         )
     assert text(sessionrun, session_id, "b") == "" and not jobs_left(session_id)
+
+
+@real
+def test_what_runs_around_a_job_is_killed(slurm: RealSlurm, sessionrun: Command) -> None:
+    session_id = start(sessionrun, waiting(sessionrun, "a"))
+    eventually(lambda: is_up(sessionrun, session_id, "a"))
+    folder = sessionrun.directory(session_id) / "jobs" / "a" / "a1-r1-work"
+    os.kill(int(str(load(folder / "slurm-claim.json")["pid"])), signal.SIGKILL)
+    (task,) = sessionrun.wait(session_id)["tasks"]
+    assert task["outcome"] == "lost" and "ended without a record" in task["reason"]
+    assert not (folder / "slurm-end.json").exists()
 
 
 @real

@@ -81,20 +81,23 @@ class OpenJob:
         return read_end(self.key, end, now)
 
     def judge_over(self, now: float) -> list[Notice] | None:
-        """It has begun, left no record, and Slurm says that it is over, or knows nothing of it; None: wait."""
+        """It has begun, left no record, and Slurm says that it is over, or knows nothing of it; None: wait.
+
+        What ran around it is dead: whether Slurm has found all of its tree depends on how it tracks processes.
+        """
         self.over_since = now if self.over_since is None else self.over_since
         if now - self.over_since < RECORD_WAIT_S:
             return None
         if self.row is None:
             why = f"Slurm knows nothing of job {self.job} any more, and it left no record"
             return [JobLost(self.key, "lost", why)]
-        return [JobLost(self.key, _VERDICTS.get(self.row.meaning, "lost"), describe(self.row), gone=True)]
+        return [JobLost(self.key, _VERDICTS.get(self.row.meaning, "lost"), describe(self.row))]
 
     def judge_unbegun(self, now: float) -> list[Notice]:
         """It can never begin: the head has taken its claim, or it was in no batch."""
         row = self.row
         if row is not None and row.meaning in ("cancelled", "limit"):
-            return [JobLost(self.key, "interrupted", describe(row), gone=True)]
+            return [JobLost(self.key, "interrupted", describe(row))]
         if row is not None and row.meaning in ("ended", "memory"):
             why = f"nothing ran: {describe(row)}; see slurm/log-{self.batch}.txt in the session's directory"
             return [HoldPlaced(SLOT, why, until=now + RETRY_S), JobLost(self.key, "void", why)]

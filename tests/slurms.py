@@ -152,13 +152,28 @@ class RealSlurm:
                         found[parent.pid] = parent
         return list(found.values())
 
+    def find_steps(self) -> list[psutil.Process]:
+        """What Slurm has around jobs, also where the job is over: each listens at a socket in its node's spool."""
+        with open("/proc/net/unix", encoding="utf-8", errors="replace") as stream:
+            rows = [line.split() for line in stream]
+        sockets = {
+            f"socket:[{row[6]}]" for row in rows if len(row) > 7 and row[7].startswith(f"{self.place}/spool")
+        }
+        found = []
+        for process in psutil.process_iter():
+            with suppress(psutil.Error, OSError):
+                if process.name().startswith("slurmstepd"):
+                    files = {os.readlink(entry.path) for entry in os.scandir(f"/proc/{process.pid}/fd")}
+                    found += [process] if files & sockets else []
+        return found
+
     def close(self) -> None:
         """End the jobs, then the daemons, whichever are left."""
-        end_all(self.find_processes)
+        end_all(lambda: [*self.find_processes(), *self.find_steps()])
         for daemon in reversed(list(self.daemons.values())):
             daemon.send_signal(signal.SIGKILL)
             daemon.wait()
-        end_all(self.find_processes)
+        end_all(lambda: [*self.find_processes(), *self.find_steps()])
 
 
 def free_ports(count: int) -> list[int]:

@@ -400,6 +400,19 @@ def test_stopping(desk: Desk, session: SessionDir, words: Words) -> None:
     assert desk.look() == [Exit(key("a"), 9, None, 0.5)]
 
 
+def test_many_are_stopped_at_once(desk: Desk, session: SessionDir, words: Words) -> None:
+    submit(desk, session, *"abcd")
+    begin(session, "a", 0)
+    begin(session, "b", 1)
+    for name in "abcd":
+        desk.stop(key(name), now=False)
+    assert [notice.key.task for notice in desk.look() if isinstance(notice, JobLost)] == ["c", "d"]
+    assert [" ".join(command) for command in words.commands("scancel")] == [
+        "scancel --signal=TERM --batch 12_0 12_1",
+        "scancel 12_2 12_3",
+    ]
+
+
 def test_another_supervisor_takes_over(desk: Desk, session: SessionDir, words: Words) -> None:
     submit(desk, session, "a", "b", "c", "d")
     begin(session, "a", 0)

@@ -27,6 +27,9 @@ from sessionrun.store.session import SessionDir
 
 RETRY_S: Final = 10.0
 SIGNAL_AGAIN_S: Final = 2.0
+MOST_AT_ONCE: Final = 500
+"""So many jobs are named on one command line."""
+
 KILL_SLACK_S: Final = 15.0
 """So long after its grace a job that is stopped is left to what runs around it; then Slurm kills it."""
 
@@ -160,10 +163,7 @@ class Desk:
         notices = self._read_news()
         if self.open and self._clock() >= self._next_look:
             notices += self._ask()
-        for job in list(self.open.values()):
-            if job.stop is not None:
-                notices += self._go_on_stopping(job)
-        return notices
+        return notices + self._go_on_stopping([job for job in self.open.values() if job.stop is not None])
 
     def _read_news(self) -> list[Notice]:
         names = {f"{job.batch}.{job.index}": job for job in self.open.values()}
@@ -257,10 +257,28 @@ class Desk:
 
     # --- stopping ---
 
-    def _go_on_stopping(self, job: OpenJob) -> list[Notice]:
+    def _go_on_stopping(self, jobs: Iterable[OpenJob]) -> list[Notice]:
+        """Take the next step with each; all that are to be told the same are told at once."""
+        notices: list[Notice] = []
+        told: dict[str, list[str]] = {}
+        for job in jobs:
+            notices += self._stop_one(job, told)
+        for what, names in told.items():
+            for first in range(0, len(names), MOST_AT_ONCE):
+                some = names[first : first + MOST_AT_ONCE]
+                words = programs.cancel_words(some) if what == "cancel" else programs.signal_words(some, what)
+                try:
+                    self._run(words, ASK_S)
+                except SlurmFault as fault:  # it is told again
+                    self._log(f"scancel: {fault}")
+        return notices
+
+    def _stop_one(self, job: OpenJob, told: dict[str, list[str]]) -> list[Notice]:
+        """The next step with one; `told` takes which signal Slurm is to send it."""
         now = self._clock()
         if job.claim is None and self._take(job):
-            self._signal([programs.cancel_words([job.job])] if job.job else [])
+            if job.job is not None:
+                told.setdefault("cancel", []).append(job.job)
             self._close(job)
             return [JobLost(job.key, "void", "it was stopped before it began", counts=False)]
         notices = [] if job.claim is not None else self._judge(job, now, fresh=False)
@@ -273,18 +291,8 @@ class Desk:
         if job.job is not None and (job.signalled_at is None or now - job.signalled_at >= SIGNAL_AGAIN_S):
             job.signalled_at = now
             is_late = now - job.stop_at > job.grace_s + KILL_SLACK_S
-            assert job.stop is not None
-            self._signal(
-                [programs.cancel_words([job.job]) if is_late else programs.signal_words([job.job], job.stop)]
-            )
+            told.setdefault("cancel" if is_late else job.stop or "TERM", []).append(job.job)
         return notices
-
-    def _signal(self, commands: Iterable[Sequence[str]]) -> None:
-        for words in commands:
-            try:
-                self._run(words, ASK_S)
-            except SlurmFault as fault:
-                self._log(f"{' '.join(words)}: {fault}")
 
     # --- tools ---
 

@@ -263,6 +263,7 @@ def test_a_refused_submission_can_never_run_later(desk: Desk, session: SessionDi
     assert isinstance(hold, HoldPlaced) and "did not end" in hold.reason
     assert (lost.verdict, lost.counts) == ("void", False)
     assert not begin(session)  # whatever Slurm took of it
+    assert not (session.path / "slurm" / "batch-1-1.json").exists()
 
 
 def test_a_submission_that_failed_and_runs_all_the_same_counts(
@@ -472,7 +473,7 @@ def run_on_node(session: SessionDir, script: str, program: str = "/bin/sh", **gi
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Slurm's nodes run Linux")
 def test_around_a_job(session: SessionDir) -> None:
     around = run_on_node(session, 'echo "$A $HIDDEN $SLURM_ARRAY_JOB_ID"; echo x >> starts; exit 7', cwd="/")
-    assert (around.wait(60), around.communicate()[0]) == (0, "")
+    assert (around.wait(60), around.communicate()[0]) == (7, "")
     assert (session.path / "out").read_text() == "b  12\n"
     folder = session.job_path(key())
     about = load(folder / "slurm-end.json")
@@ -485,7 +486,7 @@ def test_around_a_job(session: SessionDir) -> None:
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Slurm's nodes run Linux")
 def test_a_program_that_is_not_there(session: SessionDir) -> None:
     around = run_on_node(session, "true", program="/no/such/program")
-    assert around.wait(60) == 0
+    assert around.wait(60) == 1
     about = load(session.job_path(key()) / "slurm-end.json")
     assert (about["kind"], about["errno"]) == ("failed", 2) and "/no/such/program" in str(about["detail"])
 
@@ -496,7 +497,7 @@ def test_a_tree_is_stopped(session: SessionDir) -> None:
     around = run_on_node(session, f'setsid sh -c "{loop}" & {loop}')
     eventually(lambda: (session.path / "out").is_file() and (session.path / "out").read_text() == "up\nup\n")
     around.send_signal(signal.SIGTERM)
-    assert around.wait(60) == 0
+    assert around.wait(60) == 128 + 9
     about = load(session.job_path(key()) / "slurm-end.json")
     assert (about["status"], about["told"]) == (9, True)
     assert not [one for one in psutil.process_iter() if marker_of(one).startswith(SID)]
@@ -514,6 +515,8 @@ def test_what_is_refused_before_anything_starts(sessionrun: Command) -> None:
         done = sessionrun(*run, *words, env=env)
         assert (done.returncode, done.stdout) == (2, ""), words
         assert said in done.stderr and len(done.stderr.splitlines()) == 1
+    shown = sessionrun("cluster", "status", "slurm")
+    assert shown.returncode == 2 and "squeue and sinfo show its jobs" in shown.stderr
     assert not sessionrun.results.exists()
 
 

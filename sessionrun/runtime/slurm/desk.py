@@ -154,6 +154,7 @@ class Desk:
                 self.open[job.key] = opened
             else:
                 notices.append(JobLost(job.key, "void", why, counts=False))
+        self._drop_batch(wanted.batch)
         return notices
 
     # --- what became of them ---
@@ -251,9 +252,12 @@ class Desk:
     def _close(self, job: OpenJob) -> None:
         """It is told what became of it.  With the last job of a batch goes its file: the environment is in it."""
         del self.open[job.key]
-        if all(other.batch != job.batch for other in self.open.values()):
+        self._drop_batch(job.batch)
+
+    def _drop_batch(self, batch: str) -> None:
+        if all(job.batch != batch for job in self.open.values()):
             with suppress(OSError):
-                os.unlink(self._batch_path(job.batch))
+                os.unlink(self._batch_path(batch))
 
     # --- stopping ---
 

@@ -33,7 +33,7 @@ _FROM_SLURM: Final = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "GPU_DEVIC
 
 
 def main() -> int:
-    """Run one job of a batch to its end; returns 0 if there is a record of it."""
+    """Run one job of a batch to its end; returns its exit code, as a shell would, for those who ask Slurm."""
     session, batch_file = Path(sys.argv[1]), Path(sys.argv[2])
     index = int(os.environ["SLURM_ARRAY_TASK_ID"])
     batch = load_batch(batch_file)
@@ -46,7 +46,8 @@ def main() -> int:
     records.tell(BEGUN)
     end = OneJob(batch, order, session / order["folder"] / LEDGER).run()
     _keep_end(records, {**who, **end, "ended_at": time.time()})
-    return 0
+    code = os.waitstatus_to_exitcode(end["status"]) if end["kind"] == "exit" else 1
+    return code if code >= 0 else 128 - code
 
 
 def _describe_self() -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import stat
 import subprocess
@@ -17,7 +18,7 @@ from typing import Any
 import psutil
 import pytest
 from clusters import marker_of
-from conftest import Command, eventually
+from conftest import Command, eventually, slow_seed
 from executor_contract import check_executor
 from slurms import RealSlurm, find_missing, load, real_slurm
 
@@ -809,6 +810,25 @@ exec {real_sbatch} "$@"
     assert [(task["outcome"], task["attempt"]) for task in view["tasks"]] == [("succeeded", 1)] * 3
     assert sorted((sessionrun.cwd / "ran").read_text().split()) == ["a", "b"]
     assert text(sessionrun, session_id, "w") == "up\ndown\n"
+
+
+@real
+def test_whatever_is_killed_no_job_begins_twice(slurm: RealSlurm, sessionrun: Command, say: Any) -> None:
+    seed = slow_seed()
+    say(f"seed {seed}")
+    chance = random.Random(seed)
+    script = f'echo "$SESSIONRUN_JOB" >> {sessionrun.cwd}/ran; sleep 0.{{}}'
+    plan = [{"id": f"t{number}", "prompt": script.format(chance.randrange(10))} for number in range(30)]
+    session_id = start(sessionrun, plan, "--max-parallel", "6")
+    for number in range(8):
+        least = 3 * number
+        sessionrun.until(session_id, lambda view, least=least: view["successful"] >= least)  # type: ignore[misc]
+        with suppress(psutil.Error, AssertionError, ProcessLookupError):  # one of them is being started again
+            os.kill(chance.choice(sessionrun.chain(session_id)[1:]), signal.SIGKILL)
+    view = sessionrun.wait(session_id)
+    assert [(task["outcome"], task["attempt"]) for task in view["tasks"]] == [("succeeded", 1)] * 30
+    ran = (sessionrun.cwd / "ran").read_text().split()
+    assert len(ran) == 30 and len({word.split("/")[1] for word in ran}) == 30
 
 
 @real
